@@ -1,0 +1,25 @@
+"""The two errors of this project: a setting that cannot be, and a model that cannot be reduced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SettingsError(ValueError):
+    """A setting with an impossible value. Names the field, the value and what is allowed.
+
+    Attributes: ``field`` (str), ``value`` (anything), ``allowed`` (str).
+    """
+
+    def __init__(self, field: str, value: Any, allowed: str) -> None:
+        super().__init__(f"{field} = {value!r} is not possible; allowed: {allowed}")
+        self.field, self.value, self.allowed = field, value, allowed
+
+
+class UnsupportedModelError(TypeError):
+    """A model without spatial self-attention that could be reduced. Names the class and the reason."""
+
+    def __init__(self, model: Any, reason: str) -> None:
+        name = type(model).__name__
+        super().__init__(f"{name} cannot be reduced: {reason}")
+        self.model_name, self.reason = name, reason

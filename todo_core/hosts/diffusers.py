@@ -1,0 +1,59 @@
+"""diffusers: UNet2DConditionModel of the SD1.5, SD2 and SDXL layouts, alone or in a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.nn import Module
+
+from .site import Arguments, Host, blocks_of, isinstance_str, numbered
+
+_ARGUMENTS = Arguments(hidden="hidden_states", context="encoder_hidden_states", timestep="timestep")
+
+
+def find(model: Any) -> Host | None:
+    """The host of a pipeline or a UNet; None for anything else."""
+    unet = getattr(model, "unet", model)
+    if not all(hasattr(unet, part) for part in ("down_blocks", "mid_block", "up_blocks")):
+        return None
+    sites, depth = numbered(_walk(unet))
+    side = float(_first(getattr(unet.config, "sample_size", None)) or 64)
+    return Host("diffusers", unet, sites, depth, side, _ARGUMENTS, _busy, _progress(model))
+
+
+def _walk(unet: Any) -> Iterator[tuple[int, Module, Module]]:
+    """(depth, transformer, block) in running order. The middle block is registered last but runs between."""
+    depth = 0
+    for block in (*unet.down_blocks, unet.mid_block, *unet.up_blocks):
+        yield from ((depth, transformer, inner) for transformer, inner in _blocks(block))
+        depth += bool(getattr(block, "downsamplers", None)) - bool(getattr(block, "upsamplers", None))
+
+
+def _blocks(part: Module | None) -> Iterator[tuple[Module, Module]]:
+    for module in part.modules() if part is not None else ():
+        if isinstance_str(module, "Transformer2DModel"):
+            yield from ((module, block) for block in blocks_of(module))
+
+
+def _first(size: Any) -> Any:
+    return size[0] if isinstance(size, (list, tuple)) else size
+
+
+def _busy(attention: Module) -> str:
+    fused = getattr(attention, "fused_projections", False)
+    return "its query, key and value projections are fused; call unfuse_qkv_projections() first" if fused else ""
+
+
+def _progress(pipeline: Any) -> Callable[[float], tuple[int, int] | None]:
+    """Where a timestep stands in the pipeline's own schedule: its steps, of img2img only those that are run."""
+
+    def progress(timestep: float) -> tuple[int, int] | None:
+        schedule = getattr(getattr(pipeline, "scheduler", None), "timesteps", None)
+        if schedule is None:
+            return None
+        run = schedule[-getattr(pipeline, "num_timesteps", len(schedule)) :]
+        steps = list(dict.fromkeys(run.tolist()))  # a second-order schedule names some twice
+        return (steps.index(timestep), len(steps)) if timestep in steps else None
+
+    return progress

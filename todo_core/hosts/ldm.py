@@ -1,0 +1,62 @@
+"""CompVis and Stability UNets: ``ldm`` (SD v1, SD v2) and ``sgm`` (SDXL), alone or inside their LatentDiffusion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.nn import Module
+
+from .site import Arguments, Host, blocks_of, isinstance_str, numbered
+
+_ARGUMENTS = Arguments(hidden="x", context="context", timestep="timesteps")
+
+
+def find(model: Any) -> Host | None:
+    """The host of a LatentDiffusion, DiffusionEngine or UNetModel; None for anything else."""
+    unet = getattr(getattr(model, "model", None), "diffusion_model", model)
+    if not all(hasattr(unet, part) for part in ("input_blocks", "middle_block", "output_blocks")):
+        return None
+    sites, depth = numbered(_walk(unet))
+    kind = "sgm" if type(unet).__module__.startswith("sgm.") else "ldm"
+    side = _trained_side(model, unet, sites[0].block if sites else None, kind)
+    return Host(kind, unet, sites, depth, side, _ARGUMENTS, _busy)
+
+
+def _walk(unet: Any) -> Iterator[tuple[int, Module, Module]]:
+    """(depth, transformer, block) in running order; depth counts the downsamplings passed."""
+    depth = 0
+    for part in (unet.input_blocks, unet.middle_block, unet.output_blocks):
+        for module in part.modules():
+            depth += _descends(module)
+            if isinstance_str(module, "SpatialTransformer"):
+                yield from ((depth, module, block) for block in blocks_of(module))
+
+
+def _descends(module: Module) -> int:
+    """+1 for a layer that halves the grid, -1 for one that doubles it. A ResBlock that resamples holds two of them."""
+    inner = getattr(module, "h_upd", None)
+    if inner is not None:
+        return 0 if isinstance_str(inner, "Identity") else -_descends(inner)
+    return isinstance_str(module, "Downsample") - isinstance_str(module, "Upsample")
+
+
+def _trained_side(model: Any, unet: Any, block: Any, kind: str) -> float:
+    """Side of the latent that the model was trained at, by what the known families have in common."""
+    if kind == "sgm":
+        return 128
+    if getattr(model, "parameterization", None) == "v":
+        return 96  # SD2-768 is the v-prediction one of the two SD2
+    if block is not None and _text_width(block) in (768, 1024):
+        return 64  # their yaml says image_size 32 for the UNet, "unused"
+    return getattr(model, "image_size", None) or getattr(unet, "image_size", None) or 64
+
+
+def _text_width(block: Any) -> int | None:
+    projection = getattr(getattr(block, "attn2", None), "to_k", None)
+    return getattr(projection, "in_features", None)
+
+
+def _busy(attention: Module) -> str:
+    hypertile = getattr(attention, "__webui_hypertile_params", None)
+    return "HyperTile splits this attention into tiles" if getattr(hypertile, "enabled", False) else ""

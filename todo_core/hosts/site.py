@@ -1,0 +1,81 @@
+"""What every host adapter finds out about a model, in the same words for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch.nn import Module
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One transformer block with self-attention.
+
+    ``level`` counts halvings of the latent from the model's own shallowest attention, which is level 1.
+    ``place`` is the block's rank among those of its level, in the order in which they run.
+    """
+
+    level: int
+    place: int
+    transformer: Module  # sees the (b, c, h, w) tensor
+    block: Module  # has attn1, attn2 and ff
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """How a host passes what the hooks read; each name is also the argument's place, where it has one."""
+
+    hidden: str
+    context: str
+    timestep: str
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """A model, seen through its adapter."""
+
+    kind: str
+    unet: Module
+    sites: tuple[Site, ...]
+    depth: int  # halvings of the latent before level 1
+    trained_side: float  # in latent pixels
+    arguments: Arguments
+    busy: Callable[[Module], str]  # why an attention is somebody else's at the moment, or ""
+    progress: Callable[[float], tuple[int, int] | None] = lambda timestep: None  # (step, steps), where known
+
+    def trained_side_at(self, level: int) -> float:
+        """Side of the token grid of this level at the size that the model was trained at."""
+        return self.trained_side / 2 ** (self.depth + level - 1)
+
+    def blocks(self, level: int) -> int:
+        """How many blocks attend at this level."""
+        return sum(site.level == level for site in self.sites)
+
+
+def isinstance_str(x: object, name: str) -> bool:
+    """Whether any class in the ancestry of ``x`` is called ``name``; spares importing the host (after tomesd)."""
+    return any(cls.__name__ == name for cls in type(x).__mro__)
+
+
+def numbered(found: Iterable[tuple[int, Module, Module]]) -> tuple[tuple[Site, ...], int]:
+    """Turn (depth, transformer, block), in running order, into sites and the depth of level 1."""
+    found = list(found)
+    shallowest = min((depth for depth, *_ in found), default=0)
+    counts: dict[int, int] = {}
+    sites = []
+    for depth, transformer, block in found:
+        place = counts[depth] = counts.get(depth, -1) + 1
+        sites.append(Site(depth - shallowest + 1, place, transformer, block))
+    return tuple(sites), shallowest
+
+
+def blocks_of(transformer: Module) -> list[Any]:
+    """The blocks of a spatial transformer whose attn1 is self-attention."""
+    blocks = getattr(transformer, "transformer_blocks", ())
+    return [b for b in blocks if hasattr(b, "attn1") and not _never_self(b)]
+
+
+def _never_self(block: Any) -> bool:
+    return bool(getattr(block, "disable_self_attn", False) or getattr(block, "only_cross_attention", False))

@@ -1,0 +1,57 @@
+"""The Python door: put a reduction on a model, and take it off again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch.nn import Module
+
+from .hosts import detect
+from .session import Session
+from .settings import Settings
+
+# Which session sits on which UNet, so that patching can begin by removing. Kept here and not on the model: a patch
+# leaves no attribute behind.
+_sessions: WeakKeyDictionary[Module, Session] = WeakKeyDictionary()
+
+
+def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) -> Session:
+    """Reduce the self-attention of ``model`` from its next call on, and return the session.
+
+    ``model`` is an ldm or sgm LatentDiffusion or UNetModel, or a diffusers pipeline or UNet; ``overrides`` are
+    fields of ``Settings``. A patch that is already there is taken off first. ``passes`` and ``img2img`` do not
+    matter here: every call of the UNet whose timestep lies in the window is reduced.
+    ``session.plan`` says what will happen; it is made for the model's own training size until a call shows another.
+
+    Raises SettingsError and UnsupportedModelError, both before anything is changed.
+    """
+    settings = replace(settings or Settings(), **overrides)
+    host = detect(model)
+    remove_patch(model)
+    session = Session(host, settings).attach()
+    _sessions[host.unet] = session
+    return session
+
+
+def remove_patch(model: Any) -> Any:
+    """Take the patch off, if there is one; nothing of it stays. Returns ``model``."""
+    session = _sessions.pop(detect(model).unet, None)
+    if session:
+        session.remove()
+    return model
+
+
+@contextmanager
+def patched(model: Any, settings: Settings | None = None, **overrides: Any) -> Iterator[Session]:
+    """``with patched(model, settings) as session:`` the patch lasts as long as the block, whatever happens in it."""
+    session = apply_patch(model, settings, **overrides)
+    try:
+        yield session
+    finally:
+        if _sessions.get(session.host.unet) is session:
+            del _sessions[session.host.unet]
+        session.remove()

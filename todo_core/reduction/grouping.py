@@ -1,0 +1,36 @@
+"""Groups of tokens: each group's tokens are averaged, and its result is copied back to all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def widened(x: Tensor) -> Tensor:
+    """Half precision as float32, in which sums of many tokens neither overflow nor stall."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """``index`` (b, N), int64: the group, 0 to ``groups`` - 1, of each token. No group is empty."""
+
+    index: Tensor
+    groups: int
+
+    def merge(self, x: Tensor) -> Tensor:
+        """The mean of each group: (b, N, c) -> (b, groups, c). Half precision is summed in float32."""
+        b, _, c = x.shape
+        wide = widened(x)
+        means = wide.new_zeros(b, self.groups, c)
+        means.scatter_reduce_(1, self._spread(c), wide, reduce="mean", include_self=False)
+        return means.to(x.dtype)
+
+    def unmerge(self, y: Tensor) -> Tensor:
+        """Each token gets its group's result: (b, groups, c) -> (b, N, c)."""
+        return y.gather(1, self._spread(y.shape[-1]))
+
+    def _spread(self, channels: int) -> Tensor:
+        return self.index.unsqueeze(-1).expand(-1, -1, channels)

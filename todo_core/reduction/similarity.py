@@ -1,0 +1,103 @@
+"""ToMe: bipartite soft matching. Tokens that look most like a destination are averaged into it.
+
+Source: Bolya and Hoffman, "Token Merging for Fast Stable Diffusion", arXiv 2303.17604.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .grouping import Grouping, widened
+
+Size = tuple[int, int]
+
+# Scores are made for this many pairs at a time, so that no N x N matrix is ever held.
+_PAIRS = 1 << 22
+
+
+def match(metric: Tensor, size: Size, ratio: float, cell: Size = (2, 2), draws: Tensor | None = None) -> Grouping:
+    """Group the tokens of a grid of ``size`` (h, w) so that ``int(h*w * ratio)`` of them disappear.
+
+    ``metric`` (b, h*w, c) is what is compared, by cosine similarity. ``cell`` is (sy, sx): one token in each is a
+    destination, in the part cells at the edges too. ``draws`` (b, cells) in [0, 1) say which, None the upper left.
+    """
+    b, n, _ = metric.shape
+    destinations = _destinations(size, cell, draws, metric.device).expand(b, -1)
+    sources = _others(destinations, n)
+    best, nearest = _best(metric, sources, destinations)
+    removed = removable(size, ratio, cell)
+    order = best.argsort(dim=1, descending=True, stable=True)
+    gone, stay = order[:, :removed], order[:, removed:]
+
+    staying, groups = stay.shape[1], n - removed
+    index = torch.empty(b, n, dtype=torch.int64, device=metric.device)
+    index.scatter_(1, sources.gather(1, stay), torch.arange(staying, device=metric.device).expand(b, -1))
+    index.scatter_(1, destinations, torch.arange(staying, groups, device=metric.device).expand(b, -1))
+    index.scatter_(1, sources.gather(1, gone), nearest.gather(1, gone) + staying)
+    return Grouping(index, groups)
+
+
+def removable(size: Size, ratio: float, cell: Size = (2, 2)) -> int:
+    """How many tokens of a grid disappear: ``int(h*w * ratio)``, but never a destination."""
+    tokens = size[0] * size[1]
+    return min(int(tokens * ratio), tokens - cells_of(size, cell))
+
+
+def cells_of(size: Size, cell: Size) -> int:
+    """Number of cells (sy, sx) that cover a grid (h, w), the part cells at its edges included."""
+    return -(-size[0] // cell[0]) * -(-size[1] // cell[1])
+
+
+def random_draws(seeds: Sequence[int], step: int, place: int, size: Size, cell: Size = (2, 2)) -> Tensor:
+    """Uniform draws (len(seeds), cells) on the CPU: one stream for each seed, step and place of a block.
+
+    Equal seeds get equal draws, whatever stands beside them.
+    """
+    rows = {seed: _draw(seed, step, place, cells_of(size, cell)) for seed in set(seeds)}
+    return torch.stack([rows[seed] for seed in seeds])
+
+
+def _draw(seed: int, step: int, place: int, count: int) -> Tensor:
+    digest = hashlib.blake2b(f"{seed} {step} {place}".encode(), digest_size=7).digest()
+    return torch.rand(count, generator=torch.Generator().manual_seed(int.from_bytes(digest, "little")))
+
+
+def _destinations(size: Size, cell: Size, draws: Tensor | None, device: torch.device) -> Tensor:
+    """Flat positions (1 or b, cells) of the destinations."""
+    (top, tall), (left, wide) = (_edges(side, step, device) for side, step in zip(size, cell, strict=True))
+    corner, area = top[:, None] * size[1] + left, tall[:, None] * wide
+    if draws is None:
+        return corner.flatten()[None]
+    place = (draws.to(device).unflatten(1, area.shape) * area).long().minimum(area - 1)
+    across = wide.expand_as(area)
+    return (corner + place // across * size[1] + place % across).flatten(1)
+
+
+def _edges(side: int, step: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Where the cells along a side begin, and how long each is."""
+    starts = torch.arange(0, side, step, device=device)
+    return starts, (side - starts).clamp(max=step)
+
+
+def _others(chosen: Tensor, n: int) -> Tensor:
+    """The positions 0 to n - 1 that ``chosen`` (b, k) leaves, in order: (b, n - k)."""
+    taken = torch.zeros(chosen.shape[0], n, dtype=torch.int8, device=chosen.device).scatter_(1, chosen, 1)
+    return taken.argsort(dim=1, stable=True)[:, : n - chosen.shape[1]]
+
+
+def _best(metric: Tensor, sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each source, the highest cosine similarity to a destination, and which: (b, sources) each."""
+    unit = F.normalize(widened(metric), dim=-1).to(metric.dtype)
+    a, d = _take(unit, sources), _take(unit, destinations).transpose(1, 2)
+    rows = max(1, _PAIRS // max(1, d.shape[2]))
+    found = [(part @ d).max(dim=-1) for part in a.split(rows, dim=1)]
+    return torch.cat([f.values for f in found], 1), torch.cat([f.indices for f in found], 1)
+
+
+def _take(x: Tensor, positions: Tensor) -> Tensor:
+    return x.gather(1, positions.unsqueeze(-1).expand(-1, -1, x.shape[-1]))

@@ -1,0 +1,112 @@
+"""Plan x model -> hooks: on, armed for one UNet call, off. The forwards only carry out what the plan says.
+
+Hooks sit on module instances and come off by handle; no class and no ``forward`` is replaced, so whatever attention
+the host has chosen still runs. Two hooks frame each UNet call: the first arms, the second, which torch runs after an
+exception too, disarms. An unarmed hook does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.nn import Module
+from torch.utils.hooks import RemovableHandle
+
+from .hooks import Args, Armed, Kwargs, SiteHooks
+from .hosts import Host
+from .plan import LEVELS, make_plan
+from .record import Record
+from .settings import Settings
+from .steps import Clock, Step, as_number
+from .tokens import TokenGrid
+
+
+class Session:
+    """The hooks of one plan on one model. ``attach`` puts them on; ``remove`` takes them off and can be repeated.
+
+    Left to itself, a session takes a new timestep for a new step; a host that knows better calls ``begin_step``.
+    ``on_error`` gets what goes wrong inside a hook before anything is changed; the call then goes on unreduced.
+    Without it the error is raised.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        settings: Settings,
+        *,
+        size: TokenGrid | None = None,
+        record: Record | None = None,
+        on_error: Callable[[Exception], None] | None = None,
+    ) -> None:
+        side = round(host.trained_side)
+        self.host, self.settings, self.record = host, settings, record or Record()
+        self.plan = make_plan(settings, host, size or TokenGrid(side, side))
+        self._armed = Armed()
+        self._clock: Clock | None = Clock(host)
+        self._step = Step(seeds=(settings.seed or 0,))
+        self._handles: list[RemovableHandle] = []
+        self._sites = [
+            SiteHooks(site, host, settings, self._armed, self.record, on_error)
+            for site in host.sites
+            if site.level in LEVELS
+        ]
+
+    def attach(self) -> Session:
+        """Put the hooks on the model."""
+        self.remove()
+        unet = self.host.unet
+        self._handles += [
+            unet.register_forward_pre_hook(self._arm, with_kwargs=True),
+            unet.register_forward_hook(self._disarm, always_call=True),
+        ]
+        for transformer in {hooks.site.transformer: None for hooks in self._sites}:
+            self._handles.append(transformer.register_forward_pre_hook(self._see_grid, with_kwargs=True))
+        for hooks in self._sites:
+            self._handles += hooks.attach()
+        return self
+
+    def remove(self) -> None:
+        """Take every hook off."""
+        while self._handles:
+            self._handles.pop().remove()
+        self._armed.clear()
+
+    def begin_step(self, number: int, total: int, seeds: Sequence[int]) -> None:
+        """Told by the host: the coming UNet calls are those of step ``number`` of ``total``.
+
+        ``seeds`` has the image's seed for each row, in the order in which the calls will take them.
+        """
+        fixed = self.settings.seed
+        self._clock = None
+        self._step = Step(number, total, tuple(seeds) if fixed is None else (fixed,) * len(seeds))
+
+    def acts_in_step(self) -> bool:
+        """Whether the step that was told can have any effect; True where only its timestep will tell."""
+        return self.settings.window == "noise" or bool(self.plan.at(self._progress(None)))
+
+    def _arm(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
+        latent = args[0] if args else next(iter(kwargs.values()))
+        timestep = args[1] if len(args) > 1 else kwargs.get(self.host.arguments.timestep)
+        size = TokenGrid.of(latent.shape)
+        if size != self.plan.size:
+            self.plan = make_plan(self.settings, self.host, size)
+        if self._clock:
+            self._step = Step(*self._clock.read(as_number(timestep)), seeds=self._step.seeds)
+        self._armed.step, self._armed.seeds = self._step.number, self._step.take(latent.shape[0])
+        self._armed.levels = {level.level: level for level in self.plan.at(self._progress(timestep))}
+
+    def _progress(self, timestep: Any) -> float:
+        """How far the pass has come, 0 to 1. Without a known number of steps the noise schedule must tell."""
+        if self.settings.window == "steps" and self._step.total:
+            return min(self._step.number / self._step.total, 1.0)
+        return 1 - as_number(timestep) / 1000
+
+    def _see_grid(self, transformer: Module, args: Args, kwargs: Kwargs) -> None:
+        if self._armed.levels:
+            self._armed.grid = TokenGrid.of((args[0] if args else kwargs[self.host.arguments.hidden]).shape)
+
+    def _disarm(self, *_: Any) -> None:
+        self._armed.clear()
+        for hooks in self._sites:
+            hooks.clear()

@@ -1,0 +1,58 @@
+"""tomesd's two functions on this library: ``from todo_core import tomesd`` instead of ``import tomesd``.
+
+With ``use_rand=False`` the results are tomesd's, on every grid that sx and sy divide. With ``use_rand=True`` the
+destinations come from a seed, the step and the block, so that a run can be repeated; tomesd takes them from torch's
+global generator. Odd grids, which tomesd crashes on or misplaces, are exact here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from . import patch
+from .errors import SettingsError
+from .settings import Settings
+
+
+def apply_patch(
+    model: Any,
+    ratio: float = 0.5,
+    max_downsample: int = 1,
+    sx: int = 2,
+    sy: int = 2,
+    use_rand: bool = True,
+    merge_attn: bool = True,
+    merge_crossattn: bool = False,
+    merge_mlp: bool = False,
+) -> Any:
+    """Merge tokens in ``model``, as ``tomesd.apply_patch`` does; returns ``model``.
+
+    ``max_downsample`` is 1 or 2, counted as tomesd does from the latent; so 1 merges nothing on an SDXL layout, whose
+    finest attention is at 2, and raises no error there. 4 and 8, which no one recommends, raise SettingsError.
+    ``ratio`` above 1 - 1/(sx*sy) raises SettingsError where tomesd lowers it silently.
+    """
+    from .hosts import detect
+
+    if max_downsample not in (1, 2):
+        raise SettingsError("max_downsample", max_downsample, "1 or 2")
+    levels = round(math.log2(max_downsample)) + 1 - detect(model).depth
+    settings = Settings(
+        method="similarity",
+        target="all",
+        ratio_1=ratio if levels >= 1 else 0.0,
+        ratio_2=ratio if levels >= 2 else 0.0,
+        sx=sx,
+        sy=sy,
+        random=use_rand,
+        attn=merge_attn,
+        crossattn=merge_crossattn,
+        mlp=merge_mlp,
+    )
+    patch.apply_patch(model, settings)
+    return model
+
+
+def remove_patch(model: Any) -> Any:
+    """Take the patch off; returns ``model``."""
+    return patch.remove_patch(model)
