@@ -12,15 +12,17 @@ log = logging.getLogger("todo_core")
 
 @dataclass
 class Record:
-    """Levels that were reduced, the steps in which they were, and notes about what was left alone."""
+    """Levels that were reduced, in which steps and by which methods, and notes about what was left alone."""
 
     levels: dict[int, LevelPlan] = field(default_factory=dict)
     steps: set[int] = field(default_factory=set)
+    methods: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     def ran(self, plan: LevelPlan, step: int) -> None:
         """A module was reduced."""
         self.levels[plan.level] = plan
+        self.methods.add(plan.method)
         self.steps.add(step)
 
     def note(self, text: str) -> None:

@@ -1,0 +1,51 @@
+"""ToDo for WebUI: the script that the host loads. It only passes the host's events on."""
+
+from modules import script_callbacks, scripts, shared
+
+import todo_core.webui.script as todo
+import todo_core.webui.ui as todo_ui
+
+
+class ToDoScript(scripts.Script):
+    """An accordion in txt2img and img2img."""
+
+    def title(self):
+        """The name under which the API finds the script, in any case of letters."""
+        return "ToDo"
+
+    def show(self, is_img2img):
+        """Always there, in both tabs."""
+        return scripts.AlwaysVisible
+
+    def ui(self, is_img2img):
+        """Build the panel; the host calls this twice, once for the API."""
+        panel = todo_ui.build("img2img" if is_img2img else "txt2img")
+        self.infotext_fields = panel.infotext_fields
+        self.paste_field_names = panel.paste_field_names
+        return panel.inputs
+
+    def process(self, p, *args):
+        """A generation begins."""
+        todo.begin(p, args, lambda: shared.sd_model)
+
+    def before_process_batch(self, p, *args, **kwargs):
+        """A batch of it begins."""
+        if job := todo.job_of(p):
+            job.begin_batch()
+
+    def process_before_every_sampling(self, p, *args, **kwargs):
+        """One of its passes begins."""
+        if job := todo.job_of(p):
+            job.begin_pass(kwargs["x"])
+
+    def postprocess_batch(self, p, *args, **kwargs):
+        """A batch has been sampled."""
+        if job := todo.job_of(p):
+            job.end_batch()
+
+    def postprocess(self, p, processed, *args):
+        """The generation has ended."""
+        todo.end(p, processed)
+
+
+script_callbacks.on_cfg_denoiser(todo.on_cfg_denoiser)

@@ -1,0 +1,47 @@
+"""Facts about AUTOMATIC1111 1.10 that would otherwise be spread over the other files."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def pass_of(p: Any) -> str:
+    """Which pass is about to be sampled: "img2img", "hires" or "first"."""
+    if hasattr(p, "init_images"):
+        return "img2img"
+    return "hires" if getattr(p, "is_hr_pass", False) else "first"
+
+
+def row_seeds(params: Any) -> list[int]:
+    """The image's seed for each row of ``params.x``, the batch that the denoiser is about to run.
+
+    The rows are those of every image's prompts (more than one each where a prompt has AND), then once or twice all
+    images again, unconditional.
+    """
+    denoiser = params.denoiser
+    seeds = list(denoiser.p.seeds)
+    rows = int(params.x.shape[0])
+    cond = getattr(denoiser.sampler, "sampler_extra_args", {}).get("cond")
+    prompts = [len(parts) for parts in getattr(cond, "batch", ())]
+    if len(prompts) != len(seeds) or sum(prompts) > rows:
+        prompts = [1] * len(seeds)
+    owners = [seed for seed, count in zip(seeds, prompts, strict=True) for _ in range(count)]
+    while len(owners) < rows:
+        owners += seeds
+    return owners[:rows]
+
+
+def unet_of(sd_model: Any) -> Any:
+    """The module that is called for every step."""
+    return sd_model.model.diffusion_model
+
+
+def comments_in_api(processed: Any) -> None:
+    """Add the comments, which the page shows under the image, to the ``info`` of an API response too."""
+    original = processed.js
+
+    def js() -> str:
+        return json.dumps({**json.loads(original()), "comments": processed.comments})
+
+    processed.js = js
