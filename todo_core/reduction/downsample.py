@@ -122,7 +122,7 @@ def _cells(kept: tuple[int, ...], side: int) -> tuple[int, ...]:
     return tuple(cells)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _index(rows: tuple[int, ...], columns: tuple[int, ...], width: int, device: torch.device) -> Tensor:
     """Flat positions of rows x columns in a grid of ``width``; cached, so that no call copies to the device twice."""
     flat = torch.tensor(rows)[:, None] * width + torch.tensor(columns)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ..errors import UnsupportedModelError
+
 
 def pass_of(p: Any) -> str:
     """Which pass is about to be sampled: "img2img", "hires" or "first"."""
@@ -30,6 +32,13 @@ def row_seeds(params: Any) -> list[int]:
     while len(owners) < rows:
         owners += seeds
     return owners[:rows]
+
+
+def supported(sd_model: Any) -> Any:
+    """The model, or UnsupportedModelError where the host calls it through a patcher of its own."""
+    if hasattr(sd_model, "forge_objects"):
+        raise UnsupportedModelError(sd_model, "the Forge family is not supported yet")
+    return sd_model
 
 
 def unet_of(sd_model: Any) -> Any:

@@ -26,7 +26,8 @@ class SampledPass:
     """
 
     def __init__(self, name: str, settings: Settings, p: Any, latent: TokenGrid, model: Callable[[], Any]) -> None:
-        self.name, self.record, self.steps = name, Record(), 0
+        self.name, self.record = name, Record()
+        self.steps = self.tried = 0
         self.error: Exception | None = None
         self._settings, self._p, self._latent, self._model = settings, p, latent, model
         self._session: Session | None = None
@@ -42,22 +43,23 @@ class SampledPass:
             self._session.begin_step(int(params.denoiser.step), self.steps, compat.row_seeds(params))
             if self._session.acts_in_step():
                 self._session.attach()
+                self.tried += 1
         except Exception as error:
             self._fail(error)
 
     def status(self) -> str:
         """What happened, in one line."""
         if self.error:
-            return status.nothing(f"in the {self.name} pass", str(self.error))
+            return status.nothing(self.error, where=f" in the {self.name} pass")
         plan = self._session.plan if self._session else None
-        return status.line(f"{self.name} pass", self.record, plan, self.steps)
+        return status.line(f"{self.name} pass", self.record, plan, self.steps, self.tried)
 
     def _session_of_this_model(self) -> Session:
         """The session, made anew where the refiner or the hires checkpoint has put another UNet in place."""
         model = self._model()
         if self._session and self._session.host.unet is compat.unet_of(model):
             return self._session
-        host = detect(model)
+        host = detect(compat.supported(model))
         return Session(host, self._settings, size=self._latent, record=self.record, on_error=self._fail)
 
     def _after_step(self, *_: Any) -> None:
@@ -108,7 +110,7 @@ class Job:
         """The images are sampled: tell the user what was done to them."""
         self._running = None
         if self._request.enabled:
-            lines = [done.status() for done in self._passes] or [status.nothing("", self._why_no_pass())]
+            lines = [done.status() for done in self._passes] or [status.nothing(self._why_no_pass())]
             for text in lines:
                 self._p.comment(text)
         self._passes = []

@@ -41,5 +41,5 @@ def read(args: Sequence[Any]) -> Request:
 
 def _by_position(args: Sequence[Any]) -> dict[str, Any]:
     if len(args) > len(POSITIONS):
-        raise SettingsError("args", list(args), f"at most {len(POSITIONS)} values, or one object of names")
+        raise SettingsError("args", f"{len(args)} values", f"at most {len(POSITIONS)} values, or one object of names")
     return {"enabled": False, **dict(zip(POSITIONS, args, strict=False))}

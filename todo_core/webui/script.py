@@ -20,7 +20,7 @@ def begin(p: Any, args: tuple[Any, ...], model: Any) -> None:
         asked = request.read(args)
     except SettingsError as error:
         log.error("ToDo: %s", error)
-        p.comment(status.nothing("", str(error)))
+        p.comment(status.nothing(error))
         asked = request.OFF
     setattr(p, _ATTRIBUTE, Job(p, asked, model))
 

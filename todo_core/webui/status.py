@@ -6,18 +6,23 @@ from ..plan import LevelPlan, Plan
 from ..record import Record
 
 
-def line(name: str, record: Record, plan: Plan | None, steps: int) -> str:
-    """What happened in the pass ``name`` ("hires pass"), which had ``steps`` steps."""
+def line(name: str, record: Record, plan: Plan | None, steps: int, tried: int) -> str:
+    """What happened in the pass ``name`` ("hires pass"), which had ``steps`` steps, ``tried`` of them in the window."""
     if record.levels:
         levels = "; ".join(_level(level) for _, level in sorted(record.levels.items()))
         return f"ToDo reduced the {name}: {levels}; in {len(record.steps)} of {steps} steps"
-    reasons = record.notes or (list(plan.reasons) if plan else []) or ["no step lay in its window"]
-    return nothing(f"in the {name}", "; ".join(reasons))
+    if plan and plan.reasons:
+        why = "; ".join(plan.reasons)
+    elif record.notes:
+        why = "; ".join(record.notes)
+    else:
+        why = "no step lay in its window" if not tried else "the attention of this model was never called"
+    return nothing(why, where=f" in the {name}")
 
 
-def nothing(where: str, why: str) -> str:
+def nothing(why: object, *, where: str = "") -> str:
     """That nothing was reduced, and why."""
-    return f"ToDo reduced nothing {where}: {why}"
+    return f"ToDo reduced nothing{where}: {why}"
 
 
 def _level(plan: LevelPlan) -> str:

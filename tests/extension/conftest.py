@@ -1,0 +1,26 @@
+"""The extension's own files on a double of the host."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(Path(__file__).parent / "double"), str(Path(__file__).parent)]
+
+
+def load_script(name="todo"):
+    """Load scripts/NAME.py as the host does: by path, as a module of its own."""
+    spec = importlib.util.spec_from_file_location(f"{name}.py", ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def script():
+    from modules import script_callbacks
+
+    script_callbacks.callbacks_cfg_denoiser.clear()
+    return load_script().ToDoScript()

@@ -1,0 +1,32 @@
+"""Script and the order in which the host calls its methods."""
+
+AlwaysVisible = object()
+
+
+class Script:
+    infotext_fields = None
+    paste_field_names = None
+
+    def title(self):
+        raise NotImplementedError
+
+    def ui(self, is_img2img):
+        pass
+
+    def show(self, is_img2img):
+        return True
+
+    def process(self, p, *args):
+        pass
+
+    def before_process_batch(self, p, *args, **kwargs):
+        pass
+
+    def process_before_every_sampling(self, p, *args, **kwargs):
+        pass
+
+    def postprocess_batch(self, p, *args, **kwargs):
+        pass
+
+    def postprocess(self, p, processed, *args):
+        pass

@@ -1,0 +1,3 @@
+"""The model of the moment."""
+
+sd_model = None

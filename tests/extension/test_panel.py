@@ -1,0 +1,151 @@
+"""The panel, built by the gradio that the host ships: one control a setting, pasted and hidden as it should be."""
+
+from __future__ import annotations
+
+import gradio as gr
+import pytest
+from host import pasted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from todo_core import SETTINGS, Settings, SettingsError
+from todo_core.webui import infotext, request, ui
+from todo_core.webui.infotext import KEYS
+
+NAMES = [name for row in ui.ROWS for name in row]
+
+
+@pytest.fixture(scope="module")
+def panel():
+    with gr.Blocks():
+        return ui.build("txt2img")
+
+
+def values_of(panel, changes):
+    """What the panel sends when these controls are changed, as its components hand values over."""
+    values = {name: panel.controls[name].value for name in SETTINGS}
+    values |= {name: ui._shown(SETTINGS[name])(value) for name, value in changes.items()}
+    return [True, *values.values()]
+
+
+def chosen(settings):
+    return {name: getattr(settings, name) for name in SETTINGS}
+
+
+def anything():
+    """Settings of any kind that are possible together."""
+    drawn = {}
+    for name, s in SETTINGS.items():
+        drawn[name] = {
+            "choice": st.sampled_from(s.choices) if s.choices else st.nothing(),
+            "flag": st.booleans(),
+            "number": st.floats(0, 0.75),
+            "integer": st.integers(2, 16),
+            "factor": st.just("auto") | st.floats(1, 9) | st.integers(1, 9),
+            "seed": st.none() | st.integers(0, 2**40),
+        }[s.kind]
+    drawn |= {"start": st.floats(0, 0.4), "end": st.floats(0.5, 1)}
+    return st.fixed_dictionaries({}, optional=drawn).map(lambda values: Settings(**values))
+
+
+def test_every_setting_has_one_control_in_the_order_of_the_api(panel):
+    assert [c.label for c in panel.inputs] == ["ToDo", *(s.label for s in SETTINGS.values())]
+    assert len({c.label for c in panel.inputs}) == len(panel.inputs) == len(request.POSITIONS)
+    assert sorted(NAMES) == sorted(SETTINGS)
+
+
+def test_every_control_has_its_own_elem_id_and_help(panel):
+    ids = [c.elem_id for c in panel.inputs]
+    assert len(set(ids)) == len(ids)
+    assert all(panel.controls[name].info == s.help for name, s in SETTINGS.items())
+
+
+def test_ranges_and_choices_are_the_declared_ones(panel):
+    for name, setting in SETTINGS.items():
+        control = panel.controls[name]
+        if setting.kind in ("number", "integer"):
+            assert (control.minimum, control.maximum, control.step) == (setting.minimum, setting.maximum, setting.step)
+            assert isinstance(control.value, float)  # the host casts API infotext to the type of the default
+        if setting.kind == "choice":
+            assert list(control.choices) in (list(setting.choices), [(c, c) for c in setting.choices])
+
+
+def test_the_untouched_panel_asks_for_the_defaults(panel):
+    values = [control.value for control in panel.inputs]
+    assert request.read(values) == request.OFF
+    assert request.read([True, *values[1:]]).settings == Settings()
+
+
+@given(anything())
+@settings(max_examples=200, deadline=None)
+def test_positional_and_named_requests_say_the_same(panel, wanted):
+    by_position = request.read(values_of(panel, chosen(wanted)))
+    by_name = request.read([{"enabled": True, **chosen(wanted)}])
+    assert by_position.settings == by_name.settings == wanted
+
+
+@given(anything())
+@settings(max_examples=200, deadline=None)
+def test_pasting_what_was_written_restores_every_setting_in_use(panel, wanted):
+    if wanted.method == "none":
+        return
+    text = ", ".join(f"{key}: {value}" for key, value in wanted.to_infotext().items())
+    params = dict(pair.split(": ", 1) for pair in text.split(", "))
+    values = pasted(panel.infotext_fields, params)
+    restored = request.read([values[control] for control in panel.inputs])
+    assert restored.enabled
+    for name in wanted.used:
+        assert getattr(restored.settings, name) == getattr(wanted, name)
+
+
+def test_pasting_another_image_only_switches_off(panel):
+    values = pasted(panel.infotext_fields, {"Steps": "20", "ToDo factor": "2.0", "ToDo disable after": "1.0"})
+    assert values.pop(panel.enabled) is False
+    assert set(values.values()) == {None}
+
+
+def test_the_infotext_keys_belong_to_the_panel(panel):
+    assert panel.paste_field_names == list(KEYS)
+    assert len(panel.infotext_fields) == len(panel.inputs)
+
+
+@pytest.mark.parametrize("method", ["downsample", "similarity", "cluster", "none"])
+@pytest.mark.parametrize("target", ["keys/values", "all"])
+def test_what_a_method_does_not_use_is_hidden(method, target):
+    shown = dict(
+        zip((n for row in ui.ROWS for n in row), ui._visible((method, target, "area", "none", False)), strict=True)
+    )
+    assert shown["method"]
+    assert shown["factor_1"] == (method == "downsample")
+    assert shown["ratio_1"] == (method in ("similarity", "cluster"))
+    assert shown["sx"] == (method == "similarity")
+    assert not shown["seed"]  # random is off
+    assert not shown["phase"]  # area keeps no position
+    assert shown["mlp"] == (target == "all" and method != "none")
+    assert shown["end"] == (method != "none")
+
+
+def test_the_method_that_takes_over_shows_its_settings_too():
+    shown = dict(zip(NAMES, ui._visible(("downsample", "keys/values", "nearest", "cluster", True)), strict=True))
+    assert [shown[name] for name in ("factor_1", "ratio_1", "sx")] == [True, True, False]
+
+
+def test_only_unused_controls_start_hidden(panel):
+    used = Settings().used
+    assert {name: control.visible for name, control in panel.controls.items()} == {n: n in used for n in SETTINGS}
+
+
+def test_saved_defaults_of_the_user_decide_what_starts_hidden():
+    with gr.Blocks():
+        panel = ui.build("img2img")
+    panel.controls["method"].value = "similarity"  # what the host does before it calls init_field
+    panel.controls["method"].init_field("similarity")
+    assert panel.controls["ratio_1"].visible
+    assert not panel.controls["factor_1"].visible
+
+
+@pytest.mark.parametrize("bad", ["ToDo ratio 1", "ToDo end", "ToDo method"])
+def test_a_broken_infotext_names_the_field(bad):
+    params = {"ToDo": "similarity", bad: "much"} if bad != "ToDo method" else {"ToDo": "much"}
+    with pytest.raises(SettingsError, match="much"):
+        infotext.paste("end", str)(params)
