@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -58,7 +59,9 @@ class Setting:
         raise SettingsError(self.name, value, self.allowed)
 
     def _is_number(self, value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return False
+        if not abs(value) <= sys.float_info.max:  # NaN, infinity, and whole numbers beyond every float
             return False
         whole_enough = self.kind in ("number", "factor") or value == int(value)
         return whole_enough and self.minimum <= value and (self.open_ended or value <= self.maximum)

@@ -12,7 +12,7 @@ class SettingsError(ValueError):
     """
 
     def __init__(self, field: str, value: Any, allowed: str) -> None:
-        super().__init__(f"{field} = {value!r} is not possible; allowed: {allowed}")
+        super().__init__(f"{field} = {_shown(value)} is not possible; allowed: {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
 
 
@@ -23,3 +23,12 @@ class UnsupportedModelError(TypeError):
         name = type(model).__name__
         super().__init__(f"{name} cannot be reduced: {reason}")
         self.model_name, self.reason = name, reason
+
+
+def _shown(value: Any) -> str:
+    """``repr``, shortened: a value from outside can be of any size, and Python refuses to print a huge integer."""
+    try:
+        text = repr(value)
+    except ValueError:
+        text = f"a huge {type(value).__name__}"
+    return text if len(text) <= 100 else f"{text[:97]}..."

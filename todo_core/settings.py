@@ -10,6 +10,7 @@ from typing import Any
 
 from .declaration import Kind, Setting
 from .errors import SettingsError
+from .reduction.downsample import RESAMPLES
 
 METHODS = ("downsample", "similarity", "cluster")
 NEAREST = ("nearest", "nearest-exact")
@@ -110,7 +111,7 @@ class Settings:
         "Resampling",
         "How downsample makes one key of a cell of tokens: by keeping one (nearest, nearest-exact), by a weighted "
         "mean (bilinear, bicubic, area) or by the largest value (max).",
-        choices=(*NEAREST, "bilinear", "bicubic", "area", "max"),
+        choices=RESAMPLES,
         used=_uses("downsample"),
     )
     phase: str = _setting(
@@ -205,7 +206,7 @@ class Settings:
     crossattn: bool = _setting(False, "flag", "All: cross-attention", "What target all shrinks.", used=_whole_module)
     mlp: bool = _setting(False, "flag", "All: feed-forward", "What target all shrinks.", used=_whole_module)
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, /, **values: Any) -> None:
         unknown = [name for name in values if name not in SETTINGS]
         if unknown:
             raise SettingsError(unknown[0], values[unknown[0]], "only these names: " + ", ".join(SETTINGS))

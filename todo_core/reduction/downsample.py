@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Size = tuple[int, int]
+RESAMPLES = ("nearest", "nearest-exact", "bilinear", "bicubic", "area", "max")
 
 
 def downsample(
@@ -27,6 +28,8 @@ def downsample(
     """
     if not (1 <= target[0] <= size[0] and 1 <= target[1] <= size[1]):
         raise ValueError(f"target {target} must lie between (1, 1) and the size {size}")
+    if resample not in RESAMPLES:
+        raise ValueError(f"resample {resample!r} is none of {', '.join(RESAMPLES)}")
     if resample not in ("nearest", "nearest-exact"):
         return Resampled(size, target, resample)
     return Kept(size, target, *_positions(size, target, resample == "nearest-exact", turn))
@@ -92,7 +95,9 @@ def _positions(size: Size, target: Size, exact: bool, turn: int | None) -> tuple
     n, m = (math.ceil(s / t) for s, t in zip(size, target, strict=True))
     start = (n // 2) * m + m // 2 if exact else 0
     row, column = divmod((start + turn * _stride(n * m)) % (n * m), m)
-    return _line(size[0], target[0], row, n), _line(size[1], target[1], column, m)
+    # nearest-exact stands at the middle of a place where their number is odd: its own position is half-way
+    rows, columns = (2 * row + (exact and n % 2), 2 * n), (2 * column + (exact and m % 2), 2 * m)
+    return _line(size[0], target[0], *rows), _line(size[1], target[1], *columns)
 
 
 def _line(side: int, kept: int, place: int, places: int) -> tuple[int, ...]:
@@ -125,5 +130,6 @@ def _cells(kept: tuple[int, ...], side: int) -> tuple[int, ...]:
 @lru_cache(maxsize=64)
 def _index(rows: tuple[int, ...], columns: tuple[int, ...], width: int, device: torch.device) -> Tensor:
     """Flat positions of rows x columns in a grid of ``width``; cached, so that no call copies to the device twice."""
-    flat = torch.tensor(rows)[:, None] * width + torch.tensor(columns)
-    return flat.flatten().to(device)
+    with torch.inference_mode(False):  # the cache outlives a caller's inference mode
+        flat = torch.tensor(rows)[:, None] * width + torch.tensor(columns)
+        return flat.flatten().to(device)
