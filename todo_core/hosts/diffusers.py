@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from torch.nn import Module
 
-from .site import Arguments, Host, blocks_of, isinstance_str, numbered
+from .site import Arguments, Host, numbered
 
 _ARGUMENTS = Arguments(hidden="hidden_states", context="encoder_hidden_states", timestep="timestep")
 
@@ -17,23 +18,25 @@ def find(model: Any) -> Host | None:
     unet = getattr(model, "unet", model)
     if not all(hasattr(unet, part) for part in ("down_blocks", "mid_block", "up_blocks")):
         return None
-    sites, depth = numbered(_walk(unet))
+    sites, depth = numbered(_tour(unet))
     side = float(_first(getattr(unet.config, "sample_size", None)) or 64)
-    return Host("diffusers", unet, sites, depth, side, _ARGUMENTS, _busy, _progress(model))
+    return Host("diffusers", unet, sites, depth, side, _ARGUMENTS, _busy, partial(_tour, unet), _progress(model))
 
 
-def _walk(unet: Any) -> Iterator[tuple[int, Module, Module]]:
-    """(depth, transformer, block) in running order. The middle block is registered last but runs between."""
+def _tour(unet: Any) -> Iterator[tuple[int, Module]]:
+    """(depth, module) in running order; depth counts the halvings of what the module puts out.
+
+    The middle block is registered last but runs between the others.
+    """
     depth = 0
+    yield depth, unet.conv_in
     for block in (*unet.down_blocks, unet.mid_block, *unet.up_blocks):
-        yield from ((depth, transformer, inner) for transformer, inner in _blocks(block))
-        depth += bool(getattr(block, "downsamplers", None)) - bool(getattr(block, "upsamplers", None))
-
-
-def _blocks(part: Module | None) -> Iterator[tuple[Module, Module]]:
-    for module in part.modules() if part is not None else ():
-        if isinstance_str(module, "Transformer2DModel"):
-            yield from ((module, block) for block in blocks_of(module))
+        resampled = depth + bool(getattr(block, "downsamplers", None)) - bool(getattr(block, "upsamplers", None))
+        for name, part in block.named_children() if block is not None else ():
+            here = resampled if name in ("downsamplers", "upsamplers") else depth
+            yield from ((here, module) for module in part.modules())
+        depth = resampled
+    yield depth, unet.conv_out
 
 
 def _first(size: Any) -> Any:

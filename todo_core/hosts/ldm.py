@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from torch.nn import Module
 
-from .site import Arguments, Host, blocks_of, isinstance_str, numbered
+from .site import Arguments, Host, isinstance_str, numbered
 
 _ARGUMENTS = Arguments(hidden="x", context="context", timestep="timesteps")
 
@@ -17,20 +18,19 @@ def find(model: Any) -> Host | None:
     unet = getattr(getattr(model, "model", None), "diffusion_model", model)
     if not all(hasattr(unet, part) for part in ("input_blocks", "middle_block", "output_blocks")):
         return None
-    sites, depth = numbered(_walk(unet))
+    sites, depth = numbered(_tour(unet))
     kind = "sgm" if type(unet).__module__.startswith("sgm.") else "ldm"
     side = _trained_side(model, unet, sites[0].block if sites else None, kind)
-    return Host(kind, unet, sites, depth, side, _ARGUMENTS, _busy)
+    return Host(kind, unet, sites, depth, side, _ARGUMENTS, _busy, partial(_tour, unet))
 
 
-def _walk(unet: Any) -> Iterator[tuple[int, Module, Module]]:
-    """(depth, transformer, block) in running order; depth counts the downsamplings passed."""
+def _tour(unet: Any) -> Iterator[tuple[int, Module]]:
+    """(depth, module) in running order; depth counts the halvings of what the module puts out."""
     depth = 0
-    for part in (unet.input_blocks, unet.middle_block, unet.output_blocks):
+    for part in (unet.input_blocks, unet.middle_block, unet.output_blocks, unet.out):
         for module in part.modules():
             depth += _descends(module)
-            if isinstance_str(module, "SpatialTransformer"):
-                yield from ((depth, module, block) for block in blocks_of(module))
+            yield depth, module
 
 
 def _descends(module: Module) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,7 @@ class Host:
     trained_side: float  # in latent pixels
     arguments: Arguments
     busy: Callable[[Module], str]  # why an attention is somebody else's at the moment, or ""
+    tour: Callable[[], Iterator[tuple[int, Module]]]  # (depth of its output, module) of all that runs, in order
     progress: Callable[[float], tuple[int, int] | None] = lambda timestep: None  # (step, steps), where known
 
     def trained_side_at(self, level: int) -> float:
@@ -59,9 +60,9 @@ def isinstance_str(x: object, name: str) -> bool:
     return any(cls.__name__ == name for cls in type(x).__mro__)
 
 
-def numbered(found: Iterable[tuple[int, Module, Module]]) -> tuple[tuple[Site, ...], int]:
-    """Turn (depth, transformer, block), in running order, into sites and the depth of level 1."""
-    found = list(found)
+def numbered(tour: Iterable[tuple[int, Module]]) -> tuple[tuple[Site, ...], int]:
+    """The sites of a model, and the depth of level 1, from its tour."""
+    found = [(depth, transformer, block) for depth, transformer in tour for block in blocks_of(transformer)]
     shallowest = min((depth for depth, *_ in found), default=0)
     counts: dict[int, int] = {}
     sites = []
@@ -72,7 +73,9 @@ def numbered(found: Iterable[tuple[int, Module, Module]]) -> tuple[tuple[Site, .
 
 
 def blocks_of(transformer: Module) -> list[Any]:
-    """The blocks of a spatial transformer whose attn1 is self-attention."""
+    """The blocks whose attn1 is self-attention, if this is a spatial transformer; else none."""
+    if not (isinstance_str(transformer, "SpatialTransformer") or isinstance_str(transformer, "Transformer2DModel")):
+        return []
     blocks = getattr(transformer, "transformer_blocks", ())
     return [b for b in blocks if hasattr(b, "attn1") and not _never_self(b)]
 
