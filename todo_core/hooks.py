@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
 from . import reduction
+from .calls import Args, Changed, Kwargs, guarded, read, write
 from .hosts import Host, Site
 from .plan import LevelPlan, plan_level
 from .record import Record
@@ -18,10 +19,6 @@ from .reduction import Reduction
 from .settings import Settings
 from .steps import stretched
 from .tokens import TokenGrid
-
-Args: TypeAlias = tuple[Any, ...]
-Kwargs: TypeAlias = dict[str, Any]
-Changed: TypeAlias = tuple[Args, Kwargs] | None
 
 
 @dataclass
@@ -59,7 +56,9 @@ class SiteHooks:
         """Hook the block's modules; the handles take the hooks off."""
         block: Any = self.site.block
         if self._settings.target == "keys/values":
-            return [block.attn1.register_forward_pre_hook(self._guarded(self._shorten_keys), with_kwargs=True)]
+            return [
+                block.attn1.register_forward_pre_hook(guarded(self._shorten_keys, self._on_error), with_kwargs=True)
+            ]
         handles = [
             block.register_forward_pre_hook(self._enter, with_kwargs=True),
             block.register_forward_hook(lambda *_: self.clear()),
@@ -67,7 +66,7 @@ class SiteHooks:
         wanted = {"attn1": self._settings.attn, "attn2": self._settings.crossattn, "ff": self._settings.mlp}
         for part in (getattr(block, name, None) for name, on in wanted.items() if on):
             if part is not None:
-                handles.append(part.register_forward_pre_hook(self._guarded(self._merge), with_kwargs=True))
+                handles.append(part.register_forward_pre_hook(guarded(self._merge, self._on_error), with_kwargs=True))
                 handles.append(part.register_forward_hook(self._unmerge))
         return handles
 
@@ -77,33 +76,19 @@ class SiteHooks:
         self._shared: Reduction | None = None
         self._pending: Reduction | None = None
 
-    def _guarded(self, hook: Callable[[Module, Args, Kwargs], Changed]) -> Callable[[Module, Args, Kwargs], Changed]:
-        if self._on_error is None:
-            return hook
-
-        def guarded(module: Module, args: Args, kwargs: Kwargs) -> Changed:
-            try:
-                return hook(module, args, kwargs)
-            except Exception as error:
-                self._armed.clear()
-                self._on_error(error)  # type: ignore[misc]
-                return None
-
-        return guarded
-
     def _shorten_keys(self, attention: Module, args: Args, kwargs: Kwargs) -> Changed:
         plan = self._plan(attention)
         if plan is None:
             return None
-        x, context = _read(args, kwargs, 0, self._names.hidden), _read(args, kwargs, 1, self._names.context)
-        grids = self._own_grids(x, context, plan.grid.tokens, kwargs)
+        x, context = read(args, kwargs, 0, self._names.hidden), read(args, kwargs, 1, self._names.context)
+        grids = self._own_grids(x, context, plan.grid.tokens, args, kwargs)
         if grids is None:
             return None
         keys = self._reduction(plan, grids).merge(grids).reshape(x.shape[0], -1, x.shape[-1])
         self._record.ran(plan, self._armed.step)
-        return _write(args, kwargs, 1, self._names.context, keys)
+        return write(args, kwargs, 1, self._names.context, keys)
 
-    def _own_grids(self, x: Tensor, context: Any, n: int, kwargs: Kwargs) -> Tensor | None:
+    def _own_grids(self, x: Tensor, context: Any, n: int, args: Args, kwargs: Kwargs) -> Tensor | None:
         """The keys' tokens as (grids, n, c), if this is self-attention over whole grids; else None and a note.
 
         A context that is not the input is the input and more grids behind it, or somebody else's.
@@ -113,7 +98,7 @@ class SiteHooks:
             why = f"its keys are not whole grids of {n:,} tokens"
         elif tokens is not x and (tokens.shape[0] != x.shape[0] or tokens.shape[1] == n):
             why = "its keys come from another source"
-        elif any(kwargs.get(mask) is not None for mask in ("mask", "attention_mask")):
+        elif self._is_masked(args, kwargs):
             why = "it has a mask"
         if why:
             self._leave(why)
@@ -121,27 +106,33 @@ class SiteHooks:
         return tokens.reshape(-1, n, tokens.shape[-1])
 
     def _enter(self, block: Module, args: Args, kwargs: Kwargs) -> None:
-        self._input = _read(args, kwargs, 0, self._names.hidden) if self._armed.levels else None
+        self._input = read(args, kwargs, 0, self._names.hidden) if self._armed.levels else None
 
     def _merge(self, module: Module, args: Args, kwargs: Kwargs) -> Changed:
         plan = self._plan(module)
         if plan is None or self._input is None:
             return None
-        x = _read(args, kwargs, 0, self._names.hidden)
+        x = read(args, kwargs, 0, self._names.hidden)
         if x.shape != self._input.shape or x.shape[1] != plan.grid.tokens:
             self._leave(f"its input is not a grid of {plan.grid.tokens:,} tokens")
             return None
+        if module is getattr(self.site.block, "attn1", None) and self._is_masked(args, kwargs):
+            self._leave("it has a mask")
+            return None
         self._shared = self._shared or self._reduction(plan, self._input)
         merged = self._shared.merge(x)
-        if _read(args, kwargs, 1, self._names.context) is x:  # ControlNet hands self-attention its own input
-            args, kwargs = _write(args, kwargs, 1, self._names.context, merged)
+        if read(args, kwargs, 1, self._names.context) is x:  # ControlNet hands self-attention its own input
+            args, kwargs = write(args, kwargs, 1, self._names.context, merged)
         self._pending = self._shared
         self._record.ran(plan, self._armed.step)
-        return _write(args, kwargs, 0, self._names.hidden, merged)
+        return write(args, kwargs, 0, self._names.hidden, merged)
 
     def _unmerge(self, module: Module, args: Args, output: Tensor) -> Tensor | None:
         pending, self._pending = self._pending, None
         return None if pending is None else pending.unmerge(output)
+
+    def _is_masked(self, args: Args, kwargs: Kwargs) -> bool:
+        return read(args, kwargs, 2, self._names.mask) is not None
 
     def _leave(self, why: str) -> None:
         self._record.note(f"an attention at level {self.site.level} is left whole: {why}")
@@ -173,13 +164,3 @@ class SiteHooks:
             seeds = stretched(self._armed.seeds, tokens.shape[0])
             draws = reduction.random_draws(seeds, step, place, size, cell)
         return reduction.match(tokens, size, plan.amount, cell, draws)
-
-
-def _read(args: Args, kwargs: Kwargs, place: int, name: str) -> Any:
-    return args[place] if len(args) > place else kwargs.get(name)
-
-
-def _write(args: Args, kwargs: Kwargs, place: int, name: str, value: Any) -> tuple[Args, Kwargs]:
-    if len(args) > place:
-        return (*args[:place], value, *args[place + 1 :]), kwargs
-    return args, {**kwargs, name: value}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from torch.nn import Module
 
@@ -14,9 +14,9 @@ from .hosts import detect
 from .session import Session
 from .settings import Settings
 
-# Which session sits on which UNet, so that patching can begin by removing. Kept here and not on the model: a patch
-# leaves no attribute behind.
-_sessions: WeakKeyDictionary[Module, Session] = WeakKeyDictionary()
+# Which session sits on which UNet, so that patching can begin by removing. Kept here and not on the model, for a patch
+# leaves no attribute behind; weakly, for the hooks keep their session alive, and a dropped model takes both along.
+_sessions: WeakKeyDictionary[Module, ref[Session]] = WeakKeyDictionary()
 
 
 def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) -> Session:
@@ -31,17 +31,15 @@ def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) 
     """
     settings = replace(settings or Settings(), **overrides)
     host = detect(model)
-    remove_patch(model)
+    _remove(host.unet)
     session = Session(host, settings).attach()
-    _sessions[host.unet] = session
+    _sessions[host.unet] = ref(session)
     return session
 
 
 def remove_patch(model: Any) -> Any:
     """Take the patch off, if there is one; nothing of it stays. Returns ``model``."""
-    session = _sessions.pop(detect(model).unet, None)
-    if session:
-        session.remove()
+    _remove(detect(model).unet)
     return model
 
 
@@ -52,6 +50,10 @@ def patched(model: Any, settings: Settings | None = None, **overrides: Any) -> I
     try:
         yield session
     finally:
-        if _sessions.get(session.host.unet) is session:
-            del _sessions[session.host.unet]
+        session.remove()
+
+
+def _remove(unet: Module) -> None:
+    session = _sessions.pop(unet, lambda: None)()
+    if session:
         session.remove()

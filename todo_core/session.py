@@ -13,7 +13,8 @@ from typing import Any
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
-from .hooks import Args, Armed, Kwargs, SiteHooks
+from .calls import Args, Kwargs, guarded, read
+from .hooks import Armed, SiteHooks
 from .hosts import Host
 from .plan import LEVELS, make_plan
 from .record import Record
@@ -45,9 +46,11 @@ class Session:
         self._armed = Armed()
         self._clock: Clock | None = Clock(host)
         self._step = Step(seeds=(settings.seed or 0,))
+        self._on_error = self._failed if on_error else None
+        self._report = on_error
         self._handles: list[RemovableHandle] = []
         self._sites = [
-            SiteHooks(site, host, settings, self._armed, self.record, on_error)
+            SiteHooks(site, host, settings, self._armed, self.record, self._on_error)
             for site in host.sites
             if site.level in LEVELS
         ]
@@ -57,11 +60,12 @@ class Session:
         self.remove()
         unet = self.host.unet
         self._handles += [
-            unet.register_forward_pre_hook(self._arm, with_kwargs=True),
+            unet.register_forward_pre_hook(guarded(self._arm, self._on_error), with_kwargs=True),
             unet.register_forward_hook(self._disarm, always_call=True),
         ]
+        see_grid = guarded(self._see_grid, self._on_error)
         for transformer in {hooks.site.transformer: None for hooks in self._sites}:
-            self._handles.append(transformer.register_forward_pre_hook(self._see_grid, with_kwargs=True))
+            self._handles.append(transformer.register_forward_pre_hook(see_grid, with_kwargs=True))
         for hooks in self._sites:
             self._handles += hooks.attach()
         return self
@@ -86,8 +90,8 @@ class Session:
         return self.settings.window == "noise" or bool(self.plan.at(self._progress(None)))
 
     def _arm(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
-        latent = args[0] if args else next(iter(kwargs.values()))
-        timestep = args[1] if len(args) > 1 else kwargs.get(self.host.arguments.timestep)
+        names = self.host.arguments
+        latent, timestep = read(args, kwargs, 0, names.latent), read(args, kwargs, 1, names.timestep)
         size = TokenGrid.of(latent.shape)
         if size != self.plan.size:
             self.plan = make_plan(self.settings, self.host, size)
@@ -104,7 +108,13 @@ class Session:
 
     def _see_grid(self, transformer: Module, args: Args, kwargs: Kwargs) -> None:
         if self._armed.levels:
-            self._armed.grid = TokenGrid.of((args[0] if args else kwargs[self.host.arguments.hidden]).shape)
+            self._armed.grid = TokenGrid.of(read(args, kwargs, 0, self.host.arguments.hidden).shape)
+
+    def _failed(self, error: Exception) -> None:
+        """The rest of the call goes on unreduced."""
+        self._armed.clear()
+        if self._report:
+            self._report(error)
 
     def _disarm(self, *_: Any) -> None:
         self._armed.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,24 +29,29 @@ class Step:
 class Clock:
     """Tells steps by timestep alone, for a session whose host says nothing.
 
-    A pipeline's own schedule knows best; without one, a new timestep is a new step, and one that rises begins anew.
+    A pipeline's own schedule knows best: its run goes from the first timestep that was seen to the end. Without one,
+    a new timestep is a new step, and one that rises begins anew.
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._last: float | None = None
+        self._schedule: Tensor | None = None
+        self._run: list[float] = []
+        self._last = -math.inf
         self._number = 0
 
     def read(self, timestep: float) -> tuple[int, int | None]:
         """(step, steps of the pass), the latter None where nobody knows it."""
-        known = self._host.progress(timestep)
-        if known:
-            return known
-        if self._last is None or timestep > self._last:
-            self._number = 0
-        elif timestep < self._last:
-            self._number += 1
-        self._last = timestep
+        last, self._last = self._last, timestep
+        rises = timestep > last
+        schedule = self._host.schedule()
+        if schedule is not None and (rises or schedule is not self._schedule or timestep not in self._run):
+            steps = list(dict.fromkeys(schedule.tolist()))  # a second-order schedule names some twice
+            self._run = steps[steps.index(timestep) :] if timestep in steps else []
+        self._schedule = schedule
+        if self._run:
+            return self._run.index(timestep), len(self._run)
+        self._number = 0 if rises else self._number + (timestep < last)
         return self._number, None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,13 @@ from torch.nn import Module
 
 from .site import Arguments, Host, numbered
 
-_ARGUMENTS = Arguments(hidden="hidden_states", context="encoder_hidden_states", timestep="timestep")
+_ARGUMENTS = Arguments(
+    latent="sample",
+    timestep="timestep",
+    hidden="hidden_states",
+    context="encoder_hidden_states",
+    mask="attention_mask",
+)
 
 
 def find(model: Any) -> Host | None:
@@ -20,7 +26,9 @@ def find(model: Any) -> Host | None:
         return None
     sites, depth = numbered(_tour(unet))
     side = float(_first(getattr(unet.config, "sample_size", None)) or 64)
-    return Host("diffusers", unet, sites, depth, side, _ARGUMENTS, _busy, partial(_tour, unet), _progress(model))
+    return Host(
+        "diffusers", unet, sites, depth, side, _ARGUMENTS, _busy, partial(_tour, unet), partial(_schedule, model)
+    )
 
 
 def _tour(unet: Any) -> Iterator[tuple[int, Module]]:
@@ -43,20 +51,11 @@ def _first(size: Any) -> Any:
     return size[0] if isinstance(size, (list, tuple)) else size
 
 
-def _busy(attention: Module) -> str:
-    fused = getattr(attention, "fused_projections", False)
+def _busy(attention: Any) -> str:
+    fused = "Fused" in type(getattr(attention, "processor", None)).__name__
     return "its query, key and value projections are fused; call unfuse_qkv_projections() first" if fused else ""
 
 
-def _progress(pipeline: Any) -> Callable[[float], tuple[int, int] | None]:
-    """Where a timestep stands in the pipeline's own schedule: its steps, of img2img only those that are run."""
-
-    def progress(timestep: float) -> tuple[int, int] | None:
-        schedule = getattr(getattr(pipeline, "scheduler", None), "timesteps", None)
-        if schedule is None:
-            return None
-        run = schedule[-getattr(pipeline, "num_timesteps", len(schedule)) :]
-        steps = list(dict.fromkeys(run.tolist()))  # a second-order schedule names some twice
-        return (steps.index(timestep), len(steps)) if timestep in steps else None
-
-    return progress
+def _schedule(pipeline: Any) -> Any:
+    """The timesteps that the pipeline's scheduler was last set to."""
+    return getattr(getattr(pipeline, "scheduler", None), "timesteps", None)

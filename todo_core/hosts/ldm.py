@@ -10,7 +10,7 @@ from torch.nn import Module
 
 from .site import Arguments, Host, isinstance_str, numbered
 
-_ARGUMENTS = Arguments(hidden="x", context="context", timestep="timesteps")
+_ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="context", mask="mask")
 
 
 def find(model: Any) -> Host | None:

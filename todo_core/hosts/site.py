@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
 from torch.nn import Module
 
 
@@ -25,11 +26,13 @@ class Site:
 
 @dataclass(frozen=True)
 class Arguments:
-    """How a host passes what the hooks read; each name is also the argument's place, where it has one."""
+    """The names of what the hooks read, where a host passes it by keyword; by place it is the same for all."""
 
-    hidden: str
-    context: str
+    latent: str  # of the UNet, with the timestep behind it
     timestep: str
+    hidden: str  # of a block and its modules; an attention has the context and the mask behind it
+    context: str
+    mask: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,7 @@ class Host:
     arguments: Arguments
     busy: Callable[[Module], str]  # why an attention is somebody else's at the moment, or ""
     tour: Callable[[], Iterator[tuple[int, Module]]]  # (depth of its output, module) of all that runs, in order
-    progress: Callable[[float], tuple[int, int] | None] = lambda timestep: None  # (step, steps), where known
+    schedule: Callable[[], Tensor | None] = lambda: None  # the timesteps of the sampler's run, where they are known
 
     def trained_side_at(self, level: int) -> float:
         """Side of the token grid of this level at the size that the model was trained at."""

@@ -1,0 +1,80 @@
+"""Shared models for the tests; each test gets them clean and has to leave them clean."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]  # also under a bare ``pytest``
+
+import models  # noqa: E402
+
+torch.set_num_threads(1)  # small tensors: threads only wait for each other
+
+
+def _lent(small: models.Small) -> Iterator[models.Small]:
+    from todo_core import remove_patch
+
+    yield small
+    remove_patch(small.unet)
+    assert models.hook_count(small.unet) == 0, "a hook outlived remove_patch"
+
+
+@pytest.fixture(params=["ldm_sd1", "diffusers_sd1"])
+def sd1(request: pytest.FixtureRequest) -> Iterator[models.Small]:
+    """The layout of SD1.5 in both libraries."""
+    yield from _lent(models.SMALL[request.param]())
+
+
+@pytest.fixture(params=["ldm_sd1", "diffusers_sd1"])
+def sd1_double(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[models.Small]:
+    """The same in double precision."""
+    monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")  # else float32
+    yield from _lent(models.doubled(request.param))
+
+
+@pytest.fixture
+def ldm_sd1_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[models.Small]:
+    """The layout of SD1.5 in ldm, in double precision."""
+    monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")  # else float32
+    yield from _lent(models.doubled("ldm_sd1"))
+
+
+@pytest.fixture(params=["ldm_sdxl", "diffusers_sdxl"])
+def sdxl(request: pytest.FixtureRequest) -> Iterator[models.Small]:
+    """The layout of SDXL in both libraries."""
+    yield from _lent(models.SMALL[request.param]())
+
+
+@pytest.fixture(params=list(models.SMALL))
+def any_model(request: pytest.FixtureRequest) -> Iterator[models.Small]:
+    """Each small model in turn."""
+    yield from _lent(models.SMALL[request.param]())
+
+
+@pytest.fixture
+def ldm_sd1() -> Iterator[models.Small]:
+    """The layout of SD1.5 in ldm."""
+    yield from _lent(models.ldm_sd1())
+
+
+@pytest.fixture
+def ldm_sdxl() -> Iterator[models.Small]:
+    """The layout of SDXL in ldm."""
+    yield from _lent(models.ldm_sdxl())
+
+
+@pytest.fixture
+def diffusers_sd1() -> Iterator[models.Small]:
+    """The layout of SD1.5 in diffusers."""
+    yield from _lent(models.diffusers_sd1())
+
+
+@pytest.fixture
+def diffusers_sdxl() -> Iterator[models.Small]:
+    """The layout of SDXL in diffusers."""
+    yield from _lent(models.diffusers_sdxl())

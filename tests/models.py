@@ -1,0 +1,335 @@
+"""Small real UNets on random weights, in the layouts of SD1.5, SD2 and SDXL, and what the tests read off them.
+
+Where a layout attends, at which level, is written down here by hand: ``todo_core`` has to find the same.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from diffusers import AutoencoderKL, UNet2DConditionModel
+from ldm.modules.diffusionmodules.openaimodel import UNetModel
+from ldm.modules.diffusionmodules.util import GroupNorm32
+from torch import Tensor, nn
+
+TEXT_WIDTH = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Small:
+    """A small UNet. ``levels`` are patterns of module names: the attn1 of that level."""
+
+    unet: nn.Module
+    levels: dict[int, str]
+    halvings: int  # of the latent before level 1
+
+    @torch.no_grad()
+    def __call__(self, latent: Tensor, timestep: float = 500.0, text: Tensor | None = None) -> Tensor:
+        """One UNet call, as samplers make it."""
+        text = words(len(latent)) if text is None else text
+        if isinstance(self.unet, UNetModel):
+            return self.unet(latent, torch.full((len(latent),), float(timestep)), [text] * 2)  # one for each block
+        return self.unet(latent, timestep, encoder_hidden_states=text, **self.extra(len(latent))).sample
+
+    def extra(self, rows: int) -> dict[str, Any]:
+        """What SDXL in diffusers wants beside the text."""
+        if getattr(self.unet.config, "addition_embed_type", None) != "text_time":
+            return {}
+        pooled = noise(rows, TEXT_WIDTH, seed=8)
+        return {"added_cond_kwargs": {"text_embeds": pooled, "time_ids": torch.ones(rows, 6)}}
+
+    def attentions(self, level: int) -> dict[str, Any]:
+        """The attn1 modules of a level by name, in the order of their registration."""
+        found = {name: module for name, module in self.unet.named_modules() if re.fullmatch(self.levels[level], name)}
+        assert found, f"the layout written down here has no level {level}"
+        return found
+
+    def blocks(self, level: int) -> list[Any]:
+        """The transformer blocks of a level."""
+        return [self.unet.get_submodule(name.removesuffix(".attn1")) for name in self.attentions(level)]
+
+    def all_attentions(self) -> dict[str, Any]:
+        """Every attn1 of the UNet by name."""
+        return {name: module for name, module in self.unet.named_modules() if name.endswith(".attn1")}
+
+    def copy(self) -> Small:
+        """One to be taken apart."""
+        return Small(copy.deepcopy(self.unet), self.levels, self.halvings)
+
+
+class LatentDiffusion(nn.Module):
+    """The shape of ldm's LatentDiffusion and sgm's DiffusionEngine."""
+
+    def __init__(self, unet: nn.Module, **attributes: Any) -> None:
+        super().__init__()
+        self.model = nn.Module()
+        self.model.diffusion_model = unet
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+
+def randomised(model: nn.Module, seed: int = 0) -> nn.Module:
+    """Random weights; ldm starts with output layers of zeros.
+
+    Self-attention is peaked, so that a reduction shows (0.2 of an output of 0.5). Each branch adds a part to the
+    residual stream, as in a trained model: with full weights the UNet is chaotic, and rounding shows as well (0.01).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        values = torch.randn(weight.shape, generator=generator)
+        if weight.ndim > 1:
+            values *= weight[0].numel() ** -0.5 * _gain(name)
+        else:
+            values = 0.1 * values + name.endswith("weight")
+        weight.data.copy_(values)
+    return model.eval().requires_grad_(False)
+
+
+def _gain(name: str) -> float:
+    if re.search(r"\.to_[qk]\.", name):
+        return 3
+    return 0.3 if re.search(r"\.(to_out|net\.2|proj_out|out_layers|conv2)\b", name) else 1
+
+
+def noise(*shape: int, seed: int = 1) -> Tensor:
+    """Gaussian noise that is the same at every call."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def words(rows: int, seed: int = 2) -> Tensor:
+    """A text of seven tokens a row."""
+    return noise(rows, 7, TEXT_WIDTH, seed=seed)
+
+
+# ldm ----------------------------------------------------------------------------------------------------------------
+
+_BLOCK = r"\.1\.transformer_blocks\.\d+\.attn1"
+_LDM_SD = {1: rf"(input_blocks\.[12]|output_blocks\.(9|10|11)){_BLOCK}"}
+_LDM_SD |= {2: rf"(input_blocks\.[45]|output_blocks\.[678]){_BLOCK}"}
+_LDM_SDXL = {1: rf"(input_blocks\.[45]|output_blocks\.[345]){_BLOCK}"}
+_LDM_SDXL |= {2: rf"(input_blocks\.[78]|middle_block|output_blocks\.[012]){_BLOCK}"}
+
+
+def ldm_unet(seed: int = 0, **changes: Any) -> nn.Module:
+    """ldm's own UNetModel in the layout of SD1.5, a tenth as wide."""
+    config: dict[str, Any] = {
+        "image_size": 32,
+        "in_channels": 4,
+        "out_channels": 4,
+        "model_channels": 32,
+        "attention_resolutions": [4, 2, 1],
+        "num_res_blocks": 2,
+        "channel_mult": [1, 2, 4, 4],
+        "num_heads": 8,
+        "use_spatial_transformer": True,
+        "transformer_depth": 1,
+        "context_dim": TEXT_WIDTH,
+        "legacy": False,
+    }
+    return randomised(UNetModel(**(config | changes)), seed)
+
+
+@functools.cache
+def ldm_sd1() -> Small:
+    """SD1.5 in ldm: 5 blocks at level 1 and 5 at level 2."""
+    return Small(ldm_unet(), _LDM_SD, 0)
+
+
+@functools.cache
+def ldm_sd2() -> Small:
+    """SD2 in ldm: linear projections, heads of equal width."""
+    return Small(ldm_unet(num_heads=-1, num_head_channels=16, use_linear_in_transformer=True), _LDM_SD, 0)
+
+
+@functools.cache
+def ldm_sdxl() -> Small:
+    """The layout of SDXL in ldm: no attention at the latent's own grid, the middle at level 2, 2 blocks each."""
+    changes = {"attention_resolutions": [4, 2], "channel_mult": [1, 2, 4], "transformer_depth": 2}
+    config = {"num_heads": -1, "num_head_channels": 16, "use_linear_in_transformer": True, "context_dim": [32, 32]}
+    return Small(ldm_unet(**changes, **config), _LDM_SDXL, 1)
+
+
+# diffusers ----------------------------------------------------------------------------------------------------------
+
+_INNER = r"\.attentions\.\d+\.transformer_blocks\.\d+\.attn1"
+_DIFFUSERS_SD = {1: rf"(down_blocks\.0|up_blocks\.3){_INNER}", 2: rf"(down_blocks\.1|up_blocks\.2){_INNER}"}
+_DIFFUSERS_SDXL = {1: rf"(down_blocks\.1|up_blocks\.1){_INNER}"}
+_DIFFUSERS_SDXL |= {2: rf"(down_blocks\.2|mid_block|up_blocks\.0){_INNER}"}
+
+
+def diffusers_unet(seed: int = 0, **changes: Any) -> nn.Module:
+    """UNet2DConditionModel in the layout of SD1.5."""
+    config: dict[str, Any] = {
+        "sample_size": 64,
+        "block_out_channels": (32, 64, 64, 64),
+        "norm_num_groups": 8,
+        "cross_attention_dim": TEXT_WIDTH,
+        "attention_head_dim": 4,  # diffusers' name for the number of heads, in SD1.5
+    }
+    return randomised(UNet2DConditionModel(**(config | changes)), seed)
+
+
+@functools.cache
+def diffusers_sd1() -> Small:
+    """SD1.5 in diffusers."""
+    return Small(diffusers_unet(), _DIFFUSERS_SD, 0)
+
+
+@functools.cache
+def diffusers_sd2() -> Small:
+    """SD2 in diffusers."""
+    changes = {"attention_head_dim": (2, 4, 4, 4), "use_linear_projection": True, "sample_size": 96}
+    return Small(diffusers_unet(**changes), _DIFFUSERS_SD, 0)
+
+
+@functools.cache
+def diffusers_sdxl() -> Small:
+    """SDXL in diffusers: 1 and 2 blocks a transformer."""
+    changes = {
+        "sample_size": 128,
+        "block_out_channels": (32, 64, 64),
+        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+        "transformer_layers_per_block": (1, 1, 2),
+        "attention_head_dim": (2, 4, 4),
+        "use_linear_projection": True,
+        "addition_embed_type": "text_time",
+        "addition_time_embed_dim": 8,
+        "projection_class_embeddings_input_dim": 6 * 8 + TEXT_WIDTH,
+    }
+    return Small(diffusers_unet(**changes), _DIFFUSERS_SDXL, 1)
+
+
+def pipeline(kind: type, scheduler: Any, unet: nn.Module) -> Any:
+    """A Stable Diffusion pipeline that takes its text as embeddings."""
+    torch.manual_seed(0)
+    vae = AutoencoderKL(
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        block_out_channels=(8, 8, 8, 8),
+        norm_num_groups=8,
+        latent_channels=4,
+    )
+    asked_for = {"steps_offset": 1, "clip_sample": False}
+    known = {key: value for key, value in asked_for.items() if key in scheduler.config}
+    scheduler = type(scheduler).from_config(scheduler.config, **known)
+    nothing = dict.fromkeys(("text_encoder", "tokenizer", "safety_checker", "feature_extractor"))
+    pipe = kind(vae=vae, unet=unet, scheduler=scheduler, requires_safety_checker=False, **nothing)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+SMALL: dict[str, Callable[[], Small]] = {
+    build.__name__: build for build in (ldm_sd1, ldm_sd2, ldm_sdxl, diffusers_sd1, diffusers_sd2, diffusers_sdxl)
+}
+
+
+@functools.cache
+def doubled(name: str) -> Small:
+    """A copy in double precision, where rounding never decides which of two tokens is merged."""
+    small = SMALL[name]().copy()
+    small.unet.double()
+    if isinstance(small.unet, UNetModel):
+        small.unet.dtype = torch.float64
+        for module in small.unet.modules():
+            if isinstance(module, GroupNorm32):  # casts to float32
+                module.__class__ = nn.GroupNorm
+        small.unet.time_embed.insert(0, Doubled())
+    return small
+
+
+class Doubled(nn.Module):
+    """Casts the time embedding, which ldm makes in float32."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.double()
+
+
+# what tests read off a model ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def lengths(small: Small) -> Iterator[list[tuple[str, int, int]]]:
+    """(name of the attn1, queries, keys) of each call, as its projections really see them."""
+    seen: list[tuple[str, int, int]] = []
+    queries: dict[str, int] = {}
+    handles = []
+    for name, attention in small.all_attentions().items():
+
+        def on_query(module: nn.Module, args: Any, name: str = name) -> None:
+            queries[name] = args[0].shape[1]
+
+        def on_key(module: nn.Module, args: Any, name: str = name) -> None:
+            seen.append((name, queries[name], args[0].shape[1]))
+
+        handles += [attention.to_q.register_forward_pre_hook(on_query)]
+        handles += [attention.to_k.register_forward_pre_hook(on_key)]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def keys_of(small: Small, level: int, seen: list[tuple[str, int, int]]) -> set[tuple[int, int]]:
+    """The (queries, keys) that a level's attentions had."""
+    return {(queries, keys) for name, queries, keys in seen if name in small.attentions(level)}
+
+
+def snapshot(model: nn.Module) -> dict[str, Any]:
+    """All that a patch could leave on a module: its class, its attributes by identity, its hooks."""
+    return {name: (type(module), _attributes(module), _hooks(module)) for name, module in model.named_modules()}
+
+
+def _attributes(module: nn.Module) -> dict[str, int]:
+    return {key: id(value) for key, value in vars(module).items()}
+
+
+def _hooks(module: nn.Module) -> dict[str, list[Any]]:
+    return {key: list(value) for key, value in vars(module).items() if "hook" in key and isinstance(value, dict)}
+
+
+def hook_count(model: nn.Module) -> int:
+    """How many hooks of any kind the modules have."""
+    return sum(len(found) for module in model.modules() for found in _hooks(module).values())
+
+
+# naive references ---------------------------------------------------------------------------------------------------
+
+
+def plain_attention(attention: Any, x: Tensor, context: Tensor, shorten: Callable[[Tensor], Tensor]) -> Tensor:
+    """Attention written out: ``shorten`` is applied to the projected keys and values."""
+    heads = attention.heads
+    q, k, v = attention.to_q(x), shorten(attention.to_k(context)), shorten(attention.to_v(context))
+    q, k, v = (t.unflatten(2, (heads, -1)).transpose(1, 2) for t in (q, k, v))
+    weights = (q @ k.transpose(2, 3) * q.shape[-1] ** -0.5).softmax(-1)
+    return attention.to_out[0]((weights @ v).transpose(1, 2).flatten(2))
+
+
+def use_plain_attention(monkeypatch: Any, attention: Any, shorten: Callable[[Tensor], Tensor]) -> None:
+    """Put ``plain_attention`` in the place of a module's forward, for the length of a test."""
+
+    def forward(x: Tensor, context: Tensor | None = None, encoder_hidden_states: Tensor | None = None, **_: Any) -> Any:
+        context = context if encoder_hidden_states is None else encoder_hidden_states
+        return plain_attention(attention, x, x if context is None else context, shorten)
+
+    monkeypatch.setattr(attention, "forward", forward)
+
+
+def interpolated(size: tuple[int, int], target: tuple[int, int], mode: str) -> Callable[[Tensor], Tensor]:
+    """Each whole grid of ``size`` in a sequence (b, grids * h*w, c), interpolated to ``target``."""
+
+    def shorten(tokens: Tensor) -> Tensor:
+        b, _, c = tokens.shape
+        grids = tokens.reshape(-1, *size, c).movedim(3, 1)
+        return F.interpolate(grids, size=target, mode=mode).movedim(1, 3).reshape(b, -1, c)
+
+    return shorten

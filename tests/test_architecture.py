@@ -1,0 +1,103 @@
+"""The rules of the house that imports and lengths can break, read from the sources themselves."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CORE = sorted((ROOT / "todo_core").rglob("*.py"))
+SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
+HOST_ONLY = {"modules", "gradio"}
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Absolute dotted names of all that a file imports, anywhere in it; ``from a import b`` gives ``a.b``."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*base, *([node.module] if node.module else [])))
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def tops(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imports(path)}
+
+
+def calls(path: Path, name: str) -> list[int]:
+    """Lines on which a function is called by its bare name."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
+    return [node.lineno for node in found if node.func.id == name]
+
+
+def within(path: Path, *folder: str) -> bool:
+    return path.is_relative_to(ROOT.joinpath(*folder))
+
+
+def test_the_sources_are_found():
+    assert {"todo_core/hooks.py", "todo_core/hosts/ldm.py", "todo_core/reduction/downsample.py"} <= set(
+        map(named, CORE)
+    )
+
+
+def test_relative_imports_are_read_as_absolute_ones():
+    assert "todo_core.hosts.site.Host" in set(imports(ROOT / "todo_core/hosts/ldm.py"))
+    assert "todo_core.reduction" in set(imports(ROOT / "todo_core/hooks.py"))
+    assert "torch.nn.functional" in set(imports(ROOT / "todo_core/reduction/downsample.py"))
+
+
+@pytest.mark.parametrize("path", CORE, ids=named)
+def test_only_the_webui_package_imports_the_webui(path):
+    if not within(path, "todo_core", "webui"):
+        assert not tops(path) & HOST_ONLY
+        assert not any(name.startswith("todo_core.webui") for name in imports(path))
+
+
+@pytest.mark.parametrize("path", [p for p in CORE if within(p, "todo_core", "reduction")], ids=named)
+def test_reductions_import_torch_alone(path):
+    foreign = tops(path) - set(sys.stdlib_module_names) - {"torch", "todo_core"}
+    assert not foreign
+    assert all(name.startswith("todo_core.reduction") for name in imports(path) if name.startswith("todo_core"))
+
+
+@pytest.mark.parametrize("host", ["ldm", "diffusers"])
+def test_hosts_do_not_import_each_other_nor_the_library_they_adapt(host):
+    found = set(imports(ROOT / f"todo_core/hosts/{host}.py"))
+    others = {path.stem for path in (ROOT / "todo_core/hosts").glob("*.py")} - {host, "site", "__init__"}
+    assert not {name for name in found if name.startswith("todo_core.hosts.") and name.split(".")[2] in others}
+    assert not {"ldm", "sgm", "diffusers"} & {name.split(".")[0] for name in found}
+
+
+@pytest.mark.parametrize("path", CORE + SCRIPTS, ids=named)
+def test_no_file_is_longer_than_300_lines(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+@pytest.mark.parametrize("path", CORE + SCRIPTS, ids=named)
+def test_no_function_is_longer_than_50_lines(path):
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, functions)]
+    assert not {node.name for node in found if node.end_lineno - node.lineno >= 50}
+
+
+@pytest.mark.parametrize("path", CORE, ids=named)
+def test_nothing_is_printed(path):
+    assert not calls(path, "print")
+
+
+@pytest.mark.parametrize("path", CORE + SCRIPTS, ids=named)
+def test_no_exception_is_caught_unnamed(path):
+    handlers = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.ExceptHandler)]
+    assert not [handler.lineno for handler in handlers if handler.type is None]

@@ -1,0 +1,40 @@
+"""A module call as torch's hooks see it: positional and keyword arguments, read and changed alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from torch.nn import Module
+
+Args: TypeAlias = tuple[Any, ...]
+Kwargs: TypeAlias = dict[str, Any]
+Changed: TypeAlias = tuple[Args, Kwargs] | None
+PreHook: TypeAlias = Callable[[Module, Args, Kwargs], Changed]
+
+
+def read(args: Args, kwargs: Kwargs, place: int, name: str) -> Any:
+    """The argument at ``place``, or that of this name, or None."""
+    return args[place] if len(args) > place else kwargs.get(name)
+
+
+def write(args: Args, kwargs: Kwargs, place: int, name: str, value: Any) -> tuple[Args, Kwargs]:
+    """The call with that argument changed."""
+    if len(args) > place:
+        return (*args[:place], value, *args[place + 1 :]), kwargs
+    return args, {**kwargs, name: value}
+
+
+def guarded(hook: PreHook, on_error: Callable[[Exception], None] | None) -> PreHook:
+    """``hook``, but with ``on_error`` its exceptions go there and the call goes on as it came."""
+    if on_error is None:
+        return hook
+
+    def run(module: Module, args: Args, kwargs: Kwargs) -> Changed:
+        try:
+            return hook(module, args, kwargs)
+        except Exception as error:
+            on_error(error)
+            return None
+
+    return run
