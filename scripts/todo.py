@@ -1,9 +1,13 @@
 """ToDo for WebUI: the script that the host loads. It only passes the host's events on."""
 
+from pathlib import Path
+
 from modules import script_callbacks, scripts, shared
 
-import todo_core.webui.script as todo
+import todo_core.webui.extension as todo
 import todo_core.webui.ui as todo_ui
+
+EXTENSION = todo.Extension(Path(scripts.basedir()), lambda: shared.sd_model)
 
 
 class ToDoScript(scripts.Script):
@@ -19,14 +23,14 @@ class ToDoScript(scripts.Script):
 
     def ui(self, is_img2img):
         """Build the panel; the host calls this twice, once for the API."""
-        panel = todo_ui.build("img2img" if is_img2img else "txt2img")
+        panel = todo_ui.build("img2img" if is_img2img else "txt2img", EXTENSION)
         self.infotext_fields = panel.infotext_fields
         self.paste_field_names = panel.paste_field_names
         return panel.inputs
 
     def process(self, p, *args):
         """A generation begins."""
-        todo.begin(p, args, lambda: shared.sd_model)
+        EXTENSION.begin(p, args)
 
     def before_process_batch(self, p, *args, **kwargs):
         """A batch of it begins."""
@@ -45,7 +49,8 @@ class ToDoScript(scripts.Script):
 
     def postprocess(self, p, processed, *args):
         """The generation has ended."""
-        todo.end(p, processed)
+        EXTENSION.end(p, processed)
 
 
 script_callbacks.on_cfg_denoiser(todo.on_cfg_denoiser)
+script_callbacks.on_before_ui(EXTENSION.add_axes)

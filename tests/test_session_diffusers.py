@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 from diffusers import (
+    DDIMInverseScheduler,
     DDIMScheduler,
     EulerDiscreteScheduler,
     HeunDiscreteScheduler,
@@ -240,6 +241,27 @@ def test_a_loop_of_ones_own_follows_the_schedule_it_sets(diffusers_sd1):
         for timestep in pipe.scheduler.timesteps:
             diffusers_sd1(noise(1, 4, 8, 8), timestep)
     assert session.record.steps == {2, 3, 4, 5, 6}
+
+
+def test_a_schedule_run_again_counts_from_where_it_is_begun(diffusers_sd1):
+    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), diffusers_sd1.unet)
+    pipe.scheduler.set_timesteps(10)
+    acting = []
+    with patched(pipe, factor_1=2, start=0.2, end=0.7) as session:
+        for first in (5, 0, 5):
+            session.record.steps.clear()
+            for timestep in pipe.scheduler.timesteps[first:]:
+                diffusers_sd1(noise(1, 4, 8, 8), timestep)
+            acting.append(set(session.record.steps))
+    assert acting == [{1, 2, 3}, {2, 3, 4, 5, 6}, {1, 2, 3}]
+
+
+def test_a_schedule_that_adds_noise_counts_its_steps_too(diffusers_sd1):
+    pipe = pipeline(StableDiffusionPipeline, DDIMInverseScheduler(), diffusers_sd1.unet)
+    with patched(pipe, factor_1=2, start=0.2, end=0.7):
+        calls = keys_by_call(diffusers_sd1, pipe)
+    assert pipe.scheduler.timesteps[0] < pipe.scheduler.timesteps[-1]
+    assert [step for step, found in enumerate(calls) if found == QUARTER] == [2, 3, 4, 5, 6]
 
 
 # what others put on the attentions ----------------------------------------------------------------------------------

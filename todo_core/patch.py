@@ -25,6 +25,7 @@ def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) 
     ``model`` is an ldm or sgm LatentDiffusion or UNetModel, or a diffusers pipeline or UNet; ``overrides`` are
     fields of ``Settings``. A patch that is already there is taken off first. ``passes`` and ``img2img`` do not
     matter here: every call of the UNet whose timestep lies in the window is reduced.
+    It is made for sampling: a backward pass through blocks that torch checkpoints would recompute them whole.
     ``session.plan`` says what will happen; it is made for the model's own training size until a call shows another.
 
     Raises SettingsError and UnsupportedModelError, both before anything is changed.

@@ -29,30 +29,33 @@ class Step:
 class Clock:
     """Tells steps by timestep alone, for a session whose host says nothing.
 
-    A pipeline's own schedule knows best: its run goes from the first timestep that was seen to the end. Without one,
-    a new timestep is a new step, and one that rises begins anew.
+    A pipeline's own schedule knows best: a run goes from the timestep at which it was begun to the schedule's end.
+    Without one, a new timestep is a new step, and one that rises begins anew.
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._schedule: Tensor | None = None
-        self._run: list[float] = []
+        self._begun = self._index = 0
         self._last = -math.inf
         self._number = 0
 
     def read(self, timestep: float) -> tuple[int, int | None]:
         """(step, steps of the pass), the latter None where nobody knows it."""
-        last, self._last = self._last, timestep
-        rises = timestep > last
         schedule = self._host.schedule()
-        if schedule is not None and (rises or schedule is not self._schedule or timestep not in self._run):
-            steps = list(dict.fromkeys(schedule.tolist()))  # a second-order schedule names some twice
-            self._run = steps[steps.index(timestep) :] if timestep in steps else []
-        self._schedule = schedule
-        if self._run:
-            return self._run.index(timestep), len(self._run)
-        self._number = 0 if rises else self._number + (timestep < last)
-        return self._number, None
+        steps = [] if schedule is None else list(dict.fromkeys(schedule.tolist()))  # second-order ones name some twice
+        if timestep not in steps:
+            return self._count(timestep), None
+        index = steps.index(timestep)
+        if schedule is not self._schedule or index < self._index:
+            self._begun = index
+        self._schedule, self._index = schedule, index
+        return index - self._begun, len(steps) - self._begun
+
+    def _count(self, timestep: float) -> int:
+        self._number = 0 if timestep > self._last else self._number + (timestep < self._last)
+        self._last = timestep
+        return self._number
 
 
 def as_number(timestep: Any) -> float:

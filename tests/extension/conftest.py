@@ -19,8 +19,16 @@ def load_script(name="todo"):
 
 
 @pytest.fixture
-def script():
-    from modules import script_callbacks
+def module(tmp_path):
+    """scripts/todo.py, freshly loaded, with a data folder of its own."""
+    from modules import script_callbacks, scripts
 
     script_callbacks.callbacks_cfg_denoiser.clear()
-    return load_script().ToDoScript()
+    script_callbacks.callbacks_before_ui.clear()
+    scripts.folder = tmp_path
+    return load_script()
+
+
+@pytest.fixture
+def script(module):
+    return module.ToDoScript()

@@ -9,22 +9,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from todo_core import SETTINGS, Settings, SettingsError
-from todo_core.webui import infotext, request, ui
+from todo_core.presets import BUILT_IN
+from todo_core.webui import controls, infotext, request, ui
+from todo_core.webui.extension import Extension
 from todo_core.webui.infotext import KEYS
 
 NAMES = [name for row in ui.ROWS for name in row]
 
 
 @pytest.fixture(scope="module")
-def panel():
+def panel(tmp_path_factory):
     with gr.Blocks():
-        return ui.build("txt2img")
+        return ui.build("txt2img", Extension(tmp_path_factory.mktemp("extension"), lambda: None))
+
+
+def read(args, overrides=None):
+    return request.read(args, BUILT_IN.__getitem__, overrides)
 
 
 def values_of(panel, changes):
     """What the panel sends when these controls are changed, as its components hand values over."""
     values = {name: panel.controls[name].value for name in SETTINGS}
-    values |= {name: ui._shown(SETTINGS[name])(value) for name, value in changes.items()}
+    values |= {name: controls.shown(SETTINGS[name], value) for name, value in changes.items()}
     return [True, *values.values()]
 
 
@@ -72,15 +78,15 @@ def test_ranges_and_choices_are_the_declared_ones(panel):
 
 def test_the_untouched_panel_asks_for_the_defaults(panel):
     values = [control.value for control in panel.inputs]
-    assert request.read(values) == request.OFF
-    assert request.read([True, *values[1:]]).settings == Settings()
+    assert read(values) == request.OFF
+    assert read([True, *values[1:]]).settings == Settings()
 
 
 @given(anything())
 @settings(max_examples=200, deadline=None)
 def test_positional_and_named_requests_say_the_same(panel, wanted):
-    by_position = request.read(values_of(panel, chosen(wanted)))
-    by_name = request.read([{"enabled": True, **chosen(wanted)}])
+    by_position = read(values_of(panel, chosen(wanted)))
+    by_name = read([{"enabled": True, **chosen(wanted)}])
     assert by_position.settings == by_name.settings == wanted
 
 
@@ -92,7 +98,7 @@ def test_pasting_what_was_written_restores_every_setting_in_use(panel, wanted):
     text = ", ".join(f"{key}: {value}" for key, value in wanted.to_infotext().items())
     params = dict(pair.split(": ", 1) for pair in text.split(", "))
     values = pasted(panel.infotext_fields, params)
-    restored = request.read([values[control] for control in panel.inputs])
+    restored = read([values[control] for control in panel.inputs])
     assert restored.enabled
     for name in wanted.used:
         assert getattr(restored.settings, name) == getattr(wanted, name)
@@ -135,9 +141,9 @@ def test_only_unused_controls_start_hidden(panel):
     assert {name: control.visible for name, control in panel.controls.items()} == {n: n in used for n in SETTINGS}
 
 
-def test_saved_defaults_of_the_user_decide_what_starts_hidden():
+def test_saved_defaults_of_the_user_decide_what_starts_hidden(tmp_path):
     with gr.Blocks():
-        panel = ui.build("img2img")
+        panel = ui.build("img2img", Extension(tmp_path, lambda: None))
     panel.controls["method"].value = "similarity"  # what the host does before it calls init_field
     panel.controls["method"].init_field("similarity")
     assert panel.controls["ratio_1"].visible

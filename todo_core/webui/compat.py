@@ -46,6 +46,21 @@ def unet_of(sd_model: Any) -> Any:
     return sd_model.model.diffusion_model
 
 
+def loaded_model() -> Any:
+    """The model that is loaded, or None; unlike ``shared.sd_model`` it never loads one."""
+    from modules import sd_models
+
+    return sd_models.model_data.sd_model
+
+
+def xyz_grid() -> Any:
+    """The host's X/Y/Z plot script, as the module that the host loaded; None where it is not there."""
+    from modules import scripts
+
+    found = (data.module for data in scripts.scripts_data if data.script_class.__module__ == "xyz_grid.py")
+    return next(found, None)
+
+
 def comments_in_api(processed: Any) -> None:
     """Add the comments, which the page shows under the image, to the ``info`` of an API response too."""
     original = processed.js

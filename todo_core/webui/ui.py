@@ -1,34 +1,36 @@
-"""The panel: one control for each declared setting, hidden where the method has no use for it."""
+"""The panel: a preset, one control for each declared setting, and a line that says what will happen."""
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
 from modules.ui_components import FormRow, InputAccordion
 
-from ..declaration import Setting
 from ..errors import SettingsError
 from ..settings import SETTINGS, Settings
-from . import infotext
+from . import compat, infotext, live
+from .controls import build as build_control
+from .controls import shown
+from .preset_row import PresetRow
 
 LABEL = "ToDo"
-FACTORS = ("auto", "1", "1.5", "2", "2.5", "3", "4", "6", "8")
 # what decides which other settings are of use
 DECIDING = ("method", "target", "resample", "afterwards", "random")
-ROWS = (
+SIMPLE = (("factor_1", "ratio_1", "passes"), ("start", "end"), ("img2img",))
+ADVANCED = (
     ("method", "target"),
-    ("factor_1", "factor_2"),
-    ("ratio_1", "ratio_2"),
+    ("factor_2", "ratio_2"),
     ("resample", "phase"),
-    ("passes", "img2img"),
-    ("start", "end"),
     ("window", "afterwards"),
     ("sx", "sy"),
     ("random", "seed"),
     ("attn", "crossattn", "mlp"),
 )
+ROWS = (*SIMPLE, *ADVANCED)
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,17 @@ class Panel:
     @property
     def inputs(self) -> list[Any]:
         """All of them in the order of ``request.POSITIONS``."""
-        return [self.enabled, *(self.controls[name] for name in SETTINGS)]
+        return [self.enabled, *self.settings]
+
+    @property
+    def settings(self) -> list[Any]:
+        """The controls in the order of SETTINGS."""
+        return [self.controls[name] for name in SETTINGS]
 
     @property
     def infotext_fields(self) -> list[tuple[Any, Any]]:
         """(control, function of the infotext) for each of them."""
-        fields = [(self.controls[name], infotext.paste(name, _shown(SETTINGS[name]))) for name in SETTINGS]
+        fields = [(self.controls[name], infotext.paste(name, partial(shown, SETTINGS[name]))) for name in SETTINGS]
         return [(self.enabled, infotext.paste_enabled), *fields]
 
     @property
@@ -55,48 +62,36 @@ class Panel:
         return list(infotext.KEYS)
 
 
-def build(tab: str) -> Panel:
+def build(tab: str, extension: Any) -> Panel:
     """Build the accordion of ``tab`` ("txt2img" or "img2img") in the open gradio context."""
     controls: dict[str, Any] = {}
-    used = Settings().used
     with InputAccordion(False, label=LABEL, elem_id=f"todo_{tab}") as enabled:
-        for row in ROWS:
-            with FormRow(elem_id=f"todo_{tab}_row_{row[0]}"):
-                for name in row:
-                    controls[name] = _control(SETTINGS[name], f"todo_{tab}_{name}", visible=name in used)
+        row = PresetRow(tab, extension.presets)
+        estimate = gr.HTML(elem_id=f"todo_{tab}_estimate", elem_classes=["todo-estimate"])
+        page = gr.Textbox(visible=True, elem_id=f"todo_{tab}_page", elem_classes=["todo-hidden"], label="ToDo page")
+        _rows(SIMPLE, tab, controls)
+        with gr.Accordion("Advanced", open=False, elem_id=f"todo_{tab}_advanced"):
+            _rows(ADVANCED, tab, controls)
+    panel = Panel(enabled, controls)
+    row.connect(panel.settings)
     _hide_what_is_unused(controls)
-    return Panel(enabled, controls)
+    _estimate_live(panel, page, estimate, extension, is_img2img=tab == "img2img")
+    return panel
 
 
-def _shown(setting: Setting) -> Any:
-    """A setting's value in the form that its control holds."""
-    return {"factor": setting.format, "seed": lambda seed: "" if seed is None else str(seed)}.get(
-        setting.kind, lambda value: value
-    )
-
-
-def _control(setting: Setting, elem_id: str, *, visible: bool) -> Any:
-    common = {"label": setting.label, "info": setting.help, "elem_id": elem_id, "visible": visible}
-    value = _shown(setting)(setting.default)
-    if setting.kind == "flag":
-        return gr.Checkbox(value=value, **common)
-    if setting.kind == "choice":
-        kind = gr.Radio if len(setting.choices) < 5 else gr.Dropdown
-        return kind(choices=list(setting.choices), value=value, **common)
-    if setting.kind == "factor":
-        return gr.Dropdown(choices=list(FACTORS), value=value, allow_custom_value=True, **common)
-    if setting.kind == "seed":
-        return gr.Textbox(value=value, max_lines=1, placeholder="each image's own", **common)
-    # float even for whole numbers: the host casts API infotext to the type of the default, and int("2.5") is an error
-    limits = {"minimum": setting.minimum, "maximum": setting.maximum, "step": setting.step}
-    return gr.Slider(value=float(value), **limits, **common)
+def _rows(rows: tuple[tuple[str, ...], ...], tab: str, controls: dict[str, Any]) -> None:
+    used = Settings().used
+    for row in rows:
+        with FormRow(elem_id=f"todo_{tab}_row_{row[0]}"):
+            for name in row:
+                controls[name] = build_control(SETTINGS[name], f"todo_{tab}_{name}", visible=name in used)
 
 
 def _hide_what_is_unused(controls: dict[str, Any]) -> None:
     deciding = [controls[name] for name in DECIDING]
     for control in deciding:
         control.change(
-            fn=lambda *values: [gr.update(visible=shown) for shown in _visible(values)],
+            fn=lambda *values: [gr.update(visible=used) for used in _visible(values)],
             inputs=deciding,
             outputs=list(controls.values()),
             show_progress=False,
@@ -116,5 +111,14 @@ def _visible(values: Any) -> list[bool]:
 
 def _apply_saved(controls: dict[str, Any]) -> None:
     visible = _visible([controls[name].value for name in DECIDING])
-    for control, shown in zip(controls.values(), visible, strict=True):
-        control.visible = shown
+    for control, is_shown in zip(controls.values(), visible, strict=True):
+        control.visible = is_shown
+
+
+def _estimate_live(panel: Panel, page: Any, estimate: Any, extension: Any, *, is_img2img: bool) -> None:
+    def update(fields: str, *values: Any) -> str:
+        named = dict(zip(SETTINGS, values, strict=True))
+        return html.escape(live.line(fields, named, compat.loaded_model(), is_img2img=is_img2img))
+
+    for control in (page, *panel.settings):
+        control.change(fn=update, inputs=[page, *panel.settings], outputs=[estimate], show_progress=False)

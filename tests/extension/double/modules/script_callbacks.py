@@ -1,6 +1,7 @@
 """Callbacks that are registered, not inherited."""
 
 callbacks_cfg_denoiser = []
+callbacks_before_ui = []
 
 
 class CFGDenoiserParams:
@@ -14,3 +15,7 @@ class CFGDenoiserParams:
 
 def on_cfg_denoiser(callback, *, name=None):
     callbacks_cfg_denoiser.append(callback)
+
+
+def on_before_ui(callback, *, name=None):
+    callbacks_before_ui.append(callback)

@@ -1,6 +1,12 @@
 """Script and the order in which the host calls its methods."""
 
 AlwaysVisible = object()
+scripts_data = []
+folder = None  # of the extension that is being loaded
+
+
+def basedir():
+    return folder
 
 
 class Script:

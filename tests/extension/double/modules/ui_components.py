@@ -8,6 +8,15 @@ class FormRow(gr.Row):
         return "row"
 
 
+class ToolButton(gr.Button):
+    def __init__(self, *args, **kwargs):
+        self.webui_tooltip = kwargs.pop("tooltip", None)  # the host gives every component this
+        super().__init__(*args, elem_classes=["tool", *kwargs.pop("elem_classes", [])], **kwargs)
+
+    def get_block_name(self):
+        return "button"
+
+
 class InputAccordion(gr.Checkbox):
     """A checkbox that is an accordion: its value is whether it is open."""
 
