@@ -13,8 +13,7 @@ from todo_core.presets import BUILT_IN
 from todo_core.webui import controls, infotext, request, ui
 from todo_core.webui.extension import Extension
 from todo_core.webui.infotext import KEYS
-
-NAMES = [name for row in ui.ROWS for name in row]
+from todo_core.webui.preset_row import PresetRow
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ def anything():
 def test_every_setting_has_one_control_in_the_order_of_the_api(panel):
     assert [c.label for c in panel.inputs] == ["ToDo", *(s.label for s in SETTINGS.values())]
     assert len({c.label for c in panel.inputs}) == len(panel.inputs) == len(request.POSITIONS)
-    assert sorted(NAMES) == sorted(SETTINGS)
+    assert sorted(panel.controls) == sorted(SETTINGS)
 
 
 def test_every_control_has_its_own_elem_id_and_help(panel):
@@ -118,22 +117,20 @@ def test_the_infotext_keys_belong_to_the_panel(panel):
 @pytest.mark.parametrize("method", ["downsample", "similarity", "cluster", "none"])
 @pytest.mark.parametrize("target", ["keys/values", "all"])
 def test_what_a_method_does_not_use_is_hidden(method, target):
-    shown = dict(
-        zip((n for row in ui.ROWS for n in row), ui._visible((method, target, "area", "none", False)), strict=True)
-    )
-    assert shown["method"]
-    assert shown["factor_1"] == (method == "downsample")
-    assert shown["ratio_1"] == (method in ("similarity", "cluster"))
-    assert shown["sx"] == (method == "similarity")
-    assert not shown["seed"]  # random is off
-    assert not shown["phase"]  # area keeps no position
-    assert shown["mlp"] == (target == "all" and method != "none")
-    assert shown["end"] == (method != "none")
+    shown = ui._used((method, target, "area", "none", False))
+    assert "method" in shown
+    assert ("factor_1" in shown) == (method == "downsample")
+    assert ("ratio_1" in shown) == (method in ("similarity", "cluster"))
+    assert ("sx" in shown) == (method == "similarity")
+    assert "seed" not in shown  # random is off
+    assert "phase" not in shown  # area keeps no position
+    assert ("mlp" in shown) == (target == "all" and method != "none")
+    assert ("end" in shown) == (method != "none")
 
 
 def test_the_method_that_takes_over_shows_its_settings_too():
-    shown = dict(zip(NAMES, ui._visible(("downsample", "keys/values", "nearest", "cluster", True)), strict=True))
-    assert [shown[name] for name in ("factor_1", "ratio_1", "sx")] == [True, True, False]
+    shown = ui._used(("downsample", "keys/values", "nearest", "cluster", True))
+    assert [name in shown for name in ("factor_1", "ratio_1", "sx")] == [True, True, False]
 
 
 def test_only_unused_controls_start_hidden(panel):
@@ -155,3 +152,50 @@ def test_a_broken_infotext_names_the_field(bad):
     params = {"ToDo": "similarity", bad: "much"} if bad != "ToDo method" else {"ToDo": "much"}
     with pytest.raises(SettingsError, match="much"):
         infotext.paste("end", str)(params)
+
+
+class Row:
+    """What the preset row sends back, without a browser."""
+
+    def __init__(self, folder):
+        with gr.Blocks():
+            self.extension = Extension(folder, lambda: None)
+            self.row = PresetRow("txt2img", self.extension.presets)
+
+    def values(self, settings):
+        return [controls.shown(s, getattr(settings, name)) for name, s in SETTINGS.items()]
+
+    def save(self, name, settings):
+        choice, message = self.row._save(name, *self.values(settings))
+        return choice.get("value"), message
+
+
+def test_choosing_a_preset_fills_every_control(tmp_path):
+    row = Row(tmp_path)
+    updates = row.row._fill("ToMe paper")
+    filled = Settings.parse({name: update["value"] for name, update in zip(SETTINGS, updates, strict=True)})
+    assert filled == BUILT_IN["ToMe paper"]
+
+
+@given(anything())
+@settings(max_examples=50, deadline=None)
+def test_touching_a_control_names_what_the_controls_then_are(tmp_path_factory, wanted):
+    row = Row(tmp_path_factory.mktemp("extension"))
+    known = {settings: name for name, settings in BUILT_IN.items()}
+    assert row.row._named(*row.values(wanted))["value"] == known.get(wanted, "custom")
+
+
+def test_saving_says_so_and_chooses_the_new_preset(tmp_path):
+    row = Row(tmp_path)
+    assert row.save("mine", Settings(factor_1=3)) == ("mine", "Saved as mine.")
+    assert row.row._named(*row.values(Settings(factor_1=3)))["value"] == "mine"
+    assert Extension(tmp_path, lambda: None).presets.get("mine") == Settings(factor_1=3)
+
+
+def test_what_cannot_be_saved_is_said_and_escaped(tmp_path):
+    row = Row(tmp_path)
+    value, message = row.save("custom", Settings())
+    assert value is None
+    assert "any name but" in message
+    _, message = row.save("<b>", Settings(factor_1=3))
+    assert "<b>" not in message

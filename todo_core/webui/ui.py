@@ -20,7 +20,8 @@ from .preset_row import PresetRow
 LABEL = "ToDo"
 # what decides which other settings are of use
 DECIDING = ("method", "target", "resample", "afterwards", "random")
-SIMPLE = (("factor_1", "ratio_1", "passes"), ("start", "end"), ("img2img",))
+OF_TAB = {"txt2img": "passes", "img2img": "img2img"}  # where each tab's images are made; the other tab's is advanced
+SIMPLE = (("factor_1", "ratio_1"), ("start", "end"))
 ADVANCED = (
     ("method", "target"),
     ("factor_2", "ratio_2"),
@@ -30,7 +31,6 @@ ADVANCED = (
     ("random", "seed"),
     ("attn", "crossattn", "mlp"),
 )
-ROWS = (*SIMPLE, *ADVANCED)
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,19 @@ def build(tab: str, extension: Any) -> Panel:
         row = PresetRow(tab, extension.presets)
         estimate = gr.HTML(elem_id=f"todo_{tab}_estimate", elem_classes=["todo-estimate"])
         page = gr.Textbox(visible=True, elem_id=f"todo_{tab}_page", elem_classes=["todo-hidden"], label="ToDo page")
-        _rows(SIMPLE, tab, controls)
+        first, *simple = SIMPLE
+        _rows(((*first, OF_TAB[tab]), *simple), tab, controls)
         with gr.Accordion("Advanced", open=False, elem_id=f"todo_{tab}_advanced"):
-            _rows(ADVANCED, tab, controls)
+            _rows((*ADVANCED, (OF_TAB[_other(tab)],)), tab, controls)
     panel = Panel(enabled, controls)
     row.connect(panel.settings)
     _hide_what_is_unused(controls)
     _estimate_live(panel, page, estimate, extension, is_img2img=tab == "img2img")
     return panel
+
+
+def _other(tab: str) -> str:
+    return "img2img" if tab == "txt2img" else "txt2img"
 
 
 def _rows(rows: tuple[tuple[str, ...], ...], tab: str, controls: dict[str, Any]) -> None:
@@ -91,7 +96,7 @@ def _hide_what_is_unused(controls: dict[str, Any]) -> None:
     deciding = [controls[name] for name in DECIDING]
     for control in deciding:
         control.change(
-            fn=lambda *values: [gr.update(visible=used) for used in _visible(values)],
+            fn=lambda *values: _visibility(controls, values),
             inputs=deciding,
             outputs=list(controls.values()),
             show_progress=False,
@@ -100,19 +105,23 @@ def _hide_what_is_unused(controls: dict[str, Any]) -> None:
         control.init_field = lambda _: _apply_saved(controls)
 
 
-def _visible(values: Any) -> list[bool]:
-    """Which controls, in the order of the rows, have a use beside these values of the deciding ones."""
+def _visibility(controls: dict[str, Any], values: Any) -> list[Any]:
+    used = _used(values)
+    return [gr.update(visible=name in used) for name in controls]
+
+
+def _used(values: Any) -> tuple[str, ...]:
+    """Which settings have a use beside these values of the deciding ones."""
     try:
-        used = Settings.parse({"ratio_1": 0, "ratio_2": 0, **dict(zip(DECIDING, values, strict=True))}).used
+        return Settings.parse({"ratio_1": 0, "ratio_2": 0, **dict(zip(DECIDING, values, strict=True))}).used
     except SettingsError:
-        used = tuple(SETTINGS)
-    return [name in used for row in ROWS for name in row]
+        return tuple(SETTINGS)
 
 
 def _apply_saved(controls: dict[str, Any]) -> None:
-    visible = _visible([controls[name].value for name in DECIDING])
-    for control, is_shown in zip(controls.values(), visible, strict=True):
-        control.visible = is_shown
+    used = _used([controls[name].value for name in DECIDING])
+    for name, control in controls.items():
+        control.visible = name in used
 
 
 def _estimate_live(panel: Panel, page: Any, estimate: Any, extension: Any, *, is_img2img: bool) -> None:

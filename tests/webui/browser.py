@@ -1,0 +1,197 @@
+"""The page in a headless Chromium: the panel's controls by setting name, and the buttons around them."""
+
+from contextlib import contextmanager
+
+from todo_core.settings import SETTINGS, Settings
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+PATIENCE = 90_000  # milliseconds
+
+
+@contextmanager
+def chromium(executable):
+    """A browser; ``executable`` None takes playwright's own."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def opened(browser, url):
+    """A page on which the WebUI is ready; errors of its scripts gather in ``page.errors``."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1200})
+    page.set_default_timeout(PATIENCE)
+    page.errors, page.questions = [], set()
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("websocket", lambda socket: _note(socket, page.questions))
+    page.goto(url, wait_until="domcontentloaded")
+    wait_until_ready(page)
+    return page
+
+
+def _note(socket, questions):
+    """Each event of the page asks the host over a socket of its own."""
+    questions.add(socket)
+    socket.on("close", lambda closed: questions.discard(closed))
+
+
+def settle(page):
+    """Until the host has answered all: a page that goes before leaves it a task that blocks Reload UI for ever."""
+    for _ in range(200):
+        page.wait_for_timeout(50)
+        if not page.questions:
+            return
+    raise TimeoutError(f"the host did not answer {len(page.questions)} events of the page")
+
+
+def close(page):
+    """Leave the page when nothing is under way."""
+    try:
+        settle(page)
+    finally:
+        page.close()
+
+
+def wait_until_ready(page):
+    """Until the host's own script has made the accordions out of their checkboxes."""
+    page.wait_for_selector("#txt2img_generate", state="visible")
+    page.wait_for_selector("#todo_txt2img-visible-checkbox", state="attached")
+
+
+def open_tab(page, name):
+    page.locator("#tabs > .tab-nav button", has_text=name).click()
+
+
+class Panel:
+    """The accordion of one tab."""
+
+    def __init__(self, page, tab="txt2img"):
+        self.page, self.tab = page, tab
+        self.accordion = page.locator(f"#todo_{tab}")
+
+    @property
+    def enabled(self):
+        return self.page.locator(f"#todo_{self.tab}-visible-checkbox").is_checked()
+
+    def unfold(self):
+        """A click on the accordion's title opens it and switches it on."""
+        self.accordion.locator(".label-wrap").first.click()
+        self.control("method").wait_for(state="visible")
+
+    def switch(self, on):
+        self.page.locator(f"#todo_{self.tab}-visible-checkbox").set_checked(on)
+
+    def control(self, name):
+        return self.page.locator(f"#todo_{self.tab}_{name}")
+
+    def shown(self):
+        """Names of the controls that can be seen."""
+        return {name for name in SETTINGS if self.control(name).is_visible()}
+
+    def wait_until_shown(self, names):
+        """Until exactly these controls can be seen; the host's answer decides it."""
+        hidden = [f"#todo_{self.tab}_{name}" for name in SETTINGS if name not in names]
+        seen = [f"#todo_{self.tab}_{name}" for name in names]
+        self.page.wait_for_function(
+            """([seen, hidden]) => {
+                const isSeen = (selector) => document.querySelector(selector).offsetParent !== null;
+                return seen.every(isSeen) && !hidden.some(isSeen);
+            }""",
+            arg=[seen, hidden],
+        )
+
+    def value(self, name):
+        """A control's value as text; of a hidden one too."""
+        control, kind = self.control(name), SETTINGS[name].kind
+        if kind == "flag":
+            return str(control.locator("input").is_checked())
+        if kind == "choice" and control.locator("input[type=radio]").count():
+            return control.locator("input[type=radio]:checked").get_attribute("value")
+        number = control.locator("input[type=number]")
+        return (number if number.count() else control.locator("input")).first.input_value()
+
+    def values(self):
+        """All controls, hidden ones too, and the switch."""
+        return {"enabled": str(self.enabled), **{name: self.value(name) for name in SETTINGS}}
+
+    def wait_until_values(self, expected):
+        """Until the host has filled in these values, or for ten seconds: the caller compares them and tells more."""
+        for _ in range(100):
+            if self.values() == expected:
+                return
+            self.page.wait_for_timeout(100)
+
+    def set(self, **settings):
+        """Set controls as a user does, in this order: what is hidden cannot be set."""
+        for name, value in settings.items():
+            self._set(name, value)
+            self.wait_until_shown(self.used())
+
+    def used(self):
+        """Names of the settings that have an effect beside the panel's present choices."""
+        choices = {name: self.value(name) for name, setting in SETTINGS.items() if setting.kind in ("choice", "flag")}
+        return set(Settings.parse({"ratio_1": 0, "ratio_2": 0, **choices}).used)
+
+    def _set(self, name, value):
+        control, kind = self.control(name), SETTINGS[name].kind
+        control.wait_for(state="visible")
+        if kind == "flag":
+            control.locator("input").set_checked(value)
+        elif kind == "choice" and control.locator("input[type=radio]").count():
+            control.locator(f'input[value="{value}"]').check()
+        elif kind in ("choice", "factor"):
+            self._pick(control, str(value))
+        else:
+            field = control.locator("input[type=number], input[type=text]").first
+            field.fill(str(value))
+            field.blur()
+
+    def _pick(self, control, value):
+        """Choose from a dropdown, or type what it does not list."""
+        field = control.locator("input")
+        field.click()
+        listed = control.locator(f'li[data-value="{value}"]')
+        if listed.count():
+            listed.click()
+        else:
+            field.fill(value)
+            field.press("Enter")
+        field.blur()
+
+
+def fill_in(page, **fields):
+    """Numbers and the prompt of the txt2img tab, by the host's element names."""
+    for name, value in fields.items():
+        suffix = "textarea" if name == "prompt" else "input[type=number]"
+        page.locator(f"#txt2img_{name} {suffix}").first.fill(str(value))
+
+
+def open_hires(page):
+    """Switch hires fix on."""
+    page.locator("#txt2img_hr .label-wrap").first.click()
+    page.wait_for_selector("#txt2img_hires_steps", state="visible")
+
+
+def generate(page):
+    """Click Generate; returns the infotext under the image when all is done."""
+    page.click("#txt2img_generate")
+    page.wait_for_selector("#txt2img_gallery img")
+    page.wait_for_selector("#html_info_txt2img p")
+    page.wait_for_selector("#txt2img_interrupt", state="hidden")
+    return page.inner_text("#html_info_txt2img")
+
+
+def picture(page):
+    """The file of the image shown."""
+    source = page.locator("#txt2img_gallery img").first.get_attribute("src")
+    return page.request.get(source.split("?")[0]).body()
+
+
+def read_png_info(page, png):
+    """Drop a file on the PNG Info tab; returns the infotext shown there."""
+    open_tab(page, "PNG Info")
+    page.set_input_files("#pnginfo_image input[type=file]", {"name": "a.png", "mimeType": "image/png", "buffer": png})
+    page.wait_for_selector("#tab_pnginfo p:has-text('Steps:')")
+    return page.inner_text("#tab_pnginfo")

@@ -1,0 +1,68 @@
+"""The real host: see ``pytest --help`` for the options --webui and so on."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from . import server
+from .helpers import Host
+
+
+def pytest_runtest_setup(item):
+    if not item.config.getoption("--webui"):
+        pytest.skip("needs a real WebUI: give its URL or its folder with --webui")
+
+
+@pytest.fixture(scope="session")
+def url(request, tmp_path_factory):
+    """Where the WebUI answers. Started here if a folder was given."""
+    place = request.config.getoption("--webui")
+    with ExitStack() as stack:
+        if not place.startswith("http"):
+            python, flags = (request.config.getoption(f"--webui-{name}") for name in ("python", "args"))
+            log = tmp_path_factory.mktemp("webui") / "webui.log"
+            place = stack.enter_context(server.started(Path(place).resolve(), python, flags, log))
+        place = place.rstrip("/")
+        if not server.answers(place):
+            pytest.fail(f"{place} has no probe: link {server.PROBE} into the WebUI's extensions and restart it")
+        yield place
+
+
+@pytest.fixture(scope="session")
+def prepared(url, request):
+    """The host with the checkpoint chosen for the tests; the user's own comes back at the end."""
+    host = Host(url)
+    before = host.get("/sdapi/v1/options")["sd_model_checkpoint"]
+    chosen = request.config.getoption("--webui-checkpoint")
+    if chosen:
+        host.post("/sdapi/v1/options", {"sd_model_checkpoint": chosen})
+    yield host
+    if chosen:
+        host.post("/sdapi/v1/options", {"sd_model_checkpoint": before})
+
+
+@pytest.fixture
+def host(prepared):
+    """The host. Whatever a test did to it, no hook of ours may be left on any of its models."""
+    prepared.clear()
+    yield prepared
+    prepared.clear()
+    assert prepared.hooks() == 0, "hooks of the extension are left on a model"
+
+
+def _named(request, kind):
+    name = request.config.getoption(f"--webui-{kind}-checkpoint")
+    return name or pytest.skip(f"needs a checkpoint given with --webui-{kind}-checkpoint")
+
+
+@pytest.fixture(scope="session")
+def other_checkpoint(request):
+    """A checkpoint of the same family with another config, so that a switch to it makes a new UNet."""
+    return _named(request, "other")
+
+
+@pytest.fixture(scope="session")
+def sdxl_checkpoint(request):
+    """A checkpoint of the SDXL layout."""
+    return _named(request, "sdxl")

@@ -1,0 +1,190 @@
+"""Talk to the host: ask for small images, and see what its UNet was given."""
+
+import base64
+import io
+import json
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from PIL import Image
+
+PATIENCE = 300  # seconds for one answer
+REQUEST = {
+    "prompt": "a cat",
+    "seed": 1,
+    "width": 128,
+    "height": 128,
+    "steps": 4,
+    "sampler_name": "Euler",
+    "enable_hr": True,
+    "hr_scale": 2,
+    "hr_upscaler": "Latent",
+    "hr_second_pass_steps": 4,
+    "denoising_strength": 0.7,
+}
+
+
+class Refused(Exception):
+    """The host answered with an HTTP error; ``status`` is its number."""
+
+    def __init__(self, status, body):
+        super().__init__(f"HTTP {status}: {body}")
+        self.status, self.body = status, body
+
+
+class Host:
+    """A WebUI that runs with --api and the probe."""
+
+    def __init__(self, url):
+        self.url = url
+        self._unreduced = {}
+        self._restorable = set()
+
+    def get(self, path):
+        return self._ask("GET", path)
+
+    def post(self, path, body=None):
+        return self._ask("POST", path, body)
+
+    def _ask(self, method, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise Refused(error.code, error.read(400).decode(errors="replace")) from None
+
+    def clear(self):
+        """Forget what the probe has seen, and any fault that is still to come."""
+        self._ask("DELETE", "/todo-probe/events")
+
+    def hooks(self):
+        """Hooks of the extension on every model that the host holds."""
+        return self.get("/todo-probe/hooks")
+
+    def txt2img(self, todo=None, *, args=None, **request):
+        """An image with hires fix; ``todo`` are named settings, ``args`` the positional list; neither: unreduced."""
+        return self._generate("txt2img", {**REQUEST, **request}, todo, args)
+
+    def img2img(self, image, todo=None, **request):
+        """The same image sent through img2img."""
+        whole = {name: value for name, value in REQUEST.items() if name != "enable_hr" and not name.startswith("hr_")}
+        return self._generate("img2img", {**whole, "init_images": [image], **request}, todo, None)
+
+    def unreduced(self, **request):
+        """``txt2img`` without ToDo, remembered: equal requests give equal images, which a test shows."""
+        key = json.dumps(request, sort_keys=True)
+        if key not in self._unreduced:
+            self._unreduced[key] = self.txt2img(**request)
+        return self._unreduced[key]
+
+    def _generate(self, route, request, todo, args):
+        self._make_restorable(request.get("override_settings", {}))
+        if todo is not None or args is not None:
+            request = {"alwayson_scripts": {"ToDo": {"args": [todo] if args is None else args}}, **request}
+        with self._fresh_events():
+            answer = self.post(f"/sdapi/v1/{route}", request)
+        return Result(answer["images"], json.loads(answer["info"]), self.get("/todo-probe/events"))
+
+    def _make_restorable(self, options):
+        """Give the host a value to go back to: it keeps an overridden option that has never been set."""
+        new = set(options) - self._restorable
+        if new:
+            current = self.get("/sdapi/v1/options")
+            self.post("/sdapi/v1/options", {name: current[name] for name in new})
+            self._restorable |= new
+
+    @contextmanager
+    def _fresh_events(self):
+        """Clear the events of the request before, unless a fault is waiting for this one."""
+        if not self._fault_waits:
+            self.clear()
+        self._fault_waits = False
+        yield
+
+    _fault_waits = False
+
+    def fault(self, kind, at):
+        """Let "attention" or "reduction" fail, or "hold" the sampler, in step ``at`` of the next request."""
+        self.clear()
+        self._ask("POST", "/todo-probe/fault", {"kind": kind, "at": at})
+        self._fault_waits = True
+
+    def interrupted_at(self, step, todo, **request):
+        """A request that is interrupted while the sampler is held in ``step``, counted over all passes."""
+        self.fault("hold", step)
+        with ThreadPoolExecutor(1) as pool:
+            job = pool.submit(self.txt2img, todo, **request)
+            assert self.get("/todo-probe/held"), f"step {step} was never reached"
+            self.post("/sdapi/v1/interrupt")
+            self.post("/todo-probe/let-go")
+            return job.result()
+
+
+@dataclass
+class Result:
+    """An answer of the host, and the probe's events: one for each step of each pass."""
+
+    base64_images: list
+    info: dict
+    events: list
+
+    @cached_property
+    def pixels(self):
+        """(images, height, width, 3), whole numbers."""
+        decoded = [Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB") for image in self.base64_images]
+        return np.stack([np.asarray(image) for image in decoded]).astype(int)
+
+    @property
+    def infotext(self):
+        return self.info["infotexts"][0]
+
+    @property
+    def comments(self):
+        """What ToDo tells the user."""
+        return self.info.get("comments") or ""
+
+    @property
+    def first(self):
+        return [event for event in self.events if not event["hires"]]
+
+    @property
+    def hires(self):
+        return [event for event in self.events if event["hires"]]
+
+    @property
+    def hooks_left(self):
+        """Most hooks of ours that were on any model outside a step."""
+        return max(max(event["hooks_before"], event["hooks_after"]) for event in self.events)
+
+
+def lengths(events):
+    """The different (queries, keys) of self-attention in these steps."""
+    return {tuple(pair) for event in events for call in event["calls"] for pair in call["lengths"]}
+
+
+def reduced(events):
+    """Those of them with fewer keys than queries."""
+    return {(queries, keys) for queries, keys in lengths(events) if keys < queries}
+
+
+def level_1(events):
+    """The number of queries at the finest attention in these steps."""
+    return max(queries for queries, _ in lengths(events))
+
+
+def todo_keys(infotext):
+    """The ToDo part of an infotext: its keys and values."""
+    parts = [part.strip() for part in infotext.splitlines()[-1].split(",")]
+    return dict(part.split(": ", 1) for part in parts if part.startswith("ToDo"))
+
+
+def difference(a, b):
+    """Mean absolute difference of two results' images, in grey levels of 255."""
+    return float(np.abs(a.pixels - b.pixels).mean())

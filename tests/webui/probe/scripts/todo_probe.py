@@ -1,0 +1,191 @@
+"""A WebUI extension for these tests: what the real host's UNet was given, served as JSON, and faults on demand.
+
+It wraps ``__call__`` of the host's denoiser and UNet classes. Only while a UNet call runs, it has hooks of its own, on
+each attn1's to_q and to_k: they see the tokens from which queries and keys are really made.
+"""
+
+import contextlib
+import hashlib
+import sys
+import threading
+import weakref
+
+import ldm.modules.diffusionmodules.openaimodel
+import sgm.modules.diffusionmodules.openaimodel
+import torch
+from fastapi import Body
+from modules import script_callbacks, scripts, shared
+from modules.sd_samplers_cfg_denoiser import CFGDenoiser
+
+UNETS = (
+    ldm.modules.diffusionmodules.openaimodel.UNetModel,
+    sgm.modules.diffusionmodules.openaimodel.UNetModel,
+)
+EVENTS = ("process", "before_process_batch", "process_before_every_sampling", "postprocess_batch", "postprocess")
+PATIENCE = 60  # seconds that a held step waits to be let go
+
+
+class Probe:
+    """What has been seen since the last ``clear``, and the fault that is to happen next."""
+
+    def __init__(self):
+        self.unets = weakref.WeakSet()
+        self.clear()
+
+    def clear(self):
+        self.events, self.order, self.fault, self.at = [], [], None, None
+        self.reached, self.let_go = threading.Event(), threading.Event()
+
+    def is_due(self, fault):
+        """Whether ``fault`` is to happen in the step that runs; steps are counted from 0 since the last clear."""
+        if self.fault != fault or len(self.events) - 1 != self.at:
+            return False
+        self.fault = None
+        return True
+
+
+probe = Probe()
+
+
+def hooks_on(unet):
+    """How many hooks of the extension under test are on a model."""
+    tables = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks")
+    hooks = [hook for part in unet.modules() for table in tables for hook in getattr(part, table).values()]
+    return sum(str(getattr(hook, "__module__", "")).startswith("todo_core") for hook in hooks)
+
+
+def hooks_everywhere():
+    """The same for every model that has run and is still in memory."""
+    return sum(map(hooks_on, probe.unets))
+
+
+def observed_step(denoiser, x, *args, **kwargs):
+    """Stands in for the denoiser's __call__: one event a step."""
+    event = {
+        "hires": bool(getattr(denoiser.p, "is_hr_pass", False)),
+        "step": denoiser.step,
+        "total": denoiser.total_steps,
+        "latent": hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest(),
+        "hooks_before": hooks_everywhere(),
+        "calls": [],
+    }
+    probe.events.append(event)
+    if probe.is_due("hold"):
+        probe.reached.set()
+        probe.let_go.wait(PATIENCE)
+    try:
+        return torch.nn.Module.__call__(denoiser, x, *args, **kwargs)
+    finally:
+        event["hooks_after"] = hooks_everywhere()
+
+
+def observed_call(unet, x, *args, **kwargs):
+    """Stands in for the UNet's __call__: notes the lengths of the queries and keys of each self-attention."""
+    probe.unets.add(unet)
+    lengths = []
+    call = {"unet": id(unet), "rows": x.shape[0], "hooks": hooks_on(unet), "lengths": lengths}
+    if probe.events:
+        probe.events[-1]["calls"].append(call)
+    handles = [handle for block in unet.modules() if hasattr(block, "attn1") for handle in spied(block.attn1, lengths)]
+    try:
+        with failing_reduction() if probe.is_due("reduction") else contextlib.nullcontext():
+            return torch.nn.Module.__call__(unet, x, *args, **kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def failing_reduction():
+    """A fault in the extension's own code."""
+    reduction = sys.modules["todo_core.reduction"]
+    good, reduction.downsample = reduction.downsample, fail
+    try:
+        yield
+    finally:
+        reduction.downsample = good
+
+
+def spied(attention, lengths):
+    """Hooks that append [queries, keys] to ``lengths``, and fail inside the attention when that was asked for."""
+    queries = []
+
+    def see_queries(_, args):
+        queries.append(args[0].shape[1])
+        if probe.is_due("attention"):
+            fail()
+
+    yield attention.to_q.register_forward_pre_hook(see_queries)
+    yield attention.to_k.register_forward_pre_hook(lambda _, args: lengths.append([queries.pop(), args[0].shape[1]]))
+
+
+def fail(*args, **kwargs):
+    raise RuntimeError("the probe was asked to fail here")
+
+
+class OrderOfEvents(scripts.Script):
+    """Sees a generation as the extension's own script does."""
+
+    def title(self):
+        return "ToDo probe"
+
+    def show(self, is_img2img):
+        return scripts.AlwaysVisible
+
+
+def logging(event):
+    return lambda self, p, *args, **kwargs: probe.order.append(event)
+
+
+for name in EVENTS:
+    setattr(OrderOfEvents, name, logging(name))
+
+CFGDenoiser.__call__ = observed_step
+for unet_class in UNETS:
+    unet_class.__call__ = observed_call
+
+
+def add_routes(_, app):
+    @app.get("/todo-probe/events")
+    def events():
+        return probe.events
+
+    @app.delete("/todo-probe/events")
+    def clear():
+        probe.clear()
+
+    @app.get("/todo-probe/order")
+    def order():
+        """The events of the script, by the host's names."""
+        return probe.order
+
+    @app.get("/todo-probe/hooks")
+    def hooks():
+        return hooks_everywhere()
+
+    @app.post("/todo-probe/fault")
+    def fault(kind: str = Body(), at: int = Body()):
+        """``kind`` "attention", "reduction" or "hold" is to happen in step ``at``, counted from the last clear."""
+        probe.fault, probe.at = kind, at
+
+    @app.get("/todo-probe/held")
+    def held():
+        """Answers when the held step has been reached."""
+        return probe.reached.wait(PATIENCE)
+
+    @app.post("/todo-probe/let-go")
+    def let_go():
+        probe.let_go.set()
+
+    @app.get("/todo-probe/callbacks")
+    def callbacks():
+        """Files whose functions the host calls at each denoiser step."""
+        return [callback.script for callback in script_callbacks.callback_map["callbacks_cfg_denoiser"]]
+
+    @app.get("/todo-probe/unet")
+    def unet():
+        """Which UNet is the current one."""
+        return id(shared.sd_model.model.diffusion_model)
+
+
+script_callbacks.on_app_started(add_routes)

@@ -1,0 +1,182 @@
+"""The panel in a real browser: what is shown, what is generated, and what comes back from an image."""
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from . import browser as web
+from .helpers import reduced, todo_keys
+
+pytest.importorskip("playwright", reason="needs playwright")
+
+DOWNSAMPLE = {"method", "target", "factor_1", "factor_2", "resample", "phase"}
+ALWAYS = {"start", "end", "window", "afterwards", "passes", "img2img"}
+SIMILARITY = {"method", "target", "ratio_1", "ratio_2", "sx", "sy", "random", "seed"}
+
+
+@pytest.fixture(scope="module")
+def chromium(request):
+    with web.chromium(request.config.getoption("--webui-browser")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(host, chromium):
+    page = web.opened(chromium, host.url)
+    yield page
+    web.close(page)
+
+
+@pytest.fixture
+def panel(page):
+    return web.Panel(page)
+
+
+@pytest.fixture(scope="session")
+def shots(request, tmp_path_factory):
+    """The folder for screenshots."""
+    chosen = request.config.getoption("--webui-screenshots")
+    folder = Path(chosen) if chosen else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize("tab", ["txt2img", "img2img"])
+def test_the_panel_is_there_and_off_in_both_tabs(page, tab):
+    web.open_tab(page, tab)
+    panel = web.Panel(page, tab)
+    assert panel.accordion.is_visible()
+    assert not panel.enabled
+    assert page.errors == []
+
+
+def test_the_panel_opens_with_the_declared_defaults(page, panel, shots):
+    from todo_core.settings import SETTINGS
+
+    panel.unfold()
+    assert panel.enabled
+    panel.wait_until_shown(DOWNSAMPLE | ALWAYS)
+    panel.accordion.screenshot(path=shots / "panel.png")
+    for name, setting in SETTINGS.items():
+        assert setting.parse(panel.value(name)) == setting.default, name
+
+
+def test_controls_without_a_use_are_hidden(panel, shots):
+    panel.unfold()
+    panel.set(method="similarity")
+    panel.wait_until_shown(SIMILARITY | ALWAYS)
+    panel.set(random=False)
+    panel.wait_until_shown((SIMILARITY | ALWAYS) - {"seed"})
+    panel.set(target="all")
+    panel.wait_until_shown((SIMILARITY | ALWAYS | {"attn", "crossattn", "mlp"}) - {"seed"})
+    panel.accordion.screenshot(path=shots / "panel-similarity.png")
+    panel.set(target="keys/values", method="cluster")
+    panel.wait_until_shown({"method", "target", "ratio_1", "ratio_2"} | ALWAYS)
+    panel.set(method="downsample", resample="bilinear")
+    panel.wait_until_shown((DOWNSAMPLE | ALWAYS) - {"phase"})
+    panel.set(resample="nearest", afterwards="cluster")
+    panel.wait_until_shown(DOWNSAMPLE | ALWAYS | {"ratio_1", "ratio_2"})
+    panel.set(afterwards="none", method="none")
+    panel.wait_until_shown({"method"})
+
+
+CASES = {
+    "downsample": {
+        "factor_1": 2.5,
+        "factor_2": 1.5,
+        "resample": "nearest",
+        "phase": "fixed",
+        "passes": "all",
+        "start": 0.1,
+        "end": 0.8,
+    },
+    "similarity": {
+        "method": "similarity",
+        "target": "all",
+        "ratio_1": 0.4,
+        "ratio_2": 0.25,
+        "sx": 3,
+        "sy": 4,
+        "seed": 7,
+        "mlp": True,
+        "end": 0.75,
+        "window": "noise",
+        "afterwards": "cluster",
+    },
+}
+
+
+# in an order in which each control can be seen when it is set
+SOMETHING_ELSE = (
+    {"method": "similarity", "target": "all", "ratio_1": 0.1, "ratio_2": 0.1, "sx": 5, "sy": 5, "seed": 9},
+    {"attn": False, "crossattn": True, "mlp": False, "start": 0.3, "end": 0.9, "window": "steps", "passes": "first"},
+    {"target": "keys/values", "random": False, "img2img": True, "method": "cluster", "afterwards": "downsample"},
+    {"resample": "nearest-exact", "phase": "rotate", "factor_1": 8, "factor_2": 3},
+)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_image_restores_the_whole_panel(host, page, panel, shots, case):
+    web.fill_in(page, prompt="a cat", steps=4, width=128, height=128, seed=1)
+    web.open_hires(page)
+    web.fill_in(page, hires_steps=4)
+    panel.unfold()
+    panel.set(**CASES[case])
+    wanted = panel.values()
+
+    host.clear()
+    shown = web.generate(page)
+    page.screenshot(path=shots / f"generated-{case}.png", full_page=True)
+    assert any(call["hooks"] for step in host.get("/todo-probe/events") for call in step["calls"])
+    assert len(todo_keys(shown.replace("\n", " "))) >= len(CASES[case])
+    assert "ToDo reduced the hires pass" in page.inner_text("#html_log_txt2img")
+
+    png = web.picture(page)
+    for settings in SOMETHING_ELSE:
+        panel.set(**settings)
+    panel.switch(False)
+    assert [name for name in CASES[case] if panel.value(name) == wanted[name]] == []
+
+    assert "ToDo: " in web.read_png_info(page, png)
+    page.screenshot(path=shots / f"png-info-{case}.png")
+    page.click("#pnginfo_send_buttons #txt2img_tab, #tab_pnginfo #txt2img_tab")
+    panel.wait_until_values(wanted)
+    page.screenshot(path=shots / f"pasted-{case}.png", full_page=True)
+    assert panel.values() == wanted
+    panel.wait_until_shown(panel.used())
+
+
+def test_an_image_without_todo_switches_the_panel_off(host, page, panel):
+    plain = base64.b64decode(host.unreduced().base64_images[0])
+    panel.unfold()
+    assert "ToDo" not in web.read_png_info(page, plain)
+    page.click("#tab_pnginfo #txt2img_tab")
+    page.wait_for_function("() => !document.querySelector('#todo_txt2img-visible-checkbox').checked")
+
+
+def test_the_upscale_button_reduces(host, page, panel):
+    """It runs the hires pass alone, on an image that was made without one; the API has no such request."""
+    web.fill_in(page, prompt="a cat", steps=2, width=128, height=128, seed=1)
+    panel.unfold()
+    panel.set(factor_1=2)
+    assert "ToDo" not in web.generate(page)
+    assert "hires fix is off" in page.inner_text("#html_log_txt2img")
+
+    host.clear()
+    page.click("#txt2img_upscale")
+    page.wait_for_selector("#html_info_txt2img p:has-text('ToDo: downsample, ToDo factor 1: 2')")
+    events = host.get("/todo-probe/events")
+    assert all(step["hires"] for step in events)
+    assert reduced(events) == {(1024, 256)}
+
+
+def test_a_bad_value_is_told_under_the_image(host, page, panel):
+    web.fill_in(page, prompt="a cat", steps=2, width=128, height=128, seed=1)
+    panel.unfold()
+    panel.set(factor_1="much")
+    assert "ToDo" not in web.generate(page)
+    told = page.inner_text("#html_log_txt2img")
+    assert "factor_1" in told
+    assert "much" in told
+    assert "'auto' or a number >= 1" in told

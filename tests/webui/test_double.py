@@ -1,0 +1,43 @@
+"""The double of the host, on which the extension's quick tests run, calls a script in the real host's order."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+EXTENSION = Path(__file__).parents[1] / "extension"
+REQUESTS = {
+    "hires": ({}, {}),
+    "no hires": ({"enable_hr": False}, {"enable_hr": False}),
+    "two batches": ({"n_iter": 2}, {"n_iter": 2, "seeds": [1, 2]}),
+    "one batch of two": ({"batch_size": 2}, {"batch_size": 2, "seeds": [1, 2]}),
+}
+
+
+class Silent:
+    """A script that does nothing."""
+
+    def __getattr__(self, event):
+        return lambda *args, **kwargs: None
+
+
+@pytest.fixture
+def double(monkeypatch):
+    for folder in (EXTENSION, EXTENSION / "double"):
+        monkeypatch.syspath_prepend(folder)
+    import host
+
+    assert Path(sys.modules["modules"].__file__).is_relative_to(EXTENSION)
+    unet = SimpleNamespace(diffusion_model=lambda x, timesteps, context: x)
+    return host, host.Host(Silent(), SimpleNamespace(model=unet))
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_the_double_calls_a_script_in_the_hosts_order(host, double, case):
+    request, processing = REQUESTS[case]
+    module, simulated = double
+    host.txt2img(**request)
+    real = host.get("/todo-probe/order")
+    simulated.generate(module.Processing(**processing))
+    assert simulated.events == real

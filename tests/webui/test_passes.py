@@ -1,0 +1,90 @@
+"""The first pass stays whole, the hires pass is reduced, in the steps that were asked for."""
+
+import numpy as np
+import pytest
+
+from .helpers import lengths, level_1, reduced
+
+FACTOR_2 = {"factor_1": 2}
+# samplers of one and of two UNet calls a step, with and without noise of their own, by sigma and by timestep
+SAMPLERS = ["Euler a", "DPM++ 2M", "Heun", "DPM++ SDE", "DDIM"]
+ENDS_EARLY = ["DDIM"]  # the host's total counts two steps of an img2img pass that are never run
+
+
+@pytest.fixture(params=["sd1", "sdxl"])
+def checkpoint(request):
+    """Request options for each layout; SDXL has no attention at the latent's own size."""
+    if request.param == "sd1":
+        return {}
+    return {"sd_model_checkpoint": request.getfixturevalue("sdxl_checkpoint")}
+
+
+def test_hires_reduces_the_second_pass_and_leaves_the_first_bit_identical(host, checkpoint):
+    whole = host.unreduced(override_settings=checkpoint)
+    result = host.txt2img(FACTOR_2, override_settings=checkpoint)
+
+    finest = level_1(whole.hires)
+    assert reduced(result.first) == set()
+    assert lengths(result.first) == lengths(whole.first)
+    assert reduced(result.hires) == {(finest, finest // 4)}
+    assert [step["latent"] for step in result.first] == [step["latent"] for step in whole.first]
+    assert result.hires[0]["latent"] == whole.hires[0]["latent"], "what the first pass hands on"
+    assert not np.array_equal(result.pixels, whole.pixels)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_only_the_steps_inside_the_window_are_reduced(host, sampler):
+    window = {"factor_1": 2, "start": 0.25, "end": 0.75}
+    result = host.txt2img(window, sampler_name=sampler, hr_second_pass_steps=8, denoising_strength=1.0)
+
+    inside = [0.25 <= step["step"] / step["total"] < 0.75 for step in result.hires]
+    assert [bool(reduced([step])) for step in result.hires] == inside
+    assert not inside[0]
+    assert any(inside)
+    assert not inside[-1] or sampler in ENDS_EARLY
+    assert reduced(result.first) == set()
+
+
+def test_the_first_pass_alone_can_be_reduced(host):
+    result = host.txt2img({"factor_1": 2, "passes": "first"})
+    assert reduced(result.first) == {(256, 64)}
+    assert reduced(result.hires) == set()
+
+
+def test_both_passes_can_be_reduced(host):
+    result = host.txt2img({"factor_1": 2, "passes": "all"})
+    assert reduced(result.first) == {(256, 64)}
+    assert reduced(result.hires) == {(1024, 256)}
+
+
+def test_each_level_has_its_own_factor(host):
+    result = host.txt2img({"factor_1": 4, "factor_2": 2})
+    assert reduced(result.hires) == {(1024, 64), (256, 64)}
+
+
+def test_a_window_by_noise_begins_at_that_noise(host):
+    result = host.txt2img({"factor_1": 2, "window": "noise", "start": 0.5}, hr_second_pass_steps=8)
+    acted = [bool(reduced([step])) for step in result.hires]
+    assert acted == sorted(acted), "whole steps first, then reduced ones"
+    assert 0 < sum(acted) < len(acted)
+
+
+def test_another_method_takes_over_past_the_end(host):
+    settings = {"factor_1": 2, "end": 0.5, "afterwards": "similarity", "ratio_1": 0.5}
+    result = host.txt2img(settings)
+    assert [reduced([step]) for step in result.hires] == [{(1024, 256)}] * 2 + [{(1024, 512)}] * 2
+
+
+def test_automatic_factors_act_above_the_trained_size_and_say_so_below_it(host):
+    small = host.txt2img({"factor_1": "auto"})
+    assert reduced(small.hires) == set()
+    assert "trained at about 64 squared" in small.comments
+
+    large = host.txt2img({"factor_1": "auto"}, hr_resize_x=576, hr_resize_y=576, hr_second_pass_steps=1)
+    assert reduced(large.hires) == {(72 * 72, 64 * 64)}
+
+
+def test_odd_and_oblong_sizes_are_reduced(host):
+    result = host.txt2img(FACTOR_2, width=136, height=200, hr_scale=1.5)
+    assert level_1(result.hires) == 25 * 37
+    assert reduced(result.hires) == {(25 * 37, 12 * 18)}

@@ -1,0 +1,32 @@
+"""Reload UI runs every script anew: the callbacks must be there once, and work."""
+
+import pytest
+
+from . import browser as web
+from .helpers import reduced
+
+pytest.importorskip("playwright", reason="needs playwright")
+
+
+def callbacks(host):
+    return [file for file in host.get("/todo-probe/callbacks") if file.endswith("scripts/todo.py")]
+
+
+def test_reload_ui_leaves_one_set_of_callbacks_that_works(request, host):
+    assert len(callbacks(host)) == 1
+    with web.chromium(request.config.getoption("--webui-browser")) as browser:
+        page = web.opened(browser, host.url)
+        web.settle(page)
+        web.open_tab(page, "Settings")
+        with page.expect_navigation(timeout=30_000):
+            page.click("#settings_restart_gradio")
+        web.wait_until_ready(page)
+        assert not web.Panel(page).enabled
+        web.close(page)
+
+    assert len(callbacks(host)) == 1
+    result = host.txt2img({"factor_1": 2})
+    assert reduced(result.hires) == {(1024, 256)}
+    assert reduced(result.first) == set()
+    assert result.comments.count("ToDo reduced the hires pass") == 1
+    assert result.hooks_left == 0

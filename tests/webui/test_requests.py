@@ -1,0 +1,123 @@
+"""The API: settings by name or by position, and what becomes of bad ones."""
+
+import numpy as np
+import pytest
+
+from .helpers import Refused, reduced
+
+REDUCED = {(1024, 256)}
+
+
+def script_info(host, *, is_img2img=False):
+    found = [script for script in host.get("/sdapi/v1/script-info") if script["name"] == "todo"]
+    return next(script for script in found if script["is_img2img"] == is_img2img)
+
+
+@pytest.fixture
+def args(host):
+    """The script's arguments as script-info lists them: the panel's defaults."""
+    return [arg["value"] for arg in script_info(host)["args"]]
+
+
+@pytest.mark.parametrize("is_img2img", [False, True])
+def test_script_info_lists_the_switch_and_every_setting(host, is_img2img):
+    from todo_core.settings import SETTINGS
+
+    info = script_info(host, is_img2img=is_img2img)
+    assert info["is_alwayson"]
+    assert [arg["label"] for arg in info["args"]] == ["ToDo", *(setting.label for setting in SETTINGS.values())]
+    assert info["args"][0]["value"] is False
+
+
+def test_the_panels_defaults_by_position_do_nothing(host, args):
+    assert np.array_equal(host.txt2img(args=args).pixels, host.unreduced().pixels)
+
+
+def test_a_positional_list_as_script_info_shows_it_works(host, args):
+    from todo_core.webui.request import POSITIONS
+
+    named = dict(zip(POSITIONS, args, strict=True)) | {"enabled": True, "factor_1": "2", "end": 0.5}
+    result = host.txt2img(args=list(named.values()))
+    assert [reduced([step]) for step in result.hires] == [REDUCED, REDUCED, set(), set()]
+
+
+def test_a_short_positional_list_takes_the_panels_defaults(host):
+    result = host.txt2img(args=[True, "downsample", "keys/values", 2])
+    assert reduced(result.hires) == REDUCED
+
+
+@pytest.mark.parametrize("title", ["ToDo", "todo", "TODO"])
+def test_the_script_is_found_in_any_case_of_letters(host, title):
+    result = host.txt2img(alwayson_scripts={title: {"args": [{"factor_1": 2}]}})
+    assert reduced(result.hires) == REDUCED
+
+
+def test_a_mapping_can_switch_off(host):
+    assert reduced(host.txt2img({"enabled": False, "factor_1": 2}).hires) == set()
+
+
+def test_text_is_read_as_numbers_and_flags(host):
+    assert reduced(host.txt2img({"enabled": "true", "factor_1": "2.0"}).hires) == REDUCED
+
+
+BAD = {
+    "an unknown name": ({"factor": 2}, ["factor", "2", "only these names: method, target"]),
+    "a ratio above the cap": ({"method": "similarity", "ratio_1": 0.8}, ["ratio_1", "0.8", "at most the cap", "0.75"]),
+    "a wrong type": ({"factor_1": [2]}, ["factor_1", "[2]", "'auto' or a number >= 1"]),
+    "a wrong choice": ({"method": "tome"}, ["method", "tome", "'downsample', 'similarity', 'cluster', 'none'"]),
+    "a value out of range": ({"factor_1": 0.5}, ["factor_1", "0.5", ">= 1"]),
+    "no number": ({"start": "soon"}, ["start", "soon", "a number from 0 to 1"]),
+    "an empty window": ({"start": 0.8, "end": 0.2}, ["start", "0.8", "less than end, which is 0.2"]),
+    "a switch that is none": ({"enabled": "perhaps", "factor_1": 2}, ["enabled", "perhaps", "True or False"]),
+    "null": ({"method": None}, ["method", "None", "'downsample'"]),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_value_costs_no_image_and_is_named_with_what_is_allowed(host, bad):
+    settings, told = BAD[bad]
+    result = host.txt2img(settings)
+    assert np.array_equal(result.pixels, host.unreduced().pixels)
+    assert "ToDo" not in result.infotext
+    for words in told:
+        assert words in result.comments
+
+
+def test_a_bad_value_by_position_is_named_too(host, args):
+    result = host.txt2img(args=[True, "downsample", "keys/values", 0.25, *args[4:]])
+    assert np.array_equal(result.pixels, host.unreduced().pixels)
+    assert "factor_1" in result.comments
+    assert "0.25" in result.comments
+
+
+def test_a_bad_value_is_no_matter_while_the_switch_is_off(host, args):
+    result = host.txt2img(args=[False, "tome", *args[2:]])
+    assert reduced(result.hires) == set()
+    assert not result.comments
+
+
+def test_a_positional_list_that_is_too_long_is_cut_by_the_host(host, args):
+    result = host.txt2img(args=[True, "downsample", "keys/values", 2, *args[4:], "one", "two"])
+    assert reduced(result.hires) == REDUCED
+
+
+def test_something_behind_the_mapping_is_named(host):
+    result = host.txt2img(args=[{"factor_1": 2}, "keys/values"])
+    assert reduced(result.hires) == REDUCED
+
+
+def test_an_infotext_in_the_request_sets_everything(host):
+    text = "a cat\nSteps: 4, ToDo: downsample, ToDo factor 1: 2.5, ToDo end: 0.5"
+    result = host.txt2img(infotext=text)
+    assert [len(reduced([step])) for step in result.hires] == [1, 1, 0, 0]
+    assert reduced(result.hires) == {(1024, 12 * 12)}
+
+
+def test_an_unknown_script_is_refused_by_the_host(host):
+    with pytest.raises(Refused) as refused:
+        host.txt2img(alwayson_scripts={"ToDo 2": {"args": []}})
+    assert refused.value.status == 422
+
+
+def test_a_fault_tells_nothing_to_an_unreduced_job(host):
+    assert not host.txt2img().comments
