@@ -23,7 +23,7 @@ class ToDoScript(scripts.Script):
 
     def ui(self, is_img2img):
         """Build the panel; the host calls this twice, once for the API."""
-        panel = todo_ui.build("img2img" if is_img2img else "txt2img", EXTENSION)
+        panel = todo_ui.build("img2img" if is_img2img else "txt2img", EXTENSION.presets)
         self.infotext_fields = panel.infotext_fields
         self.paste_field_names = panel.paste_field_names
         return panel.inputs

@@ -103,7 +103,7 @@ class Estimate:
 
     def __str__(self) -> str:
         if not self.plan.reduces:
-            return "; ".join(self.plan.reasons)
+            return f"nothing will be reduced: {'; '.join(self.plan.reasons)}"
         levels = [level for level in self.plan.levels if level.reduces] or [a for a in self.plan.after if a.reduces]
         left = "keys" if self.plan.settings.target == "keys/values" else "left"
         tokens = ", ".join(f"{p.grid.tokens:,} tokens, {p.keys:,} {left} at level {p.level}" for p in levels)

@@ -122,7 +122,9 @@ def _downsampled(whole: LevelPlan, settings: Settings, trained_side: float) -> L
     if factor == "auto":
         factor = whole.grid.auto_factor(trained_side)
         if factor == 1:
-            return replace(whole, why=f"factor is auto and the model was trained at about {trained_side:g} squared")
+            return replace(
+                whole, why=f"auto keeps it, for the model was trained at about {trained_side:g} x {trained_side:g}"
+            )
     if factor == 1:
         return replace(whole, why="its factor is 1")
     target = whole.grid.reduced(float(factor))

@@ -74,7 +74,7 @@ class Session:
         """Take every hook off."""
         while self._handles:
             self._handles.pop().remove()
-        self._armed.clear()
+        self._disarm()
 
     def begin_step(self, number: int, total: int, seeds: Sequence[int]) -> None:
         """Told by the host: the coming UNet calls are those of step ``number`` of ``total``.

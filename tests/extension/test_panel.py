@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from todo_core import SETTINGS, Settings, SettingsError
-from todo_core.presets import BUILT_IN
+from todo_core.presets import BUILT_IN, Presets
 from todo_core.webui import controls, infotext, request, ui
 from todo_core.webui.extension import Extension
 from todo_core.webui.infotext import KEYS
@@ -19,7 +19,7 @@ from todo_core.webui.preset_row import PresetRow
 @pytest.fixture(scope="module")
 def panel(tmp_path_factory):
     with gr.Blocks():
-        return ui.build("txt2img", Extension(tmp_path_factory.mktemp("extension"), lambda: None))
+        return ui.build("txt2img", Presets(tmp_path_factory.mktemp("extension") / "presets.json"))
 
 
 def read(args, overrides=None):
@@ -104,9 +104,23 @@ def test_pasting_what_was_written_restores_every_setting_in_use(panel, wanted):
 
 
 def test_pasting_another_image_only_switches_off(panel):
-    values = pasted(panel.infotext_fields, {"Steps": "20", "ToDo factor": "2.0", "ToDo disable after": "1.0"})
+    values = pasted(panel.infotext_fields, {"Steps": "20", "Token merging ratio hr": "0.5", "ToDo factor": "1.0"})
     assert values.pop(panel.enabled) is False
     assert set(values.values()) == {None}
+
+
+def test_an_image_of_the_other_extension_is_pasted_into_the_matching_settings(panel):
+    theirs = {"ToDo factor": "2.5", "ToDo factor2": "1.0", "ToDo disable after": "0.6"}
+    values = pasted(panel.infotext_fields, theirs)
+    restored = read([values[control] for control in panel.inputs])
+    assert restored == request.Request(
+        True, Settings(factor_1=2.5, end=0.6, phase="fixed", passes="all", img2img=True, resample="nearest-exact")
+    )
+
+
+@pytest.mark.parametrize("theirs", [{"ToDo factor": "1.0"}, {"ToDo factor": "2.0", "ToDo disable after": "0.0"}])
+def test_where_the_other_extension_did_nothing_the_panel_is_off(panel, theirs):
+    assert pasted(panel.infotext_fields, theirs)[panel.enabled] is False
 
 
 def test_the_infotext_keys_belong_to_the_panel(panel):
@@ -140,7 +154,7 @@ def test_only_unused_controls_start_hidden(panel):
 
 def test_saved_defaults_of_the_user_decide_what_starts_hidden(tmp_path):
     with gr.Blocks():
-        panel = ui.build("img2img", Extension(tmp_path, lambda: None))
+        panel = ui.build("img2img", Presets(tmp_path / "presets.json"))
     panel.controls["method"].value = "similarity"  # what the host does before it calls init_field
     panel.controls["method"].init_field("similarity")
     assert panel.controls["ratio_1"].visible

@@ -38,7 +38,7 @@ def _note(socket, questions):
 
 
 def settle(page):
-    """Until the host has answered all: a page that goes before leaves it a task that blocks Reload UI for ever."""
+    """Until the host has answered everything that the page has asked."""
     for _ in range(200):
         page.wait_for_timeout(50)
         if not page.questions:
@@ -76,8 +76,9 @@ class Panel:
         return self.page.locator(f"#todo_{self.tab}-visible-checkbox").is_checked()
 
     def unfold(self):
-        """A click on the accordion's title opens it and switches it on."""
+        """A click on the accordion's title opens it and switches it on; then the advanced part."""
         self.accordion.locator(".label-wrap").first.click()
+        self.page.locator(f"#todo_{self.tab}_advanced .label-wrap").first.click()
         self.control("method").wait_for(state="visible")
 
     def switch(self, on):

@@ -9,6 +9,11 @@ from . import server
 from .helpers import Host
 
 
+def pytest_collection_modifyitems(items):
+    """Reload UI comes last: now and then the host's own web server never ends, and nothing could be asked after it."""
+    items.sort(key=lambda item: item.path.name == "test_reload.py")
+
+
 def pytest_runtest_setup(item):
     if not item.config.getoption("--webui"):
         pytest.skip("needs a real WebUI: give its URL or its folder with --webui")

@@ -24,10 +24,11 @@ def started(folder, python, flags, log):
         port = _free_port()
         command = [python or folder / "venv" / "bin" / "python", "launch.py", *shlex.split(flags), "--port", str(port)]
         output = stack.enter_context(log.open("wb"))
-        server = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        server = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
         stack.callback(_stop, server)
         url = f"http://127.0.0.1:{port}"
-        _wait_for(url, server, log)
+        _wait_for(server, log)
         yield url
 
 
@@ -60,10 +61,11 @@ def _stop(server):
         server.wait()
 
 
-def _wait_for(url, server, log):
+def _wait_for(server, log):
+    """Wait for the host's word that it has started; a request that comes earlier can end its start with an error."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and server.poll() is None:
-        if answers(url):
+        if b"Startup time:" in log.read_bytes():
             return
         time.sleep(0.2)
     output = log.read_text(errors="replace")[-3000:]

@@ -12,14 +12,23 @@ def callbacks(host):
     return [file for file in host.get("/todo-probe/callbacks") if file.endswith("scripts/todo.py")]
 
 
+def restart(page):
+    from playwright.sync_api import TimeoutError
+
+    try:
+        with page.expect_navigation(timeout=60_000):
+            page.click("#settings_restart_gradio")
+    except TimeoutError:
+        pytest.fail("the WebUI's server did not end for Reload UI, or did not come back; start the WebUI anew")
+
+
 def test_reload_ui_leaves_one_set_of_callbacks_that_works(request, host):
     assert len(callbacks(host)) == 1
     with web.chromium(request.config.getoption("--webui-browser")) as browser:
         page = web.opened(browser, host.url)
         web.settle(page)
         web.open_tab(page, "Settings")
-        with page.expect_navigation(timeout=30_000):
-            page.click("#settings_restart_gradio")
+        restart(page)
         web.wait_until_ready(page)
         assert not web.Panel(page).enabled
         web.close(page)

@@ -30,16 +30,32 @@ def write(params: dict[str, Any], settings: Settings, record: Record, *, is_img2
     params.update(settings.to_infotext(without=frozenset(without)))
 
 
+def settings_of(params: Mapping[str, Any]) -> Settings | None:
+    """The settings of a pasted image that this extension reduced, or sd-webui-token-downsampling; else None.
+
+    The latter acts in every pass and keeps the same token of each cell, and its factor 1 or end 0 does nothing.
+    """
+    if INFOTEXT_PREFIX in params or "ToDo factor" not in params:
+        return Settings.from_infotext(params)
+    named = {ours: SETTINGS[ours].parse(params.get(theirs, "1")) for ours, theirs in _THEIRS.items()}
+    if named["end"] == 0 or named["factor_1"] == named["factor_2"] == 1:
+        return None
+    return Settings(**named, phase="fixed", passes="all", img2img=True)
+
+
+_THEIRS = {"factor_1": "ToDo factor", "factor_2": "ToDo factor2", "end": "ToDo disable after"}
+
+
 def paste_enabled(params: Mapping[str, Any]) -> bool:
     """Whether the pasted image was reduced."""
-    return INFOTEXT_PREFIX in params
+    return settings_of(params) is not None
 
 
 def paste(name: str, show: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:
     """A function from infotext to the control of this setting; None leaves the control alone."""
 
     def pasted(params: Mapping[str, Any]) -> Any:
-        settings = Settings.from_infotext(params)
+        settings = settings_of(params)
         return None if settings is None else show(getattr(settings, name))
 
     return pasted

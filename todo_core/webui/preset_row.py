@@ -30,7 +30,7 @@ class PresetRow:
             )
             self._name = gr.Textbox(
                 label="Preset name",
-                info="To save the controls under, or the chosen preset's new name.",
+                info="For saving, or renaming the chosen one.",
                 max_lines=1,
                 elem_id=f"todo_{tab}_preset_name",
             )

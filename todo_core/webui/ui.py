@@ -11,6 +11,7 @@ import gradio as gr
 from modules.ui_components import FormRow, InputAccordion
 
 from ..errors import SettingsError
+from ..presets import Presets
 from ..settings import SETTINGS, Settings
 from . import compat, infotext, live
 from .controls import build as build_control
@@ -62,11 +63,11 @@ class Panel:
         return list(infotext.KEYS)
 
 
-def build(tab: str, extension: Any) -> Panel:
+def build(tab: str, presets: Presets) -> Panel:
     """Build the accordion of ``tab`` ("txt2img" or "img2img") in the open gradio context."""
     controls: dict[str, Any] = {}
     with InputAccordion(False, label=LABEL, elem_id=f"todo_{tab}") as enabled:
-        row = PresetRow(tab, extension.presets)
+        row = PresetRow(tab, presets)
         estimate = gr.HTML(elem_id=f"todo_{tab}_estimate", elem_classes=["todo-estimate"])
         page = gr.Textbox(visible=True, elem_id=f"todo_{tab}_page", elem_classes=["todo-hidden"], label="ToDo page")
         first, *simple = SIMPLE
@@ -76,7 +77,7 @@ def build(tab: str, extension: Any) -> Panel:
     panel = Panel(enabled, controls)
     row.connect(panel.settings)
     _hide_what_is_unused(controls)
-    _estimate_live(panel, page, estimate, extension, is_img2img=tab == "img2img")
+    _estimate_live(panel, page, estimate, is_img2img=tab == "img2img")
     return panel
 
 
@@ -124,7 +125,7 @@ def _apply_saved(controls: dict[str, Any]) -> None:
         control.visible = name in used
 
 
-def _estimate_live(panel: Panel, page: Any, estimate: Any, extension: Any, *, is_img2img: bool) -> None:
+def _estimate_live(panel: Panel, page: Any, estimate: Any, *, is_img2img: bool) -> None:
     def update(fields: str, *values: Any) -> str:
         named = dict(zip(SETTINGS, values, strict=True))
         return html.escape(live.line(fields, named, compat.loaded_model(), is_img2img=is_img2img))
