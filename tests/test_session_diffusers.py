@@ -236,7 +236,7 @@ def test_a_loop_of_ones_own_follows_the_schedule_it_sets(diffusers_sd1):
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), diffusers_sd1.unet)
     with patched(pipe, factor_1=2, start=0.2, end=0.7) as session:
         generate(pipe, 4)
-        session.record.steps.clear()
+        session.record.reset()
         pipe.scheduler.set_timesteps(10)
         for timestep in pipe.scheduler.timesteps:
             diffusers_sd1(noise(1, 4, 8, 8), timestep)
@@ -249,7 +249,7 @@ def test_a_schedule_run_again_counts_from_where_it_is_begun(diffusers_sd1):
     acting = []
     with patched(pipe, factor_1=2, start=0.2, end=0.7) as session:
         for first in (5, 0, 5):
-            session.record.steps.clear()
+            session.record.reset()
             for timestep in pipe.scheduler.timesteps[first:]:
                 diffusers_sd1(noise(1, 4, 8, 8), timestep)
             acting.append(set(session.record.steps))

@@ -12,21 +12,37 @@ log = logging.getLogger("todo_core")
 
 @dataclass
 class Record:
-    """Levels that were reduced, in which steps and by which methods, and notes about what was left alone."""
+    """Which plans were carried out in which steps, and notes about what was left alone."""
 
-    levels: dict[int, LevelPlan] = field(default_factory=dict)
-    steps: set[int] = field(default_factory=set)
-    methods: set[str] = field(default_factory=set)
+    ran_in: dict[LevelPlan, set[int]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def levels(self) -> dict[int, LevelPlan]:
+        """The plan that each reduced level followed last."""
+        return {plan.level: plan for plan in self.ran_in}
+
+    @property
+    def steps(self) -> set[int]:
+        """All steps in which anything was reduced."""
+        return set().union(*self.ran_in.values())
+
+    @property
+    def methods(self) -> set[str]:
+        """The methods that acted."""
+        return {plan.method for plan in self.ran_in}
 
     def ran(self, plan: LevelPlan, step: int) -> None:
         """A module was reduced."""
-        self.levels[plan.level] = plan
-        self.methods.add(plan.method)
-        self.steps.add(step)
+        self.ran_in.setdefault(plan, set()).add(step)
 
     def note(self, text: str) -> None:
         """Say something, once."""
         if text not in self.notes:
             self.notes.append(text)
             log.warning("ToDo: %s", text)
+
+    def reset(self) -> None:
+        """Forget all of it."""
+        self.ran_in.clear()
+        self.notes.clear()

@@ -147,7 +147,7 @@ class Settings:
         "steps",
         "choice",
         "Start and end count",
-        "steps: the share of the pass's steps; noise: 1 - timestep / 1000, whatever the number of steps.",
+        "steps: the share of the pass's steps; noise: how far the noise has come down, 1 - timestep / 1000.",
         choices=("steps", "noise"),
         used=_acts,
     )
@@ -197,14 +197,24 @@ class Settings:
         None,
         "seed",
         "Seed of the destinations",
-        "None draws from each image's own seed.",
+        "Without one, each image's own seed draws.",
         minimum=0,
         open_ended=True,
         used=lambda s: "similarity" in s.methods and s.random,
     )
-    attn: bool = _setting(True, "flag", "All: self-attention", "What target all shrinks.", used=_whole_module)
-    crossattn: bool = _setting(False, "flag", "All: cross-attention", "What target all shrinks.", used=_whole_module)
-    mlp: bool = _setting(False, "flag", "All: feed-forward", "What target all shrinks.", used=_whole_module)
+    attn: bool = _setting(
+        True,
+        "flag",
+        "All: self-attention",
+        "Shrink the tokens of self-attention, the costliest part.",
+        used=_whole_module,
+    )
+    crossattn: bool = _setting(
+        False, "flag", "All: cross-attention", "Shrink the tokens that ask the text.", used=_whole_module
+    )
+    mlp: bool = _setting(
+        False, "flag", "All: feed-forward", "Shrink the tokens of the feed-forward layers.", used=_whole_module
+    )
 
     def __init__(self, /, **values: Any) -> None:
         unknown = [name for name in values if name not in SETTINGS]

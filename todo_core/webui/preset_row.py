@@ -46,7 +46,7 @@ class PresetRow:
 
     def connect(self, controls: list[Any]) -> None:
         """Choosing fills the controls; touching one names what they then are."""
-        quiet = {"show_progress": False}
+        quiet = {"show_progress": False, "queue": False}
         self._choice.input(self._fill, [self._choice], controls, **quiet)
         for control in controls:
             control.change(self._named, controls, [self._choice], **quiet)

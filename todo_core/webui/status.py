@@ -8,9 +8,9 @@ from ..record import Record
 
 def line(name: str, record: Record, plan: Plan | None, steps: int, tried: int) -> str:
     """What happened in the pass ``name`` ("hires pass"), which had ``steps`` steps, ``tried`` of them in the window."""
-    if record.levels:
-        levels = "; ".join(_level(level) for _, level in sorted(record.levels.items()))
-        return f"ToDo reduced the {name}: {levels}; in {len(record.steps)} of {steps} steps"
+    if record.ran_in:
+        ran = [_ran(done, len(record.ran_in[done]), steps) for done in sorted(record.ran_in, key=_order)]
+        return f"ToDo reduced the {name}: {'; '.join([*ran, *record.notes])}"
     if plan and plan.reasons:
         why = "; ".join(plan.reasons)
     elif record.notes:
@@ -25,5 +25,10 @@ def nothing(why: object, *, where: str = "") -> str:
     return f"ToDo reduced nothing{where}: {why}"
 
 
-def _level(plan: LevelPlan) -> str:
-    return f"level {plan.level} {plan.grid.tokens:,} -> {plan.keys:,} tokens ({plan.method})"
+def _order(plan: LevelPlan) -> tuple[int, int]:
+    return plan.level, plan.keys
+
+
+def _ran(plan: LevelPlan, count: int, steps: int) -> str:
+    tokens = f"{plan.grid.tokens:,} -> {plan.keys:,} tokens"
+    return f"level {plan.level} {tokens} ({plan.method}) in {count} of {steps} steps"

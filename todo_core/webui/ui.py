@@ -19,6 +19,7 @@ from .controls import shown
 from .preset_row import PresetRow
 
 LABEL = "ToDo"
+QUIET = {"show_progress": False, "queue": False}  # answered at once, without the host's queue and its sockets
 # what decides which other settings are of use
 DECIDING = ("method", "target", "resample", "afterwards", "random")
 OF_TAB = {"txt2img": "passes", "img2img": "img2img"}  # where each tab's images are made; the other tab's is advanced
@@ -100,7 +101,7 @@ def _hide_what_is_unused(controls: dict[str, Any]) -> None:
             fn=lambda *values: _visibility(controls, values),
             inputs=deciding,
             outputs=list(controls.values()),
-            show_progress=False,
+            **QUIET,
         )
         # the host calls this when the user's saved defaults are another than ours
         control.init_field = lambda _: _apply_saved(controls)
@@ -131,4 +132,4 @@ def _estimate_live(panel: Panel, page: Any, estimate: Any, *, is_img2img: bool) 
         return html.escape(live.line(fields, named, compat.loaded_model(), is_img2img=is_img2img))
 
     for control in (page, *panel.settings):
-        control.change(fn=update, inputs=[page, *panel.settings], outputs=[estimate], show_progress=False)
+        control.change(fn=update, inputs=[page, *panel.settings], outputs=[estimate], **QUIET)
