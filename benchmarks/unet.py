@@ -189,17 +189,21 @@ def plot(rows: list[dict[str, Any]], path: Path, title: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layout", choices=LAYOUTS, default="sd1")
-    parser.add_argument("--latents", type=int, nargs="+", default=[64, 96, 128])
+    parser.add_argument("--latents", type=int, nargs="+", help="sides; default 64 96 128")
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", default="float16" if torch.cuda.is_available() else "float32")
-    parser.add_argument("--quick", action="store_true", help="latent 96, batch 1, three repeats, fewer settings")
+    parser.add_argument("--quick", action="store_true", help="batch 1, three repeats, fewer settings; latent 96")
     parser.add_argument("--out", type=Path, help="folder for unet.json, unet.md and unet.png")
     args = parser.parse_args()
+    args.latents = args.latents or ([96] if args.quick else [64, 96, 128])
     if args.quick:
-        args.latents, args.batch, args.repeats = [96], 1, 3
-    unet = UNet2DConditionModel(**LAYOUTS[args.layout]).to(args.device, getattr(torch, args.dtype)).eval()
+        args.batch, args.repeats = 1, 3
+    with torch.device(args.device):
+        unet = UNet2DConditionModel(**LAYOUTS[args.layout]).eval()
+    if args.dtype != "float32":
+        unet = unet.to(getattr(torch, args.dtype))
     rows: list[dict[str, Any]] = []
     for side in args.latents:
         rows += measure(unet, side, args)
