@@ -10,10 +10,9 @@ from typing import Any
 
 from .declaration import Kind, Setting
 from .errors import SettingsError
-from .reduction.downsample import RESAMPLES
+from .reduction.downsample import NEAREST, RESAMPLES
 
 METHODS = ("downsample", "similarity", "cluster")
-NEAREST = ("nearest", "nearest-exact")
 INFOTEXT_PREFIX = "ToDo"
 
 

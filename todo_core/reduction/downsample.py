@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Size = tuple[int, int]
-RESAMPLES = ("nearest", "nearest-exact", "bilinear", "bicubic", "area", "max")
+NEAREST = ("nearest", "nearest-exact")
+RESAMPLES = (*NEAREST, "bilinear", "bicubic", "area", "max")
 
 
 def downsample(
@@ -30,7 +31,7 @@ def downsample(
         raise ValueError(f"target {target} must lie between (1, 1) and the size {size}")
     if resample not in RESAMPLES:
         raise ValueError(f"resample {resample!r} is none of {', '.join(RESAMPLES)}")
-    if resample not in ("nearest", "nearest-exact"):
+    if resample not in NEAREST:
         return Resampled(size, target, resample)
     return Kept(size, target, *_positions(size, target, resample == "nearest-exact", turn))
 

@@ -20,6 +20,8 @@ def line(page: str, values: Mapping[str, Any], model: Any, *, is_img2img: bool) 
     """One line. ``page`` is the JSON that todo.js gathers: the host's fields as numbers; ``values`` the panel's."""
     try:
         settings, fields = Settings.parse(values), _fields(page)
+        if settings.method == "none":
+            raise _Idle("the method is none")
         sizes = _img2img(settings, fields) if is_img2img else _txt2img(settings, fields)
     except SettingsError as error:
         return str(error)
@@ -52,8 +54,6 @@ def _txt2img(settings: Settings, fields: Mapping[str, float]) -> list[tuple[str,
     sizes = [("First", width, height)] if settings.passes in ("first", "all") else []
     if fields.get("hires") and settings.passes in ("hires", "all"):
         sizes.append(("Hires", *_hires(width, height, fields)))
-    if settings.method == "none":
-        raise _Idle("the method is none")
     if not sizes:
         raise _Idle("hires fix is off")
     return sizes
@@ -69,8 +69,6 @@ def _hires(width: int, height: int, fields: Mapping[str, float]) -> tuple[int, i
 
 
 def _img2img(settings: Settings, fields: Mapping[str, float]) -> list[tuple[str, int, int]]:
-    if settings.method == "none":
-        raise _Idle("the method is none")
     if not settings.img2img:
         raise _Idle(f'"{SETTINGS["img2img"].label}" is off')
     return [("img2img", int(fields["width"]), int(fields["height"]))]
