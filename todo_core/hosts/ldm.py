@@ -45,9 +45,10 @@ def _trained_side(model: Any, unet: Any, block: Any, kind: str) -> float:
     """Side of the latent that the model was trained at, by what the known families have in common."""
     if kind == "sgm":
         return 128
-    if getattr(model, "parameterization", None) == "v":
+    text_width = _text_width(block) if block is not None else None
+    if text_width == 1024 and getattr(model, "parameterization", None) == "v":
         return 96  # SD2-768 is the v-prediction one of the two SD2
-    if block is not None and _text_width(block) in (768, 1024):
+    if text_width in (768, 1024):
         return 64  # their yaml says image_size 32 for the UNet, "unused"
     return getattr(model, "image_size", None) or getattr(unet, "image_size", None) or 64
 

@@ -1,0 +1,76 @@
+"""Captions of scenes: a small grammar with synonyms, such as "two small violet hearts over rolling hills"."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .scenes import Group, Scene
+
+COLOUR_WORDS = {
+    "red": ("red", "crimson"),
+    "orange": ("orange",),
+    "yellow": ("yellow", "golden"),
+    "green": ("green", "emerald"),
+    "teal": ("teal", "turquoise"),
+    "blue": ("blue",),
+    "purple": ("purple", "violet"),
+    "pink": ("pink", "rose"),
+}
+SHAPE_WORDS = {
+    "circle": (("circle", "circles"), ("ball", "balls")),
+    "square": (("square", "squares"), ("box", "boxes")),
+    "triangle": (("triangle", "triangles"), ("pyramid", "pyramids")),
+    "star": (("star", "stars"),),
+    "ring": (("ring", "rings"), ("donut", "donuts")),
+    "heart": (("heart", "hearts"),),
+}
+SIZE_WORDS = {"small": ("small", "little"), "big": ("big", "large")}
+COUNT_WORDS = {1: ("a", "one"), 2: ("two",), 3: ("three",)}
+PLACE_WORDS = {
+    "left": ("on the left",),
+    "right": ("on the right",),
+    "top": ("at the top",),
+    "bottom": ("at the bottom",),
+    "middle": ("in the middle", "in the center"),
+}
+BACKGROUND_WORDS = {
+    "gradient": ("a soft gradient", "a smooth gradient", "pastel colors"),
+    "sky": ("a cloudy sky", "the sky with clouds", "a sunny sky"),
+    "stripes": ("stripes", "a striped wall", "a striped pattern"),
+    "checks": ("a checkered floor", "a chess board", "a checkered pattern"),
+    "stars": ("a starry night", "the night", "a night full of stars"),
+    "hills": ("rolling hills", "hills", "a landscape of hills"),
+}
+BEFORE_BACKGROUND = ("on", "over", "against", "in front of")
+
+
+def words() -> set[str]:
+    """Every word that a caption can hold."""
+    phrases = [
+        *COUNT_WORDS.values(), *COLOUR_WORDS.values(), *SIZE_WORDS.values(), *PLACE_WORDS.values(),
+        *BACKGROUND_WORDS.values(), BEFORE_BACKGROUND, *(pair for pairs in SHAPE_WORDS.values() for pair in pairs),
+        ("and",),
+    ]  # fmt: skip
+    return {"an"} | {word for group in phrases for phrase in group for word in phrase.split()}
+
+
+def caption(scene: Scene, seed: int = 0) -> str:
+    """One caption of the scene; `seed` chooses among the synonyms."""
+    rng = np.random.default_rng([scene.seed, seed, 2])
+
+    def one(choices):
+        return choices[int(rng.integers(len(choices)))]
+
+    def noun_phrase(group: Group) -> str:
+        shape = one(SHAPE_WORDS[group.shape])[group.count > 1]
+        size = [one(SIZE_WORDS[group.size])] if group.size else []
+        place = [one(PLACE_WORDS[group.place])] if group.place else []
+        article = _article(one(COUNT_WORDS[group.count]), [*size, colour := one(COLOUR_WORDS[group.colour])][0])
+        return " ".join([article, *size, colour, shape, *place])
+
+    objects = " and ".join(noun_phrase(group) for group in scene.groups)
+    return f"{objects} {one(BEFORE_BACKGROUND)} {one(BACKGROUND_WORDS[scene.background])}"
+
+
+def _article(count: str, following: str) -> str:
+    return "an" if count == "a" and following[0] in "aeiou" else count

@@ -1,0 +1,47 @@
+"""Sizes of the pocket networks, in the words of a CompVis config file; the exported yaml is written from these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+FIRST_STAGE: dict[str, Any] = {
+    "double_z": True,
+    "z_channels": 4,
+    "resolution": 128,
+    "in_channels": 3,
+    "out_ch": 3,
+    "ch": 32,
+    "ch_mult": [1, 1, 2, 2],
+    "num_res_blocks": 1,
+    "attn_resolutions": [],
+    "dropout": 0.0,
+}
+UNET: dict[str, Any] = {
+    "image_size": 16,
+    "in_channels": 4,
+    "out_channels": 4,
+    "model_channels": 32,
+    "attention_resolutions": [1, 2, 4],
+    "num_res_blocks": 1,
+    "channel_mult": [1, 2, 4],
+    "num_heads": 4,
+    "use_spatial_transformer": True,
+    "transformer_depth": 1,
+    "context_dim": 128,
+    "use_checkpoint": False,
+    "legacy": False,
+}
+TEXT: dict[str, Any] = {
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 77,
+    "projection_dim": 128,
+    "hidden_act": "quick_gelu",
+    "layer_norm_eps": 1e-5,
+}
+DIFFUSION: dict[str, Any] = {"timesteps": 1000, "linear_start": 0.00085, "linear_end": 0.012}
+
+FACTOR = 8  # pixels a latent's side
+BASE_SIZE = 128  # pixels; what it was trained on most

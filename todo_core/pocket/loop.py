@@ -1,0 +1,114 @@
+"""A training loop that can be stopped at any step and goes on from its last saved one."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+
+SAVE_EVERY = 120.0  # seconds
+LOG_EVERY = 20  # steps
+
+
+class Loop:
+    """AdamW with warm-up and cosine decay, and a running average of the weights, over `steps` steps.
+
+    `loss_of(step, rng)` gives the loss of one batch; `rng` depends on `seed` and the step alone, so that a resumed run
+    sees the same batches. State goes to `folder/NAME.pt`, losses to `folder/NAME.csv`.
+    """
+
+    def __init__(self, name: str, network: nn.Module, folder: Path, *, steps: int, rate: float, seed: int):
+        self.name, self.network, self.folder = name, network, folder
+        self.steps, self.rate, self.seed = steps, rate, seed
+        self.optimizer = torch.optim.AdamW(network.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
+        self.average = {key: value.detach().clone() for key, value in network.state_dict().items()}
+        self.step, self.seconds = 0, 0.0
+        self._resume()
+
+    def run(self, loss_of: Callable[[int, np.random.Generator], Tensor]) -> None:
+        """Train from the saved step to the last one, and leave the averaged weights in the network."""
+        started = saved = time.monotonic()
+        before, recent = self.seconds, []
+        with tqdm(total=self.steps, initial=self.step, desc=self.name, unit="step") as bar:
+            while self.step < self.steps:
+                recent.append(self._advance(loss_of))
+                bar.update()
+                now = time.monotonic()
+                self.seconds = before + now - started
+                if self.step % LOG_EVERY == 0:
+                    self._log(float(np.mean(recent)))
+                    bar.set_postfix(loss=f"{np.mean(recent):.4f}")
+                    recent = []
+                if now - saved > SAVE_EVERY:
+                    self._save()
+                    saved = now
+        self._save()
+        self.network.load_state_dict(self.average)
+
+    def _advance(self, loss_of: Callable[[int, np.random.Generator], Tensor]) -> float:
+        torch.manual_seed(self.seed * 1_000_003 + self.step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate * self._share()
+        loss = loss_of(self.step, np.random.default_rng([self.seed, self.step]))
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        self.optimizer.step()
+        self.step += 1
+        self._average()
+        return loss.item()
+
+    def _share(self) -> float:
+        """Share of the full learning rate: 200 steps of warm-up, then half a cosine down to 2 %."""
+        progress = self.step / self.steps
+        return min(1.0, (self.step + 1) / 200) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        keep = min(0.999, (1 + self.step) / (10 + self.step))
+        for key, value in self.network.state_dict().items():
+            if value.is_floating_point():
+                self.average[key].lerp_(value, 1 - keep)
+            else:
+                self.average[key].copy_(value)
+
+    def _log(self, loss: float) -> None:
+        path = self.folder / f"{self.name}.csv"
+        new = not path.exists()
+        with path.open("a", newline="") as file:
+            writer = csv.writer(file)
+            if new:
+                writer.writerow(["step", "seconds", "loss"])
+            writer.writerow([self.step, f"{self.seconds:.0f}", f"{loss:.6f}"])
+
+    def _save(self) -> None:
+        state = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "network": self.network.state_dict(),
+            "average": self.average,
+            "optimizer": self.optimizer.state_dict(),
+        }
+        unfinished = self.folder / f"{self.name}.part"
+        torch.save(state, unfinished)
+        unfinished.replace(self.folder / f"{self.name}.pt")
+
+    def _resume(self) -> None:
+        path = self.folder / f"{self.name}.pt"
+        if not path.exists():
+            return
+        state = torch.load(path, weights_only=True)
+        self.step, self.seconds, self.average = state["step"], state["seconds"], state["average"]
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        log.info("%s goes on from step %d of %d", self.name, self.step, self.steps)

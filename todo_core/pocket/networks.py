@@ -1,0 +1,111 @@
+"""The pocket model: ldm's first stage and UNet with a CLIP text encoder, named as in a CompVis checkpoint.
+
+`model.diffusion_model`, `first_stage_model` and `cond_stage_model.transformer` stand where a LatentDiffusion has them,
+so that `apply_patch` finds the UNet and the exported state dict loads in any host of SD 1 checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from . import config
+
+with contextlib.redirect_stdout(io.StringIO()):  # ldm says on import that it has no xformers
+    from ldm.modules.attention import CrossAttention as LdmCrossAttention
+    from ldm.modules.diffusionmodules.model import Decoder, Encoder
+    from ldm.modules.diffusionmodules.openaimodel import UNetModel
+    from ldm.modules.diffusionmodules.util import make_beta_schedule
+    from ldm.modules.distributions.distributions import DiagonalGaussianDistribution
+
+
+class FirstStage(nn.Module):
+    """KL autoencoder, factor 8, 4 channels (Rombach et al. 2022, section 3.1); images are -1..1, (b, 3, h, w)."""
+
+    def __init__(self, settings: dict[str, Any] = config.FIRST_STAGE):
+        super().__init__()
+        channels = settings["z_channels"]
+        self.encoder, self.decoder = Encoder(**settings), Decoder(**settings)
+        self.quant_conv = nn.Conv2d(2 * channels, 2 * channels, 1)
+        self.post_quant_conv = nn.Conv2d(channels, channels, 1)
+
+    def encode(self, images: Tensor) -> DiagonalGaussianDistribution:
+        """The distribution of latents (b, 4, h/8, w/8); `.mode()` is what an evaluation takes."""
+        return DiagonalGaussianDistribution(self.quant_conv(self.encoder(images)))
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Images (b, 3, 8h, 8w), about -1..1, of unscaled latents."""
+        return self.decoder(self.post_quant_conv(latents))
+
+
+class CrossAttention(LdmCrossAttention):
+    """ldm's attention computed by torch's fused kernel, as the WebUI's `sdp` optimization does."""
+
+    def forward(self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """(b, n, c) queries from `x`, keys and values from `context`, or from `x` without one."""
+        context = x if context is None else context
+
+        def heads(tokens: Tensor) -> Tensor:
+            return tokens.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+        queries, keys, values = heads(self.to_q(x)), heads(self.to_k(context)), heads(self.to_v(context))
+        mixed = functional.scaled_dot_product_attention(queries, keys, values)
+        return self.to_out(mixed.transpose(1, 2).flatten(2))
+
+
+def fused(unet: nn.Module) -> nn.Module:
+    """The same UNet with its attentions computed by `CrossAttention` above."""
+    for module in unet.modules():
+        if type(module) is LdmCrossAttention:
+            module.__class__ = CrossAttention
+    return unet
+
+
+class TextEncoder(nn.Module):
+    """A CLIP text transformer over (b, 77) token ids; gives its last hidden state, (b, 77, width)."""
+
+    def __init__(self, vocabulary: int, settings: dict[str, Any] = config.TEXT):
+        super().__init__()
+        from transformers import CLIPTextConfig, CLIPTextModel
+
+        special = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}  # of no account for the hidden states
+        self.transformer = CLIPTextModel(CLIPTextConfig(**settings, vocab_size=vocabulary, **special))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The hidden states that the UNet attends to."""
+        return self.transformer(input_ids=ids).last_hidden_state
+
+
+class UNetWrapper(nn.Module):
+    """Holds the UNet at the place where a LatentDiffusion has it."""
+
+    def __init__(self, settings: dict[str, Any]):
+        super().__init__()
+        self.diffusion_model = fused(UNetModel(**settings))
+
+
+class PocketModel(nn.Module):
+    """The three networks, the noise schedule and the latents' scale. Predicts v (Salimans and Ho 2022)."""
+
+    parameterization = "v"
+
+    def __init__(self, vocabulary: int):
+        super().__init__()
+        with contextlib.redirect_stdout(io.StringIO()):  # ldm prints the shapes of what it builds
+            self.model = UNetWrapper(config.UNET)
+            self.first_stage_model = FirstStage()
+        self.cond_stage_model = TextEncoder(vocabulary)
+        schedule = {k: v for k, v in config.DIFFUSION.items() if k != "timesteps"}
+        betas = torch.as_tensor(make_beta_schedule("linear", config.DIFFUSION["timesteps"], **schedule))
+        self.register_buffer("alphas_cumprod", (1 - betas).cumprod(0).float(), persistent=False)
+        self.register_buffer("scale_factor", torch.tensor(1.0))
+
+    @property
+    def unet(self) -> nn.Module:
+        """The module that predicts v from (noisy latents, timesteps, context)."""
+        return self.model.diffusion_model

@@ -1,0 +1,118 @@
+"""What a pocket picture shows, before it is drawn: a background and a few objects, drawn at random from one seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .palette import BACKGROUND_TONES, BACKGROUNDS, OBJECT_COLOURS
+
+SHAPES = ("circle", "square", "triangle", "star", "ring", "heart")
+COLOURS = tuple(OBJECT_COLOURS)
+SIZES = {"small": (0.10, 0.13), None: (0.16, 0.20), "big": (0.25, 0.30)}  # radius over the picture's shorter side
+PLACES = {"left": (0.25, 0.5), "right": (0.75, 0.5), "top": (0.5, 0.26), "bottom": (0.5, 0.74), "middle": (0.5, 0.5)}
+HELD_OUT = 10  # one in so many combinations is never trained on
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some objects that a caption names together: `count` of one colour, shape and size, perhaps at a place."""
+
+    count: int
+    colour: str
+    shape: str
+    size: str | None = None
+    place: str | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One object: its centre as shares of width and height, its radius as a share of the shorter side."""
+
+    colour: str
+    shape: str
+    x: float
+    y: float
+    radius: float
+    angle: float
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything that decides a picture, whatever its size in pixels."""
+
+    background: str
+    tones: int
+    groups: tuple[Group, ...]
+    items: tuple[Item, ...]
+    seed: int
+
+    @property
+    def held_out(self) -> bool:
+        """Whether this combination of background, colours and shapes is kept from training."""
+        key = BACKGROUNDS.index(self.background)
+        for group in self.groups:
+            key = key * 8 + COLOURS.index(group.colour)
+            key = key * 6 + SHAPES.index(group.shape)
+        return (key * 2654435761 % 2**32) // 2**16 % HELD_OUT == 0
+
+
+def random_scene(seed: int) -> Scene:
+    """The scene of a seed: one or two groups, at most four objects."""
+    rng = np.random.default_rng(seed)
+    background = str(rng.choice(BACKGROUNDS))
+    tones = int(rng.integers(len(BACKGROUND_TONES[background])))
+    groups = _random_groups(rng)
+    return Scene(background, tones, groups, _placed(groups, rng), seed)
+
+
+def _random_groups(rng: np.random.Generator) -> tuple[Group, ...]:
+    many = 2 if rng.random() < 0.35 else 1
+    colours = rng.choice(COLOURS, many, replace=False)
+    places = rng.permutation(["left", "right"] if rng.random() < 0.6 else ["top", "bottom"])
+    groups = []
+    for index in range(many):
+        count = int(rng.choice([1, 2, 3], p=[0.7, 0.2, 0.1])) if many == 1 else int(rng.choice([1, 2], p=[0.8, 0.2]))
+        alone = many == 1 and count == 1
+        size = rng.choice(["small", "big"] if alone else ["small"]) if rng.random() < (0.5 if alone else 0.3) else None
+        place = None
+        if count == 1 and rng.random() < 0.6:
+            place = str(rng.choice(list(PLACES))) if many == 1 else str(places[index])
+        groups.append(
+            Group(count, str(colours[index]), str(rng.choice(SHAPES)), None if size is None else str(size), place)
+        )
+    return tuple(groups)
+
+
+def _placed(groups: tuple[Group, ...], rng: np.random.Generator) -> tuple[Item, ...]:
+    """Objects at their places, or where they overlap the others least of some tries."""
+    items: list[Item] = []
+    crowd = sum(group.count for group in groups)
+    for group in sorted(groups, key=lambda group: group.place is None):
+        for _ in range(group.count):
+            low, high = SIZES[group.size]
+            radius = float(rng.uniform(low, high)) * (1.0 if crowd == 1 else 0.85)
+            angle = float(rng.uniform(-0.3, 0.3))
+            tries = [_spot(group.place, radius, rng) for _ in range(1 if group.place else 24)]
+            x, y = max(tries, key=lambda spot: _room(spot, radius, items))
+            items.append(Item(group.colour, group.shape, x, y, radius, angle))
+    return tuple(items)
+
+
+def _spot(place: str | None, radius: float, rng: np.random.Generator) -> tuple[float, float]:
+    if place is None:
+        return float(rng.uniform(radius + 0.02, 0.98 - radius)), float(rng.uniform(radius + 0.02, 0.98 - radius))
+    x, y = PLACES[place]
+    edge = radius + 0.02
+    return (
+        float(np.clip(x + rng.uniform(-0.05, 0.05), edge, 1 - edge)),
+        float(np.clip(y + rng.uniform(-0.05, 0.05), edge, 1 - edge)),
+    )
+
+
+def _room(spot: tuple[float, float], radius: float, items: list[Item]) -> float:
+    """The smallest gap to the objects there already, at most a little, so that any free spot is as good."""
+    gaps = [math.dist(spot, (item.x, item.y)) - radius - item.radius for item in items]
+    return min([0.03, *gaps])
