@@ -28,7 +28,7 @@ class ToDoScript(scripts.Script):
         self.paste_field_names = panel.paste_field_names
         return panel.inputs
 
-    def process(self, p, *args):
+    def before_process(self, p, *args):
         """A generation begins."""
         EXTENSION.begin(p, args)
 
@@ -54,3 +54,5 @@ class ToDoScript(scripts.Script):
 
 script_callbacks.on_cfg_denoiser(todo.on_cfg_denoiser)
 script_callbacks.on_before_ui(EXTENSION.add_axes)
+script_callbacks.on_ui_settings(EXTENSION.add_options)
+script_callbacks.on_infotext_pasted(todo.on_infotext_pasted)

@@ -23,10 +23,23 @@ def module(tmp_path):
     """scripts/todo.py, freshly loaded, with a data folder of its own."""
     from modules import script_callbacks, scripts
 
-    script_callbacks.callbacks_cfg_denoiser.clear()
-    script_callbacks.callbacks_before_ui.clear()
+    for callbacks in (c for name, c in vars(script_callbacks).items() if name.startswith("callbacks_")):
+        callbacks.clear()
     scripts.folder = tmp_path
     return load_script()
+
+
+@pytest.fixture(autouse=True)
+def opts():
+    """The host's options, as after its start with this extension; each test has its own."""
+    from modules import shared
+
+    from todo_core.webui import options
+
+    shared.opts.reset()
+    shared.state.begin()
+    options.register(lambda: ["ToDo balanced", "ToMe paper"])
+    return shared.opts
 
 
 @pytest.fixture

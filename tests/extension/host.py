@@ -45,6 +45,9 @@ class Processing:
     def comment(self, text):
         self.comments[text] = 1
 
+    def get_token_merging_ratio(self, for_hr=False):
+        return (for_hr and shared.opts.token_merging_ratio_hr) or shared.opts.token_merging_ratio
+
 
 @dataclass(eq=True)
 class ProcessingImg2Img(Processing):
@@ -68,10 +71,11 @@ class CFGDenoiser(torch.nn.Module):
     def __init__(self, p, sampler):
         super().__init__()
         self.p, self.sampler, self.step, self.total_steps = p, sampler, 0, None
+        self.inner_model = Wrapped(self)
 
     def forward(self, x, sigma):
         p = self.p
-        if p.interrupt_at == self.step:
+        if p.interrupt_at == self.step or shared.state.interrupted or shared.state.skipped:
             raise Interrupted
         if p.refiner and self.step == p.refiner[0]:
             shared.sd_model = p.refiner[1]
@@ -84,16 +88,24 @@ class CFGDenoiser(torch.nn.Module):
             callback(params)
         if p.fail_at == self.step:
             raise RuntimeError("out of memory")
-        out = torch.cat([self._unet(part) for part in (x_in.split(images) if p.split else [x_in])])
+        out = torch.cat([self.inner_model(part) for part in (x_in.split(images) if p.split else [x_in])])
         cond, uncond = out[:-images].unflatten(0, (images, p.subprompts)).sum(1), out[-images:]
         self.step += 1
         return uncond + 3 * (cond - p.subprompts * uncond)
 
-    def _unet(self, x):
+
+class Wrapped(torch.nn.Module):
+    """The model of the moment, as the sampler calls it."""
+
+    def __init__(self, denoiser):
+        super().__init__()
+        self.progress = lambda: denoiser.step / denoiser.total_steps
+
+    def forward(self, x):
         unet = shared.sd_model.model.diffusion_model
-        timesteps = torch.full((x.shape[0],), 999.0 * (1 - self.step / self.total_steps))
+        timesteps = torch.full((x.shape[0],), 999.0 * (1 - self.progress()))
         context = torch.linspace(-1, 1, 7 * 32).reshape(1, 7, 32).expand(x.shape[0], -1, -1)
-        return unet(x, timesteps, context=context)
+        return unet(x, timesteps, context=context.to(x))
 
 
 class Sampler:
@@ -132,6 +144,7 @@ class Host:
         self.args, self.errors = args, []
         all_seeds = p.seeds
         shared.sd_model = self.model
+        self._call("before_process", p)
         self._call("process", p)
         images, infotexts = [], []
         for number in range(p.n_iter):
@@ -167,7 +180,8 @@ class Host:
         return samples
 
     def _noise(self, p, side):
-        return torch.stack([torch.randn(4, *side, generator=torch.Generator().manual_seed(s)) for s in p.seeds])
+        noise = [torch.randn(4, *side, generator=torch.Generator().manual_seed(s)) for s in p.seeds]
+        return torch.stack(noise).to(next(self.model.parameters()).dtype)
 
 
 def pasted(fields, infotext):

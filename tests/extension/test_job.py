@@ -277,14 +277,16 @@ def test_a_level_that_was_not_reduced_stays_out_of_the_infotext(script):
 
 @pytest.mark.parametrize("method", ["downsample", "similarity", "cluster"])
 @pytest.mark.parametrize("target", ["keys/values", "all"])
-def test_an_image_is_the_same_alone_and_in_any_batch(host, method, target):
-    ours, small = OURS | {"method": method, "target": target}, {"width": 64, "height": 80, "steps": 3}
+def test_an_image_is_the_same_alone_and_in_any_batch(script, ldm_sd1_double, method, target):
+    # in double precision: kernels round by batch size, and in single precision that can put a token in another group
+    host = Host(script, LatentDiffusion(ldm_sd1_double.unet, image_size=64))
+    ours, small = OURS | {"method": method, "target": target}, {"width": 64, "height": 128, "steps": 2}
     batch = host.generate(Processing(seeds=[1, 2, 3, 4], batch_size=2, n_iter=2, **small), ours).images
     split = host.generate(Processing(seeds=[1, 2, 3, 4], batch_size=4, split=True, **small), ours).images
     for seed, *images in zip([1, 2, 3, 4], batch, split, strict=True):
         alone = host.generate(Processing(seeds=[seed], **small), ours).images[0]
         for image in images:
-            torch.testing.assert_close(image, alone, atol=2e-4, rtol=1e-3)
+            torch.testing.assert_close(image, alone, atol=1e-6, rtol=1e-6)
 
 
 def test_every_row_of_an_and_prompt_belongs_to_its_image():

@@ -61,11 +61,18 @@ def xyz_grid() -> Any:
     return next(found, None)
 
 
-def comments_in_api(processed: Any) -> None:
-    """Add the comments, which the page shows under the image, to the ``info`` of an API response too."""
+def is_cut() -> bool:
+    """Whether the user has interrupted or skipped what runs."""
+    from modules import shared
+
+    return bool(shared.state.interrupted or shared.state.skipped)
+
+
+def add_to_answer(processed: Any, **more: Any) -> None:
+    """Add values to the JSON of a result: the ``info`` of an API response, which the page keeps beside the images."""
     original = processed.js
 
     def js() -> str:
-        return json.dumps({**json.loads(original()), "comments": processed.comments})
+        return json.dumps({**json.loads(original()), **more})
 
     processed.js = js

@@ -9,8 +9,9 @@ from typing import Any
 
 from ..errors import SettingsError
 from ..presets import Presets
-from . import axes, compat, request, status
+from . import axes, compat, infotext, logs, neighbours, options, request, status
 from .job import Job
+from .request import Request
 
 log = logging.getLogger("todo_core")
 
@@ -21,25 +22,33 @@ class Extension:
     """What the scripts of the extension share. ``model`` returns the host's model of the moment."""
 
     def __init__(self, folder: Path, model: Callable[[], Any]) -> None:
-        self.presets = Presets(folder / "data" / "presets.json")
+        self.presets = Presets(presets_file(folder))
         self.model = model
 
     def begin(self, p: Any, args: tuple[Any, ...]) -> None:
-        """A generation begins. Bad values are shown to the user, and the images come out unreduced."""
+        """A generation begins, and no other script has yet put anything on the model for it.
+
+        Bad values are shown to the user, and the images come out unreduced.
+        """
+        logs.set_level(options.value("todo_log"))
         try:
             asked = request.read(args, self.presets.get, request.overrides_of(p))
         except SettingsError as error:
             log.error("ToDo: %s", error)
             p.comment(status.nothing(error))
             asked = request.OFF
-        setattr(p, _JOB, Job(p, asked, self.model))
+        setattr(p, _JOB, Job(p, _alone(p, asked), self.model))
 
     def end(self, p: Any, processed: Any) -> None:
         """A generation has ended."""
         if job_of(p):
             delattr(p, _JOB)
         if "ToDo" in processed.comments:
-            compat.comments_in_api(processed)
+            compat.add_to_answer(processed, comments=processed.comments)
+
+    def add_options(self) -> None:
+        """Put the page Settings > ToDo into the host's settings."""
+        options.register(lambda: self.presets.names)
 
     def add_axes(self) -> None:
         """Offer the settings to the X/Y/Z plot."""
@@ -48,9 +57,32 @@ class Extension:
             axes.register(module, lambda: self.presets)
 
 
+def presets_file(folder: Path) -> Path:
+    """Where the user's own presets are kept, in the extension's folder."""
+    return folder / "data" / "presets.json"
+
+
+def _alone(p: Any, asked: Request) -> Request:
+    """What is asked for, or nothing: of this extension and sd-webui-token-downsampling one alone may act."""
+    if not asked.enabled or not neighbours.downsampling(p):
+        return asked
+    if options.value("todo_beside_downsampling") == "stand aside":
+        p.comment(status.nothing("sd-webui-token-downsampling is on, and Settings > ToDo says to stand aside"))
+        return request.OFF
+    neighbours.silence_downsampling(p)
+    p.comment("ToDo has switched sd-webui-token-downsampling off for this generation")
+    return asked
+
+
 def job_of(p: Any) -> Job | None:
     """The job of a generation, if this extension saw it begin."""
     return getattr(p, _JOB, None)
+
+
+def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:
+    """Host callback: these parameters are about to be pasted into the page, and may be changed before."""
+    if options.value("todo_paste_merging") == "into the panel" and not neighbours.merges_by_default():
+        infotext.adopt_merging(params)
 
 
 def on_cfg_denoiser(params: Any) -> None:

@@ -46,6 +46,34 @@ def settings_of(params: Mapping[str, Any]) -> Settings | None:
 _THEIRS = {"factor_1": "ToDo factor", "factor_2": "ToDo factor2", "end": "ToDo disable after"}
 
 
+def adopt_merging(params: dict[str, Any]) -> None:
+    """Turn the keys of the host's token merging into ours, if one set of settings says the same.
+
+    The host's keys go, or it would add its own override for them and merge besides. It merges without drawing, in
+    cells of 2 x 2, so at most three quarters; ``Token merging ratio`` is that of the first pass and of img2img.
+    """
+    if not any(key in params for key in _MERGING) or any(key in params for key in (INFOTEXT_PREFIX, "ToDo factor")):
+        return
+    first, hires = (float(params.get(key, 0)) for key in _MERGING)
+    if first and hires and first != hires:
+        return
+    passes = "all" if first and hires else "first" if first else "hires"
+    settings = Settings(
+        method="similarity",
+        target="all",
+        ratio_1=min(first or hires, 0.75),
+        random=False,
+        passes=passes,
+        img2img=bool(first),
+    )
+    for key in _MERGING:
+        params.pop(key, None)
+    params.update(settings.to_infotext())
+
+
+_MERGING = ("Token merging ratio", "Token merging ratio hr")
+
+
 def paste_enabled(params: Mapping[str, Any]) -> bool:
     """Whether the pasted image was reduced."""
     return settings_of(params) is not None

@@ -11,8 +11,9 @@ from ..record import Record
 from ..session import Session
 from ..settings import SETTINGS, Settings
 from ..tokens import TokenGrid
-from . import compat, infotext, status
+from . import compat, infotext, neighbours, options, status
 from .request import Request
+from .watch import watch_of
 
 log = logging.getLogger("todo_core")
 
@@ -85,6 +86,7 @@ class Job:
     def __init__(self, p: Any, request: Request, model: Callable[[], Any]) -> None:
         """``model`` returns the host's model of the moment."""
         self._p, self._request, self._model = p, request, model
+        self._watch = watch_of(p)
         self.begin_batch()
 
     def begin_batch(self) -> None:
@@ -92,28 +94,45 @@ class Job:
         infotext.clear(self._p.extra_generation_params)
         self._passes: list[SampledPass] = []
         self._running: SampledPass | None = None
+        self._beside: list[str] = []
 
     def begin_pass(self, x: Any) -> None:
         """The host is about to sample; ``x`` is the latent, (b, c, h, w)."""
         name, self._running = compat.pass_of(self._p), None
-        if self._request.enabled and self._wants(name):
+        if self._watch:
+            self._watch.begin_pass(name, self._p.sampler.model_wrap_cfg)
+        if self._request.enabled and self._wants(name) and not self._stands_aside(name):
             latent = TokenGrid.of(x.shape)
             self._running = SampledPass(name, self._request.settings, self._p, latent, self._model)
             self._passes.append(self._running)
 
     def begin_step(self, params: Any) -> None:
         """The denoiser is about to call the UNet."""
+        if self._watch:
+            self._watch.begin_step(params)
         if self._running:
             self._running.begin_step(params)
 
     def end_batch(self) -> None:
         """The images are sampled: tell the user what was done to them."""
         self._running = None
+        if self._watch:
+            self._watch.reduced |= {done.name for done in self._passes if done.record.ran_in}
         if self._request.enabled:
-            lines = [done.status() for done in self._passes] or [status.nothing(self._why_no_pass())]
+            lines = [*self._beside, *(done.status() for done in self._passes)] or [status.nothing(self._why_no_pass())]
             for text in lines:
                 self._p.comment(text)
+                log.info(text)
         self._passes = []
+
+    def _stands_aside(self, name: str) -> bool:
+        """Whether the user wants nothing of ours in this pass beside what the host itself does there."""
+        beside = " and ".join(neighbours.in_pass(self._p, name))
+        if not beside:
+            return False
+        aside = options.value("todo_beside_merging") == "stand aside"
+        self._beside.append(status.stood_aside(name, beside) if aside else status.beside(name, beside))
+        return aside
 
     def _wants(self, name: str) -> bool:
         settings = self._request.settings

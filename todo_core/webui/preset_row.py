@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -12,34 +11,30 @@ from modules.ui_components import FormRow, ToolButton
 from ..errors import SettingsError
 from ..presets import CUSTOM, DEFAULT, Presets
 from ..settings import SETTINGS, Settings
+from . import texts
 from .controls import shown
 
 
 class PresetRow:
     """Built inside the panel's accordion; ``connect`` ties it to the controls, in the order of SETTINGS."""
 
-    def __init__(self, tab: str, presets: Presets) -> None:
+    def __init__(self, tab: str, presets: Presets, start: str = DEFAULT) -> None:
         self._presets = presets
         with FormRow(elem_id=f"todo_{tab}_row_preset"):
-            self._choice = gr.Dropdown(
+            self.choice = gr.Dropdown(
                 choices=[*presets.names, CUSTOM],
-                value=DEFAULT,
-                label="Preset",
-                info="Settings by name. Choosing one sets every control below.",
+                value=start,
+                label=texts.PRESET.label,
+                info=texts.PRESET.help,
                 elem_id=f"todo_{tab}_preset",
             )
             self._name = gr.Textbox(
-                label="Preset name",
-                info="For saving, or renaming the chosen one.",
+                label=texts.PRESET_NAME.label,
+                info=texts.PRESET_NAME.help,
                 max_lines=1,
                 elem_id=f"todo_{tab}_preset_name",
             )
-            make = partial(_button, tab)
-            self._buttons = {
-                "save": make("save", "\U0001f4be", "Save the controls as a preset of this name"),
-                "rename": make("rename", "✏️", "Give the chosen preset this name"),
-                "delete": make("delete", "\U0001f5d1️", "Delete the chosen preset"),
-            }
+            self._buttons = {name: _button(tab, name, text) for name, text in texts.BUTTONS.items()}
         self._message = gr.HTML(
             html.escape(presets.trouble), elem_id=f"todo_{tab}_preset_message", elem_classes=["todo-message"]
         )
@@ -47,13 +42,13 @@ class PresetRow:
     def connect(self, controls: list[Any]) -> None:
         """Choosing fills the controls; touching one names what they then are."""
         quiet = {"show_progress": False, "queue": False}
-        self._choice.input(self._fill, [self._choice], controls, **quiet)
+        self.choice.input(self._fill, [self.choice], controls, **quiet)
         for control in controls:
-            control.change(self._named, controls, [self._choice], **quiet)
-        outputs = [self._choice, self._message]
+            control.change(self._named, controls, [self.choice], **quiet)
+        outputs = [self.choice, self._message]
         self._buttons["save"].click(self._save, [self._name, *controls], outputs, **quiet)
-        self._buttons["rename"].click(self._rename, [self._choice, self._name], outputs, **quiet)
-        self._buttons["delete"].click(self._delete, [self._choice], outputs, **quiet)
+        self._buttons["rename"].click(self._rename, [self.choice, self._name], outputs, **quiet)
+        self._buttons["delete"].click(self._delete, [self.choice], outputs, **quiet)
 
     def _fill(self, name: str) -> list[Any]:
         if name == CUSTOM:
@@ -84,8 +79,8 @@ class PresetRow:
         return gr.update(choices=[*self._presets.names, CUSTOM], value=chosen), html.escape(done)
 
 
-def _button(tab: str, name: str, icon: str, tooltip: str) -> Any:
-    return ToolButton(value=icon, elem_id=f"todo_{tab}_preset_{name}", tooltip=tooltip)
+def _button(tab: str, name: str, text: texts.Text) -> Any:
+    return ToolButton(value=text.label, elem_id=f"todo_{tab}_preset_{name}", tooltip=text.help)
 
 
 def _parsed(values: tuple[Any, ...]) -> Settings:

@@ -25,6 +25,16 @@ def nothing(why: object, *, where: str = "") -> str:
     return f"ToDo reduced nothing{where}: {why}"
 
 
+def stood_aside(name: str, beside: str) -> str:
+    """That a pass was left to others."""
+    return nothing(f"{beside} is on, and Settings > ToDo says to stand aside", where=f" in the {name} pass")
+
+
+def beside(name: str, beside: str) -> str:
+    """That others act in the same pass."""
+    return f"ToDo leaves whole what {beside} has changed in the {name} pass"
+
+
 def _order(plan: LevelPlan) -> tuple[int, int]:
     return plan.level, plan.keys
 

@@ -11,14 +11,13 @@ import gradio as gr
 from modules.ui_components import FormRow, InputAccordion
 
 from ..errors import SettingsError
-from ..presets import Presets
+from ..presets import DEFAULT, Presets
 from ..settings import SETTINGS, Settings
-from . import compat, infotext, live
+from . import compat, infotext, live, options, texts
 from .controls import build as build_control
 from .controls import shown
 from .preset_row import PresetRow
 
-LABEL = "ToDo"
 QUIET = {"show_progress": False, "queue": False}  # answered at once, without the host's queue and its sockets
 # what decides which other settings are of use
 DECIDING = ("method", "target", "resample", "afterwards", "random")
@@ -67,19 +66,39 @@ class Panel:
 def build(tab: str, presets: Presets) -> Panel:
     """Build the accordion of ``tab`` ("txt2img" or "img2img") in the open gradio context."""
     controls: dict[str, Any] = {}
-    with InputAccordion(False, label=LABEL, elem_id=f"todo_{tab}") as enabled:
-        row = PresetRow(tab, presets)
+    start = starting_preset(presets)
+    with InputAccordion(False, label=texts.PANEL.label, elem_id=f"todo_{tab}") as enabled:
+        row = PresetRow(tab, presets, start or DEFAULT)
         estimate = gr.HTML(elem_id=f"todo_{tab}_estimate", elem_classes=["todo-estimate"])
         page = gr.Textbox(visible=True, elem_id=f"todo_{tab}_page", elem_classes=["todo-hidden"], label="ToDo page")
         first, *simple = SIMPLE
         _rows(((*first, OF_TAB[tab]), *simple), tab, controls)
-        with gr.Accordion("Advanced", open=False, elem_id=f"todo_{tab}_advanced"):
+        with gr.Accordion(texts.ADVANCED.label, open=False, elem_id=f"todo_{tab}_advanced"):
             _rows((*ADVANCED, (OF_TAB[_other(tab)],)), tab, controls)
     panel = Panel(enabled, controls)
+    if start:
+        _begin_with(presets.get(start), [row.choice, *panel.settings], controls)
     row.connect(panel.settings)
     _hide_what_is_unused(controls)
     _estimate_live(panel, page, estimate, is_img2img=tab == "img2img")
     return panel
+
+
+def starting_preset(presets: Presets) -> str | None:
+    """The preset chosen in the settings page, if it still exists; None leaves the start to the saved defaults."""
+    name = options.value("todo_default_preset")
+    return name if name in presets.names else None
+
+
+def _begin_with(settings: Settings, unsaved: list[Any], controls: dict[str, Any]) -> None:
+    """Start with these values, whatever the host has stored as the page's defaults."""
+    for control in unsaved:
+        control.do_not_save_to_config = True
+    for name, control in controls.items():
+        control.value = shown(SETTINGS[name], getattr(settings, name))
+        if isinstance(control, gr.Slider):
+            control.value = float(control.value)
+    _apply_saved(controls)
 
 
 def _other(tab: str) -> str:

@@ -2,6 +2,8 @@
 
 callbacks_cfg_denoiser = []
 callbacks_before_ui = []
+callbacks_ui_settings = []
+callbacks_infotext_pasted = []
 
 
 class CFGDenoiserParams:
@@ -19,3 +21,11 @@ def on_cfg_denoiser(callback, *, name=None):
 
 def on_before_ui(callback, *, name=None):
     callbacks_before_ui.append(callback)
+
+
+def on_ui_settings(callback, *, name=None):
+    callbacks_ui_settings.append(callback)
+
+
+def on_infotext_pasted(callback, *, name=None):
+    callbacks_infotext_pasted.append(callback)

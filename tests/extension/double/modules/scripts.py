@@ -22,6 +22,9 @@ class Script:
     def show(self, is_img2img):
         return True
 
+    def before_process(self, p, *args):
+        pass
+
     def process(self, p, *args):
         pass
 

@@ -21,7 +21,14 @@ UNETS = (
     ldm.modules.diffusionmodules.openaimodel.UNetModel,
     sgm.modules.diffusionmodules.openaimodel.UNetModel,
 )
-EVENTS = ("process", "before_process_batch", "process_before_every_sampling", "postprocess_batch", "postprocess")
+EVENTS = (
+    "before_process",
+    "process",
+    "before_process_batch",
+    "process_before_every_sampling",
+    "postprocess_batch",
+    "postprocess",
+)
 PATIENCE = 60  # seconds that a held step waits to be let go
 
 

@@ -1,0 +1,39 @@
+"""ToDo compare: the script of the Scripts dropdown that the host loads. It only passes the host's events on."""
+
+from pathlib import Path
+
+from modules import scripts
+
+import todo_core.webui.compare as compare
+import todo_core.webui.compare_ui as compare_ui
+from todo_core.presets import Presets
+from todo_core.webui import texts
+from todo_core.webui.extension import presets_file
+
+FILE = presets_file(Path(scripts.basedir()))
+
+
+class CompareScript(scripts.Script):
+    """In txt2img and img2img: the same seeds without and with ToDo."""
+
+    def title(self):
+        """The name in the dropdown, and the API's ``script_name`` in any case of letters."""
+        return texts.COMPARE.label
+
+    def show(self, is_img2img):
+        """In both tabs; here the host hears early enough which of its parts the table goes under."""
+        tab, table = "img2img" if is_img2img else "txt2img", compare_ui.Table()
+        self.on_after_component(table.after_log, elem_id=f"html_log_{tab}")
+        self.on_after_component(table.after_answer, elem_id=f"generation_info_{tab}")
+        return True
+
+    def ui(self, is_img2img):
+        """Build the controls; the host calls this again for the API."""
+        controls = compare_ui.build(lambda: Presets(FILE), is_img2img=is_img2img)
+        self.infotext_fields = [(controls[0], compare_ui.paste)]
+        return controls
+
+    def run(self, p, names, img2img, heat_maps):
+        """Make and compare the images."""
+        presets = Presets(FILE)
+        return compare.run(p, compare.Wish.of(names, img2img, heat_maps, presets), presets, title=self.title())

@@ -1,0 +1,49 @@
+"""Running a generation, as far as a script of the dropdown sees it. ``run`` is set by the test."""
+
+import json
+from itertools import chain
+
+run = None
+
+
+def process_images(p):
+    return run(p)
+
+
+def get_fixed_seed(seed):
+    return 4 if seed == -1 else seed
+
+
+def fix_seed(p):
+    p.seed, p.subseed = get_fixed_seed(p.seed), get_fixed_seed(p.subseed)
+
+
+def create_infotext(p, all_prompts, all_seeds, all_subseeds):
+    pairs = chain([("Seed", all_seeds[0])], p.extra_generation_params.items())
+    return ", ".join(f"{key}: {value}" for key, value in pairs)
+
+
+class Processed:
+    def __init__(
+        self,
+        p,
+        images_list,
+        seed=-1,
+        info="",
+        subseed=None,
+        all_prompts=None,
+        all_negative_prompts=None,
+        all_seeds=None,
+        all_subseeds=None,
+        index_of_first_image=0,
+        infotexts=None,
+    ):
+        self.images, self.seed, self.subseed, self.info, self.prompt = images_list, seed, subseed, info, p.prompt
+        self.all_prompts, self.all_negative_prompts = all_prompts, all_negative_prompts
+        self.all_seeds, self.all_subseeds = all_seeds, all_subseeds
+        self.index_of_first_image, self.infotexts = index_of_first_image, infotexts or []
+        self.comments = "".join(f"{comment}\n" for comment in p.comments)
+        self.extra_generation_params = p.extra_generation_params
+
+    def js(self):
+        return json.dumps({"infotexts": self.infotexts, "all_seeds": self.all_seeds})
