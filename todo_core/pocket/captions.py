@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import numpy as np
 
 from .scenes import Group, Scene
+
+Choice = TypeVar("Choice")
 
 COLOUR_WORDS = {
     "red": ("red", "crimson"),
@@ -58,7 +63,7 @@ def caption(scene: Scene, seed: int = 0) -> str:
     """One caption of the scene; `seed` chooses among the synonyms."""
     rng = np.random.default_rng([scene.seed, seed, 2])
 
-    def one(choices):
+    def one(choices: Sequence[Choice]) -> Choice:
         return choices[int(rng.integers(len(choices)))]
 
     def noun_phrase(group: Group) -> str:

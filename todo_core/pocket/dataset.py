@@ -66,16 +66,31 @@ def crops(stack: np.ndarray, side: int, batch: int, rng: np.random.Generator) ->
 
 @dataclass(frozen=True)
 class Latents:
-    """Encoded scenes of one size: (n, 4, side, side) scaled latents, (n, c, 77) token ids of c captions each."""
+    """Encoded scenes of one size: (n, 4, side, side) latents, (n, c, 77) token ids of c captions each.
+
+    `objects`, (n, 1, side, side), is 1 where an object is and 0 elsewhere.
+    """
 
     latents: Tensor
     ids: Tensor
+    objects: Tensor
 
-    def batch(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Rows at random, each with one of its captions."""
+    def batch(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows at random: latents, the ids of one of their captions, and where their objects are."""
         rows = torch.from_numpy(rng.integers(len(self.latents), size=size))
         captions = torch.from_numpy(rng.integers(self.ids.shape[1], size=size))
-        return self.latents[rows].float(), self.ids[rows, captions]
+        return self.latents[rows].float(), self.ids[rows, captions], self.objects[rows].float()
+
+
+def objects(scenes: list[Scene], side: int) -> Tensor:
+    """Which cells of a side x side grid an object touches, bool (n, 1, side, side)."""
+    places = (np.arange(side) + 0.5) / side
+    masks = np.zeros((len(scenes), 1, side, side), dtype=bool)
+    for mask, scene in zip(masks, scenes, strict=True):
+        for item in scene.items:
+            apart = np.hypot(places[None, :] - item.x, places[:, None] - item.y)
+            mask[0] |= apart < item.radius + 0.5 / side
+    return torch.from_numpy(masks)
 
 
 def in_batches(stack: np.ndarray, size: int, what: str) -> Iterator[Tensor]:

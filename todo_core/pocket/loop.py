@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 log = logging.getLogger(__name__)
 
-SAVE_EVERY = 120.0  # seconds
+SAVE_EVERY = 300.0  # seconds
 LOG_EVERY = 20  # steps
 
 

@@ -73,7 +73,11 @@ class TextEncoder(nn.Module):
         super().__init__()
         from transformers import CLIPTextConfig, CLIPTextModel
 
-        special = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}  # of no account for the hidden states
+        special: dict[str, Any] = {
+            "bos_token_id": 0,
+            "eos_token_id": 1,
+            "pad_token_id": 1,
+        }  # of no account for the hidden states
         self.transformer = CLIPTextModel(CLIPTextConfig(**settings, vocab_size=vocabulary, **special))
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -93,6 +97,8 @@ class PocketModel(nn.Module):
     """The three networks, the noise schedule and the latents' scale. Predicts v (Salimans and Ho 2022)."""
 
     parameterization = "v"
+    alphas_cumprod: Tensor
+    scale_factor: Tensor
 
     def __init__(self, vocabulary: int):
         super().__init__()
@@ -108,4 +114,4 @@ class PocketModel(nn.Module):
     @property
     def unet(self) -> nn.Module:
         """The module that predicts v from (noisy latents, timesteps, context)."""
-        return self.model.diffusion_model
+        return self.get_submodule("model.diffusion_model")

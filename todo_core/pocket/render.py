@@ -44,8 +44,10 @@ def _mask(size: tuple[int, int], draw_on: Callable[[ImageDraw.ImageDraw], None],
     return np.asarray(image, dtype=np.float32) / 255.0
 
 
-def _tones(scene: Scene):
-    return BACKGROUND_TONES[scene.background][scene.tones]
+def _blend(scene: Scene, share: np.ndarray) -> np.ndarray:
+    """The background's first tone where `share` is 0, the second where it is 1."""
+    first, second = BACKGROUND_TONES[scene.background][scene.tones]
+    return mix(first, second, share)
 
 
 def _rng(scene: Scene) -> np.random.Generator:
@@ -53,16 +55,14 @@ def _rng(scene: Scene) -> np.random.Generator:
 
 
 def _gradient(scene: Scene, canvas: Canvas) -> np.ndarray:
-    first, second = _tones(scene)
     angle = _rng(scene).uniform(0, math.pi)
     along = (canvas.x - 0.5) * math.cos(angle) + (canvas.y - 0.5) * math.sin(angle)
-    return mix(first, second, np.clip(along + 0.5, 0, 1))
+    return _blend(scene, np.clip(along + 0.5, 0, 1))
 
 
 def _sky(scene: Scene, canvas: Canvas) -> np.ndarray:
-    top, bottom = _tones(scene)
     rng = _rng(scene)
-    picture = mix(top, bottom, np.broadcast_to(canvas.y, (canvas.height, canvas.width)))
+    picture = _blend(scene, np.broadcast_to(canvas.y, (canvas.height, canvas.width)))
 
     def clouds(draw: ImageDraw.ImageDraw) -> None:
         for _ in range(int(rng.integers(3, 5))):
@@ -81,19 +81,19 @@ def _stripes(scene: Scene, canvas: Canvas) -> np.ndarray:
     count = int(rng.integers(4, 8))
     along = canvas.x * math.cos(angle) * canvas.width + canvas.y * math.sin(angle) * canvas.height
     wave = np.sin(2 * math.pi * along * count / canvas.unit)
-    return mix(*_tones(scene), np.clip(0.5 + 6 * wave, 0, 1))
+    return _blend(scene, np.clip(0.5 + 6 * wave, 0, 1))
 
 
 def _checks(scene: Scene, canvas: Canvas) -> np.ndarray:
     count = int(_rng(scene).integers(4, 8))
     column = np.floor(canvas.x * canvas.width * count / canvas.unit)
     row = np.floor(canvas.y * canvas.height * count / canvas.unit)
-    return mix(*_tones(scene), (column + row) % 2)
+    return _blend(scene, (column + row) % 2)
 
 
 def _stars(scene: Scene, canvas: Canvas) -> np.ndarray:
     rng = _rng(scene)
-    picture = mix(*_tones(scene), np.broadcast_to(canvas.y, (canvas.height, canvas.width)))
+    picture = _blend(scene, np.broadcast_to(canvas.y, (canvas.height, canvas.width)))
 
     def lights(draw: ImageDraw.ImageDraw) -> None:
         for _ in range(int(rng.integers(24, 40))):
@@ -105,14 +105,13 @@ def _stars(scene: Scene, canvas: Canvas) -> np.ndarray:
 
 
 def _hills(scene: Scene, canvas: Canvas) -> np.ndarray:
-    near_sun, shade = _tones(scene)
     rng = _rng(scene)
     picture = mix(HAZE, (222, 236, 240), np.broadcast_to(1 - canvas.y, (canvas.height, canvas.width)))
     ridges = 3
     for ridge in range(ridges):
         phase, waves, height = rng.uniform(0, 2 * math.pi), rng.uniform(0.8, 1.8), rng.uniform(0.03, 0.07)
         top = 0.30 + 0.2 * ridge + height * np.sin(2 * math.pi * waves * canvas.x + phase)
-        tone = mix(near_sun, shade, ridge / (ridges - 1))
+        tone = _blend(scene, np.asarray(ridge / (ridges - 1)))
         below = np.clip((canvas.y - top) * canvas.height + 0.5, 0, 1)
         light = 1.08 - 0.3 * np.clip(canvas.y - top, 0, 0.4)  # brighter along the ridge
         picture = picture * (1 - below[..., None]) + tone * light[..., None] * below[..., None]
