@@ -1,48 +1,23 @@
-"""Run every check in a virtual environment of its own: python3 tests/run.py [pytest arguments].
+"""Run every check in virtual environments of their own: python3 tests/run.py [pytest arguments].
 
-Works in a fresh clone with nothing but Python 3.10 to 3.12; later runs reuse the environment (.venv-test).
+Works in a fresh clone with nothing but Python 3.10 to 3.12; later runs reuse the environments (.venv-test, and
+.venv-demo for the demo's gradio, which is another than the WebUI's). Arguments for pytest go to the first run alone.
 """
 
-import hashlib
-import os
-import subprocess
 import sys
-import venv
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-HOME = ROOT / ".venv-test"
-PYTHON = HOME / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-REQUIREMENTS = ROOT / "tests" / "requirements.txt"
-NO_DEPS = ROOT / "tests" / "requirements-no-deps.txt"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-
-def run(*args: str) -> None:
-    """Run a module in the environment; stop at the first that fails."""
-    print("$ python -m", *args, flush=True)
-    done = subprocess.run([PYTHON, "-m", *args], cwd=ROOT, check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
-
-
-def install() -> None:
-    """Make the environment, unless it already has these requirements."""
-    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + NO_DEPS.read_bytes()).hexdigest()
-    stamp = HOME / "requirements.sha256"
-    if stamp.exists() and stamp.read_text() == wanted:
-        return
-    venv.create(HOME, clear=True, with_pip=True)
-    pip = ("pip", "install", "--quiet", "--disable-pip-version-check")
-    run(*pip, "torch==2.13.0")
-    run(*pip, "-r", str(REQUIREMENTS))
-    run(*pip, "--no-deps", "-r", str(NO_DEPS))
-    run(*pip, "--no-deps", "-e", str(ROOT))
-    stamp.write_text(wanted)
-
+from environment import DEMO, TESTS  # noqa: E402
 
 if __name__ == "__main__":
-    install()
-    run("ruff", "check", ".")
-    run("ruff", "format", "--check", ".")
-    run("mypy")
-    run("pytest", *sys.argv[1:])
+    TESTS.ensure()
+    TESTS.check("ruff", "check", ".")
+    TESTS.check("ruff", "format", "--check", ".")
+    TESTS.check("mypy")
+    TESTS.check("pytest", *sys.argv[1:])
+    if len(sys.argv) == 1:
+        DEMO.ensure()
+        DEMO.also(("pytest>=8",))
+        DEMO.check("pytest", "tests/demo")
