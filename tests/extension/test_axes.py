@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import copy
 from types import SimpleNamespace
 
@@ -117,3 +118,17 @@ def test_the_api_takes_a_preset_and_overrides(script, model):
     assert done.extra_generation_params == {"ToDo": "similarity", "ToDo target": "all", "ToDo ratio 1": "0.25"}
     done = Host(script, model).generate(Processing(width=64, height=64), {"preset": "no such"})
     assert "preset = 'no such' is not possible" in done.comments
+
+
+def test_a_plot_made_of_a_copy_of_its_first_cell_answers_for_all_cells(script):
+    """As the host's plot does it: the first cell's result is copied, and its lists are replaced."""
+    model = LatentDiffusion(
+        ldm_unet(channel_mult=[1, 2], num_res_blocks=1, attention_resolutions=[2, 1]), image_size=64
+    )
+    cells = [Host(script, model).generate(Processing(seeds=[seed], steps=1), {"factor_1": 2}) for seed in (1, 2)]
+    plot = copy(cells[0])
+    plot.infotexts = [cell.infotexts[0] for cell in cells]
+    answer = json.loads(plot.js())
+    assert len(answer["infotexts"]) == 2
+    assert "ToDo reduced the hires pass" in answer["comments"]
+    assert len(json.loads(cells[0].js())["infotexts"]) == 1

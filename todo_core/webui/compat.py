@@ -69,10 +69,18 @@ def is_cut() -> bool:
 
 
 def add_to_answer(processed: Any, **more: Any) -> None:
-    """Add values to the JSON of a result: the ``info`` of an API response, which the page keeps beside the images."""
-    original = processed.js
+    """Add values to the JSON of a result: the ``info`` of an API response, which the page keeps beside the images.
 
-    def js() -> str:
-        return json.dumps({**json.loads(original()), **more})
+    The result gets another class and no method of its own: the X/Y/Z plot fills a copy of its first cell's result with
+    all cells, and a bound method would go on telling of the first.
+    """
+    processed.todo_answer = {**getattr(processed, "todo_answer", {}), **more}
+    if not isinstance(processed, _Answer):
+        processed.__class__ = type("Processed", (_Answer, type(processed)), {})
 
-    processed.js = js
+
+class _Answer:
+    todo_answer: dict[str, Any]
+
+    def js(self) -> str:
+        return json.dumps({**json.loads(super().js()), **self.todo_answer})  # type: ignore[misc]
