@@ -1,0 +1,56 @@
+"""The Ray engine on a local cluster of two workers, of which one is killed on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from doubles import Double, same
+
+from todo_core.evaluation.jobs import description
+from todo_core.evaluation.journal import Journal
+from todo_core.evaluation.learned import Learned
+from todo_core.evaluation.source import Source
+from todo_core.evaluation.sweep import local_engine, run
+
+ray = pytest.importorskip("ray")
+from todo_core.evaluation.cluster import ray_engine  # noqa: E402
+
+
+class DoubleSource(Source):
+    """Opens the double; ``weights`` names a file that the first worker to find it missing makes, and then dies."""
+
+    def open(self):
+        if self.weights and not Path(self.weights).exists():
+            Path(self.weights).write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Double()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    here = str(Path(__file__).parent)
+    env = {"env_vars": {"PYTHONPATH": os.pathsep.join([here, str(Path(__file__).parents[2])])}}
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=env)
+    yield
+    ray.shutdown()
+
+
+def rows(folder, work, engine) -> dict:
+    journal = Journal.begin(folder, {**description(work), "runs": 2, "model": "none"}, resume=False)
+    assert run(work, journal, engine) == 0
+    assert len(journal.rows) == len(work)
+    return {row["key"]: row for row in journal.rows}
+
+
+def test_rows_equal_the_local_ones_though_a_worker_dies(tmp_path, work, cluster):
+    local = rows(tmp_path / "local", work, local_engine(Double(), runs=2, learned=Learned()))
+    source = DoubleSource(weights=str(tmp_path / "died"))
+    spread = rows(tmp_path / "ray", work, ray_engine(source, runs=2))
+    assert (tmp_path / "died").exists()
+    assert spread.keys() == local.keys()
+    for key, row in spread.items():
+        assert same(row, local[key])
+        assert (tmp_path / "ray" / row["image"]).read_bytes() == (tmp_path / "local" / row["image"]).read_bytes()

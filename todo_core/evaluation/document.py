@@ -1,0 +1,84 @@
+"""A report as a list of blocks, written once as Markdown beside its pictures and once as one self-contained page."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #111; background: #fff; max-width: 72rem; margin: 2rem auto;
+  padding: 0 1rem; }
+h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-top: 1px solid #bbb; padding-top: 1rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.85rem; margin: 1rem 0; }
+th, td { padding: 0.25rem 0.6rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
+th { border-bottom: 1px solid #111; vertical-align: bottom; white-space: normal; }
+td:first-child, th:first-child { text-align: left; }
+figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; } figcaption { font-size: 0.85rem; color: #444; }
+"""
+
+
+@dataclass
+class Document:
+    """Add blocks in their order, then write it out. Text is plain: it is escaped where the format needs it."""
+
+    title: str
+    _markdown: list[str] = field(default_factory=list)
+    _html: list[str] = field(default_factory=list)
+
+    def heading(self, text: str) -> None:
+        """A section begins."""
+        self._add(f"## {text}", f"<h2>{html.escape(text)}</h2>")
+
+    def text(self, text: str) -> None:
+        """A paragraph."""
+        self._add(text, f"<p>{html.escape(text)}</p>")
+
+    def items(self, texts: Sequence[str]) -> None:
+        """A list."""
+        rows = "".join(f"<li>{html.escape(text)}</li>" for text in texts)
+        self._add("\n".join(f"- {text}" for text in texts), f"<ul>{rows}</ul>")
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table; the first column is text, the others are figures."""
+        lines = [_line(head), "|---|" + "---:|" * (len(head) - 1), *(_line(row) for row in rows)]
+        body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
+        page = (
+            f'<div class="wide"><table><thead><tr>{_cells("th", head)}</tr></thead><tbody>{body}</tbody></table></div>'
+        )
+        self._add("\n".join(lines), page)
+
+    def figure(self, path: Path | None, caption: str, folder: Path) -> None:
+        """A PNG under ``folder``; nothing for None."""
+        if path is None:
+            return
+        data = base64.b64encode(path.read_bytes()).decode()
+        alt, name = html.escape(caption, quote=True), path.relative_to(folder).as_posix()
+        page = f'<figure><img src="data:image/png;base64,{data}" alt="{alt}"><figcaption>{alt}</figcaption></figure>'
+        self._add(f"![{caption}]({name})\n\n*{caption}*", page)
+
+    def markdown(self) -> str:
+        """For a repository's page."""
+        return "\n\n".join([f"# {self.title}", *self._markdown]) + "\n"
+
+    def html(self) -> str:
+        """One file that needs nothing else."""
+        title = html.escape(self.title)
+        head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>'
+        body = "\n".join(self._html)
+        page = f"<head>{head}<style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n{body}</body>"
+        return f"<!doctype html>\n<html lang=en>{page}</html>\n"
+
+    def _add(self, markdown: str, page: str) -> None:
+        self._markdown.append(markdown)
+        self._html.append(page)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _cells(tag: str, cells: Sequence[str]) -> str:
+    return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
