@@ -16,12 +16,18 @@ from torch.nn import functional
 
 from . import config
 
-with contextlib.redirect_stdout(io.StringIO()):  # ldm says on import that it has no xformers
-    from ldm.modules.attention import CrossAttention as LdmCrossAttention
-    from ldm.modules.diffusionmodules.model import Decoder, Encoder
-    from ldm.modules.diffusionmodules.openaimodel import UNetModel
-    from ldm.modules.diffusionmodules.util import make_beta_schedule
-    from ldm.modules.distributions.distributions import DiagonalGaussianDistribution
+try:
+    with contextlib.redirect_stdout(io.StringIO()):  # ldm says on import that it has no xformers
+        from ldm.modules.attention import CrossAttention as LdmCrossAttention
+        from ldm.modules.diffusionmodules.model import Decoder, Encoder
+        from ldm.modules.diffusionmodules.openaimodel import UNetModel
+        from ldm.modules.diffusionmodules.util import make_beta_schedule
+        from ldm.modules.distributions.distributions import DiagonalGaussianDistribution
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"The pocket model needs ldm ({missing}): pip install --no-deps stable-diffusion-sdkit==2.1.5",
+        name=missing.name,
+    ) from missing
 
 
 class FirstStage(nn.Module):
