@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from todo_core.pocket import files
 from todo_core.pocket.check import autoencoder_psnr, text_figures
 from todo_core.pocket.dataset import unseen_scenes
-from todo_core.pocket.export import export
+from todo_core.pocket.export import EMBEDDING, export
 from todo_core.pocket.networks import PocketModel
 from todo_core.pocket.vocabulary import vocabulary
 
@@ -37,7 +37,8 @@ def test_the_checkpoint_of_a_webui_has_all_that_its_yaml_asks_for(tmp_path):
     config = json.loads(checkpoint.with_suffix(".yaml").read_text("utf-8"))["model"]["params"]
     assert config["parameterization"] == "v"
     assert config["scale_factor"] == pytest.approx(float(load_file(files.shipped())["scale_factor"]))
-    built = files.named(PocketModel(len(vocabulary().tokens)))
+    text = json.loads((tmp_path / "models" / "pocket-tokenizer" / "config.json").read_text("utf-8"))
+    built = files.named(PocketModel(text["vocab_size"]))
     written = load_file(checkpoint)
     assert {name: tuple(t.shape) for name, t in written.items()} == {
         name: tuple(t.shape) for name, t in built.items() if name != "scale_factor"
@@ -54,7 +55,11 @@ def test_the_exported_tokenizer_agrees_with_ours(tmp_path):
     text = "two crimson triangles on the left and a turquoise donut against a checkered pattern"
     ids = tokenizer(text, padding="max_length", max_length=77).input_ids
     assert np.array_equal(ids, vocabulary().encode([text])[0].numpy())
-    assert CLIPTextConfig.from_pretrained(folder).vocab_size == len(vocabulary().tokens)
+    known, end = len(vocabulary().tokens), ids[-1]
+    text = CLIPTextConfig.from_pretrained(folder)
+    assert max(tokenizer.get_vocab().values()) + 1 == text.vocab_size > known
+    rows = load_file(folder.parent / "Stable-diffusion" / "pocket.safetensors")[EMBEDDING]
+    assert (rows[known:] == rows[end]).all()  # pieces of no known word say nothing
 
 
 def test_export_wants_a_webui(tmp_path):

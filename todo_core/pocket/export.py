@@ -12,6 +12,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 
 from . import config, files
@@ -19,6 +20,7 @@ from .vocabulary import END, LENGTH, START, Vocabulary, vocabulary
 
 log = logging.getLogger(__name__)
 
+EMBEDDING = files.NESTED + "embeddings.token_embedding.weight"
 MARKS = {"bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
 
 
@@ -27,11 +29,13 @@ def export(webui: Path, weights: Path | None = None) -> Path:
     if not (webui / "models").is_dir():
         raise NotADirectoryError(f"{webui} is no WebUI: it has no folder models")
     tokenizer = (webui / "models" / "pocket-tokenizer").resolve()
-    write_tokenizer(tokenizer, vocabulary())
+    ids = write_tokenizer(tokenizer, vocabulary())
     checkpoint = webui / "models" / "Stable-diffusion" / "pocket.safetensors"
     checkpoint.parent.mkdir(exist_ok=True)
     state = load_file(weights or files.shipped())
     scale = float(state.pop("scale_factor"))
+    known, end = state[EMBEDDING], vocabulary().encode([""])[0, -1]
+    state[EMBEDDING] = torch.cat([known, known[end].expand(max(ids.values()) + 1 - len(known), -1)])
     save_file(state, checkpoint, metadata={"modelspec.title": "pocket"})
     # JSON is YAML, so no library is needed to write it
     checkpoint.with_suffix(".yaml").write_text(json.dumps(webui_config(scale, tokenizer), indent=1), "utf-8")
@@ -66,15 +70,22 @@ def webui_config(scale: float, tokenizer: Path) -> dict[str, Any]:
     return {"model": part("ldm.models.diffusion.ddpm.LatentDiffusion", params)}
 
 
-def write_tokenizer(folder: Path, words: Vocabulary) -> None:
-    """A folder that `CLIPTokenizer` and `CLIPTextConfig` read; its ids are the rows of the embedding."""
+def write_tokenizer(folder: Path, words: Vocabulary) -> dict[str, int]:
+    """A folder that `CLIPTokenizer` and `CLIPTextConfig` read; returns the embedding's row of each piece of a word.
+
+    Pieces that are no token of the model, since known words only pass through them, get rows after the known ones:
+    transformers 5 wants every piece of a merge to have an id of its own.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     rows = {token: row for row, token in enumerate(words.tokens)}
     ids = {MARKS["bos_token"]: rows[START], MARKS["eos_token"]: rows[END]}
     for word, tokens in words.words.items():
         ids |= dict(zip(_pieces(word, len(tokens)), (rows[token] for token in tokens), strict=True))
     merges = (files.shipped().parent / "merges.txt").read_text("utf-8")
-    text = {**config.TEXT, "vocab_size": len(rows), "bos_token_id": rows[START], "eos_token_id": rows[END]}
+    for line in merges.splitlines()[1:]:
+        for piece in (*line.split(), line.replace(" ", "")):
+            ids.setdefault(piece, len(ids))
+    text = {**config.TEXT, "vocab_size": len(ids), "bos_token_id": rows[START], "eos_token_id": rows[END]}
     marks = {**MARKS, "pad_token": MARKS["eos_token"]}
     for name, content in {
         "vocab.json": ids,
@@ -84,6 +95,7 @@ def write_tokenizer(folder: Path, words: Vocabulary) -> None:
     }.items():
         (folder / name).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
     (folder / "merges.txt").write_text(merges, "utf-8")
+    return ids
 
 
 def _pieces(word: str, count: int) -> list[str]:

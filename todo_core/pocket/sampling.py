@@ -93,8 +93,9 @@ def hires_pass(
     width, height = request.hires_size
     enlarged = functional.interpolate(first.latents.float(), (height // 8, width // 8), mode="bicubic", antialias=True)
     scheduler = scheduler_of(model, request.sampler)
-    scheduler.set_timesteps(round(request.hires_steps / request.denoising), device=model.device)
-    begin = max(0, len(scheduler.timesteps) - request.hires_steps * scheduler.order)
+    steps = round(request.hires_steps / request.denoising)
+    scheduler.set_timesteps(steps, device=model.device)
+    begin = (steps - request.hires_steps) * scheduler.order  # a second-order sampler names each but the first twice
     if hasattr(scheduler, "set_begin_index"):  # those that count their steps
         scheduler.set_begin_index(begin)
     noise = _noise(model, enlarged.shape, request.seed + HIRES_STREAM)
