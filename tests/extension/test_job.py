@@ -60,7 +60,7 @@ def test_only_the_hires_pass_is_reduced(host):
     seen, done = lengths(host, Processing(), OURS)
     assert seen == [(256, 256)] * 4 + [(1024, 256)] * 4
     assert "ToDo: downsample, ToDo factor 1: 2" in done.infotexts[0]
-    assert "level 1 1,024 -> 256 tokens (downsample) in 4 of 4 steps" in done.comments
+    assert "level 1 from 1,024 to 256 tokens (downsample) in 4 of 4 steps" in done.comments
 
 
 def test_the_first_pass_is_bit_identical_and_the_image_is_not(host):
@@ -106,8 +106,8 @@ def test_another_method_takes_over_past_the_end(host):
     ours = OURS | {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
     seen, done = lengths(host, Processing(), ours)
     assert [keys for _, keys in seen[4:]] == [256, 256, 768, 768]
-    assert "1,024 -> 256 tokens (downsample) in 2 of 4 steps" in done.comments
-    assert "1,024 -> 768 tokens (similarity) in 2 of 4 steps" in done.comments
+    assert "1,024 to 256 tokens (downsample) in 2 of 4 steps" in done.comments
+    assert "1,024 to 768 tokens (similarity) in 2 of 4 steps" in done.comments
     assert done.extra_generation_params["ToDo afterwards"] == "similarity"
     assert done.extra_generation_params["ToDo ratio 1"] == "0.25"
 
@@ -129,7 +129,7 @@ def test_what_was_left_whole_is_told_beside_what_was_reduced(host, monkeypatch):
     attention = host.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
     monkeypatch.setattr(attention, "__webui_hypertile_params", SimpleNamespace(enabled=True), raising=False)
     done = host.generate(Processing(), OURS)
-    assert "level 1 1,024 -> 256 tokens (downsample) in 4 of 4 steps" in done.comments
+    assert "level 1 from 1,024 to 256 tokens (downsample) in 4 of 4 steps" in done.comments
     assert "level 1 is left whole: HyperTile" in done.comments
 
 

@@ -34,7 +34,7 @@ def test_attentions_that_hypertile_has_left_are_reduced(host):
     result = host.txt2img({"factor_1": 2, "factor_2": 2}, override_settings=hypertile)
     assert reduced(result.hires) == {(256, 64)}
     assert "level 1 is left whole: HyperTile" in result.comments
-    assert "level 2 256 -> 64" in result.comments
+    assert "level 2 from 256 to 64" in result.comments
 
 
 @pytest.mark.parametrize("option", ["token_merging_ratio", "token_merging_ratio_hr"])

@@ -19,7 +19,7 @@ def test_only_values_other_than_the_defaults_are_written(host):
 
 def test_the_comment_tells_tokens_and_steps(host):
     result = host.txt2img({"factor_1": 2, "end": 0.5})
-    assert "ToDo reduced the hires pass: level 1 1,024 -> 256 tokens (downsample) in 2 of 4 steps" in result.comments
+    assert "ToDo reduced the hires pass: level 1 from 1,024 to 256 tokens (downsample) in 2 of 4 steps" in result.comments
 
 
 def test_without_hires_nothing_is_written_and_the_comment_says_why(host):
@@ -46,8 +46,8 @@ def test_each_methods_own_steps_are_told_where_another_took_over(host):
     settings = {"factor_1": 2, "end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
     result = host.txt2img(settings)
     assert todo_keys(result.infotext)["ToDo afterwards"] == "similarity"
-    assert "1,024 -> 256 tokens (downsample)" in result.comments
-    assert "1,024 -> 768 tokens (similarity)" in result.comments
+    assert "1,024 to 256 tokens (downsample)" in result.comments
+    assert "1,024 to 768 tokens (similarity)" in result.comments
 
 
 def test_a_window_that_no_step_falls_into_is_told(host):

@@ -40,5 +40,5 @@ def _order(plan: LevelPlan) -> tuple[int, int]:
 
 
 def _ran(plan: LevelPlan, count: int, steps: int) -> str:
-    tokens = f"{plan.grid.tokens:,} -> {plan.keys:,} tokens"
+    tokens = f"from {plan.grid.tokens:,} to {plan.keys:,} tokens"
     return f"level {plan.level} {tokens} ({plan.method}) in {count} of {steps} steps"
