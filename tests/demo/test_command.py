@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 import app  # noqa: E402
+from todo_core import __main__ as todo  # noqa: E402
 
 QUICK = ["--here", "--no-page", "--width", "64", "--height", "64", "--steps", "1", "--hires-steps", "2"]
 
@@ -76,3 +77,33 @@ def test_help_needs_nothing_installed():
     assert done.returncode == 0, done.stderr
     assert "--no-page" in done.stdout
     assert "examples:" in done.stdout
+
+
+def test_generate_makes_one_picture_with_its_settings(tmp_path, caplog):
+    caplog.set_level("INFO")
+    size = [option for option in QUICK if option not in ("--here", "--no-page")]
+    out = tmp_path / "out"
+    status = todo.main(["generate", *size, "--out", str(out), "--set", "factor_1=2", "--set", "passes=all"])
+    assert status == 0
+    assert {path.name for path in out.iterdir()} == {"image.png", "figures.json"}
+    written = json.loads((out / "figures.json").read_text("utf-8"))
+    assert [len(written["step_seconds"][name]) for name in ("first", "hires")] == [1, 2]
+    levels = [(row["level"], row["outcome"]) for row in written["plan"] if row["method"] == "downsample"]
+    assert levels == [("1, first pass", "1 of 1 steps"), ("1", "2 of 2 steps")]
+    assert "ToDo" in Image.open(out / "image.png").info["parameters"]
+    assert "level 1, first pass: 64 (8 x 8) tokens -> 16 (4 x 4)" in caplog.text
+
+
+def test_generate_without_a_method_says_nothing_of_it(tmp_path, caplog):
+    caplog.set_level("INFO")
+    size = [option for option in QUICK if option not in ("--here", "--no-page")]
+    assert todo.main(["generate", *size, "--out", str(tmp_path / "out"), "--set", "method=none"]) == 0
+    assert "nothing was reduced in the hires pass: the method is none" in caplog.text
+    assert "ToDo" not in Image.open(tmp_path / "out" / "image.png").info["parameters"]
+
+
+def test_the_commands_refuse_as_the_demo_does(tmp_path, caplog):
+    for command in ("generate", "compare"):
+        assert todo.main([command, "--width", "68", "--out", str(tmp_path / "out")]) == 2
+    assert caplog.text.count("width = 68 is not possible") == 2
+    assert not (tmp_path / "out").exists()

@@ -19,7 +19,9 @@ def test_only_values_other_than_the_defaults_are_written(host):
 
 def test_the_comment_tells_tokens_and_steps(host):
     result = host.txt2img({"factor_1": 2, "end": 0.5})
-    assert "ToDo reduced the hires pass: level 1 from 1,024 to 256 tokens (downsample) in 2 of 4 steps" in result.comments
+    assert (
+        "ToDo reduced the hires pass: level 1 from 1,024 to 256 tokens (downsample) in 2 of 4 steps" in result.comments
+    )
 
 
 def test_without_hires_nothing_is_written_and_the_comment_says_why(host):

@@ -1,4 +1,4 @@
-"""What app.py does once it runs where everything is installed: the main job, then the page."""
+"""What app.py does once everything is installed, and ``python -m todo_core generate`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import argparse
 import dataclasses
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
@@ -16,7 +18,7 @@ from ..pocket.request import Request
 from ..presets import BUILT_IN
 from ..settings import SETTINGS, Settings
 from . import output
-from .desk import Desk, OutOfMemory
+from .desk import Desk, OnProgress, OutOfMemory
 
 log = logging.getLogger(__name__)
 
@@ -25,16 +27,24 @@ PROMPT = "a big red heart over rolling hills"
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status: 2 for what was asked for and cannot be, told in one line."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        desk = Desk(options.model)
+    """What app.py does: a comparison, then the page, if that was asked for."""
+
+    def job(desk: Desk) -> None:
         compare(desk, options)
         if options.page:
             from . import page
 
             page.serve(desk, options.port)
+
+    return at_desk(options, job)
+
+
+def at_desk(options: argparse.Namespace, job: Callable[[Desk], None]) -> int:
+    """Do a job with the options' models; the exit status, 2 for what cannot be, told in one line."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        job(Desk(options.model))
     except REFUSALS as error:
         log.error("%s", error)
         return 2
@@ -45,11 +55,30 @@ def run(options: argparse.Namespace) -> int:
 
 
 def compare(desk: Desk, options: argparse.Namespace) -> None:
-    """The main job: one comparison, its figures printed and its files written."""
+    """One comparison, its figures printed and its files written."""
+    name, request, settings = _wanted(desk, options)
+    with _progress() as progress:
+        pair = desk.compare(name, request, settings, progress=progress)
+    _tell(output.summary(pair, name), output.write(options.out, pair, name))
+
+
+def generate(desk: Desk, options: argparse.Namespace) -> None:
+    """One picture, likewise."""
+    name, request, settings = _wanted(desk, options)
+    with _progress() as progress:
+        made = desk.generate(name, request, settings, progress=progress)
+    _tell(output.image_summary(made, name), output.write_image(options.out, made, name))
+
+
+def _wanted(desk: Desk, options: argparse.Namespace) -> tuple[str, Request, Settings]:
+    name = desk.names[1] if options.model else desk.names[0]
+    return name, wanted_request(options, desk.side(name)), wanted_settings(options.preset, options.set)
+
+
+@contextmanager
+def _progress() -> Iterator[OnProgress]:
     from tqdm import tqdm
 
-    name = desk.names[1] if options.model else desk.names[0]
-    request, settings = wanted_request(options, desk.side(name)), wanted_settings(options.preset, options.set)
     form = "{desc:<36} {percentage:3.0f} %|{bar}| {elapsed}"
     with tqdm(total=1.0, bar_format=form, leave=False, disable=None) as bar:
 
@@ -57,9 +86,12 @@ def compare(desk: Desk, options: argparse.Namespace) -> None:
             bar.set_description_str(what)
             bar.update(share - bar.n)
 
-        pair = desk.compare(name, request, settings, progress=progress)
-    log.info("%s", output.summary(pair, name))
-    for path in output.write(options.out, pair, name):
+        yield progress
+
+
+def _tell(summary: str, paths: list[Path]) -> None:
+    log.info("%s", summary)
+    for path in paths:
         log.info("written: %s", path)
 
 

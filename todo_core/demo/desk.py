@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 import torch
 
 from ..errors import SettingsError
-from ..evaluation.pair import Pair, compare
+from ..evaluation.pair import Pair, acts_first, compare
 from ..pocket import checkpoints
 from ..pocket.config import BASE_SIZE
 from ..pocket.model import Pocket
 from ..pocket.request import Request
-from ..pocket.sampling import LatentModel
+from ..pocket.sampling import LatentModel, OnStep, Pass, first_pass, hires_pass, picture
 from ..settings import Settings
 
 log = logging.getLogger(__name__)
@@ -23,7 +26,10 @@ log = logging.getLogger(__name__)
 POCKET = "pocket"
 LARGEST = 2048  # pixels a side of the hires pass: beyond it a step can take minutes, and only between steps can it stop
 
+FIRST, REDUCED_FIRST = "first pass", "reduced first pass"
+
 OnProgress = Callable[[float, str], None]
+T = TypeVar("T")
 
 
 class Cancelled(Exception):
@@ -32,6 +38,29 @@ class Cancelled(Exception):
 
 class OutOfMemory(Exception):
     """The run needs more memory than there is."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """One picture, uint8 (h, w, 3), and the two passes that made it."""
+
+    request: Request
+    settings: Settings
+    first: Pass
+    hires: Pass
+    image: np.ndarray
+
+    @property
+    def passes(self) -> tuple[Pass, Pass]:
+        """Both, in their order."""
+        return self.first, self.hires
+
+
+def generate(model: LatentModel, request: Request, settings: Settings, on_step: OnStep) -> Made:
+    """A first pass and a hires pass, each with the settings that are for it."""
+    first = first_pass(model, request, settings, on_step=on_step)
+    hires = hires_pass(model, request, first, settings, on_step=on_step)
+    return Made(request, settings, first, hires, picture(model, hires))
 
 
 class Desk:
@@ -73,16 +102,26 @@ class Desk:
         `progress` gets a share 0..1 and the name of what is done; a `stop` that is set ends the run before its next
         step with Cancelled. Raises SettingsError, CaptionError, ModelError and OutOfMemory for what cannot be.
         """
+        stages = [FIRST, *([REDUCED_FIRST] if acts_first(settings) else []), "whole hires pass", "reduced hires pass"]
+        steps = Steps(request, stages, progress, stop or threading.Event())
+        return self._run(name, request, steps, lambda model: compare(model, request, settings, on_step=steps))
+
+    def generate(
+        self, name: str, request: Request, settings: Settings, *, progress: OnProgress = lambda share, what: None
+    ) -> Made:
+        """Make one picture with the settings; otherwise as `compare`."""
+        steps = Steps(request, [FIRST, "hires pass"], progress, threading.Event())
+        return self._run(name, request, steps, lambda model: generate(model, request, settings, steps))
+
+    def _run(self, name: str, request: Request, steps: Steps, job: Callable[[LatentModel], T]) -> T:
         if name not in self.names:
             raise SettingsError("model", name, ", ".join(map(repr, self.names)))
         _check_size(request)
-        steps = Steps(request, settings, progress, stop or threading.Event())
         with self._lock:
-            steps.check()
-            progress(0.0, f"loading {name}")
+            steps.begin(f"loading {name}")
             model = self._model(name)
             try:
-                return compare(model, request, settings, on_step=steps)
+                return job(model)
             except (MemoryError, RuntimeError) as error:
                 if not _wants_memory(error):
                     raise
@@ -103,16 +142,18 @@ class Desk:
 class Steps:
     """Counts the steps of a comparison's passes, each weighed by its pixels; called before every one of them."""
 
-    def __init__(self, request: Request, settings: Settings, progress: OnProgress, stop: threading.Event) -> None:
+    def __init__(self, request: Request, stages: list[str], progress: OnProgress, stop: threading.Event) -> None:
         self._progress, self._stop = progress, stop
         first = request.steps * request.width * request.height
         hires = request.hires_steps * request.hires_size[0] * request.hires_size[1]
-        stages = [("first pass", first), ("whole hires pass", hires), ("reduced hires pass", hires)]
-        if settings.passes in ("first", "all") and settings.method != "none":
-            stages.insert(1, ("reduced first pass", first))
-        self._stages = stages
-        self._total = sum(weight for _, weight in stages)
+        self._stages = [(stage, first if stage in (FIRST, REDUCED_FIRST) else hires) for stage in stages]
+        self._total = sum(weight for _, weight in self._stages)
         self._stage = -1
+
+    def begin(self, what: str) -> None:
+        """Something goes before the steps. Raises Cancelled as they do."""
+        self.check()
+        self._progress(0.0, what)
 
     def __call__(self, name: str, step: int, steps: int) -> None:
         """A step begins. Raises Cancelled instead if the run was cancelled."""

@@ -1,10 +1,12 @@
-"""A comparison as figures, as a table of what was planned and done, as text, and as files."""
+"""A comparison or a picture as figures, as a table of what was planned and done, as text, and as files."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,19 @@ import numpy as np
 
 from ..evaluation.pair import Pair
 from ..plan import LevelPlan
+from ..pocket.request import Request
+from ..pocket.sampling import Pass
+from ..record import Record
+from ..settings import Settings
+from .desk import Made
 
-BASELINE, REDUCED, DIFFERENCE, FIGURES = "baseline.png", "reduced.png", "difference.png", "figures.json"
+BASELINE, REDUCED, DIFFERENCE, IMAGE, FIGURES = (
+    "baseline.png",
+    "reduced.png",
+    "difference.png",
+    "image.png",
+    "figures.json",
+)
 
 
 @dataclass(frozen=True)
@@ -33,20 +46,22 @@ WHOLE = "left whole"
 PLAN_HEAD = ("level", "tokens", "keys", "method", "blocks", "acted")
 
 
-def plan_rows(pair: Pair) -> list[PlanRow]:
-    """Of the hires pass; none where the settings leave it alone."""
-    plan, steps = pair.reduced.plan, pair.request.hires_steps
-    if plan is None:
+def plan_rows(passes: Iterable[Pass], request: Request) -> list[PlanRow]:
+    """Of every pass that has a plan; none where the settings leave all alone."""
+    return [row for made in passes for row in _pass_rows(made, request)]
+
+
+def _pass_rows(made: Pass, request: Request) -> list[PlanRow]:
+    if made.plan is None:
         return []
-    within = [_row(pair, level, str(level.level), steps) for level in plan.levels]
-    past = f", past {plan.settings.end:g}"
-    return within + [_row(pair, level, f"{level.level}{past}", steps) for level in plan.after]
+    steps, where = (request.hires_steps, "") if made.name == "hires" else (request.steps, f", {made.name} pass")
+    past = f", past {made.plan.settings.end:g}"
+    within = [_row(made.record, level, f"{level.level}{where}", steps) for level in made.plan.levels]
+    return within + [_row(made.record, level, f"{level.level}{where}{past}", steps) for level in made.plan.after]
 
 
-def _row(pair: Pair, planned: LevelPlan, name: str, steps: int) -> PlanRow:
-    ran = {
-        p: s for p, s in pair.reduced.record.ran_in.items() if (p.level, p.method) == (planned.level, planned.method)
-    }
+def _row(record: Record, planned: LevelPlan, name: str, steps: int) -> PlanRow:
+    ran = {p: s for p, s in record.ran_in.items() if (p.level, p.method) == (planned.level, planned.method)}
     did = next(reversed(ran), planned)  # an odd size can make another grid than was planned
     if did.why:
         return PlanRow(name, _grid(did.grid), f"{did.keys:,}", WHOLE, did.blocks, did.why)
@@ -66,31 +81,53 @@ def _steps(acted: set[int]) -> str:
     return f"{len(acted)} ({min(acted) + 1}-{max(acted) + 1})"
 
 
-def why_untouched(pair: Pair) -> str:
+def why_untouched(settings: Settings, hires: Pass) -> str:
     """Why nothing was reduced in the hires pass; empty where something was."""
-    plan = pair.reduced.plan
-    if plan is None:
-        method = pair.settings.method
-        return "the method is none" if method == "none" else "these settings are for the first pass alone"
-    if pair.reduced.record.ran_in:
+    if hires.plan is None:
+        return "the method is none" if settings.method == "none" else "these settings are for the first pass alone"
+    if hires.record.ran_in:
         return ""
-    return "; ".join(plan.reasons) or "none of its steps lies in the window of the settings"
+    return "; ".join(hires.plan.reasons) or "none of its steps lies in the window of the settings"
+
+
+def notes_of(passes: Iterable[Pass]) -> list[str]:
+    """What was noticed on the way, each once."""
+    return list(dict.fromkeys(note for made in passes for note in made.record.notes))
 
 
 def figures(pair: Pair, model: str) -> dict[str, Any]:
     """All of it, in JSON types; the PSNR of equal pictures, which is infinite, is None."""
     apart = asdict(pair.difference)
+    passes = {"first": pair.first, "whole": pair.whole, "reduced": pair.reduced}
     return {
-        "model": model,
-        "request": asdict(pair.request),
-        "settings": pair.settings.to_dict(),
-        "seconds": {"first": pair.first.total, "whole": pair.whole.total, "reduced": pair.reduced.total},
+        **_asked(model, pair.request, pair.settings),
+        "seconds": {name: made.total for name, made in passes.items()},
+        "step_seconds": {name: made.seconds for name, made in passes.items()},
         "ratio": pair.ratio,
         "difference": {name: value if math.isfinite(value) else None for name, value in apart.items()},
-        "plan": [asdict(row) for row in plan_rows(pair)],
-        "untouched": why_untouched(pair),
-        "notes": pair.reduced.record.notes,
+        **_done(pair.request, pair.settings, (pair.reduced_first, pair.reduced)),
     }
+
+
+def image_figures(made: Made, model: str) -> dict[str, Any]:
+    """The same of a single picture."""
+    passes = {"first": made.first, "hires": made.hires}
+    return {
+        **_asked(model, made.request, made.settings),
+        "seconds": {name: one.total for name, one in passes.items()},
+        "step_seconds": {name: one.seconds for name, one in passes.items()},
+        **_done(made.request, made.settings, passes.values()),
+    }
+
+
+def _asked(model: str, request: Request, settings: Settings) -> dict[str, Any]:
+    return {"model": model, "request": asdict(request), "settings": settings.to_dict()}
+
+
+def _done(request: Request, settings: Settings, passes: Iterable[Pass]) -> dict[str, Any]:
+    *_, hires = passes = tuple(passes)
+    rows = [asdict(row) for row in plan_rows(passes, request)]
+    return {"plan": rows, "untouched": why_untouched(settings, hires), "notes": notes_of(passes)}
 
 
 @dataclass(frozen=True)
@@ -119,24 +156,40 @@ def numbers_of(pair: Pair) -> list[Number]:
 
 def summary(pair: Pair, model: str) -> str:
     """Lines for the terminal."""
-    request = pair.request
-    width, height = request.hires_size
-    lines = [
-        f"{model}: {request.prompt!r}, seed {request.seed}, "
-        f"{request.width} x {request.height} to {width} x {height}, {request.hires_steps} hires steps",
-        *(f"  {number.name:<13} {number.text}" for number in numbers_of(pair)),
+    numbers = [f"  {number.name:<13} {number.text}" for number in numbers_of(pair)]
+    done = _told(pair.request, pair.settings, (pair.reduced_first, pair.reduced))
+    return "\n".join([_title(pair.request, model), *numbers, *done])
+
+
+def image_summary(made: Made, model: str) -> str:
+    """Lines for the terminal, of a single picture."""
+    times = [
+        f"  {name:<13} {one.total:.2f} s, {statistics.median(one.seconds):.3f} s a step"
+        for name, one in (("first pass", made.first), ("hires pass", made.hires))
     ]
-    if why := why_untouched(pair):
-        lines.append(f"  nothing was reduced: {why}")
-    for row in plan_rows(pair):
+    return "\n".join([_title(made.request, model), *times, *_told(made.request, made.settings, made.passes)])
+
+
+def _title(request: Request, model: str) -> str:
+    width, height = request.hires_size
+    sizes = f"{request.width} x {request.height} to {width} x {height}"
+    return f"{model}: {request.prompt!r}, seed {request.seed}, {sizes}, {request.hires_steps} hires steps"
+
+
+def _told(request: Request, settings: Settings, passes: Sequence[Pass]) -> Iterator[str]:
+    if why := why_untouched(settings, passes[-1]):
+        yield f"  nothing was reduced in the hires pass: {why}"
+    for row in plan_rows(passes, request):
         did = f", {WHOLE}" if row.method == WHOLE else f" -> {row.keys} by {row.method}, {row.blocks} blocks"
-        lines.append(f"  level {row.level}: {row.tokens} tokens{did}: {row.outcome}")
-    return "\n".join([*lines, *(f"  {note}" for note in pair.reduced.record.notes)])
+        yield f"  level {row.level}: {row.tokens} tokens{did}: {row.outcome}"
+    yield from (f"  {note}" for note in notes_of(passes))
 
 
-def infotext(pair: Pair, model: str, *, reduced: bool) -> str:
-    """The generation parameters as the WebUI writes them, so that its PNG Info reads them."""
-    request = pair.request
+def infotext(request: Request, model: str, settings: Settings | None = None, passes: Iterable[Pass] = ()) -> str:
+    """The generation parameters as the WebUI writes them, so that its PNG Info reads them.
+
+    The settings are among them where one of the passes was reduced.
+    """
     values = {
         "Steps": request.steps,
         "Sampler": request.sampler,
@@ -149,8 +202,8 @@ def infotext(pair: Pair, model: str, *, reduced: bool) -> str:
         "Hires steps": request.hires_steps,
         "Hires upscaler": "Latent (bicubic antialiased)",
     }
-    if reduced and (pair.reduced.record.levels or pair.settings.passes == "first"):
-        values |= pair.settings.to_infotext()
+    if settings and any(made.record.levels for made in passes):
+        values |= settings.to_infotext()
     pairs = ", ".join(f"{name}: {_quoted(str(value))}" for name, value in values.items())
     negative = [f"Negative prompt: {request.negative}"] if request.negative else []
     return "\n".join([request.prompt, *negative, pairs])
@@ -171,26 +224,37 @@ def image(pixels: np.ndarray, parameters: str) -> Any:
 
 def images(pair: Pair, model: str) -> dict[str, Any]:
     """The three pictures by the name of their file."""
-    reduced = infotext(pair, model, reduced=True)
+    whole = infotext(pair.request, model)
+    reduced = infotext(pair.request, model, pair.settings, (pair.reduced_first, pair.reduced))
     return {
-        BASELINE: image(pair.whole_image, infotext(pair, model, reduced=False)),
+        BASELINE: image(pair.whole_image, whole),
         REDUCED: image(pair.reduced_image, reduced),
         DIFFERENCE: image(pair.heat_map, reduced),
     }
 
 
 def write(folder: Path, pair: Pair, model: str) -> list[Path]:
-    """Write the pictures and the figures; each is complete before it takes its place. Raises OSError."""
+    """Write a comparison's pictures and figures. Raises OSError."""
+    return _written(folder, images(pair, model), figures(pair, model))
+
+
+def write_image(folder: Path, made: Made, model: str) -> list[Path]:
+    """Write a single picture and its figures. Raises OSError."""
+    picture = image(made.image, infotext(made.request, model, made.settings, made.passes))
+    return _written(folder, {IMAGE: picture}, image_figures(made, model))
+
+
+def _written(folder: Path, pictures: dict[str, Any], told: dict[str, Any]) -> list[Path]:
+    """Each file is complete before it takes its place."""
     from PIL.PngImagePlugin import PngInfo
 
     folder.mkdir(parents=True, exist_ok=True)
-    drafts = {folder / name: folder / f".{name}.part" for name in (BASELINE, REDUCED, DIFFERENCE, FIGURES)}
-    for name, picture in images(pair, model).items():
+    drafts = {folder / name: folder / f".{name}.part" for name in (*pictures, FIGURES)}
+    for name, picture in pictures.items():
         info = PngInfo()
         info.add_text("parameters", picture.info["parameters"])
         picture.save(drafts[folder / name], "PNG", pnginfo=info)
-    text = json.dumps(figures(pair, model), indent=1, ensure_ascii=False)
-    drafts[folder / FIGURES].write_text(text + "\n", "utf-8")
+    drafts[folder / FIGURES].write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", "utf-8")
     for path, draft in drafts.items():
         os.replace(draft, path)
     return list(drafts)

@@ -6,7 +6,7 @@ import html
 from dataclasses import astuple
 
 from ..evaluation.pair import Pair
-from .output import PLAN_HEAD, numbers_of, plan_rows, why_untouched
+from .output import PLAN_HEAD, notes_of, numbers_of, plan_rows, why_untouched
 
 
 def message(text: str) -> str:
@@ -16,7 +16,7 @@ def message(text: str) -> str:
 
 def verdict(pair: Pair) -> str:
     """What came of it, in a sentence."""
-    if why := why_untouched(pair):
+    if why := why_untouched(pair.settings, pair.reduced):
         return f"Nothing was reduced in the hires pass: {why}."
     alike = "the pictures are equal" if not pair.difference.mse else f"PSNR {pair.difference.psnr:.1f} dB"
     return f"The reduced hires pass ran at {pair.ratio:.2f} times the speed of the whole one; {alike}."
@@ -33,8 +33,8 @@ def numbers(pair: Pair) -> str:
 
 def plan(pair: Pair) -> str:
     """The plan's table, and what was noticed on the way."""
-    rows = plan_rows(pair)
-    notes = "".join(message(note) for note in pair.reduced.record.notes)
+    rows = plan_rows(pair.planned, pair.request)
+    notes = "".join(message(note) for note in notes_of(pair.planned))
     if not rows:
         return notes
     head = "".join(f"<th>{html.escape(title)}</th>" for title in PLAN_HEAD)

@@ -16,15 +16,21 @@ from .difference import Difference, difference, heat_map
 
 @dataclass(frozen=True)
 class Pair:
-    """Two hires passes from one first pass, and their pictures, uint8 (h, w, 3)."""
+    """Two hires passes and their pictures, uint8 (h, w, 3). Settings for the hires pass alone have one first pass."""
 
     request: Request
     settings: Settings
     first: Pass
+    reduced_first: Pass
     whole: Pass
     reduced: Pass
     whole_image: np.ndarray
     reduced_image: np.ndarray
+
+    @property
+    def planned(self) -> list[Pass]:
+        """The passes for which the settings have a plan."""
+        return [made for made in (self.reduced_first, self.reduced) if made.plan]
 
     @property
     def ratio(self) -> float:
@@ -42,15 +48,20 @@ class Pair:
         return heat_map(self.whole_image, self.reduced_image)
 
 
+def acts_first(settings: Settings) -> bool:
+    """Whether the settings are for the first pass too, or alone."""
+    return settings.passes in ("first", "all") and settings.method != "none"
+
+
 def compare(model: LatentModel, request: Request, settings: Settings, *, on_step: OnStep | None = None) -> Pair:
     """Sample once at the base size, then the hires pass unreduced and reduced; both are warmed up before they count.
 
     Settings for the first pass act in a first pass of their own, so that the other one stays whole.
     """
     first = first_pass(model, request, on_step=on_step)
-    acts_first = settings.passes in ("first", "all") and settings.method != "none"
-    reduced_first = first_pass(model, request, settings, on_step=on_step) if acts_first else first
+    reduced_first = first_pass(model, request, settings, on_step=on_step) if acts_first(settings) else first
     warm_up(model, request, first, settings)
     whole = hires_pass(model, request, first, on_step=on_step)
     reduced = hires_pass(model, request, reduced_first, settings, on_step=on_step)
-    return Pair(request, settings, first, whole, reduced, picture(model, whole), picture(model, reduced))
+    pictures = picture(model, whole), picture(model, reduced)
+    return Pair(request, settings, first, reduced_first, whole, reduced, *pictures)

@@ -14,7 +14,7 @@ SAMPLERS = ("DDIM", "Euler", "Euler a", "Heun", "DPM++ 2M")
 class Request:
     """One picture and its hires pass. Sizes are in pixels; `hires_steps` are those that really run.
 
-    `hires_scale` 1 leaves the hires pass out. Raises SettingsError naming the field, the value and what is allowed.
+    Raises SettingsError naming the field, the value and what is allowed.
     """
 
     prompt: str
