@@ -153,6 +153,16 @@ def test_it_measures_times_and_differences(compared):
         assert row["ssim"] < 1
 
 
+def test_the_upscale_button_tells_the_numbers_in_the_comments(compared):
+    """The host keeps the JSON of the image that is upscaled, and drops this answer's."""
+    asked = Asked()
+    asked.txt2img_upscale = True
+    told = compared(asked).comments.splitlines()
+    assert [line.split(": ")[0] for line in told[-3:]] == ["unreduced", "ToDo fast", "ToMe paper"]
+    assert "SSIM" in told[-1]
+    assert "SSIM" not in compared().comments
+
+
 def test_only_the_passes_that_were_reduced_are_timed(compared, runs):
     assert json.loads(compared().js())["todo_compare"]["passes"] == ["hires"]
     runs.args = [{"passes": "all", "factor_1": 2}]

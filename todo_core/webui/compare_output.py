@@ -45,7 +45,10 @@ def assemble(p: Any, outcomes: Sequence[Outcome], comparison: Comparison, *, tit
         index_of_first_image=1,
         infotexts=[text, *chain.from_iterable(outcome.infotexts for outcome in shown)],
     )
-    done.comments = "".join(f"{line}\n" for line in [*p.comments, *_told(outcomes, comparison)])
+    lines = [*p.comments, *_told(outcomes, comparison)]
+    if getattr(p, "txt2img_upscale", False):  # the host drops this answer's JSON, and the table with it
+        lines += [": ".join((row.name, ", ".join(row.label()[1:]))) for row in comparison.rows]
+    done.comments = "".join(f"{line}\n" for line in lines)
     _save(p, done, shown, comparison)
     compat.add_to_answer(done, comments=done.comments, **{ANSWER: comparison.to_dict()})
     return done
