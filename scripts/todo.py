@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from modules import script_callbacks, scripts, shared
+from modules import scripts, shared
 
 import todo_core.webui.extension as todo
 import todo_core.webui.ui as todo_ui
+from todo_core.webui import compat
 
 EXTENSION = todo.Extension(Path(scripts.basedir()), lambda: shared.sd_model)
 
@@ -52,7 +53,10 @@ class ToDoScript(scripts.Script):
         EXTENSION.end(p, processed)
 
 
-script_callbacks.on_cfg_denoiser(todo.on_cfg_denoiser)
-script_callbacks.on_before_ui(EXTENSION.add_axes)
-script_callbacks.on_ui_settings(EXTENSION.add_options)
-script_callbacks.on_infotext_pasted(todo.on_infotext_pasted)
+for category, callback in {
+    "cfg_denoiser": todo.on_cfg_denoiser,
+    "before_ui": EXTENSION.add_axes,
+    "ui_settings": EXTENSION.add_options,
+    "infotext_pasted": todo.on_infotext_pasted,
+}.items():
+    compat.listen(category, callback, file=__file__)

@@ -4,6 +4,8 @@ callbacks_cfg_denoiser = []
 callbacks_before_ui = []
 callbacks_ui_settings = []
 callbacks_infotext_pasted = []
+callback_map = {name: callbacks for name, callbacks in list(globals().items()) if name.startswith("callbacks_")}
+callbacks_files = []  # of those that were added with one
 
 
 class CFGDenoiserParams:
@@ -13,6 +15,11 @@ class CFGDenoiserParams:
         self.x, self.image_cond, self.sigma = x, image_cond, sigma
         self.sampling_step, self.total_sampling_steps = sampling_step, total_sampling_steps
         self.text_cond, self.text_uncond, self.denoiser = text_cond, text_uncond, denoiser
+
+
+def add_callback(callbacks, fun, *, name=None, category="unknown", filename=None):
+    callbacks_files.append(filename)
+    callbacks.append(fun)
 
 
 def on_cfg_denoiser(callback, *, name=None):
