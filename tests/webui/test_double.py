@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 EXTENSION = Path(__file__).parents[1] / "extension"
 REQUESTS = {
@@ -30,7 +31,7 @@ def double(monkeypatch):
 
     assert Path(sys.modules["modules"].__file__).is_relative_to(EXTENSION)
     unet = SimpleNamespace(diffusion_model=lambda x, timesteps, context: x)
-    return host, host.Host(Silent(), SimpleNamespace(model=unet))
+    return host, host.Host(Silent(), SimpleNamespace(model=unet, parameters=lambda: iter([torch.zeros(1)])))
 
 
 @pytest.mark.parametrize("case", REQUESTS)
