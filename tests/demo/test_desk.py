@@ -115,3 +115,10 @@ def test_models_of_one_name_are_told_apart(monkeypatch, tmp_path):
     monkeypatch.setattr(desk_module.checkpoints, "look", lambda path: None)
     desk = Desk([tmp_path / "a" / "m.safetensors", tmp_path / "b" / "m.safetensors", tmp_path / "pocket"])
     assert desk.names == ["pocket", "m.safetensors", "m.safetensors (2)", "pocket (2)"]
+
+
+def test_each_model_begins_at_its_own_size_and_guidance(desk, monkeypatch, tmp_path):
+    monkeypatch.setattr(desk_module.checkpoints, "look", lambda path: None)
+    assert desk.at_home(POCKET) == {"width": 128, "height": 128, "guidance": 2.5}
+    own = Desk([tmp_path / "mine.safetensors"])
+    assert own.at_home("mine.safetensors") == {"width": 512, "height": 512, "guidance": 7.5}

@@ -28,7 +28,7 @@ def test_the_autoencoder_shows_unseen_scenes_well(pocket):
 def test_captions_decide_colour_and_background(pocket):
     figures = text_figures(pocket, unseen_scenes(10), None)
     assert len(figures) == 4
-    assert min(figures.values()) >= 0.7, figures  # of 10; the goals are 0.90 and 0.85 of 200
+    assert min(figures.values()) >= 0.8, figures  # of 10; of 200 it is 0.91 and more, see docs/pocket.md
 
 
 def test_the_checkpoint_of_a_webui_has_all_that_its_yaml_asks_for(tmp_path):

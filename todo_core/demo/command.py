@@ -72,7 +72,7 @@ def generate(desk: Desk, options: argparse.Namespace) -> None:
 
 def _wanted(desk: Desk, options: argparse.Namespace) -> tuple[str, Request, Settings]:
     name = desk.names[1] if options.model else desk.names[0]
-    return name, wanted_request(options, desk.side(name)), wanted_settings(options.preset, options.set)
+    return name, wanted_request(options, desk.at_home(name)), wanted_settings(options.preset, options.set)
 
 
 @contextmanager
@@ -95,11 +95,11 @@ def _tell(summary: str, paths: list[Path]) -> None:
         log.info("written: %s", path)
 
 
-def wanted_request(options: argparse.Namespace, side: int) -> Request:
-    """The request of the options that were given, at `side` pixels where none is. Raises SettingsError."""
+def wanted_request(options: argparse.Namespace, at_home: dict[str, Any]) -> Request:
+    """The request of the options that were given, and of the model's own where none is. Raises SettingsError."""
     given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Request)}
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return Request(**{"prompt": PROMPT, "width": side, "height": side, **values})
+    return Request(**{"prompt": PROMPT, **at_home, **values})
 
 
 def wanted_settings(preset: str, changes: Sequence[str]) -> Settings:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ import torch
 from ..errors import SettingsError
 from ..evaluation.pair import Pair, acts_first, compare
 from ..pocket import checkpoints
-from ..pocket.config import BASE_SIZE
 from ..pocket.model import Pocket
 from ..pocket.request import Request
 from ..pocket.sampling import LatentModel, OnStep, Pass, first_pass, hires_pass, picture
@@ -24,6 +23,7 @@ from ..settings import Settings
 log = logging.getLogger(__name__)
 
 POCKET = "pocket"
+HOME = ("width", "height", "guidance")  # what is another for each model
 LARGEST = 2048  # pixels a side of the hires pass: beyond it a step can take minutes, and only between steps can it stop
 
 FIRST, REDUCED_FIRST = "first pass", "reduced first pass"
@@ -84,9 +84,10 @@ class Desk:
         """Of the models that can be asked for."""
         return [POCKET, *self._paths]
 
-    def side(self, name: str) -> int:
-        """Pixels a side that a model's first pass is at home in."""
-        return BASE_SIZE if name == POCKET else 512
+    def at_home(self, name: str) -> dict[str, Any]:
+        """What a request for this model begins with: the size of its first pass and its guidance."""
+        own = (512, 512, 7.5)
+        return {field: getattr(Request, field) if name == POCKET else own[n] for n, field in enumerate(HOME)}
 
     def compare(
         self,

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 LEFT_OUT = (
-    "What is left out: 20 steps at 128 x 128 pixels (512 x 512 for a model of your own), then 12 at twice the side."
+    "What is left out: 20 steps at 128 x 128 pixels, then 12 at twice the side, guidance 2.5; for a model of your own "
+    "512 x 512 and guidance 7.5."
 )
 
 

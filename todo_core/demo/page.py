@@ -21,7 +21,7 @@ from ..webui.controls import build as build_control
 from ..webui.controls import shown
 from . import output, tables
 from .command import PROMPT
-from .desk import POCKET, Cancelled, Desk, OutOfMemory
+from .desk import HOME, POCKET, Cancelled, Desk, OutOfMemory
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Page:
         self._cancel.click(self.cancel, None, [self._status], cancels=[run], **QUIET)
         self.blocks.unload(self.leave)
         settings = list(self._settings.values())
-        self._model.input(self._side, [self._model], [self._request["width"], self._request["height"]], **QUIET)
+        self._model.input(self._at_home, [self._model], [self._request[name] for name in HOME], **QUIET)
         self._preset.input(self._fill, [self._preset], settings, **QUIET)
         changed = [control.input for control in settings]
         gr.on(changed, self._arrange, settings, [self._preset, *settings], trigger_mode="always_last", **QUIET)
@@ -145,8 +145,8 @@ class Page:
         if stop := self._stops.get(_session(visitor)):
             stop.set()
 
-    def _side(self, model: str) -> list[int]:
-        return [self._desk.side(model)] * 2
+    def _at_home(self, model: str) -> list[Any]:
+        return list(self._desk.at_home(model).values())
 
     def _fill(self, preset: str) -> list[Any]:
         if preset == CUSTOM:

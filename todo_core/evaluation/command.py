@@ -69,7 +69,7 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--steps", type=int, default=Request.steps)
     work.add_argument("--hires-steps", type=int, default=Request.hires_steps)
     work.add_argument("--denoising", type=float, default=Request.denoising)
-    work.add_argument("--guidance", type=float, help="default: 4 on the pocket model, else 7.5")
+    work.add_argument("--guidance", type=float, help=f"default: {Request.guidance} on the pocket model, else 7.5")
     work.add_argument("--sampler", choices=SAMPLERS, default=Request.sampler)
     work.add_argument("--negative", default="")
 
@@ -91,7 +91,7 @@ def work_of(options: argparse.Namespace) -> Work:
         steps=options.steps,
         hires_steps=options.hires_steps,
         denoising=options.denoising,
-        guidance=options.guidance or (4.0 if small else 7.5),
+        guidance=options.guidance or (Request.guidance if small else 7.5),
         sampler=options.sampler,
     )
     prompts = spread(load(options.prompts or ("pocket" if small else "checkpoint")), options.limit)

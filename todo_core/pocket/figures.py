@@ -57,7 +57,7 @@ def samples(model: Pocket, path: Path, count: int) -> None:
 
 
 def _captioned(image: np.ndarray, text: str) -> np.ndarray:
-    size, band, margin = image.shape[1], 40, 4
+    size, band, margin = image.shape[1], 56, 4
     cell = Image.new("RGB", (size + 2 * margin, image.shape[0] + band + margin), "white")
     cell.paste(Image.fromarray(image), (margin, margin))
     draw, font = ImageDraw.Draw(cell), ImageFont.load_default(13)

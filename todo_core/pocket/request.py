@@ -23,7 +23,7 @@ class Request:
     width: int = 128
     height: int = 128
     steps: int = 20
-    guidance: float = 4.0
+    guidance: float = 2.5
     sampler: str = "DDIM"
     hires_scale: float = 2.0
     hires_steps: int = 12
