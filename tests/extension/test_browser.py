@@ -23,7 +23,6 @@ def used(**changes) -> set[str]:
 
 @pytest.fixture(scope="module")
 def chromium(request):
-    pytest.importorskip("playwright", reason="needs playwright")
     found = request.config.getoption("--webui-browser") or next(filter(None, map(shutil.which, BROWSERS)), None)
     if not found and not os.environ.get("CI"):
         pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is installed; give --webui-browser PATH")
