@@ -1,0 +1,122 @@
+"""Time and memory of ToMe's matching alone, beside tomesd's; a table at the end.
+
+    pip install -e . tomesd==0.1.3
+    python benchmarks/matching.py --sides 64 96 128
+
+The tokens are those of an attention at the finest level of SD 1.5: 320 channels, cond and uncond. They are random, but
+smooth over the grid, as an image's are. Both run interleaved, destinations at each cell's upper left, and give the same
+groups, which is checked. Memory (Linux alone) is the growth of the resident set at its peak, in a process for each:
+both hold the tokens' normalised copy besides, so it is never nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from tomesd.merge import bipartite_soft_matching_random2d
+
+from todo_core.evaluation.memory import peak_memory
+from todo_core.reduction import match
+
+CHANNELS, ROWS = 320, 2
+
+
+def tokens(side: int) -> torch.Tensor:
+    """(2, side * side, 320) float32."""
+    coarse = torch.randn(ROWS, CHANNELS, side // 8, side // 8, generator=torch.Generator().manual_seed(side))
+    smooth = F.interpolate(coarse, (side, side), mode="bicubic") + 0.2 * torch.randn(ROWS, CHANNELS, side, side)
+    return smooth.flatten(2).transpose(1, 2).contiguous()
+
+
+def ours(x: torch.Tensor, side: int, ratio: float) -> Any:
+    """Our exact matching."""
+    return match(x, (side, side), ratio)
+
+
+def tomesd(x: torch.Tensor, side: int, ratio: float) -> Any:
+    """tomesd 0.1.3's, with its randomness off."""
+    return bipartite_soft_matching_random2d(x, side, side, 2, 2, int(x.shape[1] * ratio), no_rand=True)
+
+
+VARIANTS: dict[str, Callable[[torch.Tensor, int, float], Any]] = {"ours, exact": ours, "tomesd 0.1.3": tomesd}
+
+
+def same_groups(x: torch.Tensor, side: int, ratio: float) -> bool:
+    """Whether both put the same tokens together: the means of the groups, spread again, agree."""
+    mine, (merge, unmerge) = ours(x, side, ratio), tomesd(x, side, ratio)
+    return torch.allclose(mine.unmerge(mine.merge(x)), unmerge(merge(x)), atol=1e-4)
+
+
+def timed(side: int, ratio: float, repeats: int) -> dict[str, float]:
+    """Median seconds of each variant, run in turn."""
+    x = tokens(side)
+    seconds: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    for _ in range(repeats + 1):
+        for name, run in VARIANTS.items():
+            started = time.perf_counter()
+            run(x, side, ratio)
+            seconds[name].append(time.perf_counter() - started)
+    return {name: statistics.median(values[1:]) for name, values in seconds.items()}
+
+
+def peak(name: str, side: int, ratio: float) -> float:
+    """MiB that the resident set grows by, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--peak-of", name, "--sides", str(side), "--ratio", str(ratio)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(done.stdout)
+
+
+def print_peak(name: str, side: int, ratio: float) -> None:
+    torch.set_grad_enabled(False)
+    x, cpu = tokens(side), torch.device("cpu")
+    VARIANTS[name](x[:, : 16 * 16].contiguous(), 16, ratio)  # libraries are loaded before it counts
+    with peak_memory(cpu) as before:
+        pass
+    with peak_memory(cpu) as during:
+        VARIANTS[name](x, side, ratio)
+    print(during.mib - before.mib)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sides", type=int, nargs="+", default=[64, 96, 128], help="of the token grid")
+    parser.add_argument("--ratio", type=float, default=0.5)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--peak-of", choices=VARIANTS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peak_of:
+        return print_peak(options.peak_of, options.sides[0], options.ratio)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, ratio {options.ratio}, {CHANNELS} channels\n")
+    print("| tokens | matching | time, s | times faster | peak memory, MiB | same groups |\n|---|---|---|---|---|---|")
+    for side in options.sides:
+        with torch.inference_mode():
+            seconds = timed(side, options.ratio, options.repeats)
+            same = same_groups(tokens(side), side, options.ratio)
+        for name, median in seconds.items():
+            faster, memory = seconds["tomesd 0.1.3"] / median, peak(name, side, options.ratio)
+            cells = [
+                f"{side} x {side}",
+                name,
+                f"{median:.3f}",
+                f"{faster:.2f}x",
+                f"{memory:.0f}",
+                "yes" if same else "no",
+            ]
+            print("| " + " | ".join(cells) + " |")
+    return None
+
+
+if __name__ == "__main__":
+    main()
