@@ -39,6 +39,7 @@ DEFAULTS = {
     "attn": True,
     "crossattn": False,
     "mlp": False,
+    "reach": 0,
 }
 CHOICES = {
     "method": ["downsample", "similarity", "cluster", "none"],
@@ -433,7 +434,7 @@ def test_parse_refuses_an_unknown_name():
 
 ALWAYS = {"method", "target", "start", "end", "window", "afterwards", "passes", "img2img"}
 FACTORS, RATIOS = {"factor_1", "factor_2", "resample"}, {"ratio_1", "ratio_2"}
-CELL, MODULES = {"sx", "sy", "random"}, {"attn", "crossattn", "mlp"}
+CELL, MODULES = {"sx", "sy", "random", "reach"}, {"attn", "crossattn", "mlp"}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from naive import cells, examples, group_means, partition, random_tokens, token_ids, tome_groups
+from naive import cells, cells_apart, examples, group_means, partition, random_tokens, token_ids, tome_groups
 from tomesd.merge import bipartite_soft_matching_random2d
 
 from todo_core.reduction import match, random_draws, removable, similarity
@@ -67,6 +67,46 @@ def test_without_draws_the_merged_and_unmerged_values_are_tomesds(size, cell, ra
     assert merged.shape == theirs.shape
     torch.testing.assert_close(merged.sort(dim=1).values, theirs.sort(dim=1).values)
     torch.testing.assert_close(ours.unmerge(merged), their_unmerge(theirs))
+
+
+@pytest.mark.parametrize("reach", [1, 2])
+@pytest.mark.parametrize(("size", "cell"), [*UNEVEN, ((8, 6), (2, 3)), ((12, 14), (2, 2)), ((9, 16), (1, 2))])
+def test_within_reach_the_groups_are_those_of_plain_loops(size, cell, reach):
+    metric = random_tokens(size, batch=2)
+    tokens, corners = size[0] * size[1], [tokens[0] for tokens in cells(size, cell)]
+    removed = min(int(tokens * 0.5), tokens - len(corners))
+    found = match(metric, size, 0.5, cell, reach=reach)
+    for image, index in zip(metric, found.index, strict=True):
+        near = tome_groups(image, corners, removed, lambda a, b: cells_apart(a, b, size, cell) <= reach)
+        assert partition(index) == near
+
+
+@examples(60)
+@given(grid_and_cell(), st.floats(0, 0.75), st.data())
+def test_a_reach_over_the_whole_grid_is_none(grid_and_cell, ratio, data):
+    size, cell = grid_and_cell
+    draws = torch.tensor(
+        [data.draw(st.lists(st.floats(0, LAST), min_size=count_of(size, cell), max_size=count_of(size, cell)))]
+    )
+    metric = random_tokens(size, batch=1)
+    everywhere, near = match(metric, size, ratio, cell, draws), match(metric, size, ratio, cell, draws, reach=max(size))
+    assert torch.equal(everywhere.index, near.index)
+
+
+def test_in_parts_a_reach_gives_the_same(monkeypatch):
+    metric = random_tokens((16, 12), channels=8)
+    at_once = match(metric, (16, 12), 0.5, reach=1)
+    monkeypatch.setattr(similarity, "_PAIRS", 9 * 8 * 5)  # five cells at a time
+    assert torch.equal(match(metric, (16, 12), 0.5, reach=1).index, at_once.index)
+
+
+def test_what_is_most_alike_but_out_of_reach_is_not_merged():
+    """Two equal tokens in opposite corners."""
+    metric = torch.eye(64, dtype=torch.float64)[None].clone()
+    metric[0, 63] = metric[0, 0]  # the corner's source looks like the first cell's destination
+    everywhere, near = (match(metric, (8, 8), 1 / 64, reach=reach) for reach in (0, 2))
+    assert everywhere.index[0, 63] == everywhere.index[0, 0]
+    assert near.index[0, 63] != near.index[0, 0]
 
 
 @pytest.mark.parametrize("ratio", [0.1, 0.5, 0.99])

@@ -163,4 +163,4 @@ class SiteHooks:
         if settings.random:
             seeds = stretched(self._armed.seeds, tokens.shape[0])
             draws = reduction.random_draws(seeds, step, place, size, cell)
-        return reduction.match(tokens, size, plan.amount, cell, draws)
+        return reduction.match(tokens, size, plan.amount, cell, draws, reach=settings.reach)

@@ -215,6 +215,17 @@ class Settings:
         False, "flag", "All: feed-forward", "Shrink the tokens of the feed-forward layers.", used=_whole_module
     )
 
+    reach: int = _setting(
+        0,
+        "integer",
+        "Reach",
+        "How many cells away a token of similarity may find the one it merges into; 0 looks over the whole image. "
+        "1 or 2 makes the search many times faster at large sizes.",
+        minimum=0,
+        maximum=16,
+        used=_uses("similarity"),
+    )
+
     def __init__(self, /, **values: Any) -> None:
         unknown = [name for name in values if name not in SETTINGS]
         if unknown:

@@ -20,16 +20,25 @@ Size = tuple[int, int]
 _PAIRS = 1 << 22
 
 
-def match(metric: Tensor, size: Size, ratio: float, cell: Size = (2, 2), draws: Tensor | None = None) -> Grouping:
+def match(
+    metric: Tensor, size: Size, ratio: float, cell: Size = (2, 2), draws: Tensor | None = None, *, reach: int = 0
+) -> Grouping:
     """Group the tokens of a grid of ``size`` (h, w) so that ``int(h*w * ratio)`` of them disappear.
 
     ``metric`` (b, h*w, c) is what is compared, by cosine similarity. ``cell`` is (sy, sx): one token in each is a
     destination, in the part cells at the edges too. ``draws`` (b, cells) in [0, 1) say which, None the upper left.
+    With a ``reach`` a token looks only at the destinations of cells at most so many away, down and across: its cost
+    grows with the tokens instead of their square.
     """
     b, n, _ = metric.shape
     destinations = _destinations(size, cell, draws, metric.device).expand(b, -1)
     sources = _others(destinations, n)
-    best, nearest = _best(metric, sources, destinations)
+    unit = F.normalize(widened(metric), dim=-1).to(metric.dtype)
+    if reach:
+        found = _best_near(unit, size, cell, _take(unit, destinations), reach)
+        best, nearest = (of_all.gather(1, sources) for of_all in found)
+    else:
+        best, nearest = _best(_take(unit, sources), _take(unit, destinations))
     removed = removable(size, ratio, cell)
     order = best.argsort(dim=1, descending=True, stable=True)
     gone, stay = order[:, :removed], order[:, removed:]
@@ -90,13 +99,53 @@ def _others(chosen: Tensor, n: int) -> Tensor:
     return taken.argsort(dim=1, stable=True)[:, : n - chosen.shape[1]]
 
 
-def _best(metric: Tensor, sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each source, the highest cosine similarity to a destination, and which: (b, sources) each."""
-    unit = F.normalize(widened(metric), dim=-1).to(metric.dtype)
-    a, d = _take(unit, sources), _take(unit, destinations).transpose(1, 2)
-    rows = max(1, _PAIRS // max(1, d.shape[2]))
-    found = [(part @ d).max(dim=-1) for part in a.split(rows, dim=1)]
+def _best(sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each source, the highest product with a destination, and which: (b, sources) each."""
+    rows = max(1, _PAIRS // max(1, destinations.shape[1]))
+    found = [(part @ destinations.transpose(1, 2)).max(dim=-1) for part in sources.split(rows, dim=1)]
     return torch.cat([f.values for f in found], 1), torch.cat([f.indices for f in found], 1)
+
+
+def _best_near(unit: Tensor, size: Size, cell: Size, destinations: Tensor, reach: int) -> tuple[Tensor, Tensor]:
+    """The same of each token of the grid, among the destinations of the cells around its own: (b, h*w) each."""
+    near, outside = _neighbours(size, cell, reach, unit.device)
+    groups = _by_cell(unit, size, cell)
+    rows = max(1, _PAIRS // (near.shape[1] * unit.shape[-1]))
+    found = []
+    for tokens, cells, beyond in zip(groups.split(rows, dim=1), near.split(rows), outside.split(rows), strict=True):
+        scores = tokens @ destinations[:, cells].transpose(2, 3)
+        best = scores.masked_fill(beyond[:, None], -torch.inf).max(dim=-1)
+        which = cells[:, None].expand(*best.indices.shape[1:], -1).expand(*best.indices.shape, -1)
+        found.append((best.values, which.gather(-1, best.indices[..., None])[..., 0]))
+    best, which = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+    return _by_token(best, size, cell), _by_token(which, size, cell)
+
+
+def _neighbours(size: Size, cell: Size, reach: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Of each cell, those at most ``reach`` away, (cells, k), and which of them lie outside the grid."""
+    down, across = (torch.arange(-(-side // step), device=device) for side, step in zip(size, cell, strict=True))
+    steps = torch.arange(-reach, reach + 1, device=device)
+    rows, columns = down[:, None] + steps, across[:, None] + steps
+    beyond = [(sides < 0) | (sides >= len(line)) for sides, line in ((rows, down), (columns, across))]
+    inside = rows.clamp(0, len(down) - 1) * len(across), columns.clamp(0, len(across) - 1)
+    near = inside[0][:, None, :, None] + inside[1][None, :, None, :]
+    outside = beyond[0][:, None, :, None] | beyond[1][None, :, None, :]
+    return near.flatten(2).flatten(0, 1), outside.flatten(2).flatten(0, 1)
+
+
+def _by_cell(x: Tensor, size: Size, cell: Size) -> Tensor:
+    """(b, h*w, c) -> (b, cells, tokens of a cell, c), zeros where a part cell has none."""
+    over = [-side % step for side, step in zip(size, cell, strict=True)]
+    grid = F.pad(x.unflatten(1, size), (0, 0, 0, over[1], 0, over[0]))
+    split = grid.unflatten(2, (-1, cell[1])).unflatten(1, (-1, cell[0]))
+    return split.transpose(2, 3).flatten(3, 4).flatten(1, 2)
+
+
+def _by_token(x: Tensor, size: Size, cell: Size) -> Tensor:
+    """(b, cells, tokens of a cell) -> (b, h*w); what lies beyond the grid is left out."""
+    across = -(-size[1] // cell[1])
+    grid = x.unflatten(2, cell).unflatten(1, (-1, across)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
+    return grid[:, : size[0], : size[1]].flatten(1)
 
 
 def _take(x: Tensor, positions: Tensor) -> Tensor:

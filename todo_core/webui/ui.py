@@ -30,6 +30,7 @@ ADVANCED = (
     ("window", "afterwards"),
     ("sx", "sy"),
     ("random", "seed"),
+    ("reach",),
     ("attn", "crossattn", "mlp"),
 )
 
