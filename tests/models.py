@@ -208,16 +208,21 @@ def diffusers_sdxl() -> Small:
     return Small(diffusers_unet(**changes), _DIFFUSERS_SDXL, 1)
 
 
-def pipeline(kind: type, scheduler: Any, unet: nn.Module) -> Any:
-    """A Stable Diffusion pipeline that takes its text as embeddings."""
-    torch.manual_seed(0)
-    vae = AutoencoderKL(
+def small_vae() -> AutoencoderKL:
+    """diffusers', of factor 8 and as few channels as it has."""
+    return AutoencoderKL(
         down_block_types=("DownEncoderBlock2D",) * 4,
         up_block_types=("UpDecoderBlock2D",) * 4,
         block_out_channels=(8, 8, 8, 8),
         norm_num_groups=8,
         latent_channels=4,
     )
+
+
+def pipeline(kind: type, scheduler: Any, unet: nn.Module) -> Any:
+    """A Stable Diffusion pipeline that takes its text as embeddings."""
+    torch.manual_seed(0)
+    vae = small_vae()
     asked_for = {"steps_offset": 1, "clip_sample": False}
     known = {key: value for key, value in asked_for.items() if key in scheduler.config}
     scheduler = type(scheduler).from_config(scheduler.config, **known)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline
+from diffusers import DDIMScheduler, StableDiffusionPipeline
 from models import ldm_unet, noise, randomised
 from safetensors.torch import load_file, save_file
 from transformers import CLIPTextConfig, CLIPTextModel
@@ -95,19 +95,12 @@ def sd1_file(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """What diffusers itself saves."""
-    from models import diffusers_unet
+    from models import diffusers_unet, small_vae
 
     path = tmp_path_factory.mktemp("pipelines") / "saved"
-    vae = AutoencoderKL(
-        down_block_types=("DownEncoderBlock2D",) * 4,
-        up_block_types=("UpDecoderBlock2D",) * 4,
-        block_out_channels=(8, 8, 8, 8),
-        norm_num_groups=8,
-        latent_channels=4,
-    )
     StableDiffusionPipeline(
         unet=diffusers_unet(),
-        vae=randomised(vae),
+        vae=randomised(small_vae()),
         text_encoder=text_model(1),
         tokenizer=clip_tokenizer(path.parent / "tokenizer"),
         scheduler=DDIMScheduler(prediction_type="v_prediction", steps_offset=1, clip_sample=False),

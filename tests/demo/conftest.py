@@ -22,3 +22,22 @@ def desk():
 def quick():
     """Changes of the page's values that make a run short."""
     return {"width": 64, "height": 64, "steps": 1, "hires_steps": 2, "factor_1": "2"}
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """At each comparison's begin, how many run then."""
+    from todo_core.demo import desk
+
+    running, most, true_compare = [], [], desk.compare
+
+    def watched(*args, **options):
+        running.append(1)
+        most.append(len(running))
+        try:
+            return true_compare(*args, **options)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr(desk, "compare", watched)
+    return most

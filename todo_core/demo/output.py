@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..evaluation.infotext import PNG_KEY, written
 from ..evaluation.pair import Pair
 from ..plan import LevelPlan
 from ..pocket.request import Request
@@ -186,7 +187,7 @@ def _told(request: Request, settings: Settings, passes: Sequence[Pass]) -> Itera
 
 
 def infotext(request: Request, model: str, settings: Settings | None = None, passes: Iterable[Pass] = ()) -> str:
-    """The generation parameters as the WebUI writes them, so that its PNG Info reads them.
+    """The generation parameters.
 
     The settings are among them where one of the passes was reduced.
     """
@@ -204,13 +205,7 @@ def infotext(request: Request, model: str, settings: Settings | None = None, pas
     }
     if settings and any(made.record.levels for made in passes):
         values |= settings.to_infotext()
-    pairs = ", ".join(f"{name}: {_quoted(str(value))}" for name, value in values.items())
-    negative = [f"Negative prompt: {request.negative}"] if request.negative else []
-    return "\n".join([request.prompt, *negative, pairs])
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False) if any(c in text for c in ",:\n") else text
+    return written(request, values)
 
 
 def image(pixels: np.ndarray, parameters: str) -> Any:
@@ -218,7 +213,7 @@ def image(pixels: np.ndarray, parameters: str) -> Any:
     from PIL import Image
 
     picture = Image.fromarray(pixels)
-    picture.info["parameters"] = parameters
+    picture.info[PNG_KEY] = parameters
     return picture
 
 
@@ -252,7 +247,7 @@ def _written(folder: Path, pictures: dict[str, Any], told: dict[str, Any]) -> li
     drafts = {folder / name: folder / f".{name}.part" for name in (*pictures, FIGURES)}
     for name, picture in pictures.items():
         info = PngInfo()
-        info.add_text("parameters", picture.info["parameters"])
+        info.add_text(PNG_KEY, picture.info[PNG_KEY])
         picture.save(drafts[folder / name], "PNG", pnginfo=info)
     drafts[folder / FIGURES].write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", "utf-8")
     for path, draft in drafts.items():

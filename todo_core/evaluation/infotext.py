@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from ..pocket.request import Request
-from .variants import Variant
+
+if TYPE_CHECKING:
+    from .variants import Variant
 
 PNG_KEY = "parameters"  # the WebUI's name for it
 
@@ -22,5 +28,15 @@ def infotext(request: Request, variant: Variant) -> str:
     }
     told |= {} if variant.unreduced or variant.peer else variant.settings.to_infotext()
     told |= {"Peer": variant.name} if variant.peer else {}
-    lines = [request.prompt, *([f"Negative prompt: {request.negative}"] if request.negative else [])]
-    return "\n".join([*lines, ", ".join(f"{name}: {value}" for name, value in told.items())])
+    return written(request, told)
+
+
+def written(request: Request, values: Mapping[str, Any]) -> str:
+    """Prompt, negative prompt and values as the WebUI writes them, so that its PNG Info reads them."""
+    pairs = ", ".join(f"{name}: {_quoted(str(value))}" for name, value in values.items())
+    negative = [f"Negative prompt: {request.negative}"] if request.negative else []
+    return "\n".join([request.prompt, *negative, pairs])
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if any(c in text for c in ",:\n") else text
