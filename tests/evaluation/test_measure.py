@@ -28,7 +28,7 @@ def test_a_drift_of_the_machine_cancels(scene):
 
 
 def test_a_hiccup_beside_one_run_does_not_count(scene):
-    stuttering = Double(slower=lambda passes: 30.0 if passes in (6, 13) else 1.0)  # two of the looks at the pace
+    stuttering = Double(slower=lambda passes: 30.0 if passes in (7, 13) else 1.0)  # two of the looks at the pace
     for job, row in zip(scene, rows(stuttering, scene), strict=True):
         assert row["speed"] == pytest.approx(speed_of(job.variant), rel=0.01)
 

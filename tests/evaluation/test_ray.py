@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from doubles import Double, same
 
-from todo_core.evaluation.jobs import description
 from todo_core.evaluation.journal import Journal
 from todo_core.evaluation.learned import Learned
 from todo_core.evaluation.source import Source
@@ -39,7 +38,7 @@ def cluster():
 
 
 def rows(folder, work, engine) -> dict:
-    journal = Journal.begin(folder, {**description(work), "runs": 2, "model": "none"}, resume=False)
+    journal = Journal.begin(folder, work, {"runs": 2, "model": "none"}, resume=False)
     assert run(work, journal, engine) == 0
     assert len(journal.rows) == len(work)
     return {row["key"]: row for row in journal.rows}

@@ -14,7 +14,6 @@ from doubles import Double
 from todo_core import Settings
 from todo_core.evaluation import grids, jobs, prompts, report, tables, variants
 from todo_core.evaluation.findings import findings
-from todo_core.evaluation.jobs import description
 from todo_core.evaluation.journal import Journal
 from todo_core.evaluation.learned import Learned
 from todo_core.evaluation.sweep import local_engine, run
@@ -34,8 +33,8 @@ def folder(tmp_path_factory):
     work = jobs.jobs(jobs.scenes(texts, seeds=[1], sizes=[(64, 64)], scales=[2.0, 3.0], base=base), chosen)
     double = Double(broken=frozenset({"ToMe 25%"}), restless=frozenset({"tomesd 0.5"}))
     out = tmp_path_factory.mktemp("results")
-    about = {**description(work), "runs": 2, "model": "none", "missing": {"LPIPS": "no weights"}}
-    run(work, Journal.begin(out, about, resume=False), local_engine(double, runs=2, learned=Learned()))
+    about = {"runs": 2, "model": "none", "missing": {"LPIPS": "no weights"}}
+    run(work, Journal.begin(out, work, about, resume=False), local_engine(double, runs=2, learned=Learned()))
     report.write(out)
     return out
 
@@ -177,6 +176,6 @@ def test_sizes_other_than_square_have_a_report(tmp_path):
     base = replace(Request(prompt=""), steps=2, hires_steps=4)
     chosen = variants.distinct(variants.of_presets(["ToDo balanced"]))
     work = jobs.jobs(jobs.scenes(["a cat"], seeds=[1], sizes=[(64, 96)], scales=[2.0], base=base), chosen)
-    about = {**description(work), "runs": 1, "model": "none"}
-    run(work, Journal.begin(tmp_path, about, resume=False), local_engine(Double(), runs=1, learned=Learned()))
+    about = {"runs": 1, "model": "none"}
+    run(work, Journal.begin(tmp_path, work, about, resume=False), local_engine(Double(), runs=1, learned=Learned()))
     assert "Too few prompts" in report.write(tmp_path).markdown()

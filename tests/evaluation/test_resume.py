@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,18 +11,15 @@ from doubles import Double, same
 from PIL import Image
 
 from todo_core import SettingsError
-from todo_core.evaluation.jobs import description
 from todo_core.evaluation.journal import ROWS, Journal
 from todo_core.evaluation.learned import Learned
 from todo_core.evaluation.sweep import local_engine, run
 
-
-def about(work):
-    return {**description(work), "runs": 2, "model": "none"}
+ABOUT = {"runs": 2, "model": "none"}
 
 
 def sweep(folder, work, double, *, resume=False, **options):
-    journal = Journal.begin(folder, about(work), resume=resume)
+    journal = Journal.begin(folder, work, ABOUT, resume=resume)
     return run(work, journal, local_engine(double, runs=2, learned=Learned()), **options)
 
 
@@ -86,8 +84,28 @@ def test_results_are_not_mixed_up(tmp_path, work):
     sweep(tmp_path, work, Double())
     with pytest.raises(SettingsError, match="--resume"):
         sweep(tmp_path, work, Double())
-    with pytest.raises(SettingsError, match="the same jobs"):
+    with pytest.raises(SettingsError, match="among the jobs"):
         sweep(tmp_path, work[:-1], Double(), resume=True)
+    with pytest.raises(SettingsError, match="runs 2 there, 3 asked for"):
+        Journal.begin(tmp_path, work, {**ABOUT, "runs": 3}, resume=True)
+
+
+def test_a_run_goes_on_with_more_settings(tmp_path, work):
+    less = [job for job in work if job.variant != work[-1].variant]
+    sweep(tmp_path, less, Double())
+    double = Double()
+    sweep(tmp_path, work, double, resume=True)
+    assert {name for _, name in double.shots} == {work[-1].variant.name}
+    assert {row["key"] for row in rows(tmp_path)} == {job.key for job in work}
+    assert json.loads((tmp_path / "run.json").read_text())["rows"] == len(work)
+
+
+def test_a_place_in_the_list_is_not_mistaken_for_another(tmp_path, work):
+    """Fewer prompts first, then more of them in between, would give old rows another scene's number."""
+    sweep(tmp_path, work, Double())
+    moved = [replace(job, scene=replace(job.scene, number=job.scene.number + 1)) for job in work]
+    with pytest.raises(SettingsError, match="at that place"):
+        Journal.begin(tmp_path, moved, ABOUT, resume=True)
 
 
 def test_failed_rows_are_kept_and_tried_again_only_when_asked(tmp_path, work):

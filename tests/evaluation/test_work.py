@@ -149,5 +149,13 @@ def test_every_combination_is_a_job_with_a_key_of_its_own(chosen):
         jobs.scenes(["a", "b"], seeds=[1, 2], sizes=[(64, 64), (64, 96)], scales=[2, 3], base=Request(prompt="")),
         chosen,
     )
-    assert jobs.description(found) == jobs.description(again)
-    assert jobs.description(found) != jobs.description(found[1:])
+    assert [job.key for job in found] == [job.key for job in again]
+
+
+def test_the_key_of_a_job_does_not_change_with_the_list_of_settings(monkeypatch, chosen):
+    """Results of an earlier version are found again by one that has more settings, at their defaults."""
+    scene = jobs.Scene(0, Request(prompt="a"))
+    keys = [jobs.Job(scene, variant).key for variant in chosen]
+    fewer = Settings.to_dict
+    monkeypatch.setattr(Settings, "to_dict", lambda self: {n: v for n, v in fewer(self).items() if n != "reach"})
+    assert [jobs.Job(scene, variant).key for variant in chosen] == keys

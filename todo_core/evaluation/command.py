@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import SettingsError
 from ..pocket.request import SAMPLERS, Request
-from .jobs import Job, description, jobs, scenes
+from .jobs import Job, jobs, scenes
 from .prompts import SETS, load, spread
 from .variants import Variant, distinct, of_grid, of_peer, of_presets
 
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_work(parser)
     run = parser.add_argument_group("the run")
     run.add_argument("--runs", type=int, default=2, help="times that each image is made; two or more show determinism")
-    run.add_argument("--resume", action="store_true", help="go on with the results that are in the folder")
+    run.add_argument("--resume", action="store_true", help="go on with the results there, also with more settings")
     run.add_argument("--retry-failed", action="store_true", help="with --resume: try the failed rows again")
     run.add_argument("--report-only", action="store_true", help="only write the report of what is in the folder")
     run.add_argument(
@@ -120,8 +120,8 @@ def _run(options: argparse.Namespace) -> int:
     from .sweep import run as sweep
 
     work, source, learned = work_of(options), _source(options), Learned(options.clip)
-    about = _about(options, work, source, learned.missing)
-    journal = Journal.begin(options.out, about, resume=options.resume)
+    about = _about(options, source, learned.missing)
+    journal = Journal.begin(options.out, work.jobs, about, resume=options.resume)
     if options.engine == "ray":
         from .cluster import ray_engine
 
@@ -193,7 +193,7 @@ def _size(text: str) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def _about(options: argparse.Namespace, work: Work, source: Any, missing: dict[str, str]) -> dict[str, Any]:
+def _about(options: argparse.Namespace, source: Any, missing: dict[str, str]) -> dict[str, Any]:
     """What the report says about the run, and what a resumed one must agree with."""
     import torch
 
@@ -203,7 +203,6 @@ def _about(options: argparse.Namespace, work: Work, source: Any, missing: dict[s
     cores = torch.get_num_threads() if not source.cores else source.cores
     gpu = torch.cuda.get_device_name() if source.device.startswith("cuda") else f"torch on {cores} cores"
     return {
-        **description(work.jobs),
         "runs": options.runs,
         "model": source.webui or source.model,
         "device": source.device,

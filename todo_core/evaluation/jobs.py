@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from ..pocket.request import Request
+from ..settings import SETTINGS
 from .variants import Variant
 
 
@@ -29,8 +29,12 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The same for the same request and variant, in any run and on any machine."""
-        told = [asdict(self.scene.request), self.variant.settings.to_dict(), self.variant.peer, self.variant.options]
+        """The same for the same request and variant, in any run and on any machine.
+
+        Settings at their defaults are left out, so that results are still known when a later version has more of them.
+        """
+        settings = {n: v for n, v in self.variant.settings.to_dict().items() if v != SETTINGS[n].default}
+        told = [asdict(self.scene.request), settings, self.variant.peer, self.variant.options]
         return hashlib.sha256(json.dumps([*told, self.variant.name], sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -65,9 +69,3 @@ def scenes(
 def jobs(scenes: Iterable[Scene], variants: Sequence[Variant]) -> list[Job]:
     """Scene by scene, the variants in their order."""
     return [Job(scene, variant) for scene in scenes for variant in variants]
-
-
-def description(jobs: Sequence[Job]) -> dict[str, Any]:
-    """What tells two lists of work apart: how many there are, and a digest of their keys."""
-    digest = hashlib.sha256("".join(job.key for job in jobs).encode()).hexdigest()
-    return {"rows": len(jobs), "jobs": digest[:16]}

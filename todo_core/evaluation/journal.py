@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from ..errors import SettingsError
 from .infotext import PNG_KEY
+from .jobs import Job
 from .measure import Result, Row
 
 log = logging.getLogger(__name__)
@@ -27,18 +29,20 @@ class Journal:
         self.rows = _whole_rows(self._path)
 
     @classmethod
-    def begin(cls, folder: Path, about: dict[str, Any], *, resume: bool) -> Journal:
-        """A new folder, or one to go on with: then it must be about the same jobs.
+    def begin(cls, folder: Path, jobs: Sequence[Job], about: dict[str, Any], *, resume: bool) -> Journal:
+        """A new folder, or one to go on with: then its rows must be among these jobs, which may have become more.
 
-        Raises SettingsError for results that are there already, and for those of other jobs.
+        ``about`` is what the report says of the run. Raises SettingsError for results that are there already, and
+        for those of other jobs.
         """
         path = folder / ABOUT
         if path.exists():
             _must_fit(folder, json.loads(path.read_text("utf-8")), about, resume)
+        journal = cls(folder)
+        journal._must_be_among(jobs)
         folder.joinpath("images").mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            write_whole(path, json.dumps(about, indent=1))
-        return cls(folder)
+        write_whole(path, json.dumps({**about, "rows": len(jobs)}, indent=1))
+        return journal
 
     def done(self, *, failed: bool = True) -> set[str]:
         """Keys of the jobs that have a row; those whose row is an error only if ``failed``."""
@@ -61,6 +65,14 @@ class Journal:
     def picture(self, row: Row) -> np.ndarray:
         """The image of a row, uint8 (h, w, 3)."""
         return load_png(self.folder / row["image"])
+
+    def _must_be_among(self, jobs: Sequence[Job]) -> None:
+        asked = {job.key: job.scene.number for job in jobs}
+        strange = [row for row in self.rows if asked.get(row["key"]) != row["scene"]]
+        if strange:
+            row = strange[0]
+            told = f"{row['variant']!r} of {row['prompt']!r} is there, and not asked for at that place"
+            raise SettingsError("resume", str(self.folder), f"results that are all among the jobs ({told})")
 
 
 def save_png(path: Path, image: np.ndarray, infotext: str) -> None:
@@ -95,10 +107,10 @@ def write_whole(path: Path, text: str) -> None:
 def _must_fit(folder: Path, there: dict[str, Any], about: dict[str, Any], resume: bool) -> None:
     if not resume:
         raise SettingsError("out", str(folder), "a folder without results; --resume goes on with those")
-    other = [name for name in ("rows", "jobs", "runs", "model") if there.get(name) != about.get(name)]
+    other = [name for name in ("runs", "model") if there.get(name) != about.get(name)]
     if other:
         told = ", ".join(f"{name} {there.get(name)} there, {about.get(name)} asked for" for name in other)
-        raise SettingsError("resume", str(folder), f"the results of the same jobs ({told})")
+        raise SettingsError("resume", str(folder), f"the results of such a run ({told})")
 
 
 def _whole_rows(path: Path) -> list[Row]:

@@ -46,11 +46,13 @@ def measure_scene(
         log.warning("scene %d failed: %s", jobs[0].scene.number, error)
         yield from (_failed(backend, job, error) for job in jobs)
         return
+    pace: list[float] | None = None  # of the minute before: what ended one job begins the next
     for job in jobs:
         try:
-            result = _measured(backend, stage, job, unreduced, runs, learned)
+            result, pace = _measured(backend, stage, job, unreduced, runs, learned, pace)
         except Exception as error:
             log.warning("%s failed in scene %d: %s", job.variant.name, job.scene.number, error)
+            pace = None
             yield _failed(backend, job, error)
             continue
         unreduced = result.image if unreduced is None else unreduced
@@ -58,12 +60,19 @@ def measure_scene(
 
 
 def _measured(
-    backend: Backend, stage: Stage, job: Job, unreduced: np.ndarray | None, runs: int, learned: Learned
-) -> Result:
+    backend: Backend,
+    stage: Stage,
+    job: Job,
+    unreduced: np.ndarray | None,
+    runs: int,
+    learned: Learned,
+    pace: list[float] | None,
+) -> tuple[Result, list[float]]:
+    """The row, and the last look at the unreduced pace."""
     if unreduced is None and not job.variant.unreduced:
         raise RuntimeError("there is no unreduced image to compare with")
     stage.warm_up(job.variant)
-    shots, paces = [], [stage.pace()]
+    shots, paces = [], [pace or stage.pace()]
     for number in range(runs):  # between two looks at the unreduced pace, so that a drift of the machine cancels
         torch.manual_seed(number)  # as if something else had been drawn in between; an image has a seed of its own
         shots.append(stage.shoot(job.variant))
@@ -72,7 +81,7 @@ def _measured(
     reference = image if unreduced is None else unreduced
     row = {**_asked(backend, job), **_times(shots, paces), **_told(shots, job), **figures(reference, image)}
     row |= learned.figures(reference, image, job.scene.request.prompt)
-    return Result({**row, "error": None}, image, shots[0].infotext)
+    return Result({**row, "error": None}, image, shots[0].infotext), paces[-1]
 
 
 def _asked(backend: Backend, job: Job) -> Row:
