@@ -6,7 +6,7 @@
 The tokens are those of an attention at the finest level of SD 1.5: 320 channels, cond and uncond. They are random, but
 smooth over the grid, as an image's are. All run interleaved, with destinations at each cell's upper left. The exact
 matching has to give tomesd's groups ("yes"). Memory (Linux alone) is the growth of the resident set at its peak, in a
-process for each: all hold the tokens' normalised copy besides, so it is never nothing.
+process for each; the tokens themselves are not in it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from naive import cells, cells_apart, examples, group_means, partition, random_tokens, token_ids, tome_groups
 from tomesd.merge import bipartite_soft_matching_random2d
 
-from todo_core.reduction import match, random_draws, removable, similarity
+from todo_core.reduction import match, nearest, random_draws, removable, similarity
 
 SIZES = [
     ((8, 8), (2, 2)),
@@ -204,20 +204,110 @@ def test_an_images_groups_do_not_depend_on_its_batch(size, drawn, dtype):
 def test_scores_made_in_parts_give_the_same_groups(monkeypatch, pairs, size, cell):
     metric = random_tokens(size)
     whole = match(metric, size, 0.5, cell)
-    monkeypatch.setattr(similarity, "_PAIRS", pairs)
+    monkeypatch.setattr(nearest, "_PAIRS", pairs)
     parts = match(metric, size, 0.5, cell)
     assert parts.groups == whole.groups
     assert parts.index.equal(whole.index)
 
 
-def test_no_matrix_of_all_pairs_is_ever_made(monkeypatch):
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, False), (torch.float32, False), (torch.float32, True)])
+def test_no_matrix_of_all_pairs_is_ever_made(monkeypatch, dtype, rounding):
     made = []
     matmul = torch.Tensor.__matmul__
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: made.append(matmul(a, b)) or made[-1])
-    monkeypatch.setattr(similarity, "_PAIRS", 500)
-    match(random_tokens((20, 20), batch=1), (20, 20), 0.5)
-    assert max(scores.numel() for scores in made) <= 500
-    assert sum(scores.numel() for scores in made) == 300 * 100
+    monkeypatch.setattr(nearest, "_PAIRS", 50 * 100)
+    monkeypatch.setattr(nearest, "_rounding_pays", lambda there: rounding)
+    match(random_tokens((20, 20), batch=1, dtype=dtype), (20, 20), 0.5)
+    padded = 100 if dtype is torch.float64 else 128
+    assert max(scores.numel() for scores in made) <= 50 * padded
+    assert sum(scores.numel() for scores in made if scores.shape[-1] == padded) >= 300 * padded
+
+
+def tokens_of(kind, count, channels, seed):
+    """Float32 tokens (1, count, channels) of a kind that might mislead a search by rounded scores."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(count, channels, generator=generator)
+    which = torch.randint(count, (count,), generator=generator)
+    made = {
+        "noise": lambda: noise,
+        "constant": lambda: noise[:1].expand(count, -1),
+        "many ties": lambda: noise[which % 5],
+        "some ties": lambda: noise[which],
+        "near ties": lambda: noise[which % 5] + 1e-3 * noise,
+        "nearer ties": lambda: noise[which % 5] + 1e-6 * noise,
+        "one direction": lambda: 30 + noise,
+        "opposite directions": lambda: noise[:1] * noise[:, :1],
+        "one channel": lambda: noise * torch.eye(channels)[0].mul(1e3).add(1),
+        "few zeros": lambda: noise * (which % 4 > 0)[:, None],
+        "most zero": lambda: noise * (which % 9 == 0)[:, None],
+        "tiny": lambda: noise * 1e-30,
+        "some tiny": lambda: noise * torch.where(which % 3 == 0, 1e-15, 1.0)[:, None],
+        "huge": lambda: noise * 1e17,
+    }
+    return made[kind]()[None].contiguous() if kind else list(made)
+
+
+def first_like(tokens, destinations, found):
+    """For each of ``found``, the first destination that is bit by bit the same token."""
+    there = tokens[destinations]
+    return torch.stack([(there == there[i]).all(1).nonzero()[0, 0] for i in found])
+
+
+@pytest.mark.parametrize("rounding", [False, True])
+@pytest.mark.parametrize("kind", tokens_of(None, 3, 3, 0))
+@examples(12)
+@given(st.integers(2, 400), st.sampled_from([1, 3, 32, 75]), st.floats(0.1, 0.9), st.integers(0, 2**32))
+def test_what_is_found_is_the_best_of_float64_within_its_rounding(kind, rounding, count, channels, share, seed):
+    tokens = tokens_of(kind, count, channels, seed)
+    split = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    sources, destinations = (part.sort().values for part in split.tensor_split([max(1, int(count * share))]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nearest, "_rounding_pays", lambda there: rounding)
+        patch.setattr(nearest, "_ROWS", 100)
+        values, found = (of[0] for of in nearest.nearest_of_all(tokens, sources[None], destinations[None]))
+    exact = torch.nn.functional.normalize(tokens[0].double(), dim=1)
+    scores = exact[sources] @ exact[destinations].T
+    best = scores.amax(1)
+    close = {"atol": 2e-6, "rtol": 0}
+    torch.testing.assert_close(values.double(), best, **close)
+    torch.testing.assert_close(scores.gather(1, found[:, None])[:, 0], best, **close)
+    assert found.equal(first_like(tokens[0], destinations, found))
+    clear = (scores >= best[:, None] - 2e-6).sum(1) == 1
+    assert found[clear].equal(scores.argmax(1)[clear])
+
+
+@pytest.mark.parametrize("kind", ["noise", "near ties", "one direction", "few zeros"])
+def test_rounding_first_changes_no_group(monkeypatch, kind):
+    tokens, size = tokens_of(kind, 48 * 40, 64, 3), (48, 40)
+    monkeypatch.setattr(nearest, "_rounding_pays", lambda there: False)
+    plain = match(tokens, size, 0.5)
+    monkeypatch.setattr(nearest, "_rounding_pays", lambda there: True)
+    assert partition(match(tokens, size, 0.5).index[0]) == partition(plain.index[0])
+    with torch.autocast("cpu", torch.float16):
+        assert partition(match(tokens, size, 0.5).index[0]) == partition(plain.index[0])
+
+
+def test_with_rounding_the_groups_of_many_tokens_are_tomesds(monkeypatch):
+    monkeypatch.setattr(nearest, "_rounding_pays", lambda there: True)
+    metric, ids = random_tokens((64, 64), channels=128, dtype=torch.float32), token_ids((64, 64), 2)
+    ours, (merge, unmerge) = match(metric, (64, 64), 0.5), tomesd_match(metric, (64, 64), 0.5, (2, 2))
+    torch.testing.assert_close(ours.unmerge(ours.merge(ids)), unmerge(merge(ids)))
+
+
+def test_rounding_leaves_few_in_doubt(monkeypatch):
+    exact, again = nearest._exact, []
+    monkeypatch.setattr(nearest, "_rounding_pays", lambda there: True)
+    monkeypatch.setattr(nearest, "_exact", lambda here, there: again.append(len(here)) or exact(here, there))
+    match(tokens_of("noise", 48 * 40, 64, 0), (48, 40), 0.5)
+    assert sum(again) < 48 * 40 / 20
+
+
+def test_once_rounding_decides_little_it_is_given_up(monkeypatch):
+    tried, possible = [], nearest._Rounded._possible
+    monkeypatch.setattr(nearest._Rounded, "_possible", lambda *given: tried.append(given) or possible(*given))
+    monkeypatch.setattr(nearest, "_rounding_pays", lambda there: True)
+    match(tokens_of("constant", 48 * 40, 64, 0), (48, 40), 0.5)
+    assert len(tried) == 1
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 6), st.integers(1, 6), st.floats(0, 1))

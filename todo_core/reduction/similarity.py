@@ -12,11 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .grouping import Grouping, widened
+from .grouping import Grouping
+from .nearest import nearest_of_all, take, unit
 
 Size = tuple[int, int]
 
-# Scores are made for this many pairs at a time, so that no N x N matrix is ever held.
+# Within a reach this many numbers of destinations are gathered at a time.
 _PAIRS = 1 << 22
 
 
@@ -33,12 +34,11 @@ def match(
     b, n, _ = metric.shape
     destinations = _destinations(size, cell, draws, metric.device).expand(b, -1)
     sources = _others(destinations, n)
-    unit = F.normalize(widened(metric), dim=-1).to(metric.dtype)
     if reach:
-        found = _best_near(unit, size, cell, _take(unit, destinations), reach)
+        found = _best_near(unit(metric), size, cell, destinations, reach)
         best, nearest = (of_all.gather(1, sources) for of_all in found)
     else:
-        best, nearest = _best(_take(unit, sources), _take(unit, destinations))
+        best, nearest = nearest_of_all(metric, sources, destinations)
     removed = removable(size, ratio, cell)
     order = best.argsort(dim=1, descending=True, stable=True)
     gone, stay = order[:, :removed], order[:, removed:]
@@ -99,21 +99,14 @@ def _others(chosen: Tensor, n: int) -> Tensor:
     return taken.argsort(dim=1, stable=True)[:, : n - chosen.shape[1]]
 
 
-def _best(sources: Tensor, destinations: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each source, the highest product with a destination, and which: (b, sources) each."""
-    rows = max(1, _PAIRS // max(1, destinations.shape[1]))
-    found = [(part @ destinations.transpose(1, 2)).max(dim=-1) for part in sources.split(rows, dim=1)]
-    return torch.cat([f.values for f in found], 1), torch.cat([f.indices for f in found], 1)
-
-
-def _best_near(unit: Tensor, size: Size, cell: Size, destinations: Tensor, reach: int) -> tuple[Tensor, Tensor]:
-    """The same of each token of the grid, among the destinations of the cells around its own: (b, h*w) each."""
-    near, outside = _neighbours(size, cell, reach, unit.device)
-    groups = _by_cell(unit, size, cell)
-    rows = max(1, _PAIRS // (near.shape[1] * unit.shape[-1]))
+def _best_near(tokens: Tensor, size: Size, cell: Size, destinations: Tensor, reach: int) -> tuple[Tensor, Tensor]:
+    """As `nearest_of_all` of each token of the grid, among the destinations of the cells around its own: (b, h*w)."""
+    near, outside = _neighbours(size, cell, reach, tokens.device)
+    groups, there = _by_cell(tokens, size, cell), take(tokens, destinations)
+    rows = max(1, _PAIRS // (near.shape[1] * tokens.shape[-1]))
     found = []
-    for tokens, cells, beyond in zip(groups.split(rows, dim=1), near.split(rows), outside.split(rows), strict=True):
-        scores = tokens @ destinations[:, cells].transpose(2, 3)
+    for part, cells, beyond in zip(groups.split(rows, dim=1), near.split(rows), outside.split(rows), strict=True):
+        scores = part @ there[:, cells].transpose(2, 3)
         best = scores.masked_fill(beyond[:, None], -torch.inf).max(dim=-1)
         which = cells[:, None].expand(*best.indices.shape[1:], -1).expand(*best.indices.shape, -1)
         found.append((best.values, which.gather(-1, best.indices[..., None])[..., 0]))
@@ -146,7 +139,3 @@ def _by_token(x: Tensor, size: Size, cell: Size) -> Tensor:
     across = -(-size[1] // cell[1])
     grid = x.unflatten(2, cell).unflatten(1, (-1, across)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
     return grid[:, : size[0], : size[1]].flatten(1)
-
-
-def _take(x: Tensor, positions: Tensor) -> Tensor:
-    return x.gather(1, positions.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
