@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from .declaration import Kind, Setting
 from .errors import SettingsError
-from .reduction.downsample import NEAREST, RESAMPLES
+from .reduction.downsample import RESAMPLES
+from .usage import acts, rotates, uses, whole_module
 
 METHODS = ("downsample", "similarity", "cluster")
 INFOTEXT_PREFIX = "ToDo"
@@ -18,22 +19,6 @@ INFOTEXT_PREFIX = "ToDo"
 
 def _setting(default: Any, kind: Kind, label: str, help: str, **limits: Any) -> Any:
     return field(default=default, metadata={"setting": Setting(default, kind, label, help, **limits)})
-
-
-def _uses(*methods: str) -> Callable[[Settings], bool]:
-    return lambda settings: bool(settings.methods & set(methods))
-
-
-def _rotates(settings: Settings) -> bool:
-    return "downsample" in settings.methods and settings.resample in NEAREST
-
-
-def _whole_module(settings: Settings) -> bool:
-    return settings.target == "all" and settings.method != "none"
-
-
-def _acts(settings: Settings) -> bool:
-    return settings.method != "none"
 
 
 @dataclass(frozen=True, init=False)
@@ -59,7 +44,7 @@ class Settings:
         "keys/values leaves the queries whole, so every token still gets its own result; all shrinks the module's "
         "whole input and spreads its output again.",
         choices=("keys/values", "all"),
-        used=_acts,
+        used=acts,
     )
     factor_1: float | str = _setting(
         "auto",
@@ -71,7 +56,7 @@ class Settings:
         maximum=8,
         step=0.25,
         open_ended=True,
-        used=_uses("downsample"),
+        used=uses("downsample"),
     )
     factor_2: float | str = _setting(
         1.0,
@@ -82,7 +67,7 @@ class Settings:
         maximum=8,
         step=0.25,
         open_ended=True,
-        used=_uses("downsample"),
+        used=uses("downsample"),
     )
     ratio_1: float = _setting(
         0.5,
@@ -92,7 +77,7 @@ class Settings:
         minimum=0,
         maximum=0.99,
         step=0.01,
-        used=_uses("similarity", "cluster"),
+        used=uses("similarity", "cluster"),
     )
     ratio_2: float = _setting(
         0.0,
@@ -102,7 +87,7 @@ class Settings:
         minimum=0,
         maximum=0.99,
         step=0.01,
-        used=_uses("similarity", "cluster"),
+        used=uses("similarity", "cluster"),
     )
     resample: str = _setting(
         "nearest-exact",
@@ -111,7 +96,7 @@ class Settings:
         "How downsample makes one key of a cell of tokens: by keeping one (nearest, nearest-exact), by a weighted "
         "mean (bilinear, bicubic, area) or by the largest value (max).",
         choices=RESAMPLES,
-        used=_uses("downsample"),
+        used=uses("downsample"),
     )
     phase: str = _setting(
         "rotate",
@@ -120,7 +105,7 @@ class Settings:
         "Which token of a cell the nearest resamplings keep: rotate moves on with every step and block, so that "
         "each token serves in turn; fixed always keeps the same one.",
         choices=("rotate", "fixed"),
-        used=_rotates,
+        used=rotates,
     )
     start: float = _setting(
         0.0,
@@ -130,7 +115,7 @@ class Settings:
         minimum=0,
         maximum=1,
         step=0.05,
-        used=_acts,
+        used=acts,
     )
     end: float = _setting(
         1.0,
@@ -140,7 +125,7 @@ class Settings:
         minimum=0,
         maximum=1,
         step=0.05,
-        used=_acts,
+        used=acts,
     )
     window: str = _setting(
         "steps",
@@ -148,7 +133,7 @@ class Settings:
         "Start and end count",
         "steps: the share of the pass's steps; noise: how far the noise has come down, 1 - timestep / 1000.",
         choices=("steps", "noise"),
-        used=_acts,
+        used=acts,
     )
     afterwards: str = _setting(
         "none",
@@ -156,7 +141,7 @@ class Settings:
         "Afterwards",
         "The method that takes over past the end.",
         choices=("none", *METHODS),
-        used=_acts,
+        used=acts,
     )
     passes: str = _setting(
         "hires",
@@ -164,9 +149,9 @@ class Settings:
         "Passes of txt2img",
         "The pass in which it acts: the high-res pass, the first, or both.",
         choices=("hires", "first", "all"),
-        used=_acts,
+        used=acts,
     )
-    img2img: bool = _setting(False, "flag", "Act in img2img", "Reduce the pass of img2img and inpaint too.", used=_acts)
+    img2img: bool = _setting(False, "flag", "Act in img2img", "Reduce the pass of img2img and inpaint too.", used=acts)
     sx: int = _setting(
         2,
         "integer",
@@ -174,7 +159,7 @@ class Settings:
         "similarity keeps one destination in every cell of this many tokens across.",
         minimum=1,
         maximum=16,
-        used=_uses("similarity"),
+        used=uses("similarity"),
     )
     sy: int = _setting(
         2,
@@ -183,14 +168,14 @@ class Settings:
         "similarity keeps one destination in every cell of this many tokens down.",
         minimum=1,
         maximum=16,
-        used=_uses("similarity"),
+        used=uses("similarity"),
     )
     random: bool = _setting(
         True,
         "flag",
         "Random destinations",
         "Draw each cell's destination from the image's seed and the step, instead of taking its upper left token.",
-        used=_uses("similarity"),
+        used=uses("similarity"),
     )
     seed: int | None = _setting(
         None,
@@ -206,13 +191,13 @@ class Settings:
         "flag",
         "All: self-attention",
         "Shrink the tokens of self-attention, the costliest part.",
-        used=_whole_module,
+        used=whole_module,
     )
     crossattn: bool = _setting(
-        False, "flag", "All: cross-attention", "Shrink the tokens that ask the text.", used=_whole_module
+        False, "flag", "All: cross-attention", "Shrink the tokens that ask the text.", used=whole_module
     )
     mlp: bool = _setting(
-        False, "flag", "All: feed-forward", "Shrink the tokens of the feed-forward layers.", used=_whole_module
+        False, "flag", "All: feed-forward", "Shrink the tokens of the feed-forward layers.", used=whole_module
     )
 
     reach: int = _setting(
@@ -223,7 +208,15 @@ class Settings:
         "1 or 2 makes the search many times faster at large sizes.",
         minimum=0,
         maximum=16,
-        used=_uses("similarity"),
+        used=uses("similarity"),
+    )
+    share: bool = _setting(
+        False,
+        "flag",
+        "Share the matching",
+        "All blocks of a level take over what similarity found in the first of them in that step, instead of each "
+        "looking for itself.",
+        used=uses("similarity"),
     )
 
     def __init__(self, /, **values: Any) -> None:

@@ -30,7 +30,7 @@ ADVANCED = (
     ("window", "afterwards"),
     ("sx", "sy"),
     ("random", "seed"),
-    ("reach",),
+    ("reach", "share"),
     ("attn", "crossattn", "mlp"),
 )
 
