@@ -1,225 +1,177 @@
-"""Time of one UNet call, whole and reduced, beside tomesd and beside the limit; a table and a plot at the end.
+"""Time and memory of one UNet call, whole and reduced, beside other implementations and beside the limit.
 
     pip install -e ".[benchmark]"
     python benchmarks/unet.py --quick
+    python benchmarks/unet.py --latents 64 96 128 --out results
+    python benchmarks/unet.py --layout sd1-ldm --peer token-downsampling=PATH --peer hypertile=PATH --out results
+    python benchmarks/unet.py --part memory --latents 96 --out results
+    python benchmarks/unet.py --replot results more-results
 
-The UNet is diffusers' with random weights: time does not depend on what it has learned. All variants of a size run
-interleaved, so that drift of the machine meets them alike; medians and their ratio to the unpatched UNet are shown.
-The limit of a setting is the same UNet whose reduced attentions are handed a ready-made context of that size:
-nothing but the arithmetic that must remain.
+The UNets have their full size and random weights; sd1-ldm needs `pip install --no-deps stable-diffusion-sdkit==2.1.5`.
+All variants of a latent run interleaved, each turn in another order, so that drift of the machine meets them alike.
+Shown are medians, and the median over turns of the ratio to the unpatched UNet of the same turn. The limit of a
+setting is the same UNet whose reduced attentions are handed a ready-made context of that size: nothing but the
+arithmetic that must remain. "Level-1 attention" is the part of the call from the beginning of each level-1 block to its
+second norm, whatever a variant puts there.
+
+Parts: unet (the above; on a GPU with peak memory), memory (on a CPU: growth of the resident set at its peak over the
+loaded model, Linux alone; every variant in a process of its own), reduction (the reductions alone on a level's tokens).
+--out gets unet.json, unet.md and plots. A folder that has them keeps what is not measured again, so that sizes, layouts
+and devices can be measured one by one. unet.json is written after every latent.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import platform
-import statistics
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from diffusers import UNet2DConditionModel
+import unet_report as report
+from unet_measure import SMALL_SIDE, measure, peak
+from unet_models import CHANNELS, LAYOUTS, Subject, build
+from unet_plots import plots
+from unet_reductions import reductions
+from unet_variants import NAMES, PEERS, QUICK, variants
 
-from todo_core import Settings, patched
-from todo_core.hosts import detect
-
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "sd1": {"sample_size": 64, "cross_attention_dim": 768, "attention_head_dim": 8},
-    "sdxl": {
-        "sample_size": 128,
-        "block_out_channels": (320, 640, 1280),
-        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
-        "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
-        "transformer_layers_per_block": (1, 2, 10),
-        "attention_head_dim": (5, 10, 20),
-        "use_linear_projection": True,
-        "cross_attention_dim": 2048,
-        "addition_embed_type": "text_time",
-        "addition_time_embed_dim": 256,
-        "projection_class_embeddings_input_dim": 2816,
-    },
-}
-OURS = {
-    "ToDo 2": Settings(factor_1=2),
-    "ToDo 3": Settings(factor_1=3),
-    "ToDo 4": Settings(factor_1=4),
-    "ToDo 2 and 2": Settings(factor_1=2, factor_2=2),
-    "ToMe 0.5": Settings(method="similarity", target="all", ratio_1=0.5),
-    "ToMe 0.75": Settings(method="similarity", target="all", ratio_1=0.75),
-    "cluster 0.5": Settings(method="cluster", ratio_1=0.5),
-}
-QUICK = ("ToDo 2", "ToDo 4", "ToMe 0.5")
+PARTS = ("unet", "memory", "reduction")
 
 
-@contextmanager
-def limit(unet: torch.nn.Module, factor: int) -> Iterator[None]:
-    """Hand every level-1 self-attention a context that was ready before."""
-    ready: dict[Any, torch.Tensor] = {}
+def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments, with the defaults that depend on each other filled in."""
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=(*PARTS, "all"), default="unet")
+    parser.add_argument("--layout", choices=LAYOUTS, default="sd1")
+    parser.add_argument("--latents", type=int, nargs="+", help="sides; default 64 96 128")
+    parser.add_argument("--settings", nargs="+", metavar="NAME", help=f"default all; of: {', '.join(NAMES)}")
+    parser.add_argument(
+        "--peer", action="append", default=[], metavar="NAME=PATH", help="a peer's checkout; repeatable"
+    )
+    parser.add_argument("--batch", type=int, help="default 2")
+    parser.add_argument("--repeats", type=int, help="turns after the warm-up; default 5")
+    parser.add_argument("--device", default="cuda" if gpu else "cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"))
+    parser.add_argument("--quick", action="store_true", help="batch 1, two repeats, fewer settings; latent 96")
+    parser.add_argument("--channels", type=int, default=CHANNELS, help="fewer, to try things out; a multiple of 32")
+    parser.add_argument("--out", type=Path, help="folder for unet.json, unet.md and plots")
+    parser.add_argument("--replot", type=Path, nargs="+", metavar="FOLDER", help="write again what is in these, as one")
+    parser.add_argument("--peak-of", help=argparse.SUPPRESS)
+    args = parser.parse_args(words)
+    args.dtype = args.dtype or ("float16" if args.device == "cuda" else "float32")
+    args.latents = args.latents or ([96] if args.quick else [64, 96, 128])
+    args.batch = args.batch or (1 if args.quick else 2)
+    args.repeats = args.repeats or (2 if args.quick else 5)
+    args.settings = args.settings or (QUICK if args.quick else NAMES)
+    args.paths = _paths(parser, args.peer)
+    for name in args.settings:
+        if name not in NAMES:
+            parser.error(f"--settings: {name!r} is none of {', '.join(NAMES)}")
+    return args
 
-    def hook(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        x = args[0]
-        shape = (x.shape[0], x.shape[1] // factor**2, x.shape[2])
-        if shape not in ready:
-            ready[shape] = x[:, : shape[1]].clone()
-        return args, {**kwargs, "encoder_hidden_states": ready[shape]}
 
-    sites = [site.block.attn1 for site in detect(unet).sites if site.level == 1]
-    handles = [attention.register_forward_pre_hook(hook, with_kwargs=True) for attention in sites]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def tomesd_peer(unet: torch.nn.Module, ratio: float, levels: int) -> Iterator[None]:
-    """tomesd itself, from PyPI, told to reach the layout's finest attention."""
-    import tomesd
-
-    tomesd.apply_patch(unet, ratio=ratio, max_downsample=levels)
-    try:
-        yield
-    finally:
-        tomesd.remove_patch(unet)
-
-
-def variants(unet: torch.nn.Module, *, quick: bool, finest: int) -> dict[str, Callable[[], Any]]:
-    """Context managers by label; the first is the unpatched UNet."""
-    from contextlib import nullcontext
-
-    names = QUICK if quick else tuple(OURS)
-    found: dict[str, Callable[[], Any]] = {"whole": nullcontext}
-    found |= {name: lambda name=name: patched(unet, OURS[name]) for name in names}
-    found |= {f"limit of ToDo {f}": lambda f=f: limit(unet, f) for f in ((2, 4) if quick else (2, 3, 4))}
-    found |= {f"tomesd {r}": lambda r=r: tomesd_peer(unet, r, finest) for r in ((0.5,) if quick else (0.5, 0.75))}
+def _paths(parser: argparse.ArgumentParser, peers: Sequence[str]) -> dict[str, Path]:
+    found = {name: Path(path) for name, _, path in (peer.partition("=") for peer in peers)}
+    known = {peer.adapter for peer in PEERS.values()}
+    for name, path in found.items():
+        if name not in known or not path.is_dir():
+            parser.error(f"--peer wants NAME=FOLDER, NAME one of {', '.join(sorted(known))}: not {name}={path}")
     return found
 
 
-def timed(call: Callable[[], Any], device: str) -> float:
-    """Seconds of one call."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    call()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
+def group(args: argparse.Namespace) -> dict[str, Any]:
+    """What all rows of this run have in common."""
+    layout = args.layout if args.channels == CHANNELS else f"{args.layout} ({args.channels} channels)"
+    threads = f"{platform.machine()}, {torch.get_num_threads()} threads"
+    device = torch.cuda.get_device_name() if args.device == "cuda" else threads
+    return {"layout": layout, "batch": args.batch, "dtype": args.dtype, "torch": torch.__version__, "device": device}
 
 
-@torch.inference_mode()
-def measure(unet: Any, side: int, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of one latent size: label, median seconds, speed against the whole UNet, peak memory on a GPU."""
-    like = {"device": args.device, "dtype": getattr(torch, args.dtype)}
-    x = torch.randn(args.batch, 4, side, side, **like)
-    text = torch.randn(args.batch, 77, unet.config.cross_attention_dim, **like)
-    extra = {}
-    if unet.config.addition_embed_type:
-        pooled = torch.zeros(args.batch, unet.config.projection_class_embeddings_input_dim - 6 * 256, **like)
-        extra = {"added_cond_kwargs": {"text_embeds": pooled, "time_ids": torch.zeros(args.batch, 6, **like)}}
-
-    def call() -> None:
-        unet(x, 500, encoder_hidden_states=text, **extra)
-
-    tried = variants(unet, quick=args.quick, finest=2 ** detect(unet).depth)
-    seconds: dict[str, list[float]] = {name: [] for name in tried}
-    memory: dict[str, float] = {}
-    for turn in range(args.repeats + 1):  # the first is the warm-up
-        for name, patch in tried.items():
-            if args.device == "cuda":
-                torch.cuda.reset_peak_memory_stats()
-            with patch():
-                took = timed(call, args.device)
-            if args.device == "cuda":
-                memory[name] = torch.cuda.max_memory_allocated() / 2**30
-            if turn:
-                seconds[name].append(took)
-    whole = statistics.median(seconds["whole"])
-    return [
-        {"latent": side, "setting": name, "seconds": statistics.median(s), "speed": whole / statistics.median(s)}
-        | ({"peak GiB": memory[name]} if memory else {})
-        for name, s in seconds.items()
-    ]
+def run(args: argparse.Namespace) -> report.Results:
+    """Measure, latent by latent."""
+    parts = PARTS if args.part == "all" else (args.part,)
+    results = report.Results.read(args.out) if args.out else report.Results()
+    subject, same = build(args.layout, device=args.device, dtype=args.dtype, channels=args.channels), group(args)
+    print(report.title_of(same), "\n", flush=True)
+    for side in args.latents:
+        found = report.Results()
+        if "unet" in parts:
+            tried = variants(subject, side, args.settings, args.paths)
+            rows = measure(subject, side, tried, batch=args.batch, repeats=args.repeats)
+            found.add(rows=[same | row for row in rows])
+        if "memory" in parts:
+            found.add(rows=[same | row for row in memory(subject, side, args)])
+        if "reduction" in parts:
+            rows = reductions(subject, side, batch=args.batch, repeats=args.repeats)
+            found.add(reductions=[same | row for row in rows])
+        print(shown(found), flush=True)
+        results.add(found.rows, found.reductions)
+        if args.out:
+            results.write(args.out)
+    return results
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown."""
-    keys = list(rows[0])
-    lines = ["| " + " | ".join(keys) + " |", "|" + "---|" * len(keys)]
-    for row in rows:
-        cells = [
-            f"{v:.3f}" if k == "seconds" else f"{v:.2f}" if isinstance(v, float) else str(v) for k, v in row.items()
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def shown(found: report.Results) -> str:
+    """The tables of one latent; the goals come at the end."""
+    tables = [report.table(found.rows), *report.left_out(found.rows)] if found.rows else []
+    tables += [report.reductions_table(found.reductions)] if found.reductions else []
+    return "\n\n".join(tables) + "\n"
 
 
-def plot(rows: list[dict[str, Any]], path: Path, title: str) -> None:
-    """Speed by setting, one group of bars a latent size."""
-    import matplotlib
+def memory(subject: Subject, side: int, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row a variant, each from a process of its own, which loads the UNet again."""
+    rows = []
+    for name in variants(subject, side, args.settings, args.paths):
+        words = ["--peak-of", name, "--layout", args.layout, "--latents", side, "--batch", args.batch]
+        words += ["--device", args.device, "--dtype", args.dtype, "--channels", args.channels]
+        words += [word for peer in args.peer for word in ("--peer", peer)]
+        command = [sys.executable, __file__, *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        row: dict[str, Any] = {"latent": side, "setting": name}
+        if done.returncode:
+            row[report.NO_MEMORY] = (done.stderr.strip().splitlines() or [f"its process ended with {done.returncode}"])[
+                -1
+            ]
+        elif done.stdout.strip() != "None":
+            row["peak"] = float(done.stdout)
+        rows.append(row)
+    return rows
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
-    sides = sorted({row["latent"] for row in rows})
-    names = [row["setting"] for row in rows if row["latent"] == sides[0] and row["setting"] != "whole"]
-    figure, axes = plt.subplots(figsize=(9, 0.42 * len(names) * len(sides) ** 0.5 + 1.6), layout="constrained")
-    height = 0.8 / len(sides)
-    for i, side in enumerate(sides):
-        speeds = {row["setting"]: row["speed"] for row in rows if row["latent"] == side}
-        places = [n + (i - (len(sides) - 1) / 2) * height for n in range(len(names))]
-        grey = str(0.25 + 0.5 * i / max(1, len(sides) - 1))
-        bars = axes.barh(places, [speeds[n] for n in names], height * 0.9, color=grey, label=f"{side} x {side}")
-        axes.bar_label(bars, fmt="%.2fx", padding=3, fontsize=8)
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_xlabel("speed of one UNet call, whole UNet = 1")
-    axes.set_title(title, fontsize=10)
-    axes.margins(x=0.12)
-    axes.legend(title="latent", loc="lower right", fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
+def print_peak(args: argparse.Namespace) -> None:
+    """What the process of one variant tells."""
+    subject = build(args.layout, device=args.device, dtype=args.dtype, channels=args.channels)
+    full, small = (
+        variants(subject, side, [args.peak_of], args.paths)[args.peak_of] for side in (args.latents[0], SMALL_SIDE)
+    )
+    print(peak(subject, args.latents[0], full, small, batch=args.batch))
+
+
+def end(results: report.Results, out: Path | None) -> None:
+    """The goals in print, everything in the folder."""
+    for title, rows in results.groups.items():
+        checks = report.goals(rows)
+        if checks:
+            print(f"goals, {title}\n\n{report.goals_table(checks)}\n")
+    if out:
+        results.write(out)
+        written = [out / "unet.md", *plots(results, out)]
+        written[0].write_text(report.markdown(results), "utf-8")
+        print("wrote", *written)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layout", choices=LAYOUTS, default="sd1")
-    parser.add_argument("--latents", type=int, nargs="+", help="sides; default 64 96 128")
-    parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--dtype", default="float16" if torch.cuda.is_available() else "float32")
-    parser.add_argument("--quick", action="store_true", help="batch 1, three repeats, fewer settings; latent 96")
-    parser.add_argument("--out", type=Path, help="folder for unet.json, unet.md and unet.png")
-    args = parser.parse_args()
-    args.latents = args.latents or ([96] if args.quick else [64, 96, 128])
-    if args.quick:
-        args.batch, args.repeats = 1, 3
-    with torch.device(args.device):
-        unet = UNet2DConditionModel(**LAYOUTS[args.layout]).eval()
-    if args.dtype != "float32":
-        unet = unet.to(getattr(torch, args.dtype))
-    rows: list[dict[str, Any]] = []
-    for side in args.latents:
-        rows += measure(unet, side, args)
-        print(table([row for row in rows if row["latent"] == side]), "\n", flush=True)
-    device = (
-        torch.cuda.get_device_name()
-        if args.device == "cuda"
-        else f"{platform.machine()}, {torch.get_num_threads()} threads"
-    )
-    title = f"{args.layout} layout, batch {args.batch}, {args.dtype}, torch {torch.__version__}, {device}"
-    print(title)
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "unet.json").write_text(json.dumps({"title": title, "rows": rows}, indent=1))
-        (args.out / "unet.md").write_text(f"{title}\n\n{table(rows)}\n")
-        plot(rows, args.out / "unet.png", title)
+    args = parsed()
+    if args.peak_of:
+        print_peak(args)
+    elif args.replot:
+        end(report.Results.read(*args.replot), args.out or args.replot[0])
+    else:
+        end(run(args), args.out)
 
 
 if __name__ == "__main__":
