@@ -80,6 +80,13 @@ def test_words_and_nouns_are_counted(text, count, nouns):
         (Settings(resample="area"), "ToDo auto area", "ToDo area", None, "factor"),
         (Settings(method="similarity", target="all", ratio_1=0.25), "ToMe 25%", "ToMe", 0.25, "ratio"),
         (Settings(method="similarity"), "ToMe 50% keys/values", "ToMe keys/values", 0.5, "ratio"),
+        (
+            Settings(method="similarity", target="all", share=True, random=False, reach=2),
+            "ToMe 50% no random reach 2 share",
+            "ToMe no random reach 2 share",
+            0.5,
+            "ratio",
+        ),
         (Settings(method="cluster", ratio_1=0.5, end=0.7), "cluster 50% end 0.7", "cluster end 0.7", 0.5, "ratio"),
     ],
 )

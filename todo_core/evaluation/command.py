@@ -202,12 +202,12 @@ def _about(options: argparse.Namespace, source: Any, missing: dict[str, str]) ->
     names = {"torch": torch.__version__, "todo_core": todo_core.__version__, "python": platform.python_version()}
     cores = torch.get_num_threads() if not source.cores else source.cores
     gpu = torch.cuda.get_device_name() if source.device.startswith("cuda") else f"torch on {cores} cores"
+    here = {"device": source.device, "dtype": source.dtype}
+    here["machine"] = f"{platform.system()} {platform.machine()}, {gpu}"
     return {
         "runs": options.runs,
         "model": source.webui or source.model,
-        "device": source.device,
-        "dtype": source.dtype,
-        "machine": f"{platform.system()} {platform.machine()}, {gpu}",
+        **({} if source.webui else here),  # a WebUI may run anywhere
         "versions": ", ".join(f"{name} {version}" for name, version in names.items()),
         "command": "python -m todo_core evaluate " + shlex.join(_shown(options.given)),
         "missing": missing,

@@ -62,9 +62,9 @@ def _summed(part: pd.DataFrame, scale: Any, variant: str) -> Row:
     row: Row = {"hires_scale": scale, "variant": variant, "family": first["family"], "amount": first["amount"]}
     row |= {"scale": first["scale"], "peer": first["peer"], "images": len(fine), "failed": len(part) - len(fine)}
     for name in (*TIMES, "whole_speed"):
-        row[name] = fine[name].median()
+        row[name] = fine[name].dropna().median()
     for name in DIFFERENCES:
-        row[name] = fine[name].mean()
+        row[name] = fine[name].dropna().mean()
     row["psnr"] = -10 * math.log10(row["mse"]) if row["mse"] and row["mse"] > 0 else math.nan
     row["visible"] = float((fine["psnr"] < VISIBLE).mean()) if len(fine) else math.nan
     tried = fine["repeats"].dropna() if "repeats" in fine else fine["error"].dropna()

@@ -140,9 +140,17 @@ def _name(settings: Settings, *, amounts: bool) -> str:
         value = getattr(settings, name)
         if name in ("method", *AMOUNTS) or value == usual.get(name, SETTINGS[name].default):
             continue
-        told = SETTINGS[name].format(value)
-        parts.append(told if name in ("resample", "phase", "target") else f"{name.replace('_', ' ')} {told}")
+        parts.append(_part(name, value))
     return " ".join(parts)
+
+
+def _part(name: str, value: Any) -> str:
+    """Such as "area", "end 0.7", "share" and "no random"."""
+    words = name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"no {words}"
+    told = SETTINGS[name].format(value)
+    return told if name in ("resample", "phase", "target") else f"{words} {told}"
 
 
 def _amounts(settings: Settings) -> list[str]:
