@@ -137,6 +137,14 @@ def test_findings_of_the_double(folder):
     assert "Not with tomesd 0.5" in text
 
 
+def test_each_peer_has_its_match_or_none():
+    columns = {"variant": list("abcpqr"), "peer": ["", "", "", "p", "q", "r"], "hires_scale": 2.0}
+    figures = {"speed": [1.5, 1.6, 2.0, 1.55, 1.4, 2.1], "mse": [0.1, 0.2, 0.3, 0.25, 0.1, 0.9]}
+    rest = {"tried_again": 0, "repeated": 0, "visible": 0.0, "amount": None, "family": list("abcpqr"), "scale": ""}
+    text = " ".join(findings(made({"unreduced": [0]}, [1]), pd.DataFrame(columns | figures | rest)))
+    assert "p at 2x (1.55x): b (1.60x); q at 2x (1.40x): a (1.50x); r at 2x (2.10x): none." in text
+
+
 def test_the_frontier_is_what_no_other_beats():
     summary = pd.DataFrame(
         {"variant": list("abcde"), "speed": [1.0, 1.5, 2.0, 1.4, 2.0], "mse": [0.1, 0.2, 0.4, 0.3, 0.5]}

@@ -9,7 +9,14 @@ from . import tables
 
 def findings(table: pd.DataFrame, summary: pd.DataFrame) -> list[str]:
     """One sentence a question; none for a question that this run cannot answer."""
-    asked = (_rises(summary), *_prompts(table), _repeats(summary), _visible(summary), _fastest(summary))
+    asked = (
+        _rises(summary),
+        *_prompts(table),
+        _repeats(summary),
+        _visible(summary),
+        _fastest(summary),
+        _peers(summary),
+    )
     return [sentence for sentence in asked if sentence]
 
 
@@ -77,3 +84,17 @@ def _fastest(summary: pd.DataFrame) -> str:
         best = tables.frontier(part)
         told.append(f"at {scale:g}x " + ", ".join(f"{row.variant} ({row.speed:.2f}x)" for row in best.itertuples()))
     return f"Which are beaten by no other in both speed and MSE? {'; '.join(told)}." if told else ""
+
+
+def _peers(summary: pd.DataFrame) -> str:
+    """Of every other implementation, the nearest of our settings that is as fast or faster."""
+    told = []
+    for scale, part in summary[summary["mse"] > 0].groupby("hires_scale"):
+        ours = part[part["peer"] == ""]
+        for peer in part[part["peer"] != ""].itertuples():
+            better = ours[(ours["speed"] >= peer.speed) & (ours["mse"] <= peer.mse)].sort_values("mse")
+            which = f"{better.iloc[0]['variant']} ({better.iloc[0]['speed']:.2f}x)" if len(better) else "none"
+            told.append(f"{peer.variant} at {scale:g}x ({peer.speed:.2f}x): {which}")
+    return (
+        f"Which setting of ours is as fast as each other implementation, and nearer? {'; '.join(told)}." if told else ""
+    )
