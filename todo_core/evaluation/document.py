@@ -51,12 +51,12 @@ class Document:
         self._add("\n".join(lines), page)
 
     def figure(self, path: Path | None, caption: str, folder: Path) -> None:
-        """A PNG under ``folder``; nothing for None."""
+        """A PNG or WebP under ``folder``; nothing for None."""
         if path is None:
             return
-        data = base64.b64encode(path.read_bytes()).decode()
+        source = f"data:image/{path.suffix[1:]};base64,{base64.b64encode(path.read_bytes()).decode()}"
         alt, name = html.escape(caption, quote=True), path.relative_to(folder).as_posix()
-        page = f'<figure><img src="data:image/png;base64,{data}" alt="{alt}"><figcaption>{alt}</figcaption></figure>'
+        page = f'<figure><img src="{source}" alt="{alt}"><figcaption>{alt}</figcaption></figure>'
         self._add(f"![{caption}]({name})\n\n*{caption}*", page)
 
     def markdown(self) -> str:

@@ -31,7 +31,7 @@ def grids(table: pd.DataFrame, summary: pd.DataFrame, picture: Picture, folder: 
         series |= {f"others {n // COLUMNS + 1}": rest[n : n + COLUMNS] for n in range(0, len(rest), COLUMNS)}
         for family, line in series.items():
             title, names = f"{family}, hires {scale:g}x", list(line["variant"])[:COLUMNS]
-            path = folder / f"grid-{_file_name(title)}.png"
+            path = folder / f"grid-{_file_name(title)}.webp"  # photographs: a PNG is five times as large
             if grid(table[table["hires_scale"] == scale], names, picture, path):
                 found.append((title, path))
     return found

@@ -180,7 +180,8 @@ def _finish(axes: Any, x: str, y: str, title: str) -> None:
 
 def _saved(chart: Any, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    chart.savefig(path, dpi=130)
+    lossy = {"pil_kwargs": {"quality": 90}} if path.suffix == ".webp" else {}
+    chart.savefig(path, dpi=130, **lossy)
     _pyplot().close(chart)
     return path
 

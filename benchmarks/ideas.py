@@ -1,0 +1,200 @@
+"""Ideas for less work or nearer images that are not in the library, beside what is: what was tried, and what it gave.
+
+    pip install -e ".[evaluation]" && pip install --no-deps stable-diffusion-sdkit==2.1.5
+    python benchmarks/ideas.py --prompts 16 --cores 1
+
+Pocket model, one seed a prompt, the hires pass from one first pass. MSE is that of the 8-bit image to the unreduced
+one: mean, and geometric mean over the images, which single images move less. Speed is the unreduced pass over the
+idea's, each beside the other in time, the median over the images.
+
+Every idea replaces the forward of the level-1 self-attention by one of its own, for the time of a pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from todo_core import Settings, reduction
+from todo_core.evaluation import prompts
+from todo_core.evaluation.source import Source
+from todo_core.hosts import Site, detect
+from todo_core.pocket.request import Request
+from todo_core.pocket.sampling import Pass, first_pass, hires_pass, picture
+
+Forward = Callable[..., Tensor]
+Idea = Callable[["Now", Site, Forward], Forward]
+
+
+class Now:
+    """Where the pass stands."""
+
+    step = steps = 0
+
+    def told(self, name: str, step: int, steps: int) -> None:
+        self.step, self.steps = step, steps
+
+
+def reuse(now: Now, site: Site, forward: Forward, *, every: int = 2, onward: bool = False) -> Forward:
+    """Compute only at every so many steps; else take the last output, or go ``onward`` in a line through two."""
+    past: list[tuple[int, Tensor]] = []
+
+    def held(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
+        if now.step == 0:
+            past.clear()
+        if now.step % every == 0:
+            past[:] = [*past[-1:], (now.step, forward(x, context, **options))]
+        elif onward and len(past) == 2:
+            (first, a), (last, b) = past
+            return b + (b - a) * ((now.step - last) / (last - first))
+        return past[-1][1]
+
+    return held
+
+
+def blend(now: Now, site: Site, forward: Forward, *, share: float = 0.5) -> Forward:
+    """The mean with the step before, which kept other tokens."""
+    past: list[Tensor] = []
+
+    def mixed(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
+        before = past[-1] if past and now.step else None
+        past[:] = [forward(x, context, **options)]
+        return past[0] if before is None else torch.lerp(past[0], before, share)
+
+    return mixed
+
+
+def split(now: Now, site: Site, forward: Forward, *, keys: str, values: str, factor: int = 2) -> Forward:
+    """Keys resampled in one way and values in another."""
+
+    def attend(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
+        attention, size = site.block.attn1, _size(x)
+        few = [_coarse(size, factor, way, now, site).merge(x) for way in (keys, values)]
+        q, k, v = attention.to_q(x), attention.to_k(few[0]), attention.to_v(few[1])
+        return attention.to_out(_attend(q, k, v, attention.heads))
+
+    return attend
+
+
+def near_and_far(now: Now, site: Site, forward: Forward, *, tile: int, factor: int, weigh: bool) -> Forward:
+    """Every tile of queries sees all of its own tile, and the coarse grid of the whole image, which may ``weigh`` as
+    many tokens as it stands for (that takes a mask, and so the slower kernels)."""
+
+    def attend(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
+        attention, size = site.block.attn1, _size(x)
+        moved = (now.step + site.place) % 2 * (tile // 2)  # no seam stays in its place
+        grid = torch.roll(x.unflatten(1, size), (-moved, -moved), (1, 2)).flatten(1, 2)
+        far = _coarse(size, factor, "nearest-exact", now, site)
+        q, k, v = attention.to_q(grid), attention.to_k(grid), attention.to_v(grid)
+        tiles = (size[0] // tile) * (size[1] // tile)
+        near = [_tiled(z, size, tile) for z in (q, k, v)]
+        both = [
+            torch.cat([n, far.merge(z).repeat_interleave(tiles, 0)], 1) for n, z in zip(near[1:], (k, v), strict=True)
+        ]
+        weights = torch.zeros(both[0].shape[1])
+        weights[tile * tile :] = 2 * math.log(factor)
+        found = _attend(near[0], *both, attention.heads, weights[None, None, None] if weigh else None)
+        back = _untiled(found, size, tile)
+        return attention.to_out(torch.roll(back, (moved, moved), (1, 2)).flatten(1, 2))
+
+    return attend
+
+
+def _size(x: Tensor) -> tuple[int, int]:
+    side = math.isqrt(x.shape[1])
+    return side, side
+
+
+def _coarse(size: tuple[int, int], factor: int, way: str, now: Now, site: Site) -> reduction.Reduction:
+    turn = now.step + site.place if way.startswith("nearest") else None
+    return reduction.downsample(size, (size[0] // factor, size[1] // factor), way, turn=turn)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, heads: int, mask: Tensor | None = None) -> Tensor:
+    q, k, v = (z.unflatten(2, (heads, -1)).transpose(1, 2) for z in (q, k, v))
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+
+
+def _tiled(z: Tensor, size: tuple[int, int], tile: int) -> Tensor:
+    grid = z.unflatten(1, (size[0] // tile, tile, size[1] // tile, tile))
+    return grid.transpose(2, 3).flatten(3, 4).flatten(0, 2)
+
+
+def _untiled(z: Tensor, size: tuple[int, int], tile: int) -> Tensor:
+    down, across = size[0] // tile, size[1] // tile
+    return z.unflatten(0, (-1, down, across)).unflatten(3, (tile, tile)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
+
+
+IDEAS: dict[str, tuple[Settings | None, Idea | None]] = {
+    "ToDo 1.5": (Settings(factor_1=1.5), None),
+    "ToDo 2": (Settings(factor_1=2), None),
+    "ToDo 2, end 0.75": (Settings(factor_1=2, end=0.75), None),
+    "ToDo 3": (Settings(factor_1=3), None),
+    "ToDo 4": (Settings(factor_1=4), None),
+    "reuse every 2nd step": (None, reuse),
+    "reuse, onward in a line": (None, partial(reuse, onward=True)),
+    "ToDo 2, reuse every 2nd step": (Settings(factor_1=2), reuse),
+    "ToDo 2, mean with the step before": (Settings(factor_1=2), blend),
+    "ToDo 4, mean with the step before": (Settings(factor_1=4), blend),
+    "factor 2, keys kept, values averaged": (None, partial(split, keys="nearest-exact", values="area")),
+    "factor 2, keys averaged, values kept": (None, partial(split, keys="area", values="nearest-exact")),
+    "tile of 8 and every 4th token": (None, partial(near_and_far, tile=8, factor=4, weigh=False)),
+    "tile of 8 and every 4th, weighed": (None, partial(near_and_far, tile=8, factor=4, weigh=True)),
+}
+
+
+@contextmanager
+def tried(now: Now, sites: list[Site], idea: Idea) -> Iterator[None]:
+    """The idea in the place of each site's forward."""
+    attentions: list[Any] = [site.block.attn1 for site in sites]
+    for site, attention in zip(sites, attentions, strict=True):
+        attention.forward = idea(now, site, attention.forward)
+    try:
+        yield
+    finally:
+        for attention in attentions:
+            del attention.__dict__["forward"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--hires", type=float, default=2.0)
+    parser.add_argument("--hires-steps", type=int, default=8)
+    parser.add_argument("--cores", type=int)
+    args = parser.parse_args()
+    model = Source(device="cpu", dtype="float32", cores=args.cores).open().model
+    sites = [site for site in detect(model.target).sites if site.level == 1]
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in IDEAS}
+    for text in prompts.spread(prompts.load("pocket"), args.prompts):
+        request = Request(prompt=text, seed=1, hires_scale=args.hires, hires_steps=args.hires_steps)
+        first, now = first_pass(model, request), Now()
+        for name, (settings, idea) in IDEAS.items():
+            whole = hires_pass(model, request, first)
+            patch: AbstractContextManager[None] = tried(now, sites, idea) if idea else nullcontext()
+            with patch:
+                made = hires_pass(model, request, first, settings, on_step=now.told)
+            found[name].append((_mse(model, whole, made), whole.total / made.total))
+    print("| | MSE, mean | MSE, geometric mean | speed |\n|---|---|---|---|")
+    for name, figures in found.items():
+        mse, speed = zip(*figures, strict=True)
+        print(f"| {name} | {np.mean(mse):.6f} | {np.exp(np.mean(np.log(mse))):.6f} | {statistics.median(speed):.2f}x |")
+
+
+def _mse(model: Any, whole: Pass, made: Pass) -> float:
+    a, b = (picture(model, one).astype(float) / 255 for one in (whole, made))
+    return float(((a - b) ** 2).mean())
+
+
+if __name__ == "__main__":
+    main()
