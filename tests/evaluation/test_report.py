@@ -91,6 +91,23 @@ def test_the_table_has_every_row_and_setting(folder):
     assert row["whole_speed"] == pytest.approx((1 + 0.4) / (1 + 0.2))
 
 
+def test_the_speed_of_a_pass_counts_its_whole_steps_and_not_the_minute():
+    """A window leaves some steps whole, and the unreduced image may have been made when the machine was faster."""
+    usual = {"scene": 0, "error": None, "peer": "", "first_seconds": 0.4}
+    quick = {"step_seconds": 0.1, "unreduced_step_seconds": 0.1, "hires_seconds": 0.8, "whole_seconds": 1.2}
+    windowed = {"step_seconds": 0.05, "unreduced_step_seconds": 0.1, "hires_seconds": 0.5, "whole_seconds": 0.9}
+    slow = {name: 3 * seconds for name, seconds in windowed.items()}
+    rows = [
+        {**usual, **quick, "variant": "unreduced", "speed": 1.0},
+        {**usual, **windowed, "variant": "window", "speed": 2.0},
+        {**usual, **slow, "variant": "window in a slow minute", "speed": 2.0},
+    ]
+    table = tables.frame(rows).set_index("variant")
+    assert list(table["speed"]) == pytest.approx([1, 0.8 / 0.5, 0.8 / 0.5])
+    assert list(table["whole_speed"]) == pytest.approx([1, 1.2 / 0.9, 1.2 / 0.9])
+    assert list(table["step_speed"]) == [1, 2, 2]
+
+
 def made(values: dict[str, list[float]], words: list[int]) -> pd.DataFrame:
     """Rows with these MSEs, a list a variant and a place a prompt."""
     usual = {"amount": None, "scale": "", "peer": "", "hires_scale": 2.0, "nouns": None, "speed": 1.0, "error": None}

@@ -14,7 +14,7 @@ from . import tables
 MARKERS = "osD^vP*X<>hp"
 DASHES = ("-", "--", ":", "-.")
 GREYS = ("0.0", "0.35", "0.55")
-AXES = {"speed": "speed of a hires step, unreduced = 1", "mse": "image MSE to the unreduced (0 to 1)"}
+AXES = {"speed": "speed of the hires pass, unreduced = 1", "mse": "image MSE to the unreduced (0 to 1)"}
 AMOUNT = {"factor": "factor: each side of the token grid shrinks by it", "ratio": "ratio: share of tokens removed"}
 LINEAR_ENOUGH = 10  # a range within a factor of this needs no logarithm
 

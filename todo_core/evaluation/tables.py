@@ -13,13 +13,16 @@ from .variants import UNREDUCED
 
 VISIBLE = 30.0  # dB of PSNR; an image under it differs from the unreduced one for anybody who looks at both
 LEAST_PROMPTS = 5  # for a correlation
-TIMES = ("speed", "step_seconds", "hires_seconds", "whole_seconds", "peak_mib")
+TIMES = ("speed", "step_seconds", "unreduced_step_seconds", "hires_seconds", "whole_seconds", "peak_mib")
 DIFFERENCES = ("mse", "ssim", "ms_ssim", "high_frequency", "lpips", "clip_score")
 NUMBERS = (*TIMES, *DIFFERENCES, "psnr", "amount", "nouns")
 
 
 def frame(rows: Iterable[Row]) -> pd.DataFrame:
-    """One row an image, with the unreduced times, memory and CLIP score of its scene beside its own."""
+    """One row an image, with the unreduced times, memory and CLIP score of its scene beside its own.
+
+    ``speed`` is that of the hires pass, in which some steps may be whole, ``step_speed`` that of its median step.
+    """
     table = pd.DataFrame(list(rows))
     if table.empty:
         return table
@@ -28,9 +31,18 @@ def frame(rows: Iterable[Row]) -> pd.DataFrame:
     beside = {"hires_seconds", "whole_seconds", "peak_mib", "clip_score"}
     whole = table[table["variant"] == UNREDUCED.name].set_index("scene")
     for name in sorted(beside):
-        table[f"unreduced_{name}"] = table["scene"].map(whole[name][~whole.index.duplicated()])
-    table["whole_speed"] = table["unreduced_whole_seconds"] / table["whole_seconds"]
+        table[f"unreduced_{name}"] = table["scene"].map(_first(whole, name))
+    # the unreduced image may have been made in a faster minute, or on another day: its time at this row's pace
+    pace = table["unreduced_step_seconds"] / table["scene"].map(_first(whole, "unreduced_step_seconds"))
+    table["step_speed"] = table["speed"]
+    table["speed"] = (pace * table["unreduced_hires_seconds"] / table["hires_seconds"]).fillna(table["step_speed"])
+    table["whole_speed"] = pace * table["unreduced_whole_seconds"] / table["whole_seconds"]
     return table.sort_values("scene", kind="stable", ignore_index=True)  # the variants keep their order
+
+
+def _first(whole: pd.DataFrame, name: str) -> pd.Series:
+    """The value of each scene's unreduced row."""
+    return whole[name][~whole.index.duplicated()]
 
 
 def good(table: pd.DataFrame) -> pd.DataFrame:
@@ -61,7 +73,7 @@ def _summed(part: pd.DataFrame, scale: Any, variant: str) -> Row:
     first = part.iloc[0]
     row: Row = {"hires_scale": scale, "variant": variant, "family": first["family"], "amount": first["amount"]}
     row |= {"scale": first["scale"], "peer": first["peer"], "images": len(fine), "failed": len(part) - len(fine)}
-    for name in (*TIMES, "whole_speed"):
+    for name in (*TIMES, "step_speed", "whole_speed"):
         row[name] = fine[name].dropna().median()
     for name in DIFFERENCES:
         row[name] = fine[name].dropna().mean()
