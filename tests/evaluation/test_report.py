@@ -203,4 +203,6 @@ def test_sizes_other_than_square_have_a_report(tmp_path):
     work = jobs.jobs(jobs.scenes(["a cat"], seeds=[1], sizes=[(64, 96)], scales=[2.0], base=base), chosen)
     about = {"runs": 1, "model": "none"}
     run(work, Journal.begin(tmp_path, work, about, resume=False), local_engine(Double(), runs=1, learned=Learned()))
-    assert "Too few prompts" in report.write(tmp_path).markdown()
+    text = report.write(tmp_path).markdown()
+    assert "Too few prompts" in text
+    assert "made once" in text

@@ -143,18 +143,25 @@ def _prompts(document: Document, folder: Path, table: pd.DataFrame) -> None:
 
 def _repeats_and_memory(document: Document, folder: Path, table: pd.DataFrame, summary: pd.DataFrame) -> None:
     document.heading("Same seed, same image")
-    document.text("How many images came out equal to the byte when they were made again in the same process.")
-    parts = summary.groupby("variant", sort=False)[["repeated", "tried_again"]].sum()
-    rows = [
-        [str(name), f"{r.repeated} of {r.tried_again}"] for name, r in zip(parts.index, parts.itertuples(), strict=True)
-    ]
-    document.table(["variant", "equal"], rows)
+    _repeats(document, summary)
     document.heading("Memory")
     kinds = ", ".join(dict.fromkeys(tables.good(table)["peak_kind"]))
     chart = plots.memory(summary, kinds, folder / "plots/memory.png")
     document.figure(chart, f"Peak memory of a pass ({kinds})", folder)
     if chart is None:
         document.text("Not available here.")
+
+
+def _repeats(document: Document, summary: pd.DataFrame) -> None:
+    if not summary["tried_again"].any():
+        document.text("Every image was made once: --runs 2 tells.")
+        return
+    document.text("How many images came out equal to the byte when they were made again in the same process.")
+    parts = summary.groupby("variant", sort=False)[["repeated", "tried_again"]].sum()
+    rows = [
+        [str(name), f"{r.repeated} of {r.tried_again}"] for name, r in zip(parts.index, parts.itertuples(), strict=True)
+    ]
+    document.table(["variant", "equal"], rows)
 
 
 def _failures(document: Document, table: pd.DataFrame) -> None:
