@@ -39,10 +39,10 @@ Idea = Callable[["Now", Site, Forward], Forward]
 class Now:
     """Where the pass stands."""
 
-    step = steps = 0
+    step = 0
 
     def told(self, name: str, step: int, steps: int) -> None:
-        self.step, self.steps = step, steps
+        self.step = step
 
 
 def reuse(now: Now, site: Site, forward: Forward, *, every: int = 2, onward: bool = False) -> Forward:

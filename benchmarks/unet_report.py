@@ -12,6 +12,8 @@ from typing import Any
 from unet_reductions import PARTS
 from unet_variants import LIMITS, NAMES, OURS, WHOLE
 
+from todo_core.evaluation.journal import write_whole
+
 Row = dict[str, Any]
 NO_MEMORY = "memory failed"  # beside ``failed``, so that the time measured before is kept
 GROUP = ("layout", "batch", "dtype", "torch", "device")
@@ -48,9 +50,7 @@ class Results:
     def write(self, folder: Path) -> None:
         """``unet.json``, whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
-        begun = folder / "unet.json.part"
-        begun.write_text(json.dumps({"rows": self.rows, "reductions": self.reductions}, indent=1), "utf-8")
-        begun.replace(folder / "unet.json")
+        write_whole(folder / "unet.json", json.dumps({"rows": self.rows, "reductions": self.reductions}, indent=1))
 
     @property
     def groups(self) -> dict[str, list[Row]]:
