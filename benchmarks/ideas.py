@@ -2,6 +2,7 @@
 
     pip install -e ".[evaluation]" && pip install --no-deps stable-diffusion-sdkit==2.1.5
     python benchmarks/ideas.py --prompts 16 --cores 1
+    python benchmarks/ideas.py --prompts 30 --cores 1 --ideas "ToDo 2" "ToDo 2, mean with the step before"
 
 Pocket model, one seed a prompt, the hires pass from one first pass. MSE is that of the 8-bit image to the unreduced
 one: mean, and geometric mean over the images, which single images move less. Speed is the unreduced pass over the
@@ -145,6 +146,7 @@ IDEAS: dict[str, tuple[Settings | None, Idea | None]] = {
     "reuse, onward in a line": (None, partial(reuse, onward=True)),
     "ToDo 2, reuse every 2nd step": (Settings(factor_1=2), reuse),
     "ToDo 2, mean with the step before": (Settings(factor_1=2), blend),
+    "ToDo 3, mean with the step before": (Settings(factor_1=3), blend),
     "ToDo 4, mean with the step before": (Settings(factor_1=4), blend),
     "factor 2, keys kept, values averaged": (None, partial(split, keys="nearest-exact", values="area")),
     "factor 2, keys averaged, values kept": (None, partial(split, keys="area", values="nearest-exact")),
@@ -172,14 +174,16 @@ def main() -> None:
     parser.add_argument("--hires", type=float, default=2.0)
     parser.add_argument("--hires-steps", type=int, default=8)
     parser.add_argument("--cores", type=int)
+    parser.add_argument("--ideas", nargs="+", choices=IDEAS, default=[*IDEAS], metavar="NAME", help="default all")
     args = parser.parse_args()
     model = Source(device="cpu", dtype="float32", cores=args.cores).open().model
     sites = [site for site in detect(model.target).sites if site.level == 1]
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in IDEAS}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in args.ideas}
     for text in prompts.spread(prompts.load("pocket"), args.prompts):
         request = Request(prompt=text, seed=1, hires_scale=args.hires, hires_steps=args.hires_steps)
         first, now = first_pass(model, request), Now()
-        for name, (settings, idea) in IDEAS.items():
+        for name in args.ideas:
+            settings, idea = IDEAS[name]
             whole = hires_pass(model, request, first)
             patch: AbstractContextManager[None] = tried(now, sites, idea) if idea else nullcontext()
             with patch:

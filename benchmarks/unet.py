@@ -5,6 +5,7 @@
     python benchmarks/unet.py --latents 64 96 128 --out results
     python benchmarks/unet.py --layout sd1-ldm --peer token-downsampling=PATH --peer hypertile=PATH --out results
     python benchmarks/unet.py --part memory --latents 96 --out results
+    PYTHONPATH=. WEBUI/venv/bin/python benchmarks/unet.py --layout sd1-ldm --webui-dir WEBUI --optimization InvokeAI
     python benchmarks/unet.py --replot results more-results
 
 The UNets have their full size and random weights; sd1-ldm needs `pip install --no-deps stable-diffusion-sdkit==2.1.5`.
@@ -12,7 +13,7 @@ All variants of a latent run interleaved, each turn in another order, so that dr
 Shown are medians, and the median over turns of the ratio to the unpatched UNet of the same turn. The limit of a
 setting is the same UNet whose reduced attentions are handed a ready-made context of that size: nothing but the
 arithmetic that must remain. "Level-1 attention" is the part of the call from the beginning of each level-1 block to its
-second norm, whatever a variant puts there.
+second norm, whatever a variant puts there. Large latents can have their --warm-up at a small one.
 
 Parts: unet (the above; on a GPU with peak memory), memory (on a CPU: growth of the resident set at its peak over the
 loaded model, Linux alone; every variant in a process of its own), reduction (the reductions alone on a level's tokens).
@@ -37,6 +38,7 @@ from unet_models import CHANNELS, LAYOUTS, Subject, build
 from unet_plots import plots
 from unet_reductions import reductions
 from unet_variants import NAMES, PEERS, QUICK, variants
+from unet_webui import optimize
 
 PARTS = ("unet", "memory", "reduction")
 
@@ -54,8 +56,11 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--batch", type=int, help="default 2")
     parser.add_argument("--repeats", type=int, help="turns after the warm-up; default 5")
+    parser.add_argument("--warm-up", type=int, metavar="LATENT", help="side of the turn before; default the latent's")
     parser.add_argument("--device", default="cuda" if gpu else "cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"))
+    parser.add_argument("--webui-dir", type=Path, help="a WebUI, whose attention ldm's UNet is to have")
+    parser.add_argument("--optimization", default="InvokeAI", help="which of the WebUI's; default its own on a CPU")
     parser.add_argument("--quick", action="store_true", help="batch 1, two repeats, fewer settings; latent 96")
     parser.add_argument("--channels", type=int, default=CHANNELS, help="fewer, to try things out; a multiple of 32")
     parser.add_argument("--out", type=Path, help="folder for unet.json, unet.md and plots")
@@ -68,6 +73,8 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     args.repeats = args.repeats or (2 if args.quick else 5)
     args.settings = args.settings or (QUICK if args.quick else NAMES)
     args.paths = _paths(parser, args.peer)
+    if args.webui_dir and (args.layout != "sd1-ldm" or not (args.webui_dir / "modules").is_dir()):
+        parser.error(f"--webui-dir wants a WebUI's folder, and --layout sd1-ldm: not {args.webui_dir}, {args.layout}")
     for name in args.settings:
         if name not in NAMES:
             parser.error(f"--settings: {name!r} is none of {', '.join(NAMES)}")
@@ -86,22 +93,31 @@ def _paths(parser: argparse.ArgumentParser, peers: Sequence[str]) -> dict[str, P
 def group(args: argparse.Namespace) -> dict[str, Any]:
     """What all rows of this run have in common."""
     layout = args.layout if args.channels == CHANNELS else f"{args.layout} ({args.channels} channels)"
+    layout += f" and the WebUI's {args.optimization}" if args.webui_dir else ""
     threads = f"{platform.machine()}, {torch.get_num_threads()} threads"
     device = torch.cuda.get_device_name() if args.device == "cuda" else threads
     return {"layout": layout, "batch": args.batch, "dtype": args.dtype, "torch": torch.__version__, "device": device}
+
+
+def made(args: argparse.Namespace) -> Subject:
+    """The UNet that the arguments ask for."""
+    if args.webui_dir:
+        optimize(args.webui_dir.resolve(), args.optimization, args.device, getattr(torch, args.dtype))
+    sdp = not args.webui_dir
+    return build(args.layout, device=args.device, dtype=args.dtype, channels=args.channels, sdp=sdp)
 
 
 def run(args: argparse.Namespace) -> report.Results:
     """Measure, latent by latent."""
     parts = PARTS if args.part == "all" else (args.part,)
     results = report.Results.read(args.out) if args.out else report.Results()
-    subject, same = build(args.layout, device=args.device, dtype=args.dtype, channels=args.channels), group(args)
+    subject, same = made(args), group(args)
     print(report.title_of(same), "\n", flush=True)
     for side in args.latents:
         found = report.Results()
         if "unet" in parts:
             tried = variants(subject, side, args.settings, args.paths)
-            rows = measure(subject, side, tried, batch=args.batch, repeats=args.repeats)
+            rows = measure(subject, side, tried, batch=args.batch, repeats=args.repeats, warm_up=args.warm_up)
             found.add(rows=[same | row for row in rows])
         if "memory" in parts:
             found.add(rows=[same | row for row in memory(subject, side, args)])
@@ -128,6 +144,7 @@ def memory(subject: Subject, side: int, args: argparse.Namespace) -> list[dict[s
     for name in variants(subject, side, args.settings, args.paths):
         words = ["--peak-of", name, "--layout", args.layout, "--latents", side, "--batch", args.batch]
         words += ["--device", args.device, "--dtype", args.dtype, "--channels", args.channels]
+        words += ["--webui-dir", args.webui_dir, "--optimization", args.optimization] if args.webui_dir else []
         words += [word for peer in args.peer for word in ("--peer", peer)]
         command = [sys.executable, __file__, *map(str, words)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -144,7 +161,7 @@ def memory(subject: Subject, side: int, args: argparse.Namespace) -> list[dict[s
 
 def print_peak(args: argparse.Namespace) -> None:
     """What the process of one variant tells."""
-    subject = build(args.layout, device=args.device, dtype=args.dtype, channels=args.channels)
+    subject = made(args)
     full, small = (
         variants(subject, side, [args.peak_of], args.paths)[args.peak_of] for side in (args.latents[0], SMALL_SIDE)
     )

@@ -20,17 +20,26 @@ SMALL_SIDE = 16  # of a latent that loads the libraries
 
 
 @torch.inference_mode()
-def measure(subject: Subject, side: int, tried: Mapping[str, Patch], *, batch: int, repeats: int) -> list[Row]:
+def measure(
+    subject: Subject,
+    side: int,
+    tried: Mapping[str, Patch],
+    *,
+    batch: int,
+    repeats: int,
+    warm_up: int | None = None,
+) -> list[Row]:
     """A row a variant: its seconds, and its speed as the median over turns of whole's seconds to its own.
 
-    Every turn runs all variants in another order; the first is the warm-up. A variant that cannot run is a row with
-    ``failed``, and stays out of the later turns.
+    Every turn runs all variants in another order; the first is the warm-up, if need be at another side. A variant that
+    cannot run is a row with ``failed``, and stays out of the later turns.
     """
-    call, order = subject.call(side, batch), [*tried]
+    order, call = [*tried], subject.call(warm_up or side, batch)
     taken: dict[str, list[Row]] = {name: [] for name in order}
     failed: dict[str, str] = {}
     for turn in range(repeats + 1):
         random.Random(turn).shuffle(order)
+        call = subject.call(side, batch) if turn == 1 else call
         for name in [name for name in order if name not in failed]:
             try:
                 with tried[name]():
@@ -55,6 +64,7 @@ def _summary(taken: list[Row], whole: list[float]) -> Row:
         "speed": statistics.median(w / s for w, s in zip(whole, turns, strict=True)),
         "attention": statistics.median(one["attention"] for one in taken),
         "turns": turns,
+        "attentions": [one["attention"] for one in taken],
     }
     return row | ({"peak": taken[-1]["peak"]} if "peak" in taken[-1] else {})
 

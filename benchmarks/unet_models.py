@@ -1,6 +1,7 @@
 """Full-size UNets on random weights, and one call of them: time does not depend on what they have learned.
 
-All of them attend by torch's scaled_dot_product_attention, as the WebUI does with --opt-sdp-attention.
+All of them attend by torch's scaled_dot_product_attention, as the WebUI does with --opt-sdp-attention; ldm's also by
+whatever a WebUI has put into its classes (`unet_webui`).
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def sdxl(channels: int = CHANNELS) -> nn.Module:
 
 
 def sd1_ldm(channels: int = CHANNELS) -> nn.Module:
-    """SD 1.5 in ldm, whose own attention would hold the matrix of all pairs."""
+    """SD 1.5 in ldm."""
     from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-    unet = UNetModel(
+    return UNetModel(
         image_size=32,
         in_channels=4,
         out_channels=4,
@@ -71,10 +72,13 @@ def sd1_ldm(channels: int = CHANNELS) -> nn.Module:
         legacy=False,
         use_checkpoint=False,
     )
+
+
+def _attend_by_sdp(unet: nn.Module) -> None:
+    """Of ldm, whose own attention would hold the matrix of all pairs."""
     for module in unet.modules():
         if hasattr(module, "to_q"):
             module.forward = partial(_sdp_forward, module)  # type: ignore[method-assign]
-    return unet
 
 
 def _sdp_forward(attention: Any, x: Tensor, context: Tensor | None = None, mask: None = None) -> Tensor:
@@ -134,8 +138,13 @@ class Subject:
             return self.unet(x, times, text)
 
 
-def build(layout: str, *, device: str = "cpu", dtype: str = "float32", channels: int = CHANNELS) -> Subject:
-    """The UNet of a layout; fewer ``channels`` than its own are for trying things out."""
+def build(
+    layout: str, *, device: str = "cpu", dtype: str = "float32", channels: int = CHANNELS, sdp: bool = True
+) -> Subject:
+    """The UNet of a layout; fewer ``channels`` than its own are for trying things out.
+
+    Without ``sdp`` ldm's attends as its class does.
+    """
     torch.manual_seed(0)
     with torch.device(device):
         unet = LAYOUTS[layout](channels).eval().requires_grad_(False)
@@ -145,5 +154,7 @@ def build(layout: str, *, device: str = "cpu", dtype: str = "float32", channels:
             if isinstance_str(module, "GroupNorm32"):  # ldm's, which casts what it is given
                 module.float()
     host = detect(unet)
+    if host.kind == "ldm" and sdp:
+        _attend_by_sdp(unet)
     model = _LatentDiffusion(unet) if host.kind == "ldm" else unet
     return Subject(layout, unet, model, host, device, getattr(torch, dtype))

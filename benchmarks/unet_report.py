@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -146,6 +147,17 @@ def ratios(row: Row, other: Row) -> list[float]:
     return [row["seconds"] / other["seconds"]]
 
 
+def by_attention(row: Row, other: Row) -> list[float]:
+    """The same where only the level-1 attention is counted as different, which is all that differs between variants.
+
+    It is a part of the call, and so are its ups and downs. Nothing for separate runs.
+    """
+    if row.get("run") != other.get("run") or "attentions" not in row:
+        return []
+    turns = zip(row["attentions"], other["attentions"], other["turns"], strict=True)
+    return [1 + (mine - theirs) / whole for mine, theirs, whole in turns]
+
+
 def speeds(row: Row, rows: Sequence[Row]) -> list[float]:
     """Speed of each turn, if the whole UNet of its run is still there."""
     whole = _timed(rows, row["latent"], WHOLE)
@@ -158,6 +170,14 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
         return values[0], values[0]
     lower, _, upper = statistics.quantiles(values, n=4, method="inclusive")
     return lower, upper
+
+
+def interval(values: Sequence[float], sure: float = 0.9) -> tuple[float, float]:
+    """(lower, upper) that hold the median so surely, by order statistics; of fewer than five values all of them."""
+    count = len(values)
+    chances = [math.comb(count, below) / 2**count for below in range(count)]
+    cut = max((k for k in range(count // 2) if 2 * sum(chances[: k + 1]) <= 1 - sure), default=0)
+    return sorted(values)[cut], sorted(values)[-1 - cut]
 
 
 def spread(values: Sequence[float]) -> str:
@@ -180,14 +200,14 @@ class Check:
     what: str
     values: list[float]
     goal: float
-    least: int = 3  # turns that an answer takes
+    least: int = 5  # turns that an answer takes
 
     @property
     def reached(self) -> str:
-        """Only where the quartiles agree is there an answer."""
+        """Only where both ends of the interval agree is there an answer."""
         if len(self.values) < self.least:
             return "too few turns"
-        lower, upper = quartiles(self.values)
+        lower, upper = interval(self.values)
         return "yes" if upper <= self.goal else "no" if lower > self.goal else "within the spread"
 
 
@@ -201,9 +221,11 @@ def goals(rows: Sequence[Row]) -> list[Check]:
         for name, other, goal in pairs:
             row, beside = _timed(rows, latent, name), _timed(rows, latent, other)
             if row and beside:
-                found.append(Check(latent, f"time of {name} / {other}", ratios(row, beside), goal))
+                what = f"time of {name} / {other}"
+                found.append(Check(latent, what, ratios(row, beside), goal))
+                found.append(Check(latent, f"{what}, by level-1 attention", by_attention(row, beside), goal))
         found += _memory(rows, latent)
-    return found
+    return [check for check in found if check.values]
 
 
 def _memory(rows: Sequence[Row], latent: int) -> list[Check]:
@@ -219,10 +241,11 @@ def _memory(rows: Sequence[Row], latent: int) -> list[Check]:
 
 
 def goals_table(checks: Sequence[Check]) -> str:
-    """With the spread beside each ratio."""
-    heads = ["latent", "what", "median ratio", "quartiles", "goal: at most", "reached"]
-    lines = [
-        [str(c.latent), c.what, f"{statistics.median(c.values):.3f}", spread(c.values), f"{c.goal:.2f}", c.reached]
-        for c in checks
-    ]
+    """With the interval that holds each median by 90 % beside it."""
+    heads = ["latent", "what", "turns", "median ratio", "90 % sure", "goal: at most", "reached"]
+    lines = []
+    for c in checks:
+        sure = "{:.3f} to {:.3f}".format(*interval(c.values)) if len(c.values) >= c.least > 1 else ""
+        median = f"{statistics.median(c.values):.3f}"
+        lines.append([str(c.latent), c.what, str(len(c.values)), median, sure, f"{c.goal:.2f}", c.reached])
     return _table(heads, lines)

@@ -85,7 +85,7 @@ def limit(subject: Subject, side: int, factor: int, ready: dict[Any, torch.Tenso
 
     def hook(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         x = args[0]
-        kind = (x.shape[0], x.shape[-1], x.dtype)
+        kind = (*x.shape, x.dtype)
         if kind not in ready:
             ready[kind] = x[:, :keys].clone()
         return args[:1], {**kwargs, context: ready[kind]}

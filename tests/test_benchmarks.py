@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from todo_core import patched
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SIDE, CHANNELS = 16, 32
+NOISE = (0.98, 0.99, 1.0, 1.01, 1.02)
 GROUP = {"layout": "sd1", "batch": 2, "dtype": "float32", "torch": "2", "device": "cpu"}
 
 
@@ -57,10 +61,14 @@ def keys_of(subject: Any, patch: Any) -> set[int]:
 
 
 def rows_of(names: dict[str, float], latent: int = 96, run: str = "one", **group: Any) -> list[dict[str, Any]]:
-    """As if each setting had taken so many seconds, three times."""
+    """As if each setting had taken so many seconds, five times."""
     return [
         {**GROUP, **group, "latent": latent, "setting": name, "run": run, "seconds": s, "speed": names["whole"] / s}
-        | {"attention": s / 2, "turns": [s * noise for noise in (0.99, 1.0, 1.02)]}
+        | {
+            "attention": s / 2,
+            "turns": [s * noise for noise in NOISE],
+            "attentions": [s * noise / 2 for noise in NOISE],
+        }
         for name, s in names.items()
     ]
 
@@ -68,7 +76,7 @@ def rows_of(names: dict[str, float], latent: int = 96, run: str = "one", **group
 def test_every_variant_without_a_path_is_measured(bench: Any) -> None:
     subject = bench.models.build("sd1-ldm", channels=CHANNELS)
     tried = bench.variants.variants(subject, SIDE, bench.variants.NAMES, {})
-    rows = bench.measure.measure(subject, SIDE, tried, batch=1, repeats=1)
+    rows = bench.measure.measure(subject, SIDE, tried, batch=1, repeats=1, warm_up=8)
     names = [row["setting"] for row in rows]
     assert names == ["whole", *bench.variants.OURS, *bench.variants.LIMITS, "tomesd 0.5", "tomesd 0.75"]
     assert not [row for row in rows if "failed" in row]
@@ -115,19 +123,40 @@ def test_memory_of_one_variant(bench: Any) -> None:
     assert found is None or found >= 0
 
 
-def test_goals_are_answered_only_where_the_quartiles_agree(bench: Any) -> None:
+def test_goals_are_answered_only_where_the_interval_is_on_one_side(bench: Any) -> None:
     seconds = {"whole": 2.0, "out of the window": 2.0, "factor 1": 3.0, "ToDo 2": 1.0, "limit of ToDo 2": 0.9}
     rows = rows_of(seconds)
-    rows[3]["turns"] = [0.8, 0.9, 1.1]
+    rows[3]["turns"] = [0.8, 0.85, 0.9, 1.0, 1.1]
     answers = {check.what: check.reached for check in bench.report.goals(rows)}
     assert answers == {
         "time of ToDo 2 / limit of ToDo 2": "within the spread",
+        "time of ToDo 2 / limit of ToDo 2, by level-1 attention": "no",
         "time of out of the window / whole": "yes",
+        "time of out of the window / whole, by level-1 attention": "yes",
         "time of factor 1 / whole": "no",
+        "time of factor 1 / whole, by level-1 attention": "no",
     }
-    rows[3]["turns"] = rows[4]["turns"] = [1.0, 1.0]
+    for row in rows[3:]:
+        row["turns"] = row["attentions"] = [1.0, 1.0]
     assert bench.report.goals(rows)[0].reached == "too few turns"
     assert "limit" not in str(bench.report.goals(rows_of(seconds, latent=64))), "that goal begins at latent 96"
+
+
+def test_a_ratio_by_the_attention_alone_is_that_of_calls_equal_in_the_rest(bench: Any) -> None:
+    mine = {"run": "one", "attentions": [1.0, 2.0], "turns": [9.0, 9.0]}
+    theirs = {"run": "one", "attentions": [1.5, 1.5], "turns": [5.0, 4.0]}
+    assert bench.report.by_attention(mine, theirs) == [4.5 / 5, 4.5 / 4]
+    assert bench.report.by_attention(mine, theirs | {"run": "two"}) == []
+
+
+@given(st.integers(5, 25), st.floats(0.5, 0.95))
+def test_the_interval_holds_the_median_as_surely_as_it_says(bench: Any, count: int, sure: float) -> None:
+    lower, upper = bench.report.interval([float(value) for value in range(count)], sure)
+    below = sum(math.comb(count, k) for k in range(int(lower) + 1)) / 2**count  # too few values under the median
+    above = sum(math.comb(count, k) for k in range(int(upper) + 1, count + 1)) / 2**count
+    assert 1 - below - above >= sure - 1e-9 or (lower, upper) == (0, count - 1)
+    shorter = [sum(math.comb(count, k) for k in range(int(lower) + 2)) / 2**count] * 2
+    assert 1 - sum(shorter) < sure or lower + 1 >= upper - 1
 
 
 def test_the_setting_of_ours_that_held_most_is_compared(bench: Any) -> None:
@@ -171,7 +200,7 @@ def test_a_failure_to_measure_memory_keeps_the_time(bench: Any) -> None:
 def test_only_turns_of_one_run_are_paired(bench: Any) -> None:
     (whole, *_), (row, *_) = rows_of({"whole": 2.0}), rows_of({"whole": 1.0}, run="two")
     assert bench.report.ratios(row, whole) == [0.5]
-    assert bench.report.ratios(whole, whole) == [1, 1, 1]
+    assert bench.report.ratios(whole, whole) == [1] * 5
 
 
 def test_tables_and_plots_are_written(bench: Any, tmp_path: Path) -> None:
@@ -193,6 +222,7 @@ def test_tables_and_plots_are_written(bench: Any, tmp_path: Path) -> None:
 def test_the_command_refuses_what_it_does_not_know(bench: Any, tmp_path: Path) -> None:
     assert bench.unet.parsed(["--quick"]).latents == [96]
     assert bench.unet.parsed(["--peer", f"hypertile={tmp_path}"]).paths == {"hypertile": tmp_path}
-    for words in (["--settings", "ToDo 9"], ["--peer", f"nobody={tmp_path}"], ["--peer", "hypertile=/nowhere"]):
+    refused = [["--settings", "ToDo 9"], ["--peer", f"nobody={tmp_path}"], ["--peer", "hypertile=/nowhere"]]
+    for words in (*refused, ["--layout", "sd1-ldm", "--webui-dir", str(tmp_path)], ["--webui-dir", "."]):
         with pytest.raises(SystemExit):
             bench.unet.parsed(words)
