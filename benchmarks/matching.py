@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from smooth import smooth_tokens
 from tomesd.merge import bipartite_soft_matching_random2d
 
 from todo_core.evaluation.memory import peak_memory
@@ -31,9 +31,7 @@ CHANNELS, ROWS = 320, 2
 
 def tokens(side: int) -> torch.Tensor:
     """(2, side * side, 320) float32."""
-    coarse = torch.randn(ROWS, CHANNELS, side // 8, side // 8, generator=torch.Generator().manual_seed(side))
-    smooth = F.interpolate(coarse, (side, side), mode="bicubic") + 0.2 * torch.randn(ROWS, CHANNELS, side, side)
-    return smooth.flatten(2).transpose(1, 2).contiguous()
+    return smooth_tokens(ROWS, (side, side), CHANNELS)
 
 
 def ours(x: torch.Tensor, side: int, ratio: float) -> Any:

@@ -9,7 +9,9 @@ from typing import Any
 
 from unet_models import PIXELS
 from unet_report import Results, quartiles, speeds
-from unet_variants import LIMITS, OURS, WHOLE
+from unet_variants import LIMITS, NAMES, OURS, WHOLE
+
+from todo_core.evaluation.figures import pyplot, saved
 
 Row = dict[str, Any]
 BARS = {"ours": {"facecolor": "0.25"}, "limit": {"facecolor": "white"}, "peer": {"facecolor": "0.75", "hatch": "////"}}
@@ -67,9 +69,9 @@ def _kind(name: str) -> str:
 
 def bars(rows: Sequence[Row], path: Path, title: str) -> None:
     """Speed by setting, a panel a latent; the thin lines are quartiles."""
-    plt = _pyplot()
+    plt = pyplot()
     sides = sorted({row["latent"] for row in rows})
-    names = list(dict.fromkeys(row["setting"] for row in rows if row["setting"] != WHOLE))
+    names = sorted({row["setting"] for row in rows if row["setting"] != WHOLE}, key=NAMES.index)
     size = (max(7, 2.4 + 2.3 * len(sides)), 0.27 * len(names) + 1.5)
     chart, grid = plt.subplots(1, len(sides), figsize=size, squeeze=False, sharey=True, layout="constrained")
     for side, axes in zip(sides, grid[0], strict=True):
@@ -88,7 +90,7 @@ def bars(rows: Sequence[Row], path: Path, title: str) -> None:
     kinds = [kind for kind in BARS if any(_kind(name) == kind for name in names)]
     patches = [plt.Rectangle((0, 0), 1, 1, edgecolor="black", linewidth=0.6, **BARS[kind]) for kind in kinds]
     chart.legend(patches, [NAMED[kind] for kind in kinds], loc="outside lower center", ncols=3, fontsize=8)
-    _saved(plt, chart, path)
+    saved(chart, path)
 
 
 def _bar(axes: Any, place: int, row: Row, rows: Sequence[Row]) -> None:
@@ -101,7 +103,7 @@ def _bar(axes: Any, place: int, row: Row, rows: Sequence[Row]) -> None:
 
 def growth(rows: Sequence[Row], path: Path, title: str) -> None:
     """Seconds against the side of the image, and against its tokens: a level line grows as fast as they do."""
-    plt = _pyplot()
+    plt = pyplot()
     from matplotlib.ticker import LogLocator
 
     sides = sorted({row["latent"] for row in rows})
@@ -131,18 +133,4 @@ def growth(rows: Sequence[Row], path: Path, title: str) -> None:
     )
     right.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, handlelength=4)
     chart.suptitle(title, fontsize=9)
-    _saved(plt, chart, path)
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
-
-
-def _saved(plt: Any, chart: Any, path: Path) -> None:
-    chart.savefig(path, dpi=150)
-    plt.close(chart)
+    saved(chart, path)

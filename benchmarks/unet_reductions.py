@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from smooth import smooth_tokens
 from unet_models import Subject
 from unet_variants import OURS
 
@@ -28,7 +28,8 @@ def reductions(subject: Subject, side: int, *, batch: int, repeats: int) -> list
     ToDo has nothing to spread: its queries are whole.
     """
     grid = TokenGrid(side, side).halved(subject.host.depth)
-    x = tokens(grid, batch, subject)
+    channels = subject.blocks[0].attn1.to_q.in_features
+    x = smooth_tokens(batch, grid.size, channels).to(subject.device, subject.dtype)
     pieces = _pieces(x, grid)
     taken: dict[tuple[str, str], list[float]] = {key: [] for key in pieces}
     counts = {key: max(1, round(SETTLED / max(1e-9, _timed(step, 1, subject)))) for key, step in pieces.items()}
@@ -41,14 +42,6 @@ def reductions(subject: Subject, side: int, *, batch: int, repeats: int) -> list
     for (name, part), seconds in taken.items():
         rows[name][part] = 1000 * statistics.median(seconds)
     return list(rows.values())
-
-
-def tokens(grid: TokenGrid, batch: int, subject: Subject) -> torch.Tensor:
-    """(batch, h*w, c): random, but smooth over the grid, as an image's are."""
-    channels = subject.blocks[0].attn1.to_q.in_features
-    coarse = torch.randn(batch, channels, -(-grid.height // 8), -(-grid.width // 8))
-    smooth = F.interpolate(coarse, grid.size, mode="bicubic") + 0.2 * torch.randn(batch, channels, *grid.size)
-    return smooth.flatten(2).transpose(1, 2).contiguous().to(subject.device, subject.dtype)
 
 
 def _pieces(x: torch.Tensor, grid: TokenGrid) -> dict[tuple[str, str], Step]:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from . import tables
 from .difference import HEAT_GAIN, heat_map
-from .plots import _pyplot, _saved
+from .figures import pyplot, saved
 from .variants import UNREDUCED
 
 ROWS, COLUMNS = 3, 6
@@ -45,14 +45,14 @@ def grid(table: pd.DataFrame, names: Sequence[str], picture: Picture, path: Path
         return None
     last = fine[(fine["variant"] == names[-1]) & fine["scene"].isin(scenes)].sort_values("mse", kind="stable")
     picked = [last["scene"].iloc[i] for i in _spread(len(last), ROWS)]
-    plt = _pyplot()
+    plt = pyplot()
     columns = len(names) + 1
     size = (2.1 * columns, 6.5 * len(picked))
     chart, axes = plt.subplots(3 * len(picked), columns, figsize=size, squeeze=False, layout="constrained")
     for place, scene in enumerate(picked):
         rows = fine[fine["scene"] == scene].set_index("variant")
         _scene(axes[3 * place : 3 * place + 3], rows, names, picture)
-    return _saved(chart, path)
+    return saved(chart, path)
 
 
 def _scene(axes: Any, rows: pd.DataFrame, names: Sequence[str], picture: Picture) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from . import tables
+from .figures import pyplot, saved
 
 MARKERS = "osD^vP*X<>hp"
 DASHES = ("-", "--", ":", "-.")
@@ -26,7 +27,7 @@ def by_amount(summary: pd.DataFrame, path: Path) -> Path | None:
     scales = sorted(summary["hires_scale"].unique())
     if not kinds:
         return None
-    plt = _pyplot()
+    plt = pyplot()
     rows = [(kind, scale) for kind in kinds for scale in scales]
     chart, grid = plt.subplots(len(rows), 2, figsize=(11, 3.4 * len(rows)), squeeze=False, layout="constrained")
     looks = _looks([family for family, _ in families])
@@ -40,7 +41,7 @@ def by_amount(summary: pd.DataFrame, path: Path) -> Path | None:
         row[0].axhline(1, color="black", linewidth=0.6)
         _logarithmic(row[1])
         row[1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    return _saved(chart, path)
+    return saved(chart, path)
 
 
 def frontier(summary: pd.DataFrame, path: Path) -> Path | None:
@@ -49,7 +50,7 @@ def frontier(summary: pd.DataFrame, path: Path) -> Path | None:
     scales = sorted(points["hires_scale"].unique())
     if not scales:
         return None
-    plt = _pyplot()
+    plt = pyplot()
     chart, grid = plt.subplots(len(scales), 1, figsize=(11, 7 * len(scales)), squeeze=False, layout="constrained")
     looks = _looks(list(dict.fromkeys(points["family"])))
     for scale, axes in zip(scales, grid.flat, strict=True):
@@ -66,7 +67,7 @@ def frontier(summary: pd.DataFrame, path: Path) -> Path | None:
     chart.set_layout_engine("none")
     for scale, axes in zip(scales, grid.flat, strict=True):
         _label(axes, points[points["hires_scale"] == scale])
-    return _saved(chart, path)
+    return saved(chart, path)
 
 
 def by_prompt(table: pd.DataFrame, path: Path) -> Path | None:
@@ -75,7 +76,7 @@ def by_prompt(table: pd.DataFrame, path: Path) -> Path | None:
     kinds = [name for name in ("words", "nouns") if prompts[name].notna().any()]
     if len(prompts) < 2 or not kinds:
         return None
-    plt = _pyplot()
+    plt = pyplot()
     chart, grid = plt.subplots(1, len(kinds), figsize=(5.6 * len(kinds), 4.2), squeeze=False, layout="constrained")
     for name, axes in zip(kinds, grid.flat, strict=True):
         axes.plot(prompts[name], prompts["relative"], "o", color="0.55", markersize=5, label="a prompt")
@@ -90,7 +91,7 @@ def by_prompt(table: pd.DataFrame, path: Path) -> Path | None:
         axes.xaxis.set_major_locator(plt.MaxNLocator(integer=True))
         axes.axhline(1, color="black", linewidth=0.6)
         axes.legend(fontsize=8)
-    return _saved(chart, path)
+    return saved(chart, path)
 
 
 def memory(summary: pd.DataFrame, kind: str, path: Path) -> Path | None:
@@ -109,7 +110,7 @@ def _bars(summary: pd.DataFrame, name: str, label: str, path: Path, told: Callab
     known = summary.dropna(subset=[name])
     if known.empty:
         return None
-    plt = _pyplot()
+    plt = pyplot()
     scales, variants = sorted(known["hires_scale"].unique()), list(dict.fromkeys(known["variant"]))
     height = 0.8 / len(scales)
     size = (9, 0.8 + len(variants) * (0.16 + 0.17 * len(scales)))
@@ -125,7 +126,7 @@ def _bars(summary: pd.DataFrame, name: str, label: str, path: Path, told: Callab
     axes.margins(x=0.1, y=0.01)
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     _finish(axes, label, "", "")
-    return _saved(chart, path)
+    return saved(chart, path)
 
 
 def _label(axes: Any, part: pd.DataFrame) -> None:
@@ -176,20 +177,3 @@ def _finish(axes: Any, x: str, y: str, title: str) -> None:
     axes.set_title(title, fontsize=10, loc="left")
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _saved(chart: Any, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lossy = {"pil_kwargs": {"quality": 90}} if path.suffix == ".webp" else {}
-    chart.savefig(path, dpi=130, **lossy)
-    _pyplot().close(chart)
-    return path
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
