@@ -33,6 +33,14 @@ def sd1(channels: int = CHANNELS) -> nn.Module:
     )
 
 
+def controlnet(channels: int = CHANNELS) -> nn.Module:
+    """A ControlNet of SD 1.5 in diffusers, which runs before every call of its UNet."""
+    from diffusers import ControlNetModel
+
+    widths = tuple(channels * n for n in (1, 2, 4, 4))
+    return ControlNetModel(block_out_channels=widths, cross_attention_dim=768, attention_head_dim=8)
+
+
 def sdxl(channels: int = CHANNELS) -> nn.Module:
     """SDXL in diffusers."""
     from diffusers import UNet2DConditionModel
@@ -89,7 +97,12 @@ def _sdp_forward(attention: Any, x: Tensor, context: Tensor | None = None, mask:
     return attention.to_out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
-LAYOUTS: dict[str, Callable[[int], nn.Module]] = {"sd1": sd1, "sdxl": sdxl, "sd1-ldm": sd1_ldm}
+LAYOUTS: dict[str, Callable[[int], nn.Module]] = {
+    "sd1": sd1,
+    "sdxl": sdxl,
+    "sd1-ldm": sd1_ldm,
+    "sd1-controlnet": controlnet,
+}
 
 
 class _LatentDiffusion(nn.Module):
@@ -130,6 +143,8 @@ class Subject:
         if config.addition_embed_type:
             pooled = torch.zeros(batch, config.projection_class_embeddings_input_dim - 6 * 256, **like)
             given["added_cond_kwargs"] = {"text_embeds": pooled, "time_ids": torch.zeros(batch, 6, **like)}
+        if self.layout == "sd1-controlnet":
+            given["controlnet_cond"] = torch.randn(batch, 3, side * PIXELS, side * PIXELS, **like)
         return partial(self.unet, x, torch.tensor(TIMESTEP, device=self.device), **given)
 
     def _ldm_call(self, x: Tensor, times: Tensor, text: Tensor) -> Tensor:

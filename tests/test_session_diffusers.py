@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 from diffusers import (
+    ControlNetModel,
     DDIMInverseScheduler,
     DDIMScheduler,
     EulerDiscreteScheduler,
@@ -16,6 +17,7 @@ from diffusers import (
     StableDiffusionPipeline,
     UNet2DModel,
 )
+from diffusers.models.attention import BasicTransformerBlock
 from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 from models import (
     diffusers_unet,
@@ -335,6 +337,33 @@ def test_processors_set_after_patching_are_used(diffusers_sd1):
 
 
 # refusals -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_controlnet_is_reduced_as_the_first_half_of_its_unet(diffusers_sd1):
+    controlnet = ControlNetModel.from_unet(diffusers_sd1.unet, conditioning_embedding_out_channels=(8, 16)).eval()
+    blocks = [m for m in controlnet.modules() if isinstance(m, BasicTransformerBlock)]
+    asked = {"sample": LATENT, "timestep": 500, "encoder_hidden_states": words(2), "return_dict": False}
+    asked["controlnet_cond"] = noise(2, 3, 32, 32)
+    seen: list[tuple[int, int]] = []
+    for block in blocks:
+        block.attn1.to_q.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape[1]))
+        block.attn1.to_k.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape[1]))
+    before = snapshot(controlnet)
+    with patched(controlnet, factor_1=2, factor_2=2) as session:
+        controlnet(**asked)
+    assert snapshot(controlnet) == before
+    assert seen == [256, 64] * 2 + [64, 16] * 2 + [16, 16] * 2 + [4, 4], "levels 1 and 2, and 3 and the middle whole"
+    assert session.host.blocks(1) == session.host.blocks(2) == 2
+
+
+def test_a_pipeline_with_a_controlnet_takes_a_patch_on_each(diffusers_sd1):
+    controlnet = ControlNetModel.from_unet(diffusers_sd1.unet)
+    whole = apply_patch(controlnet), apply_patch(diffusers_sd1.unet)
+    assert {id(session.host.unet) for session in whole} == {id(controlnet), id(diffusers_sd1.unet)}
+    remove_patch(controlnet)
+    assert hook_count(controlnet) == 0 < hook_count(diffusers_sd1.unet)
+    remove_patch(diffusers_sd1.unet)
+    assert hook_count(diffusers_sd1.unet) == 0
 
 
 def test_a_unet_without_transformers_is_refused_by_name():

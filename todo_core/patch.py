@@ -22,9 +22,9 @@ _sessions: WeakKeyDictionary[Module, ref[Session]] = WeakKeyDictionary()
 def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) -> Session:
     """Reduce the self-attention of ``model`` from its next call on, and return the session.
 
-    ``model`` is an ldm or sgm LatentDiffusion or UNetModel, or a diffusers pipeline or UNet; ``overrides`` are
-    fields of ``Settings``. A patch that is already there is taken off first. ``passes`` and ``img2img`` do not
-    matter here: every call of the UNet whose timestep lies in the window is reduced.
+    ``model`` is an ldm or sgm LatentDiffusion or UNetModel, or a diffusers pipeline, UNet or ControlNet; of a pipeline
+    the UNet alone is patched. ``overrides`` are fields of ``Settings``. A patch that is already there is taken off
+    first. ``passes`` and ``img2img`` do not matter here: every call whose timestep lies in the window is reduced.
     It is made for sampling: a backward pass through blocks that torch checkpoints would recompute them whole.
     ``session.plan`` says what will happen; it is made for the model's own training size until a call shows another.
 

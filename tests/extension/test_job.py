@@ -178,6 +178,15 @@ def _raise(*args):
     raise RuntimeError("out of memory")
 
 
+@pytest.mark.parametrize("args", [[], [{"enabled": False, "factor_1": 2, "passes": "all"}]])
+def test_switched_off_nothing_is_on_the_path(host, args):
+    unet, seen = host.model.model.diffusion_model, []
+    handle = unet.register_forward_pre_hook(lambda *_: seen.append(hooks_of(host.model)))
+    host.generate(Processing(), *args)
+    handle.remove()
+    assert seen == [1] * 8, "the only hook is this test's"
+
+
 def test_between_steps_no_hook_is_on_the_model(host, monkeypatch):
     from host import CFGDenoiser
 

@@ -17,4 +17,6 @@ def detect(model: Any) -> Host:
             return host
         if host is not None:
             raise UnsupportedModelError(host.unet, "its UNet has no spatial self-attention")
-    raise UnsupportedModelError(model, "it is no UNet of ldm, sgm or diffusers, and no pipeline that has one")
+    raise UnsupportedModelError(
+        model, "it is no UNet of ldm, sgm or diffusers, no pipeline that has one and no ControlNet of diffusers"
+    )

@@ -1,4 +1,7 @@
-"""diffusers: UNet2DConditionModel of the SD1.5, SD2 and SDXL layouts, alone or in a pipeline."""
+"""diffusers: UNet2DConditionModel of the SD1.5, SD2 and SDXL layouts, alone or in a pipeline; ControlNetModel of them.
+
+A ControlNet is a UNet's first half, with outputs of its own where the second half would be.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,10 @@ _ARGUMENTS = Arguments(
 
 
 def find(model: Any) -> Host | None:
-    """The host of a pipeline or a UNet; None for anything else."""
+    """The host of a pipeline, a UNet or a ControlNet; None for anything else."""
     unet = getattr(model, "unet", model)
-    if not all(hasattr(unet, part) for part in ("down_blocks", "mid_block", "up_blocks")):
+    second_half = hasattr(unet, "up_blocks") or hasattr(unet, "controlnet_down_blocks")
+    if not (second_half and hasattr(unet, "down_blocks") and hasattr(unet, "mid_block")):
         return None
     sites, depth = numbered(_tour(unet))
     side = float(_first(getattr(unet.config, "sample_size", None)) or 64)
@@ -38,13 +42,14 @@ def _tour(unet: Any) -> Iterator[tuple[int, Module]]:
     """
     depth = 0
     yield depth, unet.conv_in
-    for block in (*unet.down_blocks, unet.mid_block, *unet.up_blocks):
+    for block in (*unet.down_blocks, unet.mid_block, *getattr(unet, "up_blocks", ())):
         resampled = depth + bool(getattr(block, "downsamplers", None)) - bool(getattr(block, "upsamplers", None))
         for name, part in block.named_children() if block is not None else ():
             here = resampled if name in ("downsamplers", "upsamplers") else depth
             yield from ((here, module) for module in part.modules())
         depth = resampled
-    yield depth, unet.conv_out
+    if hasattr(unet, "conv_out"):
+        yield depth, unet.conv_out
 
 
 def _first(size: Any) -> Any:
