@@ -71,6 +71,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     args.latents = args.latents or ([96] if args.quick else [64, 96, 128])
     args.batch = args.batch or (1 if args.quick else 2)
     args.repeats = args.repeats or (2 if args.quick else 5)
+    args.warm_up = args.warm_up or (32 if args.quick else None)
     args.settings = args.settings or (QUICK if args.quick else NAMES)
     args.paths = _paths(parser, args.peer)
     if args.webui_dir and (args.layout != "sd1-ldm" or not (args.webui_dir / "modules").is_dir()):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unet_models import PIXELS
 from unet_reductions import PARTS
 from unet_variants import LIMITS, NAMES, OURS, WHOLE
 
@@ -90,12 +91,24 @@ def markdown(results: Results) -> str:
     """Every group's table, what was left out, and the goals; the reductions alone behind them."""
     parts: list[str] = []
     for title, rows in results.groups.items():
-        parts += [f"## {title}", table(rows), *left_out(rows)]
+        parts += [f"## {title}", *overview(rows), table(rows), *left_out(rows)]
         checks = goals(rows)
         parts += ["### Goals", goals_table(checks)] if checks else []
     for title, rows in _by_title(results.reductions).items():
         parts += [f"## Reductions alone: {title}", reductions_table(rows)]
     return "\n\n".join(parts) + "\n"
+
+
+def overview(rows: Sequence[Row]) -> list[str]:
+    """A table of speed by setting and latent, under the seconds of the whole UNet, if anything was timed."""
+    timed = {(row["setting"], row["latent"]): row for row in rows if "turns" in row}
+    sides = sorted({latent for _, latent in timed})
+    lines = []
+    for name in sorted({name for name, _ in timed}, key=NAMES.index):
+        here = [timed.get((name, side)) for side in sides]
+        form = "{seconds:.2f} s" if name == WHOLE else "{speed:.2f}x"
+        lines.append([name, *(form.format(**row) if row else "" for row in here)])
+    return [_table(["latent", *(f"{side} ({side * PIXELS} px)" for side in sides)], lines)] if timed else []
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -83,7 +83,7 @@ def test_every_variant_without_a_path_is_measured(bench: Any) -> None:
     assert all(len(row["turns"]) == 1 and 0 < row["attention"] < row["seconds"] for row in rows)
 
 
-@pytest.mark.parametrize("layout", ["sd1", "sdxl", "sd1-ldm"])
+@pytest.mark.parametrize("layout", ["sd1", "sdxl", "sd1-ldm", "sd1-controlnet"])
 def test_the_limit_has_the_keys_of_todo(bench: Any, layout: str) -> None:
     subject = bench.models.build(layout, channels=CHANNELS)
     limits = bench.variants.variants(subject, SIDE, ["limit of ToDo 3"], {})
@@ -211,6 +211,8 @@ def test_tables_and_plots_are_written(bench: Any, tmp_path: Path) -> None:
     bench.unet.end(results, tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"unet.json", "unet.md", "unet.png", "growth.png"}
     assert len(json.loads((tmp_path / "unet.json").read_text())["rows"]) == 10
+    assert "| latent | 64 (512 px) | 96 (768 px) |" in (tmp_path / "unet.md").read_text()
+    assert "| ToDo 2 | 2.00x | 2.00x |" in (tmp_path / "unet.md").read_text()
     results.add(rows=rows_of(seconds, dtype="bfloat16"))
     bench.unet.end(results, tmp_path)
     names = {p.name for p in tmp_path.iterdir()}
