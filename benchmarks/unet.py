@@ -154,8 +154,8 @@ def memory(subject: Subject, side: int, args: argparse.Namespace) -> list[dict[s
             row[report.NO_MEMORY] = (done.stderr.strip().splitlines() or [f"its process ended with {done.returncode}"])[
                 -1
             ]
-        elif done.stdout.strip() != "None":
-            row["peak"] = float(done.stdout)
+        elif (found := done.stdout.split()[-1]) != "None":  # a WebUI that is loaded talks too
+            row["peak"] = float(found)
         rows.append(row)
     return rows
 
