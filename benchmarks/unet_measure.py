@@ -34,12 +34,12 @@ def measure(
     Every turn runs all variants in another order; the first is the warm-up, if need be at another side. A variant that
     cannot run is a row with ``failed``, and stays out of the later turns.
     """
-    order, call = [*tried], subject.call(warm_up or side, batch)
+    order = [*tried]
     taken: dict[str, list[Row]] = {name: [] for name in order}
     failed: dict[str, str] = {}
     for turn in range(repeats + 1):
         random.Random(turn).shuffle(order)
-        call = subject.call(side, batch) if turn == 1 else call
+        call = subject.call(side if turn else warm_up or side, batch)
         for name in [name for name in order if name not in failed]:
             try:
                 with tried[name]():

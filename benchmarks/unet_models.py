@@ -143,8 +143,9 @@ class Subject:
         if config.addition_embed_type:
             pooled = torch.zeros(batch, config.projection_class_embeddings_input_dim - 6 * 256, **like)
             given["added_cond_kwargs"] = {"text_embeds": pooled, "time_ids": torch.zeros(batch, 6, **like)}
-        if self.layout == "sd1-controlnet":
-            given["controlnet_cond"] = torch.randn(batch, 3, side * PIXELS, side * PIXELS, **like)
+        if "conditioning_channels" in config:  # a ControlNet, which sees a picture
+            picture = config.conditioning_channels, side * PIXELS, side * PIXELS
+            given["controlnet_cond"] = torch.randn(batch, *picture, **like)
         return partial(self.unet, x, torch.tensor(TIMESTEP, device=self.device), **given)
 
     def _ldm_call(self, x: Tensor, times: Tensor, text: Tensor) -> Tensor:
