@@ -109,7 +109,11 @@ def _speed_and_difference(document: Document, folder: Path, summary: pd.DataFram
     document.figure(
         plots.by_amount(summary, path / "amount.png"), "Speed and difference by factor and by ratio", folder
     )
-    document.figure(plots.seconds(summary, path / "seconds.png"), "Time of the hires pass", folder)
+    document.figure(
+        plots.seconds(summary, path / "seconds.png"),
+        "Time of the hires pass as it was measured, in different minutes; speeds are relative to the same minute",
+        folder,
+    )
 
 
 def _figures(document: Document, summary: pd.DataFrame, about: dict[str, Any]) -> None:
