@@ -11,7 +11,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from environment import DEMO, ROOT
+from todo_lab.environment import DEMO, ROOT
 
 EXAMPLES = """examples:
   python3 app.py                                        the comparison, then the page
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     if not (options.here or DEMO.is_this):
         DEMO.ensure()
         return DEMO.run(str(Path(__file__).resolve()), *arguments, cwd=Path.cwd())
-    from todo_core.demo.command import run
+    from todo_lab.demo.command import run
 
     return run(options)
 

@@ -27,11 +27,11 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from todo_core import Settings, reduction
-from todo_core.evaluation import prompts
-from todo_core.evaluation.source import Source
 from todo_core.hosts import Site, detect
-from todo_core.pocket.request import Request
-from todo_core.pocket.sampling import Pass, first_pass, hires_pass, picture
+from todo_lab.evaluation.backends.source import Source
+from todo_lab.evaluation.prompts import prompt_sets
+from todo_lab.sampling.passes import Pass, first_pass, hires_pass, picture
+from todo_lab.sampling.request import Request
 
 Forward = Callable[..., Tensor]
 Idea = Callable[["Now", Site, Forward], Forward]
@@ -179,7 +179,7 @@ def main() -> None:
     model = Source(device="cpu", dtype="float32", cores=args.cores).open().model
     sites = [site for site in detect(model.target).sites if site.level == 1]
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in args.ideas}
-    for text in prompts.spread(prompts.load("pocket"), args.prompts):
+    for text in prompt_sets.spread(prompt_sets.load("pocket"), args.prompts):
         request = Request(prompt=text, seed=1, hires_scale=args.hires, hires_steps=args.hires_steps)
         first, now = first_pass(model, request), Now()
         for name in args.ideas:

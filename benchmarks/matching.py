@@ -20,11 +20,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from smooth import smooth_tokens
 from tomesd.merge import bipartite_soft_matching_random2d
+from unet_call.smooth_tokens import smooth_tokens
 
-from todo_core.evaluation.memory import peak_memory
 from todo_core.reduction import match
+from todo_lab.evaluation.metrics.peak_memory import peak_memory
 
 CHANNELS, ROWS = 320, 2
 

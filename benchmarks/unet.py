@@ -32,13 +32,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import unet_report as report
-from unet_measure import SMALL_SIDE, measure, peak
-from unet_models import CHANNELS, LAYOUTS, Subject, build
-from unet_plots import plots
-from unet_reductions import reductions
-from unet_variants import NAMES, PEERS, QUICK, variants
-from unet_webui import optimize
+from unet_call import report
+from unet_call.charts import plots
+from unet_call.measure import SMALL_SIDE, measure, peak
+from unet_call.models import CHANNELS, LAYOUTS, Subject, build
+from unet_call.reductions import reductions
+from unet_call.variants import NAMES, PEERS, QUICK, variants
+from unet_call.webui_attention import optimize
 
 PARTS = ("unet", "memory", "reduction")
 

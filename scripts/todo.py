@@ -5,8 +5,8 @@ from pathlib import Path
 from modules import scripts, shared
 
 import todo_core.webui.extension as todo
-import todo_core.webui.ui as todo_ui
 from todo_core.webui import compat
+from todo_core.webui.panel import accordion as todo_ui
 
 EXTENSION = todo.Extension(Path(scripts.basedir()), lambda: shared.sd_model)
 

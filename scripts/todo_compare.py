@@ -4,11 +4,12 @@ from pathlib import Path
 
 from modules import scripts
 
-import todo_core.webui.compare as compare
-import todo_core.webui.compare_ui as compare_ui
-from todo_core.presets import Presets
-from todo_core.webui import texts
+from todo_core.settings.presets import Presets
+from todo_core.webui.compare import controls as compare_controls
+from todo_core.webui.compare import runner
+from todo_core.webui.compare.request import CompareRequest
 from todo_core.webui.extension import presets_file
+from todo_core.webui.panel import texts
 
 FILE = presets_file(Path(scripts.basedir()))
 
@@ -22,18 +23,18 @@ class CompareScript(scripts.Script):
 
     def show(self, is_img2img):
         """In both tabs; here the host hears early enough which of its parts the table goes under."""
-        tab, table = "img2img" if is_img2img else "txt2img", compare_ui.Table()
+        tab, table = "img2img" if is_img2img else "txt2img", compare_controls.Table()
         self.on_after_component(table.after_log, elem_id=f"html_log_{tab}")
         self.on_after_component(table.after_answer, elem_id=f"generation_info_{tab}")
         return True
 
     def ui(self, is_img2img):
         """Build the controls; the host calls this again for the API."""
-        controls = compare_ui.build(lambda: Presets(FILE), is_img2img=is_img2img)
-        self.infotext_fields = [(controls[0], compare_ui.paste)]
+        controls = compare_controls.build(lambda: Presets(FILE), is_img2img=is_img2img)
+        self.infotext_fields = [(controls[0], compare_controls.paste)]
         return controls
 
     def run(self, p, names, img2img, heat_maps):
         """Make and compare the images."""
         presets = Presets(FILE)
-        return compare.run(p, compare.Wish.of(names, img2img, heat_maps, presets), presets, title=self.title())
+        return runner.run(p, CompareRequest.of(names, img2img, heat_maps, presets), presets, title=self.title())

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]  # also under a bare ``pytest``
-
-import models  # noqa: E402
+from tests import models
 
 torch.set_num_threads(1)  # small tensors: threads only wait for each other
 
@@ -78,3 +74,16 @@ def diffusers_sd1() -> Iterator[models.Small]:
 def diffusers_sdxl() -> Iterator[models.Small]:
     """The layout of SDXL in diffusers."""
     yield from _lent(models.diffusers_sdxl())
+
+
+def pytest_addoption(parser):
+    """Add the options of tests/webui."""
+    group = parser.getgroup("webui", "tests on a real AUTOMATIC1111 WebUI (tests/webui)")
+    group.addoption("--webui", metavar="URL_OR_DIR", help="a WebUI that runs with --api, or the folder of one to start")
+    group.addoption("--webui-python", metavar="PATH", help="python that starts it (default: DIR/venv/bin/python)")
+    group.addoption("--webui-args", default="--api", metavar="FLAGS", help="launch.py's flags (default: --api)")
+    group.addoption("--webui-checkpoint", metavar="NAME", help="an SD1 checkpoint (default: the current one)")
+    group.addoption("--webui-other-checkpoint", metavar="NAME", help="an SD1 checkpoint with another config")
+    group.addoption("--webui-sdxl-checkpoint", metavar="NAME", help="an SDXL checkpoint")
+    group.addoption("--webui-browser", metavar="PATH", help="a Chromium (default: the one of playwright)")
+    group.addoption("--webui-screenshots", metavar="DIR", help="for screenshots (default: a temporary folder)")

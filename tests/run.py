@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from environment import DEMO, TESTS  # noqa: E402
+from todo_lab.environment import DEMO, TESTS  # noqa: E402
 
 if __name__ == "__main__":
     TESTS.ensure()

@@ -2,11 +2,11 @@
 
 from . import tomesd
 from .errors import SettingsError, UnsupportedModelError
-from .patch import apply_patch, patched, remove_patch
-from .plan import LevelPlan, Plan
-from .session import Session
+from .patching.patch import apply_patch, patched, remove_patch
+from .patching.plan import LevelPlan, Plan
+from .patching.session import Session
+from .patching.token_grid import TokenGrid
 from .settings import SETTINGS, Settings
-from .tokens import TokenGrid
 
 __all__ = [
     "SETTINGS",

@@ -13,9 +13,9 @@ from typing import Any
 from torch import nn
 
 from .hosts import Host, blocks_of
-from .plan import LevelPlan, Plan
+from .patching.plan import LevelPlan, Plan
+from .patching.token_grid import TokenGrid
 from .settings import Settings
-from .tokens import TokenGrid
 
 TEXT_TOKENS = 77
 

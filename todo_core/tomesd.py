@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from . import patch
 from .errors import SettingsError
+from .patching import patch
 from .settings import Settings
 
 

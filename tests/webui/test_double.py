@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-EXTENSION = Path(__file__).parents[1] / "extension"
+EXTENSION = Path(__file__).parents[1] / "todo_core" / "webui"
 REQUESTS = {
     "hires": ({}, {}),
     "no hires": ({"enable_hr": False}, {"enable_hr": False}),
@@ -25,9 +25,8 @@ class Silent:
 
 @pytest.fixture
 def double(monkeypatch):
-    for folder in (EXTENSION, EXTENSION / "double"):
-        monkeypatch.syspath_prepend(folder)
-    import host
+    monkeypatch.syspath_prepend(EXTENSION / "double")
+    from tests.todo_core.webui import host
 
     assert Path(sys.modules["modules"].__file__).is_relative_to(EXTENSION)
     unet = SimpleNamespace(diffusion_model=lambda x, timesteps, context: x)

@@ -34,7 +34,7 @@ def test_the_panels_defaults_by_position_do_nothing(host, args):
 
 
 def test_a_positional_list_as_script_info_shows_it_works(host, args):
-    from todo_core.webui.request import POSITIONS
+    from todo_core.webui.generation.request import POSITIONS
 
     named = dict(zip(POSITIONS, args, strict=True)) | {"enabled": True, "factor_1": "2", "end": 0.5}
     result = host.txt2img(args=list(named.values()))

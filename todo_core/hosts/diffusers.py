@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from .site import Arguments, Host, numbered
+from .host import Arguments, Host, numbered
 
 _ARGUMENTS = Arguments(
     latent="sample",

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from .site import Arguments, Host, isinstance_str, numbered
+from .host import Arguments, Host, isinstance_str, numbered
 
 _ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="context", mask="mask")
 

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from .cluster import cluster
-from .downsample import downsample, offset_turns
-from .similarity import match, random_draws, removable
+from .clustering import cluster
+from .downsampling import downsample, offset_turns
+from .matching import match, random_draws, removable
 
 __all__ = ["Reduction", "cluster", "downsample", "match", "offset_turns", "random_draws", "removable"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from .localization import template
+from .panel.localization import template
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]

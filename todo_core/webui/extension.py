@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
-from ..presets import Presets
-from . import axes, compat, infotext, logs, neighbours, options, request, status
-from .job import Job
-from .request import Request
+from ..settings.presets import Presets
+from . import compat, logs
+from .generation import infotext, neighbours, request, status
+from .generation.job import Job
+from .generation.request import Request
+from .panel import axes, options
 
 log = logging.getLogger("todo_core")
 

@@ -1,0 +1,1 @@
+"""The parts of unet.py."""

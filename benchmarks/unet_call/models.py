@@ -1,0 +1,176 @@
+"""Full-size UNets on random weights, and one call of them: time does not depend on what they have learned.
+
+All of them attend by torch's scaled_dot_product_attention, as the WebUI does with --opt-sdp-attention; ldm's also by
+whatever a WebUI has put into its classes (`webui_attention`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from todo_core.hosts import Host, detect
+from todo_core.hosts.host import isinstance_str
+
+CHANNELS = 320  # of the finest level, in SD 1.5 and SDXL
+TIMESTEP = 500.0
+PIXELS = 8  # of the image's side for one of the latent's
+
+
+def sd1(channels: int = CHANNELS) -> nn.Module:
+    """SD 1.5 in diffusers."""
+    from diffusers import UNet2DConditionModel
+
+    widths = tuple(channels * n for n in (1, 2, 4, 4))
+    return UNet2DConditionModel(
+        sample_size=64, block_out_channels=widths, cross_attention_dim=768, attention_head_dim=8
+    )
+
+
+def controlnet(channels: int = CHANNELS) -> nn.Module:
+    """A ControlNet of SD 1.5 in diffusers, which runs before every call of its UNet."""
+    from diffusers import ControlNetModel
+
+    widths = tuple(channels * n for n in (1, 2, 4, 4))
+    return ControlNetModel(block_out_channels=widths, cross_attention_dim=768, attention_head_dim=8)
+
+
+def sdxl(channels: int = CHANNELS) -> nn.Module:
+    """SDXL in diffusers."""
+    from diffusers import UNet2DConditionModel
+
+    widths = tuple(channels * n for n in (1, 2, 4))
+    return UNet2DConditionModel(
+        sample_size=128,
+        block_out_channels=widths,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+        transformer_layers_per_block=(1, 2, 10),
+        attention_head_dim=tuple(max(1, width // 64) for width in widths),
+        use_linear_projection=True,
+        cross_attention_dim=2048,
+        addition_embed_type="text_time",
+        addition_time_embed_dim=256,
+        projection_class_embeddings_input_dim=2816,
+    )
+
+
+def sd1_ldm(channels: int = CHANNELS) -> nn.Module:
+    """SD 1.5 in ldm."""
+    from ldm.modules.diffusionmodules.openaimodel import UNetModel
+
+    return UNetModel(
+        image_size=32,
+        in_channels=4,
+        out_channels=4,
+        model_channels=channels,
+        attention_resolutions=[4, 2, 1],
+        num_res_blocks=2,
+        channel_mult=[1, 2, 4, 4],
+        num_heads=8,
+        use_spatial_transformer=True,
+        transformer_depth=1,
+        context_dim=768,
+        legacy=False,
+        use_checkpoint=False,
+    )
+
+
+def _attend_by_sdp(unet: nn.Module) -> None:
+    """Of ldm, whose own attention would hold the matrix of all pairs."""
+    for module in unet.modules():
+        if hasattr(module, "to_q"):
+            module.forward = partial(_sdp_forward, module)  # type: ignore[method-assign]
+
+
+def _sdp_forward(attention: Any, x: Tensor, context: Tensor | None = None, mask: None = None) -> Tensor:
+    """The WebUI's, without the mask that nobody hands over."""
+    context = x if context is None else context
+    projected = attention.to_q(x), attention.to_k(context), attention.to_v(context)
+    q, k, v = (t.unflatten(2, (attention.heads, -1)).transpose(1, 2) for t in projected)
+    return attention.to_out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+LAYOUTS: dict[str, Callable[[int], nn.Module]] = {
+    "sd1": sd1,
+    "sdxl": sdxl,
+    "sd1-ldm": sd1_ldm,
+    "sd1-controlnet": controlnet,
+}
+
+
+class _LatentDiffusion(nn.Module):
+    """What tools for ldm take: the UNet lies where LatentDiffusion has it."""
+
+    def __init__(self, unet: nn.Module) -> None:
+        super().__init__()
+        self.model = nn.Module()
+        self.model.diffusion_model = unet
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """The UNet that is timed. ``model`` is what patches take."""
+
+    layout: str
+    unet: nn.Module
+    model: nn.Module
+    host: Host
+    device: str
+    dtype: torch.dtype
+
+    @property
+    def blocks(self) -> list[Any]:
+        """The transformer blocks of level 1."""
+        return [site.block for site in self.host.sites if site.level == 1]
+
+    def call(self, side: int, batch: int) -> Callable[[], Any]:
+        """One call at a latent of ``side`` x ``side``, ready to be made again and again."""
+        like: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
+        torch.manual_seed(side)
+        x = torch.randn(batch, 4, side, side, **like)
+        if self.host.kind == "ldm":
+            times = torch.full((batch,), TIMESTEP, device=self.device)
+            return partial(self._ldm_call, x, times, torch.randn(batch, 77, 768, **like))
+        config: Any = self.unet.config
+        given = {"encoder_hidden_states": torch.randn(batch, 77, config.cross_attention_dim, **like)}
+        if config.addition_embed_type:
+            pooled = torch.zeros(batch, config.projection_class_embeddings_input_dim - 6 * 256, **like)
+            given["added_cond_kwargs"] = {"text_embeds": pooled, "time_ids": torch.zeros(batch, 6, **like)}
+        if "conditioning_channels" in config:  # a ControlNet, which sees a picture
+            picture = config.conditioning_channels, side * PIXELS, side * PIXELS
+            given["controlnet_cond"] = torch.randn(batch, *picture, **like)
+        return partial(self.unet, x, torch.tensor(TIMESTEP, device=self.device), **given)
+
+    def _ldm_call(self, x: Tensor, times: Tensor, text: Tensor) -> Tensor:
+        """In half precision under autocast, as the WebUI calls it: ldm itself makes some tensors in float32."""
+        with torch.autocast(self.device, self.dtype, enabled=self.dtype != torch.float32):
+            return self.unet(x, times, text)
+
+
+def build(
+    layout: str, *, device: str = "cpu", dtype: str = "float32", channels: int = CHANNELS, sdp: bool = True
+) -> Subject:
+    """The UNet of a layout; fewer ``channels`` than its own are for trying things out.
+
+    Without ``sdp`` ldm's attends as its class does.
+    """
+    torch.manual_seed(0)
+    with torch.device(device):
+        unet = LAYOUTS[layout](channels).eval().requires_grad_(False)
+    if dtype != "float32":
+        unet = unet.to(getattr(torch, dtype))
+        for module in unet.modules():
+            if isinstance_str(module, "GroupNorm32"):  # ldm's, which casts what it is given
+                module.float()
+    host = detect(unet)
+    if host.kind == "ldm" and sdp:
+        _attend_by_sdp(unet)
+    model = _LatentDiffusion(unet) if host.kind == "ldm" else unet
+    return Subject(layout, unet, model, host, device, getattr(torch, dtype))

@@ -1,0 +1,107 @@
+"""What is timed beside the unpatched UNet: settings of ours, their limits, and other people's implementations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from todo_core import Settings, TokenGrid, patched
+from todo_lab.evaluation.backends.peers import INSTALLED, applied
+from unet_call.models import PIXELS, Subject
+
+WHOLE = "whole"
+OURS = {
+    "out of the window": Settings(factor_1=2, start=0.9, window="noise"),  # the call's timestep says 0.5
+    "factor 1": Settings(factor_1=1),
+    "ToDo 2": Settings(factor_1=2),
+    "ToDo 3": Settings(factor_1=3),
+    "ToDo 4": Settings(factor_1=4),
+    "ToDo auto": Settings(factor_1="auto"),
+    "ToDo 2 and 2": Settings(factor_1=2, factor_2=2),
+    "ToMe 0.5": Settings(method="similarity", target="all", ratio_1=0.5),
+    "ToMe 0.5 reach 1": Settings(method="similarity", target="all", ratio_1=0.5, reach=1),
+    "ToMe 0.5 shared": Settings(method="similarity", target="all", ratio_1=0.5, share=True),
+    "ToMe 0.75": Settings(method="similarity", target="all", ratio_1=0.75),
+    "cluster 0.5": Settings(method="cluster", ratio_1=0.5),
+}
+LIMITS = {f"limit of ToDo {factor}": factor for factor in (2, 3, 4)}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An adapter of `todo_lab.evaluation.backends.peers`, what it is told, and the layouts that the peer knows."""
+
+    adapter: str
+    options: Mapping[str, Any]
+    layouts: Collection[str]
+
+
+PEERS = {
+    "tomesd 0.5": Peer("tomesd", {"ratio": 0.5}, ("sd1", "sdxl", "sd1-ldm")),
+    "tomesd 0.75": Peer("tomesd", {"ratio": 0.75}, ("sd1", "sdxl", "sd1-ldm")),
+    "token-downsampling 2": Peer("token-downsampling", {"factor": 2}, ("sd1-ldm",)),
+    "token-downsampling 3": Peer("token-downsampling", {"factor": 3}, ("sd1-ldm",)),
+    "token-downsampling 4": Peer("token-downsampling", {"factor": 4}, ("sd1-ldm",)),
+    "ImprovedTokenMerge 2": Peer("ImprovedTokenMerge", {"factor": 2}, ("sd1",)),
+    "HyperTile 256": Peer("hypertile", {"tile": 256}, ("sd1-ldm",)),
+    "HyperTile 512": Peer("hypertile", {"tile": 512}, ("sd1-ldm",)),
+}
+QUICK = ("out of the window", "ToDo 2", "ToDo 4", "ToMe 0.5", "ToMe 0.5 reach 1", "limit of ToDo 2", "limit of ToDo 4")
+QUICK += ("tomesd 0.5", "token-downsampling 2")
+NAMES = (WHOLE, *OURS, *LIMITS, *PEERS)
+
+Patch = Callable[[], AbstractContextManager[Any]]
+
+
+def variants(subject: Subject, side: int, names: Collection[str], paths: Mapping[str, Path]) -> dict[str, Patch]:
+    """Context managers by name, the unpatched UNet first; peers only where they know the layout and can be found."""
+    found: dict[str, Patch] = {WHOLE: nullcontext}
+    found |= {name: partial(patched, subject.unet, settings) for name, settings in OURS.items()}
+    found |= {name: partial(limit, subject, side, factor, {}) for name, factor in LIMITS.items()}
+    found |= {
+        name: partial(_peer, subject, side, peer, paths.get(peer.adapter))
+        for name, peer in PEERS.items()
+        if subject.layout in peer.layouts and (peer.adapter in paths or peer.adapter in INSTALLED)
+    }
+    return {name: patch for name, patch in found.items() if name == WHOLE or name in names}
+
+
+@contextmanager
+def limit(subject: Subject, side: int, factor: int, ready: dict[Any, torch.Tensor]) -> Iterator[None]:
+    """Hand every level-1 self-attention a context of ToDo's size that was ready before.
+
+    ``ready`` keeps the contexts from the warm-up on.
+    """
+    context = subject.host.arguments.context
+    keys = TokenGrid(side, side).halved(subject.host.depth).reduced(factor).tokens
+
+    def hook(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        x = args[0]
+        kind = (*x.shape, x.dtype)
+        if kind not in ready:
+            ready[kind] = x[:, :keys].clone()
+        return args[:1], {**kwargs, context: ready[kind]}
+
+    handles = [block.attn1.register_forward_pre_hook(hook, with_kwargs=True) for block in subject.blocks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _peer(subject: Subject, side: int, peer: Peer, path: Path | None) -> AbstractContextManager[None]:
+    """tomesd is told to reach the finest attention, which SDXL has one level further down."""
+    options = dict(peer.options)
+    if peer.adapter == "tomesd":
+        options["max_downsample"] = 2**subject.host.depth
+    size: Any = SimpleNamespace(hires_size=(side * PIXELS, side * PIXELS))
+    return applied(peer.adapter, path, subject.model, size, json.dumps(options))

@@ -1,0 +1,219 @@
+"""The benchmark of one UNet call does what it says; how long anything takes is not looked at."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from todo_core import patched
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+SIDE, CHANNELS = 16, 32
+NOISE = (0.98, 0.99, 1.0, 1.01, 1.02)
+GROUP = {"layout": "sd1", "batch": 2, "dtype": "float32", "torch": "2", "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Any]:
+    """The command ``unet`` and the modules of unet_call, by their names."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        names = [path.stem for path in (FOLDER / "unet_call").glob("*.py") if path.stem != "__init__"]
+        parts = {name: importlib.import_module(f"unet_call.{name}") for name in names}
+        yield SimpleNamespace(unet=importlib.import_module("unet"), **parts)
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in [name for name in sys.modules if name.split(".")[0] in ("unet", "unet_call")]:
+            del sys.modules[name]
+
+
+def keys_of(subject: Any, patch: Any) -> set[int]:
+    """How many keys the level-1 attentions see."""
+    seen: set[int] = set()
+    hooks = [b.attn1.to_k.register_forward_pre_hook(lambda _, args: seen.add(args[0].shape[1])) for b in subject.blocks]
+    with torch.inference_mode(), patch:
+        subject.call(SIDE, 1)()
+    for hook in hooks:
+        hook.remove()
+    return seen
+
+
+def rows_of(names: dict[str, float], latent: int = 96, run: str = "one", **group: Any) -> list[dict[str, Any]]:
+    """As if each setting had taken so many seconds, five times."""
+    return [
+        {**GROUP, **group, "latent": latent, "setting": name, "run": run, "seconds": s, "speed": names["whole"] / s}
+        | {
+            "attention": s / 2,
+            "turns": [s * noise for noise in NOISE],
+            "attentions": [s * noise / 2 for noise in NOISE],
+        }
+        for name, s in names.items()
+    ]
+
+
+def test_every_variant_without_a_path_is_measured(bench: Any) -> None:
+    subject = bench.models.build("sd1-ldm", channels=CHANNELS)
+    tried = bench.variants.variants(subject, SIDE, bench.variants.NAMES, {})
+    rows = bench.measure.measure(subject, SIDE, tried, batch=1, repeats=1, warm_up=8)
+    names = [row["setting"] for row in rows]
+    assert names == ["whole", *bench.variants.OURS, *bench.variants.LIMITS, "tomesd 0.5", "tomesd 0.75"]
+    assert not [row for row in rows if "failed" in row]
+    assert all(len(row["turns"]) == 1 and 0 < row["attention"] < row["seconds"] for row in rows)
+
+
+@pytest.mark.parametrize("layout", ["sd1", "sdxl", "sd1-ldm", "sd1-controlnet"])
+def test_the_limit_has_the_keys_of_todo(bench: Any, layout: str) -> None:
+    subject = bench.models.build(layout, channels=CHANNELS)
+    limits = bench.variants.variants(subject, SIDE, ["limit of ToDo 3"], {})
+    ours = keys_of(subject, patched(subject.unet, bench.variants.OURS["ToDo 3"]))
+    assert keys_of(subject, limits["limit of ToDo 3"]()) == ours == {25 if layout != "sdxl" else 4}
+    assert keys_of(subject, limits["whole"]()) == {256 if layout != "sdxl" else 64}
+
+
+def test_a_variant_that_cannot_run_leaves_the_others_alone(bench: Any, tmp_path: Path) -> None:
+    subject = bench.models.build("sd1-ldm", channels=CHANNELS)
+    paths = {"hypertile": tmp_path}  # nothing lies there
+    tried = bench.variants.variants(subject, SIDE, ["HyperTile 256", "ToDo 2"], paths)
+    rows = bench.measure.measure(subject, SIDE, tried, batch=1, repeats=1)
+    assert [("failed" in row, row["setting"]) for row in rows] == [
+        (False, "whole"),
+        (False, "ToDo 2"),
+        (True, "HyperTile 256"),
+    ]
+    rows = [GROUP | row for row in rows]
+    assert "HyperTile" not in bench.report.table(rows)
+    assert "HyperTile 256 at latent 16, all of it: FileNotFoundError" in bench.report.left_out(rows)[0]
+
+
+def test_the_reductions_alone(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.reductions, "SETTLED", 0)
+    subject = bench.models.build("sd1", channels=CHANNELS)
+    rows = bench.reductions.reductions(subject, SIDE, batch=1, repeats=1)
+    assert {"ToDo 2", "ToMe 0.5", "cluster 0.5", "tomesd 0.5"} <= {row["reduction"] for row in rows}
+    assert all(row["tokens"] == SIDE**2 and row["find"] > 0 and row["merge"] > 0 for row in rows)
+    assert "| ToMe 0.5 |" in bench.report.reductions_table(rows)
+
+
+def test_memory_of_one_variant(bench: Any) -> None:
+    subject = bench.models.build("sd1", channels=CHANNELS)
+    whole = bench.variants.variants(subject, SIDE, [], {})["whole"]
+    found = bench.measure.peak(subject, SIDE, whole, whole, batch=1)
+    assert found is None or found >= 0
+
+
+def test_goals_are_answered_only_where_the_interval_is_on_one_side(bench: Any) -> None:
+    seconds = {"whole": 2.0, "out of the window": 2.0, "factor 1": 3.0, "ToDo 2": 1.0, "limit of ToDo 2": 0.9}
+    rows = rows_of(seconds)
+    rows[3]["turns"] = [0.8, 0.85, 0.9, 1.0, 1.1]
+    answers = {check.what: check.reached for check in bench.report.goals(rows)}
+    assert answers == {
+        "time of ToDo 2 / limit of ToDo 2": "within the spread",
+        "time of ToDo 2 / limit of ToDo 2, by level-1 attention": "no",
+        "time of out of the window / whole": "yes",
+        "time of out of the window / whole, by level-1 attention": "yes",
+        "time of factor 1 / whole": "no",
+        "time of factor 1 / whole, by level-1 attention": "no",
+    }
+    for row in rows[3:]:
+        row["turns"] = row["attentions"] = [1.0, 1.0]
+    assert bench.report.goals(rows)[0].reached == "too few turns"
+    assert "limit" not in str(bench.report.goals(rows_of(seconds, latent=64))), "that goal begins at latent 96"
+
+
+def test_a_ratio_by_the_attention_alone_is_that_of_calls_equal_in_the_rest(bench: Any) -> None:
+    mine = {"run": "one", "attentions": [1.0, 2.0], "turns": [9.0, 9.0]}
+    theirs = {"run": "one", "attentions": [1.5, 1.5], "turns": [5.0, 4.0]}
+    assert bench.report.by_attention(mine, theirs) == [4.5 / 5, 4.5 / 4]
+    assert bench.report.by_attention(mine, theirs | {"run": "two"}) == []
+
+
+@given(st.integers(5, 25), st.floats(0.5, 0.95))
+def test_the_interval_holds_the_median_as_surely_as_it_says(bench: Any, count: int, sure: float) -> None:
+    lower, upper = bench.report.interval([float(value) for value in range(count)], sure)
+    below = sum(math.comb(count, k) for k in range(int(lower) + 1)) / 2**count  # too few values under the median
+    above = sum(math.comb(count, k) for k in range(int(upper) + 1, count + 1)) / 2**count
+    assert 1 - below - above >= sure - 1e-9 or (lower, upper) == (0, count - 1)
+    shorter = [sum(math.comb(count, k) for k in range(int(lower) + 2)) / 2**count] * 2
+    assert 1 - sum(shorter) < sure or lower + 1 >= upper - 1
+
+
+def test_the_setting_of_ours_that_held_most_is_compared(bench: Any) -> None:
+    rows = rows_of({"whole": 2.0, "ToDo 2": 1.0, "ToMe 0.5": 1.0, "tomesd 0.5": 1.0})
+    for row, peak in zip(rows, (100.0, 90.0, 95.0, 300.0), strict=True):
+        row["peak"] = peak
+    (check,) = bench.report.goals(rows)
+    assert "ToMe 0.5" in check.what
+    assert check.values == [0.95]
+
+
+def test_runs_into_one_folder_are_joined(bench: Any, tmp_path: Path) -> None:
+    results = bench.report.Results
+    first, second = results(), results()
+    first.add(rows=rows_of({"whole": 2.0, "ToDo 2": 1.0}))
+    first.write(tmp_path / "a")
+    second.add(rows=rows_of({"whole": 3.0, "ToDo 2": 2.0}, run="two"))
+    second.add(rows=rows_of({"whole": 9.0}, latent=128), reductions=[{**GROUP, "latent": 96, "reduction": "ToDo 2"}])
+    second.add(rows=[{**GROUP, "latent": 96, "setting": "ToDo 2", "peak": 5.0}])
+    second.write(tmp_path / "b")
+    both = results.read(tmp_path / "a", tmp_path / "b", tmp_path / "nothing here")
+    assert [(r["latent"], r["setting"], r["seconds"]) for r in both.rows] == [
+        (96, "whole", 3.0),
+        (96, "ToDo 2", 2.0),
+        (128, "whole", 9.0),
+    ]
+    assert both.rows[1]["peak"] == 5.0
+    assert len(both.reductions) == 1
+
+
+def test_a_failure_to_measure_memory_keeps_the_time(bench: Any) -> None:
+    results, setting = bench.report.Results(), {**GROUP, "latent": 96, "setting": "whole"}
+    results.add(rows=rows_of({"whole": 2.0}))
+    results.add(rows=[{**setting, bench.report.NO_MEMORY: "killed"}])
+    assert results.rows[0]["seconds"] == 2.0
+    assert bench.report.left_out(results.rows) == ["Left out:\n\n- whole at latent 96, its memory: killed"]
+    results.add(rows=[{**setting, "peak": 5.0}])
+    assert not bench.report.left_out(results.rows)
+
+
+def test_only_turns_of_one_run_are_paired(bench: Any) -> None:
+    (whole, *_), (row, *_) = rows_of({"whole": 2.0}), rows_of({"whole": 1.0}, run="two")
+    assert bench.report.ratios(row, whole) == [0.5]
+    assert bench.report.ratios(whole, whole) == [1] * 5
+
+
+def test_tables_and_plots_are_written(bench: Any, tmp_path: Path) -> None:
+    seconds = {"whole": 2.0, "ToDo 2": 1.0, "ToDo 4": 0.9, "limit of ToDo 4": 0.9, "tomesd 0.5": 1.5}
+    results = bench.report.Results()
+    for latent in (64, 96):
+        results.add(rows=rows_of(seconds, latent))
+    bench.unet.end(results, tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"unet.json", "unet.md", "unet.png", "growth.png"}
+    assert len(json.loads((tmp_path / "unet.json").read_text())["rows"]) == 10
+    assert "| latent | 64 (512 px) | 96 (768 px) |" in (tmp_path / "unet.md").read_text()
+    assert "| ToDo 2 | 2.00x | 2.00x |" in (tmp_path / "unet.md").read_text()
+    results.add(rows=rows_of(seconds, dtype="bfloat16"))
+    bench.unet.end(results, tmp_path)
+    names = {p.name for p in tmp_path.iterdir()}
+    assert {"growth-sd1-float32.png", "growth-sd1-bfloat16.png"} <= names
+    assert "growth.png" not in names, "it showed one group alone"
+    assert (tmp_path / "unet.md").read_text().count("### Goals") == 2
+
+
+def test_the_command_refuses_what_it_does_not_know(bench: Any, tmp_path: Path) -> None:
+    assert bench.unet.parsed(["--quick"]).latents == [96]
+    assert bench.unet.parsed(["--peer", f"hypertile={tmp_path}"]).paths == {"hypertile": tmp_path}
+    refused = [["--settings", "ToDo 9"], ["--peer", f"nobody={tmp_path}"], ["--peer", "hypertile=/nowhere"]]
+    for words in (*refused, ["--layout", "sd1-ldm", "--webui-dir", str(tmp_path)], ["--webui-dir", "."]):
+        with pytest.raises(SystemExit):
+            bench.unet.parsed(words)

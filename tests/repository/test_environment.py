@@ -1,0 +1,94 @@
+"""The environments of the demo and the tests, without installing anything."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from todo_lab import environment
+from todo_lab.environment import DEMO, TESTS, Environment, cpu_index, requirements
+
+
+@pytest.fixture
+def made(monkeypatch, tmp_path):
+    """An environment below a temporary root, and what it would have installed; its folder is really made."""
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    (tmp_path / "requirements.txt").write_text("one\n")
+    installed = []
+    monkeypatch.setattr(environment, "cpu_index", lambda: ("INDEX",))
+    monkeypatch.setattr(environment.venv, "create", lambda home, **_: home.mkdir(exist_ok=True))
+    monkeypatch.setattr(Environment, "check", lambda self, *args: installed.append(args[4:]))
+    return Environment("env", environment.TORCH, requirements("requirements.txt")), installed
+
+
+def test_it_is_made_once(made, tmp_path):
+    env, installed = made
+    env.ensure()
+    env.ensure()
+    assert installed == [("torch==2.13.0", "INDEX"), ("-r", str(tmp_path / "requirements.txt"))]
+
+
+def test_other_requirements_make_it_anew(made, tmp_path):
+    env, installed = made
+    env.ensure()
+    (tmp_path / "requirements.txt").write_text("two\n")
+    env.ensure()
+    assert len(installed) == 4
+
+
+def test_one_that_was_broken_off_is_made_again(made, monkeypatch):
+    env, installed = made
+
+    def fails(self, *args):
+        raise SystemExit(1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Environment, "check", fails)
+        with pytest.raises(SystemExit):
+            env.ensure()
+    env.ensure()
+    assert len(installed) == 2
+
+
+def test_what_comes_on_top_comes_once(made):
+    env, installed = made
+    env.ensure()
+    env.also(("pytest",))
+    env.also(("pytest",))
+    assert installed[2:] == [("pytest",)]
+
+
+@pytest.mark.parametrize(
+    ("system", "driver", "reachable", "asked"),
+    [
+        ("Linux", None, True, True),
+        ("Linux", None, False, False),
+        ("Linux", "/bin/nvidia-smi", True, False),
+        ("Darwin", None, True, False),
+    ],
+)
+def test_torch_without_cuda_where_there_is_no_gpu(monkeypatch, system, driver, reachable, asked):
+    def opened(url, timeout):
+        if not reachable:
+            raise OSError("no such host")
+        return nullcontext()
+
+    monkeypatch.setattr(environment.platform, "system", lambda: system)
+    monkeypatch.setattr(environment.shutil, "which", lambda name: driver)
+    monkeypatch.setattr(environment, "urlopen", opened)
+    assert bool(cpu_index()) == asked
+
+
+def test_a_python_too_old_is_told(made, monkeypatch):
+    monkeypatch.setattr(environment, "OLDEST", (99, 0))
+    with pytest.raises(SystemExit, match=r"Python 99.0 or later is needed; this is \d"):
+        made[0].ensure()
+
+
+def test_every_file_that_is_named_is_there():
+    for env in (DEMO, TESTS):
+        paths = [install[-1] for install in env._installs if "-r" in install]
+        assert len(paths) == 2
+        assert all(Path(path).is_file() for path in paths)

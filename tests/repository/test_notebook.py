@@ -1,0 +1,52 @@
+"""The tour in docs/notebook.ipynb runs as it stands."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
+
+nbclient = pytest.importorskip("nbclient", reason="needs nbclient")
+nbformat = pytest.importorskip("nbformat", reason="needs nbformat")
+
+
+@pytest.fixture(scope="module")
+def shown():
+    return nbformat.read(NOTEBOOK, as_version=4)
+
+
+@pytest.fixture(scope="module")
+def executed(shown):
+    """A fresh run; a cell that raises fails it."""
+    client = nbclient.NotebookClient(nbformat.from_dict(shown), timeout=600, kernel_name="python3")
+    here = {**os.environ, "PYTHONPATH": str(NOTEBOOK.parents[1])}
+    return client.execute(cwd=str(NOTEBOOK.parent), env=here)
+
+
+def kinds(notebook):
+    """Of each code cell: what it printed or drew, the kinds of output alone, since times differ."""
+    return [sorted({told(output) for output in cell.outputs}) for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def told(output):
+    return "picture" if "image/png" in output.get("data", {}) else output.output_type
+
+
+def printed(notebook):
+    return "".join(output.text for cell in notebook.cells for output in cell.get("outputs", []) if "text" in output)
+
+
+def test_every_cell_gives_what_the_page_shows(shown, executed):
+    assert [kind for cell in kinds(shown) for kind in cell].count("picture") == 3
+    for shows, gives in zip(kinds(shown), kinds(executed), strict=True):
+        assert set(shows) <= set(gives)  # a run may warn besides
+
+
+def test_what_it_claims_is_so(executed):
+    text = printed(executed)
+    assert "after the block, equal to before: True" in text
+    assert "level 1: 32 x 48, 1,536 tokens -> 384 by downsample" in text
+    assert "level 2: 48 x 32, 1,536 tokens -> 384 by downsample" in text

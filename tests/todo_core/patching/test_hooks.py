@@ -1,0 +1,460 @@
+"""What the hooks make of the ways in which others call, wrap and replace attentions and blocks."""
+
+from __future__ import annotations
+
+import types
+
+import ldm.modules.attention
+import pytest
+import tomesd
+import torch
+import torch.nn.functional as F
+
+import todo_core.reduction
+from tests.models import (
+    LatentDiffusion,
+    hook_count,
+    interpolated,
+    keys_of,
+    lengths,
+    noise,
+    snapshot,
+    use_plain_attention,
+)
+from todo_core import Session, patched
+from todo_core.hosts import detect
+
+SIZE = (16, 8)
+TOKENS = 16 * 8
+LATENT = noise(2, 4, *SIZE)
+HALVED = interpolated(SIZE, (8, 4), "nearest-exact")
+FIXED = {"factor_1": 2, "phase": "fixed"}
+TARGETS = ["keys/values", "all"]
+
+
+def assert_close(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
+
+
+def assert_differs(actual, expected):
+    assert (actual - expected).abs().max() > 0.01
+
+
+def replace_self_attention(monkeypatch, small, attend):
+    """Replace ``_forward`` on each block of level 1, as ControlNet does; ``attend(block, x_norm)`` makes its output."""
+
+    def _forward(self, x, context=None):
+        x = attend(self, self.norm1(x)) + x
+        x = self.attn2(self.norm2(x), context=context) + x
+        return self.ff(self.norm3(x)) + x
+
+    for block in small.blocks(1):
+        monkeypatch.setattr(block, "_forward", types.MethodType(_forward, block))
+
+
+def use_naive(monkeypatch, small, shorten=HALVED):
+    for attention in small.attentions(1).values():
+        use_plain_attention(monkeypatch, attention, shorten)
+
+
+def assert_left_whole(small, reason, **settings):
+    """The patch changes no bit and says why, once for several calls."""
+    plain = small(LATENT)
+    with patched(small.unet, **(FIXED | settings)) as session:
+        assert torch.equal(small(LATENT), plain)
+        small(LATENT, 400.0)
+    assert len(session.record.notes) == 1
+    assert reason in session.record.notes[0]
+    assert session.record.levels == {}
+
+
+# contexts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_context_that_is_the_input_itself_is_self_attention(ldm_sd1, target, monkeypatch):
+    with patched(ldm_sd1.unet, target=target, **FIXED):
+        stock = ldm_sd1(LATENT)
+    replace_self_attention(monkeypatch, ldm_sd1, lambda block, x: block.attn1(x, context=x))
+    with patched(ldm_sd1.unet, target=target, **FIXED) as session, lengths(ldm_sd1) as seen:
+        assert torch.equal(ldm_sd1(LATENT), stock)
+    assert keys_of(ldm_sd1, 1, seen) == {(32 if target == "all" else TOKENS, 32)}
+    assert session.record.notes == []
+
+
+@pytest.mark.parametrize("call", ["positional context", "keywords", "input alone"])
+def test_however_attention_is_called_it_is_reduced(ldm_sd1, call, monkeypatch):
+    with patched(ldm_sd1.unet, **FIXED):
+        stock = ldm_sd1(LATENT)
+
+    def attend(block, x):
+        if call == "positional context":
+            return block.attn1(x, x)
+        return block.attn1(x=x, context=None) if call == "keywords" else block.attn1(x)
+
+    replace_self_attention(monkeypatch, ldm_sd1, attend)
+    with patched(ldm_sd1.unet, **FIXED):
+        assert torch.equal(ldm_sd1(LATENT), stock)
+
+
+@pytest.mark.parametrize("banks", [1, 2])
+@pytest.mark.parametrize("mode", ["nearest-exact", "area"])
+def test_each_whole_grid_of_a_reference_bank_is_reduced(ldm_sd1, banks, mode, monkeypatch):
+    def attend(block, x):
+        bank = [noise(*x.shape, seed=seed) for seed in range(banks)]
+        return block.attn1(x, context=torch.cat([x, *bank], dim=1))
+
+    replace_self_attention(monkeypatch, ldm_sd1, attend)
+    plain = ldm_sd1(LATENT)
+    with patched(ldm_sd1.unet, resample=mode, **FIXED) as session, lengths(ldm_sd1) as seen:
+        ours = ldm_sd1(LATENT)
+    assert keys_of(ldm_sd1, 1, seen) == {(TOKENS, 32 * (1 + banks))}
+    assert session.record.notes == []
+    use_naive(monkeypatch, ldm_sd1, interpolated(SIZE, (8, 4), mode))
+    assert_close(ours, ldm_sd1(LATENT))
+    assert_differs(ours, plain)
+
+
+@pytest.mark.parametrize("method", ["similarity", "cluster"])
+def test_the_other_methods_reduce_each_grid_of_a_bank_by_itself(ldm_sd1, method, monkeypatch):
+    """With the input as its own bank, twice the same keys stand in the sum: the result is that without a bank."""
+    settings = {"method": method, "ratio_1": 0.5}
+    with patched(ldm_sd1.unet, **settings):
+        without = ldm_sd1(LATENT)
+    replace_self_attention(monkeypatch, ldm_sd1, lambda block, x: block.attn1(x, context=torch.cat([x, x], dim=1)))
+    with patched(ldm_sd1.unet, **settings), lengths(ldm_sd1) as seen:
+        assert_close(ldm_sd1(LATENT), without)
+    assert keys_of(ldm_sd1, 1, seen) == {(TOKENS, 2 * TOKENS // 2)}
+
+
+@pytest.mark.parametrize("banks", [1, 2])
+def test_each_grid_of_a_bank_draws_from_the_seed_of_the_image_it_stands_by(ldm_sd1_double, banks, monkeypatch):
+    latent, text = LATENT.double(), noise(2, 7, 32).double()
+
+    def reduced():
+        with patched(ldm_sd1_double.unet, method="similarity", random=True, ratio_1=0.5) as session:
+            session.begin_step(0, 10, [11, 22])
+            return ldm_sd1_double(latent, text=text)
+
+    without = reduced()
+    replace_self_attention(
+        monkeypatch, ldm_sd1_double, lambda block, x: block.attn1(x, torch.cat([x] * (1 + banks), 1))
+    )
+    assert_close(reduced(), without)
+
+
+@pytest.mark.parametrize("context", ["None", "itself"])
+def test_images_that_share_their_attention_are_reduced_grid_by_grid(ldm_sd1, context, monkeypatch):
+    """StyleAlign hands over (1, b*n, c): each image looks at the tokens of all."""
+
+    def attend(block, x):
+        shared = x.reshape(1, -1, x.shape[-1])
+        return block.attn1(shared, context=shared if context == "itself" else None).reshape(x.shape)
+
+    replace_self_attention(monkeypatch, ldm_sd1, attend)
+    plain = ldm_sd1(LATENT)
+    with patched(ldm_sd1.unet, **FIXED) as session, lengths(ldm_sd1) as seen:
+        ours = ldm_sd1(LATENT)
+    assert keys_of(ldm_sd1, 1, seen) == {(2 * TOKENS, 2 * 32)}
+    assert session.record.notes == []
+    use_naive(monkeypatch, ldm_sd1)
+    assert_close(ours, ldm_sd1(LATENT))
+    assert_differs(ours, plain)
+
+
+@pytest.mark.parametrize("method", ["downsample", "similarity", "cluster"])
+def test_shared_attention_under_target_all_gives_an_output(ldm_sd1, method, monkeypatch):
+    def attend(block, x):
+        return block.attn1(x.reshape(1, -1, x.shape[-1])).reshape(x.shape)
+
+    replace_self_attention(monkeypatch, ldm_sd1, attend)
+    plain = ldm_sd1(LATENT)
+    with patched(ldm_sd1.unet, method=method, target="all", **FIXED) as session:
+        assert torch.equal(ldm_sd1(LATENT), plain)
+    assert len(session.record.notes) == 1
+
+
+FOREIGN = {
+    "a part of the input": lambda x: x[:, :-3],
+    "as many tokens of another image": lambda x: x.flip(0),
+    "a copy": lambda x: x.clone(),
+    "a grid and a half": lambda x: torch.cat([x, x[:, : TOKENS // 2]], dim=1),
+    "one row for all": lambda x: x[:1].expand(2, -1, -1).contiguous(),
+}
+
+
+@pytest.mark.parametrize("context", FOREIGN)
+def test_any_other_context_is_left_alone_and_noted_once(ldm_sd1, context, monkeypatch):
+    replace_self_attention(monkeypatch, ldm_sd1, lambda block, x: block.attn1(x, context=FOREIGN[context](x)))
+    assert_left_whole(ldm_sd1, "level 1 is left whole: its keys")
+
+
+def mask_of(x):
+    return noise(*x.shape[:2], seed=9) > 0
+
+
+MASKED = {
+    "by keyword": lambda block, x: block.attn1(x, mask=mask_of(x)),
+    "by place": lambda block, x: block.attn1(x, None, mask_of(x)),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("mask", MASKED)
+def test_masked_attention_is_left_alone(ldm_sd1, mask, target, monkeypatch):
+    replace_self_attention(monkeypatch, ldm_sd1, MASKED[mask])
+    masked = ldm_sd1(LATENT)
+    assert_left_whole(ldm_sd1, "mask", target=target)
+    replace_self_attention(monkeypatch, ldm_sd1, lambda block, x: block.attn1(x))
+    assert_differs(masked, ldm_sd1(LATENT))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_mask_for_the_attention_of_diffusers_is_left_alone_too(diffusers_sd1, target):
+    mask = noise(2, 1, TOKENS, seed=9)
+
+    def add_mask(module, args, kwargs):
+        return args, {**kwargs, "attention_mask": mask}
+
+    unmasked = diffusers_sd1(LATENT)
+    attentions = diffusers_sd1.attentions(1).values()
+    handles = [attention.register_forward_pre_hook(add_mask, with_kwargs=True) for attention in attentions]
+    try:
+        assert_differs(diffusers_sd1(LATENT), unmasked)
+        assert_left_whole(diffusers_sd1, "mask", target=target)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def test_cross_attention_is_never_reduced_by_keys_and_values(sd1):
+    name, block = next((n, b) for n, b in sd1.unet.named_modules() if n.endswith("transformer_blocks.0"))
+    keys = []
+    handle = block.attn2.to_k.register_forward_pre_hook(lambda _, args: keys.append(args[0].shape[1]))
+    with patched(sd1.unet, **FIXED):
+        sd1(LATENT)
+    handle.remove()
+    assert keys == [7]
+
+
+@pytest.mark.parametrize("part", ["attn1", "attn2", "ff"])
+def test_target_all_shortens_the_modules_that_are_chosen_and_no_other(sd1, part):
+    chosen = {"attn": part == "attn1", "crossattn": part == "attn2", "mlp": part == "ff"}
+    block = sd1.blocks(1)[0]
+    seen = {}
+    handles = [
+        first.register_forward_pre_hook(lambda _, args, n=name: seen.update({n: args[0].shape[1]}))
+        for name, first in (("attn1", block.attn1.to_q), ("attn2", block.attn2.to_q), ("ff", block.ff.net[0]))
+    ]
+    with patched(sd1.unet, target="all", method="similarity", ratio_1=0.25, **chosen):
+        sd1(LATENT)
+    for handle in handles:
+        handle.remove()
+    assert seen == {name: 96 if name == part else TOKENS for name in ("attn1", "attn2", "ff")}
+
+
+# others' patches ----------------------------------------------------------------------------------------------------
+
+
+def tiled(attention):
+    """HyperTile's wrapper: attention within the upper and the lower half, each for itself."""
+    forward = attention.forward
+
+    def wrapper(x, context=None, mask=None):
+        tiles = x.unflatten(1, (2, -1)).flatten(0, 1)
+        return forward(tiles, context, mask).unflatten(0, (-1, 2)).flatten(1, 2)
+
+    return wrapper
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_attention_that_hypertile_splits_is_left_whole_and_noted(ldm_sd1, target, monkeypatch):
+    for attention in ldm_sd1.attentions(1).values():
+        params = types.SimpleNamespace(enabled=True)
+        monkeypatch.setattr(attention, "__webui_hypertile_params", params, raising=False)
+        monkeypatch.setattr(attention, "forward", tiled(attention))
+    assert_left_whole(ldm_sd1, "HyperTile", target=target)
+
+
+def test_once_hypertile_is_off_attention_is_reduced(ldm_sd1, monkeypatch):
+    for attention in ldm_sd1.attentions(1).values():
+        params = types.SimpleNamespace(enabled=False)
+        monkeypatch.setattr(attention, "__webui_hypertile_params", params, raising=False)
+    with patched(ldm_sd1.unet, **FIXED) as session, lengths(ldm_sd1) as seen:
+        ldm_sd1(LATENT)
+    assert keys_of(ldm_sd1, 1, seen) == {(TOKENS, 32)}
+    assert session.record.notes == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_grid_that_others_shrink_inside_the_unet_is_planned_as_it_is_seen(ldm_sd1, target):
+    """Kohya's deep shrink and its like: the transformer sees another grid than the latent's size foretells."""
+    names = {name.split(".transformer_blocks")[0] for name in ldm_sd1.attentions(1)}
+    handles = []
+    for transformer in map(ldm_sd1.unet.get_submodule, names):
+        handles.append(transformer.register_forward_pre_hook(lambda _, args: (F.avg_pool2d(args[0], 2), *args[1:])))
+        handles.append(transformer.register_forward_hook(lambda _, args, out: F.interpolate(out, scale_factor=2)))
+    with patched(ldm_sd1.unet, target=target, **FIXED) as session, lengths(ldm_sd1) as seen:
+        assert ldm_sd1(LATENT).shape == LATENT.shape
+    for handle in handles:
+        handle.remove()
+    assert keys_of(ldm_sd1, 1, seen) == {(8 if target == "all" else 32, 8)}
+    assert session.record.levels[1].grid.size == (8, 4)
+    assert session.record.levels[1].target_grid.size == (4, 2)
+    assert session.record.notes == []
+
+
+def row_by_row(layers):
+    """The layers of a part of the UNet, called for each row alone."""
+    forward = layers.forward
+
+    def each(x, emb, context=None):
+        rows = [slice(i, i + 1) for i in range(len(x))]
+        return torch.cat([forward(x[row], emb[row], [text[row] for text in context]) for row in rows])
+
+    return each
+
+
+@pytest.mark.parametrize("method", ["downsample", "similarity", "cluster"])
+def test_a_block_that_runs_row_by_row_reduces_each_row_by_its_own_input(ldm_sd1_double, method, monkeypatch):
+    latent, text = LATENT.double(), noise(2, 7, 32).double()
+    settings = {"target": "all", "mlp": True, "method": method, "random": False, "ratio_1": 0.5, **FIXED}
+    with patched(ldm_sd1_double.unet, **settings):
+        together = ldm_sd1_double(latent, text=text)
+
+    for name in ldm_sd1_double.attentions(1):
+        layers = ldm_sd1_double.unet.get_submodule(name.rsplit(".", 4)[0])
+        monkeypatch.setattr(layers, "forward", row_by_row(layers))
+    with patched(ldm_sd1_double.unet, **settings):
+        assert_close(ldm_sd1_double(latent, text=text), together)
+
+
+@pytest.mark.parametrize("first", ["tomesd first", "tomesd second"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["ldm_sd1", "diffusers_sd1"])
+def test_beside_tomesds_own_patch_there_is_an_output_and_no_error(request, name, target, first):
+    small = request.getfixturevalue(name).copy()
+    model = LatentDiffusion(small.unet) if name == "ldm_sd1" else small.unet
+    settings = {"target": target, "mlp": True, **FIXED}
+
+    def with_tomesd():
+        tomesd.apply_patch(model, ratio=0.5, use_rand=False)
+        return small(LATENT)
+
+    alone = with_tomesd()
+    if first == "tomesd first":
+        with patched(small.unet, **settings) as session:
+            ours = small(LATENT)
+    else:
+        tomesd.remove_patch(model)
+        with patched(small.unet, **settings) as session:
+            ours = with_tomesd()
+    assert "is left whole" in session.record.notes[0]
+    assert ours.isfinite().all()
+    if target == "keys/values":
+        assert torch.equal(ours, alone)
+    assert torch.equal(small(LATENT), alone)
+
+
+def test_an_attention_swapped_in_at_class_level_after_patching_is_run(ldm_sd1, monkeypatch):
+    calls = []
+    forward = ldm.modules.attention.CrossAttention.forward
+
+    def other(self, x, context=None, mask=None):
+        calls.append((x.shape[1], x.shape[1] if context is None else context.shape[1]))
+        return 1.5 * forward(self, x, context, mask)
+
+    with patched(ldm_sd1.unet, **FIXED):
+        before = ldm_sd1(LATENT)
+        monkeypatch.setattr(ldm.modules.attention.CrossAttention, "forward", other)
+        swapped = ldm_sd1(LATENT)
+    assert calls.count((TOKENS, 32)) == 5
+    assert len(calls) == 2 * len(ldm_sd1.all_attentions())
+    assert_differs(swapped, before)
+    assert ldm.modules.attention.CrossAttention.forward is other
+
+
+def test_hooks_of_others_on_the_same_attention_compose(ldm_sd1):
+    seen = []
+    attention = next(iter(ldm_sd1.attentions(1).values()))
+    with patched(ldm_sd1.unet, **FIXED):
+        handle = attention.register_forward_pre_hook(
+            lambda _, args, kwargs: seen.append(kwargs["context"].shape[1]), with_kwargs=True
+        )
+        ldm_sd1(LATENT)
+        handle.remove()
+    assert seen == [32]
+
+
+# errors -------------------------------------------------------------------------------------------------------------
+
+
+class Broken(Exception):
+    """Raised inside a hook."""
+
+
+def boom(*_, **__):
+    raise Broken
+
+
+BREAKS = [
+    ("keys/values", "downsample", "downsample"),
+    ("all", "downsample", "downsample"),
+    ("keys/values", "similarity", "match"),
+    ("all", "similarity", "random_draws"),
+    ("keys/values", "cluster", "cluster"),
+]
+
+
+@pytest.mark.parametrize(("target", "method", "function"), BREAKS)
+def test_with_on_error_the_call_goes_on_unreduced_bit_for_bit(sd1, target, method, function, monkeypatch):
+    plain = sd1(LATENT)
+    settings = todo_core.Settings(target=target, method=method, crossattn=True, mlp=True, factor_1=2)
+    errors = []
+    session = Session(detect(sd1.unet), settings, on_error=errors.append).attach()
+    monkeypatch.setattr(todo_core.reduction, function, boom)
+    try:
+        assert torch.equal(sd1(LATENT), plain)
+        assert [type(error) for error in errors] == [Broken]
+        sd1(LATENT)
+        assert len(errors) == 2, "the next call tries again"
+        monkeypatch.undo()
+        assert_differs(sd1(LATENT), plain)
+        assert len(errors) == 2
+    finally:
+        session.remove()
+
+
+@pytest.mark.parametrize(("target", "method", "function"), BREAKS)
+def test_without_on_error_it_is_raised_and_nothing_stays(sd1, target, method, function, monkeypatch):
+    plain, before = sd1(LATENT), snapshot(sd1.unet)
+    monkeypatch.setattr(todo_core.reduction, function, boom)
+    settings = {"target": target, "method": method, "crossattn": True, "mlp": True, "factor_1": 2}
+    with pytest.raises(Broken), patched(sd1.unet, **settings):
+        sd1(LATENT)
+    assert snapshot(sd1.unet) == before
+    assert torch.equal(sd1(LATENT), plain)
+
+
+def test_an_error_in_planning_a_new_size_goes_to_on_error_too(ldm_sd1, monkeypatch):
+    plain = ldm_sd1(LATENT)
+    errors = []
+    session = Session(detect(ldm_sd1.unet), todo_core.Settings(factor_1=2), on_error=errors.append).attach()
+    monkeypatch.setattr(todo_core.patching.session, "make_plan", boom)
+    try:
+        assert torch.equal(ldm_sd1(LATENT), plain)
+    finally:
+        session.remove()
+    assert [type(error) for error in errors] == [Broken]
+
+
+def test_an_error_of_the_models_own_is_not_taken_for_ours(ldm_sd1):
+    errors = []
+    session = Session(detect(ldm_sd1.unet), todo_core.Settings(factor_1=2), on_error=errors.append).attach()
+    try:
+        with pytest.raises(RuntimeError):
+            ldm_sd1(LATENT, text=noise(2, 7, 33))
+    finally:
+        session.remove()
+    assert errors == []
+    assert hook_count(ldm_sd1.unet) == 0

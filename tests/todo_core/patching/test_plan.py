@@ -1,0 +1,246 @@
+"""What the plan says will happen, and why nothing will where nothing will."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import pytest
+from ldm.modules.diffusionmodules.openaimodel import UNetModel
+
+from tests.models import (
+    LatentDiffusion,
+    diffusers_sd1,
+    diffusers_sd2,
+    diffusers_sdxl,
+    diffusers_unet,
+    ldm_sd1,
+    ldm_unet,
+    noise,
+)
+from todo_core import Settings, TokenGrid
+from todo_core.hosts import detect
+from todo_core.patching.plan import make_plan
+
+
+def plan(model, height, width=None, **settings):
+    return make_plan(Settings(**settings), detect(model), TokenGrid(height, width or height))
+
+
+@functools.cache
+def sd1_unet():
+    """The layout of SD1.5 with its text width, by which it is known."""
+    return ldm_unet(context_dim=768)
+
+
+class SgmUnet(UNetModel):
+    """ldm's UNet under sgm's name."""
+
+
+SgmUnet.__module__ = "sgm.modules.diffusionmodules.openaimodel"
+
+
+def sgm_unet():
+    config = {"attention_resolutions": [4, 2], "channel_mult": [1, 2, 4], "num_res_blocks": 2}
+    return SgmUnet(32, 4, 32, 4, **config, num_heads=8, use_spatial_transformer=True, context_dim=32, legacy=False)
+
+
+# auto ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("side", "factor"), [(128, 2.0), (96, 1.5), (192, 3.0), (72, 1.125)])
+def test_auto_shrinks_the_keys_of_sd1_to_64_squared(side, factor):
+    level = plan(sd1_unet(), side).levels[0]
+    assert level.reduces
+    assert level.amount == factor
+    assert level.target_grid == TokenGrid(64, 64)
+    assert level.keys == 64 * 64
+
+
+def test_auto_counts_tokens_where_the_image_is_oblong():
+    level = plan(sd1_unet(), 128, 64).levels[0]
+    assert level.amount == pytest.approx(math.sqrt(2))
+    assert level.keys == pytest.approx(64 * 64, rel=0.03)
+    assert level.target_grid == TokenGrid(90, 45)
+
+
+@pytest.mark.parametrize("side", [64, 48, 8])
+def test_auto_leaves_alone_what_is_not_above_the_trained_size_and_says_so(side):
+    made = plan(sd1_unet(), side)
+    assert not made.reduces
+    level = made.levels[0]
+    assert (level.keys, level.target_grid) == (side * side, None)
+    assert "auto" in level.why
+    assert "trained" in level.why
+    assert "64" in level.why
+    assert level.why in made.reasons[0]
+
+
+def test_auto_at_the_second_level_aims_at_half_the_side():
+    level = plan(sd1_unet(), 128, factor_2="auto").levels[1]
+    assert (level.grid, level.target_grid) == (TokenGrid(64, 64), TokenGrid(32, 32))
+
+
+def test_auto_of_sdxl_aims_at_the_grid_of_its_own_first_level():
+    level = plan(diffusers_sdxl().unet, 192).levels[0]
+    assert (level.grid, level.amount, level.target_grid) == (TokenGrid(96, 96), 1.5, TokenGrid(64, 64))
+
+
+# the size a model was trained at ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [768, 1024])
+def test_a_text_width_of_sd1_or_sd2_means_64(width):
+    assert detect(ldm_unet(context_dim=width)).trained_side == 64
+
+
+def test_v_prediction_means_the_sd2_of_768_pixels():
+    unet = ldm_unet(context_dim=1024)
+    assert detect(LatentDiffusion(unet, parameterization="v")).trained_side == 96
+    assert detect(LatentDiffusion(unet, parameterization="eps")).trained_side == 64
+
+
+def test_sgm_means_sdxl():
+    host = detect(LatentDiffusion(sgm_unet()))
+    assert (host.kind, host.trained_side, host.depth) == ("sgm", 128, 1)
+
+
+def test_any_other_ldm_model_says_its_own_size():
+    assert detect(ldm_unet(image_size=40)).trained_side == 40
+    assert detect(LatentDiffusion(ldm_unet(image_size=40), image_size=24)).trained_side == 24
+
+
+@pytest.mark.parametrize(("build", "side"), [(diffusers_sd1, 64), (diffusers_sd2, 96), (diffusers_sdxl, 128)])
+def test_diffusers_says_it_in_the_config(build, side):
+    assert detect(build().unet).trained_side == side
+
+
+def test_diffusers_may_say_it_as_height_and_width():
+    assert detect(diffusers_unet(sample_size=[48, 48])).trained_side == 48
+
+
+def test_the_side_halves_with_each_level():
+    host = detect(diffusers_sdxl().unet)
+    assert [host.trained_side_at(level) for level in (1, 2)] == [64, 32]
+
+
+# levels -------------------------------------------------------------------------------------------------------------
+
+
+def test_levels_are_those_of_the_layout(any_model):
+    host = detect(any_model.unet)
+    for level in (1, 2):
+        found = [site.block for site in host.sites if site.level == level]
+        assert {id(block) for block in found} == {id(block) for block in any_model.blocks(level)}
+        assert host.blocks(level) == len(any_model.blocks(level))
+    assert host.depth == any_model.halvings
+    assert plan(any_model.unet, 64).levels[0].grid == TokenGrid(64, 64).halved(any_model.halvings)
+
+
+def test_places_count_the_blocks_of_a_level_in_running_order(any_model):
+    order = []
+    host = detect(any_model.unet)
+    handles = [s.block.register_forward_pre_hook(lambda block, args: order.append(block)) for s in host.sites]
+    any_model(noise(1, 4, 16, 16))
+    for handle in handles:
+        handle.remove()
+    assert [id(site.block) for site in host.sites] == [id(block) for block in order]
+    for level in (1, 2):
+        places = [site.place for site in host.sites if site.level == level]
+        assert places == list(range(len(any_model.blocks(level))))
+
+
+def test_resblocks_that_resample_count_as_one_level():
+    blocks = [site.level for site in detect(ldm_unet(resblock_updown=True)).sites]
+    assert blocks == [site.level for site in detect(ldm_sd1().unet).sites]
+
+
+def test_a_level_without_attention_says_so():
+    made = plan(ldm_unet(attention_resolutions=[1], channel_mult=[1, 2, 2]), 64, factor_1=2, factor_2=2)
+    first, second = made.levels
+    assert first.reduces
+    assert (first.blocks, second.blocks) == (5, 0)
+    assert second.why == "this model has no attention at level 2"
+    assert second.why in str(made)
+
+
+def test_blocks_that_only_look_at_the_text_are_no_level():
+    unet = ldm_unet(disable_self_attentions=[True, False, False, False])
+    host = detect(unet)
+    assert host.depth == 1
+    assert all(not site.block.disable_self_attn for site in host.sites)
+
+
+# reasons and text ---------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_reads_as_a_sentence_for_each_level():
+    text = str(plan(sd1_unet(), 128, factor_1=2, factor_2=1))
+    assert text.splitlines() == [
+        "level 1: 128 x 128, 16,384 tokens -> 4,096 by downsample (64 x 64), 5 blocks",
+        "level 2: 64 x 64, 4,096 tokens, whole: its factor is 1",
+    ]
+
+
+def test_the_plan_says_what_comes_past_the_end():
+    text = str(plan(sd1_unet(), 64, factor_1=2, end=0.6, afterwards="similarity", ratio_1=0.25))
+    assert "past 0.6: level 1: 64 x 64, 4,096 tokens -> 3,072 by similarity, 5 blocks" in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"method": "none"}, "the method is none"),
+        ({"factor_1": 1}, "level 1: its factor is 1"),
+        ({"method": "similarity", "ratio_1": 0}, "level 1: its ratio is 0"),
+        ({"method": "cluster", "ratio_1": 0}, "level 1: its ratio is 0"),
+        ({"target": "all", "attn": False, "factor_1": 2}, "level 1: target is all, but none of"),
+    ],
+)
+def test_a_plan_that_does_nothing_says_why(settings, reason):
+    made = plan(sd1_unet(), 128, **settings)
+    assert not made.reduces
+    assert made.at(0.5) == ()
+    assert made.reasons[0].startswith(reason)
+
+
+def test_a_grid_too_small_to_lose_a_token_says_so():
+    made = plan(sd1_unet(), 8, method="similarity", ratio_1=0.01)
+    assert not made.reduces
+    assert "too small" in made.levels[0].why
+
+
+def test_a_reason_from_outside_leaves_the_whole_pass_alone():
+    made = make_plan(Settings(factor_1=2), detect(sd1_unet()), TokenGrid(128, 128), why="this is the first pass")
+    assert not made.reduces
+    assert made.at(0.5) == ()
+    assert made.reasons == ("this is the first pass",)
+    assert str(made) == "nothing: this is the first pass"
+
+
+@pytest.mark.parametrize("steps", [3, 7, 10, 20, 30, 150])
+def test_the_window_takes_the_steps_whose_share_lies_in_it(steps):
+    made = plan(sd1_unet(), 64, factor_1=2, start=0.2, end=0.7)
+    acting = [step for step in range(steps) if made.at(step / steps)]
+    assert acting == [step for step in range(steps) if 2 * steps <= 10 * step < 7 * steps]
+
+
+def test_an_end_of_1_takes_the_last_step_too():
+    made = plan(sd1_unet(), 64, factor_1=2)
+    assert made.at(1.0) == made.levels[:1]
+
+
+def test_the_method_that_takes_over_acts_from_the_end_on():
+    made = plan(sd1_unet(), 64, factor_1=2, start=0.2, end=0.7, afterwards="cluster", ratio_1=0.5)
+    methods = [[level.method for level in made.at(step / 10)] for step in range(10)]
+    assert methods == [[]] * 2 + [["downsample"]] * 5 + [["cluster"]] * 3
+
+
+@pytest.mark.parametrize("size", [(65, 97), (33, 20), (7, 5)])
+def test_odd_grids_round_as_the_convolutions_do(size):
+    made = plan(sd1_unet(), *size, factor_1=2, factor_2=2)
+    assert [level.grid.size for level in made.levels] == [size, (-(-size[0] // 2), -(-size[1] // 2))]
+    assert [level.target_grid.size for level in made.levels] == [
+        (size[0] // 2, size[1] // 2),
+        (-(-size[0] // 2) // 2, -(-size[1] // 2) // 2),
+    ]

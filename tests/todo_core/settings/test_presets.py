@@ -1,0 +1,96 @@
+"""Presets: the built-in ones, and the user's file through save, rename, delete, damage and restart."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from todo_core import Settings, SettingsError
+from todo_core.settings.presets import BUILT_IN, CUSTOM, DEFAULT, Presets
+
+OWN = Settings(factor_1=3, end=0.6)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data" / "presets.json"
+
+
+def test_the_default_preset_is_the_default_settings():
+    assert BUILT_IN[DEFAULT] == Settings()
+    assert {"ToDo fast", "ToMe paper", "Sharp finish"} < set(BUILT_IN)
+    assert len(set(BUILT_IN.values())) == len(BUILT_IN)
+
+
+def test_the_papers_values():
+    paper = BUILT_IN["ToMe paper"]
+    assert (paper.method, paper.target, paper.ratio_1, paper.sx, paper.sy) == ("similarity", "all", 0.5, 2, 2)
+    factors = {size: BUILT_IN[f"Reference demo {size}"].factor_1 for size in (1024, 1536, 2048)}
+    assert factors == {1024: 2, 1536: 3, 2048: 4}
+
+
+def test_what_is_saved_is_there_after_a_restart(path):
+    Presets(path).save(" mine ", OWN)
+    again = Presets(path)
+    assert again.names == [*BUILT_IN, "mine"]
+    assert again.get("mine") == OWN
+    assert again.name_of(OWN) == "mine"
+    assert again.name_of(Settings(factor_1=7)) == CUSTOM
+    assert again.trouble == ""
+
+
+def test_saving_again_replaces_and_rename_and_delete_follow(path):
+    presets = Presets(path)
+    presets.save("a", OWN)
+    presets.save("b", Settings(factor_1=4))
+    presets.save("a", Settings(factor_1=5))
+    presets.rename("a", "c")
+    presets.delete("b")
+    assert Presets(path).names == [*BUILT_IN, "c"]
+    assert Presets(path).get("c") == Settings(factor_1=5)
+
+
+@pytest.mark.parametrize("name", ["", "  ", CUSTOM, DEFAULT, "two\nlines"])
+def test_a_name_that_cannot_be_is_refused_and_nothing_is_written(path, name):
+    with pytest.raises(SettingsError, match="name"):
+        Presets(path).save(name, OWN)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "act", [lambda p: p.delete(DEFAULT), lambda p: p.rename(DEFAULT, "x"), lambda p: p.delete("?")]
+)
+def test_only_ones_own_can_be_changed(path, act):
+    with pytest.raises(SettingsError, match="one of your own"):
+        act(Presets(path))
+
+
+def test_a_name_that_is_taken_is_refused(path):
+    presets = Presets(path)
+    presets.save("a", OWN)
+    presets.save("b", OWN)
+    with pytest.raises(SettingsError, match="no preset has yet"):
+        presets.rename("a", "b")
+    assert presets.names == [*BUILT_IN, "a", "b"]
+
+
+def test_an_unknown_preset_names_those_there_are(path):
+    with pytest.raises(SettingsError, match="ToMe paper"):
+        Presets(path).get("no such")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["{", "[]", '{"a": {"factor_1": -1}}', '{"a": {"unknown": 1}}', '{"a": 3}', '{"ToDo fast": {}}', "\x00\xff"],
+)
+def test_a_broken_file_is_set_aside_whole_and_said(path, broken):
+    for aside in ("presets.broken.json", "presets.broken-2.json"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(broken, "utf-8")
+        presets = Presets(path)
+        assert presets.names == list(BUILT_IN)
+        assert aside in presets.trouble
+        assert (path.parent / aside).read_text("utf-8") == broken
+        presets.save("new", OWN)
+        assert json.loads(path.read_text("utf-8")).keys() == {"new"}

@@ -1,0 +1,107 @@
+"""The estimate's multiply-adds beside those that torch counts in real UNet calls."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests import models
+from todo_core import Settings, TokenGrid, patched
+from todo_core.estimate import Estimate, Layout
+from todo_core.hosts import detect
+from todo_core.patching.plan import make_plan
+
+TEXT = 77
+
+
+def counted(small: models.Small, size: tuple[int, int], settings: Settings) -> float:
+    """Multiply-adds of a UNet call of one row, as torch counts them."""
+    latent, text = models.noise(1, 4, *size), models.noise(1, TEXT, models.TEXT_WIDTH)
+    with countable(small.unet), patched(small.unet, settings), FlopCounterMode(display=False) as counter:
+        small(latent, text=text)
+    return counter.get_total_flops() / 2
+
+
+@contextmanager
+def countable(unet):
+    """Attention by plain matrix products: torch does not count its fused kernel for the CPU."""
+    if not hasattr(unet, "attn_processors"):
+        yield
+        return
+    before = dict(unet.attn_processors)
+    unet.set_default_attn_processor()
+    try:
+        yield
+    finally:
+        unet.set_attn_processor(before)
+
+
+def estimated(small: models.Small, size: tuple[int, int], settings: Settings) -> Estimate:
+    host = detect(small.unet)
+    return Estimate.of(Layout.of(host), make_plan(settings, host, TokenGrid(*size)))
+
+
+CASES = {
+    "whole": Settings(method="none"),
+    "ToDo 2": Settings(factor_1=2),
+    "ToDo 3 and 1.5": Settings(factor_1=3, factor_2=1.5),
+    "ToMe": Settings(method="similarity", ratio_1=0.5, target="all"),
+    "ToMe everywhere": Settings(
+        method="similarity", ratio_1=0.25, ratio_2=0.5, target="all", attn=True, crossattn=True, mlp=True
+    ),
+    "only the feed-forward": Settings(method="cluster", ratio_1=0.5, target="all", attn=False, mlp=True),
+    "cluster": Settings(method="cluster", ratio_1=0.3, ratio_2=0.7),
+}
+
+
+@pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("size", [(32, 32), (24, 40)])
+def test_multiply_adds_are_those_that_torch_counts(any_model, settings, size):
+    small = any_model
+    ours, theirs = estimated(small, size, settings).reduced.total, counted(small, size, settings)
+    # matching and clustering, which torch counts too, are the reduction's own work
+    slack = 0.06 if settings.method == "similarity" else 0.01
+    assert ours == pytest.approx(theirs, rel=slack)
+
+
+def test_what_is_saved_is_what_torch_sees_saved(any_model):
+    settings, size = Settings(factor_1=2), (40, 24)
+    saved = counted(any_model, size, Settings(method="none")) - counted(any_model, size, settings)
+    estimate = estimated(any_model, size, settings)
+    assert estimate.whole.total - estimate.reduced.total == pytest.approx(saved, rel=1e-3)
+    assert estimate.whole.rest == estimate.reduced.rest
+
+
+def test_the_window_weighs_the_steps(ldm_sd1):
+    always = estimated(ldm_sd1, (32, 32), Settings(factor_1=2))
+    half = estimated(ldm_sd1, (32, 32), Settings(factor_1=2, start=0.25, end=0.75))
+    assert half.reduced.total == pytest.approx((always.whole.total + always.reduced.total) / 2)
+
+
+def test_past_the_end_the_other_method_counts(ldm_sd1):
+    first = estimated(ldm_sd1, (32, 32), Settings(factor_1=2))
+    then = estimated(ldm_sd1, (32, 32), Settings(method="cluster", ratio_1=0.5))
+    both = estimated(ldm_sd1, (32, 32), Settings(factor_1=2, end=0.6, afterwards="cluster", ratio_1=0.5))
+    assert both.reduced.total == pytest.approx(0.6 * first.reduced.total + 0.4 * then.reduced.total)
+
+
+def test_the_line_tells_tokens_keys_and_both_ratios(ldm_sd1):
+    text = str(estimated(ldm_sd1, (32, 32), Settings(factor_1=2)))
+    assert text.startswith("1,024 tokens, 256 keys at level 1; self-attention ")
+    assert text.endswith("x less")
+
+
+def test_the_line_says_why_nothing_would_happen(ldm_sd1):
+    assert "its factor is 1" in str(estimated(ldm_sd1, (32, 32), Settings(factor_1=1)))
+
+
+@torch.no_grad()
+def test_the_real_size_of_sd15(monkeypatch):
+    """SD1.5 is known to take about 400 billion multiply-adds a row at latent 64."""
+    with torch.device("meta"):
+        full = models.UNet2DConditionModel(sample_size=64, cross_attention_dim=768, attention_head_dim=8)
+    layout = Layout.of(detect(full))
+    assert layout.work(TokenGrid(64, 64)).total == pytest.approx(401e9, rel=0.02)

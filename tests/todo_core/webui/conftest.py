@@ -1,0 +1,39 @@
+"""The extension's own files on a double of the host."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "double"))
+
+from tests.todo_core.webui.host import load_script  # noqa: E402
+
+
+@pytest.fixture
+def module(tmp_path):
+    """scripts/todo.py, freshly loaded, with a data folder of its own."""
+    from modules import script_callbacks, scripts
+
+    for callbacks in (c for name, c in vars(script_callbacks).items() if name.startswith("callbacks_")):
+        callbacks.clear()
+    scripts.folder = tmp_path
+    return load_script()
+
+
+@pytest.fixture(autouse=True)
+def opts():
+    """The host's options, as after its start with this extension; each test has its own."""
+    from modules import shared
+
+    from todo_core.webui.panel import options
+
+    shared.opts.reset()
+    shared.state.begin()
+    options.register(lambda: ["ToDo balanced", "ToMe paper"])
+    return shared.opts
+
+
+@pytest.fixture
+def script(module):
+    return module.ToDoScript()

@@ -1,0 +1,244 @@
+"""Beside others that reduce the same attention: nothing acts twice, and the user is told."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from modules import script_callbacks, shared
+
+from tests.models import LatentDiffusion, ldm_unet
+from tests.todo_core.webui.host import Host, Processing
+from todo_core.webui import logs
+from todo_core.webui.panel import options
+
+OURS = {"factor_1": 2}
+
+
+@pytest.fixture(scope="module")
+def model():
+    small = ldm_unet(channel_mult=[1, 2], num_res_blocks=1, attention_resolutions=[2, 1])
+    return LatentDiffusion(small, image_size=64)
+
+
+@pytest.fixture
+def host(script, model):
+    return Host(script, model)
+
+
+def generated(host, *args, **changes):
+    return host.generate(Processing(width=64, height=64, steps=2, **changes), *args)
+
+
+NEIGHBOURS = [
+    ("token_merging_ratio", 0.5, "the host's token merging (0.5)"),
+    ("token_merging_ratio_hr", 0.25, "the host's token merging (0.25)"),
+    ("hypertile_enable_unet", True, "HyperTile"),
+    ("hypertile_enable_unet_secondpass", True, "HyperTile"),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "words"), NEIGHBOURS)
+def test_it_says_what_else_is_on(host, opts, option, value, words):
+    setattr(opts, option, value)
+    done = generated(host, OURS)
+    assert f"ToDo leaves whole what {words} has changed in the hires pass" in done.comments
+    assert "ToDo reduced the hires pass" in done.comments
+
+
+@pytest.mark.parametrize(("option", "value", "words"), NEIGHBOURS)
+def test_it_stands_aside_where_it_should(host, opts, option, value, words):
+    setattr(opts, option, value)
+    opts.todo_beside_merging = "stand aside"
+    done = generated(host, OURS)
+    assert f"ToDo reduced nothing in the hires pass: {words} is on" in done.comments
+    assert torch.equal(done.images[0], generated(host).images[0])
+    assert "ToDo" not in done.infotexts[0]
+
+
+def test_it_stands_aside_in_that_pass_alone(host, opts):
+    opts.token_merging_ratio_hr, opts.todo_beside_merging = 0.5, "stand aside"
+    done = generated(host, OURS | {"passes": "all"})
+    assert "ToDo reduced the first pass" in done.comments
+    assert "reduced nothing in the hires pass" in done.comments
+
+
+def test_without_neighbours_nothing_is_said_of_them(host):
+    assert "leaves whole" not in generated(host, OURS).comments
+
+
+class Downsampling:
+    """Like sd-webui-token-downsampling: ``process`` decides by option or attribute, and writes its infotext."""
+
+    def __init__(self, script, acted):
+        self.script, self.acted = script, acted
+
+    def __getattr__(self, name):
+        return getattr(self.script, name)
+
+    def process(self, p, *args):
+        factor = getattr(p, "token_downsampling_factor", shared.opts.token_downsampling_factor)
+        self.acted.append(factor > 1)
+        if factor > 1:
+            p.extra_generation_params["ToDo factor"] = factor
+        self.script.process(p, *args)
+
+
+@pytest.fixture
+def both(script, model, opts):
+    """(host with both extensions, list of whether the other acted); its factor is 2."""
+    for name in ("token_downsampling_factor", "token_downsampling_factor2"):
+        opts.add_option(name, shared.OptionInfo(1.0, name))
+    opts.token_downsampling_factor = 2.0
+    acted = []
+    return Host(Downsampling(script, acted), model), acted
+
+
+def test_it_takes_over_from_the_other_extension(both):
+    host, acted = both
+    done = generated(host, OURS)
+    assert acted == [False]
+    assert "ToDo factor 1: 2" in done.infotexts[0]
+    assert "ToDo factor: " not in done.infotexts[0]
+    assert "switched sd-webui-token-downsampling off for this generation" in done.comments
+
+
+def test_it_stands_aside_for_the_other_extension(both, opts):
+    host, acted = both
+    opts.todo_beside_downsampling = "stand aside"
+    done = generated(host, OURS)
+    assert acted == [True]
+    assert "ToDo factor 1" not in done.infotexts[0]
+    assert "sd-webui-token-downsampling is on" in done.comments
+
+
+def test_unticked_it_leaves_the_other_extension_alone(both):
+    host, acted = both
+    assert generated(host, False).comments == ""
+    assert acted == [True]
+
+
+def test_where_the_other_is_installed_and_off_nothing_is_said(both, opts):
+    host, _ = both
+    opts.token_downsampling_factor = 1.0
+    assert "downsampling is" not in generated(host, OURS).comments
+
+
+def test_its_axis_counts_as_on(both, opts):
+    host, acted = both
+    opts.token_downsampling_factor = 1.0
+    p = Processing(width=64, height=64, steps=2)
+    p.token_downsampling_factor = 3.0
+    host.generate(p, OURS)
+    assert acted == [False]
+
+
+def test_its_values_without_the_extension_mean_nothing(host, opts):
+    opts.data["token_downsampling_factor"] = 2.0  # config.json keeps them after an uninstall
+    assert "sd-webui-token-downsampling" not in generated(host, OURS).comments
+
+
+@pytest.fixture
+def paste(module, opts):
+    def run(**params):
+        for callback in script_callbacks.callbacks_infotext_pasted:
+            callback("", params)
+        return params
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({"Token merging ratio hr": "0.5"}, {}),
+        ({"Token merging ratio hr": "0.9"}, {"ToDo ratio 1": "0.75"}),
+        ({"Token merging ratio": "0.3"}, {"ToDo ratio 1": "0.3", "ToDo passes": "first", "ToDo img2img": "True"}),
+        (
+            {"Token merging ratio": "0.5", "Token merging ratio hr": "0.5"},
+            {"ToDo passes": "all", "ToDo img2img": "True"},
+        ),
+    ],
+)
+def test_the_hosts_token_merging_is_pasted_as_our_settings_alone(paste, theirs, ours):
+    same = {"ToDo": "similarity", "ToDo target": "all", "ToDo random": "False"}
+    assert paste(Steps="20", **theirs) == {"Steps": "20", **same, **ours}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"Token merging ratio": "0.2", "Token merging ratio hr": "0.5"},  # one ratio cannot say both
+        {"Token merging ratio hr": "0.5", "ToDo": "downsample"},
+        {"Token merging ratio hr": "0.5", "ToDo factor": "2.0"},
+        {"Steps": "20"},
+    ],
+)
+def test_what_the_panel_cannot_say_stays_with_the_host(paste, params):
+    assert paste(**params) == params
+
+
+def test_the_user_can_leave_pasting_to_the_host(paste, opts):
+    params = {"Token merging ratio hr": "0.5"}
+    opts.todo_paste_merging = "into the override settings"
+    assert paste(**params) == params
+
+
+@pytest.mark.parametrize("option", ["token_merging_ratio", "token_merging_ratio_hr"])
+def test_where_the_host_merges_anyway_pasting_is_left_to_it(paste, opts, option):
+    params = {"Token merging ratio hr": "0.5"}
+    setattr(opts, option, 0.5)
+    assert paste(**params) == params
+
+
+@pytest.fixture
+def page(module, opts):
+    """The settings page as the host builds it."""
+    opts.data_labels.clear()
+    for callback in script_callbacks.callbacks_ui_settings:
+        callback()
+    return opts.data_labels
+
+
+def test_the_settings_page_has_every_option(page):
+    assert list(page) == list(options.OPTIONS)
+    for key, info in page.items():
+        option = options.OPTIONS[key]
+        assert (info.label, info.section, info.default) == (option.label, ("todo", "ToDo"), option.choices[0])
+        assert option.help in info.comment_after
+        assert info.component_args()["choices"][: len(option.choices)] == list(option.choices)
+
+
+def test_the_starting_preset_is_one_of_todays(page, module):
+    module.EXTENSION.presets.save("mine", module.EXTENSION.presets.get("ToDo fast"))
+    assert page["todo_default_preset"].component_args()["choices"][-2:] == ["Sharp finish", "mine"]
+
+
+def test_an_option_that_is_missing_or_unknown_is_at_its_default(opts):
+    opts.data["todo_log"] = "loudly"
+    assert options.value("todo_log") == "warnings and errors"
+    del opts.data["todo_log"]
+    assert options.value("todo_log") == "warnings and errors"
+
+
+@pytest.mark.parametrize(("chosen", "written"), [("warnings and errors", False), ("each pass", True)])
+def test_the_log_follows_the_option_at_once(host, opts, caplog, chosen, written):
+    opts.todo_log = chosen
+    generated(host, OURS)
+    assert any("ToDo reduced the hires pass" in text for text in caplog.messages) == written
+    logs.set_level("warnings and errors")
+
+
+def test_the_console_is_ours_only_where_the_host_has_none(monkeypatch):
+    ours = logging.getLogger("todo_core").handlers
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    for _ in range(2):
+        logs.set_level("each pass")
+    assert len(ours) == 1
+    logs.set_level("errors only")
+    assert ours == []
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.NullHandler()])
+    logs.set_level("everything")
+    assert ours == []
+    logs.set_level("warnings and errors")

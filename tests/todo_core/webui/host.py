@@ -1,0 +1,211 @@
+"""Generations in the host's true order of events, with a real UNet and a plain Euler sampler.
+
+The order was logged on the real host, and tests/webui/test_double.py compares the two again.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from modules import script_callbacks, shared
+
+ROOT = Path(__file__).parents[3]
+
+
+def load_script(name="todo"):
+    """Load scripts/NAME.py as the host does: by path, as a module of its own."""
+    spec = importlib.util.spec_from_file_location(f"{name}.py", ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Interrupted(Exception):
+    pass
+
+
+@dataclass(eq=True)  # with eq and so without a hash, as the host's
+class Processing:
+    """The host's ``p``, as far as it matters."""
+
+    width: int = 128
+    height: int = 128
+    steps: int = 4
+    seeds: list = field(default_factory=lambda: [1])
+    batch_size: int = 1
+    n_iter: int = 1
+    enable_hr: bool = True
+    hr_scale: int = 2
+    subprompts: int = 1  # 2 is "a AND b"
+    split: bool = False  # the host's "batch cond/uncond" off
+    calls_per_step: int = 1  # 2 for a second-order sampler
+    extra_generation_params: dict = field(default_factory=dict)
+    comments: dict = field(default_factory=dict)
+    is_hr_pass: bool = False
+    sampler: object = None
+    refiner: tuple | None = None  # (step, model)
+    hr_model: object = None
+    interrupt_at: int | None = None
+    fail_at: int | None = None
+    only_hires: bool = False  # the upscale button under a result
+
+    def comment(self, text):
+        self.comments[text] = 1
+
+    def get_token_merging_ratio(self, for_hr=False):
+        return (for_hr and shared.opts.token_merging_ratio_hr) or shared.opts.token_merging_ratio
+
+
+@dataclass(eq=True)
+class ProcessingImg2Img(Processing):
+    init_images: list = field(default_factory=list)
+    enable_hr: bool = False
+
+
+class Processed:
+    def __init__(self, p, images, infotexts):
+        self.images, self.infotexts = images, infotexts
+        self.comments = "".join(f"{comment}\n" for comment in p.comments)
+        self.extra_generation_params = p.extra_generation_params
+
+    def js(self):
+        return json.dumps({"infotexts": self.infotexts})
+
+
+class CFGDenoiser(torch.nn.Module):
+    """Cond and uncond in one UNet call or in two; the refiner is swapped in before the callback."""
+
+    def __init__(self, p, sampler):
+        super().__init__()
+        self.p, self.sampler, self.step, self.total_steps = p, sampler, 0, None
+        self.inner_model = Wrapped(self)
+
+    def forward(self, x, sigma):
+        p = self.p
+        if p.interrupt_at == self.step or shared.state.interrupted or shared.state.skipped:
+            raise Interrupted
+        if p.refiner and self.step == p.refiner[0]:
+            shared.sd_model = p.refiner[1]
+        images = x.shape[0]
+        x_in = torch.cat([x.repeat_interleave(p.subprompts, 0), x])
+        params = script_callbacks.CFGDenoiserParams(
+            x_in, None, sigma, self.step - 1, self.total_steps, None, None, self
+        )
+        for callback in script_callbacks.callbacks_cfg_denoiser:
+            callback(params)
+        if p.fail_at == self.step:
+            raise RuntimeError("out of memory")
+        out = torch.cat([self.inner_model(part) for part in (x_in.split(images) if p.split else [x_in])])
+        cond, uncond = out[:-images].unflatten(0, (images, p.subprompts)).sum(1), out[-images:]
+        self.step += 1
+        return uncond + 3 * (cond - p.subprompts * uncond)
+
+
+class Wrapped(torch.nn.Module):
+    """The model of the moment, as the sampler calls it."""
+
+    def __init__(self, denoiser):
+        super().__init__()
+        self.progress = lambda: denoiser.step / denoiser.total_steps
+
+    def forward(self, x):
+        unet = shared.sd_model.model.diffusion_model
+        timesteps = torch.full((x.shape[0],), 999.0 * (1 - self.progress()))
+        context = torch.linspace(-1, 1, 7 * 32).reshape(1, 7, 32).expand(x.shape[0], -1, -1)
+        return unet(x, timesteps, context=context.to(x))
+
+
+class Sampler:
+    def __init__(self, p):
+        self.model_wrap_cfg = CFGDenoiser(p, self)
+        parts = [SimpleNamespace(weight=1.0)] * p.subprompts
+        self.sampler_extra_args = {"cond": SimpleNamespace(batch=[parts] * len(p.seeds))}
+
+    def sample(self, p, x):
+        calls = p.steps * p.calls_per_step - (p.calls_per_step - 1)
+        self.model_wrap_cfg.total_steps = calls
+        try:
+            for _ in range(calls):
+                x = x - 0.3 * self.model_wrap_cfg(x, torch.ones(x.shape[0]))
+        except Interrupted:
+            pass
+        return x
+
+
+class Host:
+    """Runs a script through generations, and logs each event that a script can see."""
+
+    def __init__(self, script, model):
+        self.script, self.events, self.first_pass = script, [], []
+        shared.sd_model = self.model = model
+
+    def _call(self, method, p, *args, **kwargs):
+        self.events.append(method)
+        try:
+            getattr(self.script, method)(p, *args, *self.args, **kwargs)
+        except Exception as error:  # the host prints it and goes on
+            self.errors.append(error)
+
+    @torch.no_grad()
+    def generate(self, p, *args):
+        self.args, self.errors = args, []
+        all_seeds = p.seeds
+        shared.sd_model = self.model
+        self._call("before_process", p)
+        self._call("process", p)
+        images, infotexts = [], []
+        for number in range(p.n_iter):
+            p.seeds = all_seeds[number * p.batch_size : (number + 1) * p.batch_size]
+            self._call("before_process_batch", p, batch_number=number)
+            samples = self._sample(p)
+            self._call("postprocess_batch", p, batch_number=number)
+            images += list(samples)
+            infotexts += [", ".join(f"{k}: {v}" for k, v in p.extra_generation_params.items())] * len(samples)
+        processed = Processed(p, images, infotexts)
+        self._call("postprocess", p, processed)
+        assert not self.errors, self.errors
+        return processed
+
+    def _sample(self, p):
+        side = (p.height // 8, p.width // 8)
+        p.is_hr_pass, p.sampler = False, Sampler(p)
+        samples = self._noise(p, side)
+        if not p.only_hires:
+            self._call("process_before_every_sampling", p, x=samples, noise=samples, c=None, uc=None)
+            samples = p.sampler.sample(p, samples)
+            self.first_pass.append(samples)
+        if not p.enable_hr:
+            return samples
+        if p.hr_model:
+            shared.sd_model = p.hr_model
+        p.is_hr_pass, p.sampler = True, Sampler(p)
+        samples = torch.nn.functional.interpolate(samples, scale_factor=p.hr_scale)
+        noise = self._noise(p, samples.shape[-2:])
+        self._call("process_before_every_sampling", p, x=samples, noise=noise, c=None, uc=None)
+        samples = p.sampler.sample(p, samples + noise)
+        p.is_hr_pass, p.sampler = False, None
+        return samples
+
+    def _noise(self, p, side):
+        noise = [torch.randn(4, *side, generator=torch.Generator().manual_seed(s)) for s in p.seeds]
+        return torch.stack(noise).to(next(self.model.parameters()).dtype)
+
+
+def pasted(fields, infotext):
+    """What the host's paste sets: control -> value, None where it leaves a control alone."""
+    values = {}
+    for control, key in fields:
+        value = key(infotext) if callable(key) else infotext.get(key)
+        kind = type(control.value)
+        if value is None:
+            values[control] = None
+        elif kind is bool and value == "False":
+            values[control] = False
+        else:
+            values[control] = float(value) if kind is int else kind(value)
+    return values

@@ -1,0 +1,85 @@
+"""A bare page round the panel: the host's fields by their names, its script's functions, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from todo_core.settings.presets import Presets
+from todo_core.webui.panel import accordion
+
+ROOT = Path(__file__).parents[4]
+SCRIPTS = (Path(__file__).with_name("host.js"), *sorted((ROOT / "javascript").glob("*.js")))
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The URL of a page whose panels keep their presets in ``folder``."""
+    page = build(folder)
+    with _scripts_in_head():
+        _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, show_api=False, server_name="127.0.0.1")
+        try:
+            yield url
+        finally:
+            page.close(verbose=False)
+
+
+@contextmanager
+def _scripts_in_head() -> Iterator[None]:
+    """gradio 3 has no parameter for scripts; the host, too, puts its own into the template's answer."""
+    import gradio.routes
+
+    head = "".join(f"<script>{path.read_text('utf-8')}</script>" for path in SCRIPTS)
+    answer = gradio.routes.templates.TemplateResponse
+
+    def with_scripts(*args: Any, **kwargs: Any) -> Any:
+        response = answer(*args, **kwargs)
+        response.body = response.body.replace(b"</head>", f"{head}</head>".encode())
+        response.init_headers()
+        return response
+
+    gradio.routes.templates.TemplateResponse = with_scripts
+    try:
+        yield
+    finally:
+        gradio.routes.templates.TemplateResponse = answer
+
+
+def build(folder: Path) -> gr.Blocks:
+    """Both tabs with the host's fields that the panel reads."""
+    style = (ROOT / "style.css").read_text("utf-8") + ".hidden {display: none !important}"
+    presets = Presets(folder / "presets.json")
+    with gr.Blocks(css=style, analytics_enabled=False) as page, gr.Tabs(elem_id="tabs"):
+        with gr.TabItem("txt2img"):
+            _txt2img(presets)
+        with gr.TabItem("img2img"):
+            _img2img(presets)
+    return page
+
+
+def _txt2img(presets: Presets) -> None:
+    from modules.ui_components import InputAccordion
+
+    gr.Button("Generate", elem_id="txt2img_generate")
+    _size("txt2img")
+    with InputAccordion(False, label="Hires. fix", elem_id="txt2img_hr"):
+        gr.Slider(1, 4, 2.0, step=0.05, label="Upscale by", interactive=True, elem_id="txt2img_hr_scale")
+        gr.Slider(0, 2048, 0, step=8, label="Resize width to", interactive=True, elem_id="txt2img_hr_resize_x")
+        gr.Slider(0, 2048, 0, step=8, label="Resize height to", interactive=True, elem_id="txt2img_hr_resize_y")
+    accordion.build("txt2img", presets)
+
+
+def _img2img(presets: Presets) -> None:
+    _size("img2img")
+    gr.Slider(0.05, 4, 1.0, label="Scale", elem_id="img2img_scale")
+    accordion.build("img2img", presets)
+
+
+def _size(tab: str) -> None:
+    with gr.Row():
+        gr.Slider(64, 2048, 512, step=8, label="Width", interactive=True, elem_id=f"{tab}_width")
+        gr.Slider(64, 2048, 512, step=8, label="Height", interactive=True, elem_id=f"{tab}_height")

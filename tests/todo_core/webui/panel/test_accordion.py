@@ -1,0 +1,216 @@
+"""The panel, built by the gradio that the host ships: one control a setting, pasted and hidden as it should be."""
+
+from __future__ import annotations
+
+import gradio as gr
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.todo_core.webui.host import pasted
+from todo_core import SETTINGS, Settings, SettingsError
+from todo_core.settings.presets import BUILT_IN, Presets
+from todo_core.webui.extension import Extension
+from todo_core.webui.generation import infotext, request
+from todo_core.webui.generation.infotext import KEYS
+from todo_core.webui.panel import accordion, controls
+from todo_core.webui.panel.preset_row import PresetRow
+
+
+@pytest.fixture(scope="module")
+def panel(tmp_path_factory):
+    with gr.Blocks():
+        return accordion.build("txt2img", Presets(tmp_path_factory.mktemp("extension") / "presets.json"))
+
+
+def read(args, overrides=None):
+    return request.read(args, BUILT_IN.__getitem__, overrides)
+
+
+def values_of(panel, changes):
+    """What the panel sends when these controls are changed, as its components hand values over."""
+    values = {name: panel.controls[name].value for name in SETTINGS}
+    values |= {name: controls.shown(SETTINGS[name], value) for name, value in changes.items()}
+    return [True, *values.values()]
+
+
+def chosen(settings):
+    return {name: getattr(settings, name) for name in SETTINGS}
+
+
+def anything():
+    """Settings of any kind that are possible together."""
+    drawn = {}
+    for name, s in SETTINGS.items():
+        drawn[name] = {
+            "choice": st.sampled_from(s.choices) if s.choices else st.nothing(),
+            "flag": st.booleans(),
+            "number": st.floats(0, 0.75),
+            "integer": st.integers(2, 16),
+            "factor": st.just("auto") | st.floats(1, 9) | st.integers(1, 9),
+            "seed": st.none() | st.integers(0, 2**40),
+        }[s.kind]
+    drawn |= {"start": st.floats(0, 0.4), "end": st.floats(0.5, 1)}
+    return st.fixed_dictionaries({}, optional=drawn).map(lambda values: Settings(**values))
+
+
+def test_every_setting_has_one_control_in_the_order_of_the_api(panel):
+    assert [c.label for c in panel.inputs] == ["ToDo", *(s.label for s in SETTINGS.values())]
+    assert len({c.label for c in panel.inputs}) == len(panel.inputs) == len(request.POSITIONS)
+    assert sorted(panel.controls) == sorted(SETTINGS)
+
+
+def test_every_control_has_its_own_elem_id_and_help(panel):
+    ids = [c.elem_id for c in panel.inputs]
+    assert len(set(ids)) == len(ids)
+    assert all(panel.controls[name].info == s.help for name, s in SETTINGS.items())
+
+
+def test_ranges_and_choices_are_the_declared_ones(panel):
+    for name, setting in SETTINGS.items():
+        control = panel.controls[name]
+        if setting.kind in ("number", "integer"):
+            assert (control.minimum, control.maximum, control.step) == (setting.minimum, setting.maximum, setting.step)
+            assert isinstance(control.value, float)  # the host casts API infotext to the type of the default
+        if setting.kind == "choice":
+            assert list(control.choices) in (list(setting.choices), [(c, c) for c in setting.choices])
+
+
+def test_the_untouched_panel_asks_for_the_defaults(panel):
+    values = [control.value for control in panel.inputs]
+    assert read(values) == request.OFF
+    assert read([True, *values[1:]]).settings == Settings()
+
+
+@given(anything())
+@settings(max_examples=200, deadline=None)
+def test_positional_and_named_requests_say_the_same(panel, wanted):
+    by_position = read(values_of(panel, chosen(wanted)))
+    by_name = read([{"enabled": True, **chosen(wanted)}])
+    assert by_position.settings == by_name.settings == wanted
+
+
+@given(anything())
+@settings(max_examples=200, deadline=None)
+def test_pasting_what_was_written_restores_every_setting_in_use(panel, wanted):
+    if wanted.method == "none":
+        return
+    text = ", ".join(f"{key}: {value}" for key, value in wanted.to_infotext().items())
+    params = dict(pair.split(": ", 1) for pair in text.split(", "))
+    values = pasted(panel.infotext_fields, params)
+    restored = read([values[control] for control in panel.inputs])
+    assert restored.enabled
+    for name in wanted.used:
+        assert getattr(restored.settings, name) == getattr(wanted, name)
+
+
+def test_pasting_another_image_only_switches_off(panel):
+    values = pasted(panel.infotext_fields, {"Steps": "20", "Token merging ratio hr": "0.5", "ToDo factor": "1.0"})
+    assert values.pop(panel.enabled) is False
+    assert set(values.values()) == {None}
+
+
+def test_an_image_of_the_other_extension_is_pasted_into_the_matching_settings(panel):
+    theirs = {"ToDo factor": "2.5", "ToDo factor2": "1.0", "ToDo disable after": "0.6"}
+    values = pasted(panel.infotext_fields, theirs)
+    restored = read([values[control] for control in panel.inputs])
+    assert restored == request.Request(
+        True, Settings(factor_1=2.5, end=0.6, phase="fixed", passes="all", img2img=True, resample="nearest-exact")
+    )
+
+
+@pytest.mark.parametrize("theirs", [{"ToDo factor": "1.0"}, {"ToDo factor": "2.0", "ToDo disable after": "0.0"}])
+def test_where_the_other_extension_did_nothing_the_panel_is_off(panel, theirs):
+    assert pasted(panel.infotext_fields, theirs)[panel.enabled] is False
+
+
+def test_the_infotext_keys_belong_to_the_panel(panel):
+    assert panel.paste_field_names == list(KEYS)
+    assert len(panel.infotext_fields) == len(panel.inputs)
+
+
+@pytest.mark.parametrize("method", ["downsample", "similarity", "cluster", "none"])
+@pytest.mark.parametrize("target", ["keys/values", "all"])
+def test_what_a_method_does_not_use_is_hidden(method, target):
+    shown = accordion._used((method, target, "area", "none", False))
+    assert "method" in shown
+    assert ("factor_1" in shown) == (method == "downsample")
+    assert ("ratio_1" in shown) == (method in ("similarity", "cluster"))
+    assert ("sx" in shown) == (method == "similarity")
+    assert "seed" not in shown  # random is off
+    assert "phase" not in shown  # area keeps no position
+    assert ("mlp" in shown) == (target == "all" and method != "none")
+    assert ("end" in shown) == (method != "none")
+
+
+def test_the_method_that_takes_over_shows_its_settings_too():
+    shown = accordion._used(("downsample", "keys/values", "nearest", "cluster", True))
+    assert [name in shown for name in ("factor_1", "ratio_1", "sx")] == [True, True, False]
+
+
+def test_only_unused_controls_start_hidden(panel):
+    used = Settings().used
+    assert {name: control.visible for name, control in panel.controls.items()} == {n: n in used for n in SETTINGS}
+
+
+def test_saved_defaults_of_the_user_decide_what_starts_hidden(tmp_path):
+    with gr.Blocks():
+        panel = accordion.build("img2img", Presets(tmp_path / "presets.json"))
+    panel.controls["method"].value = "similarity"  # what the host does before it calls init_field
+    panel.controls["method"].init_field("similarity")
+    assert panel.controls["ratio_1"].visible
+    assert not panel.controls["factor_1"].visible
+
+
+@pytest.mark.parametrize("bad", ["ToDo ratio 1", "ToDo end", "ToDo method"])
+def test_a_broken_infotext_names_the_field(bad):
+    params = {"ToDo": "similarity", bad: "much"} if bad != "ToDo method" else {"ToDo": "much"}
+    with pytest.raises(SettingsError, match="much"):
+        infotext.paste("end", str)(params)
+
+
+class Row:
+    """What the preset row sends back, without a browser."""
+
+    def __init__(self, folder):
+        with gr.Blocks():
+            self.extension = Extension(folder, lambda: None)
+            self.row = PresetRow("txt2img", self.extension.presets)
+
+    def values(self, settings):
+        return [controls.shown(s, getattr(settings, name)) for name, s in SETTINGS.items()]
+
+    def save(self, name, settings):
+        choice, message = self.row._save(name, *self.values(settings))
+        return choice.get("value"), message
+
+
+def test_choosing_a_preset_fills_every_control(tmp_path):
+    row = Row(tmp_path)
+    updates = row.row._fill("ToMe paper")
+    filled = Settings.parse({name: update["value"] for name, update in zip(SETTINGS, updates, strict=True)})
+    assert filled == BUILT_IN["ToMe paper"]
+
+
+@given(anything())
+@settings(max_examples=50, deadline=None)
+def test_touching_a_control_names_what_the_controls_then_are(tmp_path_factory, wanted):
+    row = Row(tmp_path_factory.mktemp("extension"))
+    known = {settings: name for name, settings in BUILT_IN.items()}
+    assert row.row._named(*row.values(wanted))["value"] == known.get(wanted, "custom")
+
+
+def test_saving_says_so_and_chooses_the_new_preset(tmp_path):
+    row = Row(tmp_path)
+    assert row.save("mine", Settings(factor_1=3)) == ("mine", "Saved as mine.")
+    assert row.row._named(*row.values(Settings(factor_1=3)))["value"] == "mine"
+    assert Extension(tmp_path, lambda: None).presets.get("mine") == Settings(factor_1=3)
+
+
+def test_what_cannot_be_saved_is_said_and_escaped(tmp_path):
+    row = Row(tmp_path)
+    value, message = row.save("custom", Settings())
+    assert value is None
+    assert "any name but" in message
+    _, message = row.save("<b>", Settings(factor_1=3))
+    assert "<b>" not in message

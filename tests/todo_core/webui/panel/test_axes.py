@@ -1,0 +1,134 @@
+"""Axes of the X/Y/Z plot, on the host's own AxisOption, reduced to what it keeps."""
+
+from __future__ import annotations
+
+import json
+from copy import copy
+from types import SimpleNamespace
+
+import pytest
+
+from tests.models import LatentDiffusion, ldm_unet
+from tests.todo_core.webui.host import Host, Processing
+from todo_core import SETTINGS, SettingsError
+from todo_core.settings.presets import BUILT_IN
+
+
+class AxisOption:
+    def __init__(self, label, type, apply, format_value=None, confirm=None, cost=0.0, choices=None, prepare=None):
+        self.label, self.type, self.apply, self.confirm, self.choices = label, type, apply, confirm, choices
+
+
+@pytest.fixture
+def axes(module):
+    """label -> axis, registered as the host does it: before each building of the page."""
+    from modules import script_callbacks, scripts
+
+    grid = SimpleNamespace(AxisOption=AxisOption, axis_options=[AxisOption("Nothing", str, None)])
+    script_class = type("Script", (), {"__module__": "xyz_grid.py"})
+    scripts.scripts_data[:] = [SimpleNamespace(script_class=script_class, module=grid)]
+    for _ in ("start", "Reload UI"):
+        for callback in script_callbacks.callbacks_before_ui:
+            callback()
+    scripts.scripts_data.clear()
+    labels = [axis.label for axis in grid.axis_options]
+    assert len(set(labels)) == len(labels), "registered twice"
+    return {axis.label: axis for axis in grid.axis_options}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return LatentDiffusion(ldm_unet(channel_mult=[1, 2], num_res_blocks=1, attention_resolutions=[2, 1]), image_size=64)
+
+
+def test_there_is_an_axis_for_each_setting_the_preset_and_on_or_off(axes):
+    wanted = {f"[ToDo] {setting.label}" for setting in SETTINGS.values()} | {"[ToDo] Preset", "[ToDo] Enabled"}
+    assert wanted | {"Nothing"} == set(axes)
+
+
+def test_choices_are_the_declared_ones(axes):
+    assert axes["[ToDo] Method"].choices() == list(SETTINGS["method"].choices)
+    assert axes["[ToDo] Preset"].choices() == list(BUILT_IN)
+    assert axes["[ToDo] Act in img2img"].choices() == ["True", "False"]
+
+
+@pytest.mark.parametrize(
+    ("label", "good", "bad"),
+    [
+        ("[ToDo] Factor, level 1", ["auto", "2", "2.5"], ["0.5", "much"]),
+        ("[ToDo] Ratio, level 1", [0.0, 0.5], [1.5]),
+        ("[ToDo] Cell width", [1, 2], [0]),
+        ("[ToDo] Method", ["cluster"], ["upsample"]),
+        ("[ToDo] Enabled", ["True", "False"], ["perhaps"]),
+        ("[ToDo] Preset", ["ToMe paper"], ["no such"]),
+    ],
+)
+def test_values_are_checked_before_the_first_image(axes, label, good, bad):
+    axes[label].confirm(None, [axes[label].type(value) for value in good])
+    for value in bad:
+        with pytest.raises(SettingsError):
+            axes[label].confirm(None, [axes[label].type(value)])
+
+
+def cells(axes, script, model, p, args, *pairs):
+    """The infotext parameters of one cell for each tuple of values."""
+    host, found = Host(script, model), []
+    for values in zip(*(values for _, values in pairs), strict=True):
+        pc = copy(p)  # as the host does: what p refers to is shared by all cells
+        for (label, _), value in zip(pairs, values, strict=True):
+            axes[label].apply(pc, axes[label].type(value), values)
+        found.append(dict(host.generate(pc, *args).extra_generation_params))
+    return found
+
+
+def test_a_cells_infotext_tells_its_own_values(axes, script, model):
+    p = Processing(width=64, height=64, steps=2)
+    pairs = [("[ToDo] Factor, level 1", ["2", "1", "4"]), ("[ToDo] End", ["1", "1", "0.5"])]
+    found = cells(axes, script, model, p, [{"enabled": True, "phase": "fixed"}], *pairs)
+    assert found == [
+        {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo phase": "fixed"},
+        {},
+        {"ToDo": "downsample", "ToDo factor 1": "4", "ToDo phase": "fixed", "ToDo end": "0.5"},
+    ]
+
+
+def test_an_axis_acts_with_the_panel_unticked_and_enabled_switches_off(axes, script, model):
+    p = Processing(width=64, height=64, steps=2)
+    pairs = [("[ToDo] Factor, level 1", ["2", "2"]), ("[ToDo] Enabled", ["True", "False"])]
+    assert cells(axes, script, model, p, [False], *pairs) == [{"ToDo": "downsample", "ToDo factor 1": "2"}, {}]
+
+
+def test_a_preset_replaces_what_the_panel_says(axes, script, model):
+    p = Processing(width=64, height=64, steps=2)
+    found = cells(axes, script, model, p, [{"factor_1": 2}], ("[ToDo] Preset", ["ToMe paper", "Reference demo 1024"]))
+    assert found[0] == {"ToDo": "similarity", "ToDo target": "all"}
+    assert found[1] == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo resample": "nearest", "ToDo phase": "fixed"}
+
+
+def test_nothing_stays_for_the_next_generation(axes, script, model):
+    p = Processing(width=64, height=64, steps=2)
+    cells(axes, script, model, p, [False], ("[ToDo] Factor, level 1", ["2"]))
+    done = Host(script, model).generate(p, False)
+    assert done.extra_generation_params == {}
+
+
+def test_the_api_takes_a_preset_and_overrides(script, model):
+    p = Processing(width=64, height=64, steps=2)
+    done = Host(script, model).generate(p, {"preset": "ToMe paper", "ratio_1": 0.25})
+    assert done.extra_generation_params == {"ToDo": "similarity", "ToDo target": "all", "ToDo ratio 1": "0.25"}
+    done = Host(script, model).generate(Processing(width=64, height=64), {"preset": "no such"})
+    assert "preset = 'no such' is not possible" in done.comments
+
+
+def test_a_plot_made_of_a_copy_of_its_first_cell_answers_for_all_cells(script):
+    """As the host's plot does it: the first cell's result is copied, and its lists are replaced."""
+    model = LatentDiffusion(
+        ldm_unet(channel_mult=[1, 2], num_res_blocks=1, attention_resolutions=[2, 1]), image_size=64
+    )
+    cells = [Host(script, model).generate(Processing(seeds=[seed], steps=1), {"factor_1": 2}) for seed in (1, 2)]
+    plot = copy(cells[0])
+    plot.infotexts = [cell.infotexts[0] for cell in cells]
+    answer = json.loads(plot.js())
+    assert len(answer["infotexts"]) == 2
+    assert "ToDo reduced the hires pass" in answer["comments"]
+    assert len(json.loads(cells[0].js())["infotexts"]) == 1

@@ -1,0 +1,226 @@
+"""The panel in a real browser, on a bare page of the host's gradio: all that can be seen short of generating."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+
+from tests.models import LatentDiffusion, ldm_unet
+from tests.todo_core.webui.page import served
+from tests.webui import browser as web
+from todo_core.settings import SETTINGS, Settings
+from todo_core.settings.presets import BUILT_IN
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "msedge")
+
+
+def used(**changes) -> set[str]:
+    return set(Settings(**changes).used)
+
+
+@pytest.fixture(scope="module")
+def chromium(request):
+    found = request.config.getoption("--webui-browser") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if not found and not os.environ.get("CI"):
+        pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is installed; give --webui-browser PATH")
+    with web.chromium(found) as browser:
+        yield browser
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path
+
+
+@pytest.fixture
+def url(folder, monkeypatch):
+    from modules import sd_models
+
+    monkeypatch.setattr(sd_models.model_data, "sd_model", LatentDiffusion(ldm_unet(), image_size=64))
+    with served(folder) as url:
+        yield url
+
+
+@pytest.fixture
+def page(chromium, url):
+    page = web.opened(chromium, url)
+    yield page
+    web.close(page)
+    assert page.errors == []
+
+
+@pytest.fixture
+def panel(page):
+    return web.Panel(page)
+
+
+def preset(panel, name):
+    panel._pick(panel.control("preset"), name)
+
+
+def wait_for_preset(page, name):
+    page.wait_for_function("name => document.querySelector('#todo_txt2img_preset input').value === name", arg=name)
+
+
+def estimate(page, tab="txt2img"):
+    return page.inner_text(f"#todo_{tab}_estimate")
+
+
+def wait_for_estimate(page, text, tab="txt2img"):
+    page.wait_for_selector(f"#todo_{tab}_estimate:has-text({json.dumps(text)})")
+
+
+@pytest.mark.parametrize("tab", ["txt2img", "img2img"])
+def test_the_panel_is_there_and_off(page, tab):
+    web.open_tab(page, tab)
+    panel = web.Panel(page, tab)
+    assert panel.accordion.is_visible()
+    assert not panel.enabled
+    assert not panel.control("method").is_visible()
+
+
+def test_it_opens_with_the_declared_defaults_and_marks_its_title(page, panel):
+    assert "todo-active" not in panel.accordion.get_attribute("class")
+    panel.unfold()
+    assert panel.enabled
+    panel.wait_until_shown(used())
+    for name, setting in SETTINGS.items():
+        assert setting.parse(panel.value(name)) == setting.default, name
+    page.wait_for_selector("#todo_txt2img.todo-active")
+
+
+def test_the_simple_view_has_four_rows_and_the_rest_is_folded(panel):
+    panel.accordion.locator(".label-wrap").first.click()
+    panel.control("factor_1").wait_for(state="visible")
+    assert panel.control("preset").is_visible()
+    assert panel.shown() == {"factor_1", "passes", "start", "end"}
+
+
+def test_controls_without_a_use_are_hidden(panel):
+    panel.unfold()
+    for changes in ({"method": "similarity"}, {"random": False}, {"target": "all"}, {"method": "none"}):
+        panel.set(**changes)  # waits until exactly the used ones are shown
+    assert panel.shown() == {"method"}
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_preset_fills_every_control(page, panel, name):
+    panel.unfold()
+    preset(panel, "ToMe paper" if name != "ToMe paper" else "ToDo fast")
+    preset(panel, name)
+    settings = BUILT_IN[name]
+    panel.wait_until_shown(set(settings.used))
+    for each, setting in SETTINGS.items():
+        assert setting.parse(panel.value(each)) == getattr(settings, each), each
+
+
+def test_touching_a_control_makes_it_custom_and_back(page, panel):
+    panel.unfold()
+    panel.set(factor_1=3)
+    wait_for_preset(page, "custom")
+    panel.set(factor_1="auto")
+    wait_for_preset(page, "ToDo balanced")
+
+
+def test_own_presets_are_saved_renamed_and_deleted(page, panel, folder):
+    panel.unfold()
+    panel.set(factor_1=3, end=0.7)
+    name = panel.control("preset_name").locator("input, textarea")
+    name.fill("mine")
+    panel.control("preset_save").click()
+    wait_for_preset(page, "mine")
+    preset(panel, "ToDo fast")
+    panel.wait_until_shown(used())
+    preset(panel, "mine")
+    page.wait_for_function("() => document.querySelector('#todo_txt2img_factor_1 input').value === '3'")
+    assert json.loads((folder / "presets.json").read_text("utf-8")).keys() == {"mine"}
+
+    name.fill("renamed")
+    panel.control("preset_rename").click()
+    wait_for_preset(page, "renamed")
+    panel.control("preset_delete").click()
+    page.wait_for_function("() => document.querySelector('#todo_txt2img_preset input').value === 'custom'")
+    assert json.loads((folder / "presets.json").read_text("utf-8")) == {}
+
+
+def test_a_built_in_preset_cannot_be_deleted(page, panel):
+    panel.unfold()
+    panel.control("preset_delete").click()
+    page.wait_for_selector("#todo_txt2img_preset_message:has-text('ToDo balanced')")
+
+
+def test_the_estimate_follows_the_page(page, panel):
+    panel.unfold()
+    wait_for_estimate(page, "hires fix is off")
+    web.fill_in(page, width=512, height=512)
+    page.locator("#txt2img_hr .label-wrap").first.click()
+    wait_for_estimate(page, "Hires 1024 x 1024: 16,384 tokens, 4,096 keys at level 1")
+    web.fill_in(page, width=768)
+    wait_for_estimate(page, "Hires 1536 x 1024")
+    web.fill_in(page, hr_scale=1.5)
+    wait_for_estimate(page, "Hires 1152 x 768")
+    web.fill_in(page, hr_resize_x=640, hr_resize_y=960)
+    wait_for_estimate(page, "Hires 640 x 960")
+    panel.set(factor_1=4)
+    before = estimate(page)
+    panel.set(factor_1=2)
+    page.wait_for_function("text => document.querySelector('#todo_txt2img_estimate').innerText !== text", arg=before)
+    panel.set(method="none")
+    wait_for_estimate(page, "the method is none")
+
+
+def test_img2img_says_that_it_is_off_until_it_is_ticked(page):
+    web.open_tab(page, "img2img")
+    panel = web.Panel(page, "img2img")
+    panel.unfold()
+    wait_for_estimate(page, "is off", tab="img2img")
+    panel.set(img2img=True, factor_1=2)
+    wait_for_estimate(page, "img2img 512 x 512: 4,096 tokens, 1,024 keys", tab="img2img")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_cut_off_or_invisible(chromium, url, theme, width, tmp_path):
+    page = web.opened(chromium, f"{url}?__theme={theme}")
+    page.set_viewport_size({"width": width, "height": 1000})
+    panel = web.Panel(page)
+    panel.unfold()
+    panel.wait_until_shown(used())
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll('#todo_txt2img *')]
+            .filter((e) => e.offsetParent && !e.closest('.todo-hidden'))
+            .filter((e) => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+            .map((e) => e.outerHTML.slice(0, 90))"""
+    )
+    assert cut == []
+    contrasts = page.evaluate(CONTRASTS)
+    assert len(contrasts) > 15
+    assert min(contrasts.values()) >= 3, sorted(contrasts.items(), key=lambda pair: pair[1])[:3]
+    panel.accordion.screenshot(path=tmp_path / f"panel-{theme}-{width}.png")
+    web.close(page)
+
+
+# WCAG contrast of each label's text with the background behind it
+CONTRASTS = """() => {
+    const channels = (colour) => (colour.match(/[\\d.]+/g) || []).map(Number);
+    const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+        .map((c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+    const behind = (element) => {
+        for (let e = element; e; e = e.parentElement) {
+            const colour = channels(getComputedStyle(e).backgroundColor);
+            if (colour.length === 3 || colour[3] > 0.5) return colour;
+        }
+        return [255, 255, 255];
+    };
+    const found = {};
+    for (const label of document.querySelectorAll('#todo_txt2img label > span, #todo_txt2img .label-wrap > span')) {
+        if (!label.offsetParent || !label.innerText.trim()) continue;
+        const [a, b] = [light(channels(getComputedStyle(label).color)), light(behind(label))].sort((x, y) => y - x);
+        found[label.innerText.trim()] = (a + 0.05) / (b + 0.05);
+    }
+    return found;
+}"""

@@ -1,0 +1,149 @@
+"""Each setting is declared once, and panel, API, axes, infotext, docs and the translators' template agree with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import gradio as gr
+import pytest
+from modules import shared
+
+from tests.todo_core.webui.host import pasted
+from todo_core import SETTINGS, Settings
+from todo_core.settings.presets import Presets
+from todo_core.webui.generation import request
+from todo_core.webui.panel import accordion, axes, controls, localization, options, texts
+
+ROOT = Path(__file__).parents[4]
+EACH = pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))
+OTHER = {"choice": lambda s: s.choices[-1], "flag": lambda s: not s.default, "number": lambda s: 0.65}
+OTHER |= {"integer": lambda s: s.maximum, "factor": lambda s: 3.5, "seed": lambda s: 7}
+
+
+def presets(folder):
+    return Presets(folder / "presets.json")
+
+
+@pytest.fixture(params=["txt2img", "img2img"], scope="module")
+def panel(request, tmp_path_factory):
+    with gr.Blocks():
+        return accordion.build(request.param, presets(tmp_path_factory.mktemp("extension")))
+
+
+def script_info(panel):
+    """What the host's ``GET /sdapi/v1/script-info`` tells, read from the widgets as it reads them."""
+    told = []
+    for control in panel.inputs:
+        fields = {n: getattr(control, n, None) for n in ("label", "value", "minimum", "maximum", "step", "choices")}
+        fields["choices"] = [c[0] if isinstance(c, tuple) else c for c in fields["choices"] or ()]
+        told.append(SimpleNamespace(**fields))
+    return dict(zip(request.POSITIONS, told, strict=True))
+
+
+def another(setting):
+    """A value that is not the default, and settings in which it is in use."""
+    value = OTHER[setting.kind](setting)
+    for base in ({}, {"method": "similarity"}, {"target": "all"}, {"method": "similarity", "target": "all"}):
+        chosen = Settings(**{"ratio_1": 0.5, **base, setting.name: value})
+        if setting.name in chosen.used or setting.name == "method":
+            return value, chosen
+    raise AssertionError("never in use")
+
+
+@EACH
+def test_the_api_tells_label_default_and_range(panel, setting):
+    told = script_info(panel)[setting.name]
+    assert told.label == setting.label
+    assert setting.parse(told.value) == setting.default
+    if setting.kind in ("number", "integer"):
+        assert (told.minimum, told.maximum, told.step) == (setting.minimum, setting.maximum, setting.step)
+    if setting.kind == "choice":
+        assert told.choices == list(setting.choices)
+    if setting.kind == "factor":
+        assert all(setting.parse(choice) for choice in told.choices)
+
+
+@EACH
+def test_the_panels_control_explains_it(panel, setting):
+    control = panel.controls[setting.name]
+    assert control.info == setting.help
+    assert setting.name in control.elem_id
+
+
+@EACH
+def test_the_axis_has_the_label_and_takes_what_is_allowed(setting):
+    made = axes._axes(lambda label, kind, apply, **more: SimpleNamespace(label=label, kind=kind, **more), lambda: None)
+    axis = {axis.label: axis for axis in made}[f"[ToDo] {setting.label}"]
+    axis.confirm(None, [axis.kind(setting.format(value)) for value in (setting.default, another(setting)[0])])
+    if setting.kind == "choice":
+        assert axis.choices() == list(setting.choices)
+
+
+@EACH
+def test_the_infotext_brings_it_back_into_the_panel(panel, setting):
+    value, chosen = another(setting)
+    text = chosen.to_infotext()
+    assert text[setting.infotext_key] == setting.format(value)
+    values = pasted(panel.infotext_fields, text)
+    assert setting.parse(values[panel.controls[setting.name]]) == value
+    assert setting.infotext_key in panel.paste_field_names
+
+
+@EACH
+def test_the_docs_tell_name_label_default_range_and_infotext_key(setting):
+    rows = (ROOT / "docs" / "settings.md").read_text("utf-8").splitlines()
+    (row,) = [row for row in rows if row.startswith(f"| `{setting.name}` |")]
+    for told in (f"**{setting.label}.**", f"`{setting.default!r}`", setting.allowed, f"`{setting.infotext_key}`"):
+        assert told in row
+
+
+@EACH
+def test_the_api_takes_it_by_name_and_by_position(setting):
+    value, chosen = another(setting)
+    assert request.read([chosen.to_dict()], lambda name: None).settings == chosen
+    by_position = [True, *(controls.shown(s, getattr(chosen, s.name)) for s in SETTINGS.values())]
+    assert getattr(request.read(by_position, lambda name: None).settings, setting.name) == value
+
+
+def test_the_translators_template_is_current():
+    written = (ROOT / "localizations" / "template.json.sample").read_text("utf-8")
+    assert written == localization.template(), "run: python -m todo_core.webui > localizations/template.json.sample"
+
+
+def test_the_template_lists_every_text_that_the_panel_shows(panel):
+    listed = json.loads(localization.template())
+    for control in panel.inputs:
+        assert control.label in listed
+        assert not getattr(control, "info", None) or control.info in listed
+    assert texts.COMPARE.label in listed
+    assert all(option.label in listed for option in options.OPTIONS.values())
+
+
+@pytest.mark.parametrize("name", ["ToMe paper", "mine"])
+def test_the_panel_starts_with_the_preset_of_the_settings_page(tmp_path, opts, name):
+    known = presets(tmp_path)
+    known.save("mine", Settings(method="cluster", ratio_1=0.25, sx=4))
+    opts.todo_default_preset = name
+    with gr.Blocks():
+        panel = accordion.build("txt2img", known)
+    values = {key: control.value for key, control in panel.controls.items()}
+    assert Settings.parse(values) == known.get(name)
+    assert all(control.do_not_save_to_config for control in panel.settings)
+    assert {key for key, control in panel.controls.items() if control.visible} == set(known.get(name).used)
+    assert isinstance(panel.controls["sx"].value, float)
+    assert panel.enabled.value is False
+
+
+@pytest.mark.parametrize("name", [options.AS_SAVED, "deleted since"])
+def test_without_one_it_starts_as_saved(tmp_path, opts, name):
+    opts.todo_default_preset = name
+    with gr.Blocks():
+        panel = accordion.build("txt2img", presets(tmp_path))
+    assert Settings.parse({key: control.value for key, control in panel.controls.items()}) == Settings()
+    assert not any(getattr(control, "do_not_save_to_config", False) for control in panel.settings)
+
+
+def test_the_double_and_the_page_agree_on_the_options(opts):
+    assert set(options.OPTIONS) <= set(shared.opts.data_labels)

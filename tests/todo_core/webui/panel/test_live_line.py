@@ -1,0 +1,81 @@
+"""The panel's live line for what a page can say, with the host's own rule for the size of the high-res pass."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.models import LatentDiffusion, ldm_unet
+from todo_core import Settings
+from todo_core.webui.panel import live_line
+
+HIRES = {"width": 512, "height": 512, "hires": True, "scale": 2, "resize_x": 0, "resize_y": 0}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return LatentDiffusion(ldm_unet(), image_size=64)
+
+
+def line(model, fields, *, is_img2img=False, **settings):
+    return live_line.line(json.dumps(fields), Settings(**settings).to_dict(), model, is_img2img=is_img2img)
+
+
+def test_it_tells_the_size_the_tokens_and_the_work(model):
+    text = line(model, HIRES)
+    assert text.startswith("Hires 1024 x 1024: 16,384 tokens, 4,096 keys at level 1; self-attention ")
+    assert "x less work, UNet about" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "size"),
+    [
+        ({"scale": 1.5}, "768 x 768"),
+        ({"resize_x": 1024}, "1024 x 1024"),
+        ({"width": 512, "height": 768, "resize_x": 1024}, "1024 x 1536"),
+        ({"width": 512, "height": 768, "resize_y": 1024}, "682 x 1024"),
+        ({"resize_x": 640, "resize_y": 960}, "640 x 960"),
+    ],
+)
+def test_the_size_of_the_hires_pass(model, fields, size):
+    assert f"Hires {size}:" in line(model, HIRES | fields, factor_1=2)
+
+
+def test_both_passes_are_told(model):
+    text = line(model, HIRES, passes="all", factor_1=2)
+    assert text.index("First 512 x 512: 4,096 tokens, 1,024 keys") < text.index("Hires 1024 x 1024")
+
+
+@pytest.mark.parametrize(
+    ("fields", "settings", "why"),
+    [
+        (HIRES | {"hires": False}, {}, "hires fix is off"),
+        (HIRES, {"method": "none"}, "the method is none"),
+        ({}, {}, "the size is not known yet"),
+        (HIRES | {"scale": 1}, {}, "trained at about 64"),
+        (HIRES, {"factor_1": 1}, "its factor is 1"),
+    ],
+)
+def test_it_says_why_nothing_would_happen(model, fields, settings, why):
+    assert why in line(model, fields, **settings)
+
+
+def test_img2img(model):
+    assert "is off" in line(model, HIRES, is_img2img=True)
+    assert line(model, HIRES, is_img2img=True, img2img=True, factor_1=2).startswith("img2img 512 x 512: 4,096 tokens")
+
+
+def test_values_that_cannot_be_are_named(model):
+    text = live_line.line(json.dumps(HIRES), {"factor_1": "much"}, model, is_img2img=False)
+    assert "factor_1" in text
+    assert "much" in text
+
+
+def test_without_a_model_it_says_so():
+    assert "none is loaded" in line(None, HIRES)
+
+
+def test_a_model_that_cannot_be_reduced_is_named():
+    unet = ldm_unet(use_spatial_transformer=False, context_dim=None, channel_mult=[1, 2])
+    assert "UNetModel cannot be reduced" in line(LatentDiffusion(unet), HIRES)

@@ -1,0 +1,109 @@
+"""app.py: its main job in the terminal, and what it says to bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT))
+
+import app  # noqa: E402
+from todo_lab import __main__ as todo  # noqa: E402
+
+QUICK = ["--here", "--no-page", "--width", "64", "--height", "64", "--steps", "1", "--hires-steps", "2"]
+
+
+@pytest.fixture
+def run(tmp_path, caplog):
+    """Run app.py's main with quick options; gives (status, what it said, the folder)."""
+    caplog.set_level("INFO")
+
+    def with_options(*options: str):
+        status = app.main([*QUICK, "--out", str(tmp_path / "out"), *options])
+        return status, caplog.text, tmp_path / "out"
+
+    return with_options
+
+
+def test_the_main_job_prints_figures_and_writes_pictures(run):
+    status, said, folder = run("--set", "factor_1=2", "--seed", "7")
+    assert status == 0
+    assert {path.name for path in folder.iterdir()} == {"baseline.png", "reduced.png", "difference.png", "figures.json"}
+    written = json.loads((folder / "figures.json").read_text("utf-8"))
+    assert written["settings"]["factor_1"] == 2
+    assert (written["request"]["seed"], written["model"]) == (7, "pocket")
+    for told in ("seed 7, 64 x 64 to 128 x 128, 2 hires steps", "SSIM", f"{written['ratio']:.2f}x", "2 of 2 steps"):
+        assert told in said
+    assert Image.open(folder / "baseline.png").info["parameters"].count("ToDo") == 0
+    assert "Seed: 7" in Image.open(folder / "reduced.png").info["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--width", "68"], "width = 68 is not possible; allowed: a whole number from 64 to 4096, a multiple of 8"),
+        (["--steps", "0"], "steps = 0 is not possible"),
+        (["--denoising", "1.5"], "denoising = 1.5 is not possible"),
+        (["--prompt", "a cat"], "never learned: cat"),
+        (["--preset", "none"], "preset = 'none' is not possible; allowed: 'ToDo balanced'"),
+        (["--set", "factor=2"], "set = 'factor=2' is not possible; allowed: NAME=VALUE"),
+        (["--set", "factor_1=x"], "factor_1 = 'x' is not possible"),
+        (["--model", "none.safetensors"], "none.safetensors cannot be used: there is no such file or folder"),
+    ],
+)
+def test_bad_input_is_told_and_nothing_is_written(run, options, told):
+    status, said, folder = run(*options)
+    assert status == 2
+    assert told in said
+    assert "Traceback" not in said
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_told(run, tmp_path):
+    (tmp_path / "out").write_text("a file")
+    status, said, _ = run()
+    assert status == 2
+    assert "File exists" in said
+
+
+def test_help_needs_nothing_installed():
+    done = subprocess.run([sys.executable, "-S", "app.py", "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--no-page" in done.stdout
+    assert "examples:" in done.stdout
+
+
+def test_generate_makes_one_picture_with_its_settings(tmp_path, caplog):
+    caplog.set_level("INFO")
+    size = [option for option in QUICK if option not in ("--here", "--no-page")]
+    out = tmp_path / "out"
+    status = todo.main(["generate", *size, "--out", str(out), "--set", "factor_1=2", "--set", "passes=all"])
+    assert status == 0
+    assert {path.name for path in out.iterdir()} == {"image.png", "figures.json"}
+    written = json.loads((out / "figures.json").read_text("utf-8"))
+    assert [len(written["step_seconds"][name]) for name in ("first", "hires")] == [1, 2]
+    levels = [(row["level"], row["outcome"]) for row in written["plan"] if row["method"] == "downsample"]
+    assert levels == [("1, first pass", "1 of 1 steps"), ("1", "2 of 2 steps")]
+    assert "ToDo" in Image.open(out / "image.png").info["parameters"]
+    assert "level 1, first pass: 64 (8 x 8) tokens -> 16 (4 x 4)" in caplog.text
+
+
+def test_generate_without_a_method_says_nothing_of_it(tmp_path, caplog):
+    caplog.set_level("INFO")
+    size = [option for option in QUICK if option not in ("--here", "--no-page")]
+    assert todo.main(["generate", *size, "--out", str(tmp_path / "out"), "--set", "method=none"]) == 0
+    assert "nothing was reduced in the hires pass: the method is none" in caplog.text
+    assert "ToDo" not in Image.open(tmp_path / "out" / "image.png").info["parameters"]
+
+
+def test_the_commands_refuse_as_the_demo_does(tmp_path, caplog):
+    for command in ("generate", "compare"):
+        assert todo.main([command, "--width", "68", "--out", str(tmp_path / "out")]) == 2
+    assert caplog.text.count("width = 68 is not possible") == 2
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,138 @@
+"""Other implementations on the real pocket model, and small ones in the shape of those that need a checkout."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from todo_core import SettingsError
+from todo_lab.evaluation.backends import peers
+from todo_lab.evaluation.backends.local import Local
+from todo_lab.evaluation.running.variants import UNREDUCED, of_peer
+from todo_lab.pocket.model.pocket_model import Pocket
+from todo_lab.sampling.request import Request
+
+ASKED = Request(prompt="a red circle over stripes", seed=5, steps=2, hires_steps=2, width=64, height=64)
+
+TOKEN_DOWNSAMPLING = """
+import gradio as gr
+from modules import scripts, script_callbacks, shared, processing
+class S(scripts.Script): pass
+script_callbacks.on_ui_settings(lambda: gr.Slider)
+def apply_patch(model, is_sdxl, factor, factor2, disable_after):
+    assert (is_sdxl, factor2) == (False, 1) and disable_after > 10**6
+    for module in model.model.diffusion_model.modules():
+        if module.__class__.__name__ == "BasicTransformerBlock":
+            def hook(m, args, kwargs):
+                kwargs["context"] = args[0][:, ::int(factor) ** 2]
+                return args, kwargs
+            module.attn1.register_forward_pre_hook(hook, with_kwargs=True)
+            module.attn1.trace = True
+"""
+HYPERTILE = """
+def hypertile_hook_model(model, width, height, *, enable=False, tile_size_max=128, swap_size=1, max_depth=3):
+    assert enable and (width, height, tile_size_max) == (128, 128, 32)
+    for module in model.modules():
+        if module.__class__.__name__ == "BasicTransformerBlock":
+            forward = module.attn1.forward
+            module.attn1.forward = lambda x, forward=forward, **k: forward(x[:, : x.shape[1] // 2].repeat(1, 2, 1), **k)
+"""
+IMPROVED = """
+import xformers, xformers.ops
+from merge import TokenMergeAttentionProcessor, halved
+def patch_attention_proc(unet, told):
+    assert told["downsample_factor"] == 2
+    unet.told = {}
+    def hook(module, args):
+        module.told["timestep"] = args[1].item()
+    unet.register_forward_pre_hook(hook)
+    unet.halved = halved and TokenMergeAttentionProcessor()()
+"""
+MERGE = """
+USE_PEFT_BACKEND, halved = False, True
+class TokenMergeAttentionProcessor:
+    def __call__(self):
+        return USE_PEFT_BACKEND
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> Pocket:
+    return Pocket()
+
+
+@pytest.fixture
+def checkouts(tmp_path) -> dict[str, Path]:
+    files = {
+        "token-downsampling": ("scripts/token_downsampling.py", TOKEN_DOWNSAMPLING),
+        "hypertile": ("hypertile.py", HYPERTILE),
+        "ImprovedTokenMerge": ("utils.py", IMPROVED),
+    }
+    for name, (path, text) in files.items():
+        file = tmp_path / name / path
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    (tmp_path / "ImprovedTokenMerge" / "merge.py").write_text(MERGE)
+    return {name: tmp_path / name for name in files}
+
+
+def traces(model) -> list:
+    return [
+        (type(m), sorted(vars(m)), len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.target.modules()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("tomesd", {"ratio": 0.5}), ("token-downsampling", {"factor": 2}), ("hypertile", {"tile": 32})],
+)
+def test_a_peer_acts_while_it_is_applied_and_leaves_no_trace(model, checkouts, name, options):
+    stage = Local(model, checkouts).stage(ASKED)
+    whole = stage.shoot(UNREDUCED)
+    before, modules = traces(model), set(sys.modules)
+    reduced = stage.shoot(of_peer(name, options))
+    assert (reduced.image != whole.image).any()
+    assert traces(model) == before
+    assert (stage.shoot(UNREDUCED).image == whole.image).all()
+    left = {module.split(".")[0] for module in set(sys.modules) - modules}
+    assert not left & {"modules", "hypertile", "token_downsampling", "utils", "merge"}
+    assert "Peer: " + of_peer(name, options).name in reduced.infotext
+
+
+def test_improved_token_merge_gets_one_timestep_of_a_diffusers_unet(checkouts):
+    from diffusers import UNet2DConditionModel
+
+    unet = UNet2DConditionModel(
+        block_out_channels=(8, 8), norm_num_groups=4, cross_attention_dim=8, attention_head_dim=2, layers_per_block=1,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"), up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+    ).eval()  # fmt: skip
+    with peers.applied("ImprovedTokenMerge", checkouts["ImprovedTokenMerge"], unet, ASKED, '{"factor": 2}'):
+        unet(torch.zeros(2, 4, 8, 8), torch.tensor([7, 7]), encoder_hidden_states=torch.zeros(2, 3, 8))
+        assert unet.told == {"timestep": 7}
+        assert unet.halved
+    assert not hasattr(unet, "told")
+    assert not unet._forward_pre_hooks
+
+
+def test_a_peer_on_a_model_that_it_does_not_know_says_so(model, checkouts):
+    with pytest.raises(TypeError, match="diffusers"):
+        Local(model, checkouts).stage(ASKED).shoot(of_peer("ImprovedTokenMerge", {}))
+
+
+def test_a_peer_without_its_checkout_is_refused(model, tmp_path):
+    with pytest.raises(SettingsError, match="--peer hypertile=PATH"):
+        Local(model).stage(ASKED).shoot(of_peer("hypertile", {}))
+    with pytest.raises(SettingsError, match="tomesd"):
+        Local(model).stage(ASKED).shoot(of_peer("nobody", {}))
+    with pytest.raises(FileNotFoundError, match="has no module hypertile"):
+        Local(model, {"hypertile": tmp_path}).stage(ASKED).shoot(of_peer("hypertile", {}))
+
+
+def test_what_breaks_in_a_peer_is_taken_off_too(model, checkouts):
+    before = traces(model)
+    with pytest.raises(ZeroDivisionError), peers.applied("tomesd", None, model.target, ASKED):
+        1 / 0  # noqa: B018
+    assert traces(model) == before

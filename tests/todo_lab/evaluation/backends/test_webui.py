@@ -1,0 +1,140 @@
+"""The WebUI backend against a local double of the API: what it asks for, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+from PIL import Image, PngImagePlugin
+
+from todo_core import Settings
+from todo_lab.evaluation.backends.webui import Refused, WebUI
+from todo_lab.evaluation.metrics.pretrained_metrics import Learned
+from todo_lab.evaluation.running import variants
+from todo_lab.evaluation.running.measurement import measure_scene
+from todo_lab.evaluation.running.variants import UNREDUCED
+
+FIRST, HIRES = 0.02, 0.2  # seconds
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        known = {
+            "/sdapi/v1/scripts": {"txt2img": self.server.scripts, "img2img": []},
+            "/sdapi/v1/options": {"sd_model_checkpoint": "small.safetensors"},
+        }
+        self.answer(known[self.path])
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(body)
+        told = body["alwayson_scripts"]["ToDo"]["args"][0]
+        on = told.get("enabled", True) and body["enable_hr"]
+        if told.get("factor_1") == 7.0:
+            self.answer({"detail": "out of memory"}, 500)
+            return
+        time.sleep(FIRST + (HIRES / (2 if on else 1) if body["enable_hr"] else 0))
+        text = f"{body['prompt']}\nSteps: {body['steps']}" + (", ToDo: downsample" if on else "")
+        params = {"ToDo": "downsample"} if on else {}
+        info = {
+            "infotexts": [text],
+            "comments": ["ToDo reduced the hires pass"] if on else [],
+            "extra_generation_params": params,
+        }
+        self.answer({"images": [picture(body["seed"], 10 if on else 0, text)], "info": json.dumps(info)})
+
+    def answer(self, content, status=200):
+        data = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+def picture(seed: int, offset: int, text: str) -> str:
+    pixels = np.random.default_rng(seed).integers(0, 200, (128, 128, 3), dtype=np.uint8) + np.uint8(offset)
+    info, file = PngImagePlugin.PngInfo(), io.BytesIO()
+    info.add_text("parameters", text)
+    Image.fromarray(pixels).save(file, "png", pnginfo=info)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+@pytest.fixture
+def server():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.asked, server.scripts = [], ["todo", "refiner"]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_scene_is_measured_through_the_api(server, work):
+    scene = [job for job in work if job.scene.number == 0 and job.variant.name in ("unreduced", "ToDo 2")]
+    whole, reduced = (result.row for result in measure_scene(WebUI(server.url), scene, learned=Learned()))
+    assert whole["error"] is reduced["error"] is None
+    assert (whole["mse"], whole["model"]) == (0, "small.safetensors")
+    assert reduced["mse"] == pytest.approx((10 / 255) ** 2)
+    assert 1.4 < reduced["speed"] < 2.6
+    assert 0.7 < whole["speed"] < 1.4
+    assert reduced["repeats"] is True
+    assert reduced["hires_seconds"] + reduced["first_seconds"] == pytest.approx(reduced["whole_seconds"])
+    assert reduced["plan"] == "ToDo reduced the hires pass"
+    assert reduced["peak_mib"] is None
+
+
+def test_what_is_asked_for(server, work):
+    settings = Settings(factor_1=3, end=0.5)
+    request = work[0].scene.request
+    stage = WebUI(server.url, upscaler="Latent").stage(request)
+    shot = stage.shoot(variants.of_settings(settings))
+    body = server.asked[-1]
+    assert body["alwayson_scripts"]["ToDo"]["args"] == [settings.to_dict()]
+    assert (body["seed"], body["steps"], body["hr_second_pass_steps"]) == (
+        request.seed,
+        request.steps,
+        request.hires_steps,
+    )
+    assert (body["enable_hr"], body["hr_scale"], body["hr_upscaler"], body["save_images"]) == (
+        True,
+        2.0,
+        "Latent",
+        False,
+    )
+    assert shot.infotext.endswith("ToDo: downsample")
+    assert shot.image.shape == (128, 128, 3)
+    stage.shoot(UNREDUCED)
+    assert server.asked[-1]["alwayson_scripts"]["ToDo"]["args"] == [{"enabled": False}]
+    assert [asked["enable_hr"] for asked in server.asked[:3]] == [True, False, False]
+
+
+def test_an_error_of_the_webui_is_the_error_of_the_row(server, work):
+    scene = [work[0]]
+    scene.append(type(work[0])(work[0].scene, variants.of_settings(Settings(factor_1=7))))
+    scene.append(type(work[0])(work[0].scene, variants.of_peer("tomesd", {})))
+    rows = [result.row for result in measure_scene(WebUI(server.url), scene, runs=1, learned=Learned())]
+    assert rows[0]["error"] is None
+    assert "HTTP 500" in rows[1]["error"]
+    assert "out of memory" in rows[1]["error"]
+    assert "peers" in rows[2]["error"]
+
+
+def test_a_webui_without_the_extension_is_refused(server):
+    server.scripts = ["refiner"]
+    with pytest.raises(Refused, match="does not have the extension"):
+        WebUI(server.url)
+
+
+def test_a_url_where_nothing_answers_is_refused():
+    with pytest.raises(Refused, match="127"):
+        WebUI("http://127.0.0.1:9")

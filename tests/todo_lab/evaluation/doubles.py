@@ -1,0 +1,95 @@
+"""Backends without a model: their images and times follow from the variant, so that a test knows what must come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from todo_lab.evaluation.backends.backend import Shot
+from todo_lab.evaluation.running.variants import UNREDUCED, Variant
+from todo_lab.sampling.request import Request
+
+
+def speed_of(variant: Variant) -> float:
+    """How much faster the double pretends to be."""
+    if variant.unreduced:
+        return 1.0
+    amount = variant.amount if variant.amount is not None else 2.0
+    return 1 + amount / 4 if variant.scale == "factor" else 1 + amount
+
+
+def noise_of(variant: Variant) -> float:
+    """Standard deviation, of 255, that it adds to the unreduced image."""
+    if variant.unreduced:
+        return 0.0
+    amount = variant.amount if variant.amount is not None else 2.0
+    return 2 * amount if variant.scale == "factor" else 12 * amount
+
+
+def same(row: dict, other: dict) -> bool:
+    """Whether two rows agree in all but times; sums may differ in their last digit."""
+    timed = ("seconds", "speed", "peak")
+    names = [name for name in row if not any(word in name for word in timed)]
+    return row.keys() == other.keys() and all(_close(row[name], other[name]) for name in names)
+
+
+def _close(value: object, other: object) -> bool:
+    return value == (pytest.approx(other, rel=1e-9) if isinstance(other, float) else other)
+
+
+@dataclass
+class Double:
+    """``slower`` gives the machine's slowness by the number of passes that ran; ``broken`` variants raise."""
+
+    slower: Callable[[int], float] = lambda passes: 1.0
+    broken: frozenset[str] = frozenset()
+    restless: frozenset[str] = frozenset()  # variants whose images do not repeat
+    passes: int = 0
+    shots: list[tuple[int, str]] = field(default_factory=list)
+    about: dict[str, str] = field(default_factory=lambda: {"backend": "double", "model": "none"})
+
+    def stage(self, request: Request) -> Stage:
+        if "stage" in self.broken:
+            raise RuntimeError("no stage today")
+        return Stage(self, request)
+
+
+@dataclass
+class Stage:
+    double: Double
+    request: Request
+
+    def shoot(self, variant: Variant) -> Shot:
+        if variant.name in self.double.broken:
+            raise RuntimeError(f"{variant.name} is broken")
+        self.double.shots.append((self.request.seed, variant.name))
+        steps = self._steps(self.request.hires_steps, speed_of(variant))
+        turn = self.double.passes if variant.name in self.double.restless else 0
+        total = sum(steps)
+        return Shot(self._image(variant, turn), steps, 1.0, total, 1.0 + total, f"a picture by {variant.name}")
+
+    def pace(self) -> list[float]:
+        return self._steps(3, 1.0)
+
+    def warm_up(self, variant: Variant) -> None:
+        if variant.name in self.double.broken:
+            raise RuntimeError(f"{variant.name} is broken")
+
+    def _steps(self, count: int, speed: float) -> list[float]:
+        self.double.passes += 1
+        return [0.1 * self.double.slower(self.double.passes) / speed] * count
+
+    def _image(self, variant: Variant, turn: int) -> np.ndarray:
+        width, height = self.request.hires_size
+        rng = np.random.default_rng([self.request.seed, len(self.request.prompt)])
+        across, down = np.meshgrid(np.linspace(0, 1, width), np.linspace(0, 1, height))
+        waves = np.sin(across * rng.uniform(5, 20)) * np.cos(down * rng.uniform(5, 20))
+        base = 127 + 80 * np.stack([waves, across - 0.5, waves * down], -1)
+        shake = np.random.default_rng(turn).normal(size=base.shape) * noise_of(variant) * (waves[..., None] > 0)
+        return (base + shake * len(self.request.prompt) / 40).clip(0, 255).round().astype(np.uint8)
+
+
+__all__ = ["UNREDUCED", "Double", "Stage", "noise_of", "same", "speed_of"]

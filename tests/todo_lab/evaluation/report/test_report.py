@@ -1,0 +1,210 @@
+"""The report tells what the rows say, in one file that needs nothing else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.todo_lab.evaluation.doubles import Double
+from todo_core import Settings
+from todo_lab.evaluation.metrics.pretrained_metrics import Learned
+from todo_lab.evaluation.prompts import prompt_sets
+from todo_lab.evaluation.report import aggregation, image_grids, report
+from todo_lab.evaluation.report.findings import findings
+from todo_lab.evaluation.running import jobs, variants
+from todo_lab.evaluation.running.row_store import Journal
+from todo_lab.evaluation.running.runner import local_engine, run
+from todo_lab.sampling.request import Request
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The report of a run on the double: 6 prompts, 2 scales, some variants of which one fails and one is restless."""
+    ours = [variants.of_settings(Settings(factor_1=factor)) for factor in (2, 3, 4)]
+    ours += [variants.of_settings(Settings(method="similarity", target="all", ratio_1=r)) for r in (0.25, 0.5)]
+    chosen = variants.distinct(
+        [*ours, *variants.of_presets(["ToDo balanced"]), variants.of_peer("tomesd", {"ratio": 0.5})]
+    )
+    base = Request(prompt="", steps=2, hires_steps=4)
+    texts = prompt_sets.spread(prompt_sets.load("pocket"), 6)
+    work = jobs.jobs(jobs.scenes(texts, seeds=[1], sizes=[(64, 64)], scales=[2.0, 3.0], base=base), chosen)
+    double = Double(broken=frozenset({"ToMe 25%"}), restless=frozenset({"tomesd 0.5"}))
+    out = tmp_path_factory.mktemp("results")
+    about = {"runs": 2, "model": "none", "missing": {"LPIPS": "no weights"}}
+    run(work, Journal.begin(out, work, about, resume=False), local_engine(double, runs=2, learned=Learned()))
+    report.write(out)
+    return out
+
+
+class Page(HTMLParser):
+    """What a page refers to, its headings, and whether its tags are closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.sources: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.sources += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "img", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(folder):
+    page = Page((folder / "report.html").read_text("utf-8"))
+    assert not page.open
+    assert len(page.sources) >= 6
+    assert {source.partition(";base64,")[0] for source in page.sources} == {"data:image/png", "data:image/webp"}
+
+
+def test_the_markdown_shows_pictures_that_are_there(folder):
+    text = (folder / "report.md").read_text("utf-8")
+    shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    assert {"plots/frontier.png", "plots/amount.png", "plots/prompts.png", "plots/seconds.png"} <= set(shown)
+    assert sum("grid-" in name for name in shown) == 4  # ToDo and the others, at two scales; ToMe has one amount left
+    assert all((folder / name).stat().st_size > 5000 for name in shown)
+
+
+def test_the_markdown_tells_failures_repeats_and_what_is_missing(folder):
+    text = (folder / "report.md").read_text("utf-8")
+    assert "| ToMe 25% | 12 | RuntimeError: ToMe 25% is broken |" in text
+    assert "| tomesd 0.5 | 0 of 12 |" in text
+    assert "| ToDo 2 | 12 of 12 |" in text
+    assert re.search(r"Not available here: .*LPIPS.*FID.*LPIPS: no weights", text)
+    assert "| ToDo 4 | 6 | 2.00x |" in text
+
+
+def test_the_table_has_every_row_and_setting(folder):
+    table = pd.read_parquet(folder / "results.parquet")
+    assert len(table) == 6 * 2 * 8
+    assert {"mse", "ssim", "speed", "unreduced_hires_seconds", "set_factor_1", "set_method", "words"} <= set(table)
+    row = table[(table["variant"] == "ToDo 4") & (table["hires_scale"] == 2)].iloc[0]
+    assert row["speed"] == pytest.approx(2, rel=0.01)
+    assert row["unreduced_hires_seconds"] == pytest.approx(2 * row["hires_seconds"])
+    assert row["whole_speed"] == pytest.approx((1 + 0.4) / (1 + 0.2))
+
+
+def test_the_speed_of_a_pass_counts_its_whole_steps_and_not_the_minute():
+    """A window leaves some steps whole, and the unreduced image may have been made when the machine was faster."""
+    usual = {"scene": 0, "error": None, "peer": "", "first_seconds": 0.4}
+    quick = {"step_seconds": 0.1, "unreduced_step_seconds": 0.1, "hires_seconds": 0.8, "whole_seconds": 1.2}
+    windowed = {"step_seconds": 0.05, "unreduced_step_seconds": 0.1, "hires_seconds": 0.5, "whole_seconds": 0.9}
+    slow = {name: 3 * seconds for name, seconds in windowed.items()}
+    rows = [
+        {**usual, **quick, "variant": "unreduced", "speed": 1.0},
+        {**usual, **windowed, "variant": "window", "speed": 2.0},
+        {**usual, **slow, "variant": "window in a slow minute", "speed": 2.0},
+    ]
+    table = aggregation.frame(rows).set_index("variant")
+    assert list(table["speed"]) == pytest.approx([1, 0.8 / 0.5, 0.8 / 0.5])
+    assert list(table["whole_speed"]) == pytest.approx([1, 1.2 / 0.9, 1.2 / 0.9])
+    assert list(table["step_speed"]) == [1, 2, 2]
+
+
+def made(values: dict[str, list[float]], words: list[int]) -> pd.DataFrame:
+    """Rows with these MSEs, a list a variant and a place a prompt."""
+    usual = {"amount": None, "scale": "", "peer": "", "hires_scale": 2.0, "nouns": None, "speed": 1.0, "error": None}
+    rows = [
+        {
+            **usual,
+            "variant": name,
+            "family": name,
+            "mse": mse,
+            "scene": i,
+            "prompt": f"p{i}",
+            "words": words[i],
+            "key": i,
+        }
+        for name, figures in values.items()
+        for i, mse in enumerate(figures)
+    ]
+    return aggregation.frame(rows)
+
+
+def test_a_correlation_that_is_known():
+    words = [1, 2, 3, 4, 5, 6]
+    table = made({"unreduced": [0] * 6, "up": [1, 2, 3, 4, 5, 9], "down": [9, 5, 4, 3, 2, 1]}, words)
+    found = aggregation.correlations(table).set_index("variant")
+    assert found["rho"].to_dict() == {"up": pytest.approx(1), "down": pytest.approx(-1)}
+    assert set(found["of"]) == {"words"}
+    assert aggregation.correlations(made({"unreduced": [0] * 4, "up": [1, 2, 3, 4]}, [1, 2, 3, 4])).empty
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [([9, 5, 4, 3, 2, 1], "It falls"), ([1, 2, 3, 4, 5, 9], "It rises"), ([1, 9, 2, 3, 8, 1], "No clear connection")],
+)
+def test_findings_say_which_way_it_falls(figures, said):
+    table = made({"unreduced": [0] * 6, "a": figures}, [1, 2, 3, 4, 5, 6])
+    text = " ".join(findings(table, aggregation.summary(table)))
+    assert f"longer prompts? {said}" in text
+
+
+def test_findings_of_the_double(folder):
+    table = aggregation.frame(Journal(folder).latest())
+    text = " ".join(findings(table, aggregation.summary(table)))
+    assert "At every step in 2 of 2 series." in text
+    assert "Not with tomesd 0.5" in text
+
+
+def test_each_peer_has_its_match_or_none():
+    columns = {"variant": list("abcpqr"), "peer": ["", "", "", "p", "q", "r"], "hires_scale": 2.0}
+    figures = {"speed": [1.5, 1.6, 2.0, 1.55, 1.4, 2.1], "mse": [0.1, 0.2, 0.3, 0.25, 0.1, 0.9]}
+    rest = {"tried_again": 0, "repeated": 0, "visible": 0.0, "amount": None, "family": list("abcpqr"), "scale": ""}
+    text = " ".join(findings(made({"unreduced": [0]}, [1]), pd.DataFrame(columns | figures | rest)))
+    assert "p at 2x (1.55x): b (1.60x); q at 2x (1.40x): a (1.50x); r at 2x (2.10x): none." in text
+
+
+def test_the_frontier_is_what_no_other_beats():
+    summary = pd.DataFrame(
+        {"variant": list("abcde"), "speed": [1.0, 1.5, 2.0, 1.4, 2.0], "mse": [0.1, 0.2, 0.4, 0.3, 0.5]}
+    )
+    assert list(aggregation.frontier(summary)["variant"]) == ["c", "b", "a"]
+
+
+def test_the_crop_shows_where_images_differ_most():
+    whole = np.zeros((64, 96, 3), np.uint8)
+    image = whole.copy()
+    image[40:48, 70:78] = 200
+    rows, columns = image_grids._where_most(whole, image)
+    assert rows.start <= 40
+    assert rows.stop >= 48
+    assert columns.start <= 70
+    assert columns.stop >= 78
+    assert rows.stop - rows.start == columns.stop - columns.start == 16
+
+
+def test_text_is_escaped(tmp_path):
+    from todo_lab.evaluation.report.document import Document
+
+    document = Document("a < b")
+    document.text("<script>")
+    document.table(["x|y"], [["<b>"]])
+    assert "<script>" not in document.html()
+    assert "&lt;b&gt;" in document.html()
+    assert "x\\|y" in document.markdown()
+
+
+def test_a_folder_without_rows_has_no_report(tmp_path):
+    with pytest.raises(ValueError, match="no results"):
+        report.write(tmp_path)
+
+
+def test_sizes_other_than_square_have_a_report(tmp_path):
+    base = replace(Request(prompt=""), steps=2, hires_steps=4)
+    chosen = variants.distinct(variants.of_presets(["ToDo balanced"]))
+    work = jobs.jobs(jobs.scenes(["a cat"], seeds=[1], sizes=[(64, 96)], scales=[2.0], base=base), chosen)
+    about = {"runs": 1, "model": "none"}
+    run(work, Journal.begin(tmp_path, work, about, resume=False), local_engine(Double(), runs=1, learned=Learned()))
+    text = report.write(tmp_path).markdown()
+    assert "Too few prompts" in text
+    assert "made once" in text

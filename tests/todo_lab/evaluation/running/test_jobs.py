@@ -1,0 +1,173 @@
+"""Prompts, words, variants and the list of jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from todo_core import Settings, SettingsError
+from todo_lab.evaluation.metrics import prompt_statistics
+from todo_lab.evaluation.prompts import prompt_sets
+from todo_lab.evaluation.prompts.make_prompts import pocket_prompts
+from todo_lab.evaluation.running import jobs, variants
+from todo_lab.pocket.model.vocabulary import vocabulary
+from todo_lab.sampling.request import Request
+
+
+@pytest.mark.parametrize("name", prompt_sets.SETS)
+def test_a_shipped_set_has_60_prompts_of_growing_length_and_nouns(name):
+    found = prompt_sets.load(name)
+    assert len(found) == len(set(found)) == 60
+    lengths, nouns = (
+        [prompt_statistics.words(text) for text in found],
+        [prompt_statistics.nouns(text) for text in found],
+    )
+    for figures in (lengths, nouns):
+        thirds = [sum(figures[i : i + 20]) / 20 for i in (0, 20, 40)]
+        assert thirds[0] < thirds[1] < thirds[2]
+    assert min(lengths) <= 5
+    assert max(lengths) >= 18
+
+
+def test_the_pocket_model_can_read_its_prompts():
+    assert vocabulary().encode(prompt_sets.load("pocket")).shape == (60, 77)
+
+
+def test_the_pocket_prompts_are_those_that_the_script_makes():
+    assert pocket_prompts() == prompt_sets.load("pocket")
+
+
+def test_a_file_of_prompts_is_read_without_comments_and_repetitions(tmp_path):
+    path = tmp_path / "mine.txt"
+    path.write_text("# mine\n\n a cat \na dog\na cat\n", "utf-8")
+    assert prompt_sets.load(str(path)) == ["a cat", "a dog"]
+
+
+@pytest.mark.parametrize("content", [None, "", "# nothing\n"])
+def test_a_file_without_prompts_is_refused(tmp_path, content):
+    path = tmp_path / "none.txt"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(SettingsError, match=r"none\.txt"):
+        prompt_sets.load(str(path))
+
+
+def test_some_prompts_are_taken_evenly():
+    assert prompt_sets.spread(list("abcdefghi"), 3) == ["a", "e", "i"]
+    assert prompt_sets.spread(list("abc"), 1) == ["a"]
+    assert prompt_sets.spread(list("abc"), None) == prompt_sets.spread(list("abc"), 9) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "nouns"),
+    [
+        ("a cat", 2, 1),
+        ("a red circle on the left over a cloudy sky", 10, 2),
+        ("a fox sleeping under a maple tree", 7, 3),
+        ("a half-peeled lemon, oysters and grapes", 6, 3),
+    ],
+)
+def test_words_and_nouns_are_counted(text, count, nouns):
+    assert prompt_statistics.words(text) == count
+    assert prompt_statistics.nouns(text) == nouns
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "family", "amount", "scale"),
+    [
+        (Settings(factor_1=2), "ToDo 2", "ToDo", 2, "factor"),
+        (
+            Settings(factor_1=1.5, factor_2=2, phase="fixed"),
+            "ToDo 1.5 and 2 fixed",
+            "ToDo level 2 at 2 fixed",
+            1.5,
+            "factor",
+        ),
+        (Settings(resample="area"), "ToDo auto area", "ToDo area", None, "factor"),
+        (Settings(method="similarity", target="all", ratio_1=0.25), "ToMe 25%", "ToMe", 0.25, "ratio"),
+        (Settings(method="similarity"), "ToMe 50% keys/values", "ToMe keys/values", 0.5, "ratio"),
+        (
+            Settings(method="similarity", target="all", share=True, random=False, reach=2),
+            "ToMe 50% no random reach 2 share",
+            "ToMe no random reach 2 share",
+            0.5,
+            "ratio",
+        ),
+        (Settings(method="cluster", ratio_1=0.5, end=0.7), "cluster 50% end 0.7", "cluster end 0.7", 0.5, "ratio"),
+    ],
+)
+def test_variants_are_named_after_what_sets_them_apart(settings, name, family, amount, scale):
+    variant = variants.of_settings(settings)
+    assert (variant.name, variant.family, variant.amount, variant.scale) == (name, family, amount, scale)
+
+
+def test_peers_are_named_after_what_they_are_told():
+    peer = variants.of_peer("tomesd", {"ratio": 0.5})
+    assert (peer.name, peer.family, peer.amount, peer.scale) == ("tomesd 0.5", "tomesd", 0.5, "ratio")
+    assert variants.of_peer("hypertile", {"tile": 256}).amount is None
+    assert not peer.unreduced
+
+
+def test_a_grid_multiplies_lists_out(tmp_path):
+    path = tmp_path / "grid.yaml"
+    path.write_text(
+        "presets: [ToDo fast]\n"
+        "settings:\n"
+        "  - {method: downsample, factor_1: [2, auto], phase: [rotate, fixed]}\n"
+        "  - {name: mine, method: cluster}\n"
+        "peers:\n"
+        "  - {peer: tomesd, ratio: [0.25, 0.5]}\n"
+    )
+    found = {variant.name: variant for variant in variants.of_grid(path)}
+    assert list(found) == [
+        "ToDo fast", "ToDo 2", "ToDo 2 fixed", "ToDo auto", "ToDo auto fixed", "mine", "tomesd 0.25", "tomesd 0.5"
+    ]  # fmt: skip
+    assert found["ToDo 2 fixed"].settings == Settings(factor_1=2, phase="fixed")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "other: 1",
+        "- a",
+        "settings: {method: none}",
+        "settings: [{method: no}]",
+        "presets: [no]",
+        "peers: [{ratio: 1}]",
+        "a: [",
+    ],
+)
+def test_a_grid_that_cannot_be_is_refused(tmp_path, text):
+    path = tmp_path / "grid.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingsError):
+        variants.of_grid(path)
+
+
+def test_the_unreduced_image_comes_first_and_names_are_unique():
+    same = variants.of_settings(Settings(factor_1=2))
+    assert [v.name for v in variants.distinct([same, same])] == ["unreduced", "ToDo 2"]
+    with pytest.raises(SettingsError, match="ToDo 2"):
+        variants.distinct([same, variants.of_settings(Settings(factor_1=3), "ToDo 2")])
+
+
+def test_every_combination_is_a_job_with_a_key_of_its_own(chosen):
+    found = jobs.jobs(
+        jobs.scenes(["a", "b"], seeds=[1, 2], sizes=[(64, 64), (64, 96)], scales=[2, 3], base=Request(prompt="")),
+        chosen,
+    )
+    assert len(found) == 2 * 2 * 2 * 2 * len(chosen)
+    assert len({job.key for job in found}) == len({job.image for job in found}) == len(found)
+    again = jobs.jobs(
+        jobs.scenes(["a", "b"], seeds=[1, 2], sizes=[(64, 64), (64, 96)], scales=[2, 3], base=Request(prompt="")),
+        chosen,
+    )
+    assert [job.key for job in found] == [job.key for job in again]
+
+
+def test_the_key_of_a_job_does_not_change_with_the_list_of_settings(monkeypatch, chosen):
+    """Results of an earlier version are found again by one that has more settings, at their defaults."""
+    scene = jobs.Scene(0, Request(prompt="a"))
+    keys = [jobs.Job(scene, variant).key for variant in chosen]
+    fewer = Settings.to_dict
+    monkeypatch.setattr(Settings, "to_dict", lambda self: {n: v for n, v in fewer(self).items() if n != "reach"})
+    assert [jobs.Job(scene, variant).key for variant in chosen] == keys

@@ -1,0 +1,78 @@
+"""A row says what happened: the speed without the machine's drift, whether images repeat, and what went wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.todo_lab.evaluation.doubles import Double, speed_of
+from todo_lab.evaluation.metrics.pretrained_metrics import Learned
+from todo_lab.evaluation.running.measurement import measure_scene, steady
+
+
+@pytest.fixture
+def scene(work, chosen):
+    return work[: len(chosen)]
+
+
+def rows(double, scene, **options):
+    return [result.row for result in measure_scene(double, scene, learned=Learned(), **options)]
+
+
+def test_a_drift_of_the_machine_cancels(scene):
+    drifting = Double(slower=lambda passes: 1 + 0.02 * passes)  # a third slower by the end of the scene
+    for job, row in zip(scene, rows(drifting, scene), strict=True):
+        assert row["speed"] == pytest.approx(speed_of(job.variant), rel=0.02)
+    plain = rows(drifting, scene)
+    naive = plain[0]["step_seconds"] / plain[-1]["step_seconds"]
+    assert abs(naive / speed_of(scene[-1].variant) - 1) > 0.1  # what one baseline at the beginning would have said
+
+
+def test_a_hiccup_beside_one_run_does_not_count(scene):
+    stuttering = Double(slower=lambda passes: 30.0 if passes in (7, 13) else 1.0)  # two of the looks at the pace
+    for job, row in zip(scene, rows(stuttering, scene), strict=True):
+        assert row["speed"] == pytest.approx(speed_of(job.variant), rel=0.01)
+
+
+def test_an_image_that_does_not_repeat_is_told(scene):
+    found = {row["variant"]: row["repeats"] for row in rows(Double(restless=frozenset({"ToDo 4"})), scene)}
+    assert found.pop("ToDo 4") is False
+    assert set(found.values()) == {True}
+    assert {row["repeats"] for row in rows(Double(), scene, runs=1)} == {None}
+
+
+def test_a_variant_that_fails_leaves_a_row_and_the_others_go_on(scene):
+    found = rows(Double(broken=frozenset({"ToDo 2"})), scene)
+    failed = [row for row in found if row["error"]]
+    assert [row["variant"] for row in failed] == ["ToDo 2"]
+    assert failed[0]["error"] == "RuntimeError: ToDo 2 is broken"
+    assert len(found) == len(scene)
+    assert all(row["mse"] >= 0 for row in found if not row["error"])
+
+
+@pytest.mark.parametrize("broken", ["stage", "unreduced"])
+def test_without_an_unreduced_image_nothing_can_be_compared(scene, broken):
+    found = rows(Double(broken=frozenset({broken})), scene)
+    assert len(found) == len(scene)
+    assert all(row["error"] for row in found)
+
+
+def test_the_unreduced_image_is_made_for_jobs_that_come_without_it(scene):
+    double = Double()
+    found = rows(double, scene[2:])
+    assert [row["variant"] for row in found] == [job.variant.name for job in scene[2:]]
+    assert [name for _, name in double.shots].count("unreduced") == 1
+    whole = rows(Double(), scene)
+    assert [row["mse"] for row in found] == [row["mse"] for row in whole[2:]]
+
+
+def test_the_difference_is_that_to_the_unreduced_image(scene):
+    found = {row["variant"]: row for row in rows(Double(), scene)}
+    assert found["unreduced"]["mse"] == 0
+    assert 0 < found["ToDo 2"]["mse"] < found["ToDo 4"]["mse"]
+    assert found["ToDo 2"]["set_factor_1"] == "2.0"
+    assert (found["ToDo 2"]["words"], found["ToDo 2"]["nouns"]) == (5, 2)
+
+
+def test_the_first_step_of_a_pass_does_not_count():
+    assert steady([9.0, 1.0, 1.0]) == [1.0, 1.0]
+    assert steady([9.0, 1.0]) == [9.0, 1.0]

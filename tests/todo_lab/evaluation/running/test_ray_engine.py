@@ -1,0 +1,54 @@
+"""The Ray engine on a local cluster of two workers, of which one is killed on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.todo_lab.evaluation.doubles import Double, same
+from todo_lab.evaluation.backends.source import Source
+from todo_lab.evaluation.metrics.pretrained_metrics import Learned
+from todo_lab.evaluation.running.row_store import Journal
+from todo_lab.evaluation.running.runner import local_engine, run
+
+ray = pytest.importorskip("ray")
+from todo_lab.evaluation.running.ray_engine import ray_engine  # noqa: E402
+
+
+class DoubleSource(Source):
+    """Opens the double; ``weights`` names a file that the first worker to find it missing makes, and then dies."""
+
+    def open(self):
+        if self.weights and not Path(self.weights).exists():
+            Path(self.weights).write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Double()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    env = {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[4])}}
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=env)
+    yield
+    ray.shutdown()
+
+
+def rows(folder, work, engine) -> dict:
+    journal = Journal.begin(folder, work, {"runs": 2, "model": "none"}, resume=False)
+    assert run(work, journal, engine) == 0
+    assert len(journal.rows) == len(work)
+    return {row["key"]: row for row in journal.rows}
+
+
+def test_rows_equal_the_local_ones_though_a_worker_dies(tmp_path, work, cluster):
+    local = rows(tmp_path / "local", work, local_engine(Double(), runs=2, learned=Learned()))
+    source = DoubleSource(weights=str(tmp_path / "died"))
+    spread = rows(tmp_path / "ray", work, ray_engine(source, runs=2))
+    assert (tmp_path / "died").exists()
+    assert spread.keys() == local.keys()
+    for key, row in spread.items():
+        assert same(row, local[key])
+        assert (tmp_path / "ray" / row["image"]).read_bytes() == (tmp_path / "local" / row["image"]).read_bytes()

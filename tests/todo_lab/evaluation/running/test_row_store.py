@@ -1,0 +1,129 @@
+"""What is done stays done, once and whole, however a run ends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.todo_lab.evaluation.doubles import Double, same
+from todo_core import SettingsError
+from todo_lab.evaluation.metrics.pretrained_metrics import Learned
+from todo_lab.evaluation.running.row_store import ROWS, Journal
+from todo_lab.evaluation.running.runner import local_engine, run
+
+ABOUT = {"runs": 2, "model": "none"}
+
+
+def sweep(folder, work, double, *, resume=False, **options):
+    journal = Journal.begin(folder, work, ABOUT, resume=resume)
+    return run(work, journal, local_engine(double, runs=2, learned=Learned()), **options)
+
+
+def rows(folder):
+    return [json.loads(line) for line in (folder / ROWS).read_text().splitlines()]
+
+
+class StopAt(Double):
+    """Ctrl-C at the n-th shot."""
+
+    def __init__(self, shot: int) -> None:
+        super().__init__()
+        self.left = shot
+
+    def stage(self, request):
+        stage = super().stage(request)
+        shoot = stage.shoot
+
+        def counted(variant):
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+            return shoot(variant)
+
+        stage.shoot = counted
+        return stage
+
+
+@pytest.mark.parametrize("shot", [0, 1, 2, 7, 12, 13, 20])
+def test_a_run_that_is_stopped_anywhere_goes_on_without_repeating_or_losing_a_row(tmp_path, work, shot):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    sweep(whole, work, Double())
+    with pytest.raises(KeyboardInterrupt):
+        sweep(broken, work, StopAt(shot))
+    sweep(broken, work, Double(), resume=True)
+    assert [row["key"] for row in rows(broken)] == [job.key for job in work]
+    for ours, theirs in zip(rows(broken), rows(whole), strict=True):
+        assert same(ours, theirs)
+        assert (broken / ours["image"]).read_bytes() == (whole / theirs["image"]).read_bytes()
+
+
+def test_a_row_that_a_kill_cut_short_is_made_again(tmp_path, work):
+    sweep(tmp_path, work, Double())
+    path = tmp_path / ROWS
+    path.write_bytes(path.read_bytes()[:-40])
+    assert len(Journal(tmp_path).rows) == len(work) - 1
+    double = Double()
+    sweep(tmp_path, work, double, resume=True)
+    assert [row["key"] for row in rows(tmp_path)] == [job.key for job in work]
+    assert {name for _, name in double.shots} == {work[-1].variant.name}  # the unreduced image was read from the disk
+
+
+def test_a_finished_run_is_not_run_again(tmp_path, work):
+    sweep(tmp_path, work, Double())
+    double = Double()
+    sweep(tmp_path, work, double, resume=True)
+    assert not double.shots
+    assert len(rows(tmp_path)) == len(work)
+
+
+def test_results_are_not_mixed_up(tmp_path, work):
+    sweep(tmp_path, work, Double())
+    with pytest.raises(SettingsError, match="--resume"):
+        sweep(tmp_path, work, Double())
+    with pytest.raises(SettingsError, match="among the jobs"):
+        sweep(tmp_path, work[:-1], Double(), resume=True)
+    with pytest.raises(SettingsError, match="runs 2 there, 3 asked for"):
+        Journal.begin(tmp_path, work, {**ABOUT, "runs": 3}, resume=True)
+
+
+def test_a_run_goes_on_with_more_settings(tmp_path, work):
+    less = [job for job in work if job.variant != work[-1].variant]
+    sweep(tmp_path, less, Double())
+    double = Double()
+    sweep(tmp_path, work, double, resume=True)
+    assert {name for _, name in double.shots} == {work[-1].variant.name}
+    assert {row["key"] for row in rows(tmp_path)} == {job.key for job in work}
+    assert json.loads((tmp_path / "run.json").read_text())["rows"] == len(work)
+
+
+def test_a_place_in_the_list_is_not_mistaken_for_another(tmp_path, work):
+    """Fewer prompts first, then more of them in between, would give old rows another scene's number."""
+    sweep(tmp_path, work, Double())
+    moved = [replace(job, scene=replace(job.scene, number=job.scene.number + 1)) for job in work]
+    with pytest.raises(SettingsError, match="at that place"):
+        Journal.begin(tmp_path, moved, ABOUT, resume=True)
+
+
+def test_failed_rows_are_kept_and_tried_again_only_when_asked(tmp_path, work):
+    assert sweep(tmp_path, work, Double(broken=frozenset({"ToDo 2"}))) == 3
+    double = Double()
+    assert sweep(tmp_path, work, double, resume=True) == 0
+    assert not double.shots
+    assert sweep(tmp_path, work, double, resume=True, retry_failed=True) == 0
+    latest = Journal(tmp_path).latest()
+    assert {row["key"] for row in latest} == {job.key for job in work}
+    assert not [row for row in latest if row["error"]]
+
+
+def test_an_image_says_how_it_was_made(tmp_path, work):
+    sweep(tmp_path, work, Double())
+    row = rows(tmp_path)[1]
+    with Image.open(tmp_path / row["image"]) as image:
+        assert image.info["parameters"] == "a picture by ToDo 2"
+        assert image.size == (128, 128)
+    assert np.array_equal(Journal(tmp_path).picture(row), np.asarray(Image.open(tmp_path / row["image"])))
+    assert not list(tmp_path.rglob("*.part"))

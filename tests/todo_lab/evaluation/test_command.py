@@ -1,0 +1,94 @@
+"""The command from end to end on the shipped model: a tiny sweep, killed in the middle and gone on with."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.todo_lab.evaluation.doubles import same
+from todo_lab.__main__ import main
+
+ROOT = Path(__file__).parents[3]
+TINY = [
+    "--limit", "2", "--seeds", "1", "--presets", "ToDo fast", "ToMe paper", "--sizes", "64x64", "--steps", "2",
+    "--hires-steps", "2", "--cores", "1", "--runs", "2",
+]  # fmt: skip
+
+
+def rows(folder: Path) -> list[dict]:
+    path = folder / "rows.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("tiny") / "out"
+    assert main(["evaluate", str(out), *TINY]) == 0
+    return out
+
+
+def test_a_tiny_sweep(done):
+    found = rows(done)
+    assert [row["variant"] for row in found] == ["unreduced", "ToDo fast", "ToMe paper"] * 2
+    assert not [row["error"] for row in found if row["error"]]
+    assert all(row["repeats"] for row in found)
+    assert [row["mse"] == 0 for row in found] == [True, False, False] * 2
+    assert all((done / row["image"]).exists() for row in found)
+    assert all(row["step_seconds"] > 0 and row["whole_seconds"] > row["hires_seconds"] > 0 for row in found)
+    assert "by downsample" in found[1]["plan"]
+    table = pd.read_parquet(done / "results.parquet")
+    assert len(table) == 6
+    assert (done / "report.html").stat().st_size > 50_000
+
+
+def test_the_report_names_command_and_machine_but_no_folder(done):
+    text = (done / "report.md").read_text("utf-8")
+    assert "command: python -m todo_lab evaluate out --limit 2" in text
+    assert str(done.parent) not in text
+
+
+def test_a_killed_run_is_gone_on_with(done, tmp_path):
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "todo_lab", "evaluate", str(out), *TINY]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while len(rows(out)) < 2 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = rows(out)
+    assert 2 <= len(before) < 6
+    assert main(["evaluate", str(out), *TINY, "--resume"]) == 0
+    after = rows(out)
+    assert after[: len(before)] == before
+    for row, other in zip(after, rows(done), strict=True):
+        assert same(row, other)
+    for row in after:
+        assert (out / row["image"]).read_bytes() == (done / row["image"]).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--presets", "no such"], "no such"), (["--sizes", "64"], "64"), (["--prompts", "/no/file"], "/no/file"),
+        (["--peer", "nobody"], "nobody"), (["--sizes", "65x64"], "65"), (["--grid", "/no/grid"], "/no/grid"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_and_nothing_is_written(tmp_path, capsys, options, said):
+    out = tmp_path / "out"
+    assert main(["evaluate", str(out), *options]) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_results_that_are_there_are_not_overwritten(done, capsys):
+    assert main(["evaluate", str(done), *TINY]) == 2
+    assert "--resume" in capsys.readouterr().err

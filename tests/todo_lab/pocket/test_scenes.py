@@ -1,0 +1,130 @@
+"""Scenes, pictures, captions and the judge: what the pocket model is trained on and judged by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from todo_lab.pocket import colour_reader
+from todo_lab.pocket.data.captions import caption, words
+from todo_lab.pocket.data.dataset import UNSEEN, training_scenes, unseen_scenes
+from todo_lab.pocket.data.palette import BACKGROUNDS, OBJECT_COLOURS
+from todo_lab.pocket.data.render import render
+from todo_lab.pocket.data.scenes import random_scene
+from todo_lab.pocket.model.vocabulary import END, LENGTH, START, vocabulary
+from todo_lab.pocket.training.make_vocabulary import split
+
+seeds = st.integers(0, 2**31)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seeds, st.integers(16, 90), st.integers(16, 90))
+def test_a_scene_is_drawn_the_same_each_time_at_any_size(seed, width, height):
+    picture = render(random_scene(seed), width, height)
+    assert picture.shape == (height, width, 3)
+    assert picture.dtype == np.uint8
+    assert np.array_equal(picture, render(random_scene(seed), width, height))
+
+
+def test_sizes_of_a_scene_show_the_same_picture():
+    for seed in range(12):
+        small, large = render(random_scene(seed), 64, 64), render(random_scene(seed), 192, 192)
+        shrunk = large.reshape(64, 3, 64, 3, 3).mean((1, 3))
+        assert np.abs(small - shrunk).mean() < 4, seed  # of 255; edges of textures only
+
+
+@settings(max_examples=200, deadline=None)
+@given(seeds)
+def test_a_scene_has_what_its_caption_says(seed):
+    scene = random_scene(seed)
+    assert scene.background in BACKGROUNDS
+    assert sum(group.count for group in scene.groups) == len(scene.items) <= 4
+    for group in scene.groups:
+        same = [item for item in scene.items if (item.colour, item.shape) == (group.colour, group.shape)]
+        assert len(same) == group.count
+        for item in same if group.place else ():
+            side = {"left": item.x < 0.5, "right": item.x > 0.5, "top": item.y < 0.5, "bottom": item.y > 0.5}
+            assert side.get(group.place, True)
+    assert all(item.radius < min(item.x, item.y, 1 - item.x, 1 - item.y) + 1e-9 for item in scene.items)
+
+
+@settings(max_examples=200, deadline=None)
+@given(seeds, st.integers(0, 5))
+def test_captions_are_words_that_the_vocabulary_knows(seed, wording):
+    text = caption(random_scene(seed), wording)
+    assert text == caption(random_scene(seed), wording)
+    assert set(text.split()) <= words() == set(vocabulary().words)
+    assert vocabulary().encode([text]).shape == (1, LENGTH)
+
+
+def test_a_caption_becomes_clips_own_tokens():
+    # 320, 736, 7117, 525, 13717 are what CLIP's tokenizer gives for these words
+    rows = vocabulary().encode(["A red circle, on stripes!"])[0]
+    tokens = [vocabulary().tokens[row] for row in rows]
+    assert tokens[:7] == [START, 320, 736, 7117, 525, vocabulary().words["stripes"][0], END]
+    assert set(tokens[6:]) == {END}
+    assert len(tokens) == LENGTH
+
+
+def test_unknown_words_are_named():
+    with pytest.raises(ValueError, match=r"a zebra.*never learned: zebra") as error:
+        vocabulary().encode(["a zebra on stripes"])
+    assert "circle" in str(error.value)
+
+
+def test_too_long_a_caption_is_refused():
+    with pytest.raises(ValueError, match="at most 75 fit"):
+        vocabulary().encode(["red " * 76])
+
+
+def test_merges_split_lowest_rank_first():
+    ranks = {("a", "b"): 1, ("b", "c</w>"): 0}
+    assert split("abc", ranks) == (["a", "bc</w>"], {("b", "c</w>")})
+    assert split("abab", {("a", "b"): 0, ("a", "b</w>"): 1, ("ab", "ab</w>"): 2})[0] == ["abab</w>"]
+
+
+def test_held_out_combinations_are_never_trained_on():
+    unseen = unseen_scenes(40)
+    assert all(scene.held_out and scene.seed >= UNSEEN for scene in unseen)
+    trained = training_scenes(400)
+    assert not any(scene.held_out for scene in trained)
+
+    def combination(scene):
+        return scene.background, tuple((group.colour, group.shape) for group in scene.groups)
+
+    assert {combination(scene) for scene in unseen}.isdisjoint({combination(scene) for scene in trained})
+
+
+def test_the_judge_is_right_about_drawn_scenes():
+    for scene in unseen_scenes(60):
+        drawn = render(scene, 96, 96)
+        assert colour_reader.colours_right(drawn, scene), caption(scene)
+        assert colour_reader.background_right(drawn, scene), caption(scene)
+
+
+def test_the_judge_sees_what_is_wrong():
+    scenes = unseen_scenes(60)
+    for scene, other in zip(scenes, scenes[1:], strict=False):
+        drawn = render(other, 96, 96)
+        wanted, shown = ({group.colour for group in s.groups} for s in (scene, other))
+        if not wanted <= shown:  # a colour is missing
+            assert not colour_reader.colours_right(drawn, scene)
+        assert colour_reader.background_right(drawn, scene) == (scene.background == other.background)
+
+
+def test_the_judge_sees_a_colour_that_nobody_asked_for():
+    two = [scene for scene in unseen_scenes(150) if len(scene.groups) == 2]
+    caught = [not colour_reader.colours_right(render(s, 96, 96), replace(s, groups=s.groups[:1])) for s in two]
+    assert np.mean(caught) > 0.9  # a small star beside a big square can pass for a trace
+
+
+def test_object_colours_are_far_apart():
+    from todo_lab.pocket.data.palette import lab
+
+    values = lab(np.array(list(OBJECT_COLOURS.values())))
+    apart = np.linalg.norm(values[:, None] - values[None], axis=-1) + 1000 * np.eye(len(values))
+    assert apart.min() > 25

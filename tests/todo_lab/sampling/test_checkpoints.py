@@ -1,0 +1,228 @@
+"""The user's own models, small and random, in both forms: what they compute is what the networks in them compute."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from diffusers import DDIMScheduler, StableDiffusionPipeline
+from safetensors.torch import load_file, save_file
+from transformers import CLIPTextConfig, CLIPTextModel
+
+from tests.models import ldm_unet, noise, randomised
+from todo_core import Settings, SettingsError
+from todo_lab.pocket.model import config
+from todo_lab.pocket.model.networks import FirstStage
+from todo_lab.sampling import checkpoints
+from todo_lab.sampling.checkpoints import ModelError, load, look
+from todo_lab.sampling.clip_tokenizer import clip_tokenizer
+from todo_lab.sampling.comparison import compare
+from todo_lab.sampling.request import Request
+
+WIDTH = 32
+SMALL = {"hidden_size": WIDTH, "intermediate_size": 48, "num_attention_heads": 1, "vocab_size": 49408}
+REQUEST = Request(prompt="a photo of a cat", width=64, height=64, steps=1, hires_steps=1)
+
+
+def text_model(layers: int, act: str = "quick_gelu") -> CLIPTextModel:
+    text = CLIPTextConfig(**SMALL, num_hidden_layers=layers, hidden_act=act, bos_token_id=49406, eos_token_id=49407)
+    return randomised(CLIPTextModel(text))
+
+
+def openai_names(model: CLIPTextModel) -> dict[str, torch.Tensor]:
+    nested = {key.removeprefix("text_model."): row for key, row in model.state_dict().items()}
+    return {f"cond_stage_model.transformer.text_model.{key}": row for key, row in nested.items()}
+
+
+def open_clip_names(model: CLIPTextModel) -> dict[str, torch.Tensor]:
+    """As OpenCLIP names them, and one layer more, which SD 2 does not use."""
+    state = {key.removeprefix("text_model."): row for key, row in model.state_dict().items()}
+    named = {
+        "token_embedding.weight": state["embeddings.token_embedding.weight"],
+        "positional_embedding": state["embeddings.position_embedding.weight"],
+        "ln_final.weight": state["final_layer_norm.weight"],
+        "ln_final.bias": state["final_layer_norm.bias"],
+        "text_projection": torch.zeros(WIDTH, WIDTH),
+        "logit_scale": torch.zeros(()),
+    }
+    layers = model.config.num_hidden_layers
+    for number in range(layers + 1):
+        old, new = f"encoder.layers.{min(number, layers - 1)}.", f"transformer.resblocks.{number}."
+        for kind in ("weight", "bias"):
+            parts = [state[f"{old}self_attn.{letter}_proj.{kind}"] for letter in "qkv"]
+            named[f"{new}attn.in_proj_{kind}"] = torch.cat(parts)
+            named[f"{new}attn.out_proj.{kind}"] = state[f"{old}self_attn.out_proj.{kind}"]
+            for theirs, ours in {"ln_1": "layer_norm1", "ln_2": "layer_norm2"}.items():
+                named[f"{new}{theirs}.{kind}"] = state[f"{old}{ours}.{kind}"]
+            for theirs, ours in {"c_fc": "fc1", "c_proj": "fc2"}.items():
+                named[f"{new}mlp.{theirs}.{kind}"] = state[f"{old}mlp.{ours}.{kind}"]
+    return {f"cond_stage_model.model.{key}": row for key, row in named.items()}
+
+
+def compvis(family: int) -> SimpleNamespace:
+    """ldm's UNet, a first stage and a text encoder, and the state dict that a checkpoint has of them."""
+    changes = {"num_heads": -1, "num_head_channels": 64, "use_linear_in_transformer": True, "model_channels": 64}
+    unet = ldm_unet(**(changes if family == 2 else {}), channel_mult=[1, 2])
+    vae = randomised(FirstStage({**config.FIRST_STAGE, "ch_mult": [1, 1, 1, 1]}))
+    text = text_model(2, "gelu" if family == 2 else "quick_gelu")
+    state = {f"model.diffusion_model.{key}": row for key, row in unet.state_dict().items()}
+    state |= {f"first_stage_model.{key}": row for key, row in vae.state_dict().items()}
+    state |= (open_clip_names if family == 2 else openai_names)(text)
+    return SimpleNamespace(unet=unet, vae=vae, text=text, state=state)
+
+
+def written(path: Path, state: dict[str, torch.Tensor]) -> Path:
+    save_file({key: row.contiguous().clone() for key, row in state.items()}, path)
+    return path
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["sd1", "sd2"])
+def single(request, tmp_path_factory):
+    parts = compvis(request.param)
+    path = written(tmp_path_factory.mktemp("single") / "small.safetensors", parts.state)
+    return parts, load(path)
+
+
+@pytest.fixture(scope="module")
+def sd1_file(tmp_path_factory) -> Path:
+    return written(tmp_path_factory.mktemp("sd1") / "small.safetensors", compvis(1).state)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """What diffusers itself saves."""
+    from tests.models import diffusers_unet, small_vae
+
+    path = tmp_path_factory.mktemp("pipelines") / "saved"
+    StableDiffusionPipeline(
+        unet=diffusers_unet(),
+        vae=randomised(small_vae()),
+        text_encoder=text_model(1),
+        tokenizer=clip_tokenizer(path.parent / "tokenizer"),
+        scheduler=DDIMScheduler(prediction_type="v_prediction", steps_offset=1, clip_sample=False),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    ).save_pretrained(path)
+    return path
+
+
+@torch.inference_mode()
+def test_a_single_file_computes_what_ldm_computes(single):
+    parts, model = single
+    latent, text = noise(2, 4, 8, 8), noise(2, 7, WIDTH)
+    expected = parts.unet(latent, torch.full((2,), 400.0), text)
+    torch.testing.assert_close(model.predict(latent, torch.tensor(400), text), expected, atol=1e-4, rtol=1e-3)
+    expected = parts.vae.decode(latent[:1] / 0.18215)
+    torch.testing.assert_close(model.decode(latent[:1]), expected, atol=1e-3, rtol=1e-3)
+
+
+@torch.inference_mode()
+def test_its_text_is_read_by_the_encoder_in_it(single):
+    parts, model = single
+    ids = torch.tensor([[49406, 320, 1125, 539, 320, 2368] + [49407] * 71])
+    expected = parts.text(input_ids=ids).last_hidden_state
+    torch.testing.assert_close(model.context(["a photo of a cat"]), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_tokenizer_is_clips(tmp_path):
+    ids = clip_tokenizer(tmp_path)(["A photo of a cat", "naïve ☕ café!"]).input_ids
+    assert ids[0] == [49406, 320, 1125, 539, 320, 2368, 49407]
+    assert 49407 not in ids[1][1:-1]  # bytes have tokens of their own, so nothing is unknown
+
+
+def test_whether_noise_or_v_is_predicted_is_found_out(single):
+    _, model = single
+    assert model.prediction == "v_prediction"  # random weights do not give the noise back
+    unet, model.target = model.target, model.target
+    try:
+        model.predict = lambda latents, timestep, context: latents * 0.98
+        checkpoints._find_out_prediction(model)
+        assert model.prediction == "epsilon"
+    finally:
+        del model.predict
+        model.target, model.prediction = unet, "v_prediction"
+
+
+def test_a_folder_says_itself_what_it_predicts(folder):
+    model = load(folder)
+    assert (model.name, model.prediction, model.channels) == ("saved", "v_prediction", 4)
+
+
+@pytest.mark.parametrize("form", ["file", "folder"])
+def test_a_comparison_runs_on_it(form, sd1_file, folder):
+    model = load(sd1_file if form == "file" else folder)
+    pair = compare(model, REQUEST, Settings(factor_1=2))
+    assert pair.whole_image.shape == pair.reduced_image.shape == (128, 128, 3)
+    assert pair.difference.mse > 0
+    assert {level.keys for level in pair.reduced.record.ran_in} == {64}
+
+
+def test_a_text_longer_than_clip_takes_is_refused(folder):
+    with pytest.raises(SettingsError, match="at most 75 tokens"):
+        load(folder).context(["cat " * 76, ""])
+
+
+@pytest.mark.parametrize("name", ["model.ckpt", "model.pt", "model.bin"])
+def test_pickles_are_refused_unopened(name, tmp_path):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ModelError, match=rf"{re.escape(name)}.*pickle, which can run any code"):
+        look(tmp_path / name)
+
+
+def test_a_folder_of_pickles_is_refused(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    next((copy / "unet").glob("*.safetensors")).rename(copy / "unet" / "diffusion_pytorch_model.bin")
+    with pytest.raises(ModelError, match="unet: it is a pickle"):
+        look(copy)
+
+
+def test_what_is_no_model_is_named(tmp_path, folder):
+    (tmp_path / "text.safetensors").write_text("no safetensors")
+    (tmp_path / "photo.png").write_bytes(b"")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "model_index.json").write_text(json.dumps({"_class_name": "FluxPipeline"}))
+    for path, reason in {
+        tmp_path / "none.safetensors": "no such file",
+        tmp_path / "text.safetensors": "no whole safetensors file",
+        tmp_path / "photo.png": "a .png file",
+        tmp_path: "no model_index.json",
+        other: "it is a FluxPipeline",
+    }.items():
+        with pytest.raises(ModelError, match=reason) as raised:
+            load(path)
+        assert str(path) in str(raised.value)
+        assert "Allowed: a .safetensors file" in str(raised.value)
+
+
+def changed(state, change: str):
+    """A foreign state dict, and what is said of it."""
+    if change == "sdxl":
+        return {**state, "conditioner.embedders.0.x": torch.zeros(1)}, "SDXL"
+    if change == "lora":
+        return {"lora_unet_down.weight": torch.zeros(1)}, "no UNet"
+    if change == "inpainting":
+        return {**state, "model.diffusion_model.input_blocks.0.0.weight": torch.zeros(32, 9, 3, 3)}, "9 channels"
+    if change == "pocket":
+        embedding = "cond_stage_model.transformer.text_model.embeddings.token_embedding.weight"
+        return {**state, embedding: torch.zeros(97, WIDTH)}, "knows 97 tokens"
+    if change == "no text":
+        return {key: row for key, row in state.items() if not key.startswith("cond_stage")}, "lacks the tensor"
+    middle = "model.diffusion_model.middle_block.0.in_layers.2.weight"
+    if change == "part missing":
+        return {key: row for key, row in state.items() if key != middle}, "numbers where"
+    return {**state, middle: torch.zeros(3, 3)}, "could not be read"
+
+
+@pytest.mark.parametrize("change", ["sdxl", "lora", "inpainting", "pocket", "no text", "part missing", "misshapen"])
+def test_a_foreign_file_is_refused_with_the_reason(change, sd1_file, tmp_path):
+    state, reason = changed(load_file(sd1_file), change)
+    path = written(tmp_path / "foreign.safetensors", state)
+    with pytest.raises(ModelError, match=reason):
+        load(path)

@@ -1,0 +1,104 @@
+"""Sampling with the shipped model: what is asked for is what comes, and a reduction ends with its pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from todo_core import Settings, SettingsError
+from todo_lab.sampling.comparison import compare
+from todo_lab.sampling.passes import first_pass, hires_pass, picture
+from todo_lab.sampling.request import SAMPLERS, Request
+
+ASKED = Request(prompt="a red circle over stripes", seed=5, steps=4, hires_steps=3, width=64, height=96)
+TODO = Settings(factor_1=2)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_same_request_gives_the_same_picture(pocket, sampler):
+    asked = replace(ASKED, sampler=sampler)
+    first, again = first_pass(pocket, asked), first_pass(pocket, asked)
+    assert torch.equal(first.latents, again.latents)
+    hires = hires_pass(pocket, asked, first)
+    assert torch.equal(hires.latents, hires_pass(pocket, asked, first).latents)
+    assert hires.latents.shape == (1, 4, 24, 16)
+    assert picture(pocket, hires).shape == (192, 128, 3)
+    calls = 2 if sampler == "Heun" else 1
+    assert len(first.seconds) in (4, 4 * calls - 1)
+    assert len(hires.seconds) in (3, 3 * calls - 1, 3 * calls)
+
+
+@pytest.mark.parametrize("change", [{"seed": 6}, {"prompt": "a blue star on hills"}, {"sampler": "Euler a"}])
+def test_another_request_gives_another_picture(pocket, change):
+    first, other = first_pass(pocket, ASKED), first_pass(pocket, replace(ASKED, **change))
+    assert (first.latents - other.latents).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_reduction_acts_in_its_window_of_the_hires_pass_alone(pocket, sampler):
+    asked = replace(ASKED, sampler=sampler, hires_steps=4)
+    settings = replace(TODO, start=0.25, end=0.75)
+    whole = first_pass(pocket, asked)
+    assert torch.equal(whole.latents, first_pass(pocket, asked, settings).latents)
+    reduced = hires_pass(pocket, asked, whole, settings)
+    assert reduced.record.steps == {1, 2}
+    assert not torch.equal(reduced.latents, hires_pass(pocket, asked, whole).latents)
+    assert reduced.plan.levels[0].keys * 4 == reduced.plan.levels[0].grid.tokens
+
+
+def test_a_first_pass_is_reduced_when_asked_for(pocket):
+    first = first_pass(pocket, ASKED, replace(TODO, passes="first"))
+    assert first.record.steps == {0, 1, 2, 3}
+    assert hires_pass(pocket, ASKED, first, replace(TODO, passes="first")).plan is None
+
+
+def test_stopping_leaves_nothing_behind(pocket):
+    class Stop(Exception):
+        pass
+
+    def stop(name: str, step: int, steps: int) -> None:
+        if step == 1:
+            raise Stop
+
+    first = first_pass(pocket, ASKED)
+    with pytest.raises(Stop):
+        hires_pass(pocket, ASKED, first, TODO, on_step=stop)
+    # the fixture looks for hooks
+
+
+def test_progress_counts_every_step(pocket):
+    told = []
+    first = first_pass(pocket, ASKED, on_step=lambda *args: told.append(args))
+    hires_pass(pocket, ASKED, first, on_step=lambda *args: told.append(args))
+    assert told == [*(("first", i, 4) for i in range(4)), *(("hires", i, 3) for i in range(3))]
+
+
+def test_a_pair_shares_its_first_pass_and_tells_both_times(pocket):
+    pair = compare(pocket, ASKED, TODO)
+    assert pair.whole_image.shape == pair.reduced_image.shape == pair.heat_map.shape
+    assert len(pair.whole.seconds) == len(pair.reduced.seconds) == 3
+    assert pair.ratio > 0
+    assert 0 < pair.difference.mse < 0.1
+    same = compare(pocket, ASKED, Settings(method="none"))
+    assert same.difference.mse == 0
+    assert same.difference.ssim == pytest.approx(1)
+    assert np.isinf(same.difference.psnr)
+    assert not same.heat_map.any()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("width", 100), ("height", 0), ("width", 64.0), ("steps", 0), ("hires_steps", 0), ("denoising", 0),
+        ("denoising", 1.2), ("denoising", float("nan")), ("seed", -1), ("seed", 2**32), ("guidance", 0.5),
+        ("sampler", "Euler b"), ("hires_scale", 0.5), ("prompt", None), ("steps", True),
+    ],
+)  # fmt: skip
+def test_a_bad_request_names_field_value_and_what_is_allowed(field, value):
+    with pytest.raises(SettingsError) as error:
+        replace(ASKED, **{field: value})
+    assert error.value.field == field
+    assert error.value.allowed in str(error.value)

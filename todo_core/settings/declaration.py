@@ -1,0 +1,85 @@
+"""What a declared setting is: its range or choices, its label and help, and how its text is read."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..errors import SettingsError
+from .conditions import Chosen
+
+Kind = Literal["choice", "number", "integer", "flag", "factor", "seed"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One declared setting: what it is called, what it may be, and when it matters."""
+
+    default: Any
+    kind: Kind
+    label: str
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: float = -math.inf
+    maximum: float = math.inf  # what the panel's slider ends at; a hard bound unless ``open_ended``
+    step: float = 1
+    open_ended: bool = False
+    used: Callable[[Chosen], bool] = lambda settings: True
+    name: str = ""
+    infotext_key: str = ""
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, in words."""
+        if self.kind == "choice":
+            return ", ".join(map(repr, self.choices))
+        if self.kind == "flag":
+            return "True or False"
+        if self.kind == "seed":
+            return "None (the image's own seed) or a whole number >= 0"
+        bound = f">= {self.minimum:g}" if self.open_ended else f"from {self.minimum:g} to {self.maximum:g}"
+        noun = "a whole number" if self.kind == "integer" else "a number"
+        return f"{chr(39)}auto{chr(39)} or {noun} {bound}" if self.kind == "factor" else f"{noun} {bound}"
+
+    def check(self, value: Any) -> Any:
+        """Return ``value`` in its own type, or raise SettingsError."""
+        if self.kind == "choice" and isinstance(value, str) and value in self.choices:
+            return value
+        if self.kind == "flag" and isinstance(value, bool):
+            return value
+        if (self.kind == "factor" and value == "auto") or (self.kind == "seed" and value is None):
+            return value
+        if self.kind in ("number", "factor", "integer", "seed") and self._is_number(value):
+            return int(value) if self.kind in ("integer", "seed") else float(value)
+        raise SettingsError(self.name, value, self.allowed)
+
+    def _is_number(self, value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return False
+        if not abs(value) <= sys.float_info.max:  # NaN, infinity, and whole numbers beyond every float
+            return False
+        whole_enough = self.kind in ("number", "factor") or value == int(value)
+        return whole_enough and self.minimum <= value and (self.open_ended or value <= self.maximum)
+
+    def parse(self, value: Any) -> Any:
+        """As ``check``, but text is read first: infotext, dropdowns and axes hand over text."""
+        return self.check(self._read(value.strip()) if isinstance(value, str) else value)
+
+    def _read(self, text: str) -> Any:
+        if self.kind == "choice" or (self.kind == "factor" and text == "auto"):
+            return text
+        if self.kind == "flag":
+            return {"true": True, "false": False}.get(text.lower(), text)
+        if self.kind == "seed" and text.lower() in ("", "none"):
+            return None
+        try:
+            return int(text) if text.lstrip("-").isdigit() else float(text)
+        except ValueError:
+            return text
+
+    def format(self, value: Any) -> str:
+        """The text of a value, so that ``parse(format(value)) == value``."""
+        return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -1,0 +1,290 @@
+"""Every setting, declared once: the panel, the infotext, the API, the axes and the docs are all read from here."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import SettingsError
+from ..reduction.downsampling import RESAMPLES
+from .conditions import acts, rotates, uses, whole_module
+from .declaration import Kind, Setting
+
+METHODS = ("downsample", "similarity", "cluster")
+INFOTEXT_PREFIX = "ToDo"
+
+
+def _setting(default: Any, kind: Kind, label: str, help: str, **limits: Any) -> Any:
+    return field(default=default, metadata={"setting": Setting(default, kind, label, help, **limits)})
+
+
+@dataclass(frozen=True, init=False)
+class Settings:
+    """What the user wants. Immutable, validated at construction, free of any host.
+
+    Keywords only; each field is described by ``SETTINGS[name]``.
+    Raises SettingsError on an unknown name, a wrong type, NaN, or a value out of range.
+    """
+
+    method: str = _setting(
+        "downsample",
+        "choice",
+        "Method",
+        "downsample (ToDo) samples the keys and values from a coarser token grid; similarity (ToMe) merges tokens "
+        "that look alike; cluster averages tokens equally close to the image's mean token; none does nothing.",
+        choices=(*METHODS, "none"),
+    )
+    target: str = _setting(
+        "keys/values",
+        "choice",
+        "Target",
+        "keys/values leaves the queries whole, so every token still gets its own result; all shrinks the module's "
+        "whole input and spreads its output again.",
+        choices=("keys/values", "all"),
+        used=acts,
+    )
+    factor_1: float | str = _setting(
+        "auto",
+        "factor",
+        "Factor, level 1",
+        "By how much each side of the token grid shrinks at the level of the finest attention. 2 keeps a quarter of "
+        "the keys. auto shrinks to about the size that the model was trained at.",
+        minimum=1,
+        maximum=8,
+        step=0.25,
+        open_ended=True,
+        used=uses("downsample"),
+    )
+    factor_2: float | str = _setting(
+        1.0,
+        "factor",
+        "Factor, level 2",
+        "The same one level down, where tokens are fewer and count for more. 1 leaves it whole.",
+        minimum=1,
+        maximum=8,
+        step=0.25,
+        open_ended=True,
+        used=uses("downsample"),
+    )
+    ratio_1: float = _setting(
+        0.5,
+        "number",
+        "Ratio, level 1",
+        "Share of the tokens that similarity or cluster takes away at the level of the finest attention.",
+        minimum=0,
+        maximum=0.99,
+        step=0.01,
+        used=uses("similarity", "cluster"),
+    )
+    ratio_2: float = _setting(
+        0.0,
+        "number",
+        "Ratio, level 2",
+        "The same one level down. 0 leaves it whole.",
+        minimum=0,
+        maximum=0.99,
+        step=0.01,
+        used=uses("similarity", "cluster"),
+    )
+    resample: str = _setting(
+        "nearest-exact",
+        "choice",
+        "Resampling",
+        "How downsample makes one key of a cell of tokens: by keeping one (nearest, nearest-exact), by a weighted "
+        "mean (bilinear, bicubic, area) or by the largest value (max).",
+        choices=RESAMPLES,
+        used=uses("downsample"),
+    )
+    phase: str = _setting(
+        "rotate",
+        "choice",
+        "Kept position",
+        "Which token of a cell the nearest resamplings keep: rotate moves on with every step and block, so that "
+        "each token serves in turn; fixed always keeps the same one.",
+        choices=("rotate", "fixed"),
+        used=rotates,
+    )
+    start: float = _setting(
+        0.0,
+        "number",
+        "Start",
+        "Where in the pass it begins to act, 0 being the first step and 1 the end.",
+        minimum=0,
+        maximum=1,
+        step=0.05,
+        used=acts,
+    )
+    end: float = _setting(
+        1.0,
+        "number",
+        "End",
+        "Where in the pass it ends. 0.7 leaves the last 30 % to the whole attention.",
+        minimum=0,
+        maximum=1,
+        step=0.05,
+        used=acts,
+    )
+    window: str = _setting(
+        "steps",
+        "choice",
+        "Start and end count",
+        "steps: the share of the pass's steps; noise: how far the noise has come down, 1 - timestep / 1000.",
+        choices=("steps", "noise"),
+        used=acts,
+    )
+    afterwards: str = _setting(
+        "none",
+        "choice",
+        "Afterwards",
+        "The method that takes over past the end.",
+        choices=("none", *METHODS),
+        used=acts,
+    )
+    passes: str = _setting(
+        "hires",
+        "choice",
+        "Passes of txt2img",
+        "The pass in which it acts: the high-res pass, the first, or both.",
+        choices=("hires", "first", "all"),
+        used=acts,
+    )
+    img2img: bool = _setting(False, "flag", "Act in img2img", "Reduce the pass of img2img and inpaint too.", used=acts)
+    sx: int = _setting(
+        2,
+        "integer",
+        "Cell width",
+        "similarity keeps one destination in every cell of this many tokens across.",
+        minimum=1,
+        maximum=16,
+        used=uses("similarity"),
+    )
+    sy: int = _setting(
+        2,
+        "integer",
+        "Cell height",
+        "similarity keeps one destination in every cell of this many tokens down.",
+        minimum=1,
+        maximum=16,
+        used=uses("similarity"),
+    )
+    random: bool = _setting(
+        True,
+        "flag",
+        "Random destinations",
+        "Draw each cell's destination from the image's seed and the step, instead of taking its upper left token.",
+        used=uses("similarity"),
+    )
+    seed: int | None = _setting(
+        None,
+        "seed",
+        "Seed of the destinations",
+        "Without one, each image's own seed draws.",
+        minimum=0,
+        open_ended=True,
+        used=lambda s: "similarity" in s.methods and s.random,
+    )
+    attn: bool = _setting(
+        True,
+        "flag",
+        "All: self-attention",
+        "Shrink the tokens of self-attention, the costliest part.",
+        used=whole_module,
+    )
+    crossattn: bool = _setting(
+        False, "flag", "All: cross-attention", "Shrink the tokens that ask the text.", used=whole_module
+    )
+    mlp: bool = _setting(
+        False, "flag", "All: feed-forward", "Shrink the tokens of the feed-forward layers.", used=whole_module
+    )
+
+    reach: int = _setting(
+        0,
+        "integer",
+        "Reach",
+        "How many cells away a token of similarity may find the one it merges into; 0 looks over the whole image. "
+        "1 or 2 makes the search many times faster at large sizes.",
+        minimum=0,
+        maximum=16,
+        used=uses("similarity"),
+    )
+    share: bool = _setting(
+        False,
+        "flag",
+        "Share the matching",
+        "All blocks of a level take over what similarity found in the first of them in that step, instead of each "
+        "looking for itself.",
+        used=uses("similarity"),
+    )
+
+    def __init__(self, /, **values: Any) -> None:
+        unknown = [name for name in values if name not in SETTINGS]
+        if unknown:
+            raise SettingsError(unknown[0], values[unknown[0]], "only these names: " + ", ".join(SETTINGS))
+        for name, declared in SETTINGS.items():
+            object.__setattr__(self, name, declared.check(values.get(name, declared.default)))
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if not self.start < self.end:
+            raise SettingsError("start", self.start, f"less than end, which is {self.end:g}")
+        cap = 1 - 1 / (self.sx * self.sy)
+        for name in ("ratio_1", "ratio_2"):
+            if "similarity" in self.methods and getattr(self, name) > cap:
+                reason = (
+                    f"at most the cap 1 - 1/(sx*sy) = {cap:g}, since one token of every {self.sx} x {self.sy} stays"
+                )
+                raise SettingsError(name, getattr(self, name), reason)
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """The methods that can come to act: this one and the one that takes over."""
+        return frozenset((self.method, self.afterwards) if self.method != "none" else ()) - {"none"}
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Names of the settings that can have an effect beside the others."""
+        return tuple(name for name, declared in SETTINGS.items() if declared.used(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All values by name; JSON types only."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Settings:
+        """Build from values that may be text, as a panel, an axis or a JSON request hands them over."""
+        return cls(**{name: SETTINGS[name].parse(v) if name in SETTINGS else v for name, v in values.items()})
+
+    def to_infotext(self, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
+        """Infotext keys and values: always the method, else only what is in use and not at its default."""
+        names = [name for name in self.used if name not in without and getattr(self, name) != SETTINGS[name].default]
+        chosen = dict.fromkeys(["method", *names])
+        return {SETTINGS[name].infotext_key: SETTINGS[name].format(getattr(self, name)) for name in chosen}
+
+    @classmethod
+    def from_infotext(cls, infotext: Mapping[str, Any]) -> Settings | None:
+        """Read the keys that ``to_infotext`` writes; None where the image was not reduced by this extension."""
+        if INFOTEXT_PREFIX not in infotext:
+            return None
+        present = {s.name: infotext[s.infotext_key] for s in SETTINGS.values() if s.infotext_key in infotext}
+        return cls.parse(present)
+
+
+def _infotext_key(name: str) -> str:
+    return INFOTEXT_PREFIX if name == "method" else f"{INFOTEXT_PREFIX} {name.replace('_', ' ')}"
+
+
+def _declared() -> dict[str, Setting]:
+    fields = dataclasses.fields(Settings)
+    named = ((f.name, f.metadata["setting"]) for f in fields)
+    return {name: dataclasses.replace(s, name=name, infotext_key=_infotext_key(name)) for name, s in named}
+
+
+SETTINGS: dict[str, Setting] = _declared()
+"""Every setting by name, in the order of the panel and of the API's positional list."""
+
+Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=s.default) for n, s in SETTINGS.items()]
+)

@@ -1,0 +1,113 @@
+"""Named settings: those that come with the extension, and the user's own in one JSON file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import SettingsError
+from .fields import Settings
+
+DEFAULT = "ToDo balanced"
+CUSTOM = "custom"
+BUILT_IN: Mapping[str, Settings] = {
+    DEFAULT: Settings(),
+    "ToDo fast": Settings(factor_1=4, factor_2=2),
+    "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5),
+    "Reference demo 1024": Settings(factor_1=2, resample="nearest", phase="fixed"),
+    "Reference demo 1536": Settings(factor_1=3, resample="nearest", phase="fixed"),
+    "Reference demo 2048": Settings(factor_1=4, resample="nearest", phase="fixed"),
+    "Sharp finish": Settings(end=0.7),
+}
+"""Balanced keeps about as many keys as the model was trained with. The paper's and the demo's values are their
+authors' defaults (arXiv 2303.17604; ethansmith2000/ImprovedTokenMerge)."""
+
+
+class Presets:
+    """The built-in presets and the user's, which live in the JSON file ``path``: {name: {setting: value}}.
+
+    A file that cannot be read is set aside under another name, never overwritten; ``trouble`` then says so.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.trouble = ""
+        self._own = self._load()
+
+    @property
+    def names(self) -> list[str]:
+        """The built-in ones first."""
+        return [*BUILT_IN, *self._own]
+
+    def get(self, name: str) -> Settings:
+        """The settings of a preset; SettingsError names the presets there are."""
+        if name not in self.names:
+            raise SettingsError("preset", name, ", ".join(map(repr, self.names)))
+        return BUILT_IN[name] if name in BUILT_IN else self._own[name]
+
+    def name_of(self, settings: Settings) -> str:
+        """The first preset that has these settings, or "custom"."""
+        return next((name for name in self.names if self.get(name) == settings), CUSTOM)
+
+    def save(self, name: str, settings: Settings) -> None:
+        """Save under a new name, or over one of the user's own."""
+        self._store({**self._own, _own_name(name): settings})
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename one of the user's own; SettingsError if it is none, or the new name is taken."""
+        self._must_be_own(old)
+        new = _own_name(new)
+        if new in self._own and new != old:
+            raise SettingsError("name", new, "a name that no preset has yet")
+        self._store({new if name == old else name: settings for name, settings in self._own.items()})
+
+    def delete(self, name: str) -> None:
+        """Delete one of the user's own."""
+        self._must_be_own(name)
+        self._store({other: settings for other, settings in self._own.items() if other != name})
+
+    def _must_be_own(self, name: str) -> None:
+        if name not in self._own:
+            allowed = ", ".join(map(repr, self._own)) or "none yet: save one first"
+            raise SettingsError("preset", name, f"one of your own ({allowed})")
+
+    def _store(self, own: dict[str, Settings]) -> None:
+        """Write the whole file beside the old one and put it in its place, so that no crash leaves half of it."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._path.with_suffix(".tmp")
+        draft.write_text(json.dumps({n: s.to_dict() for n, s in own.items()}, indent=1, ensure_ascii=False), "utf-8")
+        os.replace(draft, self._path)
+        self._own = own
+
+    def _load(self) -> dict[str, Settings]:
+        try:
+            return _parsed(json.loads(self._path.read_text("utf-8")))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError) as error:  # SettingsError is a ValueError
+            aside = _free_name(self._path.with_suffix(".broken.json"))
+            os.replace(self._path, aside)
+            self.trouble = f"Your presets could not be read ({error}). The file is kept as {aside.name}."
+            return {}
+
+
+def _parsed(content: Any) -> dict[str, Settings]:
+    if not isinstance(content, dict):
+        raise TypeError(f"expected an object of presets, got {type(content).__name__}")
+    return {_own_name(name): Settings(**values) for name, values in content.items()}
+
+
+def _own_name(name: str) -> str:
+    name = name.strip()
+    if not name or name in BUILT_IN or name.lower() == CUSTOM or any(ord(c) < 32 for c in name):
+        raise SettingsError("name", name, f"any name but {CUSTOM!r} and the built-in ones")
+    return name
+
+
+def _free_name(path: Path) -> Path:
+    """``path``, or the first of path-2, path-3 ... that does not exist."""
+    tries = (path if n == 1 else path.with_name(f"{path.stem}-{n}{path.suffix}") for n in range(1, 10_000))
+    return next(candidate for candidate in tries if not candidate.exists())

@@ -1,0 +1,24 @@
+"""The documentation's table of settings, from their one declaration."""
+
+from __future__ import annotations
+
+from .declaration import Setting
+from .fields import SETTINGS, Settings
+
+
+def markdown() -> str:
+    """A Markdown table: name, default, what is allowed, infotext key, label and help."""
+    head = ["| name | default | allowed | infotext | in the panel |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *(_row(setting) for setting in SETTINGS.values())]) + "\n"
+
+
+def _row(setting: Setting) -> str:
+    default, allowed = f"`{setting.default!r}`", setting.allowed.replace("|", "\\|")
+    panel = f"**{setting.label}.** {setting.help}"
+    return f"| `{setting.name}` | {default} | {allowed} | `{setting.infotext_key}` | {panel}{_only_with(setting)} |"
+
+
+def _only_with(setting: Setting) -> str:
+    """Which methods have a use for it, where not all have."""
+    users = [m for m in ("downsample", "similarity", "cluster") if setting.used(Settings(method=m, target="all"))]
+    return "" if len(users) == 3 else f" *Only {', '.join(users)}.*"

@@ -1,0 +1,1 @@
+"""The script ToDo compare: the same seeds without and with ToDo."""

@@ -1,0 +1,120 @@
+"""Compare: the same seeds unreduced and with each chosen preset, timed and measured."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from ...settings.presets import Presets
+from ..generation import neighbours, request
+from ..generation.pass_timer import watch
+from . import output
+from .outcome import Outcome
+from .request import PANEL, CompareRequest
+from .table import UNREDUCED, ComparisonTable, Variant
+
+log = logging.getLogger("todo_core")
+
+WARM_UP_STEPS = 2
+
+
+def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
+    """Make all variants of ``p``; returns the host's Processed with the grid first. Raises what stopped every one."""
+    from modules import processing, shared
+
+    processing.fix_seed(p)
+    _warn_of_neighbours(p)
+    outcomes: list[Outcome] = []
+    failure: Exception | None = None
+    for outcome in _variants(p, chosen, presets, shared.state):
+        try:
+            _make(outcome, processing.process_images)
+        except Exception as error:
+            log.error("ToDo compare: %s: %s", outcome.variant.name, error, exc_info=error)
+            failure = error.with_traceback(None)  # which would keep the tensors of a run that was out of memory
+            outcome.variant.trouble = f"failed: {error or type(error).__name__}"
+        if outcome.images or outcome.variant.trouble:
+            outcomes.append(outcome)
+    if not any(outcome.images for outcome in outcomes):
+        if failure:
+            raise failure
+        return processing.Processed(p, [], p.seed, "")
+    comparison = ComparisonTable.of([outcome.variant for outcome in outcomes])
+    return output.assemble(p, outcomes, comparison, title=title, heat_maps=chosen.heat_maps)
+
+
+def _variants(p: Any, chosen: CompareRequest, presets: Presets, state: Any) -> Iterator[Outcome]:
+    """Warm up, then hand out one prepared variant after the other, until the user stops it."""
+    names = (UNREDUCED, *chosen.names)
+    state.job_count = 1 + len(names) * p.n_iter
+    state.textinfo = "ToDo compare: warming up"
+    _warm_up(p)
+    for number, name in enumerate(names, 1):
+        if state.interrupted or state.stopping_generation:
+            break
+        state.textinfo = f"ToDo compare: {name} ({number} of {len(names)})"
+        yield _prepared(p, name, chosen, presets)
+    state.textinfo = None
+
+
+def _warm_up(p: Any) -> None:
+    """Two unreduced steps a pass, thrown away: the first run of a process pays for much that later ones find done."""
+    from modules.processing import process_images
+
+    warm = _copy(p)
+    warm.steps, warm.n_iter = WARM_UP_STEPS, 1
+    warm.do_not_save_samples = True
+    if getattr(warm, "enable_hr", False):
+        warm.hr_second_pass_steps = WARM_UP_STEPS
+    request.override(warm, "enabled", False)
+    try:
+        process_images(warm)
+    except Exception as error:  # a sampler that refuses so few steps, say; the real runs will tell what is wrong
+        log.warning("ToDo compare: no warm-up: %s", error)
+
+
+def _copy(p: Any) -> Any:
+    """A processing object for one run: what the host or a script writes into it stays out of the others."""
+    own = copy(p)
+    own.styles = list(p.styles or [])
+    own.comments, own.extra_generation_params = {}, dict(p.extra_generation_params)
+    own.do_not_save_grid = True
+    # masks between the images would be taken for variants
+    own.override_settings = {**p.override_settings, "return_mask": False, "return_mask_composite": False}
+    neighbours.silence_downsampling(own)
+    return own
+
+
+def _prepared(p: Any, name: str, chosen: CompareRequest, presets: Presets) -> Outcome:
+    own = _copy(p)
+    settings: dict[str, Any] = {}
+    if name in (UNREDUCED, PANEL):
+        request.override(own, "enabled", name == PANEL)
+    else:
+        request.override(own, "preset", name)
+        settings = presets.get(name).to_dict()
+        if chosen.img2img and hasattr(p, "init_images"):
+            request.override(own, "img2img", True)
+            settings["img2img"] = True
+    return Outcome(Variant(name, settings=settings), own)
+
+
+def _make(outcome: Outcome, process_images: Callable[[Any], Any]) -> None:
+    seen, variant = watch(outcome.p), outcome.variant
+    processed = outcome.processed = process_images(outcome.p)
+    first, count = processed.index_of_first_image, outcome.p.n_iter * outcome.p.batch_size
+    outcome.images = processed.images[first : first + count]
+    outcome.infotexts = processed.infotexts[first : first + len(outcome.images)]
+    variant.pictures = [np.asarray(image.convert("RGB")) for image in outcome.images]
+    variant.seconds, variant.reduced = seen.seconds, seen.reduced
+    if seen.cut or len(outcome.images) < count:
+        variant.trouble = "cut short"
+
+
+def _warn_of_neighbours(p: Any) -> None:
+    if neighbours.downsampling(p):
+        p.comment("sd-webui-token-downsampling is switched off in this comparison")

@@ -1,0 +1,159 @@
+"""Several variants of the same images beside the first, unreduced one: times, differences, and their tables."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...image_difference import Difference, difference
+
+UNREDUCED = "unreduced"
+PASSES = {"first": "First pass", "hires": "Hires pass", "img2img": "img2img pass"}
+
+
+@dataclass
+class Variant:
+    """What came of one variant. ``trouble`` says why its time and differences do not count, where they do not."""
+
+    name: str
+    pictures: list[np.ndarray] = field(default_factory=list)  # uint8 (h, w, 3), in the order of the seeds
+    seconds: dict[str, float] = field(default_factory=dict)  # by pass
+    reduced: set[str] = field(default_factory=set)  # the passes in which anything was
+    settings: dict[str, Any] = field(default_factory=dict)
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant in numbers, None where there is none. The differences are means over its images."""
+
+    name: str
+    seconds: float | None = None
+    ratio: float | None = None
+    mse: float | None = None
+    psnr: float | None = None  # of the mean MSE; None for equal images too, for JSON has no infinity
+    ssim: float | None = None
+    trouble: str = ""
+    images: tuple[Difference, ...] = ()
+
+    def cells(self) -> list[str]:
+        """Name, seconds, ratio, MSE, PSNR and SSIM as a person reads them."""
+        psnr = "equal" if self.mse == 0 else _text(self.psnr, ".1f")
+        numbers = [_text(self.seconds, ".2f"), _text(self.ratio, ".2f", "x"), _text(self.mse, ".2g")]
+        return [self.name, *numbers, psnr, _text(self.ssim, ".4f")]
+
+    def label(self) -> list[str]:
+        """The lines over a picture of the grid."""
+        if self.trouble:
+            return [self.name, self.trouble]
+        _, seconds, ratio, mse, psnr, ssim = self.cells()
+        lines = [self.name]
+        if self.seconds is not None:
+            lines.append(f"{seconds} s" + (f", {ratio}" if self.ratio is not None and self.name != UNREDUCED else ""))
+        if self.mse == 0:
+            lines.append("equal to the byte")
+        elif self.mse is not None:
+            lines += [f"MSE {mse}, PSNR {psnr}", f"SSIM {ssim}"]
+        return lines
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """The rows, and the passes whose times are summed in them: those that any variant reduced."""
+
+    passes: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def of(cls, variants: Sequence[Variant]) -> ComparisonTable:
+        """Compare each variant with the one named UNREDUCED, if it is there and whole."""
+        passes = _measured(variants)
+        whole = next((v for v in variants if v.name == UNREDUCED and not v.trouble), None)
+        return cls(passes, tuple(_row(variant, whole, passes) for variant in variants))
+
+    @property
+    def head(self) -> list[str]:
+        """Titles of ``Row.cells``."""
+        timed = " and ".join(PASSES[name] for name in self.passes) or "Time"
+        return ["", f"{timed}, s", "speed", "MSE", "PSNR, dB", "SSIM"]
+
+    def html(self) -> str:
+        """A table for the page."""
+        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in self.head)
+        body = "".join(_html_row(row) for row in self.rows)
+        return f'<table class="todo-comparison"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+    def csv(self) -> str:
+        """The same numbers in full, one row a variant."""
+        names = ("name", "seconds", "ratio", "mse", "psnr", "ssim", "trouble")
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([getattr(row, name) for name in names] for row in self.rows)
+        return text.getvalue()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types only."""
+        return {"passes": list(self.passes), "rows": [_finite(asdict(row)) for row in self.rows]}
+
+    def json(self, **more: Any) -> str:
+        """All of it and ``more``, as text."""
+        return json.dumps({**more, **self.to_dict()}, indent=1, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ComparisonTable:
+        """Read what ``to_dict`` gave, without the single images."""
+        rows = (Row(**{name: value for name, value in row.items() if name != "images"}) for row in values["rows"])
+        return cls(tuple(values["passes"]), tuple(rows))
+
+
+def _measured(variants: Sequence[Variant]) -> tuple[str, ...]:
+    """The passes that any variant reduced, in their order; the last one where none did."""
+    ran = [name for name in PASSES if any(name in variant.seconds for variant in variants)]
+    reduced = set().union(*(variant.reduced for variant in variants))
+    return tuple(name for name in ran if name in reduced) or tuple(ran[-1:])
+
+
+def _row(variant: Variant, whole: Variant | None, passes: tuple[str, ...]) -> Row:
+    if variant.trouble:
+        return Row(variant.name, trouble=variant.trouble)
+    seconds = sum(variant.seconds.get(name, 0.0) for name in passes)
+    if not whole:
+        return Row(variant.name, seconds)
+    before = sum(whole.seconds.get(name, 0.0) for name in passes)
+    ratio = before / seconds if seconds else None
+    if variant is whole:
+        return Row(variant.name, seconds, ratio)
+    apart = tuple(difference(a, b) for a, b in zip(whole.pictures, variant.pictures, strict=True))
+    mse, ssim = _mean([d.mse for d in apart]), _mean([d.ssim for d in apart])
+    psnr = -10 * math.log10(mse) if mse else None
+    return Row(variant.name, seconds, ratio, mse, psnr, ssim, images=apart)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _text(value: float | None, form: str, unit: str = "") -> str:
+    return "" if value is None else f"{value:{form}}{unit}"
+
+
+def _html_row(row: Row) -> str:
+    name, *numbers = map(html.escape, row.cells())
+    if row.trouble:
+        return f'<tr><th>{name}</th><td colspan="{len(numbers)}">{html.escape(row.trouble)}</td></tr>'
+    return f"<tr><th>{name}</th>{''.join(f'<td>{number}</td>' for number in numbers)}</tr>"
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """Without the infinite PSNR of equal images, which JSON cannot hold."""
+    images = [{name: v if math.isfinite(v) else None for name, v in image.items()} for image in row["images"]]
+    return {**row, "images": images}

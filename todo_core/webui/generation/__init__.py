@@ -1,0 +1,1 @@
+"""One generation: its request, passes, infotext and status."""

@@ -1,0 +1,38 @@
+"""The gradio control of a declared setting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from ...settings.declaration import Setting
+
+FACTORS = ("auto", "1", "1.5", "2", "2.5", "3", "4", "6", "8")
+
+
+def shown(setting: Setting, value: Any) -> Any:
+    """A setting's value in the form that its control holds."""
+    if setting.kind == "factor":
+        return setting.format(value)
+    if setting.kind == "seed":
+        return "" if value is None else str(value)
+    return value
+
+
+def build(setting: Setting, elem_id: str, *, visible: bool) -> Any:
+    """The control, at its default. Whatever it holds, ``Setting.parse`` reads."""
+    common = {"label": setting.label, "info": setting.help, "elem_id": elem_id, "visible": visible}
+    value = shown(setting, setting.default)
+    if setting.kind == "flag":
+        return gr.Checkbox(value=value, **common)
+    if setting.kind == "choice":
+        kind = gr.Radio if len(setting.choices) < 5 else gr.Dropdown
+        return kind(choices=list(setting.choices), value=value, **common)
+    if setting.kind == "factor":
+        return gr.Dropdown(choices=list(FACTORS), value=value, allow_custom_value=True, **common)
+    if setting.kind == "seed":
+        return gr.Textbox(value=value, max_lines=1, placeholder="each image's own", **common)
+    # float even for whole numbers: the host casts API infotext to the type of the default, and int("2.5") is an error
+    limits = {"minimum": setting.minimum, "maximum": setting.maximum, "step": setting.step}
+    return gr.Slider(value=float(value), **limits, **common)

@@ -1,0 +1,1 @@
+"""What makes the images: a model in this process, a running WebUI, and other people's implementations."""

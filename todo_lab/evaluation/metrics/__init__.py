@@ -1,0 +1,1 @@
+"""What is measured: images, prompts and memory."""

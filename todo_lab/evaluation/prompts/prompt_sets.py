@@ -1,0 +1,40 @@
+"""What the images show: one prompt a line, from a file or one of the two sets that come along."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from todo_core.errors import SettingsError
+
+SETS = ("pocket", "checkpoint")
+COMMENT = "#"
+
+
+def load(source: str) -> list[str]:
+    """The prompts of a shipped set (``pocket``: captions that the pocket model can read; ``checkpoint``: for models
+    of the full size) or of a text file, without empty lines, comments and repetitions.
+
+    Raises SettingsError where there are none.
+    """
+    path = _shipped(source) if source in SETS else Path(source)
+    try:
+        lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError("prompts", source, f"{' or '.join(SETS)}, or a text file ({error})") from error
+    found = list(dict.fromkeys(line for line in lines if line and not line.startswith(COMMENT)))
+    if not found:
+        raise SettingsError("prompts", source, "a file with one prompt a line")
+    return found
+
+
+def spread(prompts: list[str], count: int | None) -> list[str]:
+    """``count`` of them, evenly from the first to the last; all where there are not more."""
+    if count is None or count >= len(prompts):
+        return prompts
+    last = len(prompts) - 1
+    return [prompts[round(i * last / max(1, count - 1))] for i in range(count)]
+
+
+def _shipped(name: str) -> Path:
+    return Path(str(resources.files(__package__).joinpath(f"{name}.txt")))

@@ -1,0 +1,1 @@
+"""From rows of measurements to a report with plots and image grids."""

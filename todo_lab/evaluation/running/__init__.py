@@ -1,0 +1,1 @@
+"""From a list of prompts and settings to rows of measurements."""

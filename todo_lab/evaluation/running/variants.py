@@ -1,0 +1,167 @@
+"""What is compared with the unreduced image: settings of ours, or another implementation with its own options."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from todo_core.errors import SettingsError
+from todo_core.settings import SETTINGS, Settings
+from todo_core.settings.presets import BUILT_IN
+
+NOTHING = Settings(method="none")
+METHOD_NAMES = {"downsample": "ToDo", "similarity": "ToMe", "cluster": "cluster"}
+AMOUNTS = ("factor_1", "factor_2", "ratio_1", "ratio_2")
+GRID_KEYS = ("presets", "settings", "peers")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to make the image. ``peer`` names an adapter of `peers.py`, ``options`` is what it is told, as JSON."""
+
+    name: str
+    settings: Settings = NOTHING
+    peer: str = ""
+    options: str = "{}"
+
+    @property
+    def unreduced(self) -> bool:
+        """Whether this is the image that all others are compared with."""
+        return not self.peer and self.settings.method == "none"
+
+    @property
+    def family(self) -> str:
+        """The name without the amount: what one line of a plot joins."""
+        return self.peer or _name(self.settings, amounts=False) or self.name
+
+    @property
+    def amount(self) -> float | None:
+        """The factor or the ratio at level 1; None for ``auto`` and for what has neither."""
+        if self.peer:
+            told = json.loads(self.options)
+            found = next((told[name] for name in ("ratio", "factor") if name in told), None)
+            return None if found is None else float(found)
+        if self.settings.method in ("similarity", "cluster"):
+            return self.settings.ratio_1
+        factor = self.settings.factor_1
+        return float(factor) if self.settings.method == "downsample" and factor != "auto" else None
+
+    @property
+    def scale(self) -> str:
+        """What the amount counts: "factor", "ratio" or nothing."""
+        if self.peer:
+            told = json.loads(self.options)
+            return next((name for name in ("ratio", "factor") if name in told), "")
+        return {"downsample": "factor", "similarity": "ratio", "cluster": "ratio"}.get(self.settings.method, "")
+
+
+UNREDUCED = Variant("unreduced")
+
+
+def of_settings(settings: Settings, name: str = "") -> Variant:
+    """A variant of ours, named after what sets it apart from the defaults."""
+    return Variant(name or _name(settings, amounts=True), settings)
+
+
+def of_presets(names: Iterable[str]) -> list[Variant]:
+    """Built-in presets by name; "all" stands for every one of them. Raises SettingsError."""
+    wanted = [one for name in names for one in (BUILT_IN if name == "all" else (name,))]
+    for name in wanted:
+        if name not in BUILT_IN:
+            raise SettingsError("presets", name, "all, " + ", ".join(map(repr, BUILT_IN)))
+    return [Variant(name, BUILT_IN[name]) for name in wanted]
+
+
+def of_peer(peer: str, options: Mapping[str, Any]) -> Variant:
+    """Another implementation, named after what it is told."""
+    told = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in options.values())
+    return Variant(f"{peer} {told}".strip(), peer=peer, options=json.dumps(dict(options), sort_keys=True))
+
+
+def of_grid(path: Path) -> list[Variant]:
+    """The variants of a YAML file with any of the lists ``presets``, ``settings`` and ``peers``.
+
+    Each entry of ``settings`` holds fields of Settings, and ``name`` if it likes; a field with a list of values stands
+    for one variant a value, and several of them for all their combinations. Raises SettingsError.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text("utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError("grid", str(path), f"a YAML file ({error})") from error
+    if not isinstance(content, dict) or set(content) - set(GRID_KEYS):
+        raise SettingsError("grid", str(path), f"a mapping with the keys {', '.join(GRID_KEYS)}")
+    found = of_presets(content.get("presets") or [])
+    for point in _points(path, content.get("settings")):
+        name = str(point.pop("name", ""))
+        found.append(of_settings(Settings.parse(point), name))
+    for point in _points(path, content.get("peers")):
+        if "peer" not in point:
+            raise SettingsError("grid", str(path), "peers that each say which peer they are")
+        found.append(of_peer(str(point.pop("peer")), point))
+    return found
+
+
+def distinct(variants: Iterable[Variant]) -> list[Variant]:
+    """The unreduced image first, then each variant once. Raises SettingsError where two differ but share a name."""
+    chosen: dict[str, Variant] = {UNREDUCED.name: UNREDUCED}
+    for variant in variants:
+        if chosen.setdefault(variant.name, variant) != variant:
+            raise SettingsError("name", variant.name, "a name that no other variant has")
+    return list(chosen.values())
+
+
+def _points(path: Path, entries: Any) -> list[dict[str, Any]]:
+    if entries is None:
+        return []
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise SettingsError("grid", str(path), "lists of mappings")
+    return [point for entry in entries for point in _product(entry)]
+
+
+def _product(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    values = [value if isinstance(value, list) else [value] for value in entry.values()]
+    return [dict(zip(entry, point, strict=True)) for point in itertools.product(*values)]
+
+
+def _name(settings: Settings, *, amounts: bool) -> str:
+    """Such as "ToDo 2 fixed"; without amounts, "ToDo fixed"."""
+    method = settings.method
+    if method == "none":
+        return ""
+    parts = [METHOD_NAMES[method], *(_amounts(settings) if amounts else _second_level(settings))]
+    usual = {"target": "all"} if method == "similarity" else {}
+    for name in settings.used:
+        value = getattr(settings, name)
+        if name in ("method", *AMOUNTS) or value == usual.get(name, SETTINGS[name].default):
+            continue
+        parts.append(_part(name, value))
+    return " ".join(parts)
+
+
+def _part(name: str, value: Any) -> str:
+    """Such as "area", "end 0.7", "share" and "no random"."""
+    words = name.replace("_", " ")
+    if isinstance(value, bool):
+        return words if value else f"no {words}"
+    told = SETTINGS[name].format(value)
+    return told if name in ("resample", "phase", "target") else f"{words} {told}"
+
+
+def _amounts(settings: Settings) -> list[str]:
+    if settings.method == "downsample":
+        first, second = settings.factor_1, settings.factor_2
+        texts = [first if isinstance(first, str) else f"{first:g}"]
+        return texts + ([f"and {second:g}" if isinstance(second, float) else f"and {second}"] if second != 1 else [])
+    texts = [f"{settings.ratio_1:.0%}"]
+    return texts + ([f"and {settings.ratio_2:.0%}"] if settings.ratio_2 else [])
+
+
+def _second_level(settings: Settings) -> list[str]:
+    second = _amounts(settings)[1:]
+    return [second[0].replace("and", "level 2 at")] if second else []

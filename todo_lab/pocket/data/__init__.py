@@ -1,0 +1,1 @@
+"""The pictures and captions that the pocket model learns."""

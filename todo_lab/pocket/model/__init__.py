@@ -1,0 +1,1 @@
+"""The networks of the pocket model and its weights file."""

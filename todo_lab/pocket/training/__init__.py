@@ -1,0 +1,1 @@
+"""The training of the pocket model."""

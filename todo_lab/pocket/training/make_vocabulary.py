@@ -1,0 +1,57 @@
+"""Write the weights folder's words.json and merges.txt: ``python -m todo_lab pocket vocabulary BPE_FILE``.
+
+BPE_FILE is CLIP's list of merges, bpe_simple_vocab_16e6.txt.gz, as OpenAI's CLIP and open_clip ship it. Kept are the
+merges that the words of the captions need, in their order, so that any CLIP tokenizer splits these words as with all.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from ...sampling.clip_tokenizer import BYTES, Merge, read_merges
+from ..data.captions import words
+
+
+def split(word: str, ranks: dict[Merge, int]) -> tuple[list[str], set[Merge]]:
+    """The pieces of a word, and the merges that made them: the lowest rank first (Sennrich et al. 2016)."""
+    pieces, used = [*word[:-1], word[-1] + "</w>"], set()
+    while pairs := [pair for pair in zip(pieces, pieces[1:], strict=False) if pair in ranks]:
+        best = min(pairs, key=ranks.__getitem__)
+        used.add(best)
+        pieces = _merged(pieces, best)
+    return pieces, used
+
+
+def _merged(pieces: list[str], pair: Merge) -> list[str]:
+    merged: list[str] = []
+    for piece in pieces:
+        if merged and (merged[-1], piece) == pair:
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    return merged
+
+
+def main() -> None:
+    """The command line."""
+    merges = read_merges(Path(sys.argv[1]))
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    ids = {first + second: 2 * BYTES + rank for rank, (first, second) in enumerate(merges)}
+    # the ids of single bytes come first, printable ASCII at 0, and again at 256 for those that end a word
+    ids |= {chr(c): c - 33 for c in range(33, 127)} | {chr(c) + "</w>": BYTES + c - 33 for c in range(33, 127)}
+    found, used = {}, set()
+    for word in sorted(words()):
+        pieces, needed = split(word, ranks)
+        found[word] = [ids[piece] for piece in pieces]
+        used |= needed
+    folder = Path(__file__).parents[1] / "weights"
+    rows = ",\n".join(f"{json.dumps(word)}: {json.dumps(tokens)}" for word, tokens in found.items())
+    (folder / "words.json").write_text(f"{{\n{rows}\n}}\n", "utf-8")
+    lines = [" ".join(pair) for pair in sorted(used, key=ranks.__getitem__)]
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *lines]) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Write the pocket model as a checkpoint of a WebUI: ``python -m todo_lab.pocket.webui_export WEBUI_FOLDER``.
+
+Three things are written below the folder: ``models/Stable-diffusion/pocket.safetensors``, its ``pocket.yaml``, and
+``models/pocket-tokenizer``, which the yaml names: a CLIP tokenizer and text config over the words that the model knows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from .model import config, weights_file
+from .model.vocabulary import END, LENGTH, START, Vocabulary, vocabulary
+
+log = logging.getLogger(__name__)
+
+EMBEDDING = weights_file.NESTED + "embeddings.token_embedding.weight"
+MARKS = {"bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>"}
+
+
+def export(webui: Path, weights: Path | None = None) -> Path:
+    """Write all three, and return the checkpoint's path. Raises NotADirectoryError where there is no models folder."""
+    if not (webui / "models").is_dir():
+        raise NotADirectoryError(f"{webui} is no WebUI: it has no folder models")
+    tokenizer = (webui / "models" / "pocket-tokenizer").resolve()
+    ids = write_tokenizer(tokenizer, vocabulary())
+    checkpoint = webui / "models" / "Stable-diffusion" / "pocket.safetensors"
+    checkpoint.parent.mkdir(exist_ok=True)
+    state = load_file(weights or weights_file.shipped())
+    scale = float(state.pop("scale_factor"))
+    known, end = state[EMBEDDING], vocabulary().encode([""])[0, -1]
+    state[EMBEDDING] = torch.cat([known, known[end].expand(max(ids.values()) + 1 - len(known), -1)])
+    save_file(state, checkpoint, metadata={"modelspec.title": "pocket"})
+    # JSON is YAML, so no library is needed to write it
+    checkpoint.with_suffix(".yaml").write_text(json.dumps(webui_config(scale, tokenizer), indent=1), "utf-8")
+    return checkpoint
+
+
+def webui_config(scale: float, tokenizer: Path) -> dict[str, Any]:
+    """The CompVis config: LatentDiffusion over the three networks, predicting v."""
+
+    def part(target: str, params: dict[str, Any]) -> dict[str, Any]:
+        return {"target": target, "params": params}
+
+    first_stage = {"embed_dim": config.FIRST_STAGE["z_channels"], "monitor": "val/rec_loss"}
+    first_stage |= {"ddconfig": config.FIRST_STAGE, "lossconfig": {"target": "torch.nn.Identity"}}
+    params = {
+        **{name: config.DIFFUSION[name] for name in ("timesteps", "linear_start", "linear_end")},
+        "parameterization": "v",
+        "num_timesteps_cond": 1,
+        "log_every_t": 200,
+        "first_stage_key": "jpg",
+        "cond_stage_key": "txt",
+        "image_size": config.UNET["image_size"],
+        "channels": 4,
+        "cond_stage_trainable": False,
+        "conditioning_key": "crossattn",
+        "scale_factor": scale,
+        "use_ema": False,
+        "unet_config": part("ldm.modules.diffusionmodules.openaimodel.UNetModel", config.UNET),
+        "first_stage_config": part("ldm.models.autoencoder.AutoencoderKL", first_stage),
+        "cond_stage_config": part("ldm.modules.encoders.modules.FrozenCLIPEmbedder", {"version": str(tokenizer)}),
+    }
+    return {"model": part("ldm.models.diffusion.ddpm.LatentDiffusion", params)}
+
+
+def write_tokenizer(folder: Path, words: Vocabulary) -> dict[str, int]:
+    """A folder that `CLIPTokenizer` and `CLIPTextConfig` read; returns the embedding's row of each piece of a word.
+
+    Pieces that are no token of the model, since known words only pass through them, get rows after the known ones:
+    transformers 5 wants every piece of a merge to have an id of its own.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = {token: row for row, token in enumerate(words.tokens)}
+    ids = {MARKS["bos_token"]: rows[START], MARKS["eos_token"]: rows[END]}
+    for word, tokens in words.words.items():
+        ids |= dict(zip(_pieces(word, len(tokens)), (rows[token] for token in tokens), strict=True))
+    merges = (weights_file.shipped().parent / "merges.txt").read_text("utf-8")
+    for line in merges.splitlines()[1:]:
+        for piece in (*line.split(), line.replace(" ", "")):
+            ids.setdefault(piece, len(ids))
+    text = {**config.TEXT, "vocab_size": len(ids), "bos_token_id": rows[START], "eos_token_id": rows[END]}
+    marks = {**MARKS, "pad_token": MARKS["eos_token"]}
+    for name, content in {
+        "vocab.json": ids,
+        "special_tokens_map.json": marks,
+        "tokenizer_config.json": {**marks, "model_max_length": LENGTH, "tokenizer_class": "CLIPTokenizer"},
+        "config.json": {**text, "architectures": ["CLIPTextModel"], "model_type": "clip_text_model"},
+    }.items():
+        (folder / name).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
+    (folder / "merges.txt").write_text(merges, "utf-8")
+    return ids
+
+
+def _pieces(word: str, count: int) -> list[str]:
+    """How the merges split a word."""
+    from .training.make_vocabulary import split
+
+    lines = (weights_file.shipped().parent / "merges.txt").read_text("utf-8").splitlines()[1:]
+    ranks = {(first, second): rank for rank, (first, second) in enumerate(line.split() for line in lines)}
+    pieces, _ = split(word, ranks)
+    if len(pieces) != count:
+        raise ValueError(f"merges.txt splits {word!r} into {pieces}, but words.json has {count} tokens")
+    return pieces
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m todo_lab.pocket.webui_export", description=__doc__)
+    parser.add_argument("webui", type=Path, help="the WebUI's folder")
+    parser.add_argument("--weights", type=Path, help="another file than the shipped one")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    log.info("written: %s", export(options.webui, options.weights))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""The text that a PNG carries: the request, in the words of the WebUI, so that its PNG Info reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from .request import Request
+
+PNG_KEY = "parameters"  # the WebUI's name for it
+
+
+def infotext(request: Request, model: str, reduction: Mapping[str, str] | None = None) -> str:
+    """Prompt, negative prompt, all that is needed to make the image again, and what reduced it."""
+    values = {
+        "Steps": request.steps,
+        "Sampler": request.sampler,
+        "CFG scale": f"{request.guidance:g}",
+        "Seed": request.seed,
+        "Size": f"{request.width}x{request.height}",
+        "Model": model,
+        "Denoising strength": f"{request.denoising:g}",
+        "Hires upscale": f"{request.hires_scale:g}",
+        "Hires steps": request.hires_steps,
+        "Hires upscaler": "Latent (bicubic antialiased)",
+        **(reduction or {}),
+    }
+    pairs = ", ".join(f"{name}: {_quoted(str(value))}" for name, value in values.items())
+    negative = [f"Negative prompt: {request.negative}"] if request.negative else []
+    return "\n".join([request.prompt, *negative, pairs])
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if any(c in text for c in ",:\n") else text

@@ -1,0 +1,79 @@
+"""What picture is wanted: checked before anything is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from todo_core.errors import SettingsError
+
+SAMPLERS = ("DDIM", "Euler", "Euler a", "Heun", "DPM++ 2M")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One picture and its hires pass. Sizes are in pixels; `hires_steps` are those that really run.
+
+    Raises SettingsError naming the field, the value and what is allowed.
+    """
+
+    prompt: str
+    negative: str = ""
+    seed: int = 0
+    width: int = 128
+    height: int = 128
+    steps: int = 20
+    guidance: float = 2.5
+    sampler: str = "DDIM"
+    hires_scale: float = 2.0
+    hires_steps: int = 12
+    denoising: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name, (allowed, fits) in _RULES.items():
+            value = getattr(self, name)
+            if not fits(value):
+                raise SettingsError(name, value, allowed)
+
+    @property
+    def hires_size(self) -> tuple[int, int]:
+        """(width, height) of the hires pass, in whole latent pixels."""
+        return _scaled(self.width, self.hires_scale), _scaled(self.height, self.hires_scale)
+
+
+def _scaled(side: int, scale: float) -> int:
+    return round(side * scale / 8) * 8
+
+
+def _whole(least: int, most: int, step: int = 1) -> tuple[str, Callable[[object], bool]]:
+    def fits(value: object) -> bool:
+        return type(value) is int and least <= value <= most and value % step == 0
+
+    multiple = f", a multiple of {step}" if step > 1 else ""
+    return f"a whole number from {least} to {most}{multiple}", fits
+
+
+def _number(least: float, most: float) -> tuple[str, Callable[[object], bool]]:
+    return (
+        f"a number from {least:g} to {most:g}",
+        lambda value: isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most,
+    )
+
+
+def _text() -> tuple[str, Callable[[object], bool]]:
+    return "a text", lambda value: isinstance(value, str)
+
+
+_RULES: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "prompt": _text(),
+    "negative": _text(),
+    "seed": _whole(0, 2**32 - 1),
+    "width": _whole(64, 4096, 8),
+    "height": _whole(64, 4096, 8),
+    "steps": _whole(1, 1000),
+    "guidance": _number(1, 30),
+    "sampler": (" or ".join(SAMPLERS), lambda value: value in SAMPLERS),
+    "hires_scale": _number(1, 8),
+    "hires_steps": _whole(1, 1000),
+    "denoising": _number(0.05, 1),
+}
