@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from tests import models
 
 torch.set_num_threads(1)  # small tensors: threads only wait for each other
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # and in every process that a test starts
 
 
 def _lent(small: models.Small) -> Iterator[models.Small]:

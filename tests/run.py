@@ -1,23 +1,79 @@
-"""Run every check in virtual environments of their own: python3 tests/run.py [pytest arguments].
+"""Run every check: python3 tests/run.py [--all] [pytest arguments].
 
-Works in a fresh clone with nothing but Python 3.10 to 3.12; later runs reuse the environments (.venv-test, and
-.venv-demo for the demo's gradio, which is another than the WebUI's). Arguments for pytest go to the first run alone.
+It needs nothing but Python 3.10 to 3.12. The first run makes two environments, later ones reuse them: .venv-test, and
+.venv-demo for tests/todo_lab/demo, since the demo's gradio is newer than the WebUI's. Tests that are marked slow run
+with --all alone. Arguments go to pytest in both environments; a path runs only where its tests belong.
 """
 
+from __future__ import annotations
+
+import os
 import sys
+import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
-from todo_lab.environment import DEMO, TESTS  # noqa: E402
+from todo_lab.environment import DEMO, PYTEST, TESTS, Environment  # noqa: E402
+
+DEMO_TESTS = ROOT / "tests" / "todo_lab" / "demo"
+NOTHING_COLLECTED = 5
+MOST_WORKERS = 8
+THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+def main(arguments: list[str]) -> int:
+    """Run all checks in turn and stop at the first that fails; the exit status."""
+    started = time.monotonic()
+    os.environ.update(THREADS)  # the workers share the cores, so each process computes on one
+    slow = "--all" in arguments
+    arguments = [argument for argument in arguments if argument != "--all"]
+    options = [] if slow or "-m" in arguments else ["-m", "not slow"]
+    workers = [] if "-n" in arguments else ["-n", str(min(os.cpu_count() or 1, MOST_WORKERS)), "--dist", "worksteal"]
+    here, demo = split(arguments)
+
+    TESTS.ensure()
+    for check in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
+        TESTS.check(*check)
+    collected = False
+    if here is not None:
+        collected |= run(TESTS, *workers, *options, *here)
+    if demo is not None:
+        DEMO.ensure()
+        DEMO.also(PYTEST)
+        collected |= run(DEMO, *options, *demo)
+    minutes, seconds = divmod(round(time.monotonic() - started), 60)
+    sys.stdout.write(f"All checks passed in {minutes} min {seconds} s.\n" if collected else "No test was found.\n")
+    return 0 if collected else NOTHING_COLLECTED
+
+
+def run(environment: Environment, *arguments: str) -> bool:
+    """Run pytest; whether it found a test. Ends the program if a test fails."""
+    status = environment.run("-m", "pytest", *arguments)
+    if status not in (0, NOTHING_COLLECTED):
+        sys.exit(status)
+    return status == 0
+
+
+def split(arguments: list[str]) -> tuple[list[str] | None, list[str] | None]:
+    """pytest's arguments for the tests' environment and for the demo's; None where no path belongs to it."""
+    paths = {argument: path for argument in arguments if (path := test_path(argument))}
+    options = [argument for argument in arguments if argument not in paths]
+    if not paths:
+        return options, [*options, str(DEMO_TESTS)]
+    here = [argument for argument, path in paths.items() if not path.is_relative_to(DEMO_TESTS)]
+    inside = [argument for argument, path in paths.items() if path.is_relative_to(DEMO_TESTS)]
+    above = [str(DEMO_TESTS)] if any(DEMO_TESTS.is_relative_to(path) for path in paths.values()) else []
+    demo = above or inside
+    return [*options, *here] if here else None, [*options, *demo] if demo else None
+
+
+def test_path(argument: str) -> Path | None:
+    """The file or folder under tests/ that an argument names, if it names one."""
+    path = Path(argument.partition("::")[0]).resolve()
+    return path if path.exists() and path.is_relative_to(ROOT / "tests") else None
+
 
 if __name__ == "__main__":
-    TESTS.ensure()
-    TESTS.check("ruff", "check", ".")
-    TESTS.check("ruff", "format", "--check", ".")
-    TESTS.check("mypy")
-    TESTS.check("pytest", *sys.argv[1:])
-    if len(sys.argv) == 1:
-        DEMO.ensure()
-        DEMO.also(("pytest>=8",))
-        DEMO.check("pytest", "tests/demo")
+    sys.exit(main(sys.argv[1:]))

@@ -101,6 +101,7 @@ class Environment:
         return hashlib.sha256("\n".join([platform.python_version(), *texts]).encode()).hexdigest()
 
 
+PYTEST = requirements("tests/requirements-pytest.txt")
 DEMO = Environment(
     ".venv-demo",
     TORCH,
@@ -111,6 +112,7 @@ TESTS = Environment(
     ".venv-test",
     TORCH,
     requirements("tests/requirements.txt"),
+    PYTEST,
     requirements("tests/requirements-no-deps.txt", deps=False),
     ("--no-deps", "-e", str(ROOT)),
 )

@@ -90,5 +90,5 @@ def test_a_python_too_old_is_told(made, monkeypatch):
 def test_every_file_that_is_named_is_there():
     for env in (DEMO, TESTS):
         paths = [install[-1] for install in env._installs if "-r" in install]
-        assert len(paths) == 2
+        assert len(paths) >= 2
         assert all(Path(path).is_file() for path in paths)
