@@ -60,8 +60,6 @@ def _pieces(x: torch.Tensor, grid: TokenGrid) -> dict[tuple[str, str], Step]:
 
 def _finder(x: torch.Tensor, grid: TokenGrid, settings: Settings) -> Step | None:
     """What a call makes of the settings at level 1; None for those that do nothing there or the same as others."""
-    if settings.share:  # found once a level, and found alike
-        return None
     if settings.method == "similarity":
         cell = settings.sy, settings.sx
         return lambda: match(x, grid.size, settings.ratio_1, cell, reach=settings.reach)

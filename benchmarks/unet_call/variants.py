@@ -28,7 +28,6 @@ OURS = {
     "ToDo 2 and 2": Settings(factor_1=2, factor_2=2),
     "ToMe 0.5": Settings(method="similarity", target="all", ratio_1=0.5),
     "ToMe 0.5 reach 1": Settings(method="similarity", target="all", ratio_1=0.5, reach=1),
-    "ToMe 0.5 shared": Settings(method="similarity", target="all", ratio_1=0.5, share=True),
     "ToMe 0.75": Settings(method="similarity", target="all", ratio_1=0.75),
     "cluster 0.5": Settings(method="cluster", ratio_1=0.5),
 }

@@ -12,7 +12,7 @@ pytest.importorskip("playwright", reason="needs playwright")
 
 DOWNSAMPLE = {"method", "target", "factor_1", "factor_2", "resample", "phase"}
 ALWAYS = {"start", "end", "window", "afterwards", "passes", "img2img"}
-SIMILARITY = {"method", "target", "ratio_1", "ratio_2", "sx", "sy", "random", "seed", "reach", "share"}
+SIMILARITY = {"method", "target", "ratio_1", "ratio_2", "sx", "sy", "random", "seed", "reach"}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,6 @@ CASES = {
         "sy": 4,
         "seed": 7,
         "reach": 2,
-        "share": True,
         "mlp": True,
         "end": 0.75,
         "window": "noise",
@@ -112,7 +111,7 @@ CASES = {
 # in an order in which each control can be seen when it is set
 SOMETHING_ELSE = (
     {"method": "similarity", "target": "all", "ratio_1": 0.1, "ratio_2": 0.1, "sx": 5, "sy": 5, "seed": 9},
-    {"reach": 1, "share": False},
+    {"reach": 1},
     {"attn": False, "crossattn": True, "mlp": False, "start": 0.3, "end": 0.9, "window": "steps", "passes": "first"},
     {"target": "keys/values", "random": False, "img2img": True, "method": "cluster", "afterwards": "downsample"},
     {"resample": "nearest-exact", "phase": "rotate", "factor_1": 8, "factor_2": 3},

@@ -29,11 +29,10 @@ class Armed:
     step: int = 0
     seeds: tuple[int, ...] = (0,)
     grid: TokenGrid | None = None  # of the spatial transformer that is running
-    matched: dict[Any, Reduction] = field(default_factory=dict)  # what similarity found, for other blocks to take over
 
     def clear(self) -> None:
         """Disarm."""
-        self.levels, self.grid, self.matched = {}, None, {}
+        self.levels, self.grid = {}, None
 
 
 class SiteHooks:
@@ -153,15 +152,7 @@ class SiteHooks:
         return plan if plan.reduces else None
 
     def _reduction(self, plan: LevelPlan, tokens: Tensor) -> Reduction:
-        """The reduction of ``tokens`` (rows, h*w, c) that the plan asks for, or that of the level's first block."""
-        if not (self._settings.share and plan.method == "similarity"):
-            return self._made(plan, tokens)
-        key = (plan, tokens.shape[0])
-        if key not in self._armed.matched:
-            self._armed.matched[key] = self._made(plan, tokens)
-        return self._armed.matched[key]
-
-    def _made(self, plan: LevelPlan, tokens: Tensor) -> Reduction:
+        """The reduction of ``tokens`` (rows, h*w, c) that the plan asks for."""
         settings, step, place = self._settings, self._armed.step, self.site.place
         if plan.target_grid is not None:
             turn = step + place if settings.phase == "rotate" else None

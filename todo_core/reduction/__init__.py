@@ -1,6 +1,6 @@
 """Reductions: pure functions on token sequences, (b, h*w, c) in, (b, n, c) out. They import torch alone.
 
-Each returns a ``Reduction``: ``merge`` makes the fewer tokens, ``unmerge`` spreads results over the whole grid again.
+Each returns a ``Reduction``: ``merge`` makes fewer tokens, and ``unmerge`` copies results back to the whole grid.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Protocol
 from torch import Tensor
 
 from .clustering import cluster
-from .downsampling import downsample, offset_turns
+from .downsampling import downsample, turns_per_cycle
 from .matching import match, random_draws, removable
 
-__all__ = ["Reduction", "cluster", "downsample", "match", "offset_turns", "random_draws", "removable"]
+__all__ = ["Reduction", "cluster", "downsample", "match", "random_draws", "removable", "turns_per_cycle"]
 
 
 class Reduction(Protocol):
-    """What every method makes of a grid of N tokens and n <= N reduced ones."""
+    """What every method returns for a grid of N tokens, which it reduces to n <= N."""
 
     def merge(self, x: Tensor) -> Tensor:
         """(b, N, c) -> (b, n, c), same dtype."""

@@ -1,7 +1,7 @@
 """Groups of tokens that are equally close to the mean token of their image.
 
-Source: a published summary of ToMe describes this method, which the ToMe paper does not contain; it is offered and
-measured as its own. One-dimensional k-means is Lloyd's algorithm on sorted values, where every group is an interval.
+The ToMe paper does not contain this method; a published summary of it does. It is measured as a method of its own.
+One-dimensional k-means is Lloyd's algorithm on sorted values, where every group is an interval.
 """
 
 from __future__ import annotations
@@ -12,43 +12,44 @@ from torch import Tensor
 
 from .grouping import Grouping, widened
 
-_ROUNDS = 8  # of k-means; the groups hardly move after this many
+_ROUNDS = 8  # of k-means; after this many the groups hardly change
 
 
 def cluster(metric: Tensor, groups: int) -> Grouping:
-    """Group the tokens ``metric`` (b, n, c) by their cosine similarity to their image's mean token.
+    """Group the tokens ``metric`` (b, n, c) by their cosine similarity to the mean token of their image.
 
-    1 <= ``groups`` <= n. The start is deterministic (groups of equal size); no group is ever empty.
+    1 <= ``groups`` <= n. The search starts from groups of equal size, without randomness. No group is empty.
     """
     b, n, _ = metric.shape
     wide = widened(metric)
     closeness = F.cosine_similarity(wide, wide.mean(1, keepdim=True), dim=-1)
     values, order = closeness.sort(dim=1, stable=True)
-    sorted_group = _intervals(values, groups)
+    sorted_group = _kmeans(values, groups)
     return Grouping(torch.empty_like(order).scatter_(1, order, sorted_group.expand(b, n)), groups)
 
 
-def _intervals(values: Tensor, groups: int) -> Tensor:
-    """k-means of sorted ``values`` (b, n): the group of each, (b, n), rising from 0 to ``groups`` - 1."""
+def _kmeans(values: Tensor, groups: int) -> Tensor:
+    """k-means of sorted ``values`` (b, n): the group of each value (b, n), in order from 0 to ``groups`` - 1."""
     b, n = values.shape
     group = (torch.arange(n, device=values.device) * groups // n).expand(b, n)
     for _ in range(_ROUNDS if 1 < groups < n else 0):
         centres = values.new_zeros(b, groups).scatter_reduce_(1, group, values, reduce="mean", include_self=False)
         middles = (centres[:, 1:] + centres[:, :-1]) / 2
+        # each value joins the nearest centre
         starts = torch.searchsorted(values.contiguous(), middles.contiguous())
-        group = _group_of(_never_empty(starts, n), n)
+        group = _groups_between(_spread_out(starts, n), n)
     return group
 
 
-def _never_empty(starts: Tensor, n: int) -> Tensor:
-    """Push the starts (b, k - 1) of the groups 1 to k - 1 apart, so that each of the k keeps at least one of n."""
+def _spread_out(starts: Tensor, n: int) -> Tensor:
+    """Move the starts (b, k - 1) of the groups 1 to k - 1 apart, so that each of the k groups has at least one of n."""
     k = starts.shape[1] + 1
     rank = torch.arange(1, k, device=starts.device)
     apart = (starts - rank).clamp(min=0).cummax(dim=1).values + rank
     return apart.minimum(n - k + rank)
 
 
-def _group_of(starts: Tensor, n: int) -> Tensor:
-    """(b, k - 1) distinct starts -> (b, n) groups."""
-    begins = torch.zeros(starts.shape[0], n, dtype=torch.int64, device=starts.device)
-    return begins.scatter_(1, starts, 1).cumsum(dim=1)
+def _groups_between(starts: Tensor, n: int) -> Tensor:
+    """The group of each of n values (b, n), from the distinct starts (b, k - 1) of the groups 1 to k - 1."""
+    is_start = torch.zeros(starts.shape[0], n, dtype=torch.int64, device=starts.device)
+    return is_start.scatter_(1, starts, 1).cumsum(dim=1)

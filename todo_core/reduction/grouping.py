@@ -1,4 +1,4 @@
-"""Groups of tokens: each group's tokens are averaged, and its result is copied back to all of them."""
+"""Groups of tokens: the tokens of a group are averaged, and its result is copied back to all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def widened(x: Tensor) -> Tensor:
-    """Half precision as float32, in which sums of many tokens neither overflow nor stall."""
+    """Half precision as float32: sums of many tokens would overflow or lose small terms in half precision."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -25,12 +25,12 @@ class Grouping:
         b, _, c = x.shape
         wide = widened(x)
         means = wide.new_zeros(b, self.groups, c)
-        means.scatter_reduce_(1, self._spread(c), wide, reduce="mean", include_self=False)
+        means.scatter_reduce_(1, self._index_of_channels(c), wide, reduce="mean", include_self=False)
         return means.to(x.dtype)
 
     def unmerge(self, y: Tensor) -> Tensor:
-        """Each token gets its group's result: (b, groups, c) -> (b, N, c)."""
-        return y.gather(1, self._spread(y.shape[-1]))
+        """Each token gets the result of its group: (b, groups, c) -> (b, N, c)."""
+        return y.gather(1, self._index_of_channels(y.shape[-1]))
 
-    def _spread(self, channels: int) -> Tensor:
+    def _index_of_channels(self, channels: int) -> Tensor:
         return self.index.unsqueeze(-1).expand(-1, -1, channels)

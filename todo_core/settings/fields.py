@@ -210,14 +210,6 @@ class Settings:
         maximum=16,
         used=uses("similarity"),
     )
-    share: bool = _setting(
-        False,
-        "flag",
-        "Share the matching",
-        "All blocks of a level take over what similarity found in the first of them in that step, instead of each "
-        "looking for itself.",
-        used=uses("similarity"),
-    )
 
     def __init__(self, /, **values: Any) -> None:
         unknown = [name for name in values if name not in SETTINGS]

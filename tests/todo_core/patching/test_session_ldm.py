@@ -25,7 +25,7 @@ from tests.models import (
     use_plain_attention,
     words,
 )
-from todo_core import Settings, SettingsError, UnsupportedModelError, apply_patch, patched, reduction, remove_patch
+from todo_core import Settings, SettingsError, UnsupportedModelError, apply_patch, patched, remove_patch
 
 LATENT = noise(2, 4, 16, 8)
 GRIDS = {1: (16, 8), 2: (8, 4)}  # of the layout of SD1.5, at this latent
@@ -651,27 +651,3 @@ def test_a_reach_narrows_the_search_of_similarity(sd1_double, target):
             outputs[reach] = sd1_double(IMAGES[:2], text=COND[:2])
     assert_differs(outputs[0], outputs[1])
     assert_close(outputs[0], outputs[16])
-
-
-@pytest.mark.parametrize("target", ["keys/values", "all"])
-def test_a_shared_matching_is_that_of_the_levels_first_block(sd1_double, target, monkeypatch):
-    real, found, looked = reduction.match, {}, []
-
-    def of_the_first_block(x, size, *args, **options):
-        looked.append(size)
-        return found.setdefault(size, real(x, size, *args, **options))
-
-    def two_steps(**settings):
-        with patched(sd1_double.unet, method="similarity", target=target, ratio_2=0.5, **settings):
-            for timestep in (500.0, 400.0):
-                found.clear()
-                yield sd1_double(IMAGES[:2], timestep, text=COND[:2])
-
-    shared = list(two_steps(share=True))
-    monkeypatch.setattr(reduction, "match", of_the_first_block)
-    expected = list(two_steps())
-    assert all(torch.equal(a, b) for a, b in zip(shared, expected, strict=True))
-    assert looked.count((16, 16)) == 2 * 5
-    looked.clear()
-    list(two_steps(share=True))
-    assert looked == [(16, 16), (8, 8)] * 2  # in each call anew

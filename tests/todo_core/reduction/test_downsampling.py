@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.naive import examples, kept_tokens, pooled, random_tokens, to_image, to_tokens, token_ids
-from todo_core.reduction import downsample, offset_turns
+from todo_core.reduction import downsample, turns_per_cycle
 
 NEAREST = ["nearest", "nearest-exact"]
 PLACE = {"nearest": Fraction(0), "nearest-exact": Fraction(1, 2)}
@@ -106,7 +106,7 @@ def test_a_maximum_is_given_back_to_its_whole_cell(size, target):
 @examples(150)
 def test_turns_in_a_row_keep_every_token_at_least_once(case, resample, first):
     size, target = case
-    turns = range(first, first + offset_turns(size, target))
+    turns = range(first, first + turns_per_cycle(size, target))
     assert set().union(*(kept(size, target, resample, turn) for turn in turns)) == set(range(size[0] * size[1]))
 
 
@@ -115,7 +115,7 @@ def test_turns_in_a_row_keep_every_token_at_least_once(case, resample, first):
 def test_turns_in_a_row_keep_every_token_of_a_divisible_grid_exactly_once(case, resample, first):
     cell, target = case
     size = cell[0] * target[0], cell[1] * target[1]
-    turns = range(first, first + offset_turns(size, target))
+    turns = range(first, first + turns_per_cycle(size, target))
     seen = [token for turn in turns for token in kept(size, target, resample, turn)]
     assert sorted(seen) == list(range(size[0] * size[1]))
 
@@ -215,7 +215,7 @@ def test_the_turn_means_nothing_where_no_single_token_is_kept(resample):
 
 @pytest.mark.parametrize(("size", "target"), DIVISIBLE + UNEVEN)
 def test_the_number_of_turns_is_that_of_the_largest_cells_places(size, target):
-    assert offset_turns(size, target) == math.ceil(size[0] / target[0]) * math.ceil(size[1] / target[1])
+    assert turns_per_cycle(size, target) == math.ceil(size[0] / target[0]) * math.ceil(size[1] / target[1])
 
 
 @pytest.mark.parametrize("target", [(0, 2), (2, 0), (-1, 2), (5, 2), (2, 7)])

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tomesd.merge import bipartite_soft_matching_random2d
 
 from tests.naive import cells, cells_apart, examples, group_means, partition, random_tokens, token_ids, tome_groups
-from todo_core.reduction import match, matching, nearest_destination, random_draws, removable
+from todo_core.reduction import local_search, match, nearest_destination, random_draws, removable, rounded_search
+from todo_core.reduction.scores import highest_scores
 
 SIZES = [
     ((8, 8), (2, 2)),
@@ -96,7 +97,7 @@ def test_a_reach_over_the_whole_grid_is_none(grid_and_cell, ratio, data):
 def test_in_parts_a_reach_gives_the_same(monkeypatch):
     metric = random_tokens((16, 12), channels=8)
     at_once = match(metric, (16, 12), 0.5, reach=1)
-    monkeypatch.setattr(matching, "_PAIRS", 9 * 8 * 5)  # five cells at a time
+    monkeypatch.setattr(local_search, "_MAX_NUMBERS", 9 * 8 * 5)  # five cells at a time
     assert torch.equal(match(metric, (16, 12), 0.5, reach=1).index, at_once.index)
 
 
@@ -204,7 +205,7 @@ def test_an_images_groups_do_not_depend_on_its_batch(size, drawn, dtype):
 def test_scores_made_in_parts_give_the_same_groups(monkeypatch, pairs, size, cell):
     metric = random_tokens(size)
     whole = match(metric, size, 0.5, cell)
-    monkeypatch.setattr(nearest_destination, "_PAIRS", pairs)
+    monkeypatch.setattr(nearest_destination, "_MAX_SCORES", pairs)
     parts = match(metric, size, 0.5, cell)
     assert parts.groups == whole.groups
     assert parts.index.equal(whole.index)
@@ -215,8 +216,8 @@ def test_no_matrix_of_all_pairs_is_ever_made(monkeypatch, dtype, rounding):
     made = []
     matmul = torch.Tensor.__matmul__
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: made.append(matmul(a, b)) or made[-1])
-    monkeypatch.setattr(nearest_destination, "_PAIRS", 50 * 100)
-    monkeypatch.setattr(nearest_destination, "_rounding_pays", lambda there: rounding)
+    monkeypatch.setattr(nearest_destination, "_MAX_SCORES", 50 * 100)
+    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: rounding)
     match(random_tokens((20, 20), batch=1, dtype=dtype), (20, 20), 0.5)
     padded = 100 if dtype is torch.float64 else 128
     assert max(scores.numel() for scores in made) <= 50 * padded
@@ -262,8 +263,8 @@ def test_what_is_found_is_the_best_of_float64_within_its_rounding(kind, rounding
     split = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     sources, destinations = (part.sort().values for part in split.tensor_split([max(1, int(count * share))]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nearest_destination, "_rounding_pays", lambda there: rounding)
-        patch.setattr(nearest_destination, "_ROWS", 100)
+        patch.setattr(nearest_destination, "rounding_pays", lambda destinations: rounding)
+        patch.setattr(nearest_destination, "_MAX_SOURCES", 100)
         values, found = (of[0] for of in nearest_destination.nearest_of_all(tokens, sources[None], destinations[None]))
     exact = torch.nn.functional.normalize(tokens[0].double(), dim=1)
     scores = exact[sources] @ exact[destinations].T
@@ -279,37 +280,39 @@ def test_what_is_found_is_the_best_of_float64_within_its_rounding(kind, rounding
 @pytest.mark.parametrize("kind", ["noise", "near ties", "one direction", "few zeros"])
 def test_rounding_first_changes_no_group(monkeypatch, kind):
     tokens, size = tokens_of(kind, 48 * 40, 64, 3), (48, 40)
-    monkeypatch.setattr(nearest_destination, "_rounding_pays", lambda there: False)
+    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: False)
     plain = match(tokens, size, 0.5)
-    monkeypatch.setattr(nearest_destination, "_rounding_pays", lambda there: True)
+    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: True)
     assert partition(match(tokens, size, 0.5).index[0]) == partition(plain.index[0])
     with torch.autocast("cpu", torch.float16):
         assert partition(match(tokens, size, 0.5).index[0]) == partition(plain.index[0])
 
 
 def test_with_rounding_the_groups_of_many_tokens_are_tomesds(monkeypatch):
-    monkeypatch.setattr(nearest_destination, "_rounding_pays", lambda there: True)
+    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: True)
     metric, ids = random_tokens((64, 64), channels=128, dtype=torch.float32), token_ids((64, 64), 2)
     ours, (merge, unmerge) = match(metric, (64, 64), 0.5), tomesd_match(metric, (64, 64), 0.5, (2, 2))
     torch.testing.assert_close(ours.unmerge(ours.merge(ids)), unmerge(merge(ids)))
 
 
 def test_rounding_leaves_few_in_doubt(monkeypatch):
-    exact, again = nearest_destination._exact, []
-    monkeypatch.setattr(nearest_destination, "_rounding_pays", lambda there: True)
-    monkeypatch.setattr(
-        nearest_destination, "_exact", lambda here, there: again.append(len(here)) or exact(here, there)
-    )
+    again = []
+    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: True)
+
+    def counted(sources, destinations):
+        again.append(len(sources))
+        return highest_scores(sources, destinations)
+
+    monkeypatch.setattr(nearest_destination, "highest_scores", counted)
+    monkeypatch.setattr(rounded_search, "highest_scores", counted)
     match(tokens_of("noise", 48 * 40, 64, 0), (48, 40), 0.5)
     assert sum(again) < 48 * 40 / 20
 
 
 def test_once_rounding_decides_little_it_is_given_up(monkeypatch):
-    tried, possible = [], nearest_destination._Rounded._possible
-    monkeypatch.setattr(
-        nearest_destination._Rounded, "_possible", lambda *given: tried.append(given) or possible(*given)
-    )
-    monkeypatch.setattr(nearest_destination, "_rounding_pays", lambda there: True)
+    tried, search = [], rounded_search.RoundedSearch.search
+    monkeypatch.setattr(rounded_search.RoundedSearch, "search", lambda *given: tried.append(given) or search(*given))
+    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: True)
     match(tokens_of("constant", 48 * 40, 64, 0), (48, 40), 0.5)
     assert len(tried) == 1
 

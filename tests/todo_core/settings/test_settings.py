@@ -40,7 +40,6 @@ DEFAULTS = {
     "crossattn": False,
     "mlp": False,
     "reach": 0,
-    "share": False,
 }
 CHOICES = {
     "method": ["downsample", "similarity", "cluster", "none"],
@@ -435,7 +434,7 @@ def test_parse_refuses_an_unknown_name():
 
 ALWAYS = {"method", "target", "start", "end", "window", "afterwards", "passes", "img2img"}
 FACTORS, RATIOS = {"factor_1", "factor_2", "resample"}, {"ratio_1", "ratio_2"}
-CELL, MODULES = {"sx", "sy", "random", "reach", "share"}, {"attn", "crossattn", "mlp"}
+CELL, MODULES = {"sx", "sy", "random", "reach"}, {"attn", "crossattn", "mlp"}
 
 
 @pytest.mark.parametrize(

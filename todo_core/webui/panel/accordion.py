@@ -32,7 +32,7 @@ ADVANCED = (
     ("window", "afterwards"),
     ("sx", "sy"),
     ("random", "seed"),
-    ("reach", "share"),
+    ("reach",),
     ("attn", "crossattn", "mlp"),
 )
 

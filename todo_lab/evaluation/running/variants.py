@@ -145,7 +145,7 @@ def _name(settings: Settings, *, amounts: bool) -> str:
 
 
 def _part(name: str, value: Any) -> str:
-    """Such as "area", "end 0.7", "share" and "no random"."""
+    """Such as "area", "end 0.7", "img2img" and "no random"."""
     words = name.replace("_", " ")
     if isinstance(value, bool):
         return words if value else f"no {words}"

@@ -86,9 +86,9 @@ def test_words_and_nouns_are_counted(text, count, nouns):
         (Settings(method="similarity", target="all", ratio_1=0.25), "ToMe 25%", "ToMe", 0.25, "ratio"),
         (Settings(method="similarity"), "ToMe 50% keys/values", "ToMe keys/values", 0.5, "ratio"),
         (
-            Settings(method="similarity", target="all", share=True, random=False, reach=2),
-            "ToMe 50% no random reach 2 share",
-            "ToMe no random reach 2 share",
+            Settings(method="similarity", target="all", random=False, reach=2),
+            "ToMe 50% no random reach 2",
+            "ToMe no random reach 2",
             0.5,
             "ratio",
         ),
