@@ -1,0 +1,143 @@
+"""What an installation brings: data files, extras, one version. Nothing is built here."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pathspec
+import pytest
+import yaml
+from diffusers import StableDiffusionPipeline
+from diffusers.utils import dummy_torch_and_transformers_objects as dummies
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import todo_core
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+PACKAGES = ("todo_core", "todo_lab")
+DATA = sorted(
+    path.relative_to(ROOT).as_posix()
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*")
+    if path.is_file() and path.suffix not in (".py", ".pyc")
+)
+
+# modules whose distribution has another name
+DISTRIBUTIONS = {"PIL": "pillow", "skimage": "scikit-image", "yaml": "pyyaml"}
+# what the ldm package brings; it is installed by hand with --no-deps
+BY_HAND = {"ldm"}
+# which extra covers the imports of which folders. Ray is an engine of choice, with an extra of its own.
+ROOMS = {
+    "demo": ("todo_lab/demo", "todo_lab/sampling", "todo_lab/pocket/model"),
+    "evaluation": ("todo_lab/evaluation", "todo_lab/sampling", "todo_lab/pocket"),
+    "benchmark": ("benchmarks",),
+}
+# the benchmark's own package, and the WebUI's
+FROM_OTHERS = {"evaluation": {"ray"}, "benchmark": {"unet_call", "modules"}}
+
+
+def named(requirements: list[str]) -> dict[str, Requirement]:
+    return {canonicalize_name(found.name): found for found in map(Requirement, requirements)}
+
+
+def imported(source: str) -> Iterator[str]:
+    """Top-level names of the absolute imports in a source."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module.split(".")[0]
+
+
+def test_every_kind_of_data_file_is_there():
+    assert {"todo_core/py.typed", "todo_lab/py.typed"} <= set(DATA)
+    for pattern in (r"pocket/weights/.+\.safetensors", r"prompts/.+\.txt", r"page\.css", r"requirements\.txt"):
+        assert any(re.search(pattern, path) for path in DATA), pattern
+
+
+def test_the_wheel_takes_both_packages_whole():
+    assert {"packages": list(PACKAGES)} == WHEEL  # no include, exclude or only-include narrows them
+    assert PROJECT["tool"]["hatch"]["build"].keys() == {"targets"}
+
+
+@pytest.mark.parametrize("path", DATA)
+def test_no_data_file_is_ignored(path):
+    """Hatch leaves out what .gitignore names, by the same library."""
+    ignored = pathspec.GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text().splitlines())
+    assert not ignored.match_file(path)
+
+
+def test_readmes_example_needs_the_diffusers_extra_alone():
+    readme = (ROOT / "README.md").read_text()
+    assert '".[diffusers]"' in readme
+    covered = {"torch", *PACKAGES, *sys.stdlib_module_names, *named(EXTRAS["diffusers"])}
+    for source in re.findall(r"```python\n(.*?)```", readme, re.S):
+        assert set(imported(source)) <= covered
+    # without these, diffusers puts a class that only raises in the pipeline's place
+    needs = dummies.StableDiffusionPipeline._backends
+    assert StableDiffusionPipeline.__name__ == dummies.StableDiffusionPipeline.__name__
+    assert set(needs) <= {"torch", *named(EXTRAS["diffusers"])}
+
+
+@pytest.mark.parametrize("extra", ROOMS)
+def test_an_extra_covers_what_its_folders_import(extra):
+    files = [path for room in ROOMS[extra] for path in (ROOT / room).rglob("*.py")]
+    known = {"torch", *PACKAGES, *sys.stdlib_module_names, *BY_HAND, *FROM_OTHERS.get(extra, ())}
+    foreign = {name for path in files for name in imported(path.read_text())} - known
+    assert {canonicalize_name(DISTRIBUTIONS.get(name, name)) for name in foreign} <= set(named(EXTRAS[extra]))
+
+
+def test_the_demos_extra_is_its_requirements():
+    lines = (ROOT / "todo_lab/demo/requirements.txt").read_text().splitlines()
+    pinned = named([line.partition("#")[0] for line in lines if line.partition("#")[0].strip()])
+    extra = named(EXTRAS["demo"])
+    assert pinned.keys() == extra.keys()
+    for name, requirement in pinned.items():
+        for pin in requirement.specifier:
+            assert extra[name].specifier.contains(pin.version)
+
+
+def test_the_version_stands_in_one_place():
+    assert "version" in PROJECT["project"]["dynamic"]
+    assert PROJECT["tool"]["hatch"]["version"]["path"] == "todo_core/__init__.py"
+    assert not re.search(r"^version:", (ROOT / "CITATION.cff").read_text(), re.M)
+    assert f"## [{todo_core.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_workflow_runs_the_documented_command():
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"].values()
+    assert "python3 tests/run.py" in (ROOT / "README.md").read_text()
+    assert "python3 tests/run.py --all" in [step.get("run") for step in job["steps"]]
+    tested = set(job["strategy"]["matrix"]["python"])
+    assert {f"Programming Language :: Python :: {version}" for version in tested} <= set(
+        PROJECT["project"]["classifiers"]
+    )
+
+
+@pytest.mark.parametrize("form", ["bug", "feature"])
+def test_the_issue_forms_name_each_answer_once(form):
+    body = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{form}.yml").read_text())["body"]
+    assert len({field["id"] for field in body}) == len(body)
+    assert all(field["attributes"]["label"] for field in body)
+
+
+def test_the_entry_for_the_extension_index_has_its_fields():
+    entry = json.loads((ROOT / "docs/extension-index.json").read_text())
+    assert entry.keys() == {"name", "url", "description", "tags"}  # the index adds the date
+    assert set(entry["tags"]) <= {"script", "manipulations"}
+    assert entry["name"] != "Token Downsampling"  # another extension has this name
