@@ -1,53 +1,50 @@
-"""The demo: one picture with its hires pass whole and reduced, in figures and side by side.
+"""The demo: one picture twice, with a full and with a reduced hires pass, and the time that each takes.
 
-Run ``python3 app.py`` in a fresh clone. It makes an environment of its own (.venv-demo), runs a comparison on the
-pocket model, writes the pictures, and serves a page for more of them.
+Run ``python3 app.py`` in a fresh clone. It makes an environment of its own (.venv-demo), compares the two passes on
+the pocket model, writes the pictures, and serves a page for more comparisons.
 """
 
 from __future__ import annotations
 
 import argparse
-import runpy
 import sys
 from pathlib import Path
 
-from todo_lab.environment import DEMO, ROOT
+from todo_lab.command_line import run_module
+from todo_lab.demo.options import DEFAULTS, add_arguments
+from todo_lab.environment import DEMO
 
 EXAMPLES = """examples:
   python3 app.py                                        the comparison, then the page
-  python3 app.py --no-page --preset "ToDo fast"         figures and pictures of another preset
-  python3 app.py --set factor_1=4 --set end=0.7         with settings of docs/settings.md
+  python3 app.py --no-page --preset "ToDo fast"         another preset, without the page
+  python3 app.py --set factor_1=4 --set end=0.7         settings of docs/settings.md
   python3 app.py --model photo-model.safetensors --prompt "a lighthouse at dusk" --width 512 --height 512
 
 """
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options. They are read before anything is installed, so the rest of the program checks their values."""
-    # the file alone: its package needs torch
-    options = runpy.run_path(str(ROOT / "todo_core" / "demo" / "options.py"))
+    """The options. They are parsed before anything is installed; the demo checks their values later."""
     made = argparse.ArgumentParser(
         prog="app.py",
         description=__doc__,
-        epilog=EXAMPLES + options["LEFT_OUT"],
+        epilog=EXAMPLES + DEFAULTS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--no-page", dest="page", action="store_false", help="end after the comparison")
-    made.add_argument("--port", type=int, default=None, help="of the page (the first free one from 7860)")
-    made.add_argument("--here", action="store_true", help="use the python that runs this and install nothing")
-    options["add"](made)
+    made.add_argument("--port", type=int, default=None, help="of the page (default: the first free one from 7860)")
+    made.add_argument("--here", action="store_true", help="use this Python and install nothing")
+    add_arguments(made)
     return made
 
 
 def main(arguments: list[str]) -> int:
-    """Make the environment and go on in it, or go on where it is already."""
+    """Make the environment and run the demo in it; returns the exit status."""
     options = parser().parse_args(arguments)
     if not (options.here or DEMO.is_this):
         DEMO.ensure()
         return DEMO.run(str(Path(__file__).resolve()), *arguments, cwd=Path.cwd())
-    from todo_lab.demo.command import run
-
-    return run(options)
+    return run_module("todo_lab.demo.command", options, "demo")
 
 
 if __name__ == "__main__":

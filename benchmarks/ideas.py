@@ -30,7 +30,7 @@ from todo_core import Settings, reduction
 from todo_core.hosts import Site, detect
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.prompts import prompt_sets
-from todo_lab.sampling.passes import Pass, first_pass, hires_pass, picture
+from todo_lab.sampling.passes import Pass, decode_image, first_pass, hires_pass
 from todo_lab.sampling.request import Request
 
 Forward = Callable[..., Tensor]
@@ -179,7 +179,7 @@ def main() -> None:
     model = Source(device="cpu", dtype="float32", cores=args.cores).open().model
     sites = [site for site in detect(model.target).sites if site.level == 1]
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in args.ideas}
-    for text in prompt_sets.spread(prompt_sets.load("pocket"), args.prompts):
+    for text in prompt_sets.evenly_spaced(prompt_sets.load_prompts("pocket"), args.prompts):
         request = Request(prompt=text, seed=1, hires_scale=args.hires, hires_steps=args.hires_steps)
         first, now = first_pass(model, request), Now()
         for name in args.ideas:
@@ -188,7 +188,7 @@ def main() -> None:
             patch: AbstractContextManager[None] = tried(now, sites, idea) if idea else nullcontext()
             with patch:
                 made = hires_pass(model, request, first, settings, on_step=now.told)
-            found[name].append((_mse(model, whole, made), whole.total / made.total))
+            found[name].append((_mse(model, whole, made), whole.total_seconds / made.total_seconds))
     print("| | MSE, mean | MSE, geometric mean | speed |\n|---|---|---|---|")
     for name, figures in found.items():
         mse, speed = zip(*figures, strict=True)
@@ -196,7 +196,7 @@ def main() -> None:
 
 
 def _mse(model: Any, whole: Pass, made: Pass) -> float:
-    a, b = (picture(model, one).astype(float) / 255 for one in (whole, made))
+    a, b = (decode_image(model, one).astype(float) / 255 for one in (whole, made))
     return float(((a - b) ** 2).mean())
 
 

@@ -1,1 +1,1 @@
-"""The laboratory: a small trained model, a demo and an evaluation. Nothing in ``todo_core`` imports it."""
+"""The laboratory: a small trained model, a demo and an evaluation. ``todo_core`` never imports it."""

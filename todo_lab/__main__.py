@@ -1,54 +1,35 @@
-"""Token reduction from a terminal."""
+"""Token reduction in a terminal: single pictures, comparisons, evaluations, and the pocket model."""
 
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
+from collections.abc import Sequence
 
-from todo_core.settings import table
+from .command_line import Command, Group, run_commands
 
-from .demo import options as demo
-from .evaluation import command as evaluation
-
-GENERATE = """Make one picture with a reduced hires pass: image.png, which carries how it was made, and figures.json
-with the seconds of every step and what was reduced. `--set method=none` makes it unreduced."""
-COMPARE = """Make the same picture with its hires pass whole and reduced: baseline.png, reduced.png, difference.png
-(where they differ), and figures.json with times, speed, MSE, PSNR, SSIM and what was reduced. app.py does the same in
-an environment of its own, and then serves a page."""
-
-
-def parser() -> argparse.ArgumentParser:
-    """All commands."""
-    made = argparse.ArgumentParser(prog="python -m todo_lab", description=__doc__)
-    commands = made.add_subparsers(required=True, dest="command", metavar="COMMAND")
-    for name, text in (("generate", GENERATE), ("compare", COMPARE)):
-        demo.add(commands.add_parser(name, help=text.split(":")[0], description=text, epilog=demo.LEFT_OUT))
-    evaluation.add_arguments(
-        commands.add_parser(
-            "evaluate",
-            help="time and image difference over prompts, seeds and settings",
-            description=evaluation.__doc__,
-        )
-    )
-    commands.add_parser("settings", help="print the table of settings as Markdown")
-    return made
+POCKET = {
+    "check": Command("todo_lab.pocket.check", "measure what the pocket model can do", "evaluation"),
+    "train": Command("todo_lab.pocket.training.train", "train the pocket model", "evaluation"),
+    "export": Command("todo_lab.pocket.webui_export", "write the pocket model as a checkpoint of a WebUI", "demo"),
+    "pictures": Command("todo_lab.pocket.documentation_pictures", "draw the pictures of docs/pocket.md", "evaluation"),
+    "vocabulary": Command("todo_lab.pocket.training.make_vocabulary", "write the files of the vocabulary", "demo"),
+}
+COMMANDS: dict[str, Command | Group] = {
+    "generate": Command("todo_lab.demo.generate_command", "make one picture with a reduced hires pass", "demo"),
+    "compare": Command("todo_lab.demo.compare_command", "make one picture twice: baseline and reduced", "demo"),
+    "evaluate": Command(
+        "todo_lab.evaluation.command", "measure time and image difference over many pictures", "evaluation"
+    ),
+    "settings": Command("todo_lab.settings_command", "print the table of settings as Markdown"),
+    "pocket": Group(POCKET, "the small model that ships with this project"),
+}
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    options = parser().parse_args(argv)
-    if options.command == "settings":
-        sys.stdout.write(table.markdown())
-        return 0
-    if options.command == "evaluate":
-        logging.basicConfig(level=logging.INFO, format="%(message)s")
-        options.given = (sys.argv[1:] if argv is None else argv)[1:]
-        return evaluation.run(options)
-    from .demo import command  # diffusers and the rest are needed for these alone
-
-    job = command.compare if options.command == "compare" else command.generate
-    return command.at_desk(options, lambda desk: job(desk, options))
+    parser = argparse.ArgumentParser(prog="python -m todo_lab", description=__doc__)
+    return run_commands(parser, COMMANDS, sys.argv[1:] if argv is None else argv)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A virtual environment for the demo or the tests, made with nothing but Python's own library."""
+"""Virtual environments for the demo and the tests. It needs Python's standard library alone."""
 
 from __future__ import annotations
 
@@ -6,23 +6,28 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 ROOT = Path(__file__).resolve().parents[1]
 OLDEST = (3, 10)
+SIGNALLED = 128  # a shell adds the number of the signal that ended a process
 TORCH = ("torch==2.13.0",)
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 
 def cpu_index() -> tuple[str, ...]:
-    """An index for pip with a torch without CUDA, for a Linux machine that has no NVIDIA driver.
+    """Arguments for pip that select torch without CUDA on a Linux machine without an NVIDIA driver.
 
-    PyPI's brings gigabytes of CUDA libraries there; pip prefers this one where both are offered. Where the index
-    cannot be reached, PyPI's has to do.
+    On Linux, PyPI's torch brings gigabytes of CUDA libraries. If the index cannot be reached, pip uses PyPI.
     """
     if platform.system() != "Linux" or shutil.which("nvidia-smi"):
         return ()
@@ -34,12 +39,12 @@ def cpu_index() -> tuple[str, ...]:
 
 
 def requirements(path: str, *, deps: bool = True) -> tuple[str, ...]:
-    """What pip needs to be told for a file of requirements, given from the root."""
+    """The arguments of ``pip install`` for a requirements file; ``path`` is relative to the root."""
     return (*(() if deps else ("--no-deps",)), "-r", str(ROOT / path))
 
 
 class Environment:
-    """A folder below the root, made anew whenever its installs (arguments of ``pip install``) have changed."""
+    """A folder below the root. It is made again whenever its installs (arguments of ``pip install``) change."""
 
     def __init__(self, folder: str, *installs: tuple[str, ...]) -> None:
         self.home = ROOT / folder
@@ -48,15 +53,15 @@ class Environment:
 
     @property
     def is_this(self) -> bool:
-        """Whether the running python is this environment's."""
+        """Whether this environment runs the current process."""
         return Path(sys.prefix).resolve() == self.home
 
     def ensure(self) -> None:
-        """Make it, unless it is there. One that was broken off is made again, for the stamp comes last."""
+        """Make the environment if it is missing. The stamp is written last, so an interrupted one is made again."""
         if sys.version_info < OLDEST:
             sys.exit(f"Python {OLDEST[0]}.{OLDEST[1]} or later is needed; this is {platform.python_version()}.")
-        stamp, wanted = self.home / "requirements.sha256", self._fingerprint(self._installs)
-        if stamp.exists() and stamp.read_text() == wanted:
+        stamp, fingerprint = self.home / "requirements.sha256", self._fingerprint(self._installs)
+        if stamp.exists() and stamp.read_text() == fingerprint:
             return
         try:
             venv.create(self.home, clear=True, with_pip=True)
@@ -64,27 +69,30 @@ class Environment:
             sys.exit("Python could not make a virtual environment. On Debian and Ubuntu: sudo apt install python3-venv")
         for install in self._installs:
             self._pip((*install, *cpu_index()) if install == TORCH else install)
-        stamp.write_text(wanted)
+        stamp.write_text(fingerprint)
 
     def also(self, install: tuple[str, ...]) -> None:
-        """One more install on top, once."""
-        wanted = self._fingerprint((install,))
-        stamp = self.home / f"also-{wanted[:12]}.sha256"
+        """Install something in addition, once."""
+        fingerprint = self._fingerprint((install,))
+        stamp = self.home / f"also-{fingerprint[:12]}.sha256"
         if not stamp.exists():
             self._pip(install)
-            stamp.write_text(wanted)
+            stamp.write_text(fingerprint)
 
     def run(self, *args: str, cwd: Path = ROOT) -> int:
-        """Run its python; the exit status. Ctrl+C is the child's to answer."""
-        child = subprocess.Popen([str(self.python), *args], cwd=cwd)
-        while True:
-            try:
-                return child.wait()
-            except KeyboardInterrupt:
-                continue
+        """Run the environment's Python; returns the exit status. SIGTERM and Ctrl+C end the child too."""
+        with _sigterm() as on_sigterm:
+            child = subprocess.Popen([str(self.python), *args], cwd=cwd)
+            on_sigterm(child.terminate)
+            while True:
+                try:
+                    status = child.wait()
+                except KeyboardInterrupt:  # a terminal sends Ctrl+C to the child as well
+                    continue
+                return status if status >= 0 else SIGNALLED - status
 
     def check(self, module: str, *args: str) -> None:
-        """Say which module is run, run it, and leave with its status if it fails."""
+        """Print the command, run the module, and exit with its status if it fails."""
         sys.stdout.write(" ".join(("$ python -m", module, *args)) + "\n")
         sys.stdout.flush()
         if status := self.run("-m", module, *args):
@@ -95,10 +103,39 @@ class Environment:
 
     @staticmethod
     def _fingerprint(installs: tuple[tuple[str, ...], ...]) -> str:
-        """Of the arguments and of what the files named in them say; the root may move."""
+        """A hash of the arguments and of the files they name. It does not depend on the root."""
         words = [word for install in installs for word in install]
         texts = [Path(word).read_text("utf-8") if Path(word).is_file() else word for word in words]
         return hashlib.sha256("\n".join([platform.python_version(), *texts]).encode()).hexdigest()
+
+
+@contextmanager
+def _sigterm() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Yields a function that registers what SIGTERM does while this is open, also for a SIGTERM that came before.
+
+    Only the main thread can handle signals; other threads leave SIGTERM as it is.
+    """
+    actions: list[Callable[[], None]] = []
+    received: list[int] = []
+
+    def handle(signum: int, frame: Any) -> None:
+        received.append(signum)
+        for action in actions:
+            action()
+
+    def register(action: Callable[[], None]) -> None:
+        actions.append(action)
+        if received:
+            action()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield register
+        return
+    previous = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield register
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 PYTEST = requirements("tests/requirements-pytest.txt")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from todo_lab.evaluation.running.row_store import write_whole
+from todo_lab.evaluation.running.row_store import write_atomically
 from unet_call.models import PIXELS
 from unet_call.reductions import PARTS
 from unet_call.variants import LIMITS, NAMES, OURS, WHOLE
@@ -51,7 +51,7 @@ class Results:
     def write(self, folder: Path) -> None:
         """``unet.json``, whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "unet.json", json.dumps({"rows": self.rows, "reductions": self.reductions}, indent=1))
+        write_atomically(folder / "unet.json", json.dumps({"rows": self.rows, "reductions": self.reductions}, indent=1))
 
     @property
     def groups(self) -> dict[str, list[Row]]:

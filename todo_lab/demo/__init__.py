@@ -1,1 +1,1 @@
-"""The demo: a comparison of the whole and the reduced hires pass, in the terminal and on a page."""
+"""The demo: a baseline and a reduced hires pass side by side, in the terminal and on a page."""

@@ -1,4 +1,4 @@
-"""The page: a request and the reduction's settings on one side, both pictures and the figures on the other."""
+"""The page: the request and the settings on one side, the images and the figures on the other."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ..pocket.model.vocabulary import CaptionError, vocabulary
 from ..sampling.checkpoints import ModelError
 from ..sampling.request import SAMPLERS, Request
 from . import page_html, results
-from .models import HOME, POCKET, Cancelled, Desk, OutOfMemory
+from .model_runner import MODEL_FIELDS, POCKET, Cancelled, ModelRunner, OutOfMemory
 from .options import PROMPT
 
 log = logging.getLogger(__name__)
 
-TITLE = "ToDo: a hires pass, whole and reduced"
+TITLE = "ToDo: baseline and reduced hires pass"
 INTRO = (
-    f"# {TITLE}\nThe first pass is painted once. Its hires pass then runs twice, with the whole attention and with the "
-    "reduced one, so that what differs is the reduction's doing alone."
+    f"# {TITLE}\nThe first pass runs once. The hires pass runs twice: with full and with reduced attention. "
+    "Every difference comes from the reduction."
 )
 PROMPTS = (
     PROMPT,
@@ -36,73 +36,76 @@ PROMPTS = (
     "three golden balls on a checkered floor",
     "a green pyramid and a rose donut in front of a cloudy sky",
 )
-WHOLE = ("seed", "width", "height", "steps", "hires_steps")  # whole numbers, which gradio hands over as floats
+INTEGER_FIELDS = ("seed", "width", "height", "steps", "hires_steps")  # gradio delivers them as floats
 LONGEST_QUEUE = 20
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 CSS = Path(__file__).with_name("page.css")
 
 
 class Page:
-    """The blocks of the page over a `desk`; `blocks` is what gradio launches."""
+    """The gradio page of a model runner. `blocks` is what gradio launches."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._stops: dict[str, threading.Event] = {}  # by the session of each visitor who waits for a picture
+    def __init__(self, runner: ModelRunner) -> None:
+        self._runner = runner
+        self._stops: dict[str, threading.Event] = {}  # one per session that waits for a result
         with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(3600, 3600)) as self.blocks:
             gr.Markdown(INTRO)
             with gr.Row():
                 with gr.Column(scale=2, min_width=300):
-                    self._ask()
+                    self._build_inputs()
                 with gr.Column(scale=3, min_width=300):
-                    self._results()
-            self._connect()
+                    self._build_results()
+            self._connect_events()
         self.blocks.queue(max_size=LONGEST_QUEUE)
 
-    def _ask(self) -> None:
-        self._model = gr.Dropdown(self._desk.names, value=POCKET, label="Model", visible=len(self._desk.names) > 1)
+    def _build_inputs(self) -> None:
+        self._model = gr.Dropdown(self._runner.names, value=POCKET, label="Model", visible=len(self._runner.names) > 1)
         self._request = request_controls()
         self._preset = gr.Dropdown([*BUILT_IN, CUSTOM], value=DEFAULT, label="Reduction", elem_id="preset")
         with gr.Row():
             self._go = gr.Button("Compare", variant="primary", elem_id="compare", min_width=120)
             self._cancel = gr.Button("Cancel", elem_id="cancel", min_width=120)
-        with gr.Accordion("Settings of the reduction", open=False, elem_id="reduction"):
-            used = visible(Settings())
+        with gr.Accordion("Reduction settings", open=False, elem_id="reduction"):
+            used = visible_settings(Settings())
             self._settings = {
                 name: build_control(setting, f"set_{name}", visible=name in used) for name, setting in SETTINGS.items()
             }
-        with gr.Accordion("Words that the pocket model knows", open=False):
+        with gr.Accordion("Known words", open=False):
             gr.Markdown(", ".join(sorted(vocabulary().words)))
-        gr.Examples([[prompt] for prompt in PROMPTS], [self._request["prompt"]], label="Prompts for the pocket model")
+        gr.Examples([[prompt] for prompt in PROMPTS], [self._request["prompt"]], label="Example prompts")
 
-    def _results(self) -> None:
-        self._status = gr.HTML(page_html.message("Nothing has been compared yet."), elem_id="status")
+    def _build_results(self) -> None:
+        self._status = gr.HTML(page_html.message("Press Compare to start."), elem_id="status")
         with gr.Row():
-            picture = {"format": "png", "interactive": False, "min_width": 220, "buttons": ["download", "fullscreen"]}
-            self._pictures = [
-                gr.Image(label=label, elem_id=label.split()[0].lower(), **picture)
+            options = {"format": "png", "interactive": False, "min_width": 220, "buttons": ["download", "fullscreen"]}
+            self._images = [
+                gr.Image(label=label, elem_id=label.lower(), **options)
                 for label in ("Baseline", "Reduced", "Difference")
             ]
-        self._numbers = gr.HTML(elem_id="numbers")
+        self._figures = gr.HTML(elem_id="numbers")
         self._plan = gr.HTML(elem_id="plan")
-        with gr.Accordion("Everything as JSON", open=False):
+        with gr.Accordion("All data", open=False):
             self._json = gr.JSON(show_label=False)
 
-    def _connect(self) -> None:
+    def _connect_events(self) -> None:
         inputs = [self._model, *self._request.values(), *self._settings.values()]
-        outputs = [self._status, *self._pictures, self._numbers, self._plan, self._json]
+        outputs = [self._status, *self._images, self._figures, self._plan, self._json]
         common = {"concurrency_limit": 1, "concurrency_id": "model", "show_progress_on": self._status}
         began = self._go.click(self.begin, None, [self._status], **QUIET)
         run = began.then(self.compare, inputs, outputs, api_name="compare", **common)
         self._cancel.click(self.cancel, None, [self._status], cancels=[run], **QUIET)
         self.blocks.unload(self.leave)
         settings = list(self._settings.values())
-        self._model.input(self._at_home, [self._model], [self._request[name] for name in HOME], **QUIET)
-        self._preset.input(self._fill, [self._preset], settings, **QUIET)
+        model_fields = [self._request[name] for name in MODEL_FIELDS]
+        self._model.input(self._fill_request_defaults, [self._model], model_fields, **QUIET)
+        self._preset.input(self._fill_settings, [self._preset], settings, **QUIET)
         changed = [control.input for control in settings]
-        gr.on(changed, self._arrange, settings, [self._preset, *settings], trigger_mode="always_last", **QUIET)
+        gr.on(
+            changed, self._update_visibility, settings, [self._preset, *settings], trigger_mode="always_last", **QUIET
+        )
 
     def begin(self, visitor: gr.Request) -> str:
-        """A visitor asks: whatever was cancelled before is over."""
+        """Start a visitor's run and forget an earlier cancellation."""
         session = _session(visitor)
         if session in self._stops and self._stops[session].is_set():
             del self._stops[session]
@@ -110,89 +113,91 @@ class Page:
         return ""
 
     def compare(self, visitor: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> list[Any]:  # noqa: B008
-        """What the page shows of a comparison. Raises gr.Error with the reason for what cannot be compared."""
+        """Run a comparison and return the values of the outputs. Raises gr.Error with the reason of a failure."""
         model, *rest = values
         stop = self._stops.setdefault(_session(visitor), threading.Event())
         try:
-            request, settings = parsed(rest)
-            pair = self._desk.compare(
-                model, request, settings, progress=lambda share, what: progress(share, desc=what), stop=stop
+            request, settings = parse_values(rest)
+            comparison = self._runner.compare(
+                model, request, settings, progress=lambda fraction, text: progress(fraction, desc=text), stop=stop
             )
         except Cancelled as cancelled:
             return [page_html.message(str(cancelled)), *[gr.skip()] * 6]
-        except (SettingsError, CaptionError, ModelError, OutOfMemory, OSError) as refusal:
-            log.warning("page: %s", refusal)
-            raise gr.Error(html.escape(str(refusal)), duration=30, print_exception=False) from refusal
+        except (SettingsError, CaptionError, ModelError, OutOfMemory, OSError) as error:
+            log.warning("page: %s", error)
+            raise gr.Error(html.escape(str(error)), duration=30, print_exception=False) from error
         finally:
             if self._stops.get(_session(visitor)) is stop:
                 del self._stops[_session(visitor)]
-        pictures = results.images(pair, model).values()
+        images = results.images(comparison, model).values()
         return [
-            page_html.message(page_html.verdict(pair)),
-            *pictures,
-            page_html.numbers(pair),
-            page_html.plan(pair),
-            results.figures(pair, model),
+            page_html.message(page_html.verdict(comparison)),
+            *images,
+            page_html.figure_list(comparison),
+            page_html.plan_table(comparison),
+            results.comparison_data(comparison, model),
         ]
 
     def cancel(self, visitor: gr.Request) -> str:
-        """Stop the visitor's run before its next step, or take it out of the queue."""
+        """Stop the visitor's run before its next step, or remove it from the queue."""
         self.leave(visitor)
         return page_html.message("Cancelled.")
 
     def leave(self, visitor: gr.Request) -> None:
-        """A visitor who has gone needs no picture."""
+        """Stop the run of a visitor who has left."""
         if stop := self._stops.get(_session(visitor)):
             stop.set()
 
-    def _at_home(self, model: str) -> list[Any]:
-        return list(self._desk.at_home(model).values())
+    def _fill_request_defaults(self, model: str) -> list[Any]:
+        return list(self._runner.request_defaults(model).values())
 
-    def _fill(self, preset: str) -> list[Any]:
+    def _fill_settings(self, preset: str) -> list[Any]:
         if preset == CUSTOM:
             return [gr.skip()] * len(SETTINGS)
         settings = BUILT_IN[preset]
         values = {name: shown(setting, getattr(settings, name)) for name, setting in SETTINGS.items()}
-        return [gr.update(value=value, visible=name in visible(settings)) for name, value in values.items()]
+        return [gr.update(value=value, visible=name in visible_settings(settings)) for name, value in values.items()]
 
-    def _arrange(self, *values: Any) -> list[Any]:
-        """The preset that these values are, and which of the controls are of use."""
+    def _update_visibility(self, *values: Any) -> list[Any]:
+        """The name of the preset with these values, and which controls to show."""
         try:
             settings = Settings.parse(dict(zip(SETTINGS, values, strict=True)))
         except SettingsError as error:
             gr.Warning(html.escape(str(error)))
             return [CUSTOM, *[gr.skip()] * len(SETTINGS)]
         name = next((name for name, preset in BUILT_IN.items() if preset == settings), CUSTOM)
-        return [name, *(gr.update(visible=name in visible(settings)) for name in SETTINGS)]
+        return [name, *(gr.update(visible=name in visible_settings(settings)) for name in SETTINGS)]
 
 
-def visible(settings: Settings) -> set[str]:
-    """The settings that can have an effect here, where there is no img2img."""
+def visible_settings(settings: Settings) -> set[str]:
+    """The settings that have an effect on this page, which has no img2img."""
     return set(settings.used) - {"img2img"}
 
 
 def request_controls() -> dict[str, Any]:
-    """A control for each field of Request, by name and in their order on the page; all begin at its defaults."""
-    start = Request(prompt=PROMPT)
+    """One control per field of Request, in page order, with the default of the field."""
+    default = Request(prompt=PROMPT)
     narrow: dict[str, Any] = {"min_width": 120}
     with gr.Group():
         made = {
-            "prompt": gr.Textbox(start.prompt, label="Prompt", lines=2, elem_id="prompt"),
-            "negative": gr.Textbox(start.negative, label="Negative prompt", elem_id="negative"),
+            "prompt": gr.Textbox(default.prompt, label="Prompt", lines=2, elem_id="prompt"),
+            "negative": gr.Textbox(default.negative, label="Negative prompt", elem_id="negative"),
         }
         with gr.Row():
             for name in ("width", "height", "seed"):
                 step = 1 if name == "seed" else 8
-                made[name] = gr.Number(getattr(start, name), label=name.capitalize(), step=step, elem_id=name, **narrow)
+                made[name] = gr.Number(
+                    getattr(default, name), label=name.capitalize(), step=step, elem_id=name, **narrow
+                )
         with gr.Row():
-            made["steps"] = gr.Slider(1, 50, start.steps, step=1, label="Steps", **narrow)
-            made["guidance"] = gr.Slider(1, 15, start.guidance, step=0.5, label="Guidance", **narrow)
+            made["steps"] = gr.Slider(1, 50, default.steps, step=1, label="Steps", **narrow)
+            made["guidance"] = gr.Slider(1, 15, default.guidance, step=0.5, label="Guidance", **narrow)
         with gr.Row():
-            made["hires_scale"] = gr.Slider(1, 4, start.hires_scale, step=0.25, label="Hires scale", **narrow)
-            made["hires_steps"] = gr.Slider(1, 50, start.hires_steps, step=1, label="Hires steps", **narrow)
+            made["hires_scale"] = gr.Slider(1, 4, default.hires_scale, step=0.25, label="Hires scale", **narrow)
+            made["hires_steps"] = gr.Slider(1, 50, default.hires_steps, step=1, label="Hires steps", **narrow)
         with gr.Row():
-            made["denoising"] = gr.Slider(0.05, 1, start.denoising, step=0.05, label="Denoising", **narrow)
-            made["sampler"] = gr.Dropdown(list(SAMPLERS), value=start.sampler, label="Sampler", **narrow)
+            made["denoising"] = gr.Slider(0.05, 1, default.denoising, step=0.05, label="Denoising", **narrow)
+            made["sampler"] = gr.Dropdown(list(SAMPLERS), value=default.sampler, label="Sampler", **narrow)
     return made
 
 
@@ -202,20 +207,20 @@ REQUEST_FIELDS = (
 )  # fmt: skip
 
 
-def parsed(values: list[Any]) -> tuple[Request, Settings]:
-    """The request and the settings that the controls hold. Raises SettingsError."""
+def parse_values(values: list[Any]) -> tuple[Request, Settings]:
+    """The request and the settings of the control values. Raises SettingsError."""
     count = len(REQUEST_FIELDS)
-    wanted = dict(zip(REQUEST_FIELDS, values[:count], strict=True))
-    for name in WHOLE:
-        if isinstance(wanted[name], float) and wanted[name].is_integer():
-            wanted[name] = int(wanted[name])
-    return Request(**wanted), Settings.parse(dict(zip(SETTINGS, values[count:], strict=True)))
+    fields = dict(zip(REQUEST_FIELDS, values[:count], strict=True))
+    for name in INTEGER_FIELDS:
+        if isinstance(fields[name], float) and fields[name].is_integer():
+            fields[name] = int(fields[name])
+    return Request(**fields), Settings.parse(dict(zip(SETTINGS, values[count:], strict=True)))
 
 
-def serve(desk: Desk, port: int | None = None) -> None:
-    """Serve the page until it is interrupted. Raises OSError where the port is taken."""
+def serve(runner: ModelRunner, port: int | None = None) -> None:
+    """Serve the page until it is interrupted. Raises OSError if the port is taken."""
     theme = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-    Page(desk).blocks.launch(server_port=port, theme=theme, css_paths=CSS, show_error=True)
+    Page(runner).blocks.launch(server_port=port, theme=theme, css_paths=CSS, show_error=True)
 
 
 def _session(visitor: gr.Request) -> str:

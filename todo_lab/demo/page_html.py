@@ -1,40 +1,42 @@
-"""The page's text: HTML of the figures and of the plan. Everything from outside is escaped."""
+"""HTML of the page: the summary, the figures and the plan. All text from outside is escaped."""
 
 from __future__ import annotations
 
 import html
 from dataclasses import astuple
 
-from ..sampling.comparison import Pair
-from .results import PLAN_HEAD, notes_of, numbers_of, plan_rows, why_untouched
+from ..sampling.comparison import Comparison
+from .results import PLAN_HEAD, measurements, plan_rows, unique_notes, why_not_reduced
 
 
 def message(text: str) -> str:
-    """One line of its own."""
+    """A paragraph of one line."""
     return f'<p class="todo-message">{html.escape(text)}</p>'
 
 
-def verdict(pair: Pair) -> str:
-    """What came of it, in a sentence."""
-    if why := why_untouched(pair.settings, pair.reduced):
+def verdict(comparison: Comparison) -> str:
+    """The result in one sentence."""
+    if why := why_not_reduced(comparison.settings, comparison.reduced):
         return f"Nothing was reduced in the hires pass: {why}."
-    alike = "the pictures are equal" if not pair.difference.mse else f"PSNR {pair.difference.psnr:.1f} dB"
-    return f"The reduced hires pass ran at {pair.ratio:.2f} times the speed of the whole one; {alike}."
+    difference = comparison.difference
+    closeness = f"PSNR {difference.psnr:.1f} dB" if difference.mse else "the images are equal"
+    return f"The reduced hires pass ran at {comparison.speedup:.2f} times the speed of the baseline; {closeness}."
 
 
-def numbers(pair: Pair) -> str:
-    """The figures, each under its name."""
+def figure_list(comparison: Comparison) -> str:
+    """The figures, each below its label."""
     cells = (
-        f'<div><dt title="{html.escape(number.meaning)}">{number.name}</dt><dd>{number.text}</dd></div>'
-        for number in numbers_of(pair)
+        f'<div><dt title="{html.escape(each.meaning)}">{each.name}</dt><dd>{each.text}</dd></div>'
+        for each in measurements(comparison)
     )
     return f'<dl class="todo-numbers">{"".join(cells)}</dl>'
 
 
-def plan(pair: Pair) -> str:
-    """The plan's table, and what was noticed on the way."""
-    rows = plan_rows(pair.planned, pair.request)
-    notes = "".join(message(note) for note in notes_of(pair.planned))
+def plan_table(comparison: Comparison) -> str:
+    """The table of the plan, followed by the notes."""
+    passes = comparison.planned_passes
+    rows = plan_rows(passes, comparison.request)
+    notes = "".join(message(note) for note in unique_notes(passes))
     if not rows:
         return notes
     head = "".join(f"<th>{html.escape(title)}</th>" for title in PLAN_HEAD)

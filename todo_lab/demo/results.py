@@ -1,4 +1,4 @@
-"""A comparison or a picture as figures, as a table of what was planned and done, as text, and as files."""
+"""The result of a comparison or of a single picture: figures, the table of the plan, text, and files."""
 
 from __future__ import annotations
 
@@ -17,24 +17,21 @@ from todo_core.patching.plan import LevelPlan
 from todo_core.patching.record import Record
 from todo_core.settings import Settings
 
-from ..sampling.comparison import Pair
-from ..sampling.infotext import PNG_KEY, infotext
+from ..sampling.comparison import Comparison
+from ..sampling.infotext import PNG_KEY, format_infotext
 from ..sampling.passes import Pass
 from ..sampling.request import Request
-from .models import Made
+from .model_runner import GeneratedImage
 
-BASELINE, REDUCED, DIFFERENCE, IMAGE, FIGURES = (
-    "baseline.png",
-    "reduced.png",
-    "difference.png",
-    "image.png",
-    "figures.json",
-)
+BASELINE, REDUCED, DIFFERENCE = "baseline.png", "reduced.png", "difference.png"
+IMAGE, DATA = "image.png", "figures.json"
+NOT_REDUCED = "not reduced"
+PLAN_HEAD = ("level", "tokens", "keys", "method", "blocks", "outcome")
 
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One level of the plan. `outcome` says in which steps it acted, or why not."""
+    """One level of the plan. `outcome` counts the steps in which it was reduced, or says why it was not."""
 
     level: str
     tokens: str
@@ -44,132 +41,134 @@ class PlanRow:
     outcome: str
 
 
-WHOLE = "left whole"
-PLAN_HEAD = ("level", "tokens", "keys", "method", "blocks", "acted")
-
-
 def plan_rows(passes: Iterable[Pass], request: Request) -> list[PlanRow]:
-    """Of every pass that has a plan; none where the settings leave all alone."""
-    return [row for made in passes for row in _pass_rows(made, request)]
+    """The rows of every pass that has a plan."""
+    return [row for each in passes for row in _pass_rows(each, request)]
 
 
-def _pass_rows(made: Pass, request: Request) -> list[PlanRow]:
-    if made.plan is None:
+def _pass_rows(sampled: Pass, request: Request) -> list[PlanRow]:
+    plan = sampled.plan
+    if plan is None:
         return []
-    steps, where = (request.hires_steps, "") if made.name == "hires" else (request.steps, f", {made.name} pass")
-    past = f", past {made.plan.settings.end:g}"
-    within = [_row(made.record, level, f"{level.level}{where}", steps) for level in made.plan.levels]
-    return within + [_row(made.record, level, f"{level.level}{where}{past}", steps) for level in made.plan.after]
+    steps, suffix = (request.hires_steps, "") if sampled.name == "hires" else (request.steps, f", {sampled.name} pass")
+    rows = [_row(sampled.record, level, f"{level.level}{suffix}", steps) for level in plan.levels]
+    after = f", after {plan.settings.end:g}"
+    return rows + [_row(sampled.record, level, f"{level.level}{suffix}{after}", steps) for level in plan.after]
 
 
 def _row(record: Record, planned: LevelPlan, name: str, steps: int) -> PlanRow:
     ran = {p: s for p, s in record.ran_in.items() if (p.level, p.method) == (planned.level, planned.method)}
-    did = next(reversed(ran), planned)  # an odd size can make another grid than was planned
-    if did.why:
-        return PlanRow(name, _grid(did.grid), f"{did.keys:,}", WHOLE, did.blocks, did.why)
-    acted = set().union(*ran.values())
-    keys = _grid(did.target_grid) if did.target_grid else f"{did.keys:,}"
-    return PlanRow(name, _grid(did.grid), keys, did.method, did.blocks, f"{_steps(acted)} of {steps} steps")
+    level = next(reversed(ran), planned)  # an odd size can make another grid than was planned
+    if level.why:
+        return PlanRow(name, _grid(level.grid), f"{level.keys:,}", NOT_REDUCED, level.blocks, level.why)
+    keys = _grid(level.target_grid) if level.target_grid else f"{level.keys:,}"
+    outcome = f"{_steps(set().union(*ran.values()))} of {steps} steps"
+    return PlanRow(name, _grid(level.grid), keys, level.method, level.blocks, outcome)
 
 
 def _grid(grid: Any) -> str:
     return f"{grid.tokens:,} ({grid})"
 
 
-def _steps(acted: set[int]) -> str:
-    """How many, and which where they are not the first ones: "3 (5-7)"."""
-    if not acted or max(acted) + 1 == len(acted):
-        return str(len(acted))
-    return f"{len(acted)} ({min(acted) + 1}-{max(acted) + 1})"
+def _steps(reduced: set[int]) -> str:
+    """The number of reduced steps, and their range if it does not start at the first step: "3 (5-7)"."""
+    if not reduced or max(reduced) + 1 == len(reduced):
+        return str(len(reduced))
+    return f"{len(reduced)} ({min(reduced) + 1}-{max(reduced) + 1})"
 
 
-def why_untouched(settings: Settings, hires: Pass) -> str:
-    """Why nothing was reduced in the hires pass; empty where something was."""
+def why_not_reduced(settings: Settings, hires: Pass) -> str:
+    """Why nothing was reduced in the hires pass; empty if something was."""
     if hires.plan is None:
-        return "the method is none" if settings.method == "none" else "these settings are for the first pass alone"
+        return "the method is none" if settings.method == "none" else "the settings act in the first pass only"
     if hires.record.ran_in:
         return ""
-    return "; ".join(hires.plan.reasons) or "none of its steps lies in the window of the settings"
+    return "; ".join(hires.plan.reasons) or "none of its steps is between start and end"
 
 
-def notes_of(passes: Iterable[Pass]) -> list[str]:
-    """What was noticed on the way, each once."""
-    return list(dict.fromkeys(note for made in passes for note in made.record.notes))
+def unique_notes(passes: Iterable[Pass]) -> list[str]:
+    """The notes of all passes, each once."""
+    return list(dict.fromkeys(note for each in passes for note in each.record.notes))
 
 
-def figures(pair: Pair, model: str) -> dict[str, Any]:
-    """All of it, in JSON types; the PSNR of equal pictures, which is infinite, is None."""
-    apart = asdict(pair.difference)
-    passes = {"first": pair.first, "whole": pair.whole, "reduced": pair.reduced}
+def comparison_data(comparison: Comparison, model: str) -> dict[str, Any]:
+    """The whole result in JSON types. The PSNR of equal images is infinite and becomes None."""
+    passes = {"first": comparison.first, "baseline": comparison.baseline, "reduced": comparison.reduced}
+    values = asdict(comparison.difference)
     return {
-        **_asked(model, pair.request, pair.settings),
-        "seconds": {name: made.total for name, made in passes.items()},
-        "step_seconds": {name: made.seconds for name, made in passes.items()},
-        "ratio": pair.ratio,
-        "difference": {name: value if math.isfinite(value) else None for name, value in apart.items()},
-        **_done(pair.request, pair.settings, (pair.reduced_first, pair.reduced)),
+        **_input_data(model, comparison.request, comparison.settings),
+        **_times(passes),
+        "speedup": comparison.speedup,
+        "difference": {name: value if math.isfinite(value) else None for name, value in values.items()},
+        **_plan_data(comparison.request, comparison.settings, (comparison.reduced_first, comparison.reduced)),
     }
 
 
-def image_figures(made: Made, model: str) -> dict[str, Any]:
-    """The same of a single picture."""
-    passes = {"first": made.first, "hires": made.hires}
+def image_data(generated: GeneratedImage, model: str) -> dict[str, Any]:
+    """The result of a single picture in JSON types."""
     return {
-        **_asked(model, made.request, made.settings),
-        "seconds": {name: one.total for name, one in passes.items()},
-        "step_seconds": {name: one.seconds for name, one in passes.items()},
-        **_done(made.request, made.settings, passes.values()),
+        **_input_data(model, generated.request, generated.settings),
+        **_times({"first": generated.first, "hires": generated.hires}),
+        **_plan_data(generated.request, generated.settings, generated.passes),
     }
 
 
-def _asked(model: str, request: Request, settings: Settings) -> dict[str, Any]:
+def _input_data(model: str, request: Request, settings: Settings) -> dict[str, Any]:
     return {"model": model, "request": asdict(request), "settings": settings.to_dict()}
 
 
-def _done(request: Request, settings: Settings, passes: Iterable[Pass]) -> dict[str, Any]:
-    *_, hires = passes = tuple(passes)
+def _times(passes: dict[str, Pass]) -> dict[str, Any]:
+    return {
+        "seconds": {name: each.total_seconds for name, each in passes.items()},
+        "step_seconds": {name: each.step_seconds for name, each in passes.items()},
+    }
+
+
+def _plan_data(request: Request, settings: Settings, passes: Sequence[Pass]) -> dict[str, Any]:
     rows = [asdict(row) for row in plan_rows(passes, request)]
-    return {"plan": rows, "untouched": why_untouched(settings, hires), "notes": notes_of(passes)}
+    return {"plan": rows, "why_not_reduced": why_not_reduced(settings, passes[-1]), "notes": unique_notes(passes)}
 
 
 @dataclass(frozen=True)
-class Number:
-    """One figure as a person reads it."""
+class Measurement:
+    """One figure with its label and an explanation."""
 
     name: str
     text: str
     meaning: str
 
 
-def numbers_of(pair: Pair) -> list[Number]:
-    """The figures, times first."""
-    apart = pair.difference
+def measurements(comparison: Comparison) -> list[Measurement]:
+    """The figures of a comparison, times first."""
+    apart = comparison.difference
+    psnr = f"{apart.psnr:.1f} dB" if apart.mse else "equal"
+    seconds = "time of all steps of the hires pass"
     return [
-        Number("whole pass", f"{pair.whole.total:.2f} s", "seconds of all steps of the hires pass"),
-        Number("reduced pass", f"{pair.reduced.total:.2f} s", "seconds of all steps of the hires pass"),
-        Number("speed", f"{pair.ratio:.2f}x", "median step of the whole pass by that of the reduced one"),
-        Number("MSE", f"{apart.mse:.2g}", "mean squared difference of values 0 to 1; 0 is equal"),
-        Number(
-            "PSNR", f"{apart.psnr:.1f} dB" if apart.mse else "equal", "peak signal to noise ratio; higher is closer"
-        ),
-        Number("SSIM", f"{apart.ssim:.4f}", "structural similarity; 1 is equal"),
+        Measurement("baseline pass", f"{comparison.baseline.total_seconds:.2f} s", seconds),
+        Measurement("reduced pass", f"{comparison.reduced.total_seconds:.2f} s", seconds),
+        Measurement("speed", f"{comparison.speedup:.2f}x", "median baseline step over median reduced step"),
+        Measurement("MSE", f"{apart.mse:.2g}", "mean squared difference of values 0 to 1; equal images have 0"),
+        Measurement("PSNR", psnr, "peak signal-to-noise ratio; higher is closer to the baseline"),
+        Measurement("SSIM", f"{apart.ssim:.4f}", "structural similarity; equal images have 1"),
     ]
 
 
-def summary(pair: Pair, model: str) -> str:
-    """Lines for the terminal."""
-    numbers = [f"  {number.name:<13} {number.text}" for number in numbers_of(pair)]
-    done = _told(pair.request, pair.settings, (pair.reduced_first, pair.reduced))
-    return "\n".join([_title(pair.request, model), *numbers, *done])
+def summary(comparison: Comparison, model: str) -> str:
+    """The comparison as lines for the terminal."""
+    figures = [f"  {each.name:<13} {each.text}" for each in measurements(comparison)]
+    passes = comparison.reduced_first, comparison.reduced
+    plan = _plan_lines(comparison.request, comparison.settings, passes)
+    return "\n".join([_title(comparison.request, model), *figures, *plan])
 
 
-def image_summary(made: Made, model: str) -> str:
-    """Lines for the terminal, of a single picture."""
+def image_summary(generated: GeneratedImage, model: str) -> str:
+    """The single picture as lines for the terminal."""
     times = [
-        f"  {name:<13} {one.total:.2f} s, {statistics.median(one.seconds):.3f} s a step"
-        for name, one in (("first pass", made.first), ("hires pass", made.hires))
+        f"  {name:<13} {each.total_seconds:.2f} s, {statistics.median(each.step_seconds):.3f} s per step"
+        for name, each in (("first pass", generated.first), ("hires pass", generated.hires))
     ]
-    return "\n".join([_title(made.request, model), *times, *_told(made.request, made.settings, made.passes)])
+    plan = _plan_lines(generated.request, generated.settings, generated.passes)
+    return "\n".join([_title(generated.request, model), *times, *plan])
 
 
 def _title(request: Request, model: str) -> str:
@@ -178,23 +177,25 @@ def _title(request: Request, model: str) -> str:
     return f"{model}: {request.prompt!r}, seed {request.seed}, {sizes}, {request.hires_steps} hires steps"
 
 
-def _told(request: Request, settings: Settings, passes: Sequence[Pass]) -> Iterator[str]:
-    if why := why_untouched(settings, passes[-1]):
+def _plan_lines(request: Request, settings: Settings, passes: Sequence[Pass]) -> Iterator[str]:
+    if why := why_not_reduced(settings, passes[-1]):
         yield f"  nothing was reduced in the hires pass: {why}"
     for row in plan_rows(passes, request):
-        did = f", {WHOLE}" if row.method == WHOLE else f" -> {row.keys} by {row.method}, {row.blocks} blocks"
-        yield f"  level {row.level}: {row.tokens} tokens{did}: {row.outcome}"
-    yield from (f"  {note}" for note in notes_of(passes))
+        keys = (
+            f", {NOT_REDUCED}" if row.method == NOT_REDUCED else f" -> {row.keys} by {row.method}, {row.blocks} blocks"
+        )
+        yield f"  level {row.level}: {row.tokens} tokens{keys}: {row.outcome}"
+    yield from (f"  {note}" for note in unique_notes(passes))
 
 
-def parameters(request: Request, model: str, settings: Settings | None = None, passes: Iterable[Pass] = ()) -> str:
-    """The infotext. The settings are part of it where one of the passes was reduced."""
-    reduced = settings and any(made.record.levels for made in passes)
-    return infotext(request, model, settings.to_infotext() if settings and reduced else None)
+def png_text(request: Request, model: str, settings: Settings | None = None, passes: Iterable[Pass] = ()) -> str:
+    """The infotext. It contains the settings if one of the passes was reduced."""
+    reduced = settings and any(each.record.levels for each in passes)
+    return format_infotext(request, model, settings.to_infotext() if settings and reduced else None)
 
 
 def image(pixels: np.ndarray, text: str) -> Any:
-    """A Pillow image that carries its infotext where a PNG has it."""
+    """A Pillow image that carries its infotext as a PNG does."""
     from PIL import Image
 
     picture = Image.fromarray(pixels)
@@ -202,39 +203,43 @@ def image(pixels: np.ndarray, text: str) -> Any:
     return picture
 
 
-def images(pair: Pair, model: str) -> dict[str, Any]:
-    """The three pictures by the name of their file."""
-    whole = parameters(pair.request, model)
-    reduced = parameters(pair.request, model, pair.settings, (pair.reduced_first, pair.reduced))
+def images(comparison: Comparison, model: str) -> dict[str, Any]:
+    """The three images of a comparison, by file name."""
+    passes = comparison.reduced_first, comparison.reduced
+    reduced = png_text(comparison.request, model, comparison.settings, passes)
     return {
-        BASELINE: image(pair.whole_image, whole),
-        REDUCED: image(pair.reduced_image, reduced),
-        DIFFERENCE: image(pair.heat_map, reduced),
+        BASELINE: image(comparison.baseline_image, png_text(comparison.request, model)),
+        REDUCED: image(comparison.reduced_image, reduced),
+        DIFFERENCE: image(comparison.heat_map, reduced),
     }
 
 
-def write(folder: Path, pair: Pair, model: str) -> list[Path]:
-    """Write a comparison's pictures and figures. Raises OSError."""
-    return _written(folder, images(pair, model), figures(pair, model))
+def write(folder: Path, comparison: Comparison, model: str) -> list[Path]:
+    """Write the images and the data of a comparison. Raises OSError."""
+    return _write(folder, images(comparison, model), comparison_data(comparison, model))
 
 
-def write_image(folder: Path, made: Made, model: str) -> list[Path]:
-    """Write a single picture and its figures. Raises OSError."""
-    picture = image(made.image, parameters(made.request, model, made.settings, made.passes))
-    return _written(folder, {IMAGE: picture}, image_figures(made, model))
+def write_image(folder: Path, generated: GeneratedImage, model: str) -> list[Path]:
+    """Write a single image and its data. Raises OSError."""
+    text = png_text(generated.request, model, generated.settings, generated.passes)
+    return _write(folder, {IMAGE: image(generated.image, text)}, image_data(generated, model))
 
 
-def _written(folder: Path, pictures: dict[str, Any], told: dict[str, Any]) -> list[Path]:
-    """Each file is complete before it takes its place."""
+def _write(folder: Path, pictures: dict[str, Any], data: dict[str, Any]) -> list[Path]:
+    """Write drafts first, so that a failure leaves no incomplete file."""
     from PIL.PngImagePlugin import PngInfo
 
     folder.mkdir(parents=True, exist_ok=True)
-    drafts = {folder / name: folder / f".{name}.part" for name in (*pictures, FIGURES)}
-    for name, picture in pictures.items():
-        info = PngInfo()
-        info.add_text(PNG_KEY, picture.info[PNG_KEY])
-        picture.save(drafts[folder / name], "PNG", pnginfo=info)
-    drafts[folder / FIGURES].write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    for path, draft in drafts.items():
-        os.replace(draft, path)
+    drafts = {folder / name: folder / f".{name}.part" for name in (*pictures, DATA)}
+    try:
+        for name, picture in pictures.items():
+            info = PngInfo()
+            info.add_text(PNG_KEY, picture.info[PNG_KEY])
+            picture.save(drafts[folder / name], "PNG", pnginfo=info)
+        drafts[folder / DATA].write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        for path, draft in drafts.items():
+            os.replace(draft, path)
+    finally:
+        for draft in drafts.values():
+            draft.unlink(missing_ok=True)
     return list(drafts)

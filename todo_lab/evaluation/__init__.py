@@ -1,1 +1,1 @@
-"""How far a reduced image is from the unreduced one, and how much faster it came."""
+"""The evaluation: time and image difference of reduced hires passes, relative to the baseline."""

@@ -1,1 +1,1 @@
-"""A latent diffusion model small enough to ship, in the architecture that the extension hooks; with its training."""
+"""The pocket model: a small latent diffusion model with the architecture of Stable Diffusion 1, and its training."""

@@ -1,6 +1,6 @@
-"""What the pocket model can do, in figures: ``python -m todo_lab.pocket.check [--out FOLDER]``.
+"""Measure what the pocket model can do: ``python -m todo_lab pocket check [--out FOLDER]``.
 
-Everything is judged on scenes whose combination of background, colours and shapes was kept from training.
+All scenes have combinations of background, colours and shapes that were held out of training.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from todo_core.image_difference import difference
 
-from ..sampling.passes import first_pass, hires_pass, picture
+from ..sampling.passes import decode_image, first_pass, hires_pass
 from ..sampling.request import SAMPLERS, Request
 from . import colour_reader
 from .data.captions import caption
@@ -30,26 +30,26 @@ from .model.pocket_model import Pocket
 
 
 def autoencoder_psnr(model: Pocket, scenes: list[Scene], side: int) -> float:
-    """Mean PSNR in decibels of decoded encodings over the scenes at side x side pixels."""
+    """Mean PSNR in decibels of the autoencoder over the scenes at side x side pixels."""
     first_stage = model.target.first_stage_model
-    figures = []
+    psnrs = []
     for scene in tqdm(scenes, desc=f"autoencoder at {side}", unit="scene"):
         drawn = render(scene, side, side)
         with torch.inference_mode():
             decoded = first_stage.decode(first_stage.encode(as_images(drawn[None])).mode())[0].clamp(-1, 1)
         image = ((decoded.permute(1, 2, 0) + 1) * 127.5).round().to(torch.uint8).numpy()
-        figures.append(difference(drawn, image).psnr)
-    return float(np.mean(figures))
+        psnrs.append(difference(drawn, image).psnr)
+    return float(np.mean(psnrs))
 
 
-def text_figures(model: Pocket, scenes: list[Scene], out: Path | None) -> dict[str, float]:
-    """Shares of captions whose colours and background are right, at the base size and after a 2x hires pass."""
+def caption_accuracy(model: Pocket, scenes: list[Scene], out: Path | None) -> dict[str, float]:
+    """Fractions of captions with the right colours and background, at the base size and after a 2x hires pass."""
     right = {"colour": 0, "background": 0, "colour, hires": 0, "background, hires": 0}
     for number, scene in enumerate(tqdm(scenes, desc="captions", unit="caption")):
         request = Request(prompt=caption(scene), seed=number)
         first = first_pass(model, request)
         for suffix, result in (("", first), (", hires", hires_pass(model, request, first))):
-            image = picture(model, result)
+            image = decode_image(model, result)
             right[f"colour{suffix}"] += colour_reader.colours_right(image, scene)
             right[f"background{suffix}"] += colour_reader.background_right(image, scene)
             if out:
@@ -57,38 +57,37 @@ def text_figures(model: Pocket, scenes: list[Scene], out: Path | None) -> dict[s
     return {name: count / len(scenes) for name, count in right.items()}
 
 
-def behaviour(model: Pocket) -> dict[str, float]:
-    """Largest difference between two runs of a request, and the PSNR to other seeds, captions and samplers."""
+def request_sensitivity(model: Pocket) -> dict[str, float]:
+    """Largest difference between two runs of one request, and the PSNR to other seeds, captions and samplers."""
     request = Request(prompt="a red circle on the left over a cloudy sky", seed=7)
-    image = picture(model, first_pass(model, request))
+    image = decode_image(model, first_pass(model, request))
 
     def psnr(**changes: object) -> float:
-        return difference(image, picture(model, first_pass(model, replace(request, **changes)))).psnr  # type: ignore[arg-type]
+        return difference(image, decode_image(model, first_pass(model, replace(request, **changes)))).psnr  # type: ignore[arg-type]
 
-    again = picture(model, first_pass(model, request)).astype(int)
+    again = decode_image(model, first_pass(model, request)).astype(int)
     figures = {"same seed, largest difference": float(np.abs(image - again).max()), "another seed": psnr(seed=8)}
     figures["another caption"] = psnr(prompt="a big blue star over rolling hills")
     figures["no guidance"] = psnr(guidance=1.0)
     return figures | {f"sampler {name}": psnr(sampler=name) for name in SAMPLERS if name != request.sampler}
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m todo_lab.pocket.check", description=__doc__)
-    parser.add_argument("--weights", type=Path, help="another file than the shipped one")
-    parser.add_argument("--scenes", type=int, default=200)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--weights", type=Path, help="other weights than the shipped ones")
+    parser.add_argument("--scenes", type=int, default=200, help="number of captions (%(default)s)")
     parser.add_argument("--out", type=Path, help="folder for the pictures and the figures")
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the figures, and write them to the folder."""
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
     model, scenes = Pocket(options.weights), unseen_scenes(options.scenes)
     figures = {f"autoencoder PSNR at {s}": autoencoder_psnr(model, scenes, s) for s in (config.BASE_SIZE, 256)}
-    figures |= text_figures(model, scenes, options.out) | behaviour(model)
+    figures |= caption_accuracy(model, scenes, options.out) | request_sensitivity(model)
     lines = [f"{name:34} {value:8.3f}" for name, value in figures.items()]
     sys.stdout.write("\n".join(lines) + "\n")
     if options.out:
         (options.out / "figures.json").write_text(json.dumps(figures, indent=1), "utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,4 +1,4 @@
-"""The pictures of docs/pocket.md: ``python -m todo_lab.pocket.documentation_pictures RUN_FOLDER --out docs/images``."""
+"""Draw the pictures of docs/pocket.md: ``python -m todo_lab pocket pictures RUN_FOLDER --out docs/images``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from ..sampling.passes import first_pass, hires_pass, picture
+from ..sampling.passes import decode_image, first_pass, hires_pass
 from ..sampling.request import Request
 from .data.captions import caption
 from .data.dataset import unseen_scenes
@@ -20,7 +20,7 @@ STAGES = ("autoencoder", "diffusion")
 
 
 def loss_curves(run: Path, path: Path) -> None:
-    """Loss over hours for both stages, each point the mean of 20 steps, with a running mean."""
+    """Plot the loss of both stages over hours. A point is the mean of 20 steps."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -33,7 +33,7 @@ def loss_curves(run: Path, path: Path) -> None:
         hours = np.array([float(row["seconds"]) / 3600 for row in rows])
         losses = np.array([float(row["loss"]) for row in rows])
         axes.plot(hours, losses, color="0.75", linewidth=0.8, label="mean of 20 steps")
-        axes.plot(hours, _smoothed(losses, 25), color="black", linewidth=1.4, label="running mean of 25 of them")
+        axes.plot(hours, _smoothed(losses, 25), color="black", linewidth=1.4, label="running mean of 25 points")
         axes.set(title=stage, xlabel="training time (hours)", ylabel="loss", yscale="log")
         axes.grid(alpha=0.3, which="both")
         axes.legend()
@@ -47,11 +47,13 @@ def _smoothed(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def samples(model: Pocket, path: Path, count: int) -> None:
-    """Hires pictures of the first unseen captions, each over its caption."""
+    """Hires pictures of the first unseen captions, each with its caption below."""
     cells = []
     for number, scene in enumerate(unseen_scenes(count)):
         request = Request(prompt=caption(scene), seed=number)
-        cells.append(_captioned(picture(model, hires_pass(model, request, first_pass(model, request))), request.prompt))
+        cells.append(
+            _captioned(decode_image(model, hires_pass(model, request, first_pass(model, request))), request.prompt)
+        )
     rows = [np.concatenate(cells[start : start + COLUMNS], 1) for start in range(0, count, COLUMNS)]
     Image.fromarray(np.concatenate(rows, 0)).save(path)
 
@@ -72,17 +74,16 @@ def _captioned(image: np.ndarray, text: str) -> np.ndarray:
     return np.asarray(cell)
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m todo_lab.pocket.documentation_pictures", description=__doc__)
-    parser.add_argument("run", type=Path, help="folder of the training run, for its losses")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=18)
-    options = parser.parse_args()
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("training", type=Path, help="folder of the training run, which has the losses")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the pictures")
+    parser.add_argument("--count", type=int, default=18, help="number of samples (%(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw the loss curves and the samples."""
     options.out.mkdir(parents=True, exist_ok=True)
-    loss_curves(options.run, options.out / "pocket-loss.png")
+    loss_curves(options.training, options.out / "pocket-loss.png")
     samples(Pocket(), options.out / "pocket-samples.png", options.count)
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,7 +1,9 @@
-"""Write the pocket model as a checkpoint of a WebUI: ``python -m todo_lab.pocket.webui_export WEBUI_FOLDER``.
+"""Write the pocket model as a checkpoint of a WebUI: ``python -m todo_lab pocket export WEBUI_FOLDER``.
 
-Three things are written below the folder: ``models/Stable-diffusion/pocket.safetensors``, its ``pocket.yaml``, and
-``models/pocket-tokenizer``, which the yaml names: a CLIP tokenizer and text config over the words that the model knows.
+It writes ``models/Stable-diffusion/pocket.safetensors``, the config ``pocket.yaml`` beside it, and the folder
+``models/pocket-tokenizer``: the CLIP tokenizer and text config that the yaml names.
+
+It does not import ldm, so it also runs in the environment of a WebUI, whose ldm is another one.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from ..sampling.clip_tokenizer import MAX_TOKENS
 from .model import config, weights_file
-from .model.vocabulary import END, LENGTH, START, Vocabulary, vocabulary
+from .model.vocabulary import END, START, Vocabulary, vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +28,9 @@ MARKS = {"bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>", "unk_toke
 
 
 def export(webui: Path, weights: Path | None = None) -> Path:
-    """Write all three, and return the checkpoint's path. Raises NotADirectoryError where there is no models folder."""
+    """Write all files; returns the path of the checkpoint. Raises NotADirectoryError without a models folder."""
     if not (webui / "models").is_dir():
-        raise NotADirectoryError(f"{webui} is no WebUI: it has no folder models")
+        raise NotADirectoryError(f"{webui} is not a WebUI: it has no folder models")
     tokenizer = (webui / "models" / "pocket-tokenizer").resolve()
     ids = write_tokenizer(tokenizer, vocabulary())
     checkpoint = webui / "models" / "Stable-diffusion" / "pocket.safetensors"
@@ -37,13 +40,13 @@ def export(webui: Path, weights: Path | None = None) -> Path:
     known, end = state[EMBEDDING], vocabulary().encode([""])[0, -1]
     state[EMBEDDING] = torch.cat([known, known[end].expand(max(ids.values()) + 1 - len(known), -1)])
     save_file(state, checkpoint, metadata={"modelspec.title": "pocket"})
-    # JSON is YAML, so no library is needed to write it
+    # JSON is valid YAML
     checkpoint.with_suffix(".yaml").write_text(json.dumps(webui_config(scale, tokenizer), indent=1), "utf-8")
     return checkpoint
 
 
 def webui_config(scale: float, tokenizer: Path) -> dict[str, Any]:
-    """The CompVis config: LatentDiffusion over the three networks, predicting v."""
+    """The CompVis config: a LatentDiffusion of the three networks that predicts v."""
 
     def part(target: str, params: dict[str, Any]) -> dict[str, Any]:
         return {"target": target, "params": params}
@@ -71,10 +74,10 @@ def webui_config(scale: float, tokenizer: Path) -> dict[str, Any]:
 
 
 def write_tokenizer(folder: Path, words: Vocabulary) -> dict[str, int]:
-    """A folder that `CLIPTokenizer` and `CLIPTextConfig` read; returns the embedding's row of each piece of a word.
+    """Write a folder for `CLIPTokenizer` and `CLIPTextConfig`; returns the embedding row of each piece.
 
-    Pieces that are no token of the model, since known words only pass through them, get rows after the known ones:
-    transformers 5 wants every piece of a merge to have an id of its own.
+    Merges also produce intermediate pieces, which are no tokens of the model. transformers 5 requires an id for each,
+    so they get rows after the known ones.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows = {token: row for row, token in enumerate(words.tokens)}
@@ -90,7 +93,7 @@ def write_tokenizer(folder: Path, words: Vocabulary) -> dict[str, int]:
     for name, content in {
         "vocab.json": ids,
         "special_tokens_map.json": marks,
-        "tokenizer_config.json": {**marks, "model_max_length": LENGTH, "tokenizer_class": "CLIPTokenizer"},
+        "tokenizer_config.json": {**marks, "model_max_length": MAX_TOKENS, "tokenizer_class": "CLIPTokenizer"},
         "config.json": {**text, "architectures": ["CLIPTextModel"], "model_type": "clip_text_model"},
     }.items():
         (folder / name).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
@@ -99,7 +102,7 @@ def write_tokenizer(folder: Path, words: Vocabulary) -> dict[str, int]:
 
 
 def _pieces(word: str, count: int) -> list[str]:
-    """How the merges split a word."""
+    """The pieces into which the merges split a word."""
     from .training.make_vocabulary import split
 
     lines = (weights_file.shipped().parent / "merges.txt").read_text("utf-8").splitlines()[1:]
@@ -110,15 +113,14 @@ def _pieces(word: str, count: int) -> list[str]:
     return pieces
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m todo_lab.pocket.webui_export", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     parser.add_argument("webui", type=Path, help="the WebUI's folder")
-    parser.add_argument("--weights", type=Path, help="another file than the shipped one")
-    options = parser.parse_args()
+    parser.add_argument("--weights", type=Path, help="other weights than the shipped ones")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the files and name the checkpoint."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     log.info("written: %s", export(options.webui, options.weights))
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,1 +1,1 @@
-"""txt2img with a hires pass, on the pocket model or a checkpoint."""
+"""txt2img with a hires pass on the pocket model or a checkpoint."""

@@ -1,55 +1,56 @@
-"""The sizes of a Stable Diffusion 1 or 2 checkpoint, read off the shapes of its tensors, in diffusers' words.
+"""Diffusers configs for a Stable Diffusion 1 or 2 checkpoint, derived from the shapes of its tensors.
 
-Reading them instead of assuming them lets any width and depth of the layout load, and names what does not fit.
+The shapes allow any width and depth of the layout, and an error can name the tensor that does not fit.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from .clip_tokenizer import LENGTH, SIZE
+from .clip_tokenizer import MAX_TOKENS, VOCABULARY_SIZE
 
 UNET, FIRST_STAGE = "model.diffusion_model.", "first_stage_model."
 CLIP, OPEN_CLIP = "cond_stage_model.transformer.text_model.", "cond_stage_model.model."
-HEAD = 64  # channels of a head, in SD 2's UNet and in every CLIP text encoder
+HEAD_CHANNELS = 64  # in SD 2's UNet and in every CLIP text encoder
 SD1_HEADS = 8
-SCALE = 0.18215  # of the latents, in SD 1 and 2; no file says it
+LATENT_SCALE = 0.18215  # in SD 1 and 2; checkpoints do not contain it
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-class ForeignLayout(ValueError):
-    """Why a state dict is not one of SD 1 or SD 2."""
+class UnsupportedLayout(ValueError):
+    """The state dict is not one of SD 1 or SD 2. The message says why."""
 
 
 def configs(shapes: Shapes) -> dict[str, dict[str, Any]]:
-    """Config of each network by its folder's name in a pipeline. Raises ForeignLayout."""
+    """The config of each network, by the name of its folder in a pipeline. Raises UnsupportedLayout."""
     if any(key.startswith("conditioner.embedders.") for key in shapes):
-        raise ForeignLayout("it is an SDXL checkpoint")
+        raise UnsupportedLayout("it is an SDXL checkpoint")
     if not any(key.startswith(UNET) for key in shapes):
-        raise ForeignLayout(f"it has no UNet: no tensor begins with {UNET}")
+        raise UnsupportedLayout(f"it has no UNet: no tensor begins with {UNET}")
     try:
-        found = {"unet": unet(shapes), "vae": first_stage(shapes), "text_encoder": text_encoder(shapes)}
+        found = {"unet": unet_config(shapes), "vae": vae_config(shapes), "text_encoder": text_encoder_config(shapes)}
     except KeyError as missing:
-        raise ForeignLayout(f"it lacks the tensor {missing.args[0]}") from missing
+        raise UnsupportedLayout(f"it lacks the tensor {missing.args[0]}") from missing
     return found
 
 
-def unet(shapes: Shapes) -> dict[str, Any]:
-    """Of `UNet2DConditionModel`."""
+def unet_config(shapes: Shapes) -> dict[str, Any]:
+    """Config of the `UNet2DConditionModel`."""
     stem = shapes[f"{UNET}input_blocks.0.0.weight"]
     if stem[1] != 4:
-        raise ForeignLayout(f"its UNet takes {stem[1]} channels and not 4, as those for inpainting or editing do")
+        raise UnsupportedLayout(f"its UNet takes {stem[1]} channels instead of 4, as for inpainting or editing")
     levels = _levels(shapes)
     attends = [any(f"{UNET}input_blocks.{n}.1.norm.weight" in shapes for n in level) for level in levels]
     widths = [shapes[f"{UNET}input_blocks.{level[0]}.0.out_layers.3.weight"][0] for level in levels]
     first = next((level[0] for level, attend in zip(levels, attends, strict=True) if attend), None)
     if first is None:
-        raise ForeignLayout("its UNet has no attention")
+        raise UnsupportedLayout("its UNet has no attention")
     block = f"{UNET}input_blocks.{first}.1."
-    linear = len(shapes[f"{block}proj_in.weight"]) == 2  # SD 2's
+    linear = len(shapes[f"{block}proj_in.weight"]) == 2  # SD 2 projects with a linear layer
     return {
         "_class_name": "UNet2DConditionModel",
         "sample_size": 64,
@@ -61,13 +62,13 @@ def unet(shapes: Shapes) -> dict[str, Any]:
         "up_block_types": ["CrossAttnUpBlock2D" if attend else "UpBlock2D" for attend in reversed(attends)],
         "cross_attention_dim": shapes[f"{block}transformer_blocks.0.attn2.to_k.weight"][1],
         "use_linear_projection": linear,
-        # diffusers' name for the number of heads
-        "attention_head_dim": [max(1, width // HEAD) for width in widths] if linear else SD1_HEADS,
+        # in diffusers this is the number of heads, despite its name
+        "attention_head_dim": [max(1, width // HEAD_CHANNELS) for width in widths] if linear else SD1_HEADS,
     }
 
 
 def _levels(shapes: Shapes) -> list[list[int]]:
-    """The numbers of the input blocks with a ResBlock, level by level; a Downsample ends a level."""
+    """Indices of the input blocks with a ResBlock, by level. A Downsample block ends a level."""
     count = _count(shapes, rf"{re.escape(UNET)}input_blocks\.(\d+)\.")
     levels: list[list[int]] = [[]]
     for number in range(1, count):
@@ -76,12 +77,12 @@ def _levels(shapes: Shapes) -> list[list[int]]:
         else:
             levels[-1].append(number)
     if not all(len(level) == len(levels[0]) > 0 for level in levels):
-        raise ForeignLayout("its UNet has other numbers of blocks at other levels")
+        raise UnsupportedLayout("its UNet levels have different numbers of blocks")
     return levels
 
 
-def first_stage(shapes: Shapes) -> dict[str, Any]:
-    """Of `AutoencoderKL`."""
+def vae_config(shapes: Shapes) -> dict[str, Any]:
+    """Config of the `AutoencoderKL`."""
     down = f"{FIRST_STAGE}encoder.down."
     levels = _count(shapes, rf"{re.escape(down)}(\d+)\.")
     return {
@@ -94,12 +95,12 @@ def first_stage(shapes: Shapes) -> dict[str, Any]:
         "down_block_types": ["DownEncoderBlock2D"] * levels,
         "up_block_types": ["UpDecoderBlock2D"] * levels,
         "sample_size": 512,
-        "scaling_factor": SCALE,
+        "scaling_factor": LATENT_SCALE,
     }
 
 
-def text_encoder(shapes: Shapes) -> dict[str, Any]:
-    """Of `CLIPTextModel`: OpenAI's in SD 1, OpenCLIP's without its last layer in SD 2."""
+def text_encoder_config(shapes: Shapes) -> dict[str, Any]:
+    """Config of the `CLIPTextModel`: OpenAI's in SD 1; in SD 2 OpenCLIP's without its last layer."""
     if any(key.startswith(OPEN_CLIP) for key in shapes):
         rows, width = shapes[f"{OPEN_CLIP}token_embedding.weight"]
         layers = _count(shapes, rf"{re.escape(OPEN_CLIP)}transformer\.resblocks\.(\d+)\.") - 1
@@ -108,8 +109,8 @@ def text_encoder(shapes: Shapes) -> dict[str, Any]:
         rows, width = shapes[f"{CLIP}embeddings.token_embedding.weight"]
         layers = _count(shapes, rf"{re.escape(CLIP)}encoder\.layers\.(\d+)\.")
         inner = shapes[f"{CLIP}encoder.layers.0.mlp.fc1.weight"][0]
-    if rows != SIZE:
-        raise ForeignLayout(f"its text encoder knows {rows:,} tokens, and CLIP's {SIZE:,} are needed")
+    if rows != VOCABULARY_SIZE:
+        raise UnsupportedLayout(f"its text encoder has {rows:,} tokens instead of CLIP's {VOCABULARY_SIZE:,}")
     return {
         "architectures": ["CLIPTextModel"],
         "model_type": "clip_text_model",
@@ -117,30 +118,23 @@ def text_encoder(shapes: Shapes) -> dict[str, Any]:
         "hidden_size": width,
         "intermediate_size": inner,
         "num_hidden_layers": layers,
-        "num_attention_heads": max(1, width // HEAD),
-        "max_position_embeddings": LENGTH,
+        "num_attention_heads": max(1, width // HEAD_CHANNELS),
+        "max_position_embeddings": MAX_TOKENS,
         "hidden_act": "gelu" if OPEN_CLIP + "token_embedding.weight" in shapes else "quick_gelu",
         "projection_dim": width,
         "layer_norm_eps": 1e-5,
     }
 
 
-def needed(shapes: Shapes, layers: int) -> dict[str, int]:
-    """How many numbers the file has for each network, without what only training needs."""
-    last = f"{OPEN_CLIP}transformer.resblocks.{layers}."
-    unused = (last, OPEN_CLIP + "text_projection", OPEN_CLIP + "logit_scale", OPEN_CLIP + "attn_mask")
+def weight_counts(shapes: Shapes, layers: int) -> dict[str, int]:
+    """How many weights the file has for each network, without those that only training uses."""
+    last_layer = f"{OPEN_CLIP}transformer.resblocks.{layers}."
+    unused = (last_layer, OPEN_CLIP + "text_projection", OPEN_CLIP + "logit_scale", OPEN_CLIP + "attn_mask")
     used = {k: v for k, v in shapes.items() if not k.startswith(unused) and not k.endswith("position_ids")}
-    kinds = {"unet": (UNET,), "vae": (FIRST_STAGE,), "text_encoder": (CLIP, OPEN_CLIP)}
-    return {name: sum(_size(v) for k, v in used.items() if k.startswith(kind)) for name, kind in kinds.items()}
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for side in shape:
-        size *= side
-    return size
+    prefixes = {"unet": (UNET,), "vae": (FIRST_STAGE,), "text_encoder": (CLIP, OPEN_CLIP)}
+    return {name: sum(math.prod(v) for k, v in used.items() if k.startswith(p)) for name, p in prefixes.items()}
 
 
 def _count(shapes: Shapes, pattern: str) -> int:
-    """One more than the highest number at the group of the pattern."""
+    """One more than the highest number that the pattern's group matches."""
     return 1 + max((int(found[1]) for key in shapes if (found := re.match(pattern, key))), default=-1)

@@ -1,6 +1,6 @@
-"""Stable Diffusion 1 and 2 models of the user's own, as sampling wants them: from a folder of diffusers' or one file.
+"""Load a user's Stable Diffusion 1 or 2 model from a diffusers folder or a single file.
 
-Only safetensors are read, for a pickled checkpoint can run any code when it is opened, and only what is on this disk.
+Only local safetensors files are read: a pickled checkpoint can run any code when it is opened.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from todo_core.errors import SettingsError
 
 from . import checkpoint_layout
-from .clip_tokenizer import clip_tokenizer
+from .clip_tokenizer import make_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -26,13 +26,13 @@ ALLOWED = (
     "StableDiffusionPipeline with .safetensors weights"
 )
 PICKLED = (".ckpt", ".pt", ".pth", ".bin", ".pkl")
-PICKLE = "it is a pickle, which can run any code when it is opened; convert it to .safetensors first"
+PICKLE_REASON = "it is a pickle, which can run any code when it is opened; convert it to .safetensors first"
 PARTS = ("unet", "vae", "text_encoder")
-NOISE_LEVEL = 999
+LAST_TIMESTEP = 999
 
 
 class ModelError(ValueError):
-    """A model that cannot be read. Names the path, the reason and what is allowed."""
+    """A model cannot be read. The message names the path, the reason and what is allowed."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} cannot be used: {why}. Allowed: {ALLOWED}.")
@@ -40,7 +40,7 @@ class ModelError(ValueError):
 
 
 class Checkpoint:
-    """A `LatentModel` over a diffusers pipeline. `target` is its UNet."""
+    """A `LatentModel` over a diffusers pipeline. `target` is the UNet."""
 
     def __init__(self, name: str, pipeline: Any, *, device: str = "cpu") -> None:
         for part in (pipeline.unet, pipeline.vae, pipeline.text_encoder):
@@ -51,13 +51,13 @@ class Checkpoint:
         self.prediction = pipeline.scheduler.config.prediction_type
 
     def context(self, prompts: list[str]) -> Tensor:
-        """(b, 77, c). Raises SettingsError for a text of more tokens than CLIP takes."""
+        """Text encodings (b, 77, c). Raises SettingsError if a prompt exceeds CLIP's token limit."""
         tokenizer = self._pipeline.tokenizer
-        most = tokenizer.model_max_length
-        rows = tokenizer(prompts, padding="max_length", max_length=most).input_ids
+        limit = tokenizer.model_max_length
+        rows = tokenizer(prompts, padding="max_length", max_length=limit).input_ids
         for prompt, row in zip(prompts, rows, strict=True):
-            if len(row) > most:
-                raise SettingsError("prompt", prompt, f"at most {most - 2} tokens of CLIP; it has {len(row) - 2}")
+            if len(row) > limit:
+                raise SettingsError("prompt", prompt, f"at most {limit - 2} tokens of CLIP; it has {len(row) - 2}")
         return self._pipeline.text_encoder(torch.tensor(rows, device=self.device)).last_hidden_state
 
     def predict(self, latents: Tensor, timestep: Tensor, context: Tensor) -> Tensor:
@@ -70,18 +70,18 @@ class Checkpoint:
         return vae.decode(latents / vae.config.scaling_factor).sample
 
 
-def look(path: Path) -> None:
-    """Raise ModelError unless `path` looks like a model that `load` can load; only names and shapes are read."""
+def check_path(path: Path) -> None:
+    """Raise ModelError unless `load` can probably load `path`. Only names and shapes are read."""
     if path.is_dir():
-        _look_at_folder(path)
+        _check_folder(path)
     elif not path.exists():
         raise ModelError(path, "there is no such file or folder")
     elif path.suffix in PICKLED:
-        raise ModelError(path, PICKLE)
+        raise ModelError(path, PICKLE_REASON)
     elif path.suffix != ".safetensors":
         raise ModelError(path, f"it is a {path.suffix or 'nameless'} file")
     else:
-        _sizes(path)
+        _tensor_shapes(path)
 
 
 def load(path: Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Checkpoint:
@@ -89,18 +89,18 @@ def load(path: Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32)
     from diffusers.utils import logging as diffusers_logging
 
     diffusers_logging.disable_progress_bar()
-    look(path)
+    check_path(path)
     try:
         if path.is_dir():
             return Checkpoint(path.name, _from_folder(path, dtype), device=device)
         model = Checkpoint(path.stem, _from_file(path, dtype), device=device)
-    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:  # whatever the libraries stumble over
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:  # the libraries raise all of these
         raise ModelError(path, f"it could not be read ({_first_line(error)})") from error
-    _find_out_prediction(model)
+    _detect_prediction(model)
     return model
 
 
-def _look_at_folder(folder: Path) -> None:
+def _check_folder(folder: Path) -> None:
     index = folder / "model_index.json"
     if not index.is_file():
         raise ModelError(folder, "the folder has no model_index.json")
@@ -113,21 +113,21 @@ def _look_at_folder(folder: Path) -> None:
     for part in PARTS:
         if not any((folder / part).glob("*.safetensors")):
             pickled = any(file.suffix in PICKLED for file in (folder / part).glob("*"))
-            raise ModelError(folder, f"{part}: {PICKLE}" if pickled else f"its {part} has no weights")
+            raise ModelError(folder, f"{part}: {PICKLE_REASON}" if pickled else f"its {part} has no weights")
 
 
-def _sizes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor, from the file's head alone."""
+def _tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor, from the file's header."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
             shapes = {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise ModelError(path, f"it is no whole safetensors file ({_first_line(error)})") from error
+        raise ModelError(path, f"it is not a complete safetensors file ({_first_line(error)})") from error
     try:
         checkpoint_layout.configs(shapes)
-    except checkpoint_layout.ForeignLayout as error:
+    except checkpoint_layout.UnsupportedLayout as error:
         raise ModelError(path, str(error)) from error
     return shapes
 
@@ -135,16 +135,16 @@ def _sizes(path: Path) -> dict[str, tuple[int, ...]]:
 def _from_folder(path: Path, dtype: torch.dtype) -> Any:
     from diffusers import StableDiffusionPipeline
 
-    bare: dict[str, Any] = {"safety_checker": None, "requires_safety_checker": False}
+    unchecked: dict[str, Any] = {"safety_checker": None, "requires_safety_checker": False}
     safe: dict[str, Any] = {"local_files_only": True, "use_safetensors": True}
-    return StableDiffusionPipeline.from_pretrained(str(path), dtype=dtype, **safe, **bare)
+    return StableDiffusionPipeline.from_pretrained(str(path), dtype=dtype, **safe, **unchecked)
 
 
 def _from_file(path: Path, dtype: torch.dtype) -> Any:
-    """By diffusers' own conversion, with configs made from the shapes instead of downloaded ones."""
+    """Convert with diffusers, using configs from the tensor shapes instead of downloaded ones."""
     from diffusers import StableDiffusionPipeline
 
-    shapes = _sizes(path)
+    shapes = _tensor_shapes(path)
     networks = checkpoint_layout.configs(shapes)
     with TemporaryDirectory() as folder:
         index: dict[str, Any] = {"_class_name": "StableDiffusionPipeline", "text_encoder": _named("CLIPTextModel")}
@@ -152,48 +152,52 @@ def _from_file(path: Path, dtype: torch.dtype) -> Any:
         _write(Path(folder) / "model_index.json", index)
         for name, config in networks.items():
             _write(Path(folder) / name / "config.json", config)
-        given = {"tokenizer": clip_tokenizer(Path(folder) / "tokenizer"), "scheduler": _scheduler()}
-        without = dict.fromkeys(("safety_checker", "feature_extractor", "image_encoder"))
+        parts = {"tokenizer": make_tokenizer(Path(folder) / "tokenizer"), "scheduler": _scheduler()}
+        absent = dict.fromkeys(("safety_checker", "feature_extractor", "image_encoder"))
         pipeline = StableDiffusionPipeline.from_single_file(
             str(path),
             config=folder,
             dtype=dtype,
             local_files_only=True,
             requires_safety_checker=False,
-            **given,
-            **without,
+            **parts,
+            **absent,
         )
-    _check_whole(path, pipeline, checkpoint_layout.needed(shapes, networks["text_encoder"]["num_hidden_layers"]))
+    counts = checkpoint_layout.weight_counts(shapes, networks["text_encoder"]["num_hidden_layers"])
+    _check_complete(pipeline, counts)
     return pipeline
 
 
 def _scheduler() -> Any:
-    """One that the pipeline does not warn of; sampling makes its own."""
+    """A scheduler that the pipeline accepts without a warning. Sampling makes its own."""
     from diffusers import DDIMScheduler
 
     return DDIMScheduler(steps_offset=1, clip_sample=False)
 
 
-def _check_whole(path: Path, pipeline: Any, needed: dict[str, int]) -> None:
-    """The conversion leaves random what the file lacks; then the network is larger than what the file has for it."""
+def _check_complete(pipeline: Any, counts: dict[str, int]) -> None:
+    """Raise ValueError if a network has other weights than the file.
+
+    The conversion leaves missing weights random, so the network then has more weights than the file.
+    """
     for name in PARTS:
         network: nn.Module = getattr(pipeline, name)
         size = sum(weight.numel() for weight in network.parameters())
-        if size != needed[name]:
-            raise ValueError(f"its {name} has {needed[name]:,} numbers where {size:,} are needed")
+        if size != counts[name]:
+            raise ValueError(f"its {name} has {counts[name]:,} weights instead of {size:,}")
 
 
-def _find_out_prediction(model: Checkpoint) -> None:
-    """No file says whether the UNet predicts the noise or v, so it is asked at the highest noise.
+def _detect_prediction(model: Checkpoint) -> None:
+    """Find out whether the UNet predicts the noise or v. The file does not say it.
 
-    There the latent is all but the noise itself: a model of the noise gives it back, and one of v, which is the
-    noise's small share less the image, does not.
+    At the last timestep the latent is almost pure noise. A noise model then returns its input. A v model does not:
+    v = sqrt(a) noise - sqrt(1 - a) image (Salimans and Ho 2022), and a is close to 0 there.
     """
     noise = torch.randn(1, 4, 64, 64, generator=torch.Generator().manual_seed(0)).to(model.device, model.dtype)
     with torch.inference_mode():
-        answer = model.predict(noise, torch.tensor(NOISE_LEVEL, device=model.device), model.context([""]))
-    alike = torch.nn.functional.cosine_similarity(noise.flatten().float(), answer.flatten().float(), dim=0)
-    model.prediction = "epsilon" if alike > 0.5 else "v_prediction"
+        answer = model.predict(noise, torch.tensor(LAST_TIMESTEP, device=model.device), model.context([""]))
+    similarity = torch.nn.functional.cosine_similarity(noise.flatten().float(), answer.flatten().float(), dim=0)
+    model.prediction = "epsilon" if similarity > 0.5 else "v_prediction"
     config = model.target.config
     if model.prediction == "v_prediction" and config.use_linear_projection:
         model.target.register_to_config(sample_size=96)  # SD 2's v model was trained at 768 pixels

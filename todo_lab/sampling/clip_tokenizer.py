@@ -1,4 +1,4 @@
-"""CLIP's whole tokenizer, made from the list of merges that the package open_clip_torch ships."""
+"""CLIP's full tokenizer, built from the list of merges in the package open_clip_torch."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ from pathlib import Path
 from typing import Any
 
 START, END = "<|startoftext|>", "<|endoftext|>"
-SIZE = 49408  # tokens
-LENGTH = 77  # tokens of a prompt, with the marks of begin and end
+VOCABULARY_SIZE = 49408
+MAX_TOKENS = 77  # tokens of a prompt, start and end token included
 BYTES = 256
-MERGES = SIZE - 2 * BYTES - 2  # how many merges of the file CLIP uses
+MERGES = VOCABULARY_SIZE - 2 * BYTES - 2  # CLIP uses this many merges of the file
 
 Merge = tuple[str, str]
 
 
 def merges_file() -> Path:
-    """Where open_clip_torch keeps it, which is not imported. Raises FileNotFoundError without that package."""
+    """The list of merges inside open_clip_torch, which is not imported. Raises FileNotFoundError without it."""
     found = find_spec("open_clip")
     path = Path(found.origin).parent / "bpe_simple_vocab_16e6.txt.gz" if found and found.origin else None
     if path is None or not path.is_file():
-        raise FileNotFoundError("CLIP's list of merges is missing; pip install --no-deps open_clip_torch brings it")
+        raise FileNotFoundError("CLIP's list of merges is missing: pip install --no-deps open_clip_torch")
     return path
 
 
 def read_merges(path: Path) -> list[Merge]:
-    """CLIP's merges in order of rank."""
+    """CLIP's merges, lowest rank first."""
     lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()[1 : MERGES + 1]
     return [(first, second) for first, second in (line.split() for line in lines)]
 
 
 def write_tokenizer(folder: Path) -> None:
-    """A folder that transformers' `CLIPTokenizer` reads."""
+    """Write a folder that transformers' `CLIPTokenizer` can load."""
     merges = read_merges(merges_file())
-    letters = _letters()
-    pieces = [*letters, *(letter + "</w>" for letter in letters), *map("".join, merges), START, END]
-    marks = {"bos_token": START, "eos_token": END, "unk_token": END, "pad_token": END}
+    characters = _byte_characters()
+    pieces = [*characters, *(character + "</w>" for character in characters), *map("".join, merges), START, END]
+    special = {"bos_token": START, "eos_token": END, "unk_token": END, "pad_token": END}
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "vocab.json", json.dumps({piece: number for number, piece in enumerate(pieces)}))
     _write(folder / "merges.txt", "\n".join(["#version: 0.2", *map(" ".join, merges)]))
-    _write(folder / "special_tokens_map.json", json.dumps(marks))
-    _write(folder / "tokenizer_config.json", json.dumps({**marks, "model_max_length": LENGTH}))
+    _write(folder / "special_tokens_map.json", json.dumps(special))
+    _write(folder / "tokenizer_config.json", json.dumps({**special, "model_max_length": MAX_TOKENS}))
 
 
-def clip_tokenizer(folder: Path) -> Any:
-    """The tokenizer, by way of a folder to write it in."""
+def make_tokenizer(folder: Path) -> Any:
+    """Write the tokenizer's files into `folder` and load them."""
     from transformers import CLIPTokenizer
 
     write_tokenizer(folder)
     return CLIPTokenizer.from_pretrained(str(folder), local_files_only=True)
 
 
-def _letters() -> list[str]:
-    """The character that stands for each byte, in the order of the first tokens: the printable ones come first."""
+def _byte_characters() -> list[str]:
+    """The character that represents each byte, in token order: printable bytes come first."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = (chr(256 + n) for n in range(256 - len(printable)))
     return [*map(chr, printable), *others]

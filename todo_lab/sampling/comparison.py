@@ -1,4 +1,4 @@
-"""One picture twice, unreduced and reduced, from the same first pass: what it costs and what it saves."""
+"""The same picture twice, baseline and reduced, from one first pass: the time and the image difference."""
 
 from __future__ import annotations
 
@@ -11,58 +11,61 @@ import numpy as np
 from todo_core.image_difference import Difference, difference, heat_map
 from todo_core.settings import Settings
 
-from .passes import LatentModel, OnStep, Pass, first_pass, hires_pass, picture, warm_up
+from .passes import LatentModel, OnStep, Pass, decode_image, first_pass, hires_pass, warm_up
 from .request import Request
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two hires passes and their pictures, uint8 (h, w, 3). Settings for the hires pass alone have one first pass."""
+class Comparison:
+    """A baseline hires pass and a reduced one, with their images, uint8 (h, w, 3).
+
+    `reduced_first` is `first` unless the settings reduce the first pass.
+    """
 
     request: Request
     settings: Settings
     first: Pass
     reduced_first: Pass
-    whole: Pass
+    baseline: Pass
     reduced: Pass
-    whole_image: np.ndarray
+    baseline_image: np.ndarray
     reduced_image: np.ndarray
 
     @property
-    def planned(self) -> list[Pass]:
-        """The passes for which the settings have a plan."""
-        return [made for made in (self.reduced_first, self.reduced) if made.plan]
+    def planned_passes(self) -> list[Pass]:
+        """The passes that have a plan."""
+        return [each for each in (self.reduced_first, self.reduced) if each.plan]
 
     @property
-    def ratio(self) -> float:
-        """How many times faster the reduced pass was: medians of the steps, so that one stray step does not count."""
-        return statistics.median(self.whole.seconds) / statistics.median(self.reduced.seconds)
+    def speedup(self) -> float:
+        """Median baseline step over median reduced step. The median ignores a single slow step."""
+        return statistics.median(self.baseline.step_seconds) / statistics.median(self.reduced.step_seconds)
 
     @cached_property
     def difference(self) -> Difference:
-        """Of the reduced picture to the whole one."""
-        return difference(self.whole_image, self.reduced_image)
+        """Difference of the reduced image from the baseline."""
+        return difference(self.baseline_image, self.reduced_image)
 
     @cached_property
     def heat_map(self) -> np.ndarray:
-        """Where they differ."""
-        return heat_map(self.whole_image, self.reduced_image)
+        """Where the two images differ."""
+        return heat_map(self.baseline_image, self.reduced_image)
 
 
-def acts_first(settings: Settings) -> bool:
-    """Whether the settings are for the first pass too, or alone."""
+def reduces_first_pass(settings: Settings) -> bool:
+    """Whether the settings act in the first pass."""
     return settings.passes in ("first", "all") and settings.method != "none"
 
 
-def compare(model: LatentModel, request: Request, settings: Settings, *, on_step: OnStep | None = None) -> Pair:
-    """Sample once at the base size, then the hires pass unreduced and reduced; both are warmed up before they count.
+def compare(model: LatentModel, request: Request, settings: Settings, *, on_step: OnStep | None = None) -> Comparison:
+    """Sample the first pass once, then the baseline hires pass and the reduced one. Both are warmed up before timing.
 
-    Settings for the first pass act in a first pass of their own, so that the other one stays whole.
+    Settings for the first pass get a second, reduced first pass. The baseline always starts from the full one.
     """
     first = first_pass(model, request, on_step=on_step)
-    reduced_first = first_pass(model, request, settings, on_step=on_step) if acts_first(settings) else first
+    reduced_first = first_pass(model, request, settings, on_step=on_step) if reduces_first_pass(settings) else first
     warm_up(model, request, first, settings)
-    whole = hires_pass(model, request, first, on_step=on_step)
+    baseline = hires_pass(model, request, first, on_step=on_step)
     reduced = hires_pass(model, request, reduced_first, settings, on_step=on_step)
-    pictures = picture(model, whole), picture(model, reduced)
-    return Pair(request, settings, first, reduced_first, whole, reduced, *pictures)
+    images = decode_image(model, baseline), decode_image(model, reduced)
+    return Comparison(request, settings, first, reduced_first, baseline, reduced, *images)

@@ -1,4 +1,4 @@
-"""The text that a PNG carries: the request, in the words of the WebUI, so that its PNG Info reads it."""
+"""The infotext of a PNG, in the format of the WebUI, so that its PNG Info tab can read it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from .request import Request
 
-PNG_KEY = "parameters"  # the WebUI's name for it
+PNG_KEY = "parameters"  # the WebUI's name for the text chunk
 
 
-def infotext(request: Request, model: str, reduction: Mapping[str, str] | None = None) -> str:
-    """Prompt, negative prompt, all that is needed to make the image again, and what reduced it."""
+def format_infotext(request: Request, model: str, reduction: Mapping[str, str] | None = None) -> str:
+    """Prompt, negative prompt, sampling parameters, and the reduction's settings if there was one."""
     values = {
         "Steps": request.steps,
         "Sampler": request.sampler,

@@ -1,4 +1,4 @@
-"""What picture is wanted: checked before anything is computed."""
+"""The description of one picture. All values are checked before anything is computed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ SAMPLERS = ("DDIM", "Euler", "Euler a", "Heun", "DPM++ 2M")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One picture and its hires pass. Sizes are in pixels; `hires_steps` are those that really run.
+    """One picture and its hires pass. Sizes are in pixels; `hires_steps` counts the steps that run.
 
-    Raises SettingsError naming the field, the value and what is allowed.
+    Raises SettingsError, which names the field, the value and what is allowed.
     """
 
     prompt: str
@@ -30,14 +30,14 @@ class Request:
     denoising: float = 0.5
 
     def __post_init__(self) -> None:
-        for name, (allowed, fits) in _RULES.items():
+        for name, (allowed, is_valid) in _RULES.items():
             value = getattr(self, name)
-            if not fits(value):
+            if not is_valid(value):
                 raise SettingsError(name, value, allowed)
 
     @property
     def hires_size(self) -> tuple[int, int]:
-        """(width, height) of the hires pass, in whole latent pixels."""
+        """(width, height) of the hires pass in pixels, rounded to multiples of 8."""
         return _scaled(self.width, self.hires_scale), _scaled(self.height, self.hires_scale)
 
 
@@ -45,12 +45,12 @@ def _scaled(side: int, scale: float) -> int:
     return round(side * scale / 8) * 8
 
 
-def _whole(least: int, most: int, step: int = 1) -> tuple[str, Callable[[object], bool]]:
-    def fits(value: object) -> bool:
+def _integer(least: int, most: int, step: int = 1) -> tuple[str, Callable[[object], bool]]:
+    def is_valid(value: object) -> bool:
         return type(value) is int and least <= value <= most and value % step == 0
 
     multiple = f", a multiple of {step}" if step > 1 else ""
-    return f"a whole number from {least} to {most}{multiple}", fits
+    return f"a whole number from {least} to {most}{multiple}", is_valid
 
 
 def _number(least: float, most: float) -> tuple[str, Callable[[object], bool]]:
@@ -67,13 +67,13 @@ def _text() -> tuple[str, Callable[[object], bool]]:
 _RULES: dict[str, tuple[str, Callable[[object], bool]]] = {
     "prompt": _text(),
     "negative": _text(),
-    "seed": _whole(0, 2**32 - 1),
-    "width": _whole(64, 4096, 8),
-    "height": _whole(64, 4096, 8),
-    "steps": _whole(1, 1000),
+    "seed": _integer(0, 2**32 - 1),
+    "width": _integer(64, 4096, 8),
+    "height": _integer(64, 4096, 8),
+    "steps": _integer(1, 1000),
     "guidance": _number(1, 30),
     "sampler": (" or ".join(SAMPLERS), lambda value: value in SAMPLERS),
     "hires_scale": _number(1, 8),
-    "hires_steps": _whole(1, 1000),
+    "hires_steps": _integer(1, 1000),
     "denoising": _number(0.05, 1),
 }

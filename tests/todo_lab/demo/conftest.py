@@ -1,4 +1,4 @@
-"""The demo's own gradio is newer than the WebUI's, so these tests run in the demo's environment (tests/run.py)."""
+"""The demo's gradio is newer than the WebUI's, so these tests run in the demo's environment (tests/run.py)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if int(version("gradio").split(".")[0]) < 6:
 
 
 @pytest.fixture(scope="session")
-def desk():
+def runner():
     """The shipped pocket model, loaded once."""
-    from todo_lab.demo.models import Desk
+    from todo_lab.demo.model_runner import ModelRunner
 
-    return Desk()
+    return ModelRunner()
 
 
 @pytest.fixture
@@ -26,18 +26,18 @@ def quick():
 
 @pytest.fixture
 def at_once(monkeypatch):
-    """At each comparison's begin, how many run then."""
-    from todo_lab.demo import models
+    """The number of running comparisons at the start of each."""
+    from todo_lab.demo import model_runner
 
-    running, most, true_compare = [], [], models.compare
+    running, counts, true_compare = [], [], model_runner.compare
 
     def watched(*args, **options):
         running.append(1)
-        most.append(len(running))
+        counts.append(len(running))
         try:
             return true_compare(*args, **options)
         finally:
             running.pop()
 
-    monkeypatch.setattr(desk, "compare", watched)
-    return most
+    monkeypatch.setattr(model_runner, "compare", watched)
+    return counts

@@ -38,8 +38,8 @@ def test_the_main_job_prints_figures_and_writes_pictures(run):
     written = json.loads((folder / "figures.json").read_text("utf-8"))
     assert written["settings"]["factor_1"] == 2
     assert (written["request"]["seed"], written["model"]) == (7, "pocket")
-    for told in ("seed 7, 64 x 64 to 128 x 128, 2 hires steps", "SSIM", f"{written['ratio']:.2f}x", "2 of 2 steps"):
-        assert told in said
+    for text in ("seed 7, 64 x 64 to 128 x 128, 2 hires steps", "SSIM", f"{written['speedup']:.2f}x", "2 of 2 steps"):
+        assert text in said
     assert Image.open(folder / "baseline.png").info["parameters"].count("ToDo") == 0
     assert "Seed: 7" in Image.open(folder / "reduced.png").info["parameters"]
 

@@ -13,17 +13,17 @@ from PIL import Image
 from tests.models import hook_count
 from todo_core import SETTINGS, Settings, SettingsError
 from todo_core.webui.panel.controls import shown
-from todo_lab.demo import models as desk_module
+from todo_lab.demo import model_runner
 from todo_lab.demo import page as page_module
-from todo_lab.demo.page import REQUEST_FIELDS, Page, parsed, request_controls, visible
+from todo_lab.demo.page import REQUEST_FIELDS, Page, parse_values, request_controls, visible_settings
 from todo_lab.sampling.request import Request
 
 VISITOR = SimpleNamespace(session_hash="somebody")
 
 
 @pytest.fixture(scope="session")
-def page(desk):
-    return Page(desk)
+def page(runner):
+    return Page(runner)
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +52,7 @@ def heard(page, *given):
 
 def test_the_controls_open_at_the_defaults_of_both_declarations(page):
     held = [control.value for control in (*page._request.values(), *page._settings.values())]
-    request, settings = parsed(held)
+    request, settings = parse_values(held)
     assert request == Request(prompt=request.prompt)
     assert settings == Settings()
     assert tuple(page._request) == REQUEST_FIELDS
@@ -65,7 +65,7 @@ def test_both_ends_of_every_slider_are_possible():
     for name, control in controls.items():
         if isinstance(control, gr.Slider):
             for end in (control.minimum, control.maximum):
-                parsed(values(**{name: end}))
+                parse_values(values(**{name: end}))
 
 
 @pytest.mark.parametrize(
@@ -84,56 +84,56 @@ def test_both_ends_of_every_slider_are_possible():
 )
 def test_what_cannot_be_is_named(change, told):
     with pytest.raises(SettingsError, match=told):
-        parsed(values(**change))
+        parse_values(values(**change))
 
 
 def test_gradios_floats_are_whole_numbers_again():
-    request, _ = parsed(values(width=64.0, seed=3.0))
+    request, _ = parse_values(values(width=64.0, seed=3.0))
     assert (request.width, request.seed) == (64, 3)
     assert type(request.width) is int
 
 
 def test_a_preset_fills_the_controls_and_they_name_it_again(page):
-    filled = page._fill("ToMe paper")
+    filled = page._fill_settings("ToMe paper")
     held = [update["value"] for update in filled]
-    name, *shows = page._arrange(*held)
+    name, *shows = page._update_visibility(*held)
     assert name == "ToMe paper"
     by_name = dict(zip(SETTINGS, shows, strict=True))
     assert by_name["ratio_1"]["visible"]
     assert not by_name["factor_1"]["visible"]
     held[list(SETTINGS).index("end")] = 0.7
-    assert page._arrange(*held)[0] == "custom"
+    assert page._update_visibility(*held)[0] == "custom"
 
 
 def test_what_has_no_use_here_is_hidden():
-    assert "img2img" not in visible(Settings())
-    assert visible(Settings(method="none")) == {"method"}
+    assert "img2img" not in visible_settings(Settings())
+    assert visible_settings(Settings(method="none")) == {"method"}
 
 
 # the function behind the button ---------------------------------------------------------------------------------------
 
 
-def test_a_comparison_shows_pictures_figures_and_plan(page, desk, quick):
-    (status, whole, reduced, heat, numbers, plan, everything), shares = heard(page, *values(**quick))
-    assert {picture.size for picture in (whole, reduced, heat)} == {(128, 128)}
+def test_a_comparison_shows_pictures_figures_and_plan(page, runner, quick):
+    (status, baseline, reduced, heat, numbers, plan, everything), shares = heard(page, *values(**quick))
+    assert {picture.size for picture in (baseline, reduced, heat)} == {(128, 128)}
     assert "times the speed" in status
     for title in ("MSE", "PSNR", "SSIM", "speed"):
         assert title in numbers
     assert "<td>256 (16 x 16)</td><td>64 (8 x 8)</td><td>downsample</td><td>3</td><td>2 of 2 steps</td>" in plan
     assert "its factor is 1" in plan
     assert everything["plan"][0]["outcome"] == "2 of 2 steps"
-    assert everything["ratio"] == pytest.approx(
-        everything["seconds"]["whole"] / everything["seconds"]["reduced"], rel=0.5
+    assert everything["speedup"] == pytest.approx(
+        everything["seconds"]["baseline"] / everything["seconds"]["reduced"], rel=0.5
     )
     assert everything["difference"]["mse"] > 0
     assert shares
-    assert hook_count(desk._model("pocket").target) == 0
+    assert hook_count(runner._model("pocket").target) == 0
 
 
 def test_the_pictures_carry_their_infotext(page, quick):
-    (_, whole, reduced, *_), _ = heard(page, *values(**quick))
-    assert whole.info["parameters"].startswith("a red ball on stripes\nSteps: 1, Sampler: DDIM,")
-    assert "ToDo" not in whole.info["parameters"]
+    (_, baseline, reduced, *_), _ = heard(page, *values(**quick))
+    assert baseline.info["parameters"].startswith("a red ball on stripes\nSteps: 1, Sampler: DDIM,")
+    assert "ToDo" not in baseline.info["parameters"]
     assert reduced.info["parameters"].endswith("ToDo: downsample, ToDo factor 1: 2")
 
 
@@ -157,7 +157,7 @@ def test_a_refusal_is_one_line_in_the_terminal_and_no_traceback(page, quick, cap
     assert record.exc_info is None
 
 
-def test_a_cancelled_run_says_so_and_the_next_one_runs(page, desk, quick):
+def test_a_cancelled_run_says_so_and_the_next_one_runs(page, runner, quick):
     def cancels(share, desc):
         if desc.startswith("reduced hires pass"):
             page.cancel(VISITOR)
@@ -166,7 +166,7 @@ def test_a_cancelled_run_says_so_and_the_next_one_runs(page, desk, quick):
     status, *rest = page.compare(VISITOR, cancels, "pocket", *values(**quick))
     assert "Cancelled." in status
     assert rest == [gr.skip()] * 6
-    assert hook_count(desk._model("pocket").target) == 0
+    assert hook_count(runner._model("pocket").target) == 0
     page.begin(VISITOR)
     (status, *_), _ = heard(page, *values(**quick))
     assert "times the speed" in status
@@ -198,10 +198,12 @@ def test_asking_twice_does_not_take_the_first_run_out_of_reach(page, quick):
 
 def test_the_server_makes_a_comparison(url, quick, tmp_path):
     client = Client(url, download_files=tmp_path, verbose=False)
-    status, whole, reduced, heat, _, plan, everything = client.predict("pocket", *values(**quick), api_name="/compare")
+    status, baseline, reduced, heat, _, plan, everything = client.predict(
+        "pocket", *values(**quick), api_name="/compare"
+    )
     assert "times the speed" in status
     assert "2 of 2 steps" in plan
-    assert Image.open(whole).size == (128, 128)
+    assert Image.open(baseline).size == (128, 128)
     assert Image.open(reduced).info["parameters"].endswith("ToDo factor 1: 2")
     assert everything["request"]["width"] == 64
 
@@ -225,20 +227,20 @@ def test_the_server_refuses_with_the_reason(url, quick):
 
 
 def test_a_visitor_who_leaves_ends_the_run(page, url, quick, monkeypatch):
-    client, true_compare = Client(url, verbose=False), desk_module.compare
+    client, true_compare = Client(url, verbose=False), model_runner.compare
 
     def left_alone(*args, **options):
         page.leave(SimpleNamespace(session_hash=client.session_hash))
         return true_compare(*args, **options)
 
-    monkeypatch.setattr(desk_module, "compare", left_alone)
+    monkeypatch.setattr(model_runner, "compare", left_alone)
     assert "Cancelled." in client.predict("pocket", *values(**quick), api_name="/compare")[0]
     assert client.session_hash not in page._stops  # nothing is kept of those who have gone
 
 
-def test_the_page_is_served_at_the_port_that_was_given(desk, monkeypatch):
+def test_the_page_is_served_at_the_port_that_was_given(runner, monkeypatch):
     told = {}
     monkeypatch.setattr(gr.Blocks, "launch", lambda self, **options: told.update(options))
-    page_module.serve(desk, 7999)
+    page_module.serve(runner, 7999)
     assert told["server_port"] == 7999
     assert told["show_error"]

@@ -16,17 +16,17 @@ PROMPTS = ["a red circle over stripes", "a big blue star over rolling hills", "t
 
 @pytest.fixture
 def chosen() -> list[Variant]:
-    """The unreduced image, two series of rising amount, and one of another implementation."""
+    """The baseline, two series of rising amount, and one of another implementation."""
     ours = [
-        *(variants.of_settings(Settings(factor_1=factor)) for factor in (2, 4)),
-        *(variants.of_settings(Settings(method="similarity", target="all", ratio_1=r)) for r in (0.25, 0.5)),
+        *(variants.from_settings(Settings(factor_1=factor)) for factor in (2, 4)),
+        *(variants.from_settings(Settings(method="similarity", target="all", ratio_1=r)) for r in (0.25, 0.5)),
     ]
-    return variants.distinct([*ours, variants.of_peer("tomesd", {"ratio": 0.5})])
+    return variants.unique_variants([*ours, variants.from_peer("tomesd", {"ratio": 0.5})])
 
 
 @pytest.fixture
 def work(chosen) -> list[Job]:
     """Three prompts, one seed, one size."""
     base = Request(prompt="", steps=2, hires_steps=4)
-    scenes = jobs_of.scenes(PROMPTS, seeds=[5], sizes=[(64, 64)], scales=[2.0], base=base)
-    return jobs_of.jobs(scenes, chosen)
+    scenes = jobs_of.make_scenes(PROMPTS, seeds=[5], sizes=[(64, 64)], scales=[2.0], base=base)
+    return jobs_of.make_jobs(scenes, chosen)

@@ -1,4 +1,4 @@
-"""Backends without a model: their images and times follow from the variant, so that a test knows what must come out."""
+"""A backend without a model. Its images and times follow from the variant, so tests know the right results."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from todo_lab.evaluation.backends.backend import Shot
-from todo_lab.evaluation.running.variants import UNREDUCED, Variant
+from todo_lab.evaluation.backends.backend import TimedImage
+from todo_lab.evaluation.running.variants import BASELINE, Variant
 from todo_lab.sampling.request import Request
 
 
 def speed_of(variant: Variant) -> float:
-    """How much faster the double pretends to be."""
-    if variant.unreduced:
+    """The pretended speed relative to the baseline."""
+    if variant.is_baseline:
         return 1.0
     amount = variant.amount if variant.amount is not None else 2.0
     return 1 + amount / 4 if variant.scale == "factor" else 1 + amount
 
 
 def noise_of(variant: Variant) -> float:
-    """Standard deviation, of 255, that it adds to the unreduced image."""
-    if variant.unreduced:
+    """Standard deviation, of 255, that it adds to the baseline."""
+    if variant.is_baseline:
         return 0.0
     amount = variant.amount if variant.amount is not None else 2.0
     return 2 * amount if variant.scale == "factor" else 12 * amount
@@ -42,36 +42,36 @@ def _close(value: object, other: object) -> bool:
 
 @dataclass
 class Double:
-    """``slower`` gives the machine's slowness by the number of passes that ran; ``broken`` variants raise."""
+    """``slower(passes)`` is the slowness of the machine after so many passes. ``broken`` variants raise."""
 
     slower: Callable[[int], float] = lambda passes: 1.0
     broken: frozenset[str] = frozenset()
-    restless: frozenset[str] = frozenset()  # variants whose images do not repeat
+    unrepeatable: frozenset[str] = frozenset()  # variants whose images differ from run to run
     passes: int = 0
-    shots: list[tuple[int, str]] = field(default_factory=list)
+    generated: list[tuple[int, str]] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=lambda: {"backend": "double", "model": "none"})
 
-    def stage(self, request: Request) -> Stage:
-        if "stage" in self.broken:
-            raise RuntimeError("no stage today")
-        return Stage(self, request)
+    def prepare(self, request: Request) -> PreparedScene:
+        if "scene" in self.broken:
+            raise RuntimeError("no scene today")
+        return PreparedScene(self, request)
 
 
 @dataclass
-class Stage:
+class PreparedScene:
     double: Double
     request: Request
 
-    def shoot(self, variant: Variant) -> Shot:
+    def generate(self, variant: Variant) -> TimedImage:
         if variant.name in self.double.broken:
             raise RuntimeError(f"{variant.name} is broken")
-        self.double.shots.append((self.request.seed, variant.name))
+        self.double.generated.append((self.request.seed, variant.name))
         steps = self._steps(self.request.hires_steps, speed_of(variant))
-        turn = self.double.passes if variant.name in self.double.restless else 0
+        turn = self.double.passes if variant.name in self.double.unrepeatable else 0
         total = sum(steps)
-        return Shot(self._image(variant, turn), steps, 1.0, total, 1.0 + total, f"a picture by {variant.name}")
+        return TimedImage(self._image(variant, turn), steps, 1.0, total, 1.0 + total, f"a picture by {variant.name}")
 
-    def pace(self) -> list[float]:
+    def time_baseline_steps(self) -> list[float]:
         return self._steps(3, 1.0)
 
     def warm_up(self, variant: Variant) -> None:
@@ -92,4 +92,4 @@ class Stage:
         return (base + shake * len(self.request.prompt) / 40).clip(0, 255).round().astype(np.uint8)
 
 
-__all__ = ["UNREDUCED", "Double", "Stage", "noise_of", "same", "speed_of"]
+__all__ = ["BASELINE", "Double", "PreparedScene", "noise_of", "same", "speed_of"]

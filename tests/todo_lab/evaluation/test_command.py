@@ -37,12 +37,12 @@ def done(tmp_path_factory) -> Path:
 
 def test_a_tiny_sweep(done):
     found = rows(done)
-    assert [row["variant"] for row in found] == ["unreduced", "ToDo fast", "ToMe paper"] * 2
+    assert [row["variant"] for row in found] == ["baseline", "ToDo fast", "ToMe paper"] * 2
     assert not [row["error"] for row in found if row["error"]]
     assert all(row["repeats"] for row in found)
     assert [row["mse"] == 0 for row in found] == [True, False, False] * 2
     assert all((done / row["image"]).exists() for row in found)
-    assert all(row["step_seconds"] > 0 and row["whole_seconds"] > row["hires_seconds"] > 0 for row in found)
+    assert all(row["step_seconds"] > 0 and row["total_seconds"] > row["hires_seconds"] > 0 for row in found)
     assert "by downsample" in found[1]["plan"]
     table = pd.read_parquet(done / "results.parquet")
     assert len(table) == 6

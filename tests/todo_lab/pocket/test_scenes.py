@@ -1,4 +1,4 @@
-"""Scenes, pictures, captions and the judge: what the pocket model is trained on and judged by."""
+"""Scenes, pictures, captions and the colour reader: what the pocket model is trained and tested on."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from todo_lab.pocket import colour_reader
-from todo_lab.pocket.data.captions import caption, words
+from todo_lab.pocket.data.captions import caption, caption_words
 from todo_lab.pocket.data.dataset import UNSEEN, training_scenes, unseen_scenes
 from todo_lab.pocket.data.palette import BACKGROUNDS, OBJECT_COLOURS
 from todo_lab.pocket.data.render import render
 from todo_lab.pocket.data.scenes import random_scene
-from todo_lab.pocket.model.vocabulary import END, LENGTH, START, vocabulary
+from todo_lab.pocket.model.vocabulary import END, START, vocabulary
 from todo_lab.pocket.training.make_vocabulary import split
+from todo_lab.sampling.clip_tokenizer import MAX_TOKENS
 
 seeds = st.integers(0, 2**31)
 
@@ -57,8 +58,8 @@ def test_a_scene_has_what_its_caption_says(seed):
 def test_captions_are_words_that_the_vocabulary_knows(seed, wording):
     text = caption(random_scene(seed), wording)
     assert text == caption(random_scene(seed), wording)
-    assert set(text.split()) <= words() == set(vocabulary().words)
-    assert vocabulary().encode([text]).shape == (1, LENGTH)
+    assert set(text.split()) <= caption_words() == set(vocabulary().words)
+    assert vocabulary().encode([text]).shape == (1, MAX_TOKENS)
 
 
 def test_a_caption_becomes_clips_own_tokens():
@@ -67,7 +68,7 @@ def test_a_caption_becomes_clips_own_tokens():
     tokens = [vocabulary().tokens[row] for row in rows]
     assert tokens[:7] == [START, 320, 736, 7117, 525, vocabulary().words["stripes"][0], END]
     assert set(tokens[6:]) == {END}
-    assert len(tokens) == LENGTH
+    assert len(tokens) == MAX_TOKENS
 
 
 def test_unknown_words_are_named():
@@ -99,14 +100,14 @@ def test_held_out_combinations_are_never_trained_on():
     assert {combination(scene) for scene in unseen}.isdisjoint({combination(scene) for scene in trained})
 
 
-def test_the_judge_is_right_about_drawn_scenes():
+def test_the_colour_reader_is_right_about_drawn_scenes():
     for scene in unseen_scenes(60):
         drawn = render(scene, 96, 96)
         assert colour_reader.colours_right(drawn, scene), caption(scene)
         assert colour_reader.background_right(drawn, scene), caption(scene)
 
 
-def test_the_judge_sees_what_is_wrong():
+def test_the_colour_reader_sees_what_is_wrong():
     scenes = unseen_scenes(60)
     for scene, other in zip(scenes, scenes[1:], strict=False):
         drawn = render(other, 96, 96)
@@ -116,7 +117,7 @@ def test_the_judge_sees_what_is_wrong():
         assert colour_reader.background_right(drawn, scene) == (scene.background == other.background)
 
 
-def test_the_judge_sees_a_colour_that_nobody_asked_for():
+def test_the_colour_reader_sees_a_colour_that_nobody_asked_for():
     two = [scene for scene in unseen_scenes(150) if len(scene.groups) == 2]
     caught = [not colour_reader.colours_right(render(s, 96, 96), replace(s, groups=s.groups[:1])) for s in two]
     assert np.mean(caught) > 0.9  # a small star beside a big square can pass for a trace

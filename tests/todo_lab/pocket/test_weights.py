@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from todo_lab.pocket.check import autoencoder_psnr, text_figures
+from todo_lab.pocket.check import autoencoder_psnr, caption_accuracy
 from todo_lab.pocket.data.dataset import unseen_scenes
 from todo_lab.pocket.model import weights_file
 from todo_lab.pocket.model.networks import PocketModel
@@ -26,7 +26,7 @@ def test_the_autoencoder_shows_unseen_scenes_well(pocket):
 
 
 def test_captions_decide_colour_and_background(pocket):
-    figures = text_figures(pocket, unseen_scenes(10), None)
+    figures = caption_accuracy(pocket, unseen_scenes(10), None)
     assert len(figures) == 4
     assert min(figures.values()) >= 0.8, figures  # of 10; of 200 it is 0.91 and more, see docs/pocket.md
 

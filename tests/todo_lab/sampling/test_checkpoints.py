@@ -19,8 +19,8 @@ from todo_core import Settings, SettingsError
 from todo_lab.pocket.model import config
 from todo_lab.pocket.model.networks import FirstStage
 from todo_lab.sampling import checkpoints
-from todo_lab.sampling.checkpoints import ModelError, load, look
-from todo_lab.sampling.clip_tokenizer import clip_tokenizer
+from todo_lab.sampling.checkpoints import ModelError, check_path, load
+from todo_lab.sampling.clip_tokenizer import make_tokenizer
 from todo_lab.sampling.comparison import compare
 from todo_lab.sampling.request import Request
 
@@ -103,7 +103,7 @@ def folder(tmp_path_factory) -> Path:
         unet=diffusers_unet(),
         vae=randomised(small_vae()),
         text_encoder=text_model(1),
-        tokenizer=clip_tokenizer(path.parent / "tokenizer"),
+        tokenizer=make_tokenizer(path.parent / "tokenizer"),
         scheduler=DDIMScheduler(prediction_type="v_prediction", steps_offset=1, clip_sample=False),
         safety_checker=None,
         feature_extractor=None,
@@ -131,7 +131,7 @@ def test_its_text_is_read_by_the_encoder_in_it(single):
 
 
 def test_the_tokenizer_is_clips(tmp_path):
-    ids = clip_tokenizer(tmp_path)(["A photo of a cat", "naïve ☕ café!"]).input_ids
+    ids = make_tokenizer(tmp_path)(["A photo of a cat", "naïve ☕ café!"]).input_ids
     assert ids[0] == [49406, 320, 1125, 539, 320, 2368, 49407]
     assert 49407 not in ids[1][1:-1]  # bytes have tokens of their own, so nothing is unknown
 
@@ -142,7 +142,7 @@ def test_whether_noise_or_v_is_predicted_is_found_out(single):
     unet, model.target = model.target, model.target
     try:
         model.predict = lambda latents, timestep, context: latents * 0.98
-        checkpoints._find_out_prediction(model)
+        checkpoints._detect_prediction(model)
         assert model.prediction == "epsilon"
     finally:
         del model.predict
@@ -157,10 +157,10 @@ def test_a_folder_says_itself_what_it_predicts(folder):
 @pytest.mark.parametrize("form", ["file", "folder"])
 def test_a_comparison_runs_on_it(form, sd1_file, folder):
     model = load(sd1_file if form == "file" else folder)
-    pair = compare(model, REQUEST, Settings(factor_1=2))
-    assert pair.whole_image.shape == pair.reduced_image.shape == (128, 128, 3)
-    assert pair.difference.mse > 0
-    assert {level.keys for level in pair.reduced.record.ran_in} == {64}
+    comparison = compare(model, REQUEST, Settings(factor_1=2))
+    assert comparison.baseline_image.shape == comparison.reduced_image.shape == (128, 128, 3)
+    assert comparison.difference.mse > 0
+    assert {level.keys for level in comparison.reduced.record.ran_in} == {64}
 
 
 def test_a_text_longer_than_clip_takes_is_refused(folder):
@@ -172,14 +172,14 @@ def test_a_text_longer_than_clip_takes_is_refused(folder):
 def test_pickles_are_refused_unopened(name, tmp_path):
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(ModelError, match=rf"{re.escape(name)}.*pickle, which can run any code"):
-        look(tmp_path / name)
+        check_path(tmp_path / name)
 
 
 def test_a_folder_of_pickles_is_refused(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     next((copy / "unet").glob("*.safetensors")).rename(copy / "unet" / "diffusion_pytorch_model.bin")
     with pytest.raises(ModelError, match="unet: it is a pickle"):
-        look(copy)
+        check_path(copy)
 
 
 def test_what_is_no_model_is_named(tmp_path, folder):
@@ -190,7 +190,7 @@ def test_what_is_no_model_is_named(tmp_path, folder):
     (other / "model_index.json").write_text(json.dumps({"_class_name": "FluxPipeline"}))
     for path, reason in {
         tmp_path / "none.safetensors": "no such file",
-        tmp_path / "text.safetensors": "no whole safetensors file",
+        tmp_path / "text.safetensors": "not a complete safetensors file",
         tmp_path / "photo.png": "a .png file",
         tmp_path: "no model_index.json",
         other: "it is a FluxPipeline",
@@ -211,12 +211,12 @@ def changed(state, change: str):
         return {**state, "model.diffusion_model.input_blocks.0.0.weight": torch.zeros(32, 9, 3, 3)}, "9 channels"
     if change == "pocket":
         embedding = "cond_stage_model.transformer.text_model.embeddings.token_embedding.weight"
-        return {**state, embedding: torch.zeros(97, WIDTH)}, "knows 97 tokens"
+        return {**state, embedding: torch.zeros(97, WIDTH)}, "has 97 tokens"
     if change == "no text":
         return {key: row for key, row in state.items() if not key.startswith("cond_stage")}, "lacks the tensor"
     middle = "model.diffusion_model.middle_block.0.in_layers.2.weight"
     if change == "part missing":
-        return {key: row for key, row in state.items() if key != middle}, "numbers where"
+        return {key: row for key, row in state.items() if key != middle}, "weights instead of"
     return {**state, middle: torch.zeros(3, 3)}, "could not be read"
 
 

@@ -10,7 +10,7 @@ import torch
 
 from todo_core import Settings, SettingsError
 from todo_lab.sampling.comparison import compare
-from todo_lab.sampling.passes import first_pass, hires_pass, picture
+from todo_lab.sampling.passes import decode_image, first_pass, hires_pass
 from todo_lab.sampling.request import SAMPLERS, Request
 
 ASKED = Request(prompt="a red circle over stripes", seed=5, steps=4, hires_steps=3, width=64, height=96)
@@ -25,10 +25,10 @@ def test_the_same_request_gives_the_same_picture(pocket, sampler):
     hires = hires_pass(pocket, asked, first)
     assert torch.equal(hires.latents, hires_pass(pocket, asked, first).latents)
     assert hires.latents.shape == (1, 4, 24, 16)
-    assert picture(pocket, hires).shape == (192, 128, 3)
+    assert decode_image(pocket, hires).shape == (192, 128, 3)
     calls = 2 if sampler == "Heun" else 1
-    assert len(first.seconds) in (4, 4 * calls - 1)
-    assert len(hires.seconds) in (3, 3 * calls - 1, 3 * calls)
+    assert len(first.step_seconds) in (4, 4 * calls - 1)
+    assert len(hires.step_seconds) in (3, 3 * calls - 1, 3 * calls)
 
 
 @pytest.mark.parametrize("change", [{"seed": 6}, {"prompt": "a blue star on hills"}, {"sampler": "Euler a"}])
@@ -76,12 +76,12 @@ def test_progress_counts_every_step(pocket):
     assert told == [*(("first", i, 4) for i in range(4)), *(("hires", i, 3) for i in range(3))]
 
 
-def test_a_pair_shares_its_first_pass_and_tells_both_times(pocket):
-    pair = compare(pocket, ASKED, TODO)
-    assert pair.whole_image.shape == pair.reduced_image.shape == pair.heat_map.shape
-    assert len(pair.whole.seconds) == len(pair.reduced.seconds) == 3
-    assert pair.ratio > 0
-    assert 0 < pair.difference.mse < 0.1
+def test_a_comparison_shares_its_first_pass_and_tells_both_times(pocket):
+    comparison = compare(pocket, ASKED, TODO)
+    assert comparison.baseline_image.shape == comparison.reduced_image.shape == comparison.heat_map.shape
+    assert len(comparison.baseline.step_seconds) == len(comparison.reduced.step_seconds) == 3
+    assert comparison.speedup > 0
+    assert 0 < comparison.difference.mse < 0.1
     same = compare(pocket, ASKED, Settings(method="none"))
     assert same.difference.mse == 0
     assert same.difference.ssim == pytest.approx(1)

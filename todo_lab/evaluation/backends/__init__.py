@@ -1,1 +1,1 @@
-"""What makes the images: a model in this process, a running WebUI, and other people's implementations."""
+"""Backends that make the images: a model in this process, a running WebUI, and other implementations."""

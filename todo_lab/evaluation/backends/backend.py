@@ -1,4 +1,4 @@
-"""What the runner needs of whatever makes the images: a stage for each scene, which shoots it in one way or another."""
+"""The interface between the measurement and whatever makes the images."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..running.variants import Variant
 
 
 @dataclass
-class Shot:
-    """One image and what it took. Times are in seconds, ``steps`` those of each step of the hires pass."""
+class TimedImage:
+    """One image and its times in seconds. ``step_seconds`` are those of the hires pass."""
 
     image: np.ndarray  # uint8 (h, w, 3)
-    steps: list[float]
+    step_seconds: list[float]
     first_seconds: float
     hires_seconds: float
-    whole_seconds: float
+    total_seconds: float
     infotext: str = ""
     plan: str = ""
     notes: Sequence[str] = ()
@@ -29,23 +29,26 @@ class Shot:
     more: dict[str, Any] = field(default_factory=dict)
 
 
-class Stage(Protocol):
-    """One scene: its first pass is sampled, or known to come out the same every time."""
+class PreparedScene(Protocol):
+    """One scene whose first pass is sampled, or is the same for every request."""
 
-    def shoot(self, variant: Variant) -> Shot:
-        """The image in this way, timed."""
+    def generate(self, variant: Variant) -> TimedImage:
+        """Make the image with a variant."""
 
-    def pace(self) -> list[float]:
-        """Seconds of a few unreduced steps of the hires pass now, to time a variant against its own minute."""
+    def time_baseline_steps(self) -> list[float]:
+        """Seconds of a few baseline steps of the hires pass, measured now.
+
+        They tell how fast the machine is at this moment, so that a variant is compared with its own time.
+        """
 
     def warm_up(self, variant: Variant) -> None:
-        """Let kernels, caches and memory for this variant come to be before it counts."""
+        """Prepare kernels, caches and memory for a variant before it is timed."""
 
 
 class Backend(Protocol):
-    """Makes stages. ``about`` goes into the report: what ran, on what."""
+    """Prepares scenes. ``about`` goes into the report: what ran, and on what."""
 
     about: dict[str, str]
 
-    def stage(self, request: Request) -> Stage:
-        """Get ready for a scene."""
+    def prepare(self, request: Request) -> PreparedScene:
+        """Prepare a scene."""

@@ -1,4 +1,4 @@
-"""Images by a model in this process: the pocket model, or any other `LatentModel`."""
+"""A backend with a model in this process: the pocket model or any other `LatentModel`."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ from pathlib import Path
 
 from todo_core.settings import Settings
 
-from ...sampling.infotext import infotext
-from ...sampling.passes import LatentModel, Pass, first_pass, hires_pass, picture
+from ...sampling.infotext import format_infotext
+from ...sampling.passes import LatentModel, Pass, decode_image, first_pass, hires_pass
 from ...sampling.request import Request
 from ..metrics.peak_memory import peak_memory
 from ..running.variants import Variant
 from . import peers
-from .backend import Shot
+from .backend import TimedImage
 
-PACE_STEPS = 3
+BASELINE_STEPS = 3
 
 
 class Local:
-    """``peers`` maps the name of an adapter to the folder of that implementation's checkout."""
+    """Makes images with a model. ``peers`` maps the name of an adapter to the folder of its checkout."""
 
     def __init__(self, model: LatentModel, peers: Mapping[str, Path] | None = None) -> None:
         self.model, self.peers = model, dict(peers or {})
         device, dtype = str(model.device), str(model.dtype).removeprefix("torch.")
         self.about = {"backend": "local", "model": model.name, "device": device, "dtype": dtype}
 
-    def stage(self, request: Request) -> LocalStage:
-        """Sample the unreduced first pass."""
-        return LocalStage(self, request)
+    def prepare(self, request: Request) -> LocalScene:
+        """Sample the baseline first pass."""
+        return LocalScene(self, request)
 
 
-class LocalStage:
-    """The first pass is sampled once, unreduced, and every variant goes on from it.
+class LocalScene:
+    """A scene whose baseline first pass is sampled once; every variant starts from it.
 
-    Settings that act in the first pass have one of their own.
+    Settings that act in the first pass get a first pass of their own.
     """
 
     def __init__(self, backend: Local, request: Request) -> None:
         self._backend, self._model, self._request = backend, backend.model, request
         once = replace(request, steps=1, hires_steps=1)
-        hires_pass(self._model, once, first_pass(self._model, once))  # kernels and memory are there before it counts
+        hires_pass(self._model, once, first_pass(self._model, once))  # a warm-up
         self._first = first_pass(self._model, request)
 
-    def shoot(self, variant: Variant) -> Shot:
-        """First pass, hires pass and decoding; the whole time is their sum."""
+    def generate(self, variant: Variant) -> TimedImage:
+        """Run hires pass and decoding. The total time includes the first pass."""
         settings, request = self._settings(variant), self._request
         with peak_memory(self._model.device) as peak:
-            first = self._first_of(settings)
+            first = self._first_pass(settings)
             with self._peer(variant):
                 hires = hires_pass(self._model, request, first, settings)
             started = time.perf_counter()
-            image = picture(self._model, hires)
+            image = decode_image(self._model, hires)
             decoding = time.perf_counter() - started
-        return Shot(
+        return TimedImage(
             image,
-            hires.seconds,
-            first.total,
-            hires.total,
-            first.total + hires.total + decoding,
+            hires.step_seconds,
+            first.total_seconds,
+            hires.total_seconds,
+            first.total_seconds + hires.total_seconds + decoding,
             self._infotext(variant),
             str(hires.plan or first.plan or ""),
             tuple(dict.fromkeys([*first.record.notes, *hires.record.notes])),
@@ -70,16 +70,18 @@ class LocalStage:
         )
 
     def _infotext(self, variant: Variant) -> str:
-        told = {"Peer": variant.name} if variant.peer else {} if variant.unreduced else variant.settings.to_infotext()
-        return infotext(self._request, self._model.name, told)
+        reduction = {} if variant.is_baseline else variant.settings.to_infotext()
+        if variant.peer:
+            reduction = {"Peer": variant.name}
+        return format_infotext(self._request, self._model.name, reduction)
 
-    def pace(self) -> list[float]:
-        """A few unreduced steps at the hires size."""
-        few = min(PACE_STEPS, self._request.hires_steps)
-        return hires_pass(self._model, replace(self._request, hires_steps=few), self._first).seconds
+    def time_baseline_steps(self) -> list[float]:
+        """Run a few baseline steps at the hires size."""
+        steps = min(BASELINE_STEPS, self._request.hires_steps)
+        return hires_pass(self._model, replace(self._request, hires_steps=steps), self._first).step_seconds
 
     def warm_up(self, variant: Variant) -> None:
-        """One step of the hires pass."""
+        """Run one step of the hires pass."""
         settings = self._settings(variant)
         once = replace(self._request, hires_steps=1)
         with self._peer(variant):
@@ -88,7 +90,7 @@ class LocalStage:
     def _settings(self, variant: Variant) -> Settings | None:
         return None if variant.settings.method == "none" else variant.settings
 
-    def _first_of(self, settings: Settings | None) -> Pass:
+    def _first_pass(self, settings: Settings | None) -> Pass:
         acts = settings is not None and settings.passes in ("first", "all")
         return first_pass(self._model, self._request, settings) if acts else self._first
 

@@ -1,6 +1,6 @@
-"""Other people's implementations beside ours, each from its own checkout, unmodified: a few lines to call each.
+"""Adapters for other implementations, each from its own unmodified checkout.
 
-They act in the hires pass alone, as ours do by default, and every trace of them is taken off the model afterwards.
+They act in the hires pass only, which is also our default. Afterwards the model is restored.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Adapter = Callable[..., None]
 
 @contextmanager
 def applied(name: str, path: Path | None, target: Any, request: Request, options: str = "{}") -> Iterator[None]:
-    """With the peer ``name`` on the model ``target`` (what `apply_patch` would take), told ``options`` (JSON).
+    """Apply the peer ``name`` to ``target`` (a model that `apply_patch` accepts) with ``options`` (JSON).
 
-    ``path`` is its checkout; tomesd needs none where it is installed. Raises SettingsError for an unknown name.
+    ``path`` is its checkout; an installed tomesd needs none. Raises SettingsError for an unknown name.
     """
     if name not in ADAPTERS:
         raise SettingsError("peer", name, ", ".join(ADAPTERS))
@@ -42,35 +42,34 @@ def applied(name: str, path: Path | None, target: Any, request: Request, options
 
 
 def _tomesd(path: Path | None, target: Any, request: Request, **options: Any) -> None:
-    """dbolya/tomesd. ``ratio`` and whatever else its apply_patch takes; it replaces the blocks' class."""
+    """dbolya/tomesd: ``ratio`` and the other options of its apply_patch. It replaces the class of the blocks."""
     _from(path, "tomesd").apply_patch(target, **options)
 
 
 def _improved_token_merge(path: Path, target: Any, request: Request, *, factor: int = 2, **options: Any) -> None:
-    """ethansmith2000/ImprovedTokenMerge, on diffusers. It knows its levels by 320 and 640 channels, SD 1.5's."""
+    """ethansmith2000/ImprovedTokenMerge, on diffusers. It finds its levels by SD 1.5's 320 and 640 channels."""
     unet = _diffusers_unet(target)
-    one = {"timestep_threshold_switch": 0.0, "downsample_factor": factor}  # one method all the time
+    one_method = {"timestep_threshold_switch": 0.0, "downsample_factor": factor}  # the same method in every step
     unet.register_forward_pre_hook(_one_timestep, with_kwargs=True)
     with _stubs("xformers", "xformers.ops"):
         peer = _from(path, "utils", beside=("merge",))
-    # it hands a LoRA scale to layers that, in today's diffusers, take one only from peft
+    # it passes a LoRA scale to layers; current diffusers accepts one only with peft
     peer.TokenMergeAttentionProcessor.__call__.__globals__["USE_PEFT_BACKEND"] = True
-    peer.patch_attention_proc(unet, {**one, **options})
+    peer.patch_attention_proc(unet, {**one_method, **options})
 
 
 def _token_downsampling(path: Path, target: Any, request: Request, *, factor: float = 2, factor2: float = 1) -> None:
-    """feffy380/sd-webui-token-downsampling, on ldm. Its window is set to last for the whole hires pass, which its own
-    defaults would have it miss."""
-    with _stubs(*_WEBUI):
+    """feffy380/sd-webui-token-downsampling, on ldm. By default it stops before the hires pass; here it never stops."""
+    with _stubs(*_WEBUI_MODULES):
         script = _from(path / "scripts", "token_downsampling")
     script.apply_patch(_ldm(target), False, factor, factor2, ALWAYS)
 
 
 def _hypertile(path: Path, target: Any, request: Request, *, tile: int = 256, swap: int = 1, depth: int = 3) -> None:
-    """The WebUI's built-in HyperTile module, on ldm; ``path`` is its folder. It finds layers by SD 1.5's names."""
+    """The WebUI's built-in HyperTile, on ldm; ``path`` is its folder. It finds layers by SD 1.5's names."""
     width, height = request.hires_size
-    told: dict[str, Any] = {"tile_size_max": tile, "swap_size": swap, "max_depth": depth}
-    _from(path, "hypertile").hypertile_hook_model(_ldm(target).model, width, height, enable=True, **told)
+    tiles: dict[str, Any] = {"tile_size_max": tile, "swap_size": swap, "max_depth": depth}
+    _from(path, "hypertile").hypertile_hook_model(_ldm(target).model, width, height, enable=True, **tiles)
 
 
 ADAPTERS: dict[str, Adapter] = {
@@ -86,12 +85,12 @@ DEFAULTS: dict[str, list[dict[str, Any]]] = {
     "token-downsampling": [{"factor": 2}],
     "hypertile": [{"tile": 256}],
 }
-"""What each is told where the grid does not say: what its authors show, or its own default."""
+"""Options of a peer that no grid names: those that its authors show, or its own defaults."""
 
 
 @contextmanager
 def restored(target: Any) -> Iterator[None]:
-    """Put every module of the model back as it was: its class, its attributes and its hooks."""
+    """Restore the class, the attributes and the hooks of every module of the model on exit."""
     before = [(module, type(module), dict(vars(module)), _dicts(module)) for module in _root(target).modules()]
     try:
         yield
@@ -100,13 +99,13 @@ def restored(target: Any) -> Iterator[None]:
             module.__class__ = kind
             module.__dict__.clear()
             module.__dict__.update(attributes)
-            for name, content in dicts.items():  # the same objects: handles of other hooks refer to them
+            for name, content in dicts.items():  # keep these objects: handles of other hooks refer to them
                 attributes[name].clear()
                 attributes[name].update(content)
 
 
 def _dicts(module: nn.Module) -> dict[str, Any]:
-    """Copies of its dictionaries, in which hooks and submodules lie."""
+    """Copies of a module's dictionaries, which hold its hooks and submodules."""
     return {name: value.copy() for name, value in vars(module).items() if type(value) in (dict, OrderedDict)}
 
 
@@ -116,27 +115,27 @@ def _root(target: Any) -> nn.Module:
 
 def _ldm(target: Any) -> Any:
     if not hasattr(getattr(target, "model", None), "diffusion_model"):
-        raise TypeError(f"this peer works on ldm models, and {type(target).__name__} is none")
+        raise TypeError(f"this peer needs an ldm model; {type(target).__name__} is not one")
     return target
 
 
 def _diffusers_unet(target: Any) -> Any:
     unet = getattr(target, "unet", target)
     if not hasattr(unet, "config"):
-        raise TypeError(f"this peer works on diffusers' UNets, and {type(target).__name__} has none")
+        raise TypeError(f"this peer needs a diffusers UNet; {type(target).__name__} has none")
     return unet
 
 
 def _one_timestep(unet: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """The peer reads one number where we hand over one a row."""
+    """Pass a single timestep: the peer expects one number, and sampling passes one per row."""
     latents, timestep = args
     return (latents, timestep.flatten()[0] if isinstance(timestep, Tensor) else timestep), kwargs
 
 
 def _from(path: Path | None, name: str, *, beside: tuple[str, ...] = ()) -> ModuleType:
-    """The module ``name`` out of the folder ``path``, not out of any other place, and forgotten again by Python.
+    """Import the module ``name`` from the folder ``path`` only, and remove it from sys.modules afterwards.
 
-    The modules ``beside`` it that it imports by their bare names are forgotten too: peers call theirs "utils".
+    Modules in ``beside``, which it imports by name, are removed too: peers use names such as "utils".
     """
     if path is None:
         return importlib.import_module(name)
@@ -154,12 +153,19 @@ def _from(path: Path | None, name: str, *, beside: tuple[str, ...] = ()) -> Modu
         sys.modules.update(hidden)
 
 
-_WEBUI = ("modules", "modules.scripts", "modules.script_callbacks", "modules.shared", "modules.processing", "gradio")
+_WEBUI_MODULES = (
+    "modules",
+    "modules.scripts",
+    "modules.script_callbacks",
+    "modules.shared",
+    "modules.processing",
+    "gradio",
+)
 
 
 @contextmanager
 def _stubs(*names: str) -> Iterator[None]:
-    """Empty modules in the place of those that a peer imports at its head and its reduction does not need."""
+    """Put empty modules in place of those that a peer imports but its reduction does not need."""
     hidden = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     sys.modules.update({name: _stub(name) for name in names})
     for name in names:
@@ -178,10 +184,10 @@ def _stub(name: str) -> ModuleType:
     module = ModuleType(name)
     module.__spec__ = importlib.util.spec_from_loader(name, None, is_package=True)
     module.__path__ = []
-    nothing = SimpleNamespace(Script=object, AlwaysVisible=None)
-    vars(module).update(vars(nothing), on_ui_settings=_ignore, on_before_ui=_ignore)
+    attributes = SimpleNamespace(Script=object, AlwaysVisible=None)
+    vars(module).update(vars(attributes), on_ui_settings=_ignore, on_before_ui=_ignore)
     return module
 
 
 def _ignore(*_: Any, **__: Any) -> None:
-    """A callback that nobody will call."""
+    """A callback registration that does nothing."""

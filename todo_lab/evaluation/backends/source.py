@@ -1,4 +1,4 @@
-"""From the command line's words to a backend; the description travels to other machines, the model does not."""
+"""A description of the backend that can be sent to other machines, which then load the model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ POCKET = "pocket"
 
 @dataclass(frozen=True)
 class Source:
-    """What makes the images: ``model`` is "pocket", a checkpoint or a folder of diffusers'; ``webui`` a URL instead.
+    """Where images come from: ``model`` is "pocket", a checkpoint or a diffusers folder; ``webui`` is a URL instead.
 
-    ``cores`` are those that torch computes on; None leaves its choice. ``weights`` are other ones for the pocket model.
+    ``cores`` limits torch's threads; None keeps torch's choice. ``weights`` replace those of the pocket model.
     """
 
     model: str = POCKET
@@ -31,17 +31,17 @@ class Source:
     peers: dict[str, str] = field(default_factory=dict)
 
     def open(self) -> Backend:
-        """Load the model, or ask the WebUI whether it is there."""
+        """Load the model, or connect to the WebUI."""
         if self.webui:
             return WebUI(self.webui, upscaler=self.upscaler)
         if self.cores:
             torch.set_num_threads(self.cores)
-        given = {"device": self.device, "dtype": getattr(torch, self.dtype)}
+        options = {"device": self.device, "dtype": getattr(torch, self.dtype)}
         peers = {name: Path(path) for name, path in self.peers.items() if path}
         if self.model == POCKET:
             from ...pocket.model.pocket_model import Pocket
 
-            return Local(Pocket(Path(self.weights) if self.weights else None, **given), peers)
+            return Local(Pocket(Path(self.weights) if self.weights else None, **options), peers)
         from ...sampling import checkpoints
 
-        return Local(checkpoints.load(Path(self.model), **given), peers)
+        return Local(checkpoints.load(Path(self.model), **options), peers)

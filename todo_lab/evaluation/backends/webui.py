@@ -1,7 +1,7 @@
-"""Images by a running WebUI over its API: what is measured is the very installation that answers.
+"""A backend that measures a running WebUI over its API.
 
-Its clock is ours: a request's wall time, with everything the host does for an image. The hires pass is what remains
-after the time of the same request without hires fix.
+The times are wall times of requests, with everything that the WebUI does for an image. The time of the hires pass is
+that of a request less that of the same request without hires fix.
 """
 
 from __future__ import annotations
@@ -20,86 +20,88 @@ from PIL import Image
 
 from ...sampling.infotext import PNG_KEY
 from ...sampling.request import Request
-from ..running.variants import UNREDUCED, Variant
-from .backend import Shot
+from ..running.variants import BASELINE, Variant
+from .backend import TimedImage
 
 SCRIPT = "ToDo"
 UPSCALER = "Latent (bicubic antialiased)"
-PATIENCE = 3600  # seconds for one answer
+TIMEOUT = 3600  # seconds per request
 
 
-class Refused(RuntimeError):
-    """The WebUI answered with an error, or not as this extension's API does."""
+class WebUIError(RuntimeError):
+    """The WebUI does not answer, answers with an error, or lacks this extension."""
 
 
 class WebUI:
-    """A WebUI at ``url`` that runs with ``--api``. Raises Refused where it does not answer or lacks the extension."""
+    """A WebUI at ``url`` that runs with ``--api``. Raises WebUIError."""
 
     def __init__(self, url: str, *, upscaler: str = UPSCALER) -> None:
         self.url, self.upscaler = url.rstrip("/"), upscaler
         scripts = self._ask("/sdapi/v1/scripts").get("txt2img", [])
         if SCRIPT.lower() not in map(str.lower, scripts):
-            raise Refused(f"{self.url} does not have the extension {SCRIPT}")
+            raise WebUIError(f"{self.url} does not have the extension {SCRIPT}")
         model = str(self._ask("/sdapi/v1/options").get("sd_model_checkpoint", "unknown"))
         self.about = {"backend": "webui", "model": model, "device": self.url, "dtype": "the WebUI's"}
 
-    def stage(self, request: Request) -> WebUIStage:
-        """Ask once for warm-up, and once without hires fix for the time of the first pass."""
-        return WebUIStage(self, request)
+    def prepare(self, request: Request) -> WebUIScene:
+        """Warm up with one request, then time the first pass with requests without hires fix."""
+        return WebUIScene(self, request)
 
     def generate(self, body: dict[str, Any]) -> tuple[dict[str, Any], float]:
-        """The answer of txt2img and the seconds that it took."""
+        """The response of txt2img and its time in seconds."""
         started = time.perf_counter()
         answer = self._ask("/sdapi/v1/txt2img", body)
         return answer, time.perf_counter() - started
 
     def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        asked = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            raise Refused(f"{path}: HTTP {error.code}: {error.read()[:300].decode(errors='replace')}") from error
-        except (OSError, ValueError) as error:
-            raise Refused(f"{self.url}{path}: {error}") from error
+            raise WebUIError(f"{path}: HTTP {error.code}: {error.read()[:300].decode(errors='replace')}") from error
+        except OSError as error:
+            raise WebUIError(f"{self.url} does not answer: {error}") from error
+        except ValueError as error:
+            raise WebUIError(f"{self.url}{path}: {error}") from error
 
 
-class WebUIStage:
-    """One scene. The same seed gives the same first pass, so each image is a request of its own."""
+class WebUIScene:
+    """A scene. The same seed gives the same first pass, so each image is a separate request."""
 
     def __init__(self, webui: WebUI, request: Request) -> None:
         self._webui, self._request = webui, request
-        webui.generate(self._body(UNREDUCED))
+        webui.generate(self._body(BASELINE))
         self._first_seconds = statistics.median(webui.generate(self._first_only())[1] for _ in range(2))
 
-    def shoot(self, variant: Variant) -> Shot:
-        """One request. Raises Refused where the extension says that a value is not possible."""
-        answer, whole = self._webui.generate(self._body(variant))
+    def generate(self, variant: Variant) -> TimedImage:
+        """Send one request. Raises WebUIError if the extension rejects a value."""
+        answer, total = self._webui.generate(self._body(variant))
         image, infotext = _decoded(answer["images"][0])
         info = json.loads(answer["info"])
         comments = info.get("comments") or []
-        told = comments if isinstance(comments, list) else [comments]
-        if not variant.unreduced and SCRIPT not in info.get("extra_generation_params", {SCRIPT: ""}):
-            told = [*told, "the WebUI reduced nothing"]
-        hires = max(whole - self._first_seconds, 0.0)
+        plan = comments if isinstance(comments, list) else [comments]
+        if not variant.is_baseline and SCRIPT not in info.get("extra_generation_params", {SCRIPT: ""}):
+            plan = [*plan, "the WebUI reduced nothing"]
+        hires = max(total - self._first_seconds, 0.0)
         steps = [hires / self._request.hires_steps]
-        return Shot(image, steps, self._first_seconds, hires, whole, infotext, plan="\n".join(map(str, told)))
+        return TimedImage(image, steps, self._first_seconds, hires, total, infotext, plan="\n".join(map(str, plan)))
 
-    def pace(self) -> list[float]:
-        """The same of one unreduced request."""
-        return self.shoot(UNREDUCED).steps
+    def time_baseline_steps(self) -> list[float]:
+        """The mean step of one baseline request."""
+        return self.generate(BASELINE).step_seconds
 
     def warm_up(self, variant: Variant) -> None:
-        """One request."""
-        self.shoot(variant)
+        """Send one request."""
+        self.generate(variant)
 
     def _body(self, variant: Variant) -> dict[str, Any]:
-        """The request as the API wants it; settings by their names."""
+        """The body of the request, with the settings by name."""
         if variant.peer:
-            raise Refused("peers cannot be evaluated through a WebUI")
+            raise WebUIError("a WebUI cannot evaluate peers")
         request = self._request
-        told = {"enabled": False} if variant.unreduced else variant.settings.to_dict()
+        settings = {"enabled": False} if variant.is_baseline else variant.settings.to_dict()
         return {
             "prompt": request.prompt,
             "negative_prompt": request.negative,
@@ -115,14 +117,14 @@ class WebUIStage:
             "hr_second_pass_steps": request.hires_steps,
             "denoising_strength": request.denoising,
             "save_images": False,
-            "alwayson_scripts": {SCRIPT: {"args": [told]}},
+            "alwayson_scripts": {SCRIPT: {"args": [settings]}},
         }
 
     def _first_only(self) -> dict[str, Any]:
-        return {**self._body(UNREDUCED), "enable_hr": False}
+        return {**self._body(BASELINE), "enable_hr": False}
 
 
 def _decoded(text: str) -> tuple[np.ndarray, str]:
-    """uint8 (h, w, 3) and the infotext that the PNG carries."""
+    """The image, uint8 (h, w, 3), and the infotext of a base64 PNG."""
     with Image.open(io.BytesIO(base64.b64decode(text))) as image:
         return np.asarray(image.convert("RGB")), str(image.info.get(PNG_KEY, ""))

@@ -1,1 +1,1 @@
-"""What is measured: images, prompts and memory."""
+"""Metrics of images, prompts and memory."""

@@ -1,4 +1,4 @@
-"""Figures of an image beside its unreduced one. Those that need weights which are not on this disk are None."""
+"""Metrics of an image relative to its baseline that need no pretrained weights."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 
 from todo_core.image_difference import difference
 
-MS_SSIM_LEAST = 176  # pixels a side: a window of 11 at the coarsest of five scales
-HIGH = 0.25  # cycles a pixel, half of what the grid can hold
+MS_SSIM_LEAST = 176  # pixels per side, so that a window of 11 fits into the coarsest of five scales
+CUTOFF = 0.25  # cycles per pixel; the highest possible frequency is 0.5
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
 
 
-def figures(reference: np.ndarray, image: np.ndarray) -> dict[str, float | None]:
+def measure_difference(reference: np.ndarray, image: np.ndarray) -> dict[str, float | None]:
     """MSE (0..1), PSNR (dB; None for equal images), SSIM, MS-SSIM and the ratio of high-frequency energy.
 
-    Both are uint8 (h, w, 3). Raises ValueError where the sizes differ.
+    Both are uint8 (h, w, 3). Raises ValueError if the sizes differ.
     """
     apart = difference(reference, image)
     return {
@@ -27,7 +27,7 @@ def figures(reference: np.ndarray, image: np.ndarray) -> dict[str, float | None]
 
 
 def ms_ssim(reference: np.ndarray, image: np.ndarray) -> float | None:
-    """Multiscale structural similarity (Wang et al. 2003) by torchmetrics; None for images under 176 pixels a side."""
+    """Multiscale structural similarity (Wang et al. 2003); None for images smaller than 176 pixels per side."""
     if min(reference.shape[:2]) < MS_SSIM_LEAST:
         return None
     import torch
@@ -40,9 +40,9 @@ def ms_ssim(reference: np.ndarray, image: np.ndarray) -> float | None:
 
 
 def high_frequency_ratio(reference: np.ndarray, image: np.ndarray) -> float | None:
-    """Energy of the image's luma above 0.25 cycles a pixel over that of the reference; None where that has none.
+    """Luma energy above 0.25 cycles per pixel, divided by that of the reference; None if the reference has none.
 
-    1 keeps the detail, less is smoother, more is noisier. The ToDo paper (arXiv 2402.13573) compares high-pass energy.
+    Below 1 the image is smoother, above 1 noisier. The ToDo paper (arXiv 2402.13573) compares high-pass energy.
     """
     before, after = _high_energy(reference), _high_energy(image)
     return after / before if before > 1e-9 else None
@@ -54,4 +54,4 @@ def _high_energy(pixels: np.ndarray) -> float:
     height, width = luma.shape
     spectrum = np.abs(np.fft.fft2(luma)) ** 2 / (height * width) ** 2
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None])
-    return float(spectrum[frequency > HIGH].sum())
+    return float(spectrum[frequency > CUTOFF].sum())

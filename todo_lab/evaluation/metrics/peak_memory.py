@@ -1,4 +1,4 @@
-"""The most memory that was held while something ran: the GPU's where there is one, the process's otherwise."""
+"""Peak memory while something runs: on a GPU torch's allocations, else the resident set of the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESET_PEAK = "5"  # proc(5): reset the peak resident set size to the current one
 
 @dataclass
 class Peak:
-    """``mib`` is None where this system does not tell."""
+    """The peak in MiB; None if the system does not report it."""
 
     mib: float | None = None
     kind: str = "not available"
@@ -23,19 +23,19 @@ class Peak:
 
 @contextmanager
 def peak_memory(device: torch.device) -> Iterator[Peak]:
-    """``with peak_memory(device) as peak:`` afterwards ``peak`` holds MiB and what they are of.
+    """``with peak_memory(device) as peak:`` fills ``peak`` on exit.
 
-    On CUDA what torch had allocated, the model's weights with it. On Linux the resident set of the whole process; that
-    counts memory which the allocator keeps from before, so only what exceeds all earlier passes shows.
+    On CUDA it is what torch has allocated, the weights included. On Linux it is the resident set of the process. The
+    allocator keeps freed memory, so the resident set shows only growth beyond all earlier passes.
     """
     peak = Peak()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    can = device.type != "cuda" and _reset()
+    has_resident_peak = device.type != "cuda" and _reset()
     yield peak
     if device.type == "cuda":
         peak.mib, peak.kind = torch.cuda.max_memory_allocated(device) / 2**20, "CUDA allocated"
-    elif can:
+    elif has_resident_peak:
         peak.mib, peak.kind = _resident_peak(), "resident set"
 
 

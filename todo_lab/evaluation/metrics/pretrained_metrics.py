@@ -1,4 +1,4 @@
-"""LPIPS, CLIP score and FID: each only where its weights are on this disk already. Nothing is ever downloaded."""
+"""LPIPS, CLIP score and FID. Each is available only if its weights are on this disk; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from torch import Tensor
 
 log = logging.getLogger(__name__)
 
-LPIPS_WEIGHTS = "alexnet-owt-7be5be79.pth"  # as torchvision stores them
-FID_WEIGHTS = "weights-inception-2015-12-05-6726825d.pth"  # as torch-fidelity stores them
-FID_LEAST = 50  # images; with fewer the estimate says nothing (Chong and Forsyth 2020), and it is biased well above
+LPIPS_WEIGHTS = "alexnet-owt-7be5be79.pth"  # torchvision's file name
+FID_WEIGHTS = "weights-inception-2015-12-05-6726825d.pth"  # torch-fidelity's file name
+FID_LEAST = 50  # images; the estimate is biased, and useless with fewer (Chong and Forsyth 2020)
 
 
-class Learned:
-    """The learned metrics that can be computed here. ``missing`` says why for each that cannot."""
+class PretrainedMetrics:
+    """The metrics with weights on this disk. ``missing`` says why the others are not available."""
 
     def __init__(self, clip: str | None = None) -> None:
-        """``clip`` is the folder of a CLIPModel of transformers, or its name in the local Hugging Face cache."""
+        """``clip`` is the folder of a transformers CLIPModel, or its name in the local Hugging Face cache."""
         self.missing: dict[str, str] = {}
         self._lpips = self._try("LPIPS", _lpips)
         self._clip = self._try("CLIP score", lambda: _clip(clip))
 
-    def figures(self, reference: np.ndarray, image: np.ndarray, prompt: str) -> dict[str, float | None]:
-        """LPIPS (AlexNet) to the reference, and the CLIP score of the image with the prompt; None where missing."""
+    def measure(self, reference: np.ndarray, image: np.ndarray, prompt: str) -> dict[str, float | None]:
+        """LPIPS (AlexNet) to the reference, and the CLIP score of image and prompt; None if not available."""
         lpips = None if self._lpips is None else self._lpips(reference, image)
         return {"lpips": lpips, "clip_score": None if self._clip is None else self._clip(image, prompt)}
 
@@ -42,8 +42,8 @@ class Learned:
 
 
 def fid(references: Sequence[np.ndarray], images: Sequence[np.ndarray]) -> float | None:
-    """Frechet inception distance of a variant's images to the unreduced ones; None for want of weights or images."""
-    if len(images) < FID_LEAST or not fid_at_hand():
+    """Frechet inception distance of a variant's images to the baselines; None without weights or enough images."""
+    if len(images) < FID_LEAST or not has_fid_weights():
         return None
     from torchmetrics.image.fid import FrechetInceptionDistance
 
@@ -54,8 +54,8 @@ def fid(references: Sequence[np.ndarray], images: Sequence[np.ndarray]) -> float
     return float(metric.compute())
 
 
-def fid_at_hand() -> bool:
-    """Whether the package and the weights of the inception network are here."""
+def has_fid_weights() -> bool:
+    """Whether torch-fidelity is installed and the weights of its inception network are on this disk."""
     return importlib.util.find_spec("torch_fidelity") is not None and _stored(FID_WEIGHTS)
 
 
@@ -67,32 +67,32 @@ def _lpips() -> Any:
     if importlib.util.find_spec("torchvision") is None:
         raise ImportError("torchvision is not installed")
     if not _stored(LPIPS_WEIGHTS):
-        raise OSError(f"{LPIPS_WEIGHTS} is not in torch's folder of checkpoints")
+        raise OSError(f"{LPIPS_WEIGHTS} is not in torch's checkpoint folder")
     from torchmetrics.functional.image import learned_perceptual_image_patch_similarity as measure
 
-    def figure(reference: np.ndarray, image: np.ndarray) -> float:
+    def score(reference: np.ndarray, image: np.ndarray) -> float:
         return float(measure(_rows(image), _rows(reference), net_type="alex", normalize=True))
 
-    return figure
+    return score
 
 
 def _clip(name: str | None) -> Any:
     if name is None:
-        raise OSError("no CLIP model was named")
+        raise OSError("--clip names no model")
     from transformers import CLIPModel, CLIPProcessor
 
     model = CLIPModel.from_pretrained(name, local_files_only=True).eval()
     processor = CLIPProcessor.from_pretrained(name, local_files_only=True)
 
-    def figure(image: np.ndarray, prompt: str) -> float:
-        """100 times the cosine of image and text, at least 0 (Hessel et al. 2021, without their factor of 2.5)."""
-        given = processor(text=[prompt], images=[image], return_tensors="pt", padding=True, truncation=True)
+    def score(image: np.ndarray, prompt: str) -> float:
+        """100 times the cosine of image and text, at least 0 (Hessel et al. 2021, without their factor 2.5)."""
+        inputs = processor(text=[prompt], images=[image], return_tensors="pt", padding=True, truncation=True)
         with torch.inference_mode():
-            seen = model(**given)
-        cosine = torch.nn.functional.cosine_similarity(seen.image_embeds, seen.text_embeds)
+            output = model(**inputs)
+        cosine = torch.nn.functional.cosine_similarity(output.image_embeds, output.text_embeds)
         return max(0.0, 100 * float(cosine))
 
-    return figure
+    return score
 
 
 def _rows(pixels: np.ndarray, dtype: torch.dtype = torch.float32) -> Tensor:

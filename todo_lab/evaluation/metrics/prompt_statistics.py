@@ -1,4 +1,4 @@
-"""Words and nouns of a prompt, for the question whether longer and richer prompts suffer more."""
+"""Word and noun counts of a prompt. The report correlates them with the image difference."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from functools import lru_cache
 
 
 @lru_cache(maxsize=4096)
-def words(prompt: str) -> int:
-    """How many words it has: runs of letters, digits, apostrophes and hyphens."""
+def word_count(prompt: str) -> int:
+    """Number of words: runs of letters, digits, apostrophes and hyphens."""
     return len(re.findall(r"\w[\w'’-]*", prompt))
 
 
 @lru_cache(maxsize=4096)
-def nouns(prompt: str) -> int | None:
-    """How many of them TextBlob's rule-based English tagger takes for nouns; None where it is not installed.
+def noun_count(prompt: str) -> int | None:
+    """Number of nouns according to TextBlob's rule-based English tagger; None if it is not installed.
 
-    Its lexicon is part of the package (CLiPS pattern's), so nothing is downloaded. It errs now and then: "violet" in
-    "a violet heart" counts as a noun.
+    The lexicon is part of the package, so nothing is downloaded. The tagger makes mistakes: "violet" in "a violet
+    heart" counts as a noun.
     """
     try:
         from textblob.en import tag

@@ -1,4 +1,4 @@
-"""What the images show: one prompt a line, from a file or one of the two sets that come along."""
+"""Prompts from a file, one per line, or from one of the two shipped sets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SETS = ("pocket", "checkpoint")
 COMMENT = "#"
 
 
-def load(source: str) -> list[str]:
-    """The prompts of a shipped set (``pocket``: captions that the pocket model can read; ``checkpoint``: for models
-    of the full size) or of a text file, without empty lines, comments and repetitions.
+def load_prompts(source: str) -> list[str]:
+    """The prompts of a shipped set or of a text file, without empty lines, comments and repetitions.
 
-    Raises SettingsError where there are none.
+    ``pocket`` has captions for the pocket model, ``checkpoint`` prompts for full-size models. Raises SettingsError if
+    there are no prompts.
     """
     path = _shipped(source) if source in SETS else Path(source)
     try:
@@ -28,8 +28,8 @@ def load(source: str) -> list[str]:
     return found
 
 
-def spread(prompts: list[str], count: int | None) -> list[str]:
-    """``count`` of them, evenly from the first to the last; all where there are not more."""
+def evenly_spaced(prompts: list[str], count: int | None) -> list[str]:
+    """``count`` prompts at equal distances from the first to the last, or all if there are not more."""
     if count is None or count >= len(prompts):
         return prompts
     last = len(prompts) - 1

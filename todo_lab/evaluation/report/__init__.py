@@ -1,1 +1,1 @@
-"""From rows of measurements to a report with plots and image grids."""
+"""The report: tables, plots and image grids from the rows of measurements."""

@@ -1,4 +1,4 @@
-"""The rows as a table, and what is read off it: means by variant, the frontier, correlations, plain findings."""
+"""The rows as a table, and its statistics: means by variant, the Pareto front, correlations."""
 
 from __future__ import annotations
 
@@ -9,58 +9,57 @@ from typing import Any
 import pandas as pd
 
 from ..running.measurement import Row
-from ..running.variants import UNREDUCED
+from ..running.variants import BASELINE
 
-VISIBLE = 30.0  # dB of PSNR; an image under it differs from the unreduced one for anybody who looks at both
-LEAST_PROMPTS = 5  # for a correlation
-TIMES = ("speed", "step_seconds", "unreduced_step_seconds", "hires_seconds", "whole_seconds", "peak_mib")
+VISIBLE = 30.0  # dB of PSNR; below it the difference from the baseline is easy to see
+MIN_PROMPTS = 5  # for a correlation
+TIMES = ("speed", "step_seconds", "baseline_step_seconds", "hires_seconds", "total_seconds", "peak_mib")
 DIFFERENCES = ("mse", "ssim", "ms_ssim", "high_frequency", "lpips", "clip_score")
 NUMBERS = (*TIMES, *DIFFERENCES, "psnr", "amount", "nouns")
 
 
-def frame(rows: Iterable[Row]) -> pd.DataFrame:
-    """One row an image, with the unreduced times, memory and CLIP score of its scene beside its own.
+def to_table(rows: Iterable[Row]) -> pd.DataFrame:
+    """One row per image, with times, memory and CLIP score of the scene's baseline in columns ``baseline_*``.
 
-    ``speed`` is that of the hires pass, in which some steps may be whole, ``step_speed`` that of its median step.
+    ``speed`` is that of the hires pass, including steps that are not reduced; ``step_speed`` that of the median step.
     """
     table = pd.DataFrame(list(rows))
     if table.empty:
         return table
-    for name in NUMBERS:  # a column that is empty everywhere holds objects
+    for name in NUMBERS:  # an empty column has the dtype object
         table[name] = pd.to_numeric(table[name]) if name in table else math.nan
-    beside = {"hires_seconds", "whole_seconds", "peak_mib", "clip_score"}
-    whole = table[table["variant"] == UNREDUCED.name].set_index("scene")
-    for name in sorted(beside):
-        table[f"unreduced_{name}"] = table["scene"].map(_first(whole, name))
-    # the unreduced image may have been made in a faster minute, or on another day: its time at this row's pace
-    pace = table["unreduced_step_seconds"] / table["scene"].map(_first(whole, "unreduced_step_seconds"))
+    baseline = table[table["variant"] == BASELINE.name].set_index("scene")
+    for name in ("clip_score", "hires_seconds", "peak_mib", "total_seconds"):
+        table[f"baseline_{name}"] = table["scene"].map(_first(baseline, name))
+    # the machine may have been faster when the baseline image was made: scale its time by the baseline steps of each
+    slowdown = table["baseline_step_seconds"] / table["scene"].map(_first(baseline, "baseline_step_seconds"))
     table["step_speed"] = table["speed"]
-    table["speed"] = (pace * table["unreduced_hires_seconds"] / table["hires_seconds"]).fillna(table["step_speed"])
-    table["whole_speed"] = pace * table["unreduced_whole_seconds"] / table["whole_seconds"]
-    return table.sort_values("scene", kind="stable", ignore_index=True)  # the variants keep their order
+    table["speed"] = (slowdown * table["baseline_hires_seconds"] / table["hires_seconds"]).fillna(table["step_speed"])
+    table["total_speed"] = slowdown * table["baseline_total_seconds"] / table["total_seconds"]
+    return table.sort_values("scene", kind="stable", ignore_index=True)  # stable: the variants keep their order
 
 
-def _first(whole: pd.DataFrame, name: str) -> pd.Series:
-    """The value of each scene's unreduced row."""
-    return whole[name][~whole.index.duplicated()]
+def _first(baseline: pd.DataFrame, name: str) -> pd.Series:
+    """The value in each scene's baseline row."""
+    return baseline[name][~baseline.index.duplicated()]
 
 
-def good(table: pd.DataFrame) -> pd.DataFrame:
-    """Without the failed rows."""
+def succeeded(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows without an error."""
     return table[table["error"].isna()]
 
 
-def reduced(table: pd.DataFrame) -> pd.DataFrame:
-    """The good rows of everything but the unreduced image."""
-    table = good(table)
-    return table[table["variant"] != UNREDUCED.name]
+def reduced_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows without an error, except those of the baseline."""
+    table = succeeded(table)
+    return table[table["variant"] != BASELINE.name]
 
 
-def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """A row for each scale and variant, in the order of the run: medians of times, means of differences."""
+def summarize(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per scale and variant, in the order of the run: medians of times, means of differences."""
     order = list(dict.fromkeys(table["variant"]))
     rows = [
-        _summed(part, scale, variant)
+        _summarize(part, scale, variant)
         for scale, of_scale in table.groupby("hires_scale")
         for variant in order
         if len(part := of_scale[of_scale["variant"] == variant])
@@ -68,50 +67,50 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _summed(part: pd.DataFrame, scale: Any, variant: str) -> Row:
-    fine = good(part)
+def _summarize(part: pd.DataFrame, scale: Any, variant: str) -> Row:
+    fine = succeeded(part)
     first = part.iloc[0]
     row: Row = {"hires_scale": scale, "variant": variant, "family": first["family"], "amount": first["amount"]}
     row |= {"scale": first["scale"], "peer": first["peer"], "images": len(fine), "failed": len(part) - len(fine)}
-    for name in (*TIMES, "step_speed", "whole_speed"):
+    for name in (*TIMES, "step_speed", "total_speed"):
         row[name] = fine[name].dropna().median()
     for name in DIFFERENCES:
         row[name] = fine[name].dropna().mean()
     row["psnr"] = -10 * math.log10(row["mse"]) if row["mse"] and row["mse"] > 0 else math.nan
     row["visible"] = float((fine["psnr"] < VISIBLE).mean()) if len(fine) else math.nan
-    tried = fine["repeats"].dropna() if "repeats" in fine else fine["error"].dropna()
-    return row | {"repeated": int(tried.astype(bool).sum()), "tried_again": len(tried)}
+    repeats = fine["repeats"].dropna() if "repeats" in fine else fine["error"].dropna()
+    return row | {"repeated": int(repeats.astype(bool).sum()), "tried_again": len(repeats)}
 
 
-def frontier(summary: pd.DataFrame) -> pd.DataFrame:
-    """The variants that no other beats in both speed and MSE, fastest first."""
+def pareto_front(summary: pd.DataFrame) -> pd.DataFrame:
+    """The variants that no other variant beats in both speed and MSE, fastest first."""
     points = summary.dropna(subset=["speed", "mse"]).sort_values(["speed", "mse"], ascending=[False, True])
     best = points["mse"].cummin()
     return points[(points["mse"] <= best) & ~points["mse"].duplicated()]
 
 
 def correlations(table: pd.DataFrame) -> pd.DataFrame:
-    """Spearman's rank correlation of words and nouns a prompt with MSE, by variant; seeds and scales averaged first.
+    """Spearman's rank correlation of MSE with the words and nouns of a prompt, by variant.
 
-    ``p`` is the chance of a correlation as strong where there is none, not corrected for how many are looked at.
+    Seeds and scales are averaged first. ``p`` is not corrected for multiple tests.
     """
     from scipy.stats import spearmanr
 
     rows = []
-    for variant, part in reduced(table).groupby("variant", sort=False):
+    for variant, part in reduced_rows(table).groupby("variant", sort=False):
         prompts = part.groupby("prompt").agg({"mse": "mean", "words": "first", "nouns": "first"})
         for name in ("words", "nouns"):
             known = prompts.dropna(subset=[name, "mse"])
-            if len(known) >= LEAST_PROMPTS and known[name].nunique() > 1 and known["mse"].nunique() > 1:
+            if len(known) >= MIN_PROMPTS and known[name].nunique() > 1 and known["mse"].nunique() > 1:
                 found = spearmanr(known[name].astype(float), known["mse"])
-                told = {"variant": variant, "of": name, "prompts": len(known)}
-                rows.append({**told, "rho": float(found.statistic), "p": float(found.pvalue)})
+                row = {"variant": variant, "of": name, "prompts": len(known)}
+                rows.append({**row, "rho": float(found.statistic), "p": float(found.pvalue)})
     return pd.DataFrame(rows, columns=["variant", "of", "prompts", "rho", "p"])
 
 
 def relative_mse(table: pd.DataFrame) -> pd.DataFrame:
-    """One row a prompt: its MSE over each variant's median, the geometric mean over the variants, and its lengths."""
-    part = reduced(table)
+    """One row per prompt: MSE relative to each variant's median, as geometric mean over variants, and word counts."""
+    part = reduced_rows(table)
     part = part[part["mse"] > 0].copy()
     part["relative"] = part["mse"] / part.groupby(["variant", "hires_scale"])["mse"].transform("median")
     part["log"] = part["relative"].map(math.log)
@@ -119,11 +118,11 @@ def relative_mse(table: pd.DataFrame) -> pd.DataFrame:
     return prompts.assign(relative=prompts["log"].map(math.exp))
 
 
-def families(summary: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
-    """By (family, factor or ratio): the variants of rising amount, where there are at least two of one scale."""
+def series_by_family(summary: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
+    """Variants by rising amount for each (family, kind of amount) that has at least two amounts."""
     known = summary.dropna(subset=["amount", "speed", "mse"])
     groups = known.groupby(["family", "scale"], sort=False)
-    once = ["hires_scale", "amount"]  # a preset may say the same as a point of the grid
-    rising = ((key, part.sort_values("amount", kind="stable").drop_duplicates(once)) for key, part in groups)
+    unique = ["hires_scale", "amount"]  # a preset can equal a point of the grid
+    rising = ((key, part.sort_values("amount", kind="stable").drop_duplicates(unique)) for key, part in groups)
     found = {(str(family), str(scale)): part for (family, scale), part in rising}
     return {key: part for key, part in found.items() if part["amount"].nunique() > 1}

@@ -1,4 +1,4 @@
-"""The report's diagrams. Families are told apart by marker, dash and grey: they survive a printer without colours."""
+"""The charts of the report. Families differ by marker, dash and grey, so that a print without colours is readable."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from .matplotlib_files import pyplot, saved
 MARKERS = "osD^vP*X<>hp"
 DASHES = ("-", "--", ":", "-.")
 GREYS = ("0.0", "0.35", "0.55")
-AXES = {"speed": "speed of the hires pass, unreduced = 1", "mse": "image MSE to the unreduced (0 to 1)"}
-AMOUNT = {"factor": "factor: each side of the token grid shrinks by it", "ratio": "ratio: share of tokens removed"}
-LINEAR_ENOUGH = 10  # a range within a factor of this needs no logarithm
+AXES = {
+    "speed": "speed of the hires pass, relative to the baseline",
+    "mse": "image MSE relative to the baseline (values 0 to 1)",
+}
+AMOUNT = {"factor": "factor: the token grid shrinks by it per side", "ratio": "ratio: fraction of tokens removed"}
+LINEAR_RANGE = 10  # a smaller range of values gets a linear axis
 
 
-def by_amount(summary: pd.DataFrame, path: Path) -> Path | None:
-    """Speed and MSE by factor and by ratio, a line a family; None where no family has two amounts."""
-    families = aggregation.families(summary)
+def plot_amounts(summary: pd.DataFrame, path: Path) -> Path | None:
+    """Plot speed and MSE by factor and by ratio, one line per family; None if no family has two amounts."""
+    families = aggregation.series_by_family(summary)
     kinds = [kind for kind in AMOUNT if any(key[1] == kind for key in families)]
     scales = sorted(summary["hires_scale"].unique())
     if not kinds:
@@ -30,48 +33,53 @@ def by_amount(summary: pd.DataFrame, path: Path) -> Path | None:
     plt = pyplot()
     rows = [(kind, scale) for kind in kinds for scale in scales]
     chart, grid = plt.subplots(len(rows), 2, figsize=(11, 3.4 * len(rows)), squeeze=False, layout="constrained")
-    looks = _looks([family for family, _ in families])
+    styles = _styles([family for family, _ in families])
     for (kind, scale), row in zip(rows, grid, strict=True):
         lines = {family: part for (family, of_kind), part in families.items() if of_kind == kind}
         for figure, axes in zip(("speed", "mse"), row, strict=True):
             for family, part in lines.items():
                 line = part[part["hires_scale"] == scale]
-                axes.plot(line["amount"], line[figure], label=family, **looks[family])
-            _finish(axes, AMOUNT[kind], AXES[figure], f"hires {scale:g}x")
+                axes.plot(line["amount"], line[figure], label=family, **styles[family])
+            _label_axes(axes, AMOUNT[kind], AXES[figure], f"hires {scale:g}x")
         row[0].axhline(1, color="black", linewidth=0.6)
         _logarithmic(row[1])
         row[1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return saved(chart, path)
 
 
-def frontier(summary: pd.DataFrame, path: Path) -> Path | None:
-    """Speed against MSE, a point a variant, the unbeaten ones joined; a panel a scale."""
+def plot_frontier(summary: pd.DataFrame, path: Path) -> Path | None:
+    """Plot speed against MSE, one point per variant and one panel per scale. A line joins the Pareto front."""
     points = summary[(summary["mse"] > 0) & summary["speed"].notna()]
     scales = sorted(points["hires_scale"].unique())
     if not scales:
         return None
     plt = pyplot()
     chart, grid = plt.subplots(len(scales), 1, figsize=(11, 7 * len(scales)), squeeze=False, layout="constrained")
-    looks = _looks(list(dict.fromkeys(points["family"])))
+    styles = _styles(list(dict.fromkeys(points["family"])))
     for scale, axes in zip(scales, grid.flat, strict=True):
         part = points[points["hires_scale"] == scale]
-        best = aggregation.frontier(part)
+        best = aggregation.pareto_front(part)
         axes.plot(best["speed"], best["mse"], color="0.75", linewidth=5, zorder=0, solid_capstyle="round")
         for row in part.itertuples():
-            axes.plot(row.speed, row.mse, **{**looks[row.family], "linestyle": "none"})
-        _finish(axes, AXES["speed"], AXES["mse"], f"hires {scale:g}x; the grey line joins what no other beats in both")
+            axes.plot(row.speed, row.mse, **{**styles[row.family], "linestyle": "none"})
+        _label_axes(
+            axes,
+            AXES["speed"],
+            AXES["mse"],
+            f"hires {scale:g}x; no variant is better in both than those on the grey line",
+        )
         _logarithmic(axes)
         axes.axvline(1, color="black", linewidth=0.6)
         axes.margins(0.12)
-    chart.draw_without_rendering()  # labels are placed on the final layout, so that must not move any more
+    chart.draw_without_rendering()  # fix the layout first: labels are placed in it
     chart.set_layout_engine("none")
     for scale, axes in zip(scales, grid.flat, strict=True):
         _label(axes, points[points["hires_scale"] == scale])
     return saved(chart, path)
 
 
-def by_prompt(table: pd.DataFrame, path: Path) -> Path | None:
-    """MSE by words and by nouns of the prompt, over each variant's median, so that all variants count alike."""
+def plot_prompts(table: pd.DataFrame, path: Path) -> Path | None:
+    """Plot MSE by words and by nouns of the prompt, relative to each variant's median so that all weigh the same."""
     prompts = aggregation.relative_mse(table)
     kinds = [name for name in ("words", "nouns") if prompts[name].notna().any()]
     if len(prompts) < 2 or not kinds:
@@ -79,14 +87,14 @@ def by_prompt(table: pd.DataFrame, path: Path) -> Path | None:
     plt = pyplot()
     chart, grid = plt.subplots(1, len(kinds), figsize=(5.6 * len(kinds), 4.2), squeeze=False, layout="constrained")
     for name, axes in zip(kinds, grid.flat, strict=True):
-        axes.plot(prompts[name], prompts["relative"], "o", color="0.55", markersize=5, label="a prompt")
+        axes.plot(prompts[name], prompts["relative"], "o", color="0.55", markersize=5, label="one prompt")
         middle = prompts.groupby(name)["relative"].median()
         if name == "words":  # few prompts share a length
             bins = pd.qcut(prompts[name].astype(float), min(6, prompts[name].nunique()), duplicates="drop")
             groups = prompts.groupby(bins, observed=True)
             middle = groups["relative"].median().set_axis(groups[name].median())
         axes.plot(middle.index, middle, "k-D", markersize=6, label="median")
-        _finish(axes, f"{name} of the prompt", "MSE over the variant's median", "")
+        _label_axes(axes, f"{name} of the prompt", "MSE relative to the variant's median", "")
         _logarithmic(axes, plain=True)
         axes.xaxis.set_major_locator(plt.MaxNLocator(integer=True))
         axes.axhline(1, color="black", linewidth=0.6)
@@ -94,19 +102,19 @@ def by_prompt(table: pd.DataFrame, path: Path) -> Path | None:
     return saved(chart, path)
 
 
-def memory(summary: pd.DataFrame, kind: str, path: Path) -> Path | None:
-    """Peak memory by variant, a bar a scale."""
+def plot_memory(summary: pd.DataFrame, kind: str, path: Path) -> Path | None:
+    """Plot peak memory by variant, one bar per scale."""
     return _bars(summary, "peak_mib", f"peak memory, MiB ({kind})", path, lambda value: f"{value:.0f}")
 
 
-def seconds(summary: pd.DataFrame, path: Path) -> Path | None:
-    """Time of the hires pass by variant, a bar a scale."""
+def plot_seconds(summary: pd.DataFrame, path: Path) -> Path | None:
+    """Plot the time of the hires pass by variant, one bar per scale."""
     return _bars(
         summary, "hires_seconds", "time of the hires pass, seconds (median)", path, lambda value: f"{value:.3g}"
     )
 
 
-def _bars(summary: pd.DataFrame, name: str, label: str, path: Path, told: Callable[[float], str]) -> Path | None:
+def _bars(summary: pd.DataFrame, name: str, label: str, path: Path, text: Callable[[float], str]) -> Path | None:
     known = summary.dropna(subset=[name])
     if known.empty:
         return None
@@ -117,49 +125,49 @@ def _bars(summary: pd.DataFrame, name: str, label: str, path: Path, told: Callab
     chart, axes = plt.subplots(figsize=size, layout="constrained")
     for i, scale in enumerate(scales):
         values = known[known["hires_scale"] == scale].set_index("variant")[name].reindex(variants)
-        places = [n + (i - (len(scales) - 1) / 2) * height for n in range(len(variants))]
+        positions = [n + (i - (len(scales) - 1) / 2) * height for n in range(len(variants))]
         style = {"color": str(0.3 + 0.45 * i / max(1, len(scales) - 1)), "hatch": ("", "///", "...")[i % 3]}
-        bars = axes.barh(places, values, height * 0.9, label=f"hires {scale:g}x", edgecolor="white", **style)
-        axes.bar_label(bars, [told(v) if v == v else "" for v in values], padding=3, fontsize=7)
+        bars = axes.barh(positions, values, height * 0.9, label=f"hires {scale:g}x", edgecolor="white", **style)
+        axes.bar_label(bars, [text(v) if v == v else "" for v in values], padding=3, fontsize=7)
     axes.set_yticks(range(len(variants)), variants, fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.1, y=0.01)
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    _finish(axes, label, "", "")
+    _label_axes(axes, label, "", "")
     return saved(chart, path)
 
 
 def _label(axes: Any, part: pd.DataFrame) -> None:
-    """Names beside the points, moved until none covers another."""
+    """Label the points without overlaps."""
     from adjustText import adjust_text
 
     texts = [axes.text(row.speed, row.mse, row.variant, fontsize=8) for row in part.itertuples()]
     arrows = {"arrowstyle": "-", "color": "0.5", "linewidth": 0.5}
     x, y = _outlines(axes, part)
-    places = {"target_x": list(part["speed"]), "target_y": list(part["mse"]), "x": x, "y": y}
+    targets = {"target_x": list(part["speed"]), "target_y": list(part["mse"]), "x": x, "y": y}
     force = {"force_text": (0.3, 0.5), "force_static": (0.3, 0.5)}
-    adjust_text(texts, **places, ax=axes, arrowprops=arrows, expand=(1.2, 1.6), iter_lim=800, min_arrow_len=6, **force)
+    adjust_text(texts, **targets, ax=axes, arrowprops=arrows, expand=(1.2, 1.6), iter_lim=800, min_arrow_len=6, **force)
 
 
 def _outlines(axes: Any, part: pd.DataFrame, radius: float = 7.0) -> tuple[list[float], list[float]]:
-    """Points on and around each marker, in the units of the axes: labels keep off points and know no sizes."""
+    """Points on and around each marker in axis units. adjust_text avoids points but does not know marker sizes."""
     spots = axes.transData.transform(part[["speed", "mse"]].to_numpy(float))
     around = [(0, 0), *((dx * radius, dy * radius) for dx in (-1, 1) for dy in (-1, 1))]
     moved = [axes.transData.inverted().transform(spot + offset) for spot in spots for offset in around]
     return [float(spot[0]) for spot in moved], [float(spot[1]) for spot in moved]
 
 
-def _looks(families: list[str]) -> dict[str, dict[str, Any]]:
-    """A marker, a dash and a grey for each family."""
-    looks = zip(itertools.cycle(MARKERS), itertools.cycle(DASHES), itertools.cycle(GREYS), strict=False)
-    styles = ({"marker": m, "linestyle": d, "color": g, "markersize": 6} for m, d, g in looks)
+def _styles(families: list[str]) -> dict[str, dict[str, Any]]:
+    """Marker, dash and grey of each family."""
+    combinations = zip(itertools.cycle(MARKERS), itertools.cycle(DASHES), itertools.cycle(GREYS), strict=False)
+    styles = ({"marker": m, "linestyle": d, "color": g, "markersize": 6} for m, d, g in combinations)
     return dict(zip(dict.fromkeys(families), styles, strict=False))
 
 
 def _logarithmic(axes: Any, *, plain: bool = False) -> None:
-    """Where the values need it; ``plain`` writes 0.5 and not a power of ten."""
+    """Use a logarithmic axis if the values have a large range; ``plain`` labels 0.5 instead of a power of ten."""
     values = [float(y) for line in axes.get_lines() for y in line.get_ydata() if y > 0]
-    if len(values) < 2 or max(values) / min(values) < LINEAR_ENOUGH:
+    if len(values) < 2 or max(values) / min(values) < LINEAR_RANGE:
         return
     axes.set_yscale("log")
     axes.tick_params(which="both", labelsize=8)
@@ -171,7 +179,7 @@ def _logarithmic(axes: Any, *, plain: bool = False) -> None:
         axes.yaxis.set_minor_formatter("")
 
 
-def _finish(axes: Any, x: str, y: str, title: str) -> None:
+def _label_axes(axes: Any, x: str, y: str, title: str) -> None:
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)
     axes.set_title(title, fontsize=10, loc="left")

@@ -1,4 +1,4 @@
-"""A report as a list of blocks, written once as Markdown beside its pictures and once as one self-contained page."""
+"""A report as a list of blocks, which becomes Markdown with image files and one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; } figcaption {
 
 @dataclass
 class Document:
-    """Add blocks in their order, then write it out. Text is plain: it is escaped where the format needs it."""
+    """Add blocks in order, then get Markdown or HTML. Texts are plain; they are escaped as needed."""
 
     title: str
     _markdown: list[str] = field(default_factory=list)
     _html: list[str] = field(default_factory=list)
 
     def heading(self, text: str) -> None:
-        """A section begins."""
+        """Start a section."""
         self._add(f"## {text}", f"<h2>{html.escape(text)}</h2>")
 
     def text(self, text: str) -> None:
-        """A paragraph."""
+        """Add a paragraph."""
         self._add(text, f"<p>{html.escape(text)}</p>")
 
     def items(self, texts: Sequence[str]) -> None:
-        """A list."""
+        """Add a list."""
         rows = "".join(f"<li>{html.escape(text)}</li>" for text in texts)
         self._add("\n".join(f"- {text}" for text in texts), f"<ul>{rows}</ul>")
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table; the first column is text, the others are figures."""
+        """Add a table. The first column is text; the others are numbers."""
         lines = [_line(head), "|---|" + "---:|" * (len(head) - 1), *(_line(row) for row in rows)]
         body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
         page = (
@@ -50,8 +50,8 @@ class Document:
         )
         self._add("\n".join(lines), page)
 
-    def figure(self, path: Path | None, caption: str, folder: Path) -> None:
-        """A PNG or WebP under ``folder``; nothing for None."""
+    def image(self, path: Path | None, caption: str, folder: Path) -> None:
+        """Add a PNG or WebP below ``folder``; None adds nothing."""
         if path is None:
             return
         source = f"data:image/{path.suffix[1:]};base64,{base64.b64encode(path.read_bytes()).decode()}"
@@ -60,11 +60,11 @@ class Document:
         self._add(f"![{caption}]({name})\n\n*{caption}*", page)
 
     def markdown(self) -> str:
-        """For a repository's page."""
+        """The report as Markdown, with links to the images."""
         return "\n\n".join([f"# {self.title}", *self._markdown]) + "\n"
 
     def html(self) -> str:
-        """One file that needs nothing else."""
+        """The report as one HTML file that contains the images."""
         title = html.escape(self.title)
         head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>'
         body = "\n".join(self._html)

@@ -1,4 +1,4 @@
-"""The questions of the course evaluation, answered from the figures in plain sentences, whichever way they fall."""
+"""Answers to the questions of the evaluation, one sentence each, computed from the summary."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pandas as pd
 from . import aggregation
 
 
-def findings(table: pd.DataFrame, summary: pd.DataFrame) -> list[str]:
-    """One sentence a question; none for a question that this run cannot answer."""
-    asked = (
+def list_findings(table: pd.DataFrame, summary: pd.DataFrame) -> list[str]:
+    """One sentence per question that the run can answer."""
+    sentences = (
         _rises(summary),
         *_prompts(table),
         _repeats(summary),
@@ -17,44 +17,48 @@ def findings(table: pd.DataFrame, summary: pd.DataFrame) -> list[str]:
         _fastest(summary),
         _peers(summary),
     )
-    return [sentence for sentence in asked if sentence]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _rises(summary: pd.DataFrame) -> str:
-    told = []
-    for (family, _), part in aggregation.families(summary).items():
+    series = []
+    for (family, _), part in aggregation.series_by_family(summary).items():
         for scale, line in part.groupby("hires_scale"):
             if len(line) > 1:
                 steps = line["mse"].diff().dropna()
-                told.append((f"{family} at {scale:g}x", bool((steps > 0).all())))
-    if not told:
+                series.append((f"{family} at {scale:g}x", bool((steps > 0).all())))
+    if not series:
         return ""
-    not_so = [name for name, rises in told if not rises]
-    text = "Does the MSE rise with the amount of merging? "
-    text += f"At every step in {len(told) - len(not_so)} of {len(told)} series"
-    return text + (f"; not in {', '.join(not_so)}." if not_so else ".")
+    exceptions = [name for name, rises in series if not rises]
+    text = "Does the MSE rise with the amount of reduction? "
+    text += f"At every step in {len(series) - len(exceptions)} of {len(series)} series"
+    return text + (f"; not in {', '.join(exceptions)}." if exceptions else ".")
 
 
 def _prompts(table: pd.DataFrame) -> list[str]:
     prompts = aggregation.relative_mse(table)
     sentences = []
-    for name, question in (("words", "longer prompts"), ("nouns", "prompts with more nouns")):
+    for name, question in (
+        ("words", "the number of words in the prompt"),
+        ("nouns", "the number of nouns in the prompt"),
+    ):
         known = prompts.dropna(subset=[name])
-        if len(known) < aggregation.LEAST_PROMPTS or known[name].nunique() < 2 or known["relative"].nunique() < 2:
+        if len(known) < aggregation.MIN_PROMPTS or known[name].nunique() < 2 or known["relative"].nunique() < 2:
             continue
         from scipy.stats import spearmanr
 
         found = spearmanr(known[name].astype(float), known["relative"])
-        word = "no clear connection" if found.pvalue > 0.05 else "it falls" if found.statistic < 0 else "it rises"
+        direction = "It falls" if found.statistic < 0 else "It rises"
+        answer = "No clear relation" if found.pvalue > 0.05 else f"{direction} with it"
         sentences.append(
-            f"Is the MSE another for {question}? {word.capitalize()}: Spearman's rho {found.statistic:+.2f} over "
-            f"{len(known)} prompts, p {chance(found.pvalue)}."
+            f"Does the MSE depend on {question}? {answer}: Spearman's rho {found.statistic:+.2f} over "
+            f"{len(known)} prompts, p {format_p_value(found.pvalue)}."
         )
     return sentences
 
 
-def chance(p: float) -> str:
-    """A p-value; tiny ones are not told apart."""
+def format_p_value(p: float) -> str:
+    """A p-value, or "< 0.001"."""
     return "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
@@ -65,38 +69,36 @@ def _repeats(summary: pd.DataFrame) -> str:
     bad = tried[tried["repeated"] < tried["tried_again"]]
     names = ", ".join(dict.fromkeys(bad["variant"]))
     if bad.empty:
-        return "Does a seed give the same image twice? Yes, to the byte, with everything that was tried."
-    return f"Does a seed give the same image twice? Not with {names}; to the byte with everything else."
+        return "Does the same seed give the same image? Yes, bit for bit, with every variant."
+    return f"Does the same seed give the same image? Not with {names}. Bit for bit with all other variants."
 
 
 def _visible(summary: pd.DataFrame) -> str:
     seen = summary[(summary["visible"] > 0.5) & summary["amount"].notna()]
+    question = f"Which variants visibly change more than half of the images (below {aggregation.VISIBLE:g} dB)?"
     if seen.empty:
-        return (
-            f"Where do images visibly change? Nowhere do more than half of them fall under {aggregation.VISIBLE:g} dB."
-        )
+        return f"{question} None."
     least = seen.sort_values("amount").groupby(["family", "hires_scale"], sort=False).first().reset_index()
-    told = [f"{row.variant} at {row.hires_scale:g}x" for row in least.itertuples()]
-    return f"Where do images visibly change (more than half under {aggregation.VISIBLE:g} dB)? From {', '.join(told)}."
+    names = [f"{row.variant} at {row.hires_scale:g}x" for row in least.itertuples()]
+    return f"{question} From these amounts on: {', '.join(names)}."
 
 
 def _fastest(summary: pd.DataFrame) -> str:
-    told = []
+    fronts = []
     for scale, part in summary[summary["mse"] > 0].groupby("hires_scale"):
-        best = aggregation.frontier(part)
-        told.append(f"at {scale:g}x " + ", ".join(f"{row.variant} ({row.speed:.2f}x)" for row in best.itertuples()))
-    return f"Which are beaten by no other in both speed and MSE? {'; '.join(told)}." if told else ""
+        best = aggregation.pareto_front(part)
+        fronts.append(f"at {scale:g}x " + ", ".join(f"{row.variant} ({row.speed:.2f}x)" for row in best.itertuples()))
+    return f"Which variants does no other beat in both speed and MSE? {'; '.join(fronts)}." if fronts else ""
 
 
 def _peers(summary: pd.DataFrame) -> str:
-    """Of every other implementation, the nearest of our settings that is as fast or faster."""
-    told = []
+    """For each other implementation, the setting of ours with the lowest MSE that is at least as fast."""
+    matches = []
     for scale, part in summary[summary["mse"] > 0].groupby("hires_scale"):
         ours = part[part["peer"] == ""]
         for peer in part[part["peer"] != ""].itertuples():
             better = ours[(ours["speed"] >= peer.speed) & (ours["mse"] <= peer.mse)].sort_values("mse")
             which = f"{better.iloc[0]['variant']} ({better.iloc[0]['speed']:.2f}x)" if len(better) else "none"
-            told.append(f"{peer.variant} at {scale:g}x ({peer.speed:.2f}x): {which}")
-    return (
-        f"Which setting of ours is as fast as each other implementation, and nearer? {'; '.join(told)}." if told else ""
-    )
+            matches.append(f"{peer.variant} at {scale:g}x ({peer.speed:.2f}x): {which}")
+    question = "Which setting of ours is at least as fast as each other implementation, with no larger MSE?"
+    return f"{question} {'; '.join(matches)}." if matches else ""

@@ -1,4 +1,4 @@
-"""matplotlib without a window: what all diagrams begin and end with."""
+"""matplotlib without a window: how every chart starts and ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def pyplot() -> Any:
-    """matplotlib.pyplot, drawing to files alone."""
+    """matplotlib.pyplot with a backend that draws to files only."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -17,7 +17,7 @@ def pyplot() -> Any:
 
 
 def saved(chart: Any, path: Path) -> Path:
-    """Write the chart and close it. Returns ``path``, whose suffix says as what."""
+    """Write the chart and close it. The suffix of ``path`` names the format. Returns ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lossy = {"pil_kwargs": {"quality": 90}} if path.suffix == ".webp" else {}
     chart.savefig(path, dpi=130, **lossy)

@@ -1,4 +1,4 @@
-"""From a folder of rows and images: results.parquet, report.md and report.html."""
+"""Write results.parquet, report.md and report.html of a folder of results."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..metrics.pretrained_metrics import FID_LEAST, fid, fid_at_hand
-from ..running.row_store import ABOUT, Journal, load_png, write_whole
-from ..running.variants import UNREDUCED
+from ..metrics.pretrained_metrics import FID_LEAST, fid, has_fid_weights
+from ..running.row_store import RUN_FILE, RowStore, load_png, write_atomically
+from ..running.variants import BASELINE
 from . import aggregation, charts
 from .document import Document
-from .findings import chance, findings
-from .image_grids import grids
+from .findings import format_p_value, list_findings
+from .image_grids import draw_grids
 
 log = logging.getLogger(__name__)
 MISSING = "n/a"
@@ -27,14 +27,14 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "step_speed": ("speed, median step", lambda v: f"{v:.2f}x"),
     "step_seconds": ("hires step, ms", lambda v: f"{1000 * v:.1f}"),
     "hires_seconds": ("hires pass, s", lambda v: f"{v:.3g}"),
-    "whole_seconds": ("whole, s", lambda v: f"{v:.3g}"),
-    "whole_speed": ("speed, whole", lambda v: f"{v:.2f}x"),
+    "total_seconds": ("total, s", lambda v: f"{v:.3g}"),
+    "total_speed": ("speed, total", lambda v: f"{v:.2f}x"),
     "mse": ("MSE", lambda v: f"{v:.2g}"),
     "psnr": ("PSNR, dB", lambda v: f"{v:.1f}"),
     "ssim": ("SSIM", lambda v: f"{v:.4f}"),
     "ms_ssim": ("MS-SSIM", lambda v: f"{v:.4f}"),
     "high_frequency": ("high-freq. energy", lambda v: f"{v:.3f}"),
-    "visible": ("under 30 dB", lambda v: f"{v:.0%}"),
+    "visible": ("below 30 dB", lambda v: f"{v:.0%}"),
     "lpips": ("LPIPS", lambda v: f"{v:.3f}"),
     "clip_score": ("CLIP score", lambda v: f"{v:.2f}"),
     "fid": ("FID", lambda v: f"{v:.2f}"),
@@ -42,39 +42,39 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 
 
-def write(folder: Path) -> Document:
-    """Write the three files into ``folder``, its plots under plots/. Raises ValueError where there are no rows."""
-    journal = Journal(folder)
-    table = aggregation.frame(journal.latest())
+def write_report(folder: Path) -> Document:
+    """Write the three files and the plots into ``folder``. Raises ValueError without rows."""
+    store = RowStore(folder)
+    table = aggregation.to_table(store.latest())
     if table.empty:
         raise ValueError(f"{folder} has no results")
     table.to_parquet(folder / "results.parquet", index=False)
-    about = json.loads((folder / ABOUT).read_text("utf-8")) if (folder / ABOUT).exists() else {}
+    about = json.loads((folder / RUN_FILE).read_text("utf-8")) if (folder / RUN_FILE).exists() else {}
     document = _document(folder, table, about)
-    write_whole(folder / "report.md", document.markdown())
-    write_whole(folder / "report.html", document.html())
+    write_atomically(folder / "report.md", document.markdown())
+    write_atomically(folder / "report.html", document.html())
     return document
 
 
 def _document(folder: Path, table: pd.DataFrame, about: dict[str, Any]) -> Document:
-    summary = aggregation.summary(table)
+    summary = aggregation.summarize(table)
     summary["fid"] = _fids(folder, table, summary)
     document = Document("Token reduction: time and image difference")
     _what_ran(document, table, about)
     document.heading("Findings")
-    document.items(findings(table, summary) or ["This run is too small for any."])
+    document.items(list_findings(table, summary) or ["This run is too small for findings."])
     _speed_and_difference(document, folder, summary)
-    _figures(document, summary, about)
+    _table(document, summary, about)
     _prompts(document, folder, table)
     _repeats_and_memory(document, folder, table, summary)
     document.heading("Images")
     document.text(
-        "The unreduced image leftmost, merging rising to the right; from top to bottom the scene that the rightmost "
-        "setting changes least, a middle one, and the one it changes most. Under each image the framed part, where "
-        "the rightmost image differs most, and the difference, black where the images are equal."
+        "The baseline is on the left; the amount of reduction rises to the right. The top scene is the one that the "
+        "rightmost variant changes least, the bottom scene the one that it changes most. Below each image are the "
+        "framed part, where the rightmost image differs most, and the difference. Black means equal."
     )
-    for title, path in grids(table, summary, lambda row: load_png(folder / row["image"]), folder / "plots"):
-        document.figure(path, title, folder)
+    for title, path in draw_grids(table, summary, lambda row: load_png(folder / row["image"]), folder / "plots"):
+        document.image(path, title, folder)
     _failures(document, table)
     return document
 
@@ -85,82 +85,85 @@ def _what_ran(document: Document, table: pd.DataFrame, about: dict[str, Any]) ->
     sizes = ", ".join(
         sorted({f"{r.width} x {r.height} to {r.hires_width} x {r.hires_height}" for r in table.itertuples()})
     )
-    passes = f"{first['sampler']}, {first['steps']} steps and {first['hires_steps']} in the hires pass"
+    passes = f"{first['sampler']}, {first['steps']} steps, {first['hires_steps']} hires steps"
     document.text(
-        f"{len(table)} images of {scenes} scenes: prompts: {prompts}, seeds: {seeds}; {sizes} pixels; {passes}, "
+        f"{len(table)} images of {scenes} scenes; prompts: {prompts}, seeds: {seeds}; {sizes} pixels; {passes}, "
         f"denoising {first['denoising']:g}, guidance {first['guidance']:g}. "
-        "Everything is compared with the unreduced image of the same first pass."
+        "Every image is compared with the baseline: the image without reduction, from the same first pass."
     )
-    told = [f"{name}: {about[name]}" for name in ("model", "device", "dtype", "machine", "versions") if about.get(name)]
-    document.items([*told, f"command: {about['command']}"] if about.get("command") else told)
-    wanted = about.get("rows", len(table))
-    if wanted != len(table):
-        document.text(f"The run is not complete: {len(table)} of {wanted} images are there.")
+    facts = [
+        f"{name}: {about[name]}" for name in ("model", "device", "dtype", "machine", "versions") if about.get(name)
+    ]
+    document.items([*facts, f"command: {about['command']}"] if about.get("command") else facts)
+    expected = about.get("rows", len(table))
+    if expected != len(table):
+        document.text(f"The run is not complete: it has {len(table)} of {expected} images.")
 
 
 def _speed_and_difference(document: Document, folder: Path, summary: pd.DataFrame) -> None:
     document.heading("Speed and difference")
     path = folder / "plots"
-    document.figure(
-        charts.frontier(summary, path / "frontier.png"),
-        "Speed against difference: further right and down is better",
+    document.image(
+        charts.plot_frontier(summary, path / "frontier.png"),
+        "Speed against difference: better is to the right and down",
         folder,
     )
-    document.figure(
-        charts.by_amount(summary, path / "amount.png"), "Speed and difference by factor and by ratio", folder
+    document.image(
+        charts.plot_amounts(summary, path / "amount.png"), "Speed and difference by factor and by ratio", folder
     )
-    document.figure(
-        charts.seconds(summary, path / "seconds.png"),
-        "Time of the hires pass as it was measured, in different minutes; speeds are relative to the same minute",
+    document.image(
+        charts.plot_seconds(summary, path / "seconds.png"),
+        "Measured time of the hires pass. The times come from different minutes; speeds compare the same minute",
         folder,
     )
 
 
-def _figures(document: Document, summary: pd.DataFrame, about: dict[str, Any]) -> None:
-    document.heading("Figures")
+def _table(document: Document, summary: pd.DataFrame, about: dict[str, Any]) -> None:
+    document.heading("Table")
     known = [name for name in COLUMNS if summary[name].notna().any()]
     for scale, part in summary.groupby("hires_scale"):
-        document.text(f"Hires {scale:g}x; times and speeds are medians, differences means over the images.")
+        document.text(f"Hires {scale:g}x. Times and speeds are medians over the images, differences are means.")
         rows = [[row["variant"], *(_cell(name, row[name]) for name in known)] for _, row in part.iterrows()]
         document.table(["variant", *(COLUMNS[name][0] for name in known)], rows)
-    gone = [COLUMNS[name][0] for name in COLUMNS if name not in known]
-    if gone:
-        why = [f"{name}: {reason}" for name, reason in (about.get("missing") or {}).items()]
-        fid_why = [] if fid_at_hand() else [f"FID: its weights are not at hand (and it needs {FID_LEAST} images)"]
-        document.text(f"Not available here: {', '.join(gone)}. {'; '.join([*why, *fid_why])}.")
+    absent = [COLUMNS[name][0] for name in COLUMNS if name not in known]
+    if absent:
+        reasons = [f"{name}: {reason}" for name, reason in (about.get("missing") or {}).items()]
+        if not has_fid_weights():
+            reasons.append(f"FID: no weights on this disk (it also needs {FID_LEAST} images)")
+        document.text(f"Not available: {', '.join(absent)}. {'; '.join(reasons)}.")
 
 
 def _prompts(document: Document, folder: Path, table: pd.DataFrame) -> None:
     document.heading("Prompts")
-    chart = charts.by_prompt(table, folder / "plots/prompts.png")
-    document.figure(chart, "MSE by length and nouns of the prompt; 1 is what is usual for the variant", folder)
+    chart = charts.plot_prompts(table, folder / "plots/prompts.png")
+    document.image(chart, "MSE by words and nouns of the prompt, relative to the median of the variant", folder)
     found = aggregation.correlations(table)
     if found.empty:
-        document.text(f"Too few prompts for a correlation: it takes {aggregation.LEAST_PROMPTS}.")
+        document.text(f"Too few prompts for a correlation, which needs {aggregation.MIN_PROMPTS}.")
         return
     kinds = [kind for kind in ("words", "nouns") if kind in set(found["of"])]
     head = ["variant", *(text for kind in kinds for text in (f"rho, {kind}", f"p, {kind}"))]
-    rows = [[str(name), *_correlated(part, kinds)] for name, part in found.groupby("variant", sort=False)]
-    document.text("Spearman's rank correlation of the MSE with the words and the nouns of the prompt, seeds averaged.")
+    rows = [[str(name), *_correlation_cells(part, kinds)] for name, part in found.groupby("variant", sort=False)]
+    document.text("Spearman's rank correlation of the MSE with the words and nouns of the prompt. Seeds are averaged.")
     document.table(head, rows)
 
 
 def _repeats_and_memory(document: Document, folder: Path, table: pd.DataFrame, summary: pd.DataFrame) -> None:
-    document.heading("Same seed, same image")
+    document.heading("Repeatability")
     _repeats(document, summary)
     document.heading("Memory")
-    kinds = ", ".join(dict.fromkeys(aggregation.good(table)["peak_kind"]))
-    chart = charts.memory(summary, kinds, folder / "plots/memory.png")
-    document.figure(chart, f"Peak memory of a pass ({kinds})", folder)
+    kinds = ", ".join(dict.fromkeys(aggregation.succeeded(table)["peak_kind"]))
+    chart = charts.plot_memory(summary, kinds, folder / "plots/memory.png")
+    document.image(chart, f"Peak memory of a pass ({kinds})", folder)
     if chart is None:
-        document.text("Not available here.")
+        document.text("Not available.")
 
 
 def _repeats(document: Document, summary: pd.DataFrame) -> None:
     if not summary["tried_again"].any():
-        document.text("Every image was made once: --runs 2 tells.")
+        document.text("Every image was made once. Use --runs 2 to test repeatability.")
         return
-    document.text("How many images came out equal to the byte when they were made again in the same process.")
+    document.text("Number of images that were equal, bit for bit, when the same process made them again.")
     parts = summary.groupby("variant", sort=False)[["repeated", "tried_again"]].sum()
     rows = [
         [str(name), f"{r.repeated} of {r.tried_again}"] for name, r in zip(parts.index, parts.itertuples(), strict=True)
@@ -181,13 +184,13 @@ def _fids(folder: Path, table: pd.DataFrame, summary: pd.DataFrame) -> list[floa
     def stack(rows: pd.DataFrame) -> list[np.ndarray]:
         return [load_png(folder / name) for name in rows.sort_values("scene")["image"]]
 
-    if not fid_at_hand():
+    if not has_fid_weights():
         return [None] * len(summary)
-    fine = aggregation.good(table)
-    whole = {scale: stack(part[part["variant"] == UNREDUCED.name]) for scale, part in fine.groupby("hires_scale")}
+    fine = aggregation.succeeded(table)
+    baselines = {scale: stack(part[part["variant"] == BASELINE.name]) for scale, part in fine.groupby("hires_scale")}
     return [
         fid(
-            whole[row.hires_scale],
+            baselines[row.hires_scale],
             stack(fine[(fine["variant"] == row.variant) & (fine["hires_scale"] == row.hires_scale)]),
         )
         for row in summary.itertuples()
@@ -198,7 +201,7 @@ def _cell(name: str, value: Any) -> str:
     return MISSING if value is None or value != value else COLUMNS[name][1](value)
 
 
-def _correlated(part: pd.DataFrame, kinds: list[str]) -> list[str]:
-    """rho and p of each kind."""
-    known = {row.of: (f"{row.rho:+.2f}", chance(row.p)) for row in part.itertuples()}
+def _correlation_cells(part: pd.DataFrame, kinds: list[str]) -> list[str]:
+    """rho and p of each kind of count."""
+    known = {row.of: (f"{row.rho:+.2f}", format_p_value(row.p)) for row in part.itertuples()}
     return [text for kind in kinds for text in known.get(kind, (MISSING, MISSING))]

@@ -1,1 +1,1 @@
-"""From a list of prompts and settings to rows of measurements."""
+"""The run: from prompts and settings to rows of measurements."""

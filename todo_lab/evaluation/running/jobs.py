@@ -1,4 +1,4 @@
-"""The list of work: every prompt x seed x size x scale is a scene, and every scene is made by every variant."""
+"""The list of jobs: every prompt x seed x size x scale is a scene, and a job is one variant of a scene."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .variants import Variant
 
 @dataclass(frozen=True)
 class Scene:
-    """One picture to be made in several ways. ``number`` is its place in the list."""
+    """One picture that every variant makes. ``number`` is its index in the list."""
 
     number: int
     request: Request
@@ -23,29 +23,29 @@ class Scene:
 
 @dataclass(frozen=True)
 class Job:
-    """One row of the results."""
+    """One variant of one scene: one row of the results."""
 
     scene: Scene
     variant: Variant
 
     @property
     def key(self) -> str:
-        """The same for the same request and variant, in any run and on any machine.
+        """A hash of request and variant, equal in any run and on any machine.
 
-        Settings at their defaults are left out, so that results are still known when a later version has more of them.
+        It omits settings with default values. So a later version with more settings finds these results again.
         """
         settings = {n: v for n, v in self.variant.settings.to_dict().items() if v != SETTINGS[n].default}
-        told = [asdict(self.scene.request), settings, self.variant.peer, self.variant.options]
-        return hashlib.sha256(json.dumps([*told, self.variant.name], sort_keys=True).encode()).hexdigest()[:16]
+        parts = [asdict(self.scene.request), settings, self.variant.peer, self.variant.options, self.variant.name]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def image(self) -> str:
-        """The file of its picture, relative to the folder of the results."""
+        """The image file, relative to the folder of the results."""
         safe = "".join(c if c.isalnum() or c in ".-" else "-" for c in self.variant.name)
         return f"images/{self.scene.number:04d}-{safe}-{self.key[:6]}.png"
 
 
-def scenes(
+def make_scenes(
     prompts: Iterable[str],
     *,
     seeds: Sequence[int],
@@ -53,20 +53,20 @@ def scenes(
     scales: Sequence[float],
     base: Request,
 ) -> list[Scene]:
-    """All combinations, ``sizes`` being (width, height) in pixels; everything else is as in ``base``.
+    """All combinations. ``sizes`` are (width, height) in pixels; ``base`` has all other values.
 
-    Seeds and sizes run slower than prompts, so that a run that is broken off has seen every kind of prompt.
+    Prompts vary fastest, so that an interrupted run has seen every kind of prompt.
     """
-    asked = [
+    requests = [
         replace(base, prompt=prompt, seed=seed, width=width, height=height, hires_scale=scale)
         for width, height in sizes
         for scale in scales
         for seed in seeds
         for prompt in prompts
     ]
-    return [Scene(number, request) for number, request in enumerate(asked)]
+    return [Scene(number, request) for number, request in enumerate(requests)]
 
 
-def jobs(scenes: Iterable[Scene], variants: Sequence[Variant]) -> list[Job]:
-    """Scene by scene, the variants in their order."""
+def make_jobs(scenes: Iterable[Scene], variants: Sequence[Variant]) -> list[Job]:
+    """All variants of each scene, scene by scene."""
     return [Job(scene, variant) for scene in scenes for variant in variants]

@@ -1,4 +1,4 @@
-"""One scene, every variant: the rows of the results, each beside the unreduced image and the minute it ran in."""
+"""Measure all variants of a scene, relative to its baseline image and to baseline steps of the same minute."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..backends.backend import Backend, Shot, Stage
-from ..metrics.image_metrics import figures
-from ..metrics.pretrained_metrics import Learned
-from ..metrics.prompt_statistics import nouns, words
+from ..backends.backend import Backend, PreparedScene, TimedImage
+from ..metrics.image_metrics import measure_difference
+from ..metrics.pretrained_metrics import PretrainedMetrics
+from ..metrics.prompt_statistics import noun_count, word_count
 from .jobs import Job
-from .variants import UNREDUCED
+from .variants import BASELINE
 
 log = logging.getLogger(__name__)
 Row = dict[str, Any]
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Result:
-    """A row, and its image where there is one."""
+    """A row and its image; a failed row has none."""
 
     row: Row
     image: np.ndarray | None = None
@@ -32,104 +32,112 @@ class Result:
 
 
 def measure_scene(
-    backend: Backend, jobs: Sequence[Job], *, runs: int = 2, learned: Learned, unreduced: np.ndarray | None = None
+    backend: Backend,
+    jobs: Sequence[Job],
+    *,
+    runs: int = 2,
+    pretrained: PretrainedMetrics,
+    baseline: np.ndarray | None = None,
 ) -> Iterator[Result]:
-    """The results of one scene's jobs, as they come. A job that fails gives a row with its error.
+    """Yield the results of a scene's jobs. A failed job yields a row with its error.
 
-    ``unreduced`` is the image of a run that was broken off; without it and without such a job it is made first.
+    ``baseline`` is the baseline image of an interrupted run. Without it the first job is the baseline, or the baseline
+    is made first.
     """
     try:
-        stage = backend.stage(jobs[0].scene.request)
-        if unreduced is None and not jobs[0].variant.unreduced:
-            unreduced = stage.shoot(UNREDUCED).image
+        scene = backend.prepare(jobs[0].scene.request)
+        if baseline is None and not jobs[0].variant.is_baseline:
+            baseline = scene.generate(BASELINE).image
     except Exception as error:
         log.warning("scene %d failed: %s", jobs[0].scene.number, error)
         yield from (_failed(backend, job, error) for job in jobs)
         return
-    pace: list[float] | None = None  # of the minute before: what ended one job begins the next
+    before: list[float] | None = None  # baseline steps after one job also serve as those before the next
     for job in jobs:
         try:
-            result, pace = _measured(backend, stage, job, unreduced, runs, learned, pace)
+            result, before = _measure(backend, scene, job, baseline, runs, pretrained, before)
         except Exception as error:
             log.warning("%s failed in scene %d: %s", job.variant.name, job.scene.number, error)
-            pace = None
+            before = None
             yield _failed(backend, job, error)
             continue
-        unreduced = result.image if unreduced is None else unreduced
+        baseline = result.image if baseline is None else baseline
         yield result
 
 
-def _measured(
+def _measure(
     backend: Backend,
-    stage: Stage,
+    scene: PreparedScene,
     job: Job,
-    unreduced: np.ndarray | None,
+    baseline: np.ndarray | None,
     runs: int,
-    learned: Learned,
-    pace: list[float] | None,
+    pretrained: PretrainedMetrics,
+    before: list[float] | None,
 ) -> tuple[Result, list[float]]:
-    """The row, and the last look at the unreduced pace."""
-    if unreduced is None and not job.variant.unreduced:
-        raise RuntimeError("there is no unreduced image to compare with")
-    stage.warm_up(job.variant)
-    shots, paces = [], [pace or stage.pace()]
-    for number in range(runs):  # between two looks at the unreduced pace, so that a drift of the machine cancels
-        torch.manual_seed(number)  # as if something else had been drawn in between; an image has a seed of its own
-        shots.append(stage.shoot(job.variant))
-        paces.append(stage.pace())
-    image = shots[0].image
-    reference = image if unreduced is None else unreduced
-    row = {**_asked(backend, job), **_times(shots, paces), **_told(shots, job), **figures(reference, image)}
-    row |= learned.figures(reference, image, job.scene.request.prompt)
-    return Result({**row, "error": None}, image, shots[0].infotext), paces[-1]
+    """The row, and the baseline steps timed last."""
+    if baseline is None and not job.variant.is_baseline:
+        raise RuntimeError("there is no baseline image to compare with")
+    scene.warm_up(job.variant)
+    images, baseline_steps = [], [before or scene.time_baseline_steps()]
+    for number in range(runs):  # each run lies between baseline steps, so that a steady drift of the machine cancels
+        torch.manual_seed(number)  # changes torch's global state; the image must depend on its own seed alone
+        images.append(scene.generate(job.variant))
+        baseline_steps.append(scene.time_baseline_steps())
+    image = images[0].image
+    reference = image if baseline is None else baseline
+    row = {**_input_columns(backend, job), **_time_columns(images, baseline_steps), **_output_columns(images, job)}
+    row |= measure_difference(reference, image)
+    row |= pretrained.measure(reference, image, job.scene.request.prompt)
+    return Result({**row, "error": None}, image, images[0].infotext), baseline_steps[-1]
 
 
-def _asked(backend: Backend, job: Job) -> Row:
+def _input_columns(backend: Backend, job: Job) -> Row:
     request, variant = job.scene.request, job.variant
     width, height = request.hires_size
     row = {"key": job.key, "scene": job.scene.number, **asdict(request), "hires_width": width, "hires_height": height}
-    row |= {"words": words(request.prompt), "nouns": nouns(request.prompt), **backend.about}
+    row |= {"words": word_count(request.prompt), "nouns": noun_count(request.prompt), **backend.about}
     row |= {"variant": variant.name, "family": variant.family, "peer": variant.peer, "options": variant.options}
     row |= {"amount": variant.amount, "scale": variant.scale}
     return row | {f"set_{name}": _text(name, value) for name, value in variant.settings.to_dict().items()}
 
 
 def _text(name: str, value: Any) -> Any:
-    """Factors are numbers or "auto", and a column of a table holds one type."""
+    """Factors become text: they are numbers or "auto", and a column has one type."""
     return str(value) if name.startswith("factor_") else value
 
 
-def _times(shots: Sequence[Shot], paces: Sequence[list[float]]) -> Row:
-    step = statistics.median(second for shot in shots for second in steady(shot.steps))
-    beside = statistics.median(second for pace in paces for second in steady(pace))
+def _time_columns(images: Sequence[TimedImage], baseline_steps: Sequence[list[float]]) -> Row:
+    step = statistics.median(second for image in images for second in without_first_step(image.step_seconds))
+    baseline = statistics.median(second for steps in baseline_steps for second in without_first_step(steps))
     return {
         "step_seconds": step,
-        "unreduced_step_seconds": beside,
-        "speed": beside / step,
-        "first_seconds": statistics.median(shot.first_seconds for shot in shots),
-        "hires_seconds": statistics.median(shot.hires_seconds for shot in shots),
-        "whole_seconds": statistics.median(shot.whole_seconds for shot in shots),
+        "baseline_step_seconds": baseline,
+        "speed": baseline / step,
+        "first_seconds": statistics.median(image.first_seconds for image in images),
+        "hires_seconds": statistics.median(image.hires_seconds for image in images),
+        "total_seconds": statistics.median(image.total_seconds for image in images),
     }
 
 
-def _told(shots: Sequence[Shot], job: Job) -> Row:
-    peaks = [shot.peak_mib for shot in shots if shot.peak_mib is not None]
+def _output_columns(images: Sequence[TimedImage], job: Job) -> Row:
+    first, *others = images
+    peaks = [image.peak_mib for image in images if image.peak_mib is not None]
     return {
         "peak_mib": max(peaks, default=None),
-        "peak_kind": shots[0].peak_kind,
-        "runs": len(shots),
-        "repeats": all(np.array_equal(shots[0].image, s.image) for s in shots[1:]) if len(shots) > 1 else None,
-        "plan": shots[0].plan,
-        "notes": "\n".join(shots[0].notes),
+        "peak_kind": first.peak_kind,
+        "runs": len(images),
+        "repeats": all(np.array_equal(first.image, other.image) for other in others) if others else None,
+        "plan": first.plan,
+        "notes": "\n".join(first.notes),
         "image": job.image,
-        **shots[0].more,
+        **first.more,
     }
 
 
-def steady(seconds: list[float]) -> list[float]:
-    """Without the first step of a pass, which sets things up, where enough are left."""
+def without_first_step(seconds: list[float]) -> list[float]:
+    """Drop the first step of a pass, which includes set-up, if at least two steps remain."""
     return seconds[1:] if len(seconds) > 2 else seconds
 
 
 def _failed(backend: Backend, job: Job, error: Exception) -> Result:
-    return Result({**_asked(backend, job), "error": f"{type(error).__name__}: {error}"})
+    return Result({**_input_columns(backend, job), "error": f"{type(error).__name__}: {error}"})

@@ -1,5 +1,8 @@
-"""The same jobs on a Ray cluster: one worker a GPU, or a given number of cores; a scene that dies with its worker is
-done again elsewhere. Images come back to this machine, so the workers need no shared disk, only the same packages."""
+"""Runs the jobs on a Ray cluster, with one worker per GPU or per given number of cores.
+
+If a worker dies, another one repeats its scene. Images are sent back to this machine, so the workers need the same
+packages but no shared disk.
+"""
 
 from __future__ import annotations
 
@@ -9,44 +12,46 @@ from typing import Any
 
 from ..backends.backend import Backend
 from ..backends.source import Source
-from ..metrics.pretrained_metrics import Learned
+from ..metrics.pretrained_metrics import PretrainedMetrics
 from .measurement import Result, measure_scene
-from .runner import Engine, Group
+from .runner import Engine, SceneJobs
 
-RETRIES = 5  # of a scene whose worker died; what raises inside a scene is a row with an error and not tried again
+RETRIES = 5  # of a scene whose worker died; an exception inside a scene becomes a failed row without a retry
 
 
 def ray_engine(source: Source, *, runs: int, clip: str | None = None, cores: int | None = None) -> Engine:
-    """Groups in the order in which they are done. A cluster that is there already is used (RAY_ADDRESS or a running
-    one on this machine), else one is begun here. ``cores`` is that of one worker on the CPU, 1 if not given."""
+    """An engine that yields scenes as they finish. ``cores`` are those of one CPU worker, 1 by default.
+
+    It uses the cluster of RAY_ADDRESS or a running one on this machine, else it starts one here.
+    """
     import ray
 
     gpus = 1 if source.device.startswith("cuda") else 0
 
-    def engine(groups: Sequence[Group]) -> Iterator[Result]:
-        begun = not ray.is_initialized()
-        if begun:
+    def engine(scenes: Sequence[SceneJobs]) -> Iterator[Result]:
+        started = not ray.is_initialized()
+        if started:
             ray.init(log_to_driver=False)
         try:
             task = ray.remote(num_cpus=cores or 1, num_gpus=gpus, max_retries=RETRIES)(_scene)
-            waiting = [task.remote(_with_cores(source, cores), group, runs, clip) for group in groups]
+            waiting = [task.remote(_with_cores(source, cores), scene, runs, clip) for scene in scenes]
             while waiting:
                 (done,), waiting = ray.wait(waiting, num_returns=1)
                 yield from ray.get(done)
         finally:
-            if begun:
+            if started:
                 ray.shutdown()
 
     return engine
 
 
-def _scene(source: Source, group: Group, runs: int, clip: str | None) -> list[Result]:
-    backend, learned = _opened(repr(source), clip, _Held(source))
-    return list(measure_scene(backend, group.jobs, runs=runs, learned=learned, unreduced=group.unreduced))
+def _scene(source: Source, scene: SceneJobs, runs: int, clip: str | None) -> list[Result]:
+    backend, pretrained = _opened(repr(source), clip, _Held(source))
+    return list(measure_scene(backend, scene.jobs, runs=runs, pretrained=pretrained, baseline=scene.baseline))
 
 
 class _Held:
-    """A source as an argument of a cache: the key beside it tells sources apart."""
+    """Wraps a source as a cache argument. All wrappers are equal, so only the key beside it counts."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -59,13 +64,13 @@ class _Held:
 
 
 @lru_cache(maxsize=1)
-def _opened(key: str, clip: str | None, held: _Held) -> tuple[Backend, Learned]:
-    """The model is loaded once a worker."""
-    return held.source.open(), Learned(clip)
+def _opened(key: str, clip: str | None, held: _Held) -> tuple[Backend, PretrainedMetrics]:
+    """Load the model once per worker."""
+    return held.source.open(), PretrainedMetrics(clip)
 
 
 def _with_cores(source: Source, cores: int | None) -> Source:
-    """torch on the cores that the worker has, or the workers would compute against each other."""
+    """Limit torch to the worker's cores, so that workers do not compete."""
     from dataclasses import replace
 
     return source if source.device.startswith("cuda") else replace(source, cores=cores or 1)

@@ -1,11 +1,12 @@
-"""The rows on disk: one JSON object a line, safe once written. A kill costs at most the row that was in the making."""
+"""The rows on disk, one JSON object per line. A kill or a full disk loses at most the current row."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,39 +19,39 @@ from .jobs import Job
 from .measurement import Result, Row
 
 log = logging.getLogger(__name__)
-ABOUT = "run.json"
-ROWS = "rows.jsonl"
+RUN_FILE = "run.json"
+ROWS_FILE = "rows.jsonl"
 
 
-class Journal:
-    """A folder of results. Opening it drops a last line that a kill cut short."""
+class RowStore:
+    """A folder of results. Opening it drops an incomplete last line."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self._path = folder, folder / ROWS
-        self.rows = _whole_rows(self._path)
+        self.folder, self._path = folder, folder / ROWS_FILE
+        self.rows = _complete_rows(self._path)
 
     @classmethod
-    def begin(cls, folder: Path, jobs: Sequence[Job], about: dict[str, Any], *, resume: bool) -> Journal:
-        """A new folder, or one to go on with: then its rows must be among these jobs, which may have become more.
+    def begin(cls, folder: Path, jobs: Sequence[Job], about: dict[str, Any], *, resume: bool) -> RowStore:
+        """Open a new folder, or continue one whose rows all belong to these jobs.
 
-        ``about`` is what the report says of the run. Raises SettingsError for results that are there already, and
-        for those of other jobs.
+        ``about`` describes the run for the report. Raises SettingsError for existing results without ``resume``, and
+        for results of other jobs.
         """
-        path = folder / ABOUT
+        path = folder / RUN_FILE
         if path.exists():
             _must_fit(folder, json.loads(path.read_text("utf-8")), about, resume)
-        journal = cls(folder)
-        journal._must_be_among(jobs)
+        store = cls(folder)
+        store._must_be_among(jobs)
         folder.joinpath("images").mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({**about, "rows": len(jobs)}, indent=1))
-        return journal
+        write_atomically(path, json.dumps({**about, "rows": len(jobs)}, indent=1))
+        return store
 
     def done(self, *, failed: bool = True) -> set[str]:
-        """Keys of the jobs that have a row; those whose row is an error only if ``failed``."""
+        """Keys of the jobs that have a row. Failed rows count only if ``failed``."""
         return {row["key"] for row in self.rows if failed or not row["error"]}
 
     def add(self, result: Result) -> None:
-        """Write the image, then the row: a row on disk has its image."""
+        """Write the image, then the row, so that every row has its image. Raises OSError."""
         if result.image is not None:
             save_png(self.folder / result.row["image"], result.image, result.infotext)
         with self._path.open("a", encoding="utf-8") as file:
@@ -60,34 +61,32 @@ class Journal:
         self.rows.append(result.row)
 
     def latest(self) -> list[Row]:
-        """One row a job: the last one, where a failed job was tried again."""
+        """The last row of each job; a retried job has several."""
         return list({row["key"]: row for row in self.rows}.values())
 
-    def picture(self, row: Row) -> np.ndarray:
+    def load_image(self, row: Row) -> np.ndarray:
         """The image of a row, uint8 (h, w, 3)."""
         return load_png(self.folder / row["image"])
 
     def _must_be_among(self, jobs: Sequence[Job]) -> None:
-        asked = {job.key: job.scene.number for job in jobs}
-        strange = [row for row in self.rows if asked.get(row["key"]) != row["scene"]]
-        if strange:
-            row = strange[0]
-            told = f"{row['variant']!r} of {row['prompt']!r} is there, and not asked for at that place"
-            raise SettingsError("resume", str(self.folder), f"results that are all among the jobs ({told})")
+        numbers = {job.key: job.scene.number for job in jobs}
+        foreign = [row for row in self.rows if numbers.get(row["key"]) != row["scene"]]
+        if foreign:
+            row = f"{foreign[0]['variant']!r} of {foreign[0]['prompt']!r}"
+            allowed = f"a folder whose rows all belong to this run (its row {row} does not)"
+            raise SettingsError("resume", str(self.folder), allowed)
 
 
 def save_png(path: Path, image: np.ndarray, infotext: str) -> None:
-    """Write a PNG whose text chunk says how it was made."""
+    """Write a PNG with its infotext, complete or not at all."""
     from PIL import Image, PngImagePlugin
 
     info = PngImagePlugin.PngInfo()
     info.add_text(PNG_KEY, infotext)
-    draft = path.with_suffix(".part")
-    with draft.open("wb") as file:
+    with _draft(path) as draft, draft.open("wb") as file:
         Image.fromarray(image).save(file, format="png", pnginfo=info)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(draft, path)
 
 
 def load_png(path: Path) -> np.ndarray:
@@ -98,29 +97,39 @@ def load_png(path: Path) -> np.ndarray:
         return np.asarray(image.convert("RGB"))
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Put a file in place at once, so that no kill leaves half of it."""
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file completely or not at all."""
+    with _draft(path) as draft:
+        draft.write_text(text, "utf-8")
+
+
+@contextmanager
+def _draft(path: Path) -> Iterator[Path]:
+    """A temporary path; the file moves to ``path`` if the block succeeds, and is deleted if it raises."""
     draft = path.with_name(path.name + ".part")
-    draft.write_text(text, "utf-8")
-    os.replace(draft, path)
+    try:
+        yield draft
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
-def _must_fit(folder: Path, there: dict[str, Any], about: dict[str, Any], resume: bool) -> None:
+def _must_fit(folder: Path, stored: dict[str, Any], about: dict[str, Any], resume: bool) -> None:
     if not resume:
-        raise SettingsError("out", str(folder), "a folder without results; --resume goes on with those")
-    other = [name for name in ("runs", "model") if there.get(name) != about.get(name)]
-    if other:
-        told = ", ".join(f"{name} {there.get(name)} there, {about.get(name)} asked for" for name in other)
-        raise SettingsError("resume", str(folder), f"the results of such a run ({told})")
+        raise SettingsError("out", str(folder), "a folder without results; --resume continues existing ones")
+    changed = [name for name in ("runs", "model") if stored.get(name) != about.get(name)]
+    if changed:
+        values = ", ".join(f"{name} is {stored.get(name)}, not {about.get(name)}" for name in changed)
+        raise SettingsError("resume", str(folder), f"results of the same runs and model (there, {values})")
 
 
-def _whole_rows(path: Path) -> list[Row]:
+def _complete_rows(path: Path) -> list[Row]:
     if not path.exists():
         return []
     content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        log.warning("%s ends in a row that was cut short; that row is made again", path)
+    complete = content[: content.rfind(b"\n") + 1]
+    if len(complete) < len(content):
+        log.warning("%s ends with an incomplete row; it is made again", path)
         with path.open("r+b") as file:
-            file.truncate(len(whole))
-    return [json.loads(line) for line in whole.splitlines()]
+            file.truncate(len(complete))
+    return [json.loads(line) for line in complete.splitlines()]

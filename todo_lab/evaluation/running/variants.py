@@ -1,4 +1,4 @@
-"""What is compared with the unreduced image: settings of ours, or another implementation with its own options."""
+"""Variants that are compared with the baseline: settings of ours, or another implementation with its options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from todo_core.errors import SettingsError
 from todo_core.settings import SETTINGS, Settings
 from todo_core.settings.presets import BUILT_IN
 
-NOTHING = Settings(method="none")
+NO_REDUCTION = Settings(method="none")
 METHOD_NAMES = {"downsample": "ToDo", "similarity": "ToMe", "cluster": "cluster"}
 AMOUNTS = ("factor_1", "factor_2", "ratio_1", "ratio_2")
 GRID_KEYS = ("presets", "settings", "peers")
@@ -21,29 +21,29 @@ GRID_KEYS = ("presets", "settings", "peers")
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to make the image. ``peer`` names an adapter of `peers.py`, ``options`` is what it is told, as JSON."""
+    """One way to make the image. ``peer`` names an adapter of `peers.py`; ``options`` are its options as JSON."""
 
     name: str
-    settings: Settings = NOTHING
+    settings: Settings = NO_REDUCTION
     peer: str = ""
     options: str = "{}"
 
     @property
-    def unreduced(self) -> bool:
-        """Whether this is the image that all others are compared with."""
+    def is_baseline(self) -> bool:
+        """Whether this is the image without reduction."""
         return not self.peer and self.settings.method == "none"
 
     @property
     def family(self) -> str:
-        """The name without the amount: what one line of a plot joins."""
+        """The name without the amount. One line of a plot joins a family."""
         return self.peer or _name(self.settings, amounts=False) or self.name
 
     @property
     def amount(self) -> float | None:
-        """The factor or the ratio at level 1; None for ``auto`` and for what has neither."""
+        """The factor or the ratio at level 1; None for ``auto`` and for variants without either."""
         if self.peer:
-            told = json.loads(self.options)
-            found = next((told[name] for name in ("ratio", "factor") if name in told), None)
+            options = json.loads(self.options)
+            found = next((options[name] for name in ("ratio", "factor") if name in options), None)
             return None if found is None else float(found)
         if self.settings.method in ("similarity", "cluster"):
             return self.settings.ratio_1
@@ -52,23 +52,23 @@ class Variant:
 
     @property
     def scale(self) -> str:
-        """What the amount counts: "factor", "ratio" or nothing."""
+        """The kind of the amount: "factor", "ratio" or empty."""
         if self.peer:
-            told = json.loads(self.options)
-            return next((name for name in ("ratio", "factor") if name in told), "")
+            options = json.loads(self.options)
+            return next((name for name in ("ratio", "factor") if name in options), "")
         return {"downsample": "factor", "similarity": "ratio", "cluster": "ratio"}.get(self.settings.method, "")
 
 
-UNREDUCED = Variant("unreduced")
+BASELINE = Variant("baseline")
 
 
-def of_settings(settings: Settings, name: str = "") -> Variant:
-    """A variant of ours, named after what sets it apart from the defaults."""
+def from_settings(settings: Settings, name: str = "") -> Variant:
+    """A variant of ours. Its name lists the settings that differ from the defaults."""
     return Variant(name or _name(settings, amounts=True), settings)
 
 
-def of_presets(names: Iterable[str]) -> list[Variant]:
-    """Built-in presets by name; "all" stands for every one of them. Raises SettingsError."""
+def from_presets(names: Iterable[str]) -> list[Variant]:
+    """Built-in presets by name, or "all" of them. Raises SettingsError."""
     wanted = [one for name in names for one in (BUILT_IN if name == "all" else (name,))]
     for name in wanted:
         if name not in BUILT_IN:
@@ -76,17 +76,17 @@ def of_presets(names: Iterable[str]) -> list[Variant]:
     return [Variant(name, BUILT_IN[name]) for name in wanted]
 
 
-def of_peer(peer: str, options: Mapping[str, Any]) -> Variant:
-    """Another implementation, named after what it is told."""
-    told = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in options.values())
-    return Variant(f"{peer} {told}".strip(), peer=peer, options=json.dumps(dict(options), sort_keys=True))
+def from_peer(peer: str, options: Mapping[str, Any]) -> Variant:
+    """Another implementation, named after its options."""
+    values = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in options.values())
+    return Variant(f"{peer} {values}".strip(), peer=peer, options=json.dumps(dict(options), sort_keys=True))
 
 
-def of_grid(path: Path) -> list[Variant]:
+def from_grid(path: Path) -> list[Variant]:
     """The variants of a YAML file with any of the lists ``presets``, ``settings`` and ``peers``.
 
-    Each entry of ``settings`` holds fields of Settings, and ``name`` if it likes; a field with a list of values stands
-    for one variant a value, and several of them for all their combinations. Raises SettingsError.
+    An entry of ``settings`` has fields of Settings and optionally ``name``. A list of values makes one variant per
+    value; several lists make all combinations. Raises SettingsError.
     """
     import yaml
 
@@ -96,23 +96,23 @@ def of_grid(path: Path) -> list[Variant]:
         raise SettingsError("grid", str(path), f"a YAML file ({error})") from error
     if not isinstance(content, dict) or set(content) - set(GRID_KEYS):
         raise SettingsError("grid", str(path), f"a mapping with the keys {', '.join(GRID_KEYS)}")
-    found = of_presets(content.get("presets") or [])
+    found = from_presets(content.get("presets") or [])
     for point in _points(path, content.get("settings")):
         name = str(point.pop("name", ""))
-        found.append(of_settings(Settings.parse(point), name))
+        found.append(from_settings(Settings.parse(point), name))
     for point in _points(path, content.get("peers")):
         if "peer" not in point:
-            raise SettingsError("grid", str(path), "peers that each say which peer they are")
-        found.append(of_peer(str(point.pop("peer")), point))
+            raise SettingsError("grid", str(path), "peers with the key peer")
+        found.append(from_peer(str(point.pop("peer")), point))
     return found
 
 
-def distinct(variants: Iterable[Variant]) -> list[Variant]:
-    """The unreduced image first, then each variant once. Raises SettingsError where two differ but share a name."""
-    chosen: dict[str, Variant] = {UNREDUCED.name: UNREDUCED}
+def unique_variants(variants: Iterable[Variant]) -> list[Variant]:
+    """The baseline first, then each variant once. Raises SettingsError if different variants share a name."""
+    chosen: dict[str, Variant] = {BASELINE.name: BASELINE}
     for variant in variants:
         if chosen.setdefault(variant.name, variant) != variant:
-            raise SettingsError("name", variant.name, "a name that no other variant has")
+            raise SettingsError("name", variant.name, "a unique name")
     return list(chosen.values())
 
 
@@ -130,7 +130,7 @@ def _product(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _name(settings: Settings, *, amounts: bool) -> str:
-    """Such as "ToDo 2 fixed"; without amounts, "ToDo fixed"."""
+    """Such as "ToDo 2 fixed", or without amounts "ToDo fixed"."""
     method = settings.method
     if method == "none":
         return ""
@@ -145,12 +145,12 @@ def _name(settings: Settings, *, amounts: bool) -> str:
 
 
 def _part(name: str, value: Any) -> str:
-    """Such as "area", "end 0.7", "img2img" and "no random"."""
+    """Such as "area", "end 0.7" and "no random"."""
     words = name.replace("_", " ")
     if isinstance(value, bool):
         return words if value else f"no {words}"
-    told = SETTINGS[name].format(value)
-    return told if name in ("resample", "phase", "target") else f"{words} {told}"
+    text = SETTINGS[name].format(value)
+    return text if name in ("resample", "phase", "target") else f"{words} {text}"
 
 
 def _amounts(settings: Settings) -> list[str]:

@@ -1,1 +1,1 @@
-"""The pictures and captions that the pocket model learns."""
+"""The training data of the pocket model: drawn pictures and their captions."""

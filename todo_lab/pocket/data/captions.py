@@ -49,8 +49,8 @@ BACKGROUND_WORDS = {
 BEFORE_BACKGROUND = ("on", "over", "against", "in front of")
 
 
-def words() -> set[str]:
-    """Every word that a caption can hold."""
+def caption_words() -> set[str]:
+    """Every word that a caption can contain."""
     phrases = [
         *COUNT_WORDS.values(), *COLOUR_WORDS.values(), *SIZE_WORDS.values(), *PLACE_WORDS.values(),
         *BACKGROUND_WORDS.values(), BEFORE_BACKGROUND, *(pair for pairs in SHAPE_WORDS.values() for pair in pairs),
@@ -60,7 +60,7 @@ def words() -> set[str]:
 
 
 def caption(scene: Scene, seed: int = 0) -> str:
-    """One caption of the scene; `seed` chooses among the synonyms."""
+    """A caption of the scene; `seed` chooses among synonyms."""
     rng = np.random.default_rng([scene.seed, seed, 2])
 
     def one(choices: Sequence[Choice]) -> Choice:

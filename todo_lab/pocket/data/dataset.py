@@ -1,4 +1,4 @@
-"""Pictures and latents to train on, made once and kept beside the run; batches depend on seed and step alone."""
+"""Training pictures and latents, stored in the folder of the run. A batch depends on seed and step only."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from tqdm import tqdm
 from .render import render
 from .scenes import Scene, random_scene
 
-UNSEEN = 1_000_000_000  # scene seeds from here on are for evaluation
+UNSEEN = 1_000_000_000  # the first scene seed for evaluation
 
 
 def training_scenes(count: int, first: int = 0) -> list[Scene]:
-    """The first `count` scenes from seed `first` whose combination is not held out."""
+    """The first `count` scenes from seed `first` on that are not held out."""
     scenes = (random_scene(seed) for seed in itertools.count(first))
     return list(itertools.islice((scene for scene in scenes if not scene.held_out), count))
 
 
 def unseen_scenes(count: int) -> list[Scene]:
-    """Scenes for evaluation: other seeds, and only combinations that were held out of training."""
+    """Scenes for evaluation: different seeds, and only combinations held out of training."""
     scenes = (random_scene(seed) for seed in itertools.count(UNSEEN))
     return list(itertools.islice((scene for scene in scenes if scene.held_out), count))
 
 
 def pictures(folder: Path, scenes: list[Scene], side: int) -> np.ndarray:
-    """Every scene at side x side pixels, uint8 (n, side, side, 3), from the folder's file or drawn now."""
+    """All scenes at side x side pixels, uint8 (n, side, side, 3). They are drawn once and stored in `folder`."""
     path = folder / f"pictures-{side}-{len(scenes)}.npy"
     if not path.exists():
         with ProcessPoolExecutor() as pool:
-            drawn = pool.map(render, scenes, itertools.repeat(side), itertools.repeat(side), chunksize=32)
-            stack = np.stack(list(tqdm(drawn, total=len(scenes), desc=f"drawing at {side}", unit="scene")))
+            images = pool.map(render, scenes, itertools.repeat(side), itertools.repeat(side), chunksize=32)
+            stack = np.stack(list(tqdm(images, total=len(scenes), desc=f"drawing at {side}", unit="scene")))
         _save(path, stack)
     return np.load(path, mmap_mode="r")
 
@@ -51,11 +51,11 @@ def _save(path: Path, stack: np.ndarray) -> None:
 def as_images(stack: np.ndarray) -> Tensor:
     """uint8 (n, h, w, 3) to float32 (n, 3, h, w) in -1..1."""
     rows = torch.from_numpy(np.ascontiguousarray(stack)).permute(0, 3, 1, 2)
-    return rows.float().contiguous() / 127.5 - 1  # strided as channels last, training is half as fast on a CPU
+    return rows.float().contiguous() / 127.5 - 1  # channels-last strides would halve the training speed on a CPU
 
 
 def crops(stack: np.ndarray, side: int, batch: int, rng: np.random.Generator) -> Tensor:
-    """Random side x side windows, half of them mirrored, (batch, 3, side, side)."""
+    """Random side x side crops, half of them mirrored, (batch, 3, side, side)."""
     rows = []
     for index in rng.integers(len(stack), size=batch):
         top, left = rng.integers(stack.shape[1] - side + 1), rng.integers(stack.shape[2] - side + 1)
@@ -66,9 +66,9 @@ def crops(stack: np.ndarray, side: int, batch: int, rng: np.random.Generator) ->
 
 @dataclass(frozen=True)
 class Latents:
-    """Encoded scenes of one size: (n, 4, side, side) latents, (n, c, 77) token ids of c captions each.
+    """Encoded scenes of one size: latents (n, 4, side, side), token ids (n, c, 77) of c captions per scene.
 
-    `objects`, (n, 1, side, side), is 1 where an object is and 0 elsewhere.
+    `objects` (n, 1, side, side) is 1 at objects and 0 elsewhere.
     """
 
     latents: Tensor
@@ -76,24 +76,24 @@ class Latents:
     objects: Tensor
 
     def batch(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows at random: latents, the ids of one of their captions, and where their objects are."""
+        """Random rows: latents, the ids of one caption each, and the object masks."""
         rows = torch.from_numpy(rng.integers(len(self.latents), size=size))
         captions = torch.from_numpy(rng.integers(self.ids.shape[1], size=size))
         return self.latents[rows].float(), self.ids[rows, captions], self.objects[rows].float()
 
 
 def objects(scenes: list[Scene], side: int) -> Tensor:
-    """Which cells of a side x side grid an object touches, bool (n, 1, side, side)."""
-    places = (np.arange(side) + 0.5) / side
+    """Masks of the cells of a side x side grid that an object touches, bool (n, 1, side, side)."""
+    centres = (np.arange(side) + 0.5) / side
     masks = np.zeros((len(scenes), 1, side, side), dtype=bool)
     for mask, scene in zip(masks, scenes, strict=True):
         for item in scene.items:
-            apart = np.hypot(places[None, :] - item.x, places[:, None] - item.y)
-            mask[0] |= apart < item.radius + 0.5 / side
+            distance = np.hypot(centres[None, :] - item.x, centres[:, None] - item.y)
+            mask[0] |= distance < item.radius + 0.5 / side
     return torch.from_numpy(masks)
 
 
 def in_batches(stack: np.ndarray, size: int, what: str) -> Iterator[Tensor]:
-    """The stack's pictures as images, `size` at a time, with a progress bar."""
+    """The pictures of the stack as image tensors, `size` at a time, with a progress bar."""
     for start in tqdm(range(0, len(stack), size), desc=what):
         yield as_images(stack[start : start + size])

@@ -1,7 +1,7 @@
-"""The colours of the pocket scenes: eight for objects, and for each background tones that no other background uses.
+"""The colours of the scenes: eight for objects, and for each background tones that no other background has.
 
-Nothing here overlaps in Lab space, so that the colour of an object and the kind of a background can be read off a
-picture by looking for the nearest tone (see `judge`).
+The tones are well separated in Lab space. So the nearest tone tells the colour of an object and the kind of a
+background (see colour_reader.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OBJECT_COLOURS: dict[str, RGB] = {
     "pink": (244, 108, 178),
 }
 
-# For each kind of background, its variants as (first tone, second tone).
+# kind of background: its variants as (first tone, second tone)
 BACKGROUND_TONES: dict[str, tuple[tuple[RGB, RGB], ...]] = {
     "gradient": (((250, 206, 186), (204, 186, 232)), ((204, 186, 232), (250, 206, 186))),
     "sky": (((92, 160, 224), (196, 224, 244)), ((112, 178, 232), (206, 230, 246))),
@@ -38,13 +38,13 @@ HAZE: RGB = (250, 240, 214)  # the sky above the hills
 
 
 def mix(first: np.ndarray | RGB, second: np.ndarray | RGB, share: np.ndarray | float) -> np.ndarray:
-    """`first` where `share` is 0, `second` where it is 1, as float RGB; `share` is a number or (h, w)."""
+    """Blend two colours: `first` where `share` is 0, `second` where it is 1. `share` is a number or (h, w)."""
     weight = np.asarray(share, dtype=np.float32)[..., None]
     return np.asarray(first, np.float32) * (1 - weight) + np.asarray(second, np.float32) * weight
 
 
 def lab(rgb: np.ndarray) -> np.ndarray:
-    """CIE L*a*b* (D65) of sRGB values 0..255, last dimension 3."""
+    """CIE L*a*b* (D65) of sRGB values 0..255; the last dimension is 3."""
     from skimage.color import rgb2lab
 
     return rgb2lab(np.asarray(rgb, dtype=np.float32) / 255.0)

@@ -1,4 +1,4 @@
-"""Draw a scene at any size with Pillow: supersampled shapes, soft shading, and textures that leave flat regions too."""
+"""Draw a scene at any size with Pillow: supersampled shapes, soft shading, textures and flat regions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from PIL import Image, ImageDraw, ImageFilter
 from .palette import BACKGROUND_TONES, CLOUD, HAZE, OBJECT_COLOURS, STARLIGHT, mix
 from .scenes import Item, Scene
 
-OVER = 3  # samples a pixel's side
+OVERSAMPLING = 3  # samples per side of a pixel
 
 
 def render(scene: Scene, width: int, height: int) -> np.ndarray:
-    """The picture as uint8 (height, width, 3); the same scene and size give the same bytes."""
-    canvas = Canvas(width * OVER, height * OVER)
+    """The picture, uint8 (height, width, 3). The same scene and size give the same bytes."""
+    canvas = Canvas(width * OVERSAMPLING, height * OVERSAMPLING)
     picture = BACKGROUND_PAINTERS[scene.background](scene, canvas)
     for item in scene.items:
         picture = _with_item(picture, item, canvas)
-    return np.asarray(Image.fromarray(picture.clip(0, 255).round().astype(np.uint8)).reduce(OVER))
+    return np.asarray(Image.fromarray(picture.clip(0, 255).round().astype(np.uint8)).reduce(OVERSAMPLING))
 
 
 class Canvas:
-    """A grid of samples: x and y run from 0 to 1 over width and height, `unit` is the shorter side in samples."""
+    """A grid of samples. `x` and `y` run from 0 to 1; `unit` is the shorter side in samples."""
 
     def __init__(self, width: int, height: int):
         self.width, self.height, self.unit = width, height, min(width, height)
@@ -32,7 +32,7 @@ class Canvas:
         self.y = (np.arange(height, dtype=np.float32) + 0.5)[:, None] / height
 
     def mask(self, draw_on: Callable[[ImageDraw.ImageDraw], None], blur: float = 0.0) -> np.ndarray:
-        """Coverage 0..1, (h, w), of what `draw_on` draws in white; `blur` is a share of the shorter side."""
+        """Coverage 0..1 (h, w) of what `draw_on` draws in white. `blur` is relative to the shorter side."""
         return _mask((self.width, self.height), draw_on, blur * self.unit)
 
 
@@ -45,7 +45,7 @@ def _mask(size: tuple[int, int], draw_on: Callable[[ImageDraw.ImageDraw], None],
 
 
 def _blend(scene: Scene, share: np.ndarray) -> np.ndarray:
-    """The background's first tone where `share` is 0, the second where it is 1."""
+    """The first tone of the background where `share` is 0, the second where it is 1."""
     first, second = BACKGROUND_TONES[scene.background][scene.tones]
     return mix(first, second, share)
 
@@ -113,7 +113,7 @@ def _hills(scene: Scene, canvas: Canvas) -> np.ndarray:
         top = 0.30 + 0.2 * ridge + height * np.sin(2 * math.pi * waves * canvas.x + phase)
         tone = _blend(scene, np.asarray(ridge / (ridges - 1)))
         below = np.clip((canvas.y - top) * canvas.height + 0.5, 0, 1)
-        light = 1.08 - 0.3 * np.clip(canvas.y - top, 0, 0.4)  # brighter along the ridge
+        light = 1.08 - 0.3 * np.clip(canvas.y - top, 0, 0.4)  # brightest at the ridge
         picture = picture * (1 - below[..., None]) + tone * light[..., None] * below[..., None]
     return picture
 
@@ -129,7 +129,7 @@ BACKGROUND_PAINTERS = {
 
 
 def _with_item(picture: np.ndarray, item: Item, canvas: Canvas) -> np.ndarray:
-    """Paint one object and its shadow; only the window round it is touched."""
+    """Paint one object and its shadow. Only the window around it changes."""
     x, y, radius = item.x * canvas.width, item.y * canvas.height, item.radius * canvas.unit
     window = Window(canvas, x, y, 1.5 * radius)
     under = picture[window.rows, window.columns]
@@ -141,7 +141,7 @@ def _with_item(picture: np.ndarray, item: Item, canvas: Canvas) -> np.ndarray:
 
 
 class Window:
-    """The part of a canvas within `reach` samples of a point; `x` and `y` are its samples' places on the canvas."""
+    """The part of a canvas within `reach` samples of a point. `x` and `y` are canvas coordinates of its samples."""
 
     def __init__(self, canvas: Canvas, x: float, y: float, reach: float):
         self.left, self.top = max(0, int(x - reach)), max(0, int(y - reach))
@@ -151,13 +151,13 @@ class Window:
         self.y = np.arange(self.top, self.rows.stop, dtype=np.float32)[:, None] + 0.5
 
     def mask(self, item: Item, x: float, y: float, radius: float, blur: float = 0.0) -> np.ndarray:
-        """Coverage 0..1 of the item drawn at a place on the canvas; `blur` is in samples."""
+        """Coverage 0..1 of the item at canvas position (x, y). `blur` is in samples."""
         size = self.x.shape[1], self.y.shape[0]
         return _mask(size, lambda draw: _draw_shape(draw, item, x - self.left, y - self.top, radius), blur)
 
 
 def _shaded(item: Item, across: np.ndarray, down: np.ndarray) -> np.ndarray:
-    """The object's colour lit from the upper left, with a soft highlight; places in radii from its centre."""
+    """The object's colour, lit from the upper left. `across` and `down` are in radii from its centre."""
     colour = np.asarray(OBJECT_COLOURS[item.colour], np.float32)
     light = (1.0 - 0.13 * (across + down)).clip(0.75, 1.12)
     glow = 0.35 * np.exp(-((across + 0.4) ** 2 + (down + 0.4) ** 2) / 0.12)

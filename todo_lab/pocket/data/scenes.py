@@ -1,4 +1,4 @@
-"""What a pocket picture shows, before it is drawn: a background and a few objects, drawn at random from one seed."""
+"""Random scenes: a background and a few objects, all derived from one seed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .palette import BACKGROUND_TONES, BACKGROUNDS, OBJECT_COLOURS
 
 SHAPES = ("circle", "square", "triangle", "star", "ring", "heart")
 COLOURS = tuple(OBJECT_COLOURS)
-SIZES = {"small": (0.10, 0.13), None: (0.16, 0.20), "big": (0.25, 0.30)}  # radius over the picture's shorter side
+SIZES = {"small": (0.10, 0.13), None: (0.16, 0.20), "big": (0.25, 0.30)}  # radius relative to the shorter side
 PLACES = {"left": (0.25, 0.5), "right": (0.75, 0.5), "top": (0.5, 0.26), "bottom": (0.5, 0.74), "middle": (0.5, 0.5)}
-HELD_OUT = 10  # one in so many combinations is never trained on
+HELD_OUT = 10  # one in 10 combinations is kept out of training
 
 
 @dataclass(frozen=True)
 class Group:
-    """Some objects that a caption names together: `count` of one colour, shape and size, perhaps at a place."""
+    """Objects that a caption names together: `count` of one colour, shape and size, optionally at a place."""
 
     count: int
     colour: str
@@ -29,7 +29,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Item:
-    """One object: its centre as shares of width and height, its radius as a share of the shorter side."""
+    """One object. The centre is relative to width and height, the radius to the shorter side."""
 
     colour: str
     shape: str
@@ -41,7 +41,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything that decides a picture, whatever its size in pixels."""
+    """A full description of a picture, independent of its size in pixels."""
 
     background: str
     tones: int
@@ -51,7 +51,7 @@ class Scene:
 
     @property
     def held_out(self) -> bool:
-        """Whether this combination of background, colours and shapes is kept from training."""
+        """Whether this combination of background, colours and shapes is kept out of training."""
         key = BACKGROUNDS.index(self.background)
         for group in self.groups:
             key = key * 8 + COLOURS.index(group.colour)
@@ -87,16 +87,16 @@ def _random_groups(rng: np.random.Generator) -> tuple[Group, ...]:
 
 
 def _placed(groups: tuple[Group, ...], rng: np.random.Generator) -> tuple[Item, ...]:
-    """Objects at their places, or where they overlap the others least of some tries."""
+    """Put every object at its place, or at the best of 24 random spots."""
     items: list[Item] = []
-    crowd = sum(group.count for group in groups)
+    total = sum(group.count for group in groups)
     for group in sorted(groups, key=lambda group: group.place is None):
         for _ in range(group.count):
             low, high = SIZES[group.size]
-            radius = float(rng.uniform(low, high)) * (1.0 if crowd == 1 else 0.85)
+            radius = float(rng.uniform(low, high)) * (1.0 if total == 1 else 0.85)
             angle = float(rng.uniform(-0.3, 0.3))
             tries = [_spot(group.place, radius, rng) for _ in range(1 if group.place else 24)]
-            x, y = max(tries, key=lambda spot: _room(spot, radius, items))
+            x, y = max(tries, key=lambda spot: _gap(spot, radius, items))
             items.append(Item(group.colour, group.shape, x, y, radius, angle))
     return tuple(items)
 
@@ -112,7 +112,7 @@ def _spot(place: str | None, radius: float, rng: np.random.Generator) -> tuple[f
     )
 
 
-def _room(spot: tuple[float, float], radius: float, items: list[Item]) -> float:
-    """The smallest gap to the objects there already, at most a little, so that any free spot is as good."""
+def _gap(spot: tuple[float, float], radius: float, items: list[Item]) -> float:
+    """The smallest gap to the other objects, at most 0.03: all spots with a larger gap are equally good."""
     gaps = [math.dist(spot, (item.x, item.y)) - radius - item.radius for item in items]
     return min([0.03, *gaps])

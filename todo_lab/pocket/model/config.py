@@ -1,4 +1,4 @@
-"""Sizes of the pocket networks, in the words of a CompVis config file; the exported yaml is written from these."""
+"""Sizes of the pocket networks, with the names of a CompVis config file. The exported yaml uses them."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ TEXT: dict[str, Any] = {
 }
 DIFFUSION: dict[str, Any] = {"timesteps": 1000, "linear_start": 0.00085, "linear_end": 0.012}
 
-FACTOR = 8  # pixels a latent's side
-BASE_SIZE = 128  # pixels; what it was trained on most
+FACTOR = 8  # pixels per side of a latent cell
+BASE_SIZE = 128  # pixels per side of most training pictures

@@ -1,7 +1,7 @@
 """The pocket model: ldm's first stage and UNet with a CLIP text encoder, named as in a CompVis checkpoint.
 
-`model.diffusion_model`, `first_stage_model` and `cond_stage_model.transformer` stand where a LatentDiffusion has them,
-so that `apply_patch` finds the UNet and the exported state dict loads in any host of SD 1 checkpoints.
+`model.diffusion_model`, `first_stage_model` and `cond_stage_model.transformer` have the same names as in a
+LatentDiffusion. So `apply_patch` finds the UNet, and every program for SD 1 checkpoints can load the exported file.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from torch.nn import functional
 from . import config
 
 try:
-    with contextlib.redirect_stdout(io.StringIO()):  # ldm says on import that it has no xformers
+    with contextlib.redirect_stdout(io.StringIO()):  # ldm prints a message without xformers
         from ldm.modules.attention import CrossAttention as LdmCrossAttention
         from ldm.modules.diffusionmodules.model import Decoder, Encoder
         from ldm.modules.diffusionmodules.openaimodel import UNetModel
         from ldm.modules.diffusionmodules.util import make_beta_schedule
         from ldm.modules.distributions.distributions import DiagonalGaussianDistribution
 except ModuleNotFoundError as missing:
+    if not (missing.name or "").startswith("ldm"):
+        raise
     raise ModuleNotFoundError(
         f"The pocket model needs ldm ({missing}): pip install --no-deps stable-diffusion-sdkit==2.1.5",
         name=missing.name,
@@ -41,19 +43,19 @@ class FirstStage(nn.Module):
         self.post_quant_conv = nn.Conv2d(channels, channels, 1)
 
     def encode(self, images: Tensor) -> DiagonalGaussianDistribution:
-        """The distribution of latents (b, 4, h/8, w/8); `.mode()` is what an evaluation takes."""
+        """The distribution of latents (b, 4, h/8, w/8). `.mode()` is its mean."""
         return DiagonalGaussianDistribution(self.quant_conv(self.encoder(images)))
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Images (b, 3, 8h, 8w), about -1..1, of unscaled latents."""
+        """Images (b, 3, 8h, 8w), about -1..1, from unscaled latents."""
         return self.decoder(self.post_quant_conv(latents))
 
 
 class CrossAttention(LdmCrossAttention):
-    """ldm's attention computed by torch's fused kernel, as the WebUI's `sdp` optimization does."""
+    """ldm's attention with torch's fused kernel, like the WebUI's `sdp` optimization."""
 
     def forward(self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """(b, n, c) queries from `x`, keys and values from `context`, or from `x` without one."""
+        """Queries from `x` (b, n, c); keys and values from `context`, or from `x` without a context."""
         context = x if context is None else context
 
         def heads(tokens: Tensor) -> Tensor:
@@ -64,8 +66,8 @@ class CrossAttention(LdmCrossAttention):
         return self.to_out(mixed.transpose(1, 2).flatten(2))
 
 
-def fused(unet: nn.Module) -> nn.Module:
-    """The same UNet with its attentions computed by `CrossAttention` above."""
+def use_fused_attention(unet: nn.Module) -> nn.Module:
+    """Replace the attention of all blocks with `CrossAttention` above."""
     for module in unet.modules():
         if type(module) is LdmCrossAttention:
             module.__class__ = CrossAttention
@@ -73,34 +75,31 @@ def fused(unet: nn.Module) -> nn.Module:
 
 
 class TextEncoder(nn.Module):
-    """A CLIP text transformer over (b, 77) token ids; gives its last hidden state, (b, 77, width)."""
+    """A CLIP text transformer: (b, 77) token ids in, the last hidden state (b, 77, width) out."""
 
     def __init__(self, vocabulary: int, settings: dict[str, Any] = config.TEXT):
         super().__init__()
         from transformers import CLIPTextConfig, CLIPTextModel
 
-        special: dict[str, Any] = {
-            "bos_token_id": 0,
-            "eos_token_id": 1,
-            "pad_token_id": 1,
-        }  # of no account for the hidden states
+        # the config requires these ids; the hidden states do not depend on them
+        special: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
         self.transformer = CLIPTextModel(CLIPTextConfig(**settings, vocab_size=vocabulary, **special))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The hidden states that the UNet attends to."""
+        """The hidden states for the UNet's cross-attention."""
         return self.transformer(input_ids=ids).last_hidden_state
 
 
 class UNetWrapper(nn.Module):
-    """Holds the UNet at the place where a LatentDiffusion has it."""
+    """Gives the UNet the same name as in a LatentDiffusion."""
 
     def __init__(self, settings: dict[str, Any]):
         super().__init__()
-        self.diffusion_model = fused(UNetModel(**settings))
+        self.diffusion_model = use_fused_attention(UNetModel(**settings))
 
 
 class PocketModel(nn.Module):
-    """The three networks, the noise schedule and the latents' scale. Predicts v (Salimans and Ho 2022)."""
+    """The three networks, the noise schedule and the scale of the latents. Predicts v (Salimans and Ho 2022)."""
 
     parameterization = "v"
     alphas_cumprod: Tensor
@@ -108,7 +107,7 @@ class PocketModel(nn.Module):
 
     def __init__(self, vocabulary: int):
         super().__init__()
-        with contextlib.redirect_stdout(io.StringIO()):  # ldm prints the shapes of what it builds
+        with contextlib.redirect_stdout(io.StringIO()):  # ldm prints the shapes of its layers
             self.model = UNetWrapper(config.UNET)
             self.first_stage_model = FirstStage()
         self.cond_stage_model = TextEncoder(vocabulary)
@@ -119,5 +118,5 @@ class PocketModel(nn.Module):
 
     @property
     def unet(self) -> nn.Module:
-        """The module that predicts v from (noisy latents, timesteps, context)."""
+        """The network that predicts v from noisy latents, timesteps and context."""
         return self.get_submodule("model.diffusion_model")

@@ -1,4 +1,4 @@
-"""The pocket model as sampling wants it."""
+"""The pocket model with the interface that sampling needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .vocabulary import vocabulary
 
 
 class Pocket:
-    """A `LatentModel` with the shipped weights, or those of `path`."""
+    """A `LatentModel` with the shipped weights or those of `path`."""
 
     name = "pocket"
     prediction = "v_prediction"
@@ -23,7 +23,7 @@ class Pocket:
         self.device, self.dtype = torch.device(device), dtype
 
     def context(self, prompts: list[str]) -> Tensor:
-        """(b, 77, 128). Raises CaptionError for words that the model never learned."""
+        """Text encodings (b, 77, 128). Raises CaptionError for unknown words."""
         return self.target.cond_stage_model(vocabulary().encode(prompts).to(self.device))
 
     def predict(self, latents: Tensor, timestep: Tensor, context: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""CLIP's byte-pair tokens of the words that captions use; the text encoder keeps an embedding row for these alone."""
+"""CLIP's tokens of the words in captions. The text encoder has embedding rows for these tokens only."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from importlib import resources
 import torch
 from torch import Tensor
 
-from ...sampling.clip_tokenizer import LENGTH
+from ...sampling.clip_tokenizer import MAX_TOKENS
 
-START, END = 49406, 49407  # CLIP's marks of begin and end; the end also pads
+START, END = 49406, 49407  # CLIP's start and end token; the end token also pads
 
 
 class CaptionError(ValueError):
-    """A caption that the pocket model cannot read; names the caption, the reason and the words that it knows."""
+    """The pocket model cannot read a caption. The message names the caption, the reason and the known words."""
 
     def __init__(self, caption: str, why: str, words: Iterable[str]):
         self.caption = caption
-        super().__init__(f"The caption {caption!r} cannot be read: {why}. Words it knows: {', '.join(sorted(words))}.")
+        super().__init__(f"The caption {caption!r} cannot be read: {why}. Known words: {', '.join(sorted(words))}.")
 
 
 class Vocabulary:
-    """`words` maps each word to its CLIP tokens; `tokens` lists the tokens in the order of the embedding's rows."""
+    """`words` maps each word to its CLIP tokens. `tokens` lists all tokens in the order of the embedding rows."""
 
     def __init__(self, words: dict[str, list[int]]):
         self.words = words
@@ -33,24 +33,24 @@ class Vocabulary:
         self._rows = {token: row for row, token in enumerate(self.tokens)}
 
     def encode(self, captions: list[str]) -> Tensor:
-        """Rows of the embedding for each caption, (b, 77) int64. Raises CaptionError for words it does not know."""
+        """The embedding rows of each caption, (b, 77) int64. Raises CaptionError for unknown words."""
         return torch.tensor([self._encode(caption) for caption in captions])
 
     def _encode(self, caption: str) -> list[int]:
         words = re.findall(r"[^\W_]+", caption.lower())
         unknown = [word for word in words if word not in self.words]
         if unknown:
-            why = f"it has words that the pocket model never learned: {', '.join(unknown)}"
+            why = f"the pocket model never learned: {', '.join(unknown)}"
             raise CaptionError(caption, why, self.words)
         tokens = [token for word in words for token in self.words[word]]
-        if len(tokens) > LENGTH - 2:
-            raise CaptionError(caption, f"it has {len(tokens)} tokens and at most {LENGTH - 2} fit", self.words)
-        padded = [START, *tokens] + [END] * (LENGTH - 1 - len(tokens))
+        if len(tokens) > MAX_TOKENS - 2:
+            raise CaptionError(caption, f"it has {len(tokens)} tokens and at most {MAX_TOKENS - 2} fit", self.words)
+        padded = [START, *tokens] + [END] * (MAX_TOKENS - 1 - len(tokens))
         return [self._rows[token] for token in padded]
 
 
 @lru_cache
 def vocabulary() -> Vocabulary:
-    """The shipped one."""
+    """The shipped vocabulary."""
     text = resources.files("todo_lab.pocket").joinpath("weights/words.json").read_text(encoding="utf-8")
     return Vocabulary(json.loads(text))

@@ -1,28 +1,33 @@
-"""The shipped weights: one float16 safetensors file with a CompVis checkpoint's names."""
+"""The shipped weights: a float16 safetensors file with the names of a CompVis checkpoint."""
 
 from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .networks import PocketModel
 from .vocabulary import vocabulary
 
+if TYPE_CHECKING:
+    from .networks import PocketModel
+
 TEXT_PREFIX = "cond_stage_model.transformer."
-NESTED = TEXT_PREFIX + "text_model."  # what transformers 4 calls it, and every SD 1 checkpoint
+NESTED = TEXT_PREFIX + "text_model."  # the name in transformers 4 and in every SD 1 checkpoint
 
 
 def shipped() -> Path:
-    """Where the weights lie."""
+    """Path of the shipped weights."""
     return Path(str(resources.files("todo_lab.pocket").joinpath("weights/pocket.safetensors")))
 
 
 def load(path: Path | None = None, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> PocketModel:
-    """The pocket model, ready to sample. Raises FileNotFoundError where there are no weights."""
+    """The pocket model, ready to sample. Raises FileNotFoundError without weights."""
+    from .networks import PocketModel  # needs ldm, which the export must not import
+
     model = PocketModel(len(vocabulary().tokens))
     state = load_file(path or shipped())
     nested = any(key.startswith(NESTED) for key in model.state_dict())
@@ -37,7 +42,7 @@ def save(model: PocketModel, path: Path) -> None:
 
 
 def named(model: PocketModel) -> dict[str, Tensor]:
-    """The state dict under the names of an SD 1 checkpoint, whatever transformers calls its text model."""
+    """The state dict with the names of an SD 1 checkpoint, for any version of transformers."""
 
     def name(key: str) -> str:
         inside = key.startswith(TEXT_PREFIX) and not key.startswith(NESTED)

@@ -1,21 +1,21 @@
-"""Write the weights folder's words.json and merges.txt: ``python -m todo_lab pocket vocabulary BPE_FILE``.
+"""Write words.json and merges.txt of the weights folder: ``python -m todo_lab pocket vocabulary BPE_FILE``.
 
-BPE_FILE is CLIP's list of merges, bpe_simple_vocab_16e6.txt.gz, as OpenAI's CLIP and open_clip ship it. Kept are the
-merges that the words of the captions need, in their order, so that any CLIP tokenizer splits these words as with all.
+BPE_FILE is CLIP's list of merges, bpe_simple_vocab_16e6.txt.gz, from OpenAI's CLIP or open_clip. Only the merges for
+the words of the captions are kept, in their order. Any CLIP tokenizer then splits these words as the full list does.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 from ...sampling.clip_tokenizer import BYTES, Merge, read_merges
-from ..data.captions import words
+from ..data.captions import caption_words
 
 
 def split(word: str, ranks: dict[Merge, int]) -> tuple[list[str], set[Merge]]:
-    """The pieces of a word, and the merges that made them: the lowest rank first (Sennrich et al. 2016)."""
+    """The pieces of a word and the merges used. The lowest rank merges first (Sennrich et al. 2016)."""
     pieces, used = [*word[:-1], word[-1] + "</w>"], set()
     while pairs := [pair for pair in zip(pieces, pieces[1:], strict=False) if pair in ranks]:
         best = min(pairs, key=ranks.__getitem__)
@@ -34,15 +34,20 @@ def _merged(pieces: list[str], pair: Merge) -> list[str]:
     return merged
 
 
-def main() -> None:
-    """The command line."""
-    merges = read_merges(Path(sys.argv[1]))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("merges", type=Path, metavar="BPE_FILE", help="CLIP's list of merges")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write both files."""
+    merges = read_merges(options.merges)
     ranks = {pair: rank for rank, pair in enumerate(merges)}
     ids = {first + second: 2 * BYTES + rank for rank, (first, second) in enumerate(merges)}
-    # the ids of single bytes come first, printable ASCII at 0, and again at 256 for those that end a word
+    # ids 0-255 are single bytes, printable ASCII first; ids 256-511 are the same bytes at the end of a word
     ids |= {chr(c): c - 33 for c in range(33, 127)} | {chr(c) + "</w>": BYTES + c - 33 for c in range(33, 127)}
     found, used = {}, set()
-    for word in sorted(words()):
+    for word in sorted(caption_words()):
         pieces, needed = split(word, ranks)
         found[word] = [ids[piece] for piece in pieces]
         used |= needed
@@ -51,7 +56,4 @@ def main() -> None:
     (folder / "words.json").write_text(f"{{\n{rows}\n}}\n", "utf-8")
     lines = [" ".join(pair) for pair in sorted(used, key=ranks.__getitem__)]
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *lines]) + "\n", "utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,11 +1,11 @@
-"""Train the pocket model: ``python -m todo_lab.pocket.training.train autoencoder|diffusion|weights --out FOLDER``.
+"""Train the pocket model: ``python -m todo_lab pocket train autoencoder|diffusion|weights --out FOLDER``.
 
-Both trainings can be stopped and go on where they were last saved; ``weights`` writes what there is as one file. With
-``--start FILE`` the diffusion model begins from such a file, and needs no training of the autoencoder.
+Training can be stopped at any time; the same command continues from the last save. ``weights`` writes the current
+state as one file. With ``--start FILE`` the diffusion model starts from such a file, without an autoencoder training.
 
-The autoencoder learns on crops of drawn scenes. The diffusion model then learns on the scenes' latents with their
-captions: v-prediction (Salimans and Ho 2022), one caption in ten dropped for classifier-free guidance (Ho and Salimans
-2022), five batches in six at the base size and one at twice its side, so that a hires pass stays coherent.
+The autoencoder learns on crops of drawn scenes. The diffusion model learns on the latents of the scenes and their
+captions, with v-prediction (Salimans and Ho 2022). One caption in ten is dropped for classifier-free guidance (Ho and
+Salimans 2022). One batch in six has twice the base side, so that a hires pass stays coherent.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .training_loop import Loop
 
 log = logging.getLogger(__name__)
 
-CAPTIONS = 4  # wordings of each scene
-OBJECT_WEIGHT = 4  # an object is a small part of its picture, and most of its caption
+CAPTIONS = 4  # per scene
+OBJECT_WEIGHT = 4  # objects fill little of the picture but most of the caption
 
 
 @dataclass(frozen=True)
 class Options:
-    """A run: its folder, length, data and seed, and the weights file to start from, if any."""
+    """A run: its folder, length, number of scenes, seed, and optionally a weights file to start from."""
 
     out: Path
     steps: int
@@ -46,14 +46,14 @@ class Options:
 
 
 def train_autoencoder(options: Options, *, batch: int = 16) -> FirstStage:
-    """Minimise squared and absolute error with a slight pull of the latents towards a unit normal."""
+    """Minimise squared and absolute error, with a weak KL term that keeps the latents near a unit normal."""
     torch.manual_seed(options.seed)
     network, folder, scenes, steps = FirstStage(), options.out, options.scenes, options.steps
     base = pictures(folder, training_scenes(scenes), config.BASE_SIZE)
     large = pictures(folder, training_scenes(scenes // 4), 2 * config.BASE_SIZE)
 
     def loss_of(step: int, rng: np.random.Generator) -> Tensor:
-        late = step > 0.8 * steps  # whole pictures at the end: the middle attention has to see its true size
+        late = step > 0.8 * steps  # full pictures at the end, so that the middle attention sees its true size
         side, size = (config.BASE_SIZE, batch // 4) if late else (config.BASE_SIZE // 2, batch)
         images = crops(large if rng.random() < 0.25 else base, side, size, rng)
         with torch.autocast("cpu", torch.bfloat16):
@@ -68,10 +68,10 @@ def train_autoencoder(options: Options, *, batch: int = 16) -> FirstStage:
 
 
 def train_diffusion(options: Options, *, batch: int = 32) -> PocketModel:
-    """Train UNet and text encoder together on the latents of the run's autoencoder."""
+    """Train UNet and text encoder together on latents of the run's autoencoder."""
     torch.manual_seed(options.seed)
     folder, scenes = options.out, options.scenes
-    model = _begun(options)
+    model = _start_model(options)
     base = encoded(model, folder, training_scenes(scenes), config.BASE_SIZE)
     large = encoded(model, folder, training_scenes(scenes // 4), 2 * config.BASE_SIZE)
     model.scale_factor.copy_(_scale(base))
@@ -80,9 +80,9 @@ def train_diffusion(options: Options, *, batch: int = 32) -> PocketModel:
 
     def loss_of(step: int, rng: np.random.Generator) -> Tensor:
         wide = step % 6 == 5
-        latents, ids, shown = (large if wide else base).batch(batch // 4 if wide else batch, rng)
+        latents, ids, objects_mask = (large if wide else base).batch(batch // 4 if wide else batch, rng)
         ids[torch.from_numpy(rng.random(len(ids)) < 0.1)] = empty
-        # a hires pass starts about half way down, so the large size need not learn to begin from noise
+        # a hires pass starts from a partly denoised latent, so the large size needs no high noise
         times = torch.from_numpy(rng.integers(750 if wide else 1000, size=len(ids)))
         clean, noise = latents * model.scale_factor, torch.randn(latents.shape)
         signal = model.alphas_cumprod[times].sqrt().view(-1, 1, 1, 1)
@@ -91,7 +91,7 @@ def train_diffusion(options: Options, *, batch: int = 32) -> PocketModel:
             context = model.cond_stage_model(ids)
             predicted = model.unet(signal * clean + spread * noise, timesteps=times, context=context)
         error = (predicted.float() - (signal * noise - spread * clean)).square()
-        return ((1 + OBJECT_WEIGHT * shown) * error).mean()
+        return ((1 + OBJECT_WEIGHT * objects_mask) * error).mean()
 
     rate = 4e-4 if options.start else 1e-3
     Loop("diffusion", learner, folder, steps=options.steps, rate=rate, seed=options.seed).run(loss_of)
@@ -99,8 +99,8 @@ def train_diffusion(options: Options, *, batch: int = 32) -> PocketModel:
 
 
 def write_weights(options: Options) -> None:
-    """Put the averaged weights of both stages, as far as they have come, into one file in the run's folder."""
-    model = _begun(options)
+    """Write the averaged weights of both stages, in their current state, into one file in the run's folder."""
+    model = _start_model(options)
     learner = nn.ModuleDict({"unet": model.unet, "text": model.cond_stage_model})
     learner.load_state_dict(_averaged(options.out, "diffusion"))
     model.scale_factor.copy_(_scale(encoded(model, options.out, training_scenes(options.scenes), config.BASE_SIZE)))
@@ -108,8 +108,8 @@ def write_weights(options: Options) -> None:
     log.info("written: %s", options.out / "pocket.safetensors")
 
 
-def _begun(options: Options) -> PocketModel:
-    """A model with the run's autoencoder, or with all of the file that the run starts from."""
+def _start_model(options: Options) -> PocketModel:
+    """A model with the run's autoencoder, or with the weights of the start file."""
     if options.start:
         return weights_file.load(options.start).train().requires_grad_(True)
     model = PocketModel(len(vocabulary().tokens))
@@ -122,7 +122,7 @@ def _scale(latents: Latents) -> Tensor:
 
 
 def encoded(model: PocketModel, folder: Path, scenes: list[Scene], side: int) -> Latents:
-    """The scenes' latents (unscaled means) and token ids, from the folder's file or made now."""
+    """Unscaled mean latents and token ids of the scenes. They are made once and stored in `folder`."""
     path = folder / f"latents-{side}-{len(scenes)}.pt"
     if not path.exists():
         stack = pictures(folder, scenes, side)
@@ -137,27 +137,26 @@ def _averaged(folder: Path, name: str) -> dict[str, Tensor]:
     return torch.load(folder / f"{name}.pt", weights_only=True)["average"]
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m todo_lab.pocket.training.train", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     parser.add_argument("stage", choices=["autoencoder", "diffusion", "weights"])
-    parser.add_argument("--out", type=Path, required=True, help="folder of the run; goes on from what is there")
-    parser.add_argument("--steps", type=int, default=6000)
-    parser.add_argument("--scenes", type=int, default=6000)
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of the run; training continues from its last save"
+    )
+    parser.add_argument("--steps", type=int, default=6000, help="of the training (%(default)s)")
+    parser.add_argument("--scenes", type=int, default=6000, help="number of training scenes (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=Path, help="a weights file to start the diffusion model from")
-    arguments = vars(parser.parse_args())
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one stage."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    run: dict[str, Callable[[Options], object]] = {
+    stages: dict[str, Callable[[Options], object]] = {
         "autoencoder": train_autoencoder,
         "diffusion": train_diffusion,
         "weights": write_weights,
     }
-    stage = run[arguments.pop("stage")]
-    options = Options(**arguments)
     options.out.mkdir(parents=True, exist_ok=True)
-    stage(options)
-
-
-if __name__ == "__main__":
-    main()
+    stages[options.stage](Options(options.out, options.steps, options.scenes, seed=options.seed, start=options.start))
+    return 0

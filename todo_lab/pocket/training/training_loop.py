@@ -1,4 +1,4 @@
-"""A training loop that can be stopped at any step and goes on from its last saved one."""
+"""A training loop that can be stopped at any step and continues from its last save."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LOG_EVERY = 20  # steps
 
 
 class Loop:
-    """AdamW with warm-up and cosine decay, and a running average of the weights, over `steps` steps.
+    """AdamW with warm-up, cosine decay and a running average of the weights, over `steps` steps.
 
-    `loss_of(step, rng)` gives the loss of one batch; `rng` depends on `seed` and the step alone, so that a resumed run
-    sees the same batches. State goes to `folder/NAME.pt`, losses to `folder/NAME.csv`.
+    `loss_of(step, rng)` returns the loss of one batch. `rng` depends on `seed` and step only, so a resumed run sees the
+    same batches. The state is saved to `folder/NAME.pt`, the losses to `folder/NAME.csv`.
     """
 
     def __init__(self, name: str, network: nn.Module, folder: Path, *, steps: int, rate: float, seed: int):
@@ -36,7 +36,7 @@ class Loop:
         self._resume()
 
     def run(self, loss_of: Callable[[int, np.random.Generator], Tensor]) -> None:
-        """Train from the saved step to the last one, and leave the averaged weights in the network."""
+        """Train from the saved step to the last one, then load the averaged weights into the network."""
         started = saved = time.monotonic()
         before, recent = self.seconds, []
         with tqdm(total=self.steps, initial=self.step, desc=self.name, unit="step") as bar:
@@ -58,7 +58,7 @@ class Loop:
     def _advance(self, loss_of: Callable[[int, np.random.Generator], Tensor]) -> float:
         torch.manual_seed(self.seed * 1_000_003 + self.step)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate * self._share()
+            group["lr"] = self.rate * self._rate_factor()
         loss = loss_of(self.step, np.random.default_rng([self.seed, self.step]))
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -68,8 +68,8 @@ class Loop:
         self._average()
         return loss.item()
 
-    def _share(self) -> float:
-        """Share of the full learning rate: 200 steps of warm-up, then half a cosine down to 2 %."""
+    def _rate_factor(self) -> float:
+        """Factor of the learning rate: 200 steps of warm-up, and half a cosine down to 2 %."""
         progress = self.step / self.steps
         return min(1.0, (self.step + 1) / 200) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
 
@@ -111,4 +111,4 @@ class Loop:
         self.step, self.seconds, self.average = state["step"], state["seconds"], state["average"]
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
-        log.info("%s goes on from step %d of %d", self.name, self.step, self.steps)
+        log.info("%s continues from step %d of %d", self.name, self.step, self.steps)

@@ -11,7 +11,7 @@ import torch
 from todo_core import SettingsError
 from todo_lab.evaluation.backends import peers
 from todo_lab.evaluation.backends.local import Local
-from todo_lab.evaluation.running.variants import UNREDUCED, of_peer
+from todo_lab.evaluation.running.variants import BASELINE, from_peer
 from todo_lab.pocket.model.pocket_model import Pocket
 from todo_lab.sampling.request import Request
 
@@ -90,16 +90,16 @@ def traces(model) -> list:
     [("tomesd", {"ratio": 0.5}), ("token-downsampling", {"factor": 2}), ("hypertile", {"tile": 32})],
 )
 def test_a_peer_acts_while_it_is_applied_and_leaves_no_trace(model, checkouts, name, options):
-    stage = Local(model, checkouts).stage(ASKED)
-    whole = stage.shoot(UNREDUCED)
+    scene = Local(model, checkouts).prepare(ASKED)
+    baseline = scene.generate(BASELINE)
     before, modules = traces(model), set(sys.modules)
-    reduced = stage.shoot(of_peer(name, options))
-    assert (reduced.image != whole.image).any()
+    reduced = scene.generate(from_peer(name, options))
+    assert (reduced.image != baseline.image).any()
     assert traces(model) == before
-    assert (stage.shoot(UNREDUCED).image == whole.image).all()
+    assert (scene.generate(BASELINE).image == baseline.image).all()
     left = {module.split(".")[0] for module in set(sys.modules) - modules}
     assert not left & {"modules", "hypertile", "token_downsampling", "utils", "merge"}
-    assert "Peer: " + of_peer(name, options).name in reduced.infotext
+    assert "Peer: " + from_peer(name, options).name in reduced.infotext
 
 
 def test_improved_token_merge_gets_one_timestep_of_a_diffusers_unet(checkouts):
@@ -119,16 +119,16 @@ def test_improved_token_merge_gets_one_timestep_of_a_diffusers_unet(checkouts):
 
 def test_a_peer_on_a_model_that_it_does_not_know_says_so(model, checkouts):
     with pytest.raises(TypeError, match="diffusers"):
-        Local(model, checkouts).stage(ASKED).shoot(of_peer("ImprovedTokenMerge", {}))
+        Local(model, checkouts).prepare(ASKED).generate(from_peer("ImprovedTokenMerge", {}))
 
 
 def test_a_peer_without_its_checkout_is_refused(model, tmp_path):
     with pytest.raises(SettingsError, match="--peer hypertile=PATH"):
-        Local(model).stage(ASKED).shoot(of_peer("hypertile", {}))
+        Local(model).prepare(ASKED).generate(from_peer("hypertile", {}))
     with pytest.raises(SettingsError, match="tomesd"):
-        Local(model).stage(ASKED).shoot(of_peer("nobody", {}))
+        Local(model).prepare(ASKED).generate(from_peer("nobody", {}))
     with pytest.raises(FileNotFoundError, match="has no module hypertile"):
-        Local(model, {"hypertile": tmp_path}).stage(ASKED).shoot(of_peer("hypertile", {}))
+        Local(model, {"hypertile": tmp_path}).prepare(ASKED).generate(from_peer("hypertile", {}))
 
 
 def test_what_breaks_in_a_peer_is_taken_off_too(model, checkouts):

@@ -14,11 +14,11 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from todo_core import Settings
-from todo_lab.evaluation.backends.webui import Refused, WebUI
-from todo_lab.evaluation.metrics.pretrained_metrics import Learned
+from todo_lab.evaluation.backends.webui import WebUI, WebUIError
+from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
 from todo_lab.evaluation.running import variants
 from todo_lab.evaluation.running.measurement import measure_scene
-from todo_lab.evaluation.running.variants import UNREDUCED
+from todo_lab.evaluation.running.variants import BASELINE
 
 FIRST, HIRES = 0.02, 0.2  # seconds
 
@@ -34,9 +34,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append(body)
-        told = body["alwayson_scripts"]["ToDo"]["args"][0]
-        on = told.get("enabled", True) and body["enable_hr"]
-        if told.get("factor_1") == 7.0:
+        settings = body["alwayson_scripts"]["ToDo"]["args"][0]
+        on = settings.get("enabled", True) and body["enable_hr"]
+        if settings.get("factor_1") == 7.0:
             self.answer({"detail": "out of memory"}, 500)
             return
         time.sleep(FIRST + (HIRES / (2 if on else 1) if body["enable_hr"] else 0))
@@ -80,15 +80,17 @@ def server():
 
 
 def test_a_scene_is_measured_through_the_api(server, work):
-    scene = [job for job in work if job.scene.number == 0 and job.variant.name in ("unreduced", "ToDo 2")]
-    whole, reduced = (result.row for result in measure_scene(WebUI(server.url), scene, learned=Learned()))
-    assert whole["error"] is reduced["error"] is None
-    assert (whole["mse"], whole["model"]) == (0, "small.safetensors")
+    scene = [job for job in work if job.scene.number == 0 and job.variant.name in ("baseline", "ToDo 2")]
+    baseline, reduced = (
+        result.row for result in measure_scene(WebUI(server.url), scene, pretrained=PretrainedMetrics())
+    )
+    assert baseline["error"] is reduced["error"] is None
+    assert (baseline["mse"], baseline["model"]) == (0, "small.safetensors")
     assert reduced["mse"] == pytest.approx((10 / 255) ** 2)
     assert 1.4 < reduced["speed"] < 2.6
-    assert 0.7 < whole["speed"] < 1.4
+    assert 0.7 < baseline["speed"] < 1.4
     assert reduced["repeats"] is True
-    assert reduced["hires_seconds"] + reduced["first_seconds"] == pytest.approx(reduced["whole_seconds"])
+    assert reduced["hires_seconds"] + reduced["first_seconds"] == pytest.approx(reduced["total_seconds"])
     assert reduced["plan"] == "ToDo reduced the hires pass"
     assert reduced["peak_mib"] is None
 
@@ -96,8 +98,8 @@ def test_a_scene_is_measured_through_the_api(server, work):
 def test_what_is_asked_for(server, work):
     settings = Settings(factor_1=3, end=0.5)
     request = work[0].scene.request
-    stage = WebUI(server.url, upscaler="Latent").stage(request)
-    shot = stage.shoot(variants.of_settings(settings))
+    scene = WebUI(server.url, upscaler="Latent").prepare(request)
+    generated = scene.generate(variants.from_settings(settings))
     body = server.asked[-1]
     assert body["alwayson_scripts"]["ToDo"]["args"] == [settings.to_dict()]
     assert (body["seed"], body["steps"], body["hr_second_pass_steps"]) == (
@@ -111,18 +113,18 @@ def test_what_is_asked_for(server, work):
         "Latent",
         False,
     )
-    assert shot.infotext.endswith("ToDo: downsample")
-    assert shot.image.shape == (128, 128, 3)
-    stage.shoot(UNREDUCED)
+    assert generated.infotext.endswith("ToDo: downsample")
+    assert generated.image.shape == (128, 128, 3)
+    scene.generate(BASELINE)
     assert server.asked[-1]["alwayson_scripts"]["ToDo"]["args"] == [{"enabled": False}]
     assert [asked["enable_hr"] for asked in server.asked[:3]] == [True, False, False]
 
 
 def test_an_error_of_the_webui_is_the_error_of_the_row(server, work):
     scene = [work[0]]
-    scene.append(type(work[0])(work[0].scene, variants.of_settings(Settings(factor_1=7))))
-    scene.append(type(work[0])(work[0].scene, variants.of_peer("tomesd", {})))
-    rows = [result.row for result in measure_scene(WebUI(server.url), scene, runs=1, learned=Learned())]
+    scene.append(type(work[0])(work[0].scene, variants.from_settings(Settings(factor_1=7))))
+    scene.append(type(work[0])(work[0].scene, variants.from_peer("tomesd", {})))
+    rows = [result.row for result in measure_scene(WebUI(server.url), scene, runs=1, pretrained=PretrainedMetrics())]
     assert rows[0]["error"] is None
     assert "HTTP 500" in rows[1]["error"]
     assert "out of memory" in rows[1]["error"]
@@ -131,10 +133,10 @@ def test_an_error_of_the_webui_is_the_error_of_the_row(server, work):
 
 def test_a_webui_without_the_extension_is_refused(server):
     server.scripts = ["refiner"]
-    with pytest.raises(Refused, match="does not have the extension"):
+    with pytest.raises(WebUIError, match="does not have the extension"):
         WebUI(server.url)
 
 
 def test_a_url_where_nothing_answers_is_refused():
-    with pytest.raises(Refused, match="127"):
+    with pytest.raises(WebUIError, match="127"):
         WebUI("http://127.0.0.1:9")

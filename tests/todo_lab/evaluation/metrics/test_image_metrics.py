@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from todo_lab.evaluation.metrics.image_metrics import figures, high_frequency_ratio, ms_ssim
-from todo_lab.evaluation.metrics.pretrained_metrics import Learned, fid
+from todo_lab.evaluation.metrics.image_metrics import high_frequency_ratio, measure_difference, ms_ssim
+from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics, fid
 
 
 def flat(value: int, side: int = 64) -> np.ndarray:
@@ -25,7 +25,7 @@ def checks(low: int, high: int, side: int = 64) -> np.ndarray:
 
 
 def test_equal_images():
-    found = figures(textured(), textured())
+    found = measure_difference(textured(), textured())
     assert found == {
         "mse": 0,
         "psnr": None,
@@ -36,14 +36,16 @@ def test_equal_images():
 
 
 def test_a_constant_offset_has_the_mse_and_psnr_that_can_be_worked_out():
-    found = figures(flat(100), flat(151))  # 51 of 255 is a fifth
+    found = measure_difference(flat(100), flat(151))  # 51 of 255 is a fifth
     assert found["mse"] == pytest.approx(0.04)
     assert found["psnr"] == pytest.approx(-10 * math.log10(0.04))
 
 
 def test_ssim_of_flat_images_is_its_luminance_term():
     a, b, c = 100 / 255, 151 / 255, 0.01**2
-    assert figures(flat(100), flat(151))["ssim"] == pytest.approx((2 * a * b + c) / (a * a + b * b + c), abs=1e-6)
+    assert measure_difference(flat(100), flat(151))["ssim"] == pytest.approx(
+        (2 * a * b + c) / (a * a + b * b + c), abs=1e-6
+    )
 
 
 def test_ms_ssim_of_flat_images_is_their_luminance_term_to_the_power_of_its_scale():
@@ -86,15 +88,15 @@ def test_a_flat_reference_has_no_energy_to_compare_with():
 
 def test_sizes_must_agree():
     with pytest.raises(ValueError, match="64 x 64 and 32 x 32"):
-        figures(flat(1), flat(1, 32))
+        measure_difference(flat(1), flat(1, 32))
 
 
 def test_what_has_no_weights_here_is_not_available_and_says_why(monkeypatch, tmp_path):
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
-    learned = Learned()
-    assert learned.figures(flat(1), flat(2), "a cat") == {"lpips": None, "clip_score": None}
-    assert set(learned.missing) == {"LPIPS", "CLIP score"}
-    assert all(learned.missing.values())
+    pretrained = PretrainedMetrics()
+    assert pretrained.measure(flat(1), flat(2), "a cat") == {"lpips": None, "clip_score": None}
+    assert set(pretrained.missing) == {"LPIPS", "CLIP score"}
+    assert all(pretrained.missing.values())
     assert fid([flat(1)], [flat(2)]) is None
 
 
@@ -115,7 +117,7 @@ def test_a_clip_model_of_the_disk_is_used(tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.CLIPModel.from_pretrained", lambda name, local_files_only: Model())
     processor = lambda text, images, **_: {"sign": 1.0 if text == ["yes"] else -1.0}  # noqa: E731
     monkeypatch.setattr("transformers.CLIPProcessor.from_pretrained", lambda name, local_files_only: processor)
-    learned = Learned(str(tmp_path))
-    assert learned.figures(flat(1), flat(2), "yes")["clip_score"] == pytest.approx(60)
-    assert learned.figures(flat(1), flat(2), "no")["clip_score"] == 0
-    assert "CLIP score" not in learned.missing
+    pretrained = PretrainedMetrics(str(tmp_path))
+    assert pretrained.measure(flat(1), flat(2), "yes")["clip_score"] == pytest.approx(60)
+    assert pretrained.measure(flat(1), flat(2), "no")["clip_score"] == 0
+    assert "CLIP score" not in pretrained.missing

@@ -12,32 +12,36 @@ import pytest
 
 from tests.todo_lab.evaluation.doubles import Double
 from todo_core import Settings
-from todo_lab.evaluation.metrics.pretrained_metrics import Learned
+from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
 from todo_lab.evaluation.prompts import prompt_sets
 from todo_lab.evaluation.report import aggregation, image_grids, report
-from todo_lab.evaluation.report.findings import findings
+from todo_lab.evaluation.report.findings import list_findings
 from todo_lab.evaluation.running import jobs, variants
-from todo_lab.evaluation.running.row_store import Journal
-from todo_lab.evaluation.running.runner import local_engine, run
+from todo_lab.evaluation.running.row_store import RowStore
+from todo_lab.evaluation.running.runner import local_engine, run_jobs
 from todo_lab.sampling.request import Request
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The report of a run on the double: 6 prompts, 2 scales, some variants of which one fails and one is restless."""
-    ours = [variants.of_settings(Settings(factor_1=factor)) for factor in (2, 3, 4)]
-    ours += [variants.of_settings(Settings(method="similarity", target="all", ratio_1=r)) for r in (0.25, 0.5)]
-    chosen = variants.distinct(
-        [*ours, *variants.of_presets(["ToDo balanced"]), variants.of_peer("tomesd", {"ratio": 0.5})]
+    """The report of a run on the double: 6 prompts, 2 scales, several variants; one fails and one is not repeatable."""
+    ours = [variants.from_settings(Settings(factor_1=factor)) for factor in (2, 3, 4)]
+    ours += [variants.from_settings(Settings(method="similarity", target="all", ratio_1=r)) for r in (0.25, 0.5)]
+    chosen = variants.unique_variants(
+        [*ours, *variants.from_presets(["ToDo balanced"]), variants.from_peer("tomesd", {"ratio": 0.5})]
     )
     base = Request(prompt="", steps=2, hires_steps=4)
-    texts = prompt_sets.spread(prompt_sets.load("pocket"), 6)
-    work = jobs.jobs(jobs.scenes(texts, seeds=[1], sizes=[(64, 64)], scales=[2.0, 3.0], base=base), chosen)
-    double = Double(broken=frozenset({"ToMe 25%"}), restless=frozenset({"tomesd 0.5"}))
+    texts = prompt_sets.evenly_spaced(prompt_sets.load_prompts("pocket"), 6)
+    work = jobs.make_jobs(jobs.make_scenes(texts, seeds=[1], sizes=[(64, 64)], scales=[2.0, 3.0], base=base), chosen)
+    double = Double(broken=frozenset({"ToMe 25%"}), unrepeatable=frozenset({"tomesd 0.5"}))
     out = tmp_path_factory.mktemp("results")
     about = {"runs": 2, "model": "none", "missing": {"LPIPS": "no weights"}}
-    run(work, Journal.begin(out, work, about, resume=False), local_engine(double, runs=2, learned=Learned()))
-    report.write(out)
+    run_jobs(
+        work,
+        RowStore.begin(out, work, about, resume=False),
+        local_engine(double, runs=2, pretrained=PretrainedMetrics()),
+    )
+    report.write_report(out)
     return out
 
 
@@ -79,34 +83,34 @@ def test_the_markdown_tells_failures_repeats_and_what_is_missing(folder):
     assert "| ToMe 25% | 12 | RuntimeError: ToMe 25% is broken |" in text
     assert "| tomesd 0.5 | 0 of 12 |" in text
     assert "| ToDo 2 | 12 of 12 |" in text
-    assert re.search(r"Not available here: .*LPIPS.*FID.*LPIPS: no weights", text)
+    assert re.search(r"Not available: .*LPIPS.*FID.*LPIPS: no weights", text)
     assert "| ToDo 4 | 6 | 2.00x |" in text
 
 
 def test_the_table_has_every_row_and_setting(folder):
     table = pd.read_parquet(folder / "results.parquet")
     assert len(table) == 6 * 2 * 8
-    assert {"mse", "ssim", "speed", "unreduced_hires_seconds", "set_factor_1", "set_method", "words"} <= set(table)
+    assert {"mse", "ssim", "speed", "baseline_hires_seconds", "set_factor_1", "set_method", "words"} <= set(table)
     row = table[(table["variant"] == "ToDo 4") & (table["hires_scale"] == 2)].iloc[0]
     assert row["speed"] == pytest.approx(2, rel=0.01)
-    assert row["unreduced_hires_seconds"] == pytest.approx(2 * row["hires_seconds"])
-    assert row["whole_speed"] == pytest.approx((1 + 0.4) / (1 + 0.2))
+    assert row["baseline_hires_seconds"] == pytest.approx(2 * row["hires_seconds"])
+    assert row["total_speed"] == pytest.approx((1 + 0.4) / (1 + 0.2))
 
 
-def test_the_speed_of_a_pass_counts_its_whole_steps_and_not_the_minute():
-    """A window leaves some steps whole, and the unreduced image may have been made when the machine was faster."""
+def test_the_speed_of_a_pass_counts_its_full_steps_and_not_the_minute():
+    """A window leaves some steps full, and the baseline may have been made when the machine was faster."""
     usual = {"scene": 0, "error": None, "peer": "", "first_seconds": 0.4}
-    quick = {"step_seconds": 0.1, "unreduced_step_seconds": 0.1, "hires_seconds": 0.8, "whole_seconds": 1.2}
-    windowed = {"step_seconds": 0.05, "unreduced_step_seconds": 0.1, "hires_seconds": 0.5, "whole_seconds": 0.9}
+    quick = {"step_seconds": 0.1, "baseline_step_seconds": 0.1, "hires_seconds": 0.8, "total_seconds": 1.2}
+    windowed = {"step_seconds": 0.05, "baseline_step_seconds": 0.1, "hires_seconds": 0.5, "total_seconds": 0.9}
     slow = {name: 3 * seconds for name, seconds in windowed.items()}
     rows = [
-        {**usual, **quick, "variant": "unreduced", "speed": 1.0},
+        {**usual, **quick, "variant": "baseline", "speed": 1.0},
         {**usual, **windowed, "variant": "window", "speed": 2.0},
         {**usual, **slow, "variant": "window in a slow minute", "speed": 2.0},
     ]
-    table = aggregation.frame(rows).set_index("variant")
+    table = aggregation.to_table(rows).set_index("variant")
     assert list(table["speed"]) == pytest.approx([1, 0.8 / 0.5, 0.8 / 0.5])
-    assert list(table["whole_speed"]) == pytest.approx([1, 1.2 / 0.9, 1.2 / 0.9])
+    assert list(table["total_speed"]) == pytest.approx([1, 1.2 / 0.9, 1.2 / 0.9])
     assert list(table["step_speed"]) == [1, 2, 2]
 
 
@@ -124,58 +128,62 @@ def made(values: dict[str, list[float]], words: list[int]) -> pd.DataFrame:
             "words": words[i],
             "key": i,
         }
-        for name, figures in values.items()
-        for i, mse in enumerate(figures)
+        for name, errors in values.items()
+        for i, mse in enumerate(errors)
     ]
-    return aggregation.frame(rows)
+    return aggregation.to_table(rows)
 
 
 def test_a_correlation_that_is_known():
     words = [1, 2, 3, 4, 5, 6]
-    table = made({"unreduced": [0] * 6, "up": [1, 2, 3, 4, 5, 9], "down": [9, 5, 4, 3, 2, 1]}, words)
+    table = made({"baseline": [0] * 6, "up": [1, 2, 3, 4, 5, 9], "down": [9, 5, 4, 3, 2, 1]}, words)
     found = aggregation.correlations(table).set_index("variant")
     assert found["rho"].to_dict() == {"up": pytest.approx(1), "down": pytest.approx(-1)}
     assert set(found["of"]) == {"words"}
-    assert aggregation.correlations(made({"unreduced": [0] * 4, "up": [1, 2, 3, 4]}, [1, 2, 3, 4])).empty
+    assert aggregation.correlations(made({"baseline": [0] * 4, "up": [1, 2, 3, 4]}, [1, 2, 3, 4])).empty
 
 
 @pytest.mark.parametrize(
-    ("figures", "said"),
-    [([9, 5, 4, 3, 2, 1], "It falls"), ([1, 2, 3, 4, 5, 9], "It rises"), ([1, 9, 2, 3, 8, 1], "No clear connection")],
+    ("values", "said"),
+    [
+        ([9, 5, 4, 3, 2, 1], "It falls with it"),
+        ([1, 2, 3, 4, 5, 9], "It rises with it"),
+        ([1, 9, 2, 3, 8, 1], "No clear relation"),
+    ],
 )
-def test_findings_say_which_way_it_falls(figures, said):
-    table = made({"unreduced": [0] * 6, "a": figures}, [1, 2, 3, 4, 5, 6])
-    text = " ".join(findings(table, aggregation.summary(table)))
-    assert f"longer prompts? {said}" in text
+def test_findings_say_the_direction(values, said):
+    table = made({"baseline": [0] * 6, "a": values}, [1, 2, 3, 4, 5, 6])
+    text = " ".join(list_findings(table, aggregation.summarize(table)))
+    assert f"the number of words in the prompt? {said}" in text
 
 
 def test_findings_of_the_double(folder):
-    table = aggregation.frame(Journal(folder).latest())
-    text = " ".join(findings(table, aggregation.summary(table)))
+    table = aggregation.to_table(RowStore(folder).latest())
+    text = " ".join(list_findings(table, aggregation.summarize(table)))
     assert "At every step in 2 of 2 series." in text
     assert "Not with tomesd 0.5" in text
 
 
 def test_each_peer_has_its_match_or_none():
     columns = {"variant": list("abcpqr"), "peer": ["", "", "", "p", "q", "r"], "hires_scale": 2.0}
-    figures = {"speed": [1.5, 1.6, 2.0, 1.55, 1.4, 2.1], "mse": [0.1, 0.2, 0.3, 0.25, 0.1, 0.9]}
+    metrics = {"speed": [1.5, 1.6, 2.0, 1.55, 1.4, 2.1], "mse": [0.1, 0.2, 0.3, 0.25, 0.1, 0.9]}
     rest = {"tried_again": 0, "repeated": 0, "visible": 0.0, "amount": None, "family": list("abcpqr"), "scale": ""}
-    text = " ".join(findings(made({"unreduced": [0]}, [1]), pd.DataFrame(columns | figures | rest)))
+    text = " ".join(list_findings(made({"baseline": [0]}, [1]), pd.DataFrame(columns | metrics | rest)))
     assert "p at 2x (1.55x): b (1.60x); q at 2x (1.40x): a (1.50x); r at 2x (2.10x): none." in text
 
 
-def test_the_frontier_is_what_no_other_beats():
+def test_the_pareto_front_is_what_no_other_beats():
     summary = pd.DataFrame(
         {"variant": list("abcde"), "speed": [1.0, 1.5, 2.0, 1.4, 2.0], "mse": [0.1, 0.2, 0.4, 0.3, 0.5]}
     )
-    assert list(aggregation.frontier(summary)["variant"]) == ["c", "b", "a"]
+    assert list(aggregation.pareto_front(summary)["variant"]) == ["c", "b", "a"]
 
 
 def test_the_crop_shows_where_images_differ_most():
-    whole = np.zeros((64, 96, 3), np.uint8)
-    image = whole.copy()
+    baseline = np.zeros((64, 96, 3), np.uint8)
+    image = baseline.copy()
     image[40:48, 70:78] = 200
-    rows, columns = image_grids._where_most(whole, image)
+    rows, columns = image_grids._most_changed_window(baseline, image)
     assert rows.start <= 40
     assert rows.stop >= 48
     assert columns.start <= 70
@@ -196,15 +204,19 @@ def test_text_is_escaped(tmp_path):
 
 def test_a_folder_without_rows_has_no_report(tmp_path):
     with pytest.raises(ValueError, match="no results"):
-        report.write(tmp_path)
+        report.write_report(tmp_path)
 
 
 def test_sizes_other_than_square_have_a_report(tmp_path):
     base = replace(Request(prompt=""), steps=2, hires_steps=4)
-    chosen = variants.distinct(variants.of_presets(["ToDo balanced"]))
-    work = jobs.jobs(jobs.scenes(["a cat"], seeds=[1], sizes=[(64, 96)], scales=[2.0], base=base), chosen)
+    chosen = variants.unique_variants(variants.from_presets(["ToDo balanced"]))
+    work = jobs.make_jobs(jobs.make_scenes(["a cat"], seeds=[1], sizes=[(64, 96)], scales=[2.0], base=base), chosen)
     about = {"runs": 1, "model": "none"}
-    run(work, Journal.begin(tmp_path, work, about, resume=False), local_engine(Double(), runs=1, learned=Learned()))
-    text = report.write(tmp_path).markdown()
+    run_jobs(
+        work,
+        RowStore.begin(tmp_path, work, about, resume=False),
+        local_engine(Double(), runs=1, pretrained=PretrainedMetrics()),
+    )
+    text = report.write_report(tmp_path).markdown()
     assert "Too few prompts" in text
     assert "made once" in text

@@ -15,11 +15,11 @@ from todo_lab.sampling.request import Request
 
 @pytest.mark.parametrize("name", prompt_sets.SETS)
 def test_a_shipped_set_has_60_prompts_of_growing_length_and_nouns(name):
-    found = prompt_sets.load(name)
+    found = prompt_sets.load_prompts(name)
     assert len(found) == len(set(found)) == 60
     lengths, nouns = (
-        [prompt_statistics.words(text) for text in found],
-        [prompt_statistics.nouns(text) for text in found],
+        [prompt_statistics.word_count(text) for text in found],
+        [prompt_statistics.noun_count(text) for text in found],
     )
     for figures in (lengths, nouns):
         thirds = [sum(figures[i : i + 20]) / 20 for i in (0, 20, 40)]
@@ -29,17 +29,17 @@ def test_a_shipped_set_has_60_prompts_of_growing_length_and_nouns(name):
 
 
 def test_the_pocket_model_can_read_its_prompts():
-    assert vocabulary().encode(prompt_sets.load("pocket")).shape == (60, 77)
+    assert vocabulary().encode(prompt_sets.load_prompts("pocket")).shape == (60, 77)
 
 
 def test_the_pocket_prompts_are_those_that_the_script_makes():
-    assert pocket_prompts() == prompt_sets.load("pocket")
+    assert pocket_prompts() == prompt_sets.load_prompts("pocket")
 
 
 def test_a_file_of_prompts_is_read_without_comments_and_repetitions(tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("# mine\n\n a cat \na dog\na cat\n", "utf-8")
-    assert prompt_sets.load(str(path)) == ["a cat", "a dog"]
+    assert prompt_sets.load_prompts(str(path)) == ["a cat", "a dog"]
 
 
 @pytest.mark.parametrize("content", [None, "", "# nothing\n"])
@@ -48,13 +48,13 @@ def test_a_file_without_prompts_is_refused(tmp_path, content):
     if content is not None:
         path.write_text(content)
     with pytest.raises(SettingsError, match=r"none\.txt"):
-        prompt_sets.load(str(path))
+        prompt_sets.load_prompts(str(path))
 
 
 def test_some_prompts_are_taken_evenly():
-    assert prompt_sets.spread(list("abcdefghi"), 3) == ["a", "e", "i"]
-    assert prompt_sets.spread(list("abc"), 1) == ["a"]
-    assert prompt_sets.spread(list("abc"), None) == prompt_sets.spread(list("abc"), 9) == ["a", "b", "c"]
+    assert prompt_sets.evenly_spaced(list("abcdefghi"), 3) == ["a", "e", "i"]
+    assert prompt_sets.evenly_spaced(list("abc"), 1) == ["a"]
+    assert prompt_sets.evenly_spaced(list("abc"), None) == prompt_sets.evenly_spaced(list("abc"), 9) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_some_prompts_are_taken_evenly():
     ],
 )
 def test_words_and_nouns_are_counted(text, count, nouns):
-    assert prompt_statistics.words(text) == count
-    assert prompt_statistics.nouns(text) == nouns
+    assert prompt_statistics.word_count(text) == count
+    assert prompt_statistics.noun_count(text) == nouns
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def test_words_and_nouns_are_counted(text, count, nouns):
     ],
 )
 def test_variants_are_named_after_what_sets_them_apart(settings, name, family, amount, scale):
-    variant = variants.of_settings(settings)
+    variant = variants.from_settings(settings)
     assert (variant.name, variant.family, variant.amount, variant.scale) == (name, family, amount, scale)
 
 
 def test_peers_are_named_after_what_they_are_told():
-    peer = variants.of_peer("tomesd", {"ratio": 0.5})
+    peer = variants.from_peer("tomesd", {"ratio": 0.5})
     assert (peer.name, peer.family, peer.amount, peer.scale) == ("tomesd 0.5", "tomesd", 0.5, "ratio")
-    assert variants.of_peer("hypertile", {"tile": 256}).amount is None
-    assert not peer.unreduced
+    assert variants.from_peer("hypertile", {"tile": 256}).amount is None
+    assert not peer.is_baseline
 
 
 def test_a_grid_multiplies_lists_out(tmp_path):
@@ -117,7 +117,7 @@ def test_a_grid_multiplies_lists_out(tmp_path):
         "peers:\n"
         "  - {peer: tomesd, ratio: [0.25, 0.5]}\n"
     )
-    found = {variant.name: variant for variant in variants.of_grid(path)}
+    found = {variant.name: variant for variant in variants.from_grid(path)}
     assert list(found) == [
         "ToDo fast", "ToDo 2", "ToDo 2 fixed", "ToDo auto", "ToDo auto fixed", "mine", "tomesd 0.25", "tomesd 0.5"
     ]  # fmt: skip
@@ -140,25 +140,25 @@ def test_a_grid_that_cannot_be_is_refused(tmp_path, text):
     path = tmp_path / "grid.yaml"
     path.write_text(text)
     with pytest.raises(SettingsError):
-        variants.of_grid(path)
+        variants.from_grid(path)
 
 
-def test_the_unreduced_image_comes_first_and_names_are_unique():
-    same = variants.of_settings(Settings(factor_1=2))
-    assert [v.name for v in variants.distinct([same, same])] == ["unreduced", "ToDo 2"]
+def test_the_baseline_comes_first_and_names_are_unique():
+    same = variants.from_settings(Settings(factor_1=2))
+    assert [v.name for v in variants.unique_variants([same, same])] == ["baseline", "ToDo 2"]
     with pytest.raises(SettingsError, match="ToDo 2"):
-        variants.distinct([same, variants.of_settings(Settings(factor_1=3), "ToDo 2")])
+        variants.unique_variants([same, variants.from_settings(Settings(factor_1=3), "ToDo 2")])
 
 
 def test_every_combination_is_a_job_with_a_key_of_its_own(chosen):
-    found = jobs.jobs(
-        jobs.scenes(["a", "b"], seeds=[1, 2], sizes=[(64, 64), (64, 96)], scales=[2, 3], base=Request(prompt="")),
+    found = jobs.make_jobs(
+        jobs.make_scenes(["a", "b"], seeds=[1, 2], sizes=[(64, 64), (64, 96)], scales=[2, 3], base=Request(prompt="")),
         chosen,
     )
     assert len(found) == 2 * 2 * 2 * 2 * len(chosen)
     assert len({job.key for job in found}) == len({job.image for job in found}) == len(found)
-    again = jobs.jobs(
-        jobs.scenes(["a", "b"], seeds=[1, 2], sizes=[(64, 64), (64, 96)], scales=[2, 3], base=Request(prompt="")),
+    again = jobs.make_jobs(
+        jobs.make_scenes(["a", "b"], seeds=[1, 2], sizes=[(64, 64), (64, 96)], scales=[2, 3], base=Request(prompt="")),
         chosen,
     )
     assert [job.key for job in found] == [job.key for job in again]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.todo_lab.evaluation.doubles import Double, speed_of
-from todo_lab.evaluation.metrics.pretrained_metrics import Learned
-from todo_lab.evaluation.running.measurement import measure_scene, steady
+from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
+from todo_lab.evaluation.running.measurement import measure_scene, without_first_step
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def scene(work, chosen):
 
 
 def rows(double, scene, **options):
-    return [result.row for result in measure_scene(double, scene, learned=Learned(), **options)]
+    return [result.row for result in measure_scene(double, scene, pretrained=PretrainedMetrics(), **options)]
 
 
 def test_a_drift_of_the_machine_cancels(scene):
@@ -24,17 +24,19 @@ def test_a_drift_of_the_machine_cancels(scene):
         assert row["speed"] == pytest.approx(speed_of(job.variant), rel=0.02)
     plain = rows(drifting, scene)
     naive = plain[0]["step_seconds"] / plain[-1]["step_seconds"]
-    assert abs(naive / speed_of(scene[-1].variant) - 1) > 0.1  # what one baseline at the beginning would have said
+    assert abs(naive / speed_of(scene[-1].variant) - 1) > 0.1  # what a single baseline at the beginning would give
 
 
 def test_a_hiccup_beside_one_run_does_not_count(scene):
-    stuttering = Double(slower=lambda passes: 30.0 if passes in (7, 13) else 1.0)  # two of the looks at the pace
+    stuttering = Double(
+        slower=lambda passes: 30.0 if passes in (7, 13) else 1.0
+    )  # two of the timings of baseline steps
     for job, row in zip(scene, rows(stuttering, scene), strict=True):
         assert row["speed"] == pytest.approx(speed_of(job.variant), rel=0.01)
 
 
 def test_an_image_that_does_not_repeat_is_told(scene):
-    found = {row["variant"]: row["repeats"] for row in rows(Double(restless=frozenset({"ToDo 4"})), scene)}
+    found = {row["variant"]: row["repeats"] for row in rows(Double(unrepeatable=frozenset({"ToDo 4"})), scene)}
     assert found.pop("ToDo 4") is False
     assert set(found.values()) == {True}
     assert {row["repeats"] for row in rows(Double(), scene, runs=1)} == {None}
@@ -49,30 +51,30 @@ def test_a_variant_that_fails_leaves_a_row_and_the_others_go_on(scene):
     assert all(row["mse"] >= 0 for row in found if not row["error"])
 
 
-@pytest.mark.parametrize("broken", ["stage", "unreduced"])
-def test_without_an_unreduced_image_nothing_can_be_compared(scene, broken):
+@pytest.mark.parametrize("broken", ["scene", "baseline"])
+def test_without_a_baseline_nothing_can_be_compared(scene, broken):
     found = rows(Double(broken=frozenset({broken})), scene)
     assert len(found) == len(scene)
     assert all(row["error"] for row in found)
 
 
-def test_the_unreduced_image_is_made_for_jobs_that_come_without_it(scene):
+def test_the_baseline_is_made_for_jobs_without_it(scene):
     double = Double()
     found = rows(double, scene[2:])
     assert [row["variant"] for row in found] == [job.variant.name for job in scene[2:]]
-    assert [name for _, name in double.shots].count("unreduced") == 1
+    assert [name for _, name in double.generated].count("baseline") == 1
     whole = rows(Double(), scene)
     assert [row["mse"] for row in found] == [row["mse"] for row in whole[2:]]
 
 
-def test_the_difference_is_that_to_the_unreduced_image(scene):
+def test_the_difference_is_relative_to_the_baseline(scene):
     found = {row["variant"]: row for row in rows(Double(), scene)}
-    assert found["unreduced"]["mse"] == 0
+    assert found["baseline"]["mse"] == 0
     assert 0 < found["ToDo 2"]["mse"] < found["ToDo 4"]["mse"]
     assert found["ToDo 2"]["set_factor_1"] == "2.0"
     assert (found["ToDo 2"]["words"], found["ToDo 2"]["nouns"]) == (5, 2)
 
 
 def test_the_first_step_of_a_pass_does_not_count():
-    assert steady([9.0, 1.0, 1.0]) == [1.0, 1.0]
-    assert steady([9.0, 1.0]) == [9.0, 1.0]
+    assert without_first_step([9.0, 1.0, 1.0]) == [1.0, 1.0]
+    assert without_first_step([9.0, 1.0]) == [9.0, 1.0]

@@ -10,9 +10,9 @@ import pytest
 
 from tests.todo_lab.evaluation.doubles import Double, same
 from todo_lab.evaluation.backends.source import Source
-from todo_lab.evaluation.metrics.pretrained_metrics import Learned
-from todo_lab.evaluation.running.row_store import Journal
-from todo_lab.evaluation.running.runner import local_engine, run
+from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
+from todo_lab.evaluation.running.row_store import RowStore
+from todo_lab.evaluation.running.runner import local_engine, run_jobs
 
 ray = pytest.importorskip("ray")
 from todo_lab.evaluation.running.ray_engine import ray_engine  # noqa: E402
@@ -37,14 +37,14 @@ def cluster():
 
 
 def rows(folder, work, engine) -> dict:
-    journal = Journal.begin(folder, work, {"runs": 2, "model": "none"}, resume=False)
-    assert run(work, journal, engine) == 0
-    assert len(journal.rows) == len(work)
-    return {row["key"]: row for row in journal.rows}
+    store = RowStore.begin(folder, work, {"runs": 2, "model": "none"}, resume=False)
+    assert run_jobs(work, store, engine) == 0
+    assert len(store.rows) == len(work)
+    return {row["key"]: row for row in store.rows}
 
 
 def test_rows_equal_the_local_ones_though_a_worker_dies(tmp_path, work, cluster):
-    local = rows(tmp_path / "local", work, local_engine(Double(), runs=2, learned=Learned()))
+    local = rows(tmp_path / "local", work, local_engine(Double(), runs=2, pretrained=PretrainedMetrics()))
     source = DoubleSource(weights=str(tmp_path / "died"))
     spread = rows(tmp_path / "ray", work, ray_engine(source, runs=2))
     assert (tmp_path / "died").exists()

@@ -11,20 +11,20 @@ from PIL import Image
 
 from tests.todo_lab.evaluation.doubles import Double, same
 from todo_core import SettingsError
-from todo_lab.evaluation.metrics.pretrained_metrics import Learned
-from todo_lab.evaluation.running.row_store import ROWS, Journal
-from todo_lab.evaluation.running.runner import local_engine, run
+from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
+from todo_lab.evaluation.running.row_store import ROWS_FILE, RowStore
+from todo_lab.evaluation.running.runner import local_engine, run_jobs
 
 ABOUT = {"runs": 2, "model": "none"}
 
 
 def sweep(folder, work, double, *, resume=False, **options):
-    journal = Journal.begin(folder, work, ABOUT, resume=resume)
-    return run(work, journal, local_engine(double, runs=2, learned=Learned()), **options)
+    store = RowStore.begin(folder, work, ABOUT, resume=resume)
+    return run_jobs(work, store, local_engine(double, runs=2, pretrained=PretrainedMetrics()), **options)
 
 
 def rows(folder):
-    return [json.loads(line) for line in (folder / ROWS).read_text().splitlines()]
+    return [json.loads(line) for line in (folder / ROWS_FILE).read_text().splitlines()]
 
 
 class StopAt(Double):
@@ -34,9 +34,9 @@ class StopAt(Double):
         super().__init__()
         self.left = shot
 
-    def stage(self, request):
-        stage = super().stage(request)
-        shoot = stage.shoot
+    def prepare(self, request):
+        stage = super().prepare(request)
+        shoot = stage.generate
 
         def counted(variant):
             self.left -= 1
@@ -44,7 +44,7 @@ class StopAt(Double):
                 raise KeyboardInterrupt
             return shoot(variant)
 
-        stage.shoot = counted
+        stage.generate = counted
         return stage
 
 
@@ -63,20 +63,20 @@ def test_a_run_that_is_stopped_anywhere_goes_on_without_repeating_or_losing_a_ro
 
 def test_a_row_that_a_kill_cut_short_is_made_again(tmp_path, work):
     sweep(tmp_path, work, Double())
-    path = tmp_path / ROWS
+    path = tmp_path / ROWS_FILE
     path.write_bytes(path.read_bytes()[:-40])
-    assert len(Journal(tmp_path).rows) == len(work) - 1
+    assert len(RowStore(tmp_path).rows) == len(work) - 1
     double = Double()
     sweep(tmp_path, work, double, resume=True)
     assert [row["key"] for row in rows(tmp_path)] == [job.key for job in work]
-    assert {name for _, name in double.shots} == {work[-1].variant.name}  # the unreduced image was read from the disk
+    assert {name for _, name in double.generated} == {work[-1].variant.name}  # the baseline was read from the disk
 
 
 def test_a_finished_run_is_not_run_again(tmp_path, work):
     sweep(tmp_path, work, Double())
     double = Double()
     sweep(tmp_path, work, double, resume=True)
-    assert not double.shots
+    assert not double.generated
     assert len(rows(tmp_path)) == len(work)
 
 
@@ -84,10 +84,10 @@ def test_results_are_not_mixed_up(tmp_path, work):
     sweep(tmp_path, work, Double())
     with pytest.raises(SettingsError, match="--resume"):
         sweep(tmp_path, work, Double())
-    with pytest.raises(SettingsError, match="among the jobs"):
+    with pytest.raises(SettingsError, match="all belong to this run"):
         sweep(tmp_path, work[:-1], Double(), resume=True)
-    with pytest.raises(SettingsError, match="runs 2 there, 3 asked for"):
-        Journal.begin(tmp_path, work, {**ABOUT, "runs": 3}, resume=True)
+    with pytest.raises(SettingsError, match="runs is 2, not 3"):
+        RowStore.begin(tmp_path, work, {**ABOUT, "runs": 3}, resume=True)
 
 
 def test_a_run_goes_on_with_more_settings(tmp_path, work):
@@ -95,7 +95,7 @@ def test_a_run_goes_on_with_more_settings(tmp_path, work):
     sweep(tmp_path, less, Double())
     double = Double()
     sweep(tmp_path, work, double, resume=True)
-    assert {name for _, name in double.shots} == {work[-1].variant.name}
+    assert {name for _, name in double.generated} == {work[-1].variant.name}
     assert {row["key"] for row in rows(tmp_path)} == {job.key for job in work}
     assert json.loads((tmp_path / "run.json").read_text())["rows"] == len(work)
 
@@ -104,17 +104,17 @@ def test_a_place_in_the_list_is_not_mistaken_for_another(tmp_path, work):
     """Fewer prompts first, then more of them in between, would give old rows another scene's number."""
     sweep(tmp_path, work, Double())
     moved = [replace(job, scene=replace(job.scene, number=job.scene.number + 1)) for job in work]
-    with pytest.raises(SettingsError, match="at that place"):
-        Journal.begin(tmp_path, moved, ABOUT, resume=True)
+    with pytest.raises(SettingsError, match="its row .* does not"):
+        RowStore.begin(tmp_path, moved, ABOUT, resume=True)
 
 
 def test_failed_rows_are_kept_and_tried_again_only_when_asked(tmp_path, work):
     assert sweep(tmp_path, work, Double(broken=frozenset({"ToDo 2"}))) == 3
     double = Double()
     assert sweep(tmp_path, work, double, resume=True) == 0
-    assert not double.shots
+    assert not double.generated
     assert sweep(tmp_path, work, double, resume=True, retry_failed=True) == 0
-    latest = Journal(tmp_path).latest()
+    latest = RowStore(tmp_path).latest()
     assert {row["key"] for row in latest} == {job.key for job in work}
     assert not [row for row in latest if row["error"]]
 
@@ -125,5 +125,5 @@ def test_an_image_says_how_it_was_made(tmp_path, work):
     with Image.open(tmp_path / row["image"]) as image:
         assert image.info["parameters"] == "a picture by ToDo 2"
         assert image.size == (128, 128)
-    assert np.array_equal(Journal(tmp_path).picture(row), np.asarray(Image.open(tmp_path / row["image"])))
+    assert np.array_equal(RowStore(tmp_path).load_image(row), np.asarray(Image.open(tmp_path / row["image"])))
     assert not list(tmp_path.rglob("*.part"))

@@ -1,0 +1,22 @@
+"""Make the same picture twice, baseline and reduced: ``python -m todo_lab compare``.
+
+Writes baseline.png, reduced.png, difference.png (a heat map) and figures.json: times, speed, MSE, PSNR, SSIM and the
+plan. app.py does the same in an environment of its own, then serves a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from . import command, options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that all commands of the demo share."""
+    options.add_arguments(parser)
+    parser.epilog = options.DEFAULTS
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make both pictures; returns the exit status."""
+    return command.run_with_models(arguments, command.compare)
