@@ -1,1 +1,1 @@
-"""The host runs this at start. Everything that the extension needs, torch and gradio, the host already has."""
+"""The WebUI runs this at start. It does nothing: the WebUI already has torch and gradio, all that ToDo needs."""

@@ -1,5 +1,5 @@
-// Gathers what the page says about size and high-res fix for the panel's estimate, and marks an active panel.
-// No labels, defaults or formulas: those are Python's.
+// Sends the sizes on the page to the panel's estimate line, and marks the title of an enabled panel.
+// Labels, defaults and formulas are in Python only.
 
 (function () {
     "use strict";
@@ -23,7 +23,7 @@
         return Boolean(byId(id + "-checkbox")?.querySelector("input")?.checked);
     }
 
-    // img2img sizes by scale while that tab is shown; the picture's own size is the page's to know
+    // On the tab "Resize by", img2img scales the size of the input image. Only the page knows that size.
     function scaled(fields) {
         const tab = byId("img2img_tab_resize_by");
         const image = gradioApp().querySelector("#mode_img2img > div:not([style*='none']) img");
@@ -31,32 +31,32 @@
         return {...fields, width: Math.floor(image.naturalWidth * fields.scale), height: Math.floor(image.naturalHeight * fields.scale)};
     }
 
-    function gathered(tab) {
+    function pageSizes(tab) {
         const fields = {};
         for (const [name, id] of Object.entries(FIELDS[tab])) fields[name] = number(id);
         if (tab === "img2img") return scaled(fields);
         return {...fields, hires: isOpen("txt2img_hr")};
     }
 
-    function tell(tab) {
-        const page = byId(`todo_${tab}_page`)?.querySelector("textarea, input");
-        if (!page) return;
+    function send(tab) {
+        const field = byId(`todo_${tab}_page`)?.querySelector("textarea, input");
+        if (!field) return;
         byId(`todo_${tab}`)?.classList.toggle("todo-active", isOpen(`todo_${tab}`));
-        const text = JSON.stringify(gathered(tab));
-        if (page.value === text) return;
-        page.value = text;
-        page.dispatchEvent(new Event("input", {bubbles: true}));
+        const text = JSON.stringify(pageSizes(tab));
+        if (field.value === text) return;
+        field.value = text;
+        field.dispatchEvent(new Event("input", {bubbles: true}));
     }
 
-    let waiting = null;
-    function later() {
-        clearTimeout(waiting);
-        waiting = setTimeout(() => Object.keys(FIELDS).forEach(tell), 150);
+    let timer = null;
+    function sendSoon() {
+        clearTimeout(timer);
+        timer = setTimeout(() => Object.keys(FIELDS).forEach(send), 150);
     }
 
     onUiLoaded(() => {
-        for (const event of ["input", "change", "click"]) gradioApp().addEventListener(event, later);
-        later();
+        for (const event of ["input", "change", "click"]) gradioApp().addEventListener(event, sendSoon);
+        sendSoon();
     });
-    onAfterUiUpdate(later);
+    onAfterUiUpdate(sendSoon);
 })();

@@ -1,4 +1,4 @@
-"""ToDo compare: the script of the Scripts dropdown that the host loads. It only passes the host's events on."""
+"""ToDo compare: the WebUI loads this script into its Scripts list. It only passes the WebUI's events on."""
 
 from pathlib import Path
 
@@ -18,20 +18,20 @@ class CompareScript(scripts.Script):
     """In txt2img and img2img: the same seeds without and with ToDo."""
 
     def title(self):
-        """The name in the dropdown, and the API's ``script_name`` in any case of letters."""
+        """The name in the Scripts list, and the API's ``script_name`` in upper or lower case."""
         return texts.COMPARE.label
 
     def show(self, is_img2img):
-        """In both tabs; here the host hears early enough which of its parts the table goes under."""
-        tab, table = "img2img" if is_img2img else "txt2img", compare_controls.Table()
+        """Show it in both tabs. The table is registered here, before the WebUI builds the parts above it."""
+        tab, table = "img2img" if is_img2img else "txt2img", compare_controls.ResultTable()
         self.on_after_component(table.after_log, elem_id=f"html_log_{tab}")
-        self.on_after_component(table.after_answer, elem_id=f"generation_info_{tab}")
+        self.on_after_component(table.after_info, elem_id=f"generation_info_{tab}")
         return True
 
     def ui(self, is_img2img):
-        """Build the controls; the host calls this again for the API."""
+        """Build the controls; the WebUI calls this again for the API."""
         controls = compare_controls.build(lambda: Presets(FILE), is_img2img=is_img2img)
-        self.infotext_fields = [(controls[0], compare_controls.paste)]
+        self.infotext_fields = [(controls[0], compare_controls.pasted_presets)]
         return controls
 
     def run(self, p, names, img2img, heat_maps):

@@ -326,7 +326,7 @@ def use_plain_attention(monkeypatch: Any, attention: Any, shorten: Callable[[Ten
         context = context if encoder_hidden_states is None else encoder_hidden_states
         return plain_attention(attention, x, x if context is None else context, shorten)
 
-    monkeypatch.setattr(attention, "forward", forward)
+    monkeypatch.setitem(vars(attention), "forward", forward)  # setattr's undo would leave a method on the instance
 
 
 def interpolated(size: tuple[int, int], target: tuple[int, int], mode: str) -> Callable[[Tensor], Tensor]:

@@ -12,7 +12,7 @@ class SettingsError(ValueError):
     """
 
     def __init__(self, field: str, value: Any, allowed: str) -> None:
-        super().__init__(f"{field} = {_shown(value)} is not possible; allowed: {allowed}")
+        super().__init__(f"{field} = {short_repr(value)} is not possible; allowed: {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
 
 
@@ -25,7 +25,7 @@ class UnsupportedModelError(TypeError):
         self.model_name, self.reason = name, reason
 
 
-def _shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """``repr``, shortened: a value from outside can be of any size, and Python refuses to print a huge integer."""
     try:
         text = repr(value)

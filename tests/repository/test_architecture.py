@@ -20,7 +20,7 @@ FOLDERS = sorted({path.parent for path in PACKAGES + SCRIPTS + sorted((ROOT / "b
 HOST_ONLY = {"modules", "gradio"}
 PAGE = ROOT / "todo_lab" / "demo" / "page.py"
 # both pages build the controls of the declared settings alike
-CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.controls.shown"}
+CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.controls.control_value"}
 
 
 def named(path: Path) -> str:

@@ -89,7 +89,7 @@ def test_compare(page, view, shots):  # noqa: F811
     page.wait_for_selector("#html_log_txt2img_todo table.todo-comparison")
     page.screenshot(path=shots / f"compare-{view}.png", full_page=True)
     rows = page.locator("table.todo-comparison tbody tr").all_inner_texts()
-    assert [row.split("\t")[0] for row in rows] == ["unreduced", "ToDo balanced", "ToDo fast", "ToMe paper"]
+    assert [row.split("\t")[0] for row in rows] == ["baseline", "ToDo balanced", "ToDo fast", "ToMe paper"]
     assert sideways(page, "#html_log_txt2img_todo") <= 0
     answer = page.locator("#generation_info_txt2img textarea").input_value()
     assert len(json.loads(answer)["infotexts"]) == 5

@@ -56,7 +56,7 @@ def test_compare_by_the_upscale_button(host, page, shots):  # noqa: F811
     wait_until_done(page)
     page.screenshot(path=shots / "compare-upscale.png", full_page=True)
     told = page.inner_text("#html_log_txt2img")
-    for name in ("unreduced", "ToDo balanced", "ToDo fast", "ToMe paper"):
+    for name in ("baseline", "ToDo balanced", "ToDo fast", "ToMe paper"):
         assert re.search(rf"{name}: [0-9.]+ s", told)
     assert page.locator("#txt2img_gallery .thumbnail-small").count() == 5  # the grid, then each variant's
     events = host.get("/todo-probe/events")

@@ -55,7 +55,7 @@ def test_each_methods_own_steps_are_told_where_another_took_over(host):
 def test_a_window_that_no_step_falls_into_is_told(host):
     result = host.txt2img({"factor_1": 2, "start": 0.9, "end": 0.95})
     assert todo_keys(result.infotext) == {}
-    assert "ToDo reduced nothing in the hires pass: no step lay in its window" in result.comments
+    assert "ToDo reduced nothing in the hires pass: no step is between Start and End" in result.comments
 
 
 @pytest.mark.parametrize("settings", [SIMILARITY, {"factor_1": 2, "phase": "rotate"}], ids=["similarity", "rotate"])

@@ -33,16 +33,14 @@ class Settings:
         "downsample",
         "choice",
         "Method",
-        "downsample (ToDo) samples the keys and values from a coarser token grid; similarity (ToMe) merges tokens "
-        "that look alike; cluster averages tokens equally close to the image's mean token; none does nothing.",
+        "downsample: ToDo. similarity: ToMe. cluster: averages groups of tokens. none: off.",
         choices=(*METHODS, "none"),
     )
     target: str = _setting(
         "keys/values",
         "choice",
         "Target",
-        "keys/values leaves the queries whole, so every token still gets its own result; all shrinks the module's "
-        "whole input and spreads its output again.",
+        "keys/values: every query stays. all: the module's whole input is reduced.",
         choices=("keys/values", "all"),
         used=acts,
     )
@@ -50,8 +48,7 @@ class Settings:
         "auto",
         "factor",
         "Factor, level 1",
-        "By how much each side of the token grid shrinks at the level of the finest attention. 2 keeps a quarter of "
-        "the keys. auto shrinks to about the size that the model was trained at.",
+        "Divides each side of the highest-resolution token grid. auto: down to the trained size.",
         minimum=1,
         maximum=8,
         step=0.25,
@@ -62,7 +59,7 @@ class Settings:
         1.0,
         "factor",
         "Factor, level 2",
-        "The same one level down, where tokens are fewer and count for more. 1 leaves it whole.",
+        "The same for level 2, at half that resolution. 1: no reduction.",
         minimum=1,
         maximum=8,
         step=0.25,
@@ -73,7 +70,7 @@ class Settings:
         0.5,
         "number",
         "Ratio, level 1",
-        "Share of the tokens that similarity or cluster takes away at the level of the finest attention.",
+        "Share of the tokens that similarity or cluster removes at the highest resolution.",
         minimum=0,
         maximum=0.99,
         step=0.01,
@@ -83,7 +80,7 @@ class Settings:
         0.0,
         "number",
         "Ratio, level 2",
-        "The same one level down. 0 leaves it whole.",
+        "The same for level 2, at half that resolution. 0: no reduction.",
         minimum=0,
         maximum=0.99,
         step=0.01,
@@ -93,8 +90,7 @@ class Settings:
         "nearest-exact",
         "choice",
         "Resampling",
-        "How downsample makes one key of a cell of tokens: by keeping one (nearest, nearest-exact), by a weighted "
-        "mean (bilinear, bicubic, area) or by the largest value (max).",
+        "nearest, nearest-exact: one token per cell. max: largest value. Others: weighted mean.",
         choices=RESAMPLES,
         used=uses("downsample"),
     )
@@ -102,8 +98,7 @@ class Settings:
         "rotate",
         "choice",
         "Kept position",
-        "Which token of a cell the nearest resamplings keep: rotate moves on with every step and block, so that "
-        "each token serves in turn; fixed always keeps the same one.",
+        "rotate: another token of each cell at each step and block. fixed: always the same.",
         choices=("rotate", "fixed"),
         used=rotates,
     )
@@ -111,7 +106,7 @@ class Settings:
         0.0,
         "number",
         "Start",
-        "Where in the pass it begins to act, 0 being the first step and 1 the end.",
+        "Where in the pass the reduction begins. 0: the first step.",
         minimum=0,
         maximum=1,
         step=0.05,
@@ -121,7 +116,7 @@ class Settings:
         1.0,
         "number",
         "End",
-        "Where in the pass it ends. 0.7 leaves the last 30 % to the whole attention.",
+        "Where in the pass the reduction ends. 0.7: full attention in the last 30 %.",
         minimum=0,
         maximum=1,
         step=0.05,
@@ -130,8 +125,8 @@ class Settings:
     window: str = _setting(
         "steps",
         "choice",
-        "Start and end count",
-        "steps: the share of the pass's steps; noise: how far the noise has come down, 1 - timestep / 1000.",
+        "Start/end unit",
+        "steps: share of the pass's steps. noise: 1 - timestep / 1000.",
         choices=("steps", "noise"),
         used=acts,
     )
@@ -139,24 +134,24 @@ class Settings:
         "none",
         "choice",
         "Afterwards",
-        "The method that takes over past the end.",
+        "The method that reduces after the end.",
         choices=("none", *METHODS),
         used=acts,
     )
     passes: str = _setting(
         "hires",
         "choice",
-        "Passes of txt2img",
-        "The pass in which it acts: the high-res pass, the first, or both.",
+        "txt2img passes",
+        "The pass to reduce: the hires pass, the first pass, or both.",
         choices=("hires", "first", "all"),
         used=acts,
     )
-    img2img: bool = _setting(False, "flag", "Act in img2img", "Reduce the pass of img2img and inpaint too.", used=acts)
+    img2img: bool = _setting(False, "flag", "Act in img2img", "Reduce img2img and inpaint too.", used=acts)
     sx: int = _setting(
         2,
         "integer",
         "Cell width",
-        "similarity keeps one destination in every cell of this many tokens across.",
+        "similarity keeps one destination token in each cell. Width of a cell, in tokens.",
         minimum=1,
         maximum=16,
         used=uses("similarity"),
@@ -165,7 +160,7 @@ class Settings:
         2,
         "integer",
         "Cell height",
-        "similarity keeps one destination in every cell of this many tokens down.",
+        "Height of a cell, in tokens.",
         minimum=1,
         maximum=16,
         used=uses("similarity"),
@@ -174,14 +169,14 @@ class Settings:
         True,
         "flag",
         "Random destinations",
-        "Draw each cell's destination from the image's seed and the step, instead of taking its upper left token.",
+        "On: drawn from the image's seed and the step. Off: each cell's upper left token.",
         used=uses("similarity"),
     )
     seed: int | None = _setting(
         None,
         "seed",
-        "Seed of the destinations",
-        "Without one, each image's own seed draws.",
+        "Destination seed",
+        "One seed for all images. Empty: each image's own seed.",
         minimum=0,
         open_ended=True,
         used=lambda s: "similarity" in s.methods and s.random,
@@ -189,23 +184,30 @@ class Settings:
     attn: bool = _setting(
         True,
         "flag",
-        "All: self-attention",
-        "Shrink the tokens of self-attention, the costliest part.",
+        "Reduce self-attention",
+        "Only for target all. Self-attention is the costliest part.",
         used=whole_module,
     )
     crossattn: bool = _setting(
-        False, "flag", "All: cross-attention", "Shrink the tokens that ask the text.", used=whole_module
+        False,
+        "flag",
+        "Reduce cross-attention",
+        "Only for target all. Reduces the queries to the prompt.",
+        used=whole_module,
     )
     mlp: bool = _setting(
-        False, "flag", "All: feed-forward", "Shrink the tokens of the feed-forward layers.", used=whole_module
+        False,
+        "flag",
+        "Reduce feed-forward",
+        "Only for target all. Reduces the tokens of these layers.",
+        used=whole_module,
     )
 
     reach: int = _setting(
         0,
         "integer",
         "Reach",
-        "How many cells away a token of similarity may find the one it merges into; 0 looks over the whole image. "
-        "1 or 2 makes the search many times faster at large sizes.",
+        "Search distance in cells. 0: the whole image. 1 or 2: many times faster at large sizes.",
         minimum=0,
         maximum=16,
         used=uses("similarity"),
@@ -221,14 +223,12 @@ class Settings:
 
     def _check_together(self) -> None:
         if not self.start < self.end:
-            raise SettingsError("start", self.start, f"less than end, which is {self.end:g}")
+            raise SettingsError("start", self.start, f"a value below the end, {self.end:g}")
         cap = 1 - 1 / (self.sx * self.sy)
         for name in ("ratio_1", "ratio_2"):
             if "similarity" in self.methods and getattr(self, name) > cap:
-                reason = (
-                    f"at most the cap 1 - 1/(sx*sy) = {cap:g}, since one token of every {self.sx} x {self.sy} stays"
-                )
-                raise SettingsError(name, getattr(self, name), reason)
+                allowed = f"at most {cap:g}: one token of each {self.sx} x {self.sy} cell stays"
+                raise SettingsError(name, getattr(self, name), allowed)
 
     @property
     def methods(self) -> frozenset[str]:

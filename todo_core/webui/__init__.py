@@ -1,1 +1,1 @@
-"""The AUTOMATIC1111 side: the only code here that imports ``modules`` or ``gradio``."""
+"""The extension for AUTOMATIC1111's WebUI: the only code that imports ``modules`` or ``gradio``."""

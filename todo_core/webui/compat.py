@@ -1,4 +1,4 @@
-"""Facts about AUTOMATIC1111 1.10 that would otherwise be spread over the other files."""
+"""Everything that depends on how AUTOMATIC1111 1.10 works inside."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..errors import UnsupportedModelError
 
 
 def listen(category: str, callback: Callable[..., None], *, file: str) -> None:
-    """``script_callbacks.on_<category>`` for the script in `file`, without a slow start.
+    """``script_callbacks.on_<category>`` for the script in ``file``, without its delay at start.
 
-    From its on_ functions version 1.10 reads the file off the whole call stack, with the source of each frame, which
-    takes about 60 ms: more for our four than all our imports.
+    In version 1.10 each ``on_`` function searches the whole call stack for the file, with the source of every frame.
+    This takes about 60 ms a call; our four calls would take longer than all our imports.
     """
     from modules import script_callbacks
 
@@ -34,8 +34,8 @@ def pass_of(p: Any) -> str:
 def row_seeds(params: Any) -> list[int]:
     """The image's seed for each row of ``params.x``, the batch that the denoiser is about to run.
 
-    The rows are those of every image's prompts (more than one each where a prompt has AND), then once or twice all
-    images again, unconditional.
+    First come the rows of every image's prompts; a prompt with AND has several. Then all images follow once or twice
+    more, without their prompts.
     """
     denoiser = params.denoiser
     seeds = list(denoiser.p.seeds)
@@ -51,52 +51,52 @@ def row_seeds(params: Any) -> list[int]:
 
 
 def supported(sd_model: Any) -> Any:
-    """The model, or UnsupportedModelError where the host calls it through a patcher of its own."""
+    """The model; UnsupportedModelError on Forge, which calls the model through its own patcher."""
     if hasattr(sd_model, "forge_objects"):
         raise UnsupportedModelError(sd_model, "the Forge family is not supported yet")
     return sd_model
 
 
 def unet_of(sd_model: Any) -> Any:
-    """The module that is called for every step."""
+    """The module that each step calls."""
     return sd_model.model.diffusion_model
 
 
 def loaded_model() -> Any:
-    """The model that is loaded, or None; unlike ``shared.sd_model`` it never loads one."""
+    """The loaded model, or None. Unlike ``shared.sd_model``, this never loads one."""
     from modules import sd_models
 
     return sd_models.model_data.sd_model
 
 
 def xyz_grid() -> Any:
-    """The host's X/Y/Z plot script, as the module that the host loaded; None where it is not there."""
+    """The module of the WebUI's X/Y/Z plot script, if the WebUI has loaded it."""
     from modules import scripts
 
     found = (data.module for data in scripts.scripts_data if data.script_class.__module__ == "xyz_grid.py")
     return next(found, None)
 
 
-def is_cut() -> bool:
-    """Whether the user has interrupted or skipped what runs."""
+def is_interrupted() -> bool:
+    """Whether the user has interrupted or skipped the current generation."""
     from modules import shared
 
     return bool(shared.state.interrupted or shared.state.skipped)
 
 
-def add_to_answer(processed: Any, **more: Any) -> None:
-    """Add values to the JSON of a result: the ``info`` of an API response, which the page keeps beside the images.
+def add_to_info(processed: Any, **values: Any) -> None:
+    """Add values to the JSON of a result. It is the ``info`` of an API response, and the page has it too.
 
-    The result gets another class and no method of its own: the X/Y/Z plot fills a copy of its first cell's result with
-    all cells, and a bound method would go on telling of the first.
+    This replaces the class of the result, not its ``js`` method: the X/Y/Z plot copies the result of its first cell and
+    fills the copy with all cells. A bound method would still describe the first cell.
     """
-    processed.todo_answer = {**getattr(processed, "todo_answer", {}), **more}
-    if not isinstance(processed, _Answer):
-        processed.__class__ = type("Processed", (_Answer, type(processed)), {})
+    processed.todo_info = {**getattr(processed, "todo_info", {}), **values}
+    if not isinstance(processed, _WithInfo):
+        processed.__class__ = type("Processed", (_WithInfo, type(processed)), {})
 
 
-class _Answer:
-    todo_answer: dict[str, Any]
+class _WithInfo:
+    todo_info: dict[str, Any]
 
     def js(self) -> str:
-        return json.dumps({**json.loads(super().js()), **self.todo_answer})  # type: ignore[misc]
+        return json.dumps({**json.loads(super().js()), **self.todo_info})  # type: ignore[misc]

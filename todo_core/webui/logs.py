@@ -1,4 +1,4 @@
-"""How much the extension writes to the console."""
+"""The log level of the extension."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ LEVELS = {
 """The choices of the settings page; the first is the default."""
 
 
-class _Console(logging.StreamHandler):
-    """Ours, so that Reload UI can tell that it is there."""
+class _ConsoleHandler(logging.StreamHandler):
+    """A handler of its own class, so that it is found again after Reload UI."""
 
 
 def set_level(name: str) -> None:
-    """Write this much from now on.
+    """Use the level of this choice from now on.
 
-    Without --loglevel the host sets up no handler, and Python's last resort shows warnings only: then we need our own.
+    Without --loglevel the WebUI installs no log handler. Python's default then shows warnings and errors only, so lower
+    levels need a handler of our own.
     """
     logger = logging.getLogger("todo_core")
     logger.setLevel(LEVELS[name])
-    ours = [handler for handler in logger.handlers if type(handler).__name__ == _Console.__name__]
-    wanted = logger.level < logging.WARNING and not logging.getLogger().handlers
-    for handler in ours if not wanted else ():
+    ours = [handler for handler in logger.handlers if type(handler).__name__ == _ConsoleHandler.__name__]
+    needed = logger.level < logging.WARNING and not logging.getLogger().handlers
+    for handler in ours if not needed else ():
         logger.removeHandler(handler)
-    if wanted and not ours:
-        console = _Console()
+    if needed and not ours:
+        console = _ConsoleHandler()
         console.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(console)

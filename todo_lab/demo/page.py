@@ -14,7 +14,7 @@ from todo_core.errors import SettingsError
 from todo_core.settings import SETTINGS, Settings
 from todo_core.settings.presets import BUILT_IN, CUSTOM, DEFAULT
 from todo_core.webui.panel.controls import build as build_control
-from todo_core.webui.panel.controls import shown
+from todo_core.webui.panel.controls import control_value
 
 from ..pocket.model.vocabulary import CaptionError, vocabulary
 from ..sampling.checkpoints import ModelError
@@ -155,7 +155,7 @@ class Page:
         if preset == CUSTOM:
             return [gr.skip()] * len(SETTINGS)
         settings = BUILT_IN[preset]
-        values = {name: shown(setting, getattr(settings, name)) for name, setting in SETTINGS.items()}
+        values = {name: control_value(setting, getattr(settings, name)) for name, setting in SETTINGS.items()}
         return [gr.update(value=value, visible=name in visible_settings(settings)) for name, value in values.items()]
 
     def _update_visibility(self, *values: Any) -> list[Any]:

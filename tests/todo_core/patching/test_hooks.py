@@ -49,7 +49,8 @@ def replace_self_attention(monkeypatch, small, attend):
         return self.ff(self.norm3(x)) + x
 
     for block in small.blocks(1):
-        monkeypatch.setattr(block, "_forward", types.MethodType(_forward, block))
+        # not setattr: its undo would leave the method on the shared model's instance
+        monkeypatch.setitem(vars(block), "_forward", types.MethodType(_forward, block))
 
 
 def use_naive(monkeypatch, small, shorten=HALVED):
@@ -272,7 +273,7 @@ def test_attention_that_hypertile_splits_is_left_whole_and_noted(ldm_sd1, target
     for attention in ldm_sd1.attentions(1).values():
         params = types.SimpleNamespace(enabled=True)
         monkeypatch.setattr(attention, "__webui_hypertile_params", params, raising=False)
-        monkeypatch.setattr(attention, "forward", tiled(attention))
+        monkeypatch.setitem(vars(attention), "forward", tiled(attention))
     assert_left_whole(ldm_sd1, "HyperTile", target=target)
 
 
@@ -324,7 +325,7 @@ def test_a_block_that_runs_row_by_row_reduces_each_row_by_its_own_input(ldm_sd1_
 
     for name in ldm_sd1_double.attentions(1):
         layers = ldm_sd1_double.unet.get_submodule(name.rsplit(".", 4)[0])
-        monkeypatch.setattr(layers, "forward", row_by_row(layers))
+        monkeypatch.setitem(vars(layers), "forward", row_by_row(layers))
     with patched(ldm_sd1_double.unet, **settings):
         assert_close(ldm_sd1_double(latent, text=text), together)
 

@@ -202,7 +202,7 @@ def test_a_factor_may_lie_beyond_its_sliders_end(name):
 def test_the_start_must_lie_before_the_end(start, end):
     error = refused(start=start, end=end)
     assert (error.field, error.value) == ("start", start)
-    assert f"less than end, which is {end:g}" in str(error)
+    assert f"a value below the end, {end:g}" in str(error)
 
 
 @pytest.mark.parametrize("name", ["ratio_1", "ratio_2"])

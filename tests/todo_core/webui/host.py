@@ -25,8 +25,8 @@ def load_script(name="todo"):
     return module
 
 
-class Interrupted(Exception):
-    pass
+class Interrupted(BaseException):
+    """As the WebUI's InterruptedException: ``except Exception`` does not catch it, and torch runs no hook for it."""
 
 
 @dataclass(eq=True)  # with eq and so without a hash, as the host's
@@ -51,6 +51,7 @@ class Processing:
     refiner: tuple | None = None  # (step, model)
     hr_model: object = None
     interrupt_at: int | None = None
+    after_step: object = None  # called with each step's number between two denoiser calls, as a live preview is
     fail_at: int | None = None
     only_hires: bool = False  # the upscale button under a result
 
@@ -130,8 +131,10 @@ class Sampler:
         calls = p.steps * p.calls_per_step - (p.calls_per_step - 1)
         self.model_wrap_cfg.total_steps = calls
         try:
-            for _ in range(calls):
+            for number in range(calls):
                 x = x - 0.3 * self.model_wrap_cfg(x, torch.ones(x.shape[0]))
+                if p.after_step:
+                    p.after_step(number)
         except Interrupted:
             pass
         return x
@@ -163,6 +166,7 @@ class Host:
             p.seeds = all_seeds[number * p.batch_size : (number + 1) * p.batch_size]
             self._call("before_process_batch", p, batch_number=number)
             samples = self._sample(p)
+            self._call("post_sample", p, SimpleNamespace(samples=samples))
             self._call("postprocess_batch", p, batch_number=number)
             images += list(samples)
             infotexts += [", ".join(f"{k}: {v}" for k, v in p.extra_generation_params.items())] * len(samples)
@@ -179,7 +183,7 @@ class Host:
             self._call("process_before_every_sampling", p, x=samples, noise=samples, c=None, uc=None)
             samples = p.sampler.sample(p, samples)
             self.first_pass.append(samples)
-        if not p.enable_hr:
+        if not p.enable_hr or shared.state.interrupted:
             return samples
         if p.hr_model:
             shared.sd_model = p.hr_model

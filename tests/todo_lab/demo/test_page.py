@@ -12,7 +12,7 @@ from PIL import Image
 
 from tests.models import hook_count
 from todo_core import SETTINGS, Settings, SettingsError
-from todo_core.webui.panel.controls import shown
+from todo_core.webui.panel.controls import control_value
 from todo_lab.demo import model_runner
 from todo_lab.demo import page as page_module
 from todo_lab.demo.page import REQUEST_FIELDS, Page, parse_values, request_controls, visible_settings
@@ -37,7 +37,7 @@ def values(**changes):
     """What the page's controls hold when it opens, with changes by name."""
     start = Request(prompt="a red ball on stripes")
     held = {name: getattr(start, name) for name in REQUEST_FIELDS}
-    held |= {f"set_{name}" if name in held else name: shown(s, s.default) for name, s in SETTINGS.items()}
+    held |= {f"set_{name}" if name in held else name: control_value(s, s.default) for name, s in SETTINGS.items()}
     assert not changes.keys() - held.keys()
     return list((held | changes).values())
 
@@ -79,7 +79,7 @@ def test_both_ends_of_every_slider_are_possible():
         ({"denoising": 0}, "denoising = 0 "),
         ({"set_seed": "x"}, "seed = 'x'"),
         ({"factor_1": "0.5"}, "factor_1 = 0.5 .*>= 1"),
-        ({"start": 0.5, "end": 0.5}, "start = 0.5 .*less than end"),
+        ({"start": 0.5, "end": 0.5}, "start = 0.5 .*a value below the end"),
     ],
 )
 def test_what_cannot_be_is_named(change, told):

@@ -16,16 +16,16 @@ from . import output
 from .request import PANEL, SEPARATOR
 from .table import ComparisonTable
 
-CHOSEN = (DEFAULT, "ToDo fast", "ToMe paper")
+DEFAULT_CHOICE = (DEFAULT, "ToDo fast", "ToMe paper")
 
 
 def build(presets: Callable[[], Presets], *, is_img2img: bool) -> list[Any]:
-    """The controls, in the order of the API's script_args. ``presets`` reads those that there are now."""
+    """The controls, in the order of the API's script_args. ``presets`` reads the presets anew."""
     tab = "img2img" if is_img2img else "txt2img"
     with FormRow(elem_id=f"todo_compare_{tab}_row"):
         names = gr.Dropdown(
             choices=choices(presets()),
-            value=list(CHOSEN),
+            value=list(DEFAULT_CHOICE),
             multiselect=True,
             label=texts.COMPARE_PRESETS.label,
             info=texts.COMPARE_PRESETS.help,
@@ -56,36 +56,36 @@ def choices(presets: Presets) -> list[str]:
     return [PANEL, *presets.names]
 
 
-def paste(params: dict[str, Any]) -> list[str] | None:
-    """The presets that a pasted grid compared."""
+def pasted_presets(params: dict[str, Any]) -> list[str] | None:
+    """The presets in the infotext of a pasted grid."""
     names = params.get(output.INFOTEXT_KEY)
     return gr.update(value=[name.strip() for name in names.split(SEPARATOR)]) if names else None
 
 
-class Table:
-    """The table under the images of one tab. The host's own answer holds its numbers, so it keeps none itself."""
+class ResultTable:
+    """The table under the images of one tab. It reads the result's JSON on the page, and keeps no state."""
 
     def __init__(self) -> None:
         self._log: Any = None
         self._table: Any = None
 
     def after_log(self, on_component: Any) -> None:
-        """Host callback: the line with the comments and the time has been built."""
+        """WebUI callback: the line with the comments and the time has been built."""
         self._log = on_component.component
-        self._table = gr.HTML(elem_id=f"{self._log.elem_id}_todo", elem_classes=["todo-comparison-place"])
+        self._table = gr.HTML(elem_id=f"{self._log.elem_id}_todo", elem_classes=["todo-comparison-container"])
 
-    def after_answer(self, on_component: Any) -> None:
-        """Host callback: the hidden text with the answer's JSON, which the page fills with that line."""
-        # this text is hidden, and gradio tells of no change in what is hidden; the line changes with it
+    def after_info(self, on_component: Any) -> None:
+        """WebUI callback: the hidden text with the result's JSON has been built."""
+        # gradio sends no change event for the hidden text; the visible log line changes at the same time
         self._log.change(
-            table, inputs=[on_component.component], outputs=[self._table], show_progress=False, queue=False
+            table_html, inputs=[on_component.component], outputs=[self._table], show_progress=False, queue=False
         )
 
 
-def table(answer: str) -> str:
-    """The table of a result's JSON; empty where Compare did not make it."""
+def table_html(info: str) -> str:
+    """The table in the JSON of a result; empty if Compare did not make the result."""
     try:
-        values = json.loads(answer or "{}").get(output.ANSWER)
+        values = json.loads(info or "{}").get(output.INFO_KEY)
     except (ValueError, AttributeError):
         return ""
     return ComparisonTable.from_dict(values).html() if values else ""

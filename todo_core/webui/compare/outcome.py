@@ -1,4 +1,4 @@
-"""One variant of a comparison and what the WebUI made of it."""
+"""One variant of a comparison, and the images that the WebUI made of it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .table import Variant
 
 @dataclass
 class Outcome:
-    """One variant and what the host made of it."""
+    """One variant and its result."""
 
     variant: Variant
     p: Any  # the processing object of this variant alone
     processed: Any = None
-    images: list[Any] = field(default_factory=list)  # PIL, without the host's own grid
+    images: list[Any] = field(default_factory=list)  # PIL, without the WebUI's own grid
     infotexts: list[str] = field(default_factory=list)
 
 
 def comments_of(outcomes: Sequence[Outcome]) -> list[str]:
-    """What the variants' own comments say, each once, with the names of those that say it."""
-    said: dict[str, list[str]] = {}
+    """The comments of all variants, each once, after the names of its variants."""
+    names_of: dict[str, list[str]] = {}
     for outcome in outcomes:
         for comment in outcome.p.comments:
-            said.setdefault(comment, []).append(outcome.variant.name)
-    return [f"{', '.join(names)}: {comment}" for comment, names in said.items()]
+            names_of.setdefault(comment.removeprefix("ToDo "), []).append(outcome.variant.name)
+    return [f"{', '.join(names)}: {comment}" for comment, names in names_of.items()]

@@ -1,4 +1,4 @@
-"""What Compare shows and saves: the labelled grid, the images with their own infotexts, a table as CSV and JSON."""
+"""The output of Compare: the labelled grid, the images with their own infotexts, and a table as CSV and JSON."""
 
 from __future__ import annotations
 
@@ -10,72 +10,74 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image, ImageDraw
 
 from ...image_difference import HEAT_GAIN, heat_map
 from .. import compat
 from .outcome import Outcome, comments_of
-from .table import UNREDUCED, ComparisonTable
+from .table import BASELINE, ComparisonTable
 
 log = logging.getLogger("todo_core")
 
-ANSWER = "todo_compare"  # its place in the JSON of a result
+INFO_KEY = "todo_compare"  # in the JSON of a result
 INFOTEXT_KEY = "ToDo compare"
 
 
 def assemble(p: Any, outcomes: Sequence[Outcome], comparison: ComparisonTable, *, title: str, heat_maps: bool) -> Any:
-    """The host's Processed: the grid, then every image of every variant."""
+    """The WebUI's Processed: the grid, then every image of every variant."""
     from modules import processing, shared
 
-    shown = [outcome for outcome in outcomes if outcome.images]
-    picture = grid(shown, comparison, heat_maps=heat_maps)
-    text = _grid_infotext(shown, title)
+    with_images = [outcome for outcome in outcomes if outcome.images]
+    picture = grid(with_images, comparison, heat_maps=heat_maps)
+    infotext = _grid_infotext(with_images, title)
     if shared.opts.enable_pnginfo:
-        picture.info["parameters"] = text
-    own = shown[0].processed
-    done = processing.Processed(
-        shown[0].p,
-        [picture, *chain.from_iterable(outcome.images for outcome in shown)],
-        own.seed,
-        text,
-        subseed=own.subseed,
-        **{name: _joined(shown, name) for name in ("all_prompts", "all_negative_prompts", "all_seeds", "all_subseeds")},
+        picture.info["parameters"] = infotext
+    first = with_images[0]
+    lists = ("all_prompts", "all_negative_prompts", "all_seeds", "all_subseeds")
+    processed = processing.Processed(
+        first.p,
+        [picture, *chain.from_iterable(outcome.images for outcome in with_images)],
+        first.processed.seed,
+        infotext,
+        subseed=first.processed.subseed,
+        **{name: _joined(with_images, name) for name in lists},
         index_of_first_image=1,
-        infotexts=[text, *chain.from_iterable(outcome.infotexts for outcome in shown)],
+        infotexts=[infotext, *chain.from_iterable(outcome.infotexts for outcome in with_images)],
     )
-    lines = [*p.comments, *_told(outcomes, comparison)]
-    if getattr(p, "txt2img_upscale", False):  # the host drops this answer's JSON, and the table with it
+    lines = [*p.comments, *_comments(outcomes, comparison)]
+    if getattr(p, "txt2img_upscale", False):  # the WebUI drops this result's JSON, and the table with it
         lines += [": ".join((row.name, ", ".join(row.label()[1:]))) for row in comparison.rows]
-    done.comments = "".join(f"{line}\n" for line in lines)
-    _save(p, done, shown, comparison)
-    compat.add_to_answer(done, comments=done.comments, **{ANSWER: comparison.to_dict()})
-    return done
+    processed.comments = "".join(f"{line}\n" for line in lines)
+    _save(p, processed, with_images, comparison)
+    compat.add_to_info(processed, comments=processed.comments, **{INFO_KEY: comparison.to_dict()})
+    return processed
 
 
 def grid(outcomes: Sequence[Outcome], comparison: ComparisonTable, *, heat_maps: bool) -> Any:
-    """One column a variant, one row an image, and under it how it differs; a label over each column."""
+    """One column for each variant, with a label; one row for each image, with its difference map under it."""
     from modules import images
 
     rows = {row.name: row for row in comparison.rows}
-    whole = next((o for o in outcomes if o.variant.name == UNREDUCED and not o.variant.trouble), None)
-    with_heat = heat_maps and whole is not None and len(outcomes) > 1
+    baseline = next((o for o in outcomes if o.variant.name == BASELINE and not o.variant.trouble), None)
+    with_maps = heat_maps and baseline is not None and len(outcomes) > 1
     size = outcomes[0].images[0].size
     count = max(len(outcome.images) for outcome in outcomes)
     cells = []
     for number in range(count):
-        cells += [_nth(outcome.images, number, size) for outcome in outcomes]
-        cells += [_heat(outcome, whole, number, size) for outcome in outcomes] if with_heat else []
+        cells += [_image_cell(outcome.images, number, size) for outcome in outcomes]
+        cells += [_map_cell(outcome, baseline, number, size) for outcome in outcomes] if with_maps else []
     cells = _within_limit(cells)
-    lines = count * (2 if with_heat else 1)
+    lines = count * (2 if with_maps else 1)
     width, height = cells[0].size
-    over = [[images.GridAnnotation(line) for line in rows[o.variant.name].label()] for o in outcomes]
-    beside = _seeds(outcomes[0], lines, count)
+    column_labels = [[images.GridAnnotation(line) for line in rows[o.variant.name].label()] for o in outcomes]
+    row_labels = _seed_labels(outcomes[0], lines, count)
     plain = images.image_grid(cells, rows=lines)
-    return images.draw_grid_annotations(plain, width, height, over, beside, margin=max(2, width // 100))
+    return images.draw_grid_annotations(plain, width, height, column_labels, row_labels, margin=max(2, width // 100))
 
 
-def _seeds(outcome: Outcome, lines: int, count: int) -> list[list[Any]]:
-    """The seed beside each image's row, where there are several."""
+def _seed_labels(outcome: Outcome, lines: int, count: int) -> list[list[Any]]:
+    """The seed beside each image's row, if there are several images."""
     from modules import images
 
     texts = [""] * lines
@@ -84,16 +86,16 @@ def _seeds(outcome: Outcome, lines: int, count: int) -> list[list[Any]]:
     return [[images.GridAnnotation(text)] for text in texts]
 
 
-def _nth(pictures: Sequence[Any], number: int, size: tuple[int, int]) -> Any:
+def _image_cell(pictures: Sequence[Any], number: int, size: tuple[int, int]) -> Any:
     return pictures[number].convert("RGB") if number < len(pictures) else _blank(size)
 
 
-def _heat(outcome: Outcome, whole: Any, number: int, size: tuple[int, int]) -> Any:
-    if outcome is whole:
+def _map_cell(outcome: Outcome, baseline: Any, number: int, size: tuple[int, int]) -> Any:
+    if outcome is baseline:
         return legend(size)
     if outcome.variant.trouble or number >= len(outcome.images):
         return _blank(size)
-    return Image.fromarray(heat_map(whole.variant.pictures[number], outcome.variant.pictures[number]))
+    return Image.fromarray(heat_map(baseline.variant.pictures[number], outcome.variant.pictures[number]))
 
 
 def _blank(size: tuple[int, int]) -> Any:
@@ -103,8 +105,7 @@ def _blank(size: tuple[int, int]) -> Any:
 
 
 def legend(size: tuple[int, int]) -> Any:
-    """What the colours of the heat maps mean, in the place that the unreduced image has no difference to show."""
-    import numpy as np
+    """The meaning of the colours in the difference maps; it fills the baseline's cell, which has no difference."""
     from modules import images, shared
 
     width, height = size
@@ -116,7 +117,7 @@ def legend(size: tuple[int, int]) -> Any:
     left, top = (width - bar.width) // 2, (height - bar.height) // 2
     picture.paste(bar, (left, top))
     draw.rectangle((left - 1, top - 1, left + bar.width, top + bar.height), outline=ink)
-    draw.text((width // 2, top - height // 32), "difference to unreduced", font=font, fill=ink, anchor="mb")
+    draw.text((width // 2, top - height // 32), "difference to baseline", font=font, fill=ink, anchor="mb")
     below = top + bar.height + height // 32
     draw.text((left, below), "0", font=font, fill=ink, anchor="lt")
     draw.text((left + bar.width, below), f"{100 / HEAT_GAIN:g} % or more", font=font, fill=ink, anchor="rt")
@@ -124,7 +125,7 @@ def legend(size: tuple[int, int]) -> Any:
 
 
 def _within_limit(cells: list[Any]) -> list[Any]:
-    """All of one size, and small enough for the host's largest grid."""
+    """All cells at one size that fits the WebUI's largest grid."""
     from modules import shared
 
     width, height = (max(cell.size[side] for cell in cells) for side in (0, 1))
@@ -134,55 +135,56 @@ def _within_limit(cells: list[Any]) -> list[Any]:
 
 
 def _grid_infotext(outcomes: Sequence[Outcome], title: str) -> str:
-    """As the first image's, with what was compared."""
+    """The first image's infotext, with the names of what was compared."""
     from modules import processing
 
     p = copy(outcomes[0].p)
-    names = "; ".join(outcome.variant.name for outcome in outcomes if outcome.variant.name != UNREDUCED)
+    names = "; ".join(outcome.variant.name for outcome in outcomes if outcome.variant.name != BASELINE)
     p.extra_generation_params = {**p.extra_generation_params, "Script": title, INFOTEXT_KEY: names}
     return processing.create_infotext(p, p.all_prompts, p.all_seeds, p.all_subseeds)
 
 
 def _joined(outcomes: Sequence[Outcome], name: str) -> list[Any]:
-    """A list of the host's that has one entry for each image, over all variants."""
+    """One of the WebUI's lists with an entry for each image, over all variants."""
     return list(chain.from_iterable(getattr(o.processed, name)[: len(o.images)] for o in outcomes))
 
 
-def _told(outcomes: Sequence[Outcome], comparison: ComparisonTable) -> list[str]:
+def _comments(outcomes: Sequence[Outcome], comparison: ComparisonTable) -> list[str]:
     lines = comments_of(outcomes)
     if not any(outcome.variant.reduced for outcome in outcomes):
-        lines.insert(0, "ToDo compare: nothing was reduced in any variant; the lines below say why")
+        lines.insert(0, "ToDo compare: nothing was reduced in any variant. The lines below say why.")
     lines += [f"{row.name} {row.trouble}" for row in comparison.rows if row.trouble]
     return lines
 
 
-def _save(p: Any, done: Any, outcomes: Sequence[Outcome], comparison: ComparisonTable) -> None:
-    """The grid, where the host saves grids; the tables beside it, or else beside the first image that was saved."""
+def _save(p: Any, processed: Any, outcomes: Sequence[Outcome], comparison: ComparisonTable) -> None:
+    """Save the grid if the WebUI saves grids. The tables go beside the grid, or else beside the first saved image."""
     from modules import images, shared
 
     try:
-        beside = getattr(done.images[1], "already_saved_as", None)
+        saved_as = getattr(processed.images[1], "already_saved_as", None)
         if shared.opts.grid_save and not p.do_not_save_grid:
-            beside, _ = images.save_image(
-                done.images[0],
+            saved_as, _ = images.save_image(
+                processed.images[0],
                 p.outpath_grids,
                 "todo_compare",
-                seed=done.seed,
-                prompt=done.prompt,
+                seed=processed.seed,
+                prompt=processed.prompt,
                 extension=shared.opts.grid_format,
-                info=done.infotexts[0],
+                info=processed.infotexts[0],
                 grid=True,
                 p=outcomes[0].p,
             )
-        if beside:
-            _save_tables(Path(beside), done, outcomes, comparison)
-    except OSError as error:  # a full disk must not cost the images that are on the page
+        if saved_as:
+            _save_tables(Path(saved_as), processed, outcomes, comparison)
+    except OSError as error:  # a full disk must not cost the images on the page
         log.error("ToDo compare: %s", error)
-        done.comments += f"ToDo compare could not save its files: {error}\n"
+        processed.comments += f"ToDo compare could not save its files: {error}\n"
 
 
-def _save_tables(picture: Path, done: Any, outcomes: Sequence[Outcome], comparison: ComparisonTable) -> None:
+def _save_tables(picture: Path, processed: Any, outcomes: Sequence[Outcome], comparison: ComparisonTable) -> None:
     settings = {outcome.variant.name: outcome.variant.settings for outcome in outcomes if outcome.variant.settings}
     picture.with_suffix(".csv").write_text(comparison.csv(), "utf-8")
-    text = comparison.json(prompt=done.prompt, seeds=outcomes[0].p.all_seeds, infotext=done.info, settings=settings)
+    seeds, infotext = outcomes[0].p.all_seeds, processed.info
+    text = comparison.json(prompt=processed.prompt, seeds=seeds, infotext=infotext, settings=settings)
     picture.with_suffix(".json").write_text(text, "utf-8")

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import SettingsError
 from ...settings.presets import Presets
+from ..panel.error_text import PanelError
 
 PANEL = "the panel's settings"
 SEPARATOR = ";"
@@ -14,7 +15,7 @@ SEPARATOR = ";"
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """What the user has chosen in Compare's controls."""
+    """The values of Compare's controls."""
 
     names: tuple[str, ...]  # presets and PANEL
     img2img: bool = True  # let presets act in img2img too
@@ -22,12 +23,15 @@ class CompareRequest:
 
     @classmethod
     def of(cls, names: Any, img2img: bool, heat_maps: bool, presets: Presets) -> CompareRequest:
-        """Check the names, a list or text with semicolons; SettingsError where there is none or an unknown one."""
+        """Check ``names``, a list or text with semicolons. PanelError if there is none, or no preset of a name."""
         listed = names.split(SEPARATOR) if isinstance(names, str) else list(names or ())
         chosen = tuple(dict.fromkeys(name.strip() for name in listed if name.strip()))
-        if not chosen:
-            raise SettingsError("presets", names, f"at least one of {', '.join([PANEL, *presets.names])}")
-        for name in chosen:
-            if name != PANEL:
-                presets.get(name)
+        try:
+            if not chosen:
+                raise SettingsError("presets", names, f"at least one of {', '.join([PANEL, *presets.names])}")
+            for name in chosen:
+                if name != PANEL:
+                    presets.get(name)
+        except SettingsError as error:
+            raise PanelError(error) from None
         return cls(chosen, bool(img2img), bool(heat_maps))

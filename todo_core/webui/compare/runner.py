@@ -1,4 +1,4 @@
-"""Compare: the same seeds unreduced and with each chosen preset, timed and measured."""
+"""Compare: makes the same seeds as a baseline and with each chosen preset, and measures time and difference."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...settings.presets import Presets
-from ..generation import neighbours, request
-from ..generation.pass_timer import watch
+from ..generation import other_reducers, request, status
+from ..generation.pass_timer import time_passes
 from . import output
 from .outcome import Outcome
 from .request import PANEL, CompareRequest
-from .table import UNREDUCED, ComparisonTable, Variant
+from .table import BASELINE, ComparisonTable, Variant
 
 log = logging.getLogger("todo_core")
 
@@ -23,11 +23,11 @@ WARM_UP_STEPS = 2
 
 
 def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
-    """Make all variants of ``p``; returns the host's Processed with the grid first. Raises what stopped every one."""
+    """Make all variants of ``p``; returns the WebUI's Processed, grid first. Raises an error if all variants fail."""
     from modules import processing, shared
 
     processing.fix_seed(p)
-    _warn_of_neighbours(p)
+    _note_other_reducers(p)
     outcomes: list[Outcome] = []
     failure: Exception | None = None
     for outcome in _variants(p, chosen, presets, shared.state):
@@ -35,7 +35,7 @@ def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
             _make(outcome, processing.process_images)
         except Exception as error:
             log.error("ToDo compare: %s: %s", outcome.variant.name, error, exc_info=error)
-            failure = error.with_traceback(None)  # which would keep the tensors of a run that was out of memory
+            failure = error.with_traceback(None)  # a traceback would keep the tensors of a run that was out of memory
             outcome.variant.trouble = f"failed: {error or type(error).__name__}"
         if outcome.images or outcome.variant.trouble:
             outcomes.append(outcome)
@@ -48,8 +48,8 @@ def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
 
 
 def _variants(p: Any, chosen: CompareRequest, presets: Presets, state: Any) -> Iterator[Outcome]:
-    """Warm up, then hand out one prepared variant after the other, until the user stops it."""
-    names = (UNREDUCED, *chosen.names)
+    """Warm up, then yield one prepared variant after the other, until the user stops."""
+    names = (BASELINE, *chosen.names)
     state.job_count = 1 + len(names) * p.n_iter
     state.textinfo = "ToDo compare: warming up"
     _warm_up(p)
@@ -62,7 +62,7 @@ def _variants(p: Any, chosen: CompareRequest, presets: Presets, state: Any) -> I
 
 
 def _warm_up(p: Any) -> None:
-    """Two unreduced steps a pass, thrown away: the first run of a process pays for much that later ones find done."""
+    """Run two baseline steps of each pass and discard them: the first run of a process is slower than later ones."""
     from modules.processing import process_images
 
     warm = _copy(p)
@@ -73,48 +73,48 @@ def _warm_up(p: Any) -> None:
     request.override(warm, "enabled", False)
     try:
         process_images(warm)
-    except Exception as error:  # a sampler that refuses so few steps, say; the real runs will tell what is wrong
+    except Exception as error:  # for example a sampler that needs more steps; the real runs report other errors
         log.warning("ToDo compare: no warm-up: %s", error)
 
 
 def _copy(p: Any) -> Any:
-    """A processing object for one run: what the host or a script writes into it stays out of the others."""
-    own = copy(p)
-    own.styles = list(p.styles or [])
-    own.comments, own.extra_generation_params = {}, dict(p.extra_generation_params)
-    own.do_not_save_grid = True
-    # masks between the images would be taken for variants
-    own.override_settings = {**p.override_settings, "return_mask": False, "return_mask_composite": False}
-    neighbours.silence_downsampling(own)
-    return own
+    """A processing object for one run, so that the WebUI and scripts do not write into the other runs."""
+    own_p = copy(p)
+    own_p.styles = list(p.styles or [])
+    own_p.comments, own_p.extra_generation_params = {}, dict(p.extra_generation_params)
+    own_p.do_not_save_grid = True
+    # without this, masks would come between the images
+    own_p.override_settings = {**p.override_settings, "return_mask": False, "return_mask_composite": False}
+    other_reducers.disable_downsampling(own_p)
+    return own_p
 
 
 def _prepared(p: Any, name: str, chosen: CompareRequest, presets: Presets) -> Outcome:
-    own = _copy(p)
+    own_p = _copy(p)
     settings: dict[str, Any] = {}
-    if name in (UNREDUCED, PANEL):
-        request.override(own, "enabled", name == PANEL)
+    if name in (BASELINE, PANEL):
+        request.override(own_p, "enabled", name == PANEL)
     else:
-        request.override(own, "preset", name)
+        request.override(own_p, "preset", name)
         settings = presets.get(name).to_dict()
         if chosen.img2img and hasattr(p, "init_images"):
-            request.override(own, "img2img", True)
+            request.override(own_p, "img2img", True)
             settings["img2img"] = True
-    return Outcome(Variant(name, settings=settings), own)
+    return Outcome(Variant(name, settings=settings), own_p)
 
 
 def _make(outcome: Outcome, process_images: Callable[[Any], Any]) -> None:
-    seen, variant = watch(outcome.p), outcome.variant
+    timer, variant = time_passes(outcome.p), outcome.variant
     processed = outcome.processed = process_images(outcome.p)
     first, count = processed.index_of_first_image, outcome.p.n_iter * outcome.p.batch_size
     outcome.images = processed.images[first : first + count]
     outcome.infotexts = processed.infotexts[first : first + len(outcome.images)]
     variant.pictures = [np.asarray(image.convert("RGB")) for image in outcome.images]
-    variant.seconds, variant.reduced = seen.seconds, seen.reduced
-    if seen.cut or len(outcome.images) < count:
+    variant.seconds, variant.reduced = timer.seconds, timer.reduced
+    if timer.interrupted or len(outcome.images) < count:
         variant.trouble = "cut short"
 
 
-def _warn_of_neighbours(p: Any) -> None:
-    if neighbours.downsampling(p):
-        p.comment("sd-webui-token-downsampling is switched off in this comparison")
+def _note_other_reducers(p: Any) -> None:
+    if other_reducers.downsampling_is_on(p):
+        p.comment(f"{status.DOWNSAMPLING} is on: ToDo compare switches it off")

@@ -1,4 +1,4 @@
-"""Several variants of the same images beside the first, unreduced one: times, differences, and their tables."""
+"""Variants of the same images beside the baseline: times, differences, and tables of them."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ import numpy as np
 
 from ...image_difference import Difference, difference
 
-UNREDUCED = "unreduced"
+BASELINE = "baseline"
 PASSES = {"first": "First pass", "hires": "Hires pass", "img2img": "img2img pass"}
 
 
 @dataclass
 class Variant:
-    """What came of one variant. ``trouble`` says why its time and differences do not count, where they do not."""
+    """The result of one variant. ``trouble`` says why its time and differences do not count; it is empty otherwise."""
 
     name: str
     pictures: list[np.ndarray] = field(default_factory=list)  # uint8 (h, w, 3), in the order of the seeds
     seconds: dict[str, float] = field(default_factory=dict)  # by pass
-    reduced: set[str] = field(default_factory=set)  # the passes in which anything was
+    reduced: set[str] = field(default_factory=set)  # the passes in which anything was reduced
     settings: dict[str, Any] = field(default_factory=dict)
     trouble: str = ""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One variant in numbers, None where there is none. The differences are means over its images."""
+    """One variant in numbers; None where there is no number. The differences are means over its images."""
 
     name: str
     seconds: float | None = None
-    ratio: float | None = None
+    ratio: float | None = None  # baseline's seconds / this variant's
     mse: float | None = None
-    psnr: float | None = None  # of the mean MSE; None for equal images too, for JSON has no infinity
+    psnr: float | None = None  # of the mean MSE; also None for equal images, since JSON has no infinity
     ssim: float | None = None
     trouble: str = ""
     images: tuple[Difference, ...] = ()
 
     def cells(self) -> list[str]:
-        """Name, seconds, ratio, MSE, PSNR and SSIM as a person reads them."""
+        """Name, seconds, ratio, MSE, PSNR and SSIM as text for the page."""
         psnr = "equal" if self.mse == 0 else _text(self.psnr, ".1f")
         numbers = [_text(self.seconds, ".2f"), _text(self.ratio, ".2f", "x"), _text(self.mse, ".2g")]
         return [self.name, *numbers, psnr, _text(self.ssim, ".4f")]
 
     def label(self) -> list[str]:
-        """The lines over a picture of the grid."""
+        """The lines above a column of the grid."""
         if self.trouble:
             return [self.name, self.trouble]
         _, seconds, ratio, mse, psnr, ssim = self.cells()
         lines = [self.name]
         if self.seconds is not None:
-            lines.append(f"{seconds} s" + (f", {ratio}" if self.ratio is not None and self.name != UNREDUCED else ""))
+            lines.append(f"{seconds} s" + (f", {ratio}" if self.ratio is not None and self.name != BASELINE else ""))
         if self.mse == 0:
-            lines.append("equal to the byte")
+            lines.append("identical")
         elif self.mse is not None:
             lines += [f"MSE {mse}, PSNR {psnr}", f"SSIM {ssim}"]
         return lines
@@ -67,17 +67,17 @@ class Row:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """The rows, and the passes whose times are summed in them: those that any variant reduced."""
+    """The rows, and the passes whose times they sum: those that any variant reduced."""
 
     passes: tuple[str, ...]
     rows: tuple[Row, ...]
 
     @classmethod
     def of(cls, variants: Sequence[Variant]) -> ComparisonTable:
-        """Compare each variant with the one named UNREDUCED, if it is there and whole."""
-        passes = _measured(variants)
-        whole = next((v for v in variants if v.name == UNREDUCED and not v.trouble), None)
-        return cls(passes, tuple(_row(variant, whole, passes) for variant in variants))
+        """Compare each variant with the baseline, if the baseline is complete."""
+        passes = _timed_passes(variants)
+        baseline = next((v for v in variants if v.name == BASELINE and not v.trouble), None)
+        return cls(passes, tuple(_row(variant, baseline, passes) for variant in variants))
 
     @property
     def head(self) -> list[str]:
@@ -92,7 +92,7 @@ class ComparisonTable:
         return f'<table class="todo-comparison"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
     def csv(self) -> str:
-        """The same numbers in full, one row a variant."""
+        """The numbers at full precision, one line a variant."""
         names = ("name", "seconds", "ratio", "mse", "psnr", "ssim", "trouble")
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -105,37 +105,40 @@ class ComparisonTable:
         return {"passes": list(self.passes), "rows": [_finite(asdict(row)) for row in self.rows]}
 
     def json(self, **more: Any) -> str:
-        """All of it and ``more``, as text."""
+        """``more`` and the table, as text."""
         return json.dumps({**more, **self.to_dict()}, indent=1, ensure_ascii=False)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ComparisonTable:
-        """Read what ``to_dict`` gave, without the single images."""
+        """Read the result of ``to_dict``, without the single images."""
         rows = (Row(**{name: value for name, value in row.items() if name != "images"}) for row in values["rows"])
         return cls(tuple(values["passes"]), tuple(rows))
 
 
-def _measured(variants: Sequence[Variant]) -> tuple[str, ...]:
-    """The passes that any variant reduced, in their order; the last one where none did."""
+def _timed_passes(variants: Sequence[Variant]) -> tuple[str, ...]:
+    """The passes that any variant reduced, in running order; the last pass if none was reduced."""
     ran = [name for name in PASSES if any(name in variant.seconds for variant in variants)]
     reduced = set().union(*(variant.reduced for variant in variants))
     return tuple(name for name in ran if name in reduced) or tuple(ran[-1:])
 
 
-def _row(variant: Variant, whole: Variant | None, passes: tuple[str, ...]) -> Row:
+def _row(variant: Variant, baseline: Variant | None, passes: tuple[str, ...]) -> Row:
     if variant.trouble:
         return Row(variant.name, trouble=variant.trouble)
-    seconds = sum(variant.seconds.get(name, 0.0) for name in passes)
-    if not whole:
+    seconds = _seconds(variant, passes)
+    if not baseline:
         return Row(variant.name, seconds)
-    before = sum(whole.seconds.get(name, 0.0) for name in passes)
-    ratio = before / seconds if seconds else None
-    if variant is whole:
+    ratio = _seconds(baseline, passes) / seconds if seconds else None
+    if variant is baseline:
         return Row(variant.name, seconds, ratio)
-    apart = tuple(difference(a, b) for a, b in zip(whole.pictures, variant.pictures, strict=True))
-    mse, ssim = _mean([d.mse for d in apart]), _mean([d.ssim for d in apart])
+    differences = tuple(difference(a, b) for a, b in zip(baseline.pictures, variant.pictures, strict=True))
+    mse, ssim = _mean([d.mse for d in differences]), _mean([d.ssim for d in differences])
     psnr = -10 * math.log10(mse) if mse else None
-    return Row(variant.name, seconds, ratio, mse, psnr, ssim, images=apart)
+    return Row(variant.name, seconds, ratio, mse, psnr, ssim, images=differences)
+
+
+def _seconds(variant: Variant, passes: tuple[str, ...]) -> float:
+    return sum(variant.seconds.get(name, 0.0) for name in passes)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -154,6 +157,6 @@ def _html_row(row: Row) -> str:
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """Without the infinite PSNR of equal images, which JSON cannot hold."""
+    """Replace the infinite PSNR of equal images by None, since JSON has no infinity."""
     images = [{name: v if math.isfinite(v) else None for name, v in image.items()} for image in row["images"]]
     return {**row, "images": images}

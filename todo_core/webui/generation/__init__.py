@@ -1,1 +1,1 @@
-"""One generation: its request, passes, infotext and status."""
+"""One generation: its request, passes, infotext and status lines."""

@@ -13,13 +13,13 @@ KEYS = tuple(declared.infotext_key for declared in SETTINGS.values())
 
 
 def clear(params: dict[str, Any]) -> None:
-    """Take our keys out of a job's generation parameters: the next batch may run otherwise."""
+    """Remove our keys from a job's generation parameters: the next batch may run with other settings."""
     for key in KEYS:
         params.pop(key, None)
 
 
 def write(params: dict[str, Any], settings: Settings, record: Record, *, is_img2img: bool) -> None:
-    """Put the settings that had an effect into a job's generation parameters; nothing if nothing was reduced."""
+    """Write the settings that had an effect into a job's generation parameters; none if nothing was reduced."""
     clear(params)
     if not record.levels:
         return
@@ -31,30 +31,33 @@ def write(params: dict[str, Any], settings: Settings, record: Record, *, is_img2
 
 
 def settings_of(params: Mapping[str, Any]) -> Settings | None:
-    """The settings of a pasted image that this extension reduced, or sd-webui-token-downsampling; else None.
+    """The settings of a pasted image that this extension or sd-webui-token-downsampling reduced; else None.
 
-    The latter acts in every pass and keeps the same token of each cell, and its factor 1 or end 0 does nothing.
+    sd-webui-token-downsampling acts in every pass and keeps the same token of each cell. Its factor 1 or end 0 does
+    nothing.
     """
     if INFOTEXT_PREFIX in params or "ToDo factor" not in params:
         return Settings.from_infotext(params)
-    named = {ours: SETTINGS[ours].parse(params.get(theirs, "1")) for ours, theirs in _THEIRS.items()}
-    if named["end"] == 0 or named["factor_1"] == named["factor_2"] == 1:
+    values = {name: SETTINGS[name].parse(params.get(key, "1")) for name, key in _DOWNSAMPLING_KEYS.items()}
+    if values["end"] == 0 or values["factor_1"] == values["factor_2"] == 1:
         return None
-    return Settings(**named, phase="fixed", passes="all", img2img=True)
+    return Settings(**values, phase="fixed", passes="all", img2img=True)
 
 
-_THEIRS = {"factor_1": "ToDo factor", "factor_2": "ToDo factor2", "end": "ToDo disable after"}
+_DOWNSAMPLING_KEYS = {"factor_1": "ToDo factor", "factor_2": "ToDo factor2", "end": "ToDo disable after"}
 
 
-def adopt_merging(params: dict[str, Any]) -> None:
-    """Turn the keys of the host's token merging into ours, if one set of settings says the same.
+def convert_token_merging(params: dict[str, Any]) -> None:
+    """Turn the keys of the WebUI's token merging into ours, if one set of settings can express them.
 
-    The host's keys go, or it would add its own override for them and merge besides. It merges without drawing, in
-    cells of 2 x 2, so at most three quarters; ``Token merging ratio`` is that of the first pass and of img2img.
+    This removes the WebUI's keys. Otherwise the WebUI would set its own override from them and merge as well.
+    The WebUI merges in cells of 2 x 2 with fixed destinations, so it removes at most three quarters of the tokens.
+    ``Token merging ratio`` applies to the first pass and to img2img.
     """
-    if not any(key in params for key in _MERGING) or any(key in params for key in (INFOTEXT_PREFIX, "ToDo factor")):
+    is_ours = any(key in params for key in (INFOTEXT_PREFIX, "ToDo factor"))
+    if is_ours or not any(key in params for key in _MERGING_KEYS):
         return
-    first, hires = (float(params.get(key, 0)) for key in _MERGING)
+    first, hires = (float(params.get(key, 0)) for key in _MERGING_KEYS)
     if first and hires and first != hires:
         return
     passes = "all" if first and hires else "first" if first else "hires"
@@ -66,21 +69,21 @@ def adopt_merging(params: dict[str, Any]) -> None:
         passes=passes,
         img2img=bool(first),
     )
-    for key in _MERGING:
+    for key in _MERGING_KEYS:
         params.pop(key, None)
     params.update(settings.to_infotext())
 
 
-_MERGING = ("Token merging ratio", "Token merging ratio hr")
+_MERGING_KEYS = ("Token merging ratio", "Token merging ratio hr")
 
 
-def paste_enabled(params: Mapping[str, Any]) -> bool:
+def pasted_enabled(params: Mapping[str, Any]) -> bool:
     """Whether the pasted image was reduced."""
     return settings_of(params) is not None
 
 
-def paste(name: str, show: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:
-    """A function from infotext to the control of this setting; None leaves the control alone."""
+def pasted_setting(name: str, show: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:
+    """A function from the infotext to the value of this setting's control; None leaves the control alone."""
 
     def pasted(params: Mapping[str, Any]) -> Any:
         settings = settings_of(params)

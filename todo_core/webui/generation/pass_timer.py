@@ -1,4 +1,4 @@
-"""What a script that runs generations of its own can learn of each: how long every pass took, and what was reduced."""
+"""Times the passes of a generation that another script of this extension runs."""
 
 from __future__ import annotations
 
@@ -10,68 +10,71 @@ import torch
 
 from .. import compat
 
-_WATCH = "todo_watch"  # attribute of a processing object
+_TIMER = "todo_pass_timer"  # attribute of a processing object
 
 
-class Watch:
-    """The seconds of each pass's denoiser calls, summed over the batches; the passes that were reduced.
+class PassTimer:
+    """Seconds of the denoiser calls, for each pass, summed over the batches.
 
-    A step counts from the moment when the host says that it begins, so with what this extension does before it, until
-    the model has answered for the last time: the live preview, the samplers' own sums and a refiner's loading are no
-    part of it. ``cut`` says that the user interrupted or skipped it.
+    A step is timed from the WebUI's callback before the UNet call to the UNet's last output. This includes the work of
+    this extension. It excludes live previews, the sampler's own arithmetic and the loading of a refiner.
+
+    ``reduced`` names the passes in which anything was reduced. ``interrupted`` is True after an interrupt or a skip.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.reduced: set[str] = set()
-        self.cut = False
+        self.interrupted = False
         self._pass = ""
-        self._begun = self._answered = 0.0
+        self._step_began = self._last_output = 0.0
         self._hook: Any = None
         self._device: Any = None
 
     def begin_pass(self, name: str, denoiser: Any) -> None:
-        """A pass is about to be sampled by this denoiser, which lives no longer than the pass."""
+        """This denoiser is about to sample the pass ``name``; the denoiser lives no longer than the pass."""
         self._pass = name
         self.seconds.setdefault(name, 0.0)
-        self._see_cut()
+        self.check_interrupt()
         denoiser.register_forward_hook(self._end_step, always_call=True)
 
     def begin_step(self, params: Any) -> None:
         """The denoiser is about to call the UNet."""
-        self._hook = params.denoiser.inner_model.register_forward_hook(self._answer)
+        self._hook = params.denoiser.inner_model.register_forward_hook(self._on_output)
         self._device = params.x.device
-        self._begun = self._answered = _now(self._device)
+        self._step_began = self._last_output = _now(self._device)
 
-    def _answer(self, *_: Any) -> None:
-        self._answered = _now(self._device)
+    def check_interrupt(self) -> None:
+        """Remember an interrupt or a skip, which the WebUI forgets before the next batch."""
+        self.interrupted = self.interrupted or compat.is_interrupted()
+
+    def _on_output(self, *_: Any) -> None:
+        self._last_output = _now(self._device)
 
     def _end_step(self, *_: Any) -> None:
-        self._see_cut()
+        # no hook runs for the WebUI's InterruptedException, which is no Exception: see also Job.end_sampling
+        self.check_interrupt()
         if self._hook:
             self._hook.remove()
             self._hook = None
-            self.seconds[self._pass] += self._answered - self._begun
-
-    def _see_cut(self) -> None:
-        self.cut = self.cut or compat.is_cut()
+            self.seconds[self._pass] += self._last_output - self._step_began
 
 
-def watch(p: Any) -> Watch:
-    """Watch the generation of ``p``, which has not begun."""
-    seen = Watch()
-    setattr(p, _WATCH, seen)
-    return seen
+def time_passes(p: Any) -> PassTimer:
+    """Time the generation of ``p``, which has not begun."""
+    timer = PassTimer()
+    setattr(p, _TIMER, timer)
+    return timer
 
 
-def watch_of(p: Any) -> Watch | None:
-    """The watch over a generation, if any."""
-    return getattr(p, _WATCH, None)
+def timer_of(p: Any) -> PassTimer | None:
+    """The timer of a generation, if it has one."""
+    return getattr(p, _TIMER, None)
 
 
 def _now(device: Any) -> float:
-    """The clock, after all that a GPU has been asked to do."""
-    wait: Callable[[], None] | None = getattr(getattr(torch, device.type, None), "synchronize", None)
-    if wait and device.type != "cpu":
-        wait()
+    """Seconds, read after a GPU has finished all its queued work."""
+    synchronize: Callable[[], None] | None = getattr(getattr(torch, device.type, None), "synchronize", None)
+    if synchronize and device.type != "cpu":
+        synchronize()
     return time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a job asks for: the script's arguments, by position from the panel or by name from the API, as Settings."""
+"""Reads the script's arguments as Settings: by position from the panel, or by name from the API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...settings import SETTINGS, Settings
 POSITIONS = ("enabled", *SETTINGS)
 """Names of the positional arguments, as the panel lists its controls."""
 
-_OVERRIDES = "todo_overrides"  # attribute of a processing object, where an axis or another script leaves its values
+_OVERRIDES = "todo_overrides"  # attribute of a processing object: values from an axis or another script
 
 GetPreset = Callable[[str], Settings]
 
@@ -29,29 +29,42 @@ OFF = Request(False, Settings(method="none"))
 
 
 def read(args: Sequence[Any], get_preset: GetPreset, overrides: Mapping[str, Any] | None = None) -> Request:
-    """The request in ``args``: one value for each of POSITIONS, or a mapping of names first and anything behind it.
+    """The request in ``args``: one value for each of POSITIONS, or a mapping of names. What follows it is ignored.
 
-    A mapping need not name everything: it is enabled unless it says otherwise, and settings keep their defaults, or
-    those of the "preset" that it names. ``overrides``, a mapping too, goes over either and switches it on.
+    A mapping is enabled unless it sets "enabled" to False. Settings that it does not name have their defaults, or the
+    values of its "preset". ``overrides`` is a mapping too; it has priority over ``args`` and enables the request.
     Raises SettingsError.
     """
-    named = args[0] if args and isinstance(args[0], Mapping) else _by_position(args)
+    values = args[0] if has_names(args) else _by_position(args)
     enabled, settings = True, {}
-    for layer in (named, overrides) if overrides else (named,):
+    for layer in (values, overrides) if overrides else (values,):
         if "preset" in layer:
             settings = get_preset(layer["preset"]).to_dict()
         settings |= {name: value for name, value in layer.items() if name not in ("enabled", "preset")}
-        enabled = _flag("enabled", layer.get("enabled", True))
+        enabled = parse_enabled(layer.get("enabled", True))
     return Request(True, Settings.parse(settings)) if enabled else OFF
 
 
+def has_names(args: Sequence[Any]) -> bool:
+    """Whether ``args`` are a mapping of names, as only the API sends it."""
+    return bool(args) and isinstance(args[0], Mapping)
+
+
+def parse_enabled(value: Any) -> bool:
+    """Read "enabled", which may be text. Raises SettingsError."""
+    flag = {"true": True, "false": False}.get(value.strip().lower(), value) if isinstance(value, str) else value
+    if not isinstance(flag, bool):
+        raise SettingsError("enabled", value, "True or False")
+    return flag
+
+
 def override(p: Any, name: str, value: Any) -> None:
-    """Let ``name`` (a setting, "enabled" or "preset") have this value in the generation of ``p``, and switch it on."""
-    setattr(p, _OVERRIDES, {**overrides_of(p), name: value})  # a new one: axes copy p, and what it refers to is shared
+    """Set ``name`` (a setting, "enabled" or "preset") for the generation of ``p``, and enable ToDo in it."""
+    setattr(p, _OVERRIDES, {**overrides_of(p), name: value})  # a new dict: the copies of p that axes make share it
 
 
 def overrides_of(p: Any) -> dict[str, Any]:
-    """What ``override`` has left on ``p``."""
+    """The values that ``override`` has set."""
     return getattr(p, _OVERRIDES, {})
 
 
@@ -59,10 +72,3 @@ def _by_position(args: Sequence[Any]) -> dict[str, Any]:
     if len(args) > len(POSITIONS):
         raise SettingsError("args", f"{len(args)} values", f"at most {len(POSITIONS)} values, or one object of names")
     return {"enabled": False, **dict(zip(POSITIONS, args, strict=False))}
-
-
-def _flag(name: str, value: Any) -> bool:
-    flag = {"true": True, "false": False}.get(value.strip().lower(), value) if isinstance(value, str) else value
-    if not isinstance(flag, bool):
-        raise SettingsError(name, value, "True or False")
-    return flag

@@ -1,44 +1,101 @@
-"""One line for the user, from what really ran."""
+"""The lines under the image: what ToDo did in each pass, or why it did nothing."""
 
 from __future__ import annotations
 
+from ...errors import SettingsError, UnsupportedModelError
+from ...hosts import Host
 from ...patching.plan import LevelPlan, Plan
 from ...patching.record import Record
+from ...settings import Settings
+from .other_reducers import Reducer
+
+LATENT_SCALE = 8  # image pixels per latent pixel, each side
+DOWNSAMPLING = "sd-webui-token-downsampling"
 
 
-def line(name: str, record: Record, plan: Plan | None, steps: int, tried: int) -> str:
-    """What happened in the pass ``name`` ("hires pass"), which had ``steps`` steps, ``tried`` of them in the window."""
-    if record.ran_in:
-        ran = [_ran(done, len(record.ran_in[done]), steps) for done in sorted(record.ran_in, key=_order)]
-        return f"ToDo reduced the {name}: {'; '.join([*ran, *record.notes])}"
-    if plan and plan.reasons:
-        why = "; ".join(plan.reasons)
-    elif record.notes:
-        why = "; ".join(record.notes)
-    else:
-        why = "no step lay in its window" if not tried else "the attention of this model was never called"
-    return nothing(why, where=f" in the {name}")
+def reduced(pass_name: str, record: Record, steps: int) -> str:
+    """Which levels were reduced, in how many of the pass's ``steps``."""
+    lines = [_level(plan, len(record.ran_in[plan]), steps) for plan in sorted(record.ran_in, key=_order)]
+    return f"ToDo reduced the {pass_name} pass: {'; '.join([*lines, *record.notes])}"
 
 
-def nothing(why: object, *, where: str = "") -> str:
-    """That nothing was reduced, and why."""
-    return f"ToDo reduced nothing{where}: {why}"
+def not_reduced(pass_name: str, reason: str) -> str:
+    """A pass in which ToDo was active, but did not reduce anything."""
+    return f"ToDo reduced nothing in the {pass_name} pass: {reason}"
 
 
-def stood_aside(name: str, beside: str) -> str:
-    """That a pass was left to others."""
-    return nothing(f"{beside} is on, and Settings > ToDo says to stand aside", where=f" in the {name} pass")
+def nothing_to_reduce(plan: Plan, host: Host) -> str:
+    """A pass whose plan reduces nothing."""
+    return f"ToDo has nothing to reduce {size_and_reason(plan, host)}"
 
 
-def beside(name: str, beside: str) -> str:
-    """That others act in the same pass."""
-    return f"ToDo leaves whole what {beside} has changed in the {name} pass"
+def no_pass(reason: str) -> str:
+    """A generation without any pass in which ToDo was to act."""
+    return f"ToDo reduced nothing: {reason}"
+
+
+def failed(pass_name: str, error: Exception) -> str:
+    """An error of the extension, or a model that it cannot reduce."""
+    if isinstance(error, UnsupportedModelError):
+        return f"ToDo cannot reduce {error.model_name}: {error.reason}"
+    return f"ToDo stopped in the {pass_name} pass: {error}"
+
+
+def invalid_settings(error: SettingsError | str) -> str:
+    """Values that are not possible."""
+    return f"ToDo is off for this image. {error}"
+
+
+def skips_layers(other: Reducer) -> str:
+    """Another feature changes some layers of the pass."""
+    return f"{other.name} is on: ToDo skips the layers that it {other.verb}"
+
+
+def skips_pass(other: str, pass_name: str) -> str:
+    """The user leaves the whole pass to another feature."""
+    return f"{other} is on: ToDo skips the {pass_name} pass (Settings > ToDo)"
+
+
+def downsampling_off() -> str:
+    """ToDo replaces sd-webui-token-downsampling for this image."""
+    return f"{DOWNSAMPLING} is on: ToDo switches it off for this image"
+
+
+def downsampling_first() -> str:
+    """The user leaves the image to sd-webui-token-downsampling."""
+    return f"{DOWNSAMPLING} is on: ToDo skips this image (Settings > ToDo)"
+
+
+def size_and_reason(plan: Plan, host: Host) -> str:
+    """For a plan that reduces nothing: "at WIDTH x HEIGHT" in image pixels, and why."""
+    size = f"at {plan.size.width * LATENT_SCALE} x {plan.size.height * LATENT_SCALE}"
+    if plan.why:
+        return f"{size}: {plan.why}"
+    if _is_below_trained_size(plan, host):
+        side = round(host.trained_side * LATENT_SCALE)
+        return f"{size}: this model was trained at {side} x {side}. Set a factor to reduce anyway."
+    reasons = list(dict.fromkeys(level.why for level in plan.levels))
+    if len(reasons) == 1:
+        return f"{size}: {reasons[0]}"
+    return f"{size}. " + " ".join(f"Level {level.level}: {level.why}." for level in plan.levels)
+
+
+def _is_below_trained_size(plan: Plan, host: Host) -> bool:
+    """Whether level 1 is not reduced because its automatic factor is 1."""
+    settings = plan.settings
+    if settings.method != "downsample" or settings.factor_1 != "auto" or not _reduces_any_layer(settings):
+        return False
+    return plan.levels[0].grid.auto_factor(host.trained_side_at(1)) == 1
+
+
+def _reduces_any_layer(settings: Settings) -> bool:
+    return settings.target != "all" or settings.attn or settings.crossattn or settings.mlp
 
 
 def _order(plan: LevelPlan) -> tuple[int, int]:
     return plan.level, plan.keys
 
 
-def _ran(plan: LevelPlan, count: int, steps: int) -> str:
+def _level(plan: LevelPlan, count: int, steps: int) -> str:
     tokens = f"from {plan.grid.tokens:,} to {plan.keys:,} tokens"
     return f"level {plan.level} {tokens} ({plan.method}) in {count} of {steps} steps"

@@ -1,1 +1,1 @@
-"""What the page shows of the extension: the accordion, its live line, the settings page and the axes."""
+"""The extension on the page: the accordion, its estimate line, the settings page and the axes."""

@@ -1,4 +1,4 @@
-"""The panel: a preset, one control for each declared setting, and a line that says what will happen."""
+"""The panel: presets, one control for each declared setting, and the estimate line."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from typing import Any
 import gradio as gr
 from modules.ui_components import FormRow, InputAccordion
 
-from ...errors import SettingsError
 from ...settings import SETTINGS, Settings
 from ...settings.presets import DEFAULT, Presets
 from .. import compat
 from ..generation import infotext
-from . import live_line, options, texts
+from . import options, texts
 from .controls import build as build_control
-from .controls import shown
+from .controls import control_value
+from .estimate_line import estimate_line
 from .preset_row import PresetRow
+from .visibility import QUIET, hide_unused, set_initial
 
-QUIET = {"show_progress": False, "queue": False}  # answered at once, without the host's queue and its sockets
-# what decides which other settings are of use
-DECIDING = ("method", "target", "resample", "afterwards", "random")
-OF_TAB = {"txt2img": "passes", "img2img": "img2img"}  # where each tab's images are made; the other tab's is advanced
+SETTING_OF_TAB = {"txt2img": "passes", "img2img": "img2img"}  # the other tab's setting is among the advanced ones
 SIMPLE = (("factor_1", "ratio_1"), ("start", "end"))
 ADVANCED = (
     ("method", "target"),
@@ -39,7 +37,7 @@ ADVANCED = (
 
 @dataclass(frozen=True)
 class Panel:
-    """The accordion's own checkbox and the controls, by setting name."""
+    """The accordion's own checkbox, and the controls by setting name."""
 
     enabled: Any
     controls: dict[str, Any]
@@ -57,12 +55,13 @@ class Panel:
     @property
     def infotext_fields(self) -> list[tuple[Any, Any]]:
         """(control, function of the infotext) for each of them."""
-        fields = [(self.controls[name], infotext.paste(name, partial(shown, SETTINGS[name]))) for name in SETTINGS]
-        return [(self.enabled, infotext.paste_enabled), *fields]
+        to_control = {name: partial(control_value, setting) for name, setting in SETTINGS.items()}
+        fields = [(self.controls[name], infotext.pasted_setting(name, to_control[name])) for name in SETTINGS]
+        return [(self.enabled, infotext.pasted_enabled), *fields]
 
     @property
     def paste_field_names(self) -> list[str]:
-        """The infotext keys that belong to these controls."""
+        """The infotext keys of these controls."""
         return list(infotext.KEYS)
 
 
@@ -74,34 +73,34 @@ def build(tab: str, presets: Presets) -> Panel:
         row = PresetRow(tab, presets, start or DEFAULT)
         estimate = gr.HTML(elem_id=f"todo_{tab}_estimate", elem_classes=["todo-estimate"])
         page = gr.Textbox(visible=True, elem_id=f"todo_{tab}_page", elem_classes=["todo-hidden"], label="ToDo page")
-        first, *simple = SIMPLE
-        _rows(((*first, OF_TAB[tab]), *simple), tab, controls)
+        first, *others = SIMPLE
+        _rows(((*first, SETTING_OF_TAB[tab]), *others), tab, controls)
         with gr.Accordion(texts.ADVANCED.label, open=False, elem_id=f"todo_{tab}_advanced"):
-            _rows((*ADVANCED, (OF_TAB[_other(tab)],)), tab, controls)
+            _rows((*ADVANCED, (SETTING_OF_TAB[_other(tab)],)), tab, controls)
     panel = Panel(enabled, controls)
     if start:
-        _begin_with(presets.get(start), [row.choice, *panel.settings], controls)
+        _start_with(presets.get(start), [row.choice, *panel.settings], controls)
     row.connect(panel.settings)
-    _hide_what_is_unused(controls)
-    _estimate_live(panel, page, estimate, is_img2img=tab == "img2img")
+    hide_unused(controls)
+    _update_estimate(panel, page, estimate, is_img2img=tab == "img2img")
     return panel
 
 
 def starting_preset(presets: Presets) -> str | None:
-    """The preset chosen in the settings page, if it still exists; None leaves the start to the saved defaults."""
+    """The preset from the settings page, if it still exists; None: the panel starts with the saved defaults."""
     name = options.value("todo_default_preset")
     return name if name in presets.names else None
 
 
-def _begin_with(settings: Settings, unsaved: list[Any], controls: dict[str, Any]) -> None:
-    """Start with these values, whatever the host has stored as the page's defaults."""
+def _start_with(settings: Settings, unsaved: list[Any], controls: dict[str, Any]) -> None:
+    """Start with these values instead of the defaults that the WebUI has saved."""
     for control in unsaved:
         control.do_not_save_to_config = True
     for name, control in controls.items():
-        control.value = shown(SETTINGS[name], getattr(settings, name))
+        control.value = control_value(SETTINGS[name], getattr(settings, name))
         if isinstance(control, gr.Slider):
             control.value = float(control.value)
-    _apply_saved(controls)
+    set_initial(controls)
 
 
 def _other(tab: str) -> str:
@@ -116,42 +115,10 @@ def _rows(rows: tuple[tuple[str, ...], ...], tab: str, controls: dict[str, Any])
                 controls[name] = build_control(SETTINGS[name], f"todo_{tab}_{name}", visible=name in used)
 
 
-def _hide_what_is_unused(controls: dict[str, Any]) -> None:
-    deciding = [controls[name] for name in DECIDING]
-    for control in deciding:
-        control.change(
-            fn=lambda *values: _visibility(controls, values),
-            inputs=deciding,
-            outputs=list(controls.values()),
-            **QUIET,
-        )
-        # the host calls this when the user's saved defaults are another than ours
-        control.init_field = lambda _: _apply_saved(controls)
-
-
-def _visibility(controls: dict[str, Any], values: Any) -> list[Any]:
-    used = _used(values)
-    return [gr.update(visible=name in used) for name in controls]
-
-
-def _used(values: Any) -> tuple[str, ...]:
-    """Which settings have a use beside these values of the deciding ones."""
-    try:
-        return Settings.parse({"ratio_1": 0, "ratio_2": 0, **dict(zip(DECIDING, values, strict=True))}).used
-    except SettingsError:
-        return tuple(SETTINGS)
-
-
-def _apply_saved(controls: dict[str, Any]) -> None:
-    used = _used([controls[name].value for name in DECIDING])
-    for name, control in controls.items():
-        control.visible = name in used
-
-
-def _estimate_live(panel: Panel, page: Any, estimate: Any, *, is_img2img: bool) -> None:
+def _update_estimate(panel: Panel, page: Any, estimate: Any, *, is_img2img: bool) -> None:
     def update(fields: str, *values: Any) -> str:
-        named = dict(zip(SETTINGS, values, strict=True))
-        return html.escape(live_line.line(fields, named, compat.loaded_model(), is_img2img=is_img2img))
+        by_name = dict(zip(SETTINGS, values, strict=True))
+        return html.escape(estimate_line(fields, by_name, compat.loaded_model(), is_img2img=is_img2img))
 
     for control in (page, *panel.settings):
         control.change(fn=update, inputs=[page, *panel.settings], outputs=[estimate], **QUIET)

@@ -11,8 +11,8 @@ from ...settings.declaration import Setting
 FACTORS = ("auto", "1", "1.5", "2", "2.5", "3", "4", "6", "8")
 
 
-def shown(setting: Setting, value: Any) -> Any:
-    """A setting's value in the form that its control holds."""
+def control_value(setting: Setting, value: Any) -> Any:
+    """The value that the control of a setting holds for ``value``."""
     if setting.kind == "factor":
         return setting.format(value)
     if setting.kind == "seed":
@@ -21,9 +21,9 @@ def shown(setting: Setting, value: Any) -> Any:
 
 
 def build(setting: Setting, elem_id: str, *, visible: bool) -> Any:
-    """The control, at its default. Whatever it holds, ``Setting.parse`` reads."""
+    """The control, with the default value. ``Setting.parse`` reads every value that it can hold."""
     common = {"label": setting.label, "info": setting.help, "elem_id": elem_id, "visible": visible}
-    value = shown(setting, setting.default)
+    value = control_value(setting, setting.default)
     if setting.kind == "flag":
         return gr.Checkbox(value=value, **common)
     if setting.kind == "choice":
@@ -33,6 +33,6 @@ def build(setting: Setting, elem_id: str, *, visible: bool) -> Any:
         return gr.Dropdown(choices=list(FACTORS), value=value, allow_custom_value=True, **common)
     if setting.kind == "seed":
         return gr.Textbox(value=value, max_lines=1, placeholder="each image's own", **common)
-    # float even for whole numbers: the host casts API infotext to the type of the default, and int("2.5") is an error
+    # a float even for whole numbers: the WebUI casts API infotext to the default's type, and int("2.5") is an error
     limits = {"minimum": setting.minimum, "maximum": setting.maximum, "step": setting.step}
     return gr.Slider(value=float(value), **limits, **common)

@@ -1,4 +1,4 @@
-"""The template for translators: every text that the page shows of this extension."""
+"""The template for translators: every text of this extension on the page."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 
 from ...settings import SETTINGS
-from ..compare.runner import PANEL
+from ..compare.request import PANEL
 from . import texts
 from .options import OPTIONS, SECTION
 
 
 def template() -> str:
-    """JSON as the host's localizations are: each text with its translation, which here is the text itself."""
+    """JSON in the format of the WebUI's localizations. Each text is its own translation."""
     return json.dumps({text: text for text in _texts() if text}, indent=1, ensure_ascii=False) + "\n"
 
 

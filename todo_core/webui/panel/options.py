@@ -1,4 +1,4 @@
-"""The page Settings > ToDo: each option declared once, and read from the host anew whenever it matters."""
+"""The page Settings > ToDo: each option is declared once, and read anew for every image."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from .. import logs
 
 SECTION = ("todo", "ToDo")
-AS_SAVED = "as saved in the page's defaults"
+SAVED_DEFAULTS = "saved defaults"
 
 
 @dataclass(frozen=True)
@@ -24,36 +24,36 @@ class Option:
 
 OPTIONS: Mapping[str, Option] = {
     "todo_default_preset": Option(
-        "Preset that the panel starts with",
-        "with one, the panel no longer takes part in Settings > Defaults",
-        (AS_SAVED,),
+        "Starting preset",
+        "a preset here replaces the panel's values in Settings > Defaults",
+        (SAVED_DEFAULTS,),
         needs_reload=True,
     ),
-    "todo_beside_merging": Option(
-        "Where the host's token merging or HyperTile is on too",
-        "warn: ToDo reduces what they leave whole, and says so; stand aside: it reduces nothing in such a pass",
-        ("warn", "stand aside"),
+    "todo_merging_conflict": Option(
+        "HyperTile, token merging",
+        "if either is on in a pass, ToDo skips the layers that it changes, or the whole pass",
+        ("skip those layers", "skip the pass"),
     ),
-    "todo_beside_downsampling": Option(
-        "Where sd-webui-token-downsampling is on too",
-        "the two never act on one image: take over switches the other off for it, stand aside leaves it to the other",
-        ("take over", "stand aside"),
+    "todo_downsampling_conflict": Option(
+        "sd-webui-token-downsampling",
+        "if it is on, ToDo switches it off for that image, or skips that image",
+        ("switch it off", "skip the image"),
     ),
     "todo_paste_merging": Option(
-        "Images made with the host's token merging are pasted",
-        "into the panel, as the ToMe settings that do the same; or into the host's override settings, as without ToDo",
+        "Pasted token merging",
+        "token merging of a pasted image sets the panel (as ToMe), or the override settings",
         ("into the panel", "into the override settings"),
     ),
     "todo_log": Option(
-        "What ToDo writes to the console",
-        "each pass tells what was reduced in it",
+        "Console log",
+        "each pass: also one line for each pass, with what was reduced",
         tuple(logs.LEVELS),
     ),
 }
 
 
 def value(key: str) -> str:
-    """What the user has chosen, now. The default, where that choice is none of today's."""
+    """The user's choice now; the default if that choice no longer exists."""
     from modules import shared
 
     option, chosen = OPTIONS[key], getattr(shared.opts, key, None)
@@ -62,7 +62,7 @@ def value(key: str) -> str:
 
 
 def register(presets: Callable[[], list[str]]) -> None:
-    """Put the page into the host's settings; ``presets`` names those there are."""
+    """Add the page to the WebUI's settings; ``presets`` returns the names of the presets."""
     from modules import shared
 
     for key, option in OPTIONS.items():

@@ -1,4 +1,4 @@
-"""What the page shows beside the settings: each label and its help once, for the controls and for translators."""
+"""The panel's and Compare's texts that belong to no setting; the controls and the translators' template use them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Text(NamedTuple):
-    """A label, stable because the host stores users' defaults by it, and the help under it."""
+    """A label and the help under it. The WebUI stores a user's defaults by label."""
 
     label: str
     help: str = ""
@@ -14,14 +14,14 @@ class Text(NamedTuple):
 
 PANEL = Text("ToDo")
 ADVANCED = Text("Advanced")
-PRESET = Text("Preset", "Settings by name. Choosing one sets every control below.")
-PRESET_NAME = Text("Preset name", "For saving, or renaming the chosen one.")
+PRESET = Text("Preset", "Choosing a preset sets every control below.")
+PRESET_NAME = Text("Preset name", "A name for saving or renaming a preset.")
 BUTTONS = {
     "save": Text("\U0001f4be", "Save the controls as a preset of this name"),
     "rename": Text("✏️", "Give the chosen preset this name"),
     "delete": Text("\U0001f5d1️", "Delete the chosen preset"),
 }
 COMPARE = Text("ToDo compare")
-COMPARE_PRESETS = Text("Presets to compare", "Each makes the same images once more, beside the unreduced ones.")
-COMPARE_IMG2IMG = Text("Let the presets act in img2img", "Without it, each preset's own setting decides.")
-COMPARE_HEAT_MAPS = Text("Show where the images differ", "A map under each image: black where it is as without ToDo.")
+COMPARE_PRESETS = Text("Presets to compare", "Each preset makes the same images again, beside the baseline.")
+COMPARE_IMG2IMG = Text("Act in img2img", "Off: each preset's own setting decides.")
+COMPARE_HEAT_MAPS = Text("Difference maps", "A map under each image; black where it equals the baseline.")

@@ -23,7 +23,7 @@ from todo_core.webui.compare.request import PANEL, CompareRequest
 
 
 @dataclass(eq=True)
-class Asked(Processing):
+class Compared(Processing):
     """The host's ``p`` before it has been run."""
 
     width: int = 96
@@ -44,7 +44,7 @@ class Asked(Processing):
 
 
 @dataclass(eq=True)
-class AskedImg2Img(Asked):
+class ComparedImg2Img(Compared):
     init_images: tuple = (None,)
     enable_hr: bool = False
 
@@ -96,7 +96,7 @@ def compared(runs, tmp_path):
     script = load_script("todo_compare").CompareScript()
 
     def run(p=None, names=("ToDo fast", "ToMe paper"), img2img=True, heat_maps=True):
-        p = p or Asked()
+        p = p or Compared()
         p.outpath_grids = str(tmp_path)
         return script.run(p, list(names), img2img, heat_maps)
 
@@ -118,12 +118,12 @@ def at_step_of_run(run, step=0):
     return run * 4 + step
 
 
-def test_the_same_seed_runs_unreduced_and_with_each_preset(compared, runs):
+def test_the_same_seed_runs_as_baseline_and_with_each_preset(compared, runs):
     done = compared()
     warm, *variants = runs.seen
     assert [p.seed for p in variants] == [4, 4, 4], "the random seed is drawn once"
     assert (warm.steps, warm.do_not_save_samples) == (2, True)
-    assert [row["name"] for row in rows(done)] == ["unreduced", "ToDo fast", "ToMe paper"]
+    assert [row["name"] for row in rows(done)] == ["baseline", "ToDo fast", "ToMe paper"]
     assert done.infotexts[1] == "Seed: 4"
     assert "ToDo: downsample, ToDo factor 1: 4, ToDo factor 2: 2" in done.infotexts[2]
     assert "ToDo: similarity, ToDo target: all" in done.infotexts[3]
@@ -136,8 +136,8 @@ def test_the_grids_infotext_says_what_it_is(compared):
     done = compared()
     assert done.infotexts[0] == done.info == "Seed: 4, Script: ToDo compare, ToDo compare: ToDo fast; ToMe paper"
     assert done.images[0].info["parameters"] == done.info
-    assert controls.paste({"ToDo compare": "ToDo fast; ToMe paper"})["value"] == ["ToDo fast", "ToMe paper"]
-    assert controls.paste({}) is None
+    assert controls.pasted_presets({"ToDo compare": "ToDo fast; ToMe paper"})["value"] == ["ToDo fast", "ToMe paper"]
+    assert controls.pasted_presets({}) is None
 
 
 def test_it_measures_times_and_differences(compared):
@@ -154,10 +154,10 @@ def test_it_measures_times_and_differences(compared):
 
 def test_the_upscale_button_tells_the_numbers_in_the_comments(compared):
     """The host keeps the JSON of the image that is upscaled, and drops this answer's."""
-    asked = Asked()
+    asked = Compared()
     asked.txt2img_upscale = True
     told = compared(asked).comments.splitlines()
-    assert [line.split(": ")[0] for line in told[-3:]] == ["unreduced", "ToDo fast", "ToMe paper"]
+    assert [line.split(": ")[0] for line in told[-3:]] == ["baseline", "ToDo fast", "ToMe paper"]
     assert "SSIM" in told[-1]
     assert "SSIM" not in compared().comments
 
@@ -179,11 +179,11 @@ def test_the_grid_has_a_column_for_each_and_a_row_for_the_differences(compared):
     done = compared()
     assert done.images[0].size == (3 * 96, 2 * 64)
     assert compared(heat_maps=False).images[0].size == (3 * 96, 64)
-    assert [lines[0] for lines in images.labels] == ["unreduced", "ToDo fast", "ToMe paper"]
+    assert [lines[0] for lines in images.labels] == ["baseline", "ToDo fast", "ToMe paper"]
     assert any("x" in line for line in images.labels[1])
 
 
-def test_the_unreduced_image_is_leftmost_and_the_maps_show_differences(compared):
+def test_the_baseline_is_leftmost_and_the_maps_show_differences(compared):
     done = compared()
     grid, whole, fast = done.images[0], done.images[1], done.images[2]
     assert np.array_equal(grid.crop((0, 0, 96, 64)), whole)
@@ -195,7 +195,7 @@ def test_the_unreduced_image_is_leftmost_and_the_maps_show_differences(compared)
 
 
 def test_batches_give_a_row_each_and_their_means(compared):
-    p = Asked(batch_size=2, n_iter=2)
+    p = Compared(batch_size=2, n_iter=2)
     done = compared(p, names=["ToDo fast"])
     assert done.images[0].size == (2 * 96, 8 * 64)
     assert len(done.images) == 1 + 2 * 4
@@ -214,7 +214,7 @@ def test_a_grid_that_is_too_large_for_the_host_is_made_smaller(compared, opts):
 def test_csv_and_json_lie_beside_the_grid(compared, tmp_path):
     done = compared()
     table = list(csv.DictReader((tmp_path / "todo_compare-0000.csv").open()))
-    assert [row["name"] for row in table] == ["unreduced", "ToDo fast", "ToMe paper"]
+    assert [row["name"] for row in table] == ["baseline", "ToDo fast", "ToMe paper"]
     assert float(table[1]["mse"]) == rows(done)[1]["mse"]
     content = json.loads((tmp_path / "todo_compare-0000.json").read_text())
     assert content["seeds"] == [4]
@@ -224,7 +224,7 @@ def test_csv_and_json_lie_beside_the_grid(compared, tmp_path):
 
 
 def test_where_the_host_saves_no_grid_nothing_is_saved(compared, opts, tmp_path):
-    compared(Asked(do_not_save_grid=True))
+    compared(Compared(do_not_save_grid=True))
     opts.grid_save = False
     compared()
     assert list(tmp_path.iterdir()) == []
@@ -247,15 +247,15 @@ def test_the_panels_settings_are_compared_though_it_is_unticked(compared, runs):
     assert "ToDo" not in done.infotexts[1]
 
 
-def test_a_ticked_panel_does_not_touch_the_unreduced_run(compared, runs):
+def test_a_ticked_panel_does_not_touch_the_baseline(compared, runs):
     runs.args = [{"method": "similarity"}]
     assert compared(names=["ToDo fast"]).infotexts[1] == "Seed: 4"
 
 
 def test_without_hires_fix_it_says_that_nothing_was_reduced(compared):
-    done = compared(Asked(enable_hr=False))
+    done = compared(Compared(enable_hr=False))
     assert "nothing was reduced in any variant" in done.comments
-    assert "ToDo fast, ToMe paper: ToDo reduced nothing: hires fix is off" in done.comments
+    assert "ToDo fast, ToMe paper: reduced nothing: hires fix is off" in done.comments
     assert [row["mse"] for row in rows(done)[1:]] == [0, 0]
     assert rows(done)[1]["psnr"] is None, "JSON has no infinity"
     assert json.loads(done.js())["todo_compare"]["passes"] == ["first"]
@@ -263,9 +263,9 @@ def test_without_hires_fix_it_says_that_nothing_was_reduced(compared):
 
 @pytest.mark.parametrize("act", [True, False])
 def test_img2img(compared, act):
-    done = compared(AskedImg2Img(), names=["ToDo fast"], img2img=act)
+    done = compared(ComparedImg2Img(), names=["ToDo fast"], img2img=act)
     assert ("ToDo img2img: True" in done.infotexts[2]) == act
-    assert ('ToDo fast: ToDo reduced nothing: "Act in img2img" is off' in done.comments) != act
+    assert ('ToDo fast: reduced nothing: "Act in img2img" is off' in done.comments) != act
     assert json.loads(done.js())["todo_compare"]["passes"] == ["img2img"]
 
 
@@ -276,6 +276,22 @@ def test_an_interrupt_keeps_what_is_done(compared, runs):
     assert [row["trouble"] for row in rows(done)] == ["", "cut short"]
     assert len(done.images) == 3
     assert "ToDo fast cut short" in done.comments
+
+
+@pytest.mark.parametrize("stop", ["interrupted", "skipped"])
+@pytest.mark.parametrize("run", [1, 2])
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_an_interrupt_between_two_denoiser_calls_cuts_the_image_short(compared, stop, run, step):
+    """No hook on the denoiser sees it: its next call raises an InterruptedException at once, or there is none."""
+    steps = iter(range(1000))
+
+    def after_step(number):
+        if next(steps) == at_step_of_run(run, step):
+            setattr(shared.state, stop, True)
+
+    trouble = [row["trouble"] for row in rows(compared(Compared(after_step=after_step)))]
+    after = [""] * (3 - run) if stop == "skipped" else []
+    assert trouble == [""] * (run - 1) + ["cut short"] + after
 
 
 def test_a_skip_cuts_one_variant_and_the_next_runs(compared):
@@ -300,7 +316,7 @@ def test_an_interrupted_reference_is_not_compared_with(compared):
     assert all(row["seconds"] > 0 and row["mse"] is row["ratio"] is None for row in others)
 
 
-@pytest.mark.parametrize(("run", "name"), [(2, "unreduced"), (3, "ToDo fast")])
+@pytest.mark.parametrize(("run", "name"), [(2, "baseline"), (3, "ToDo fast")])
 def test_a_failing_variant_is_told_and_the_others_are_kept(compared, runs, run, name):
     runs.fail[run] = RuntimeError("out of memory")
     done = compared()
@@ -341,13 +357,13 @@ def load_presets():
 def test_progress_is_told(compared):
     told = []
     during(at_step_of_run(1), lambda: told.append((shared.state.job_count, shared.state.textinfo)))
-    compared(Asked(n_iter=2))
-    assert told == [(1 + 3 * 2, "ToDo compare: unreduced (1 of 3)")]
+    compared(Compared(n_iter=2))
+    assert told == [(1 + 3 * 2, "ToDo compare: baseline (1 of 3)")]
     assert shared.state.textinfo is None
 
 
 def test_nothing_stays_on_what_the_host_handed_over(compared):
-    p = Asked()
+    p = Compared()
     before = vars(p).copy()
     compared(p)
     changed = {name for name, value in vars(p).items() if name not in before or value != before[name]}
@@ -358,7 +374,7 @@ def test_the_other_extension_acts_in_no_variant(compared, runs, opts):
     add_downsampling(opts, 2.0)
     done = compared(names=["ToDo fast"])
     assert all(p.token_downsampling_factor == 1 for p in runs.seen)
-    assert "switched off in this comparison" in done.comments
+    assert "sd-webui-token-downsampling is on: ToDo compare switches it off" in done.comments
 
 
 def add_downsampling(opts, factor):
@@ -374,8 +390,8 @@ def test_the_controls_are_those_of_the_api(compared, is_img2img):
         controls = script.ui(is_img2img)
     assert [control.label for control in controls] == [
         "Presets to compare",
-        "Let the presets act in img2img",
-        "Show where the images differ",
+        "Act in img2img",
+        "Difference maps",
     ]
     assert controls[0].choices == [PANEL, *BUILT_IN]
     assert controls[1].visible == is_img2img
@@ -383,7 +399,7 @@ def test_the_controls_are_those_of_the_api(compared, is_img2img):
 
 
 def test_the_table_is_read_from_the_answer(compared):
-    text = controls.table(compared().js())
+    text = controls.table_html(compared().js())
     assert text.count("<tr>") == 4
     assert "Hires pass, s" in text
     assert "ToMe paper" in text
@@ -391,13 +407,13 @@ def test_the_table_is_read_from_the_answer(compared):
 
 def test_names_in_the_table_are_escaped(compared):
     answer = {"todo_compare": {"passes": ["hires"], "rows": [{"name": "<b>", "trouble": "failed: <i>"}]}}
-    assert "<b>" not in controls.table(json.dumps(answer))
-    assert "<i>" not in controls.table(json.dumps(answer))
+    assert "<b>" not in controls.table_html(json.dumps(answer))
+    assert "<i>" not in controls.table_html(json.dumps(answer))
 
 
 @pytest.mark.parametrize("answer", ["", "{}", "not json", '{"infotexts": []}'])
 def test_other_results_have_no_table(answer):
-    assert controls.table(answer) == ""
+    assert controls.table_html(answer) == ""
 
 
 def test_the_table_goes_under_the_hosts_line(compared):

@@ -1,4 +1,4 @@
-"""Generations on the double: what is reduced, when, what is told, and that nothing stays behind."""
+"""Generations on the double: what is reduced, when, what the comments say, and that nothing stays behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.models import LatentDiffusion, ldm_unet
-from tests.todo_core.webui.host import Host, Processing, ProcessingImg2Img
+from tests.todo_core.webui.host import Host, Interrupted, Processing, ProcessingImg2Img
 from todo_core import SETTINGS
 
 OURS = {"enabled": True, "factor_1": 2}
@@ -72,7 +72,7 @@ def test_the_first_pass_is_bit_identical_and_the_image_is_not(host):
     assert not torch.allclose(plain.images[0], ours.images[0], atol=1e-3)
 
 
-def test_afterwards_an_unreduced_generation_is_bit_identical(host):
+def test_a_baseline_after_a_reduced_generation_is_bit_identical(host):
     before = host.generate(Processing())
     host.generate(Processing(), OURS)
     after = host.generate(Processing(), {"enabled": False})
@@ -120,14 +120,14 @@ def test_the_upscale_button_runs_the_hires_pass_alone(host):
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_img2img_only_where_it_was_asked_for(host, on):
+def test_img2img_is_reduced_only_on_request(host, on):
     seen, done = lengths(host, ProcessingImg2Img(), OURS | {"img2img": on})
     assert seen == [(256, 64 if on else 256)] * 4
     assert ("ToDo img2img" in done.extra_generation_params) == on
     assert ("Act in img2img" in done.comments) != on
 
 
-def test_what_was_left_whole_is_told_beside_what_was_reduced(host, monkeypatch):
+def test_the_comment_names_what_was_not_reduced_too(host, monkeypatch):
     attention = host.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
     monkeypatch.setattr(attention, "__webui_hypertile_params", SimpleNamespace(enabled=True), raising=False)
     done = host.generate(Processing(), OURS)
@@ -174,6 +174,20 @@ def test_an_exception_leaves_nothing(host, where):
     assert lengths(host, Processing(), OURS)[0] == [(256, 256)] * 4 + [(1024, 256)] * 4
 
 
+def test_an_interrupt_inside_the_unet_leaves_nothing(host):
+    """No hook of torch runs for it, so the hooks come off when the sampler has returned."""
+    attention = host.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
+
+    def interrupt(*args):
+        raise Interrupted
+
+    handle = attention.to_out.register_forward_hook(interrupt)
+    host.generate(Processing(enable_hr=False), OURS | {"passes": "first"})
+    handle.remove()
+    assert hooks_of(host.model) == 0
+    assert lengths(host, Processing(), OURS)[0] == [(256, 256)] * 4 + [(1024, 256)] * 4
+
+
 def _raise(*args):
     raise RuntimeError("out of memory")
 
@@ -208,16 +222,27 @@ def test_between_steps_no_hook_is_on_the_model(host, monkeypatch):
         ([{"ratio_1": 0.8, "method": "similarity"}], ["ratio_1", "0.8", "0.75"]),
         ([{"factor_1": float("nan")}], ["factor_1", "nan", ">= 1"]),
         ([{"enabled": "perhaps"}], ["enabled", "perhaps", "True or False"]),
-        ([True, "upsample"], ["method", "upsample", "downsample"]),
+        ([True, "upsample"], ["Method: 'upsample' is not a choice. Use downsample, similarity, cluster or none."]),
         ([True] * 40, ["args", "40 values", f"at most {len(SETTINGS) + 1}"]),
     ],
 )
-def test_bad_values_are_told_and_the_image_comes_out_unreduced(host, args, words):
+def test_invalid_values_are_reported_and_the_image_is_not_reduced(host, args, words):
     plain = host.generate(Processing())
     done = host.generate(Processing(), *args)
     assert torch.equal(plain.images[0], done.images[0])
     assert all(word in done.comments for word in words), done.comments
     assert "ToDo" not in done.infotexts[0]
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ([True, "downsample", "keys/values", "x"], "Factor, level 1: 'x' is not a number. Use auto, or 1 or more."),
+        ([{"factor_1": "x"}], "factor_1 = 'x' is not possible; allowed: 'auto' or a number >= 1"),
+    ],
+)
+def test_a_request_by_position_is_answered_with_labels_and_one_by_name_with_names(host, args, text):
+    assert host.generate(Processing(), *args).comments == f"ToDo is off for this image. {text}\n"
 
 
 def test_the_comments_are_in_the_api_answer_too(host):
@@ -233,21 +258,21 @@ def test_an_unsupported_model_gives_the_image_and_a_message(script):
     host = Host(script, LatentDiffusion(unet, image_size=64))
     plain, done = host.generate(Processing()), host.generate(Processing(), OURS)
     assert torch.equal(plain.images[0], done.images[0])
-    assert "UNetModel cannot be reduced" in done.comments
+    assert "ToDo cannot reduce UNetModel: " in done.comments
     assert "ToDo" not in done.infotexts[0]
 
 
-def test_forge_is_told_that_it_is_not_supported_yet(host, monkeypatch):
+def test_forge_is_reported_as_unsupported(host, monkeypatch):
     monkeypatch.setattr(host.model, "forge_objects", object(), raising=False)
     done = host.generate(Processing(), OURS)
     assert "Forge family is not supported yet" in done.comments
 
 
-def test_a_unet_that_never_calls_its_attention_is_told(host, monkeypatch):
+def test_a_unet_that_never_calls_its_attention_is_reported(host, monkeypatch):
     unet = host.model.model.diffusion_model
-    monkeypatch.setattr(unet, "forward", lambda x, timesteps, context: x)
+    monkeypatch.setitem(vars(unet), "forward", lambda x, timesteps, context: x)  # setattr's undo would leave a method
     done = host.generate(Processing(), OURS)
-    assert "the attention of this model was never called" in done.comments
+    assert "this model never called its self-attention" in done.comments
     assert "ToDo" not in done.infotexts[0]
 
 
@@ -268,9 +293,10 @@ def test_an_error_of_ours_gives_the_image_and_a_message(host, monkeypatch):
         (Processing(enable_hr=False), OURS, "hires fix is off"),
         (Processing(), {"method": "none"}, "the method is none"),
         (Processing(), {"factor_1": 1}, "its factor is 1"),
-        (Processing(width=64, height=64), {}, "trained at about 64"),
+        (Processing(width=64, height=64), {}, "nothing to reduce at 128 x 128: this model was trained at 512 x 512"),
+        (Processing(), {"factor_1": 1, "factor_2": 1}, "ToDo has nothing to reduce at 256 x 256: "),
         (Processing(only_hires=True), OURS | {"passes": "first"}, "the first pass did not run"),
-        (Processing(steps=1), OURS | {"start": 0.5}, "no step lay in its window"),
+        (Processing(steps=1), OURS | {"start": 0.5}, "no step is between Start and End"),
     ],
 )
 def test_a_setting_without_effect_says_why_and_stays_out_of_the_infotext(host, p, ours, why):

@@ -13,7 +13,7 @@ from todo_core.settings.presets import BUILT_IN, Presets
 from todo_core.webui.extension import Extension
 from todo_core.webui.generation import infotext, request
 from todo_core.webui.generation.infotext import KEYS
-from todo_core.webui.panel import accordion, controls
+from todo_core.webui.panel import accordion, controls, visibility
 from todo_core.webui.panel.preset_row import PresetRow
 
 
@@ -30,7 +30,7 @@ def read(args, overrides=None):
 def values_of(panel, changes):
     """What the panel sends when these controls are changed, as its components hand values over."""
     values = {name: panel.controls[name].value for name in SETTINGS}
-    values |= {name: controls.shown(SETTINGS[name], value) for name, value in changes.items()}
+    values |= {name: controls.control_value(SETTINGS[name], value) for name, value in changes.items()}
     return [True, *values.values()]
 
 
@@ -132,7 +132,7 @@ def test_the_infotext_keys_belong_to_the_panel(panel):
 @pytest.mark.parametrize("method", ["downsample", "similarity", "cluster", "none"])
 @pytest.mark.parametrize("target", ["keys/values", "all"])
 def test_what_a_method_does_not_use_is_hidden(method, target):
-    shown = accordion._used((method, target, "area", "none", False))
+    shown = visibility.used_settings((method, target, "area", "none", False))
     assert "method" in shown
     assert ("factor_1" in shown) == (method == "downsample")
     assert ("ratio_1" in shown) == (method in ("similarity", "cluster"))
@@ -144,7 +144,7 @@ def test_what_a_method_does_not_use_is_hidden(method, target):
 
 
 def test_the_method_that_takes_over_shows_its_settings_too():
-    shown = accordion._used(("downsample", "keys/values", "nearest", "cluster", True))
+    shown = visibility.used_settings(("downsample", "keys/values", "nearest", "cluster", True))
     assert [name in shown for name in ("factor_1", "ratio_1", "sx")] == [True, True, False]
 
 
@@ -166,7 +166,7 @@ def test_saved_defaults_of_the_user_decide_what_starts_hidden(tmp_path):
 def test_a_broken_infotext_names_the_field(bad):
     params = {"ToDo": "similarity", bad: "much"} if bad != "ToDo method" else {"ToDo": "much"}
     with pytest.raises(SettingsError, match="much"):
-        infotext.paste("end", str)(params)
+        infotext.pasted_setting("end", str)(params)
 
 
 class Row:
@@ -178,7 +178,7 @@ class Row:
             self.row = PresetRow("txt2img", self.extension.presets)
 
     def values(self, settings):
-        return [controls.shown(s, getattr(settings, name)) for name, s in SETTINGS.items()]
+        return [controls.control_value(s, getattr(settings, name)) for name, s in SETTINGS.items()]
 
     def save(self, name, settings):
         choice, message = self.row._save(name, *self.values(settings))
@@ -197,13 +197,13 @@ def test_choosing_a_preset_fills_every_control(tmp_path):
 def test_touching_a_control_names_what_the_controls_then_are(tmp_path_factory, wanted):
     row = Row(tmp_path_factory.mktemp("extension"))
     known = {settings: name for name, settings in BUILT_IN.items()}
-    assert row.row._named(*row.values(wanted))["value"] == known.get(wanted, "custom")
+    assert row.row._match(*row.values(wanted))["value"] == known.get(wanted, "custom")
 
 
 def test_saving_says_so_and_chooses_the_new_preset(tmp_path):
     row = Row(tmp_path)
     assert row.save("mine", Settings(factor_1=3)) == ("mine", "Saved as mine.")
-    assert row.row._named(*row.values(Settings(factor_1=3)))["value"] == "mine"
+    assert row.row._match(*row.values(Settings(factor_1=3)))["value"] == "mine"
     assert Extension(tmp_path, lambda: None).presets.get("mine") == Settings(factor_1=3)
 
 

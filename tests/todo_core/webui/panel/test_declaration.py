@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -103,7 +104,7 @@ def test_the_docs_tell_name_label_default_range_and_infotext_key(setting):
 def test_the_api_takes_it_by_name_and_by_position(setting):
     value, chosen = another(setting)
     assert request.read([chosen.to_dict()], lambda name: None).settings == chosen
-    by_position = [True, *(controls.shown(s, getattr(chosen, s.name)) for s in SETTINGS.values())]
+    by_position = [True, *(controls.control_value(s, getattr(chosen, s.name)) for s in SETTINGS.values())]
     assert getattr(request.read(by_position, lambda name: None).settings, setting.name) == value
 
 
@@ -136,7 +137,7 @@ def test_the_panel_starts_with_the_preset_of_the_settings_page(tmp_path, opts, n
     assert panel.enabled.value is False
 
 
-@pytest.mark.parametrize("name", [options.AS_SAVED, "deleted since"])
+@pytest.mark.parametrize("name", [options.SAVED_DEFAULTS, "deleted since"])
 def test_without_one_it_starts_as_saved(tmp_path, opts, name):
     opts.todo_default_preset = name
     with gr.Blocks():
@@ -147,3 +148,16 @@ def test_without_one_it_starts_as_saved(tmp_path, opts, name):
 
 def test_the_double_and_the_page_agree_on_the_options(opts):
     assert set(options.OPTIONS) <= set(shared.opts.data_labels)
+
+
+def page_texts():
+    """Everything on the page and on the settings page."""
+    found = [texts.Text(declared.label, declared.help) for declared in (*SETTINGS.values(), *options.OPTIONS.values())]
+    found += [text for text in vars(texts).values() if isinstance(text, texts.Text)]
+    return found + list(texts.BUTTONS.values())
+
+
+@pytest.mark.parametrize("text", page_texts(), ids=lambda text: text.label)
+def test_labels_and_help_are_short(text):
+    assert len(re.sub(r",? level \d", "", text.label).split()) <= 3
+    assert len(text.help) <= 90

@@ -26,6 +26,7 @@ EVENTS = (
     "process",
     "before_process_batch",
     "process_before_every_sampling",
+    "post_sample",
     "postprocess_batch",
     "postprocess",
 )

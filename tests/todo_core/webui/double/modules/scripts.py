@@ -34,6 +34,9 @@ class Script:
     def process_before_every_sampling(self, p, *args, **kwargs):
         pass
 
+    def post_sample(self, p, ps, *args):
+        pass
+
     def postprocess_batch(self, p, *args, **kwargs):
         pass
 

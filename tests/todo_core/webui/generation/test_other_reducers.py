@@ -1,4 +1,4 @@
-"""Beside others that reduce the same attention: nothing acts twice, and the user is told."""
+"""With other features that reduce self-attention: nothing acts twice, and a comment says so."""
 
 from __future__ import annotations
 
@@ -31,41 +31,41 @@ def generated(host, *args, **changes):
     return host.generate(Processing(width=64, height=64, steps=2, **changes), *args)
 
 
-NEIGHBOURS = [
-    ("token_merging_ratio", 0.5, "the host's token merging (0.5)"),
-    ("token_merging_ratio_hr", 0.25, "the host's token merging (0.25)"),
-    ("hypertile_enable_unet", True, "HyperTile"),
-    ("hypertile_enable_unet_secondpass", True, "HyperTile"),
+OTHERS = [
+    ("token_merging_ratio", 0.5, "Token merging (0.5)", "merges"),
+    ("token_merging_ratio_hr", 0.25, "Token merging (0.25)", "merges"),
+    ("hypertile_enable_unet", True, "HyperTile", "tiles"),
+    ("hypertile_enable_unet_secondpass", True, "HyperTile", "tiles"),
 ]
 
 
-@pytest.mark.parametrize(("option", "value", "words"), NEIGHBOURS)
-def test_it_says_what_else_is_on(host, opts, option, value, words):
+@pytest.mark.parametrize(("option", "value", "name", "verb"), OTHERS)
+def test_it_says_what_else_is_on(host, opts, option, value, name, verb):
     setattr(opts, option, value)
     done = generated(host, OURS)
-    assert f"ToDo leaves whole what {words} has changed in the hires pass" in done.comments
+    assert f"{name} is on: ToDo skips the layers that it {verb}" in done.comments
     assert "ToDo reduced the hires pass" in done.comments
 
 
-@pytest.mark.parametrize(("option", "value", "words"), NEIGHBOURS)
-def test_it_stands_aside_where_it_should(host, opts, option, value, words):
+@pytest.mark.parametrize(("option", "value", "name", "verb"), OTHERS)
+def test_it_skips_the_pass_if_the_user_says_so(host, opts, option, value, name, verb):
     setattr(opts, option, value)
-    opts.todo_beside_merging = "stand aside"
+    opts.todo_merging_conflict = "skip the pass"
     done = generated(host, OURS)
-    assert f"ToDo reduced nothing in the hires pass: {words} is on" in done.comments
+    assert f"{name} is on: ToDo skips the hires pass (Settings > ToDo)" in done.comments
     assert torch.equal(done.images[0], generated(host).images[0])
     assert "ToDo" not in done.infotexts[0]
 
 
-def test_it_stands_aside_in_that_pass_alone(host, opts):
-    opts.token_merging_ratio_hr, opts.todo_beside_merging = 0.5, "stand aside"
+def test_it_skips_that_pass_alone(host, opts):
+    opts.token_merging_ratio_hr, opts.todo_merging_conflict = 0.5, "skip the pass"
     done = generated(host, OURS | {"passes": "all"})
     assert "ToDo reduced the first pass" in done.comments
-    assert "reduced nothing in the hires pass" in done.comments
+    assert "Token merging (0.5) is on: ToDo skips the hires pass" in done.comments
 
 
-def test_without_neighbours_nothing_is_said_of_them(host):
-    assert "leaves whole" not in generated(host, OURS).comments
+def test_without_other_reducers_nothing_is_said_of_them(host):
+    assert "is on: ToDo" not in generated(host, OURS).comments
 
 
 class Downsampling:
@@ -101,16 +101,16 @@ def test_it_takes_over_from_the_other_extension(both):
     assert acted == [False]
     assert "ToDo factor 1: 2" in done.infotexts[0]
     assert "ToDo factor: " not in done.infotexts[0]
-    assert "switched sd-webui-token-downsampling off for this generation" in done.comments
+    assert "sd-webui-token-downsampling is on: ToDo switches it off for this image" in done.comments
 
 
-def test_it_stands_aside_for_the_other_extension(both, opts):
+def test_it_leaves_the_image_to_the_other_extension(both, opts):
     host, acted = both
-    opts.todo_beside_downsampling = "stand aside"
+    opts.todo_downsampling_conflict = "skip the image"
     done = generated(host, OURS)
     assert acted == [True]
     assert "ToDo factor 1" not in done.infotexts[0]
-    assert "sd-webui-token-downsampling is on" in done.comments
+    assert "sd-webui-token-downsampling is on: ToDo skips this image" in done.comments
 
 
 def test_unticked_it_leaves_the_other_extension_alone(both):

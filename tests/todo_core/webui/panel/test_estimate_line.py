@@ -1,4 +1,4 @@
-"""The panel's live line for what a page can say, with the host's own rule for the size of the high-res pass."""
+"""The panel's estimate line for what a page can say, with the WebUI's own rule for the size of the hires pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.models import LatentDiffusion, ldm_unet
 from todo_core import Settings
-from todo_core.webui.panel import live_line
+from todo_core.webui.panel.estimate_line import estimate_line
 
 HIRES = {"width": 512, "height": 512, "hires": True, "scale": 2, "resize_x": 0, "resize_y": 0}
 
@@ -19,7 +19,7 @@ def model():
 
 
 def line(model, fields, *, is_img2img=False, **settings):
-    return live_line.line(json.dumps(fields), Settings(**settings).to_dict(), model, is_img2img=is_img2img)
+    return estimate_line(json.dumps(fields), Settings(**settings).to_dict(), model, is_img2img=is_img2img)
 
 
 def test_it_tells_the_size_the_tokens_and_the_work(model):
@@ -53,7 +53,7 @@ def test_both_passes_are_told(model):
         (HIRES | {"hires": False}, {}, "hires fix is off"),
         (HIRES, {"method": "none"}, "the method is none"),
         ({}, {}, "the size is not known yet"),
-        (HIRES | {"scale": 1}, {}, "trained at about 64"),
+        (HIRES | {"scale": 1}, {}, "Nothing to reduce at 512 x 512: this model was trained at 512 x 512. Set a factor"),
         (HIRES, {"factor_1": 1}, "its factor is 1"),
     ],
 )
@@ -66,16 +66,15 @@ def test_img2img(model):
     assert line(model, HIRES, is_img2img=True, img2img=True, factor_1=2).startswith("img2img 512 x 512: 4,096 tokens")
 
 
-def test_values_that_cannot_be_are_named(model):
-    text = live_line.line(json.dumps(HIRES), {"factor_1": "much"}, model, is_img2img=False)
-    assert "factor_1" in text
-    assert "much" in text
+def test_invalid_values_are_reported_by_label(model):
+    text = estimate_line(json.dumps(HIRES), {"factor_1": "much"}, model, is_img2img=False)
+    assert text == "Factor, level 1: 'much' is not a number. Use auto, or 1 or more."
 
 
 def test_without_a_model_it_says_so():
-    assert "none is loaded" in line(None, HIRES)
+    assert "no checkpoint is loaded" in line(None, HIRES)
 
 
 def test_a_model_that_cannot_be_reduced_is_named():
     unet = ldm_unet(use_spatial_transformer=False, context_dim=None, channel_mult=[1, 2])
-    assert "UNetModel cannot be reduced" in line(LatentDiffusion(unet), HIRES)
+    assert "ToDo cannot reduce UNetModel: " in line(LatentDiffusion(unet), HIRES)

@@ -1,0 +1,94 @@
+"""One pass of one batch: puts a session's hooks on the model for each step, and takes them off again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ...hosts import detect
+from ...patching.record import Record
+from ...patching.session import Session
+from ...patching.token_grid import TokenGrid
+from ...settings import Settings
+from .. import compat
+from . import infotext, status
+
+log = logging.getLogger("todo_core")
+
+
+class SampledPass:
+    """A pass that is to be reduced.
+
+    Hooks are on the model only while the denoiser runs a step. They go on in the WebUI's callback for the step, which
+    comes after any swap of the model. A hook on the sampler's denoiser takes them off; torch calls that hook after an
+    exception too. The sampler makes a new denoiser for each pass, so that hook needs no removal.
+    """
+
+    def __init__(self, name: str, settings: Settings, p: Any, latent: TokenGrid, model: Callable[[], Any]) -> None:
+        self.name, self.record = name, Record()
+        self.steps = self.steps_in_window = 0
+        self.error: Exception | None = None
+        self._settings, self._p, self._latent, self._model = settings, p, latent, model
+        self._session: Session | None = None
+        p.sampler.model_wrap_cfg.register_forward_hook(self._end_step, always_call=True)
+
+    def begin_step(self, params: Any) -> None:
+        """The denoiser is about to call the UNet."""
+        if self.error:
+            return
+        try:
+            self.steps = max(1, int(params.denoiser.total_steps))
+            self._session = self._session_of_current_model()
+            self._session.begin_step(int(params.denoiser.step), self.steps, compat.row_seeds(params))
+            if self._session.acts_in_step():
+                self._session.attach()
+                self.steps_in_window += 1
+        except Exception as error:
+            self._fail(error)
+
+    def end(self) -> None:
+        """Take the hooks off: an InterruptedException from inside the UNet skips ``_end_step``."""
+        if self._session:
+            self._session.remove()
+
+    def status(self) -> str:
+        """What happened, in one line."""
+        if self.error:
+            return status.failed(self.name, self.error)
+        if self.record.ran_in:
+            return status.reduced(self.name, self.record, self.steps)
+        if self._session and not self._session.plan.reduces:
+            return status.nothing_to_reduce(self._session.plan, self._session.host)
+        return status.not_reduced(self.name, self._why_nothing_ran())
+
+    def _why_nothing_ran(self) -> str:
+        if self.record.notes:
+            return "; ".join(self.record.notes)
+        if not self.steps:
+            return "no step ran"
+        if not self.steps_in_window:
+            return "no step is between Start and End"
+        return "this model never called its self-attention"
+
+    def _session_of_current_model(self) -> Session:
+        """The session of the model's UNet; a new one after a refiner or a hires checkpoint has replaced the UNet."""
+        model = self._model()
+        if self._session and self._session.host.unet is compat.unet_of(model):
+            return self._session
+        host = detect(compat.supported(model))
+        return Session(host, self._settings, size=self._latent, record=self.record, on_error=self._fail)
+
+    def _end_step(self, *_: Any) -> None:
+        self.end()
+        params, is_img2img = self._p.extra_generation_params, self.name == "img2img"
+        try:
+            infotext.write(params, self._settings, self.record, is_img2img=is_img2img)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Leave the rest of the pass alone and keep the reason: our errors must not cost the user the image."""
+        self.error = error
+        self.end()
+        log.error("ToDo: %s", error, exc_info=error)

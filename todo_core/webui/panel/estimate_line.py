@@ -1,0 +1,85 @@
+"""The panel's estimate line: what the settings would do to a generation of the size on the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...errors import SettingsError, UnsupportedModelError
+from ...estimate import Estimate, Layout
+from ...hosts import Host, detect
+from ...patching.plan import make_plan
+from ...patching.token_grid import TokenGrid
+from ...settings import SETTINGS, Settings
+from ..generation.status import LATENT_SCALE, size_and_reason
+from .error_text import page_text
+
+
+class PassSize(NamedTuple):
+    """A pass in which ToDo acts, and the size of its image in pixels."""
+
+    name: str
+    width: int
+    height: int
+
+
+class _NoPass(Exception):
+    """Why ToDo acts in no pass."""
+
+
+def estimate_line(page: str, values: Mapping[str, Any], model: Any, *, is_img2img: bool) -> str:
+    """One line. ``page`` is JSON from todo.js: the WebUI's fields as numbers. ``values`` are those of the panel."""
+    try:
+        settings, fields = Settings.parse(values), json.loads(page or "{}")
+        sizes = _pass_sizes(settings, fields, is_img2img=is_img2img)
+    except SettingsError as error:
+        return page_text(error)
+    except _NoPass as reason:
+        return f"Nothing to reduce: {reason}."
+    if not sizes:
+        return "No estimate: the size is not known yet."
+    if model is None:
+        return "No estimate: no checkpoint is loaded yet."
+    try:
+        host = detect(model)
+    except UnsupportedModelError as error:
+        return f"ToDo cannot reduce {error.model_name}: {error.reason}."
+    layout = Layout.of(host)
+    return " | ".join(_estimate(size, settings, host, layout) for size in sizes)
+
+
+def _pass_sizes(settings: Settings, fields: Mapping[str, float], *, is_img2img: bool) -> list[PassSize]:
+    """The passes in which ToDo acts; none while the page has no size."""
+    if settings.method == "none":
+        raise _NoPass("the method is none")
+    if not fields.get("width") or not fields.get("height"):
+        return []
+    width, height = int(fields["width"]), int(fields["height"])
+    if is_img2img:
+        if not settings.img2img:
+            raise _NoPass(f'"{SETTINGS["img2img"].label}" is off')
+        return [PassSize("img2img", width, height)]
+    sizes = [PassSize("First", width, height)] if settings.passes in ("first", "all") else []
+    if fields.get("hires") and settings.passes in ("hires", "all"):
+        sizes.append(PassSize("Hires", *_hires_size(width, height, fields)))
+    if not sizes:
+        raise _NoPass("hires fix is off")
+    return sizes
+
+
+def _hires_size(width: int, height: int, fields: Mapping[str, float]) -> tuple[int, int]:
+    """The WebUI's rule: a scale, or a width, a height or both; a side that is 0 follows the other side."""
+    to_x, to_y = int(fields.get("resize_x") or 0), int(fields.get("resize_y") or 0)
+    if not to_x and not to_y:
+        scale = fields.get("scale") or 1
+        return int(width * scale), int(height * scale)
+    return to_x or to_y * width // height, to_y or to_x * height // width
+
+
+def _estimate(size: PassSize, settings: Settings, host: Host, layout: Layout) -> str:
+    latent = TokenGrid(max(1, size.height // LATENT_SCALE), max(1, size.width // LATENT_SCALE))
+    plan = make_plan(settings, host, latent)
+    if not plan.reduces:
+        return f"Nothing to reduce {size_and_reason(plan, host)}"
+    return f"{size.name} {size.width} x {size.height}: {Estimate.of(layout, plan)}"
