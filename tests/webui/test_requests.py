@@ -62,7 +62,10 @@ def test_text_is_read_as_numbers_and_flags(host):
 
 BAD = {
     "an unknown name": ({"factor": 2}, ["factor", "2", "only these names: method, target"]),
-    "a ratio above the cap": ({"method": "similarity", "ratio_1": 0.8}, ["ratio_1", "0.8", "at most 0.75", "2 x 2 cell"]),
+    "a ratio above the cap": (
+        {"method": "similarity", "ratio_1": 0.8},
+        ["ratio_1", "0.8", "at most 0.75", "2 x 2 cell"],
+    ),
     "a wrong type": ({"factor_1": [2]}, ["factor_1", "[2]", "'auto' or a number >= 1"]),
     "a wrong choice": ({"method": "tome"}, ["method", "tome", "'downsample', 'similarity', 'cluster', 'none'"]),
     "a value out of range": ({"factor_1": 0.5}, ["factor_1", "0.5", ">= 1"]),
