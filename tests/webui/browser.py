@@ -32,18 +32,18 @@ def opened(browser, url):
 
 
 def _note(socket, questions):
-    """Each event of the page asks the host over a socket of its own."""
+    """Each event of the page asks the WebUI over a socket of its own."""
     questions.add(socket)
     socket.on("close", lambda closed: questions.discard(closed))
 
 
 def settle(page):
-    """Until the host has answered everything that the page has asked."""
+    """Until the WebUI has answered everything that the page has asked."""
     for _ in range(200):
         page.wait_for_timeout(50)
         if not page.questions:
             return
-    raise TimeoutError(f"the host did not answer {len(page.questions)} events of the page")
+    raise TimeoutError(f"the WebUI did not answer {len(page.questions)} events of the page")
 
 
 def close(page):
@@ -55,7 +55,7 @@ def close(page):
 
 
 def wait_until_ready(page):
-    """Until the host's own script has made the accordions out of their checkboxes."""
+    """Until the WebUI's own script has made the accordions out of their checkboxes."""
     page.wait_for_selector("#txt2img_generate", state="visible")
     page.wait_for_selector("#todo_txt2img-visible-checkbox", state="attached")
 
@@ -92,15 +92,15 @@ class Panel:
         return {name for name in SETTINGS if self.control(name).is_visible()}
 
     def wait_until_shown(self, names):
-        """Until exactly these controls can be seen; the host's answer decides it."""
+        """Until exactly these controls can be seen; the WebUI's answer decides it."""
         hidden = [f"#todo_{self.tab}_{name}" for name in SETTINGS if name not in names]
-        seen = [f"#todo_{self.tab}_{name}" for name in names]
+        visible = [f"#todo_{self.tab}_{name}" for name in names]
         self.page.wait_for_function(
-            """([seen, hidden]) => {
-                const isSeen = (selector) => document.querySelector(selector).offsetParent !== null;
-                return seen.every(isSeen) && !hidden.some(isSeen);
+            """([visible, hidden]) => {
+                const isVisible = (selector) => document.querySelector(selector).offsetParent !== null;
+                return visible.every(isVisible) && !hidden.some(isVisible);
             }""",
-            arg=[seen, hidden],
+            arg=[visible, hidden],
         )
 
     def value(self, name):
@@ -118,7 +118,7 @@ class Panel:
         return {"enabled": str(self.enabled), **{name: self.value(name) for name in SETTINGS}}
 
     def wait_until_values(self, expected):
-        """Until the host has filled in these values, or for ten seconds: the caller compares them and tells more."""
+        """Until the WebUI has filled in these values, or for ten seconds: the caller compares them and tells more."""
         for _ in range(100):
             if self.values() == expected:
                 return
@@ -163,7 +163,7 @@ class Panel:
 
 
 def fill_in(page, **fields):
-    """Numbers and the prompt of the txt2img tab, by the host's element names."""
+    """Numbers and the prompt of the txt2img tab, by the WebUI's element names."""
     for name, value in fields.items():
         suffix = "textarea" if name == "prompt" else "input[type=number]"
         page.locator(f"#txt2img_{name} {suffix}").first.fill(str(value))

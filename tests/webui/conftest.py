@@ -1,4 +1,4 @@
-"""The real host: see ``pytest --help`` for the options --webui and so on."""
+"""The real WebUI: see ``pytest --help`` for the options --webui and so on."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from . import server
-from .helpers import Host
+from .helpers import WebUI
 
 
 def pytest_collection_modifyitems(items):
-    """Reload UI comes last: now and then the host's own web server never ends, and nothing could be asked after it."""
+    """Reload UI comes last: now and then the WebUI's own web server never ends, and nothing could be asked after it."""
     items.sort(key=lambda item: item.path.name == "test_reload.py")
 
 
@@ -36,20 +36,20 @@ def url(request, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def prepared(url, request):
-    """The host with the checkpoint chosen for the tests; the user's own comes back at the end."""
-    host = Host(url)
-    before = host.get("/sdapi/v1/options")["sd_model_checkpoint"]
+    """The WebUI with the checkpoint chosen for the tests; the user's own comes back at the end."""
+    webui = WebUI(url)
+    before = webui.get("/sdapi/v1/options")["sd_model_checkpoint"]
     chosen = request.config.getoption("--webui-checkpoint")
     if chosen:
-        host.post("/sdapi/v1/options", {"sd_model_checkpoint": chosen})
-    yield host
+        webui.post("/sdapi/v1/options", {"sd_model_checkpoint": chosen})
+    yield webui
     if chosen:
-        host.post("/sdapi/v1/options", {"sd_model_checkpoint": before})
+        webui.post("/sdapi/v1/options", {"sd_model_checkpoint": before})
 
 
 @pytest.fixture
-def host(prepared):
-    """The host. Whatever a test did to it, no hook of ours may be left on any of its models."""
+def webui(prepared):
+    """The WebUI. Whatever a test did to it, no hook of ours may be left on any of its models."""
     prepared.clear()
     yield prepared
     prepared.clear()

@@ -1,4 +1,4 @@
-"""Talk to the host: ask for small images, and see what its UNet was given."""
+"""Talk to the WebUI: ask for small images, and see what its UNet was given."""
 
 import base64
 import io
@@ -30,19 +30,19 @@ REQUEST = {
 
 
 class Refused(Exception):
-    """The host answered with an HTTP error; ``status`` is its number."""
+    """The WebUI answered with an HTTP error; ``status`` is its number."""
 
     def __init__(self, status, body):
         super().__init__(f"HTTP {status}: {body}")
         self.status, self.body = status, body
 
 
-class Host:
+class WebUI:
     """A WebUI that runs with --api and the probe."""
 
     def __init__(self, url):
         self.url = url
-        self._unreduced = {}
+        self._baseline = {}
         self._restorable = set()
 
     def get(self, path):
@@ -65,11 +65,11 @@ class Host:
         self._ask("DELETE", "/todo-probe/events")
 
     def hooks(self):
-        """Hooks of the extension on every model that the host holds."""
+        """Hooks of the extension on every model that the WebUI holds."""
         return self.get("/todo-probe/hooks")
 
     def txt2img(self, todo=None, *, args=None, **request):
-        """An image with hires fix; ``todo`` are named settings, ``args`` the positional list; neither: unreduced."""
+        """An image with hires fix; ``todo`` are named settings, ``args`` the positional list; neither: a baseline."""
         return self._generate("txt2img", {**REQUEST, **request}, todo, args)
 
     def img2img(self, image, todo=None, **request):
@@ -77,12 +77,12 @@ class Host:
         whole = {name: value for name, value in REQUEST.items() if name != "enable_hr" and not name.startswith("hr_")}
         return self._generate("img2img", {**whole, "init_images": [image], **request}, todo, None)
 
-    def unreduced(self, **request):
+    def baseline(self, **request):
         """``txt2img`` without ToDo, remembered: equal requests give equal images, which a test shows."""
         key = json.dumps(request, sort_keys=True)
-        if key not in self._unreduced:
-            self._unreduced[key] = self.txt2img(**request)
-        return self._unreduced[key]
+        if key not in self._baseline:
+            self._baseline[key] = self.txt2img(**request)
+        return self._baseline[key]
 
     def _generate(self, route, request, todo, args):
         self._make_restorable(request.get("override_settings", {}))
@@ -93,7 +93,7 @@ class Host:
         return Result(answer["images"], json.loads(answer["info"]), self.get("/todo-probe/events"))
 
     def _make_restorable(self, options):
-        """Give the host a value to go back to: it keeps an overridden option that has never been set."""
+        """Give the WebUI a value to go back to: it keeps an overridden option that has never been set."""
         new = set(options) - self._restorable
         if new:
             current = self.get("/sdapi/v1/options")
@@ -129,7 +129,7 @@ class Host:
 
 @dataclass
 class Result:
-    """An answer of the host, and the probe's events: one for each step of each pass."""
+    """An answer of the WebUI, and the probe's events: one for each step of each pass."""
 
     base64_images: list
     info: dict

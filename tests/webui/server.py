@@ -34,7 +34,7 @@ def started(folder, python, flags, log):
 
 @contextmanager
 def _linked(extension, extensions):
-    """A link to ``extension`` in the host's folder, unless it is there already."""
+    """A link to ``extension`` in the WebUI's folder, unless it is there already."""
     if any(present.resolve() == extension.resolve() for present in extensions.iterdir()):
         yield
         return
@@ -62,7 +62,7 @@ def _stop(server):
 
 
 def _wait_for(server, log):
-    """Wait for the host's word that it has started; a request that comes earlier can end its start with an error."""
+    """Wait for the WebUI's word that it has started; a request that comes earlier can end its start with an error."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and server.poll() is None:
         if b"Startup time:" in log.read_bytes():

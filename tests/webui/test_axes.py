@@ -1,4 +1,4 @@
-"""The X/Y/Z plot of the real host, through its API: each cell has its own settings, and says so."""
+"""The X/Y/Z plot of the real WebUI, through its API: each cell has its own settings, and says so."""
 
 import json
 
@@ -11,20 +11,20 @@ FEW = {**REQUEST, "steps": 2, "hr_second_pass_steps": 2}
 
 
 @pytest.fixture
-def axes(host):
+def axes(webui):
     """The labels of the axes of txt2img, in the order of the API's numbers."""
-    scripts = host.get("/sdapi/v1/script-info")
+    scripts = webui.get("/sdapi/v1/script-info")
     plot = next(s for s in scripts if s["name"] == "x/y/z plot" and not s["is_img2img"])
     return next(arg["choices"] for arg in plot["args"] if arg["label"] == "X type")
 
 
-def plotted(host, axes, x, y=("Nothing", [])):
+def plotted(webui, axes, x, y=("Nothing", [])):
     """[(image, infotext)] of the cells, the grid left out."""
     args = []
     for label, values in (x, y, ("Nothing", [])):
         args += [axes.index(label), ", ".join(values), list(values)]
     args += [True, True, False, False, False, False, False, 0, False]  # with the single images beside the grid
-    answer = host.post("/sdapi/v1/txt2img", {**FEW, "script_name": "x/y/z plot", "script_args": args})
+    answer = webui.post("/sdapi/v1/txt2img", {**FEW, "script_name": "x/y/z plot", "script_args": args})
     info = json.loads(answer["info"])
     pixels = [Result([image], info, []).pixels[0] for image in answer["images"]]
     return list(zip(pixels, info["infotexts"], strict=True))[1:]
@@ -38,12 +38,12 @@ def test_there_is_one_axis_for_each_setting(axes):
     assert sorted(ours) == sorted(f"[ToDo] {label}" for label in wanted)
 
 
-def test_three_presets(host, axes):
+def test_three_presets(webui, axes):
     names = ["ToDo fast", "ToMe paper", "Reference demo 1024"]
-    cells = plotted(host, axes, ("[ToDo] Preset", names))
+    cells = plotted(webui, axes, ("[ToDo] Preset", names))
     few = {"steps": 2, "hr_second_pass_steps": 2}
     for name, (pixels, text) in zip(names, cells, strict=True):
-        alone = host.txt2img({"preset": name}, **few)
+        alone = webui.txt2img({"preset": name}, **few)
         assert np.array_equal(pixels, alone.pixels[0]), name
         assert "ToDo: " in text
     assert "ToDo: similarity" in cells[1][1]
@@ -51,8 +51,8 @@ def test_three_presets(host, axes):
     assert "ToDo phase: fixed" in cells[2][1]
 
 
-def test_two_axes_together(host, axes):
-    cells = plotted(host, axes, ("[ToDo] Factor, level 1", ["2", "4"]), ("[ToDo] Enabled", ["True", "False"]))
+def test_two_axes_together(webui, axes):
+    cells = plotted(webui, axes, ("[ToDo] Factor, level 1", ["2", "4"]), ("[ToDo] Enabled", ["True", "False"]))
     assert [("ToDo factor 1: 2" in text, "ToDo factor 1: 4" in text) for _, text in cells[:2]] == [
         (True, False),
         (False, True),

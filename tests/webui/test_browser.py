@@ -22,8 +22,8 @@ def chromium(request):
 
 
 @pytest.fixture
-def page(host, chromium):
-    page = web.opened(chromium, host.url)
+def page(webui, chromium):
+    page = web.opened(chromium, webui.url)
     yield page
     web.close(page)
 
@@ -119,7 +119,7 @@ SOMETHING_ELSE = (
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_image_restores_the_whole_panel(host, page, panel, shots, case):
+def test_an_image_restores_the_whole_panel(webui, page, panel, shots, case):
     web.fill_in(page, prompt="a cat", steps=4, width=128, height=128, seed=1)
     web.open_hires(page)
     web.fill_in(page, hires_steps=4)
@@ -127,10 +127,10 @@ def test_an_image_restores_the_whole_panel(host, page, panel, shots, case):
     panel.set(**CASES[case])
     wanted = panel.values()
 
-    host.clear()
+    webui.clear()
     shown = web.generate(page)
     page.screenshot(path=shots / f"generated-{case}.png", full_page=True)
-    assert any(call["hooks"] for step in host.get("/todo-probe/events") for call in step["calls"])
+    assert any(call["hooks"] for step in webui.get("/todo-probe/events") for call in step["calls"])
     assert len(todo_keys(shown.replace("\n", " "))) >= len(CASES[case])
     assert "ToDo reduced the hires pass" in page.inner_text("#html_log_txt2img")
 
@@ -149,15 +149,15 @@ def test_an_image_restores_the_whole_panel(host, page, panel, shots, case):
     panel.wait_until_shown(panel.used())
 
 
-def test_an_image_without_todo_switches_the_panel_off(host, page, panel):
-    plain = base64.b64decode(host.unreduced().base64_images[0])
+def test_an_image_without_todo_switches_the_panel_off(webui, page, panel):
+    plain = base64.b64decode(webui.baseline().base64_images[0])
     panel.unfold()
     assert "ToDo" not in web.read_png_info(page, plain)
     page.click("#tab_pnginfo #txt2img_tab")
     page.wait_for_function("() => !document.querySelector('#todo_txt2img-visible-checkbox').checked")
 
 
-def test_the_upscale_button_reduces(host, page, panel):
+def test_the_upscale_button_reduces(webui, page, panel):
     """It runs the hires pass alone, on an image that was made without one; the API has no such request."""
     web.fill_in(page, prompt="a cat", steps=2, width=128, height=128, seed=1)
     panel.unfold()
@@ -165,15 +165,15 @@ def test_the_upscale_button_reduces(host, page, panel):
     assert "ToDo" not in web.generate(page)
     assert "hires fix is off" in page.inner_text("#html_log_txt2img")
 
-    host.clear()
+    webui.clear()
     page.click("#txt2img_upscale")
     page.wait_for_selector("#html_info_txt2img p:has-text('ToDo: downsample, ToDo factor 1: 2')")
-    events = host.get("/todo-probe/events")
+    events = webui.get("/todo-probe/events")
     assert all(step["hires"] for step in events)
     assert reduced(events) == {(1024, 256)}
 
 
-def test_an_invalid_value_is_reported_under_the_image(host, page, panel):
+def test_an_invalid_value_is_reported_under_the_image(webui, page, panel):
     web.fill_in(page, prompt="a cat", steps=2, width=128, height=128, seed=1)
     panel.unfold()
     panel.set(factor_1="much")

@@ -19,9 +19,9 @@ def view(request):
 
 
 @pytest.fixture
-def page(host, chromium, view):  # noqa: F811
+def page(webui, chromium, view):  # noqa: F811
     theme, width = VIEWS[view]
-    page = web.opened(chromium, f"{host.url}/?__theme={theme}")
+    page = web.opened(chromium, f"{webui.url}/?__theme={theme}")
     page.set_viewport_size({"width": width, "height": 1200})
     web.fill_in(page, prompt="a red circle on hills", steps=2, width=128, height=128, seed=1)
     web.open_hires(page)
@@ -52,7 +52,7 @@ def sideways(page, selector):
 def test_presets_and_the_estimate(page, view, shots):  # noqa: F811
     panel = web.Panel(page)
     panel.unfold()
-    page.wait_for_selector("#todo_txt2img_estimate:has-text('Hires 256 x 256')")
+    page.wait_for_selector("#todo_txt2img_estimate:has-text('Nothing to reduce at 256 x 256')")
     web.fill_in(page, width=512, height=384)
     page.wait_for_selector("#todo_txt2img_estimate:has-text('Hires 1024 x 768')")
     for name in PRESETS:

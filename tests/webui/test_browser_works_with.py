@@ -14,11 +14,11 @@ from .test_browser_scripts import choose_script, wait_until_done
 pytest.importorskip("playwright", reason="needs playwright")
 
 
-def test_every_image_of_the_batch_tab_is_reduced(host, page, tmp_path):  # noqa: F811
+def test_every_image_of_the_batch_tab_is_reduced(webui, page, tmp_path):  # noqa: F811
     for folder in ("in", "out"):
         (tmp_path / folder).mkdir()
     for seed in (1, 2):
-        made = host.txt2img(seed=seed, enable_hr=False, steps=2)
+        made = webui.txt2img(seed=seed, enable_hr=False, steps=2)
         (tmp_path / "in" / f"{seed}.png").write_bytes(base64.b64decode(made.base64_images[0]))
 
     web.open_tab(page, "img2img")
@@ -32,7 +32,7 @@ def test_every_image_of_the_batch_tab_is_reduced(host, page, tmp_path):  # noqa:
     panel = web.Panel(page, "img2img")
     panel.unfold()
     panel.set(factor_1=2, img2img=True)
-    host.clear()
+    webui.clear()
     page.click("#img2img_generate")
     page.wait_for_selector("#html_info_img2img p")
     page.wait_for_selector("#img2img_interrupt", state="hidden")
@@ -41,24 +41,24 @@ def test_every_image_of_the_batch_tab_is_reduced(host, page, tmp_path):  # noqa:
     assert len(written) == 2
     for path in written:
         assert todo_keys(Image.open(path).info["parameters"])["ToDo"] == "downsample"
-    events = host.get("/todo-probe/events")
+    events = webui.get("/todo-probe/events")
     assert {tuple(sorted(reduced([step]))) for step in events} == {((256, 64),)}
 
 
-def test_compare_by_the_upscale_button(host, page, shots):  # noqa: F811
+def test_compare_by_the_upscale_button(webui, page, shots):  # noqa: F811
     web.fill_in(page, prompt="a cat", steps=2, width=128, height=128, seed=1)
     web.generate(page)
     choose_script(page, "ToDo compare")
     page.wait_for_selector("#todo_compare_txt2img_presets", state="visible")
-    host.clear()
+    webui.clear()
     page.click("#txt2img_upscale")
-    page.wait_for_selector("#html_log_txt2img:has-text('ToMe paper: ')")  # no table: the host drops its numbers
+    page.wait_for_selector("#html_log_txt2img:has-text('ToMe paper: ')")  # no table: the WebUI drops its numbers
     wait_until_done(page)
     page.screenshot(path=shots / "compare-upscale.png", full_page=True)
-    told = page.inner_text("#html_log_txt2img")
+    comments = page.inner_text("#html_log_txt2img")
     for name in ("baseline", "ToDo balanced", "ToDo fast", "ToMe paper"):
-        assert re.search(rf"{name}: [0-9.]+ s", told)
+        assert re.search(rf"{name}: [0-9.]+ s", comments)
     assert page.locator("#txt2img_gallery .thumbnail-small").count() == 5  # the grid, then each variant's
-    events = host.get("/todo-probe/events")
+    events = webui.get("/todo-probe/events")
     assert all(step["hires"] for step in events)
     assert (1024, 64) in reduced(events)

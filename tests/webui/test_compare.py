@@ -1,4 +1,4 @@
-"""Compare on the real host, through its API."""
+"""Compare on the real WebUI, through its API."""
 
 import json
 
@@ -10,41 +10,41 @@ from .helpers import REQUEST, Result
 FEW = {**REQUEST, "steps": 2, "hr_second_pass_steps": 2, "script_name": "ToDo compare"}
 
 
-def compared(host, route="txt2img", args=(["ToDo fast"], True, True), **changes):
+def compared(webui, route="txt2img", args=(["ToDo fast"], True, True), **changes):
     """(images, info) of a comparison."""
-    answer = host.post(f"/sdapi/v1/{route}", {**FEW, "script_args": list(args), **changes})
+    answer = webui.post(f"/sdapi/v1/{route}", {**FEW, "script_args": list(args), **changes})
     info = json.loads(answer["info"])
     return [Result([image], info, []).pixels[0] for image in answer["images"]], info
 
 
-def test_variants_are_those_of_single_requests(host):
-    (grid, whole, fast), info = compared(host)
+def test_variants_are_those_of_single_requests(webui):
+    (grid, baseline, fast), info = compared(webui)
     few = {"steps": 2, "hr_second_pass_steps": 2}
-    assert np.array_equal(whole, host.txt2img(**few).pixels[0])
-    assert np.array_equal(fast, host.txt2img({"preset": "ToDo fast"}, **few).pixels[0])
-    assert grid.shape[1] >= 2 * whole.shape[1]
+    assert np.array_equal(baseline, webui.txt2img(**few).pixels[0])
+    assert np.array_equal(fast, webui.txt2img({"preset": "ToDo fast"}, **few).pixels[0])
+    assert grid.shape[1] >= 2 * baseline.shape[1]
     assert "ToDo: downsample" in info["infotexts"][2]
     assert "ToDo:" not in info["infotexts"][1]
 
 
-def test_times_and_differences_are_in_the_answer(host):
-    _, info = compared(host, seed=-1)
-    whole, fast = info["todo_compare"]["rows"]
+def test_times_and_differences_are_in_the_answer(webui):
+    _, info = compared(webui, seed=-1)
+    baseline, fast = info["todo_compare"]["rows"]
     assert info["todo_compare"]["passes"] == ["hires"]
-    assert whole["seconds"] > 0
+    assert baseline["seconds"] > 0
     assert fast["mse"] > 0
     assert len(set(info["all_seeds"])) == 1
     assert "ToDo fast: reduced the hires pass" in info["comments"]
 
 
-def test_without_hires_fix_it_says_so(host):
-    (_, whole, fast), info = compared(host, enable_hr=False)
-    assert np.array_equal(whole, fast)
+def test_without_hires_fix_it_says_so(webui):
+    (_, baseline, fast), info = compared(webui, enable_hr=False)
+    assert np.array_equal(baseline, fast)
     assert "nothing was reduced in any variant" in info["comments"]
 
 
 @pytest.mark.parametrize("act", [True, False])
-def test_img2img(host, act):
-    image = host.txt2img(steps=2, hr_second_pass_steps=2).base64_images[0]
-    (_, whole, fast), _ = compared(host, "img2img", (["ToDo fast"], act, False), init_images=[image])
-    assert np.array_equal(whole, fast) != act
+def test_img2img(webui, act):
+    image = webui.txt2img(steps=2, hr_second_pass_steps=2).base64_images[0]
+    (_, baseline, fast), _ = compared(webui, "img2img", (["ToDo fast"], act, False), init_images=[image])
+    assert np.array_equal(baseline, fast) != act

@@ -1,4 +1,4 @@
-"""The double of the host, on which the extension's quick tests run, calls a script in the real host's order."""
+"""The double of the WebUI, on which the extension's quick tests run, calls a script in the real WebUI's order."""
 
 import sys
 from pathlib import Path
@@ -26,18 +26,19 @@ class Silent:
 @pytest.fixture
 def double(monkeypatch):
     monkeypatch.syspath_prepend(EXTENSION / "double")
-    from tests.todo_core.webui import host
+    from tests.todo_core.webui import webui_double
 
     assert Path(sys.modules["modules"].__file__).is_relative_to(EXTENSION)
     unet = SimpleNamespace(diffusion_model=lambda x, timesteps, context: x)
-    return host, host.Host(Silent(), SimpleNamespace(model=unet, parameters=lambda: iter([torch.zeros(1)])))
+    model = SimpleNamespace(model=unet, parameters=lambda: iter([torch.zeros(1)]))
+    return webui_double, webui_double.WebUI(Silent(), model)
 
 
 @pytest.mark.parametrize("case", REQUESTS)
-def test_the_double_calls_a_script_in_the_hosts_order(host, double, case):
+def test_the_double_calls_a_script_in_the_webuis_order(webui, double, case):
     request, processing = REQUESTS[case]
     module, simulated = double
-    host.txt2img(**request)
-    real = host.get("/todo-probe/order")
+    webui.txt2img(**request)
+    real = webui.get("/todo-probe/order")
     simulated.generate(module.Processing(**processing))
     assert simulated.events == real

@@ -12,72 +12,72 @@ from .helpers import difference, reduced, todo_keys
 SIMILARITY = {"method": "similarity", "ratio_1": 0.5}
 
 
-def test_only_values_other_than_the_defaults_are_written(host):
-    result = host.txt2img({"factor_1": 2, "factor_2": 1, "phase": "rotate", "end": 0.5})
+def test_only_values_other_than_the_defaults_are_written(webui):
+    result = webui.txt2img({"factor_1": 2, "factor_2": 1, "phase": "rotate", "end": 0.5})
     assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"}
 
 
-def test_the_comment_tells_tokens_and_steps(host):
-    result = host.txt2img({"factor_1": 2, "end": 0.5})
+def test_the_comment_tells_tokens_and_steps(webui):
+    result = webui.txt2img({"factor_1": 2, "end": 0.5})
     assert (
         "ToDo reduced the hires pass: level 1 from 1,024 to 256 tokens (downsample) in 2 of 4 steps" in result.comments
     )
 
 
-def test_without_hires_nothing_is_written_and_the_comment_says_why(host):
-    result = host.txt2img({"factor_1": 2}, enable_hr=False)
+def test_without_hires_nothing_is_written_and_the_comment_says_why(webui):
+    result = webui.txt2img({"factor_1": 2}, enable_hr=False)
     assert todo_keys(result.infotext) == {}
     assert "hires fix is off" in result.comments
 
 
-def test_settings_of_a_level_that_is_not_reduced_are_not_written(host):
-    result = host.txt2img({"factor_1": "auto", "factor_2": 2})
+def test_settings_of_a_level_that_is_not_reduced_are_not_written(webui):
+    result = webui.txt2img({"factor_1": "auto", "factor_2": 2})
     assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 2": "2"}
-    result = host.txt2img({"factor_1": 2, "factor_2": 1.0})
+    result = webui.txt2img({"factor_1": 2, "factor_2": 1.0})
     assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2"}
 
 
-def test_a_method_that_never_took_over_is_not_written(host):
+def test_a_method_that_never_took_over_is_not_written(webui):
     settings = {"factor_1": 2, "start": 0.0, "end": 0.99, "afterwards": "similarity", "ratio_1": 0.25}
-    result = host.txt2img(settings)
+    result = webui.txt2img(settings)
     assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo end": "0.99"}
 
 
-def test_each_methods_own_steps_are_told_where_another_took_over(host):
+def test_each_methods_own_steps_are_told_where_another_took_over(webui):
     """The method that took over did not act in all the steps."""
     settings = {"factor_1": 2, "end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
-    result = host.txt2img(settings)
+    result = webui.txt2img(settings)
     assert todo_keys(result.infotext)["ToDo afterwards"] == "similarity"
     assert "1,024 to 256 tokens (downsample)" in result.comments
     assert "1,024 to 768 tokens (similarity)" in result.comments
 
 
-def test_a_window_that_no_step_falls_into_is_told(host):
-    result = host.txt2img({"factor_1": 2, "start": 0.9, "end": 0.95})
+def test_a_window_that_no_step_falls_into_is_told(webui):
+    result = webui.txt2img({"factor_1": 2, "start": 0.9, "end": 0.95})
     assert todo_keys(result.infotext) == {}
     assert "ToDo reduced nothing in the hires pass: no step is between Start and End" in result.comments
 
 
 @pytest.mark.parametrize("settings", [SIMILARITY, {"factor_1": 2, "phase": "rotate"}], ids=["similarity", "rotate"])
-def test_an_image_of_a_batch_is_the_image_of_its_seed_alone(host, settings):
+def test_an_image_of_a_batch_is_the_image_of_its_seed_alone(webui, settings):
     short = {"steps": 2, "hr_second_pass_steps": 2}
-    batch = host.txt2img(settings, batch_size=2, n_iter=2, **short)
-    control = host.unreduced(batch_size=2, n_iter=2, **short)
+    batch = webui.txt2img(settings, batch_size=2, n_iter=2, **short)
+    control = webui.baseline(batch_size=2, n_iter=2, **short)
     seeds = batch.info["all_seeds"]
     assert len(seeds) == 4
     for infotext in batch.info["infotexts"][-4:]:
         assert todo_keys(infotext)["ToDo"] == settings.get("method", "downsample")
     for image, plain, seed in zip(batch.pixels[-4:], control.pixels[-4:], seeds, strict=True):
-        alone, plain_alone = host.txt2img(settings, seed=seed, **short), host.unreduced(seed=seed, **short)
+        alone, plain_alone = webui.txt2img(settings, seed=seed, **short), webui.baseline(seed=seed, **short)
         noise = np.abs(plain - plain_alone.pixels[0]).mean()
         assert np.abs(image - alone.pixels[0]).mean() <= 2 * noise + 0.1
         assert np.abs(image - plain_alone.pixels[0]).mean() > 2 * noise + 0.1, "it is reduced"
 
 
-def test_one_seed_of_their_own_serves_all_images(host):
-    result = host.txt2img({**SIMILARITY, "seed": 5})
+def test_one_seed_of_their_own_serves_all_images(webui):
+    result = webui.txt2img({**SIMILARITY, "seed": 5})
     assert todo_keys(result.infotext)["ToDo seed"] == "5"
-    assert difference(result, host.txt2img({**SIMILARITY, "seed": 6})) > 0
+    assert difference(result, webui.txt2img({**SIMILARITY, "seed": 6})) > 0
 
 
 METHODS = {
@@ -91,16 +91,16 @@ METHODS = {
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_reduces_on_the_host(host, method):
+def test_every_method_reduces_on_the_webui(webui, method):
     settings, expected = METHODS[method]
-    result = host.txt2img(settings)
+    result = webui.txt2img(settings)
     assert reduced(result.hires) == expected
-    assert difference(result, host.unreduced()) > 0
+    assert difference(result, webui.baseline()) > 0
 
 
 @pytest.mark.parametrize("method", [{"factor_1": 2}, SIMILARITY, {"method": "cluster", "ratio_1": 0.75}])
-def test_whole_modules_shrink_queries_too(host, method):
-    result = host.txt2img({**method, "target": "all", "mlp": True})
+def test_whole_modules_shrink_queries_too(webui, method):
+    result = webui.txt2img({**method, "target": "all", "mlp": True})
     expected = 512 if method == SIMILARITY else 256
     finest = {tuple(call["lengths"][0]) for step in result.hires for call in step["calls"]}
     assert finest == {(expected, expected)}
@@ -109,19 +109,19 @@ def test_whole_modules_shrink_queries_too(host, method):
 
 
 @pytest.fixture
-def image(host):
-    return host.unreduced(enable_hr=False).base64_images[0]
+def image(webui):
+    return webui.baseline(enable_hr=False).base64_images[0]
 
 
-def test_img2img_is_left_alone_unless_asked_for(host, image):
-    result = host.img2img(image, {"factor_1": 2})
+def test_img2img_is_left_alone_unless_asked_for(webui, image):
+    result = webui.img2img(image, {"factor_1": 2})
     assert reduced(result.events) == set()
     assert todo_keys(result.infotext) == {}
     assert '"Act in img2img" is off' in result.comments
 
 
-def test_img2img_is_reduced_where_asked_for(host, image):
-    result = host.img2img(image, {"factor_1": 2, "img2img": True}, width=256, height=256)
+def test_img2img_is_reduced_where_asked_for(webui, image):
+    result = webui.img2img(image, {"factor_1": 2, "img2img": True}, width=256, height=256)
     assert reduced(result.events) == {(1024, 256)}
     assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo img2img": "True"}
     assert "ToDo reduced the img2img pass" in result.comments
@@ -138,8 +138,8 @@ def mask():
 
 
 @pytest.mark.parametrize("whole_picture", [True, False], ids=["whole picture", "only masked"])
-def test_inpainting_is_reduced(host, image, mask, whole_picture):
+def test_inpainting_is_reduced(webui, image, mask, whole_picture):
     inpaint = {"mask": mask, "inpainting_fill": 1, "inpaint_full_res": not whole_picture}
-    result = host.img2img(image, {"factor_1": 2, "img2img": True}, **inpaint)
+    result = webui.img2img(image, {"factor_1": 2, "img2img": True}, **inpaint)
     assert reduced(result.events) == {(256, 64)}
     assert "ToDo" in todo_keys(result.infotext)

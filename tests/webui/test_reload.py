@@ -8,8 +8,8 @@ from .helpers import reduced
 pytest.importorskip("playwright", reason="needs playwright")
 
 
-def callbacks(host):
-    return [file for file in host.get("/todo-probe/callbacks") if file.endswith("scripts/todo.py")]
+def callbacks(webui):
+    return [file for file in webui.get("/todo-probe/callbacks") if file.endswith("scripts/todo.py")]
 
 
 def restart(page):
@@ -22,10 +22,10 @@ def restart(page):
         pytest.fail("the WebUI's server did not end for Reload UI, or did not come back; start the WebUI anew")
 
 
-def test_reload_ui_leaves_one_set_of_callbacks_that_works(request, host):
-    assert len(callbacks(host)) == 1
+def test_reload_ui_leaves_one_set_of_callbacks_that_works(request, webui):
+    assert len(callbacks(webui)) == 1
     with web.chromium(request.config.getoption("--webui-browser")) as browser:
-        page = web.opened(browser, host.url)
+        page = web.opened(browser, webui.url)
         web.settle(page)
         web.open_tab(page, "Settings")
         restart(page)
@@ -33,8 +33,8 @@ def test_reload_ui_leaves_one_set_of_callbacks_that_works(request, host):
         assert not web.Panel(page).enabled
         web.close(page)
 
-    assert len(callbacks(host)) == 1
-    result = host.txt2img({"factor_1": 2})
+    assert len(callbacks(webui)) == 1
+    result = webui.txt2img({"factor_1": 2})
     assert reduced(result.hires) == {(1024, 256)}
     assert reduced(result.first) == set()
     assert result.comments.count("ToDo reduced the hires pass") == 1

@@ -1,4 +1,4 @@
-"""Nothing stays behind: after a reduced job, whatever became of it, the host works as if there had been none."""
+"""Nothing stays behind: after a reduced job, whatever became of it, the WebUI works as if there had been none."""
 
 import numpy as np
 import pytest
@@ -8,25 +8,25 @@ from .helpers import Refused, reduced
 FACTOR_2 = {"factor_1": 2}
 
 
-def assert_all_is_well(host):
-    """No hook is left; an unreduced image is what it always was, and a reduced one is reduced."""
-    assert host.hooks() == 0
-    after = host.txt2img()
-    assert np.array_equal(after.pixels, host.unreduced().pixels)
+def assert_all_is_well(webui):
+    """No hook is left; a baseline image is what it always was, and a reduced one is reduced."""
+    assert webui.hooks() == 0
+    after = webui.txt2img()
+    assert np.array_equal(after.pixels, webui.baseline().pixels)
     assert reduced(after.events) == set()
-    assert reduced(host.txt2img(FACTOR_2).hires) == {(1024, 256)}
+    assert reduced(webui.txt2img(FACTOR_2).hires) == {(1024, 256)}
 
 
-def test_an_unreduced_image_is_bit_identical_before_and_after_a_reduced_one(host):
-    before = host.unreduced()
-    host.txt2img(FACTOR_2)
-    after = host.txt2img()
+def test_a_baseline_image_is_bit_identical_before_and_after_a_reduced_one(webui):
+    before = webui.baseline()
+    webui.txt2img(FACTOR_2)
+    after = webui.txt2img()
     assert np.array_equal(after.pixels, before.pixels)
     assert [step["latent"] for step in after.events] == [step["latent"] for step in before.events]
 
 
-def test_a_reduced_image_repeats_bit_for_bit(host):
-    assert np.array_equal(host.txt2img(FACTOR_2).pixels, host.txt2img(FACTOR_2).pixels)
+def test_a_reduced_image_repeats_bit_for_bit(webui):
+    assert np.array_equal(webui.txt2img(FACTOR_2).pixels, webui.txt2img(FACTOR_2).pixels)
 
 
 @pytest.mark.parametrize(
@@ -38,34 +38,34 @@ def test_a_reduced_image_repeats_bit_for_bit(host):
     ],
     ids=["keys/values", "both passes", "whole modules"],
 )
-def test_hooks_are_on_the_model_only_while_a_step_runs(host, settings):
-    result = host.txt2img(settings)
+def test_hooks_are_on_the_model_only_while_a_step_runs(webui, settings):
+    result = webui.txt2img(settings)
     acting = [call["hooks"] for step in result.hires for call in step["calls"]]
     assert min(acting) > 0
     assert result.hooks_left == 0
-    assert host.hooks() == 0
+    assert webui.hooks() == 0
 
 
 @pytest.mark.parametrize(("settings", "step"), [(FACTOR_2, 6), ({"factor_1": 2, "passes": "all"}, 2)])
-def test_an_interrupted_job_leaves_nothing_behind(host, settings, step):
-    result = host.interrupted_at(step, settings)
+def test_an_interrupted_job_leaves_nothing_behind(webui, settings, step):
+    result = webui.interrupted_at(step, settings)
     assert len(result.events) <= step + 2, "it was interrupted"
     assert result.hooks_left == 0
-    assert_all_is_well(host)
+    assert_all_is_well(webui)
 
 
 @pytest.mark.parametrize(("settings", "step"), [(FACTOR_2, 6), ({"factor_1": 2, "passes": "all"}, 2)])
-def test_an_exception_inside_an_attention_leaves_nothing_behind(host, settings, step):
-    host.fault("attention", step)
+def test_an_exception_inside_an_attention_leaves_nothing_behind(webui, settings, step):
+    webui.fault("attention", step)
     with pytest.raises(Refused) as refused:
-        host.txt2img(settings)
+        webui.txt2img(settings)
     assert refused.value.status == 500
-    assert_all_is_well(host)
+    assert_all_is_well(webui)
 
 
-def test_a_fault_of_our_own_costs_nobody_the_image(host):
-    host.fault("reduction", 5)
-    result = host.txt2img(FACTOR_2)
+def test_a_fault_of_our_own_costs_nobody_the_image(webui):
+    webui.fault("reduction", 5)
+    result = webui.txt2img(FACTOR_2)
     assert [bool(reduced([step])) for step in result.hires] == [True, False, False, False]
     assert "the probe was asked to fail here" in result.comments
-    assert_all_is_well(host)
+    assert_all_is_well(webui)

@@ -1,4 +1,4 @@
-"""The extension's own files on a double of the host."""
+"""The extension's own files on a double of the WebUI."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "double"))
 
-from tests.todo_core.webui.host import load_script  # noqa: E402
+from tests.todo_core.webui.webui_double import load_script  # noqa: E402
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def module(tmp_path):
 
 @pytest.fixture(autouse=True)
 def opts():
-    """The host's options, as after its start with this extension; each test has its own."""
+    """The WebUI's options, as after its start with this extension; each test has its own."""
     from modules import shared
 
     from todo_core.webui.panel import options

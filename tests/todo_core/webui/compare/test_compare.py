@@ -14,7 +14,7 @@ from modules import images, processing, script_callbacks, shared
 from PIL import Image
 
 from tests.models import LatentDiffusion, ldm_unet
-from tests.todo_core.webui.host import Host, Processing, load_script
+from tests.todo_core.webui.webui_double import Processing, WebUI, load_script
 from todo_core import SettingsError
 from todo_core.settings.presets import BUILT_IN
 from todo_core.webui.compare import controls
@@ -24,7 +24,7 @@ from todo_core.webui.compare.request import PANEL, CompareRequest
 
 @dataclass(eq=True)
 class Compared(Processing):
-    """The host's ``p`` before it has been run."""
+    """The WebUI's ``p`` before it has been run."""
 
     width: int = 96
     height: int = 64
@@ -53,18 +53,18 @@ class Runs:
     """Stands in for ``process_images``: each call runs the always visible script on the double."""
 
     def __init__(self, script, model, args=(False,)):
-        self.host, self.args, self.seen, self.fail = Host(script, model), args, [], {}
+        self.webui, self.args, self.processed, self.fail = WebUI(script, model), args, [], {}
 
     def __call__(self, p):
-        self.seen.append(p)
+        self.processed.append(p)
         shared.state.skipped = False
-        if error := self.fail.get(len(self.seen)):
+        if error := self.fail.get(len(self.processed)):
             raise error
         count = p.n_iter * p.batch_size
         p.seeds = p.all_seeds = [p.seed + n for n in range(count)]
         p.all_prompts = p.all_negative_prompts = [p.prompt] * count
         p.all_subseeds = [p.subseed] * count
-        done = self.host.generate(p, *self.args)
+        done = self.webui.generate(p, *self.args)
         pictures = [picture(latent) for latent in done.images]
         lists = {n: getattr(p, n) for n in ("all_prompts", "all_negative_prompts", "all_seeds", "all_subseeds")}
         text = processing.create_infotext(p, p.all_prompts, p.all_seeds, p.all_subseeds)
@@ -92,7 +92,7 @@ def runs(script, model, monkeypatch, opts):
 
 @pytest.fixture
 def compared(runs, tmp_path):
-    """Run the script of the dropdown; returns the host's Processed."""
+    """Run the script of the dropdown; returns the WebUI's Processed."""
     script = load_script("todo_compare").CompareScript()
 
     def run(p=None, names=("ToDo fast", "ToMe paper"), img2img=True, heat_maps=True):
@@ -120,7 +120,7 @@ def at_step_of_run(run, step=0):
 
 def test_the_same_seed_runs_as_baseline_and_with_each_preset(compared, runs):
     done = compared()
-    warm, *variants = runs.seen
+    warm, *variants = runs.processed
     assert [p.seed for p in variants] == [4, 4, 4], "the random seed is drawn once"
     assert (warm.steps, warm.do_not_save_samples) == (2, True)
     assert [row["name"] for row in rows(done)] == ["baseline", "ToDo fast", "ToMe paper"]
@@ -141,24 +141,24 @@ def test_the_grids_infotext_says_what_it_is(compared):
 
 
 def test_it_measures_times_and_differences(compared):
-    whole, *reduced = rows(compared())
-    assert whole["seconds"] > 0
-    assert whole["ratio"] == 1
-    assert whole["mse"] is None
+    baseline, *reduced = rows(compared())
+    assert baseline["seconds"] > 0
+    assert baseline["ratio"] == 1
+    assert baseline["mse"] is None
     for row in reduced:
-        assert row["ratio"] == pytest.approx(whole["seconds"] / row["seconds"])
+        assert row["ratio"] == pytest.approx(baseline["seconds"] / row["seconds"])
         assert row["mse"] > 0
         assert 0 < row["psnr"] < 100
         assert row["ssim"] < 1
 
 
 def test_the_upscale_button_tells_the_numbers_in_the_comments(compared):
-    """The host keeps the JSON of the image that is upscaled, and drops this answer's."""
-    asked = Compared()
-    asked.txt2img_upscale = True
-    told = compared(asked).comments.splitlines()
-    assert [line.split(": ")[0] for line in told[-3:]] == ["baseline", "ToDo fast", "ToMe paper"]
-    assert "SSIM" in told[-1]
+    """The WebUI keeps the JSON of the image that is upscaled, and drops this answer's."""
+    p = Compared()
+    p.txt2img_upscale = True
+    comments = compared(p).comments.splitlines()
+    assert [line.split(": ")[0] for line in comments[-3:]] == ["baseline", "ToDo fast", "ToMe paper"]
+    assert "SSIM" in comments[-1]
     assert "SSIM" not in compared().comments
 
 
@@ -185,12 +185,12 @@ def test_the_grid_has_a_column_for_each_and_a_row_for_the_differences(compared):
 
 def test_the_baseline_is_leftmost_and_the_maps_show_differences(compared):
     done = compared()
-    grid, whole, fast = done.images[0], done.images[1], done.images[2]
-    assert np.array_equal(grid.crop((0, 0, 96, 64)), whole)
-    apart = np.abs(np.asarray(whole).astype(int) - np.asarray(fast)).max(axis=-1) > 0
+    grid, baseline, fast = done.images[0], done.images[1], done.images[2]
+    assert np.array_equal(grid.crop((0, 0, 96, 64)), baseline)
+    differs = np.abs(np.asarray(baseline).astype(int) - np.asarray(fast)).max(axis=-1) > 0
     drawn = np.asarray(grid.crop((96, 64, 192, 128))).max(axis=-1) > 0
-    assert apart.any()
-    assert np.array_equal(drawn, apart)
+    assert differs.any()
+    assert np.array_equal(drawn, differs)
     assert np.array_equal(grid.crop((0, 64, 96, 128)), legend((96, 64)))
 
 
@@ -205,7 +205,7 @@ def test_batches_give_a_row_each_and_their_means(compared):
     assert len({one["mse"] for one in row["images"]}) == 4
 
 
-def test_a_grid_that_is_too_large_for_the_host_is_made_smaller(compared, opts):
+def test_a_grid_that_is_too_large_for_the_webui_is_made_smaller(compared, opts):
     opts.img_max_size_mp = 0.01
     picture = compared().images[0]
     assert picture.width * picture.height <= 10_000
@@ -223,7 +223,7 @@ def test_csv_and_json_lie_beside_the_grid(compared, tmp_path):
     assert content["rows"] == rows(done)
 
 
-def test_where_the_host_saves_no_grid_nothing_is_saved(compared, opts, tmp_path):
+def test_where_the_webui_saves_no_grid_nothing_is_saved(compared, opts, tmp_path):
     compared(Compared(do_not_save_grid=True))
     opts.grid_save = False
     compared()
@@ -272,7 +272,7 @@ def test_img2img(compared, act):
 def test_an_interrupt_keeps_what_is_done(compared, runs):
     during(at_step_of_run(2, 3), lambda: setattr(shared.state, "interrupted", True))
     done = compared()
-    assert len(runs.seen) == 3, "the third variant is not begun"
+    assert len(runs.processed) == 3, "the third variant is not begun"
     assert [row["trouble"] for row in rows(done)] == ["", "cut short"]
     assert len(done.images) == 3
     assert "ToDo fast cut short" in done.comments
@@ -311,8 +311,8 @@ def test_an_interrupt_during_the_warm_up_gives_no_images(compared):
 
 def test_an_interrupted_reference_is_not_compared_with(compared):
     during(at_step_of_run(1, 1), lambda: setattr(shared.state, "skipped", True))
-    whole, *others = rows(compared())
-    assert whole["trouble"] == "cut short"
+    baseline, *others = rows(compared())
+    assert baseline["trouble"] == "cut short"
     assert all(row["seconds"] > 0 and row["mse"] is row["ratio"] is None for row in others)
 
 
@@ -330,7 +330,7 @@ def test_a_failing_warm_up_costs_nothing(compared, runs):
     assert len(compared().images) == 4
 
 
-def test_where_every_variant_fails_the_host_shows_the_error(compared, runs):
+def test_where_every_variant_fails_the_webui_shows_the_error(compared, runs):
     runs.fail = {n: RuntimeError("out of memory") for n in (2, 3, 4)}
     with pytest.raises(RuntimeError, match="out of memory"):
         compared()
@@ -340,7 +340,7 @@ def test_where_every_variant_fails_the_host_shows_the_error(compared, runs):
 def test_bad_names_are_told_before_the_first_image(compared, runs, names, word):
     with pytest.raises(SettingsError, match=word):
         compared(names=names)
-    assert runs.seen == []
+    assert runs.processed == []
 
 
 def test_names_can_be_text(compared):
@@ -354,15 +354,15 @@ def load_presets():
     return Presets(Path("/nonexistent/presets.json"))
 
 
-def test_progress_is_told(compared):
-    told = []
-    during(at_step_of_run(1), lambda: told.append((shared.state.job_count, shared.state.textinfo)))
+def test_progress_is_shown(compared):
+    progress = []
+    during(at_step_of_run(1), lambda: progress.append((shared.state.job_count, shared.state.textinfo)))
     compared(Compared(n_iter=2))
-    assert told == [(1 + 3 * 2, "ToDo compare: baseline (1 of 3)")]
+    assert progress == [(1 + 3 * 2, "ToDo compare: baseline (1 of 3)")]
     assert shared.state.textinfo is None
 
 
-def test_nothing_stays_on_what_the_host_handed_over(compared):
+def test_nothing_stays_on_what_the_webui_handed_over(compared):
     p = Compared()
     before = vars(p).copy()
     compared(p)
@@ -373,7 +373,7 @@ def test_nothing_stays_on_what_the_host_handed_over(compared):
 def test_the_other_extension_acts_in_no_variant(compared, runs, opts):
     add_downsampling(opts, 2.0)
     done = compared(names=["ToDo fast"])
-    assert all(p.token_downsampling_factor == 1 for p in runs.seen)
+    assert all(p.token_downsampling_factor == 1 for p in runs.processed)
     assert "sd-webui-token-downsampling is on: ToDo compare switches it off" in done.comments
 
 
@@ -416,7 +416,7 @@ def test_other_results_have_no_table(answer):
     assert controls.table_html(answer) == ""
 
 
-def test_the_table_goes_under_the_hosts_line(compared):
+def test_the_table_goes_under_the_webuis_line(compared):
     script, on = load_script("todo_compare").CompareScript(), {}
     script.on_after_component = lambda callback, *, elem_id: on.update({elem_id: callback})
     script.show(False)

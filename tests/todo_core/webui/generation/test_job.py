@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.models import LatentDiffusion, ldm_unet
-from tests.todo_core.webui.host import Host, Interrupted, Processing, ProcessingImg2Img
+from tests.todo_core.webui.webui_double import Interrupted, Processing, ProcessingImg2Img, WebUI
 from todo_core import SETTINGS
 
 OURS = {"enabled": True, "factor_1": 2}
@@ -25,22 +25,22 @@ def model():
 
 
 @pytest.fixture
-def host(script, model):
-    return Host(script, model)
+def webui(script, model):
+    return WebUI(script, model)
 
 
 class Lengths:
     """(queries, keys) of the first attn1 of a model, one pair a UNet call."""
 
     def __init__(self, model, block="input_blocks.1.1.transformer_blocks.0"):
-        self.seen, attention = [], model.model.diffusion_model.get_submodule(block).attn1
+        self.pairs, attention = [], model.model.diffusion_model.get_submodule(block).attn1
         self.handles = [
-            attention.to_q.register_forward_pre_hook(lambda m, args: self.seen.append([args[0].shape[1]])),
-            attention.to_k.register_forward_pre_hook(lambda m, args: self.seen[-1].append(args[0].shape[1])),
+            attention.to_q.register_forward_pre_hook(lambda m, args: self.pairs.append([args[0].shape[1]])),
+            attention.to_k.register_forward_pre_hook(lambda m, args: self.pairs[-1].append(args[0].shape[1])),
         ]
 
     def __enter__(self):
-        return self.seen
+        return self.pairs
 
     def __exit__(self, *exception):
         for handle in self.handles:
@@ -52,140 +52,140 @@ def hooks_of(model):
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in unet.modules())
 
 
-def lengths(host, p, *args):
-    with Lengths(host.model) as seen:
-        done = host.generate(p, *args)
-    return [tuple(pair) for pair in seen], done
+def lengths(webui, p, *args):
+    with Lengths(webui.model) as pairs:
+        done = webui.generate(p, *args)
+    return [tuple(pair) for pair in pairs], done
 
 
-def test_only_the_hires_pass_is_reduced(host):
-    seen, done = lengths(host, Processing(), OURS)
-    assert seen == [(256, 256)] * 4 + [(1024, 256)] * 4
+def test_only_the_hires_pass_is_reduced(webui):
+    pairs, done = lengths(webui, Processing(), OURS)
+    assert pairs == [(256, 256)] * 4 + [(1024, 256)] * 4
     assert "ToDo: downsample, ToDo factor 1: 2" in done.infotexts[0]
     assert "level 1 from 1,024 to 256 tokens (downsample) in 4 of 4 steps" in done.comments
 
 
-def test_the_first_pass_is_bit_identical_and_the_image_is_not(host):
-    plain = host.generate(Processing())
-    ours = host.generate(Processing(), OURS)
-    assert torch.equal(*host.first_pass)
+def test_the_first_pass_is_bit_identical_and_the_image_is_not(webui):
+    plain = webui.generate(Processing())
+    ours = webui.generate(Processing(), OURS)
+    assert torch.equal(*webui.first_pass)
     assert not torch.allclose(plain.images[0], ours.images[0], atol=1e-3)
 
 
-def test_a_baseline_after_a_reduced_generation_is_bit_identical(host):
-    before = host.generate(Processing())
-    host.generate(Processing(), OURS)
-    after = host.generate(Processing(), {"enabled": False})
+def test_a_baseline_after_a_reduced_generation_is_bit_identical(webui):
+    before = webui.generate(Processing())
+    webui.generate(Processing(), OURS)
+    after = webui.generate(Processing(), {"enabled": False})
     assert torch.equal(before.images[0], after.images[0])
-    assert hooks_of(host.model) == 0
+    assert hooks_of(webui.model) == 0
     assert not any(key.startswith("ToDo") for key in after.extra_generation_params)
 
 
 @pytest.mark.parametrize("passes", ["hires", "first", "all"])
-def test_passes(host, passes):
-    seen, _ = lengths(host, Processing(), OURS | {"passes": passes})
+def test_passes(webui, passes):
+    pairs, _ = lengths(webui, Processing(), OURS | {"passes": passes})
     first = [(256, 64)] if passes in ("first", "all") else [(256, 256)]
     hires = [(1024, 256)] if passes in ("hires", "all") else [(1024, 1024)]
-    assert seen == first * 4 + hires * 4
+    assert pairs == first * 4 + hires * 4
 
 
 @pytest.mark.parametrize(("calls", "split"), [(1, False), (1, True), (2, False), (2, True)])
-def test_the_window_follows_denoiser_steps_not_unet_calls(host, calls, split):
+def test_the_window_follows_denoiser_steps_not_unet_calls(webui, calls, split):
     p = Processing(steps=8, calls_per_step=calls, split=split)
-    seen, _ = lengths(host, p, OURS | {"start": 0.25, "end": 0.75})
+    pairs, _ = lengths(webui, p, OURS | {"start": 0.25, "end": 0.75})
     total = 8 * calls - (calls - 1)
     inside = [0.25 <= step / total < 0.75 for step in range(total)]
     per_step = 2 if split else 1
-    assert seen[total * per_step :] == [(1024, 256 if on else 1024) for on in inside for _ in range(per_step)]
+    assert pairs[total * per_step :] == [(1024, 256 if on else 1024) for on in inside for _ in range(per_step)]
 
 
-def test_the_noise_window_follows_the_timestep(host):
-    seen, _ = lengths(host, Processing(steps=10), OURS | {"end": 0.5, "window": "noise"})
-    assert [keys for _, keys in seen[10:]] == [256] * 5 + [1024] * 5
+def test_the_noise_window_follows_the_timestep(webui):
+    pairs, _ = lengths(webui, Processing(steps=10), OURS | {"end": 0.5, "window": "noise"})
+    assert [keys for _, keys in pairs[10:]] == [256] * 5 + [1024] * 5
 
 
-def test_another_method_takes_over_past_the_end(host):
+def test_another_method_takes_over_past_the_end(webui):
     ours = OURS | {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
-    seen, done = lengths(host, Processing(), ours)
-    assert [keys for _, keys in seen[4:]] == [256, 256, 768, 768]
+    pairs, done = lengths(webui, Processing(), ours)
+    assert [keys for _, keys in pairs[4:]] == [256, 256, 768, 768]
     assert "1,024 to 256 tokens (downsample) in 2 of 4 steps" in done.comments
     assert "1,024 to 768 tokens (similarity) in 2 of 4 steps" in done.comments
     assert done.extra_generation_params["ToDo afterwards"] == "similarity"
     assert done.extra_generation_params["ToDo ratio 1"] == "0.25"
 
 
-def test_the_upscale_button_runs_the_hires_pass_alone(host):
-    seen, _ = lengths(host, Processing(only_hires=True), OURS)
-    assert seen == [(1024, 256)] * 4
+def test_the_upscale_button_runs_the_hires_pass_alone(webui):
+    pairs, _ = lengths(webui, Processing(only_hires=True), OURS)
+    assert pairs == [(1024, 256)] * 4
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_img2img_is_reduced_only_on_request(host, on):
-    seen, done = lengths(host, ProcessingImg2Img(), OURS | {"img2img": on})
-    assert seen == [(256, 64 if on else 256)] * 4
+def test_img2img_is_reduced_only_on_request(webui, on):
+    pairs, done = lengths(webui, ProcessingImg2Img(), OURS | {"img2img": on})
+    assert pairs == [(256, 64 if on else 256)] * 4
     assert ("ToDo img2img" in done.extra_generation_params) == on
     assert ("Act in img2img" in done.comments) != on
 
 
-def test_the_comment_names_what_was_not_reduced_too(host, monkeypatch):
-    attention = host.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
+def test_the_comment_names_what_was_not_reduced_too(webui, monkeypatch):
+    attention = webui.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
     monkeypatch.setattr(attention, "__webui_hypertile_params", SimpleNamespace(enabled=True), raising=False)
-    done = host.generate(Processing(), OURS)
+    done = webui.generate(Processing(), OURS)
     assert "level 1 from 1,024 to 256 tokens (downsample) in 4 of 4 steps" in done.comments
     assert "level 1 is left whole: HyperTile" in done.comments
 
 
-def test_a_refiner_of_another_shape_is_reduced_from_its_first_call(host):
+def test_a_refiner_of_another_shape_is_reduced_from_its_first_call(webui):
     refiner = LatentDiffusion(small(seed=5, num_res_blocks=2), image_size=64)
     p = Processing(enable_hr=False, steps=4, refiner=(2, refiner))
-    with Lengths(refiner) as seen:
-        host.generate(p, OURS | {"passes": "first"})
-    assert seen == [[256, 64]] * 2
-    assert hooks_of(refiner) == hooks_of(host.model) == 0
+    with Lengths(refiner) as pairs:
+        webui.generate(p, OURS | {"passes": "first"})
+    assert pairs == [[256, 64]] * 2
+    assert hooks_of(refiner) == hooks_of(webui.model) == 0
 
 
-def test_a_hires_checkpoint_is_reduced(host):
+def test_a_hires_checkpoint_is_reduced(webui):
     other = LatentDiffusion(small(seed=6), image_size=64)
-    with Lengths(other) as seen:
-        host.generate(Processing(hr_model=other), OURS)
-    assert seen == [[1024, 256]] * 4
-    assert hooks_of(other) == hooks_of(host.model) == 0
+    with Lengths(other) as pairs:
+        webui.generate(Processing(hr_model=other), OURS)
+    assert pairs == [[1024, 256]] * 4
+    assert hooks_of(other) == hooks_of(webui.model) == 0
 
 
-def test_an_interrupt_leaves_nothing_and_the_infotext_tells_what_ran(host):
-    done = host.generate(Processing(interrupt_at=2), OURS)
-    assert hooks_of(host.model) == 0
+def test_an_interrupt_leaves_nothing_and_the_infotext_tells_what_ran(webui):
+    done = webui.generate(Processing(interrupt_at=2), OURS)
+    assert hooks_of(webui.model) == 0
     assert "ToDo" not in done.infotexts[0] or "in 2 of" in done.comments
 
 
 @pytest.mark.parametrize("where", ["before the UNet", "in the UNet"])
-def test_an_exception_leaves_nothing(host, where):
-    attention = host.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
+def test_an_exception_leaves_nothing(webui, where):
+    attention = webui.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
     p, handle = Processing(), None
     if where == "before the UNet":
         p.fail_at = 1
     else:
         handle = attention.to_out.register_forward_hook(_raise)
     with pytest.raises(RuntimeError):
-        host.generate(p, OURS | {"passes": "all"})
+        webui.generate(p, OURS | {"passes": "all"})
     if handle:
         handle.remove()
-    assert hooks_of(host.model) == 0
-    assert lengths(host, Processing(), OURS)[0] == [(256, 256)] * 4 + [(1024, 256)] * 4
+    assert hooks_of(webui.model) == 0
+    assert lengths(webui, Processing(), OURS)[0] == [(256, 256)] * 4 + [(1024, 256)] * 4
 
 
-def test_an_interrupt_inside_the_unet_leaves_nothing(host):
+def test_an_interrupt_inside_the_unet_leaves_nothing(webui):
     """No hook of torch runs for it, so the hooks come off when the sampler has returned."""
-    attention = host.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
+    attention = webui.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
 
     def interrupt(*args):
         raise Interrupted
 
     handle = attention.to_out.register_forward_hook(interrupt)
-    host.generate(Processing(enable_hr=False), OURS | {"passes": "first"})
+    webui.generate(Processing(enable_hr=False), OURS | {"passes": "first"})
     handle.remove()
-    assert hooks_of(host.model) == 0
-    assert lengths(host, Processing(), OURS)[0] == [(256, 256)] * 4 + [(1024, 256)] * 4
+    assert hooks_of(webui.model) == 0
+    assert lengths(webui, Processing(), OURS)[0] == [(256, 256)] * 4 + [(1024, 256)] * 4
 
 
 def _raise(*args):
@@ -193,26 +193,26 @@ def _raise(*args):
 
 
 @pytest.mark.parametrize("args", [[], [{"enabled": False, "factor_1": 2, "passes": "all"}]])
-def test_switched_off_nothing_is_on_the_path(host, args):
-    unet, seen = host.model.model.diffusion_model, []
-    handle = unet.register_forward_pre_hook(lambda *_: seen.append(hooks_of(host.model)))
-    host.generate(Processing(), *args)
+def test_switched_off_nothing_is_on_the_path(webui, args):
+    unet, hook_counts = webui.model.model.diffusion_model, []
+    handle = unet.register_forward_pre_hook(lambda *_: hook_counts.append(hooks_of(webui.model)))
+    webui.generate(Processing(), *args)
     handle.remove()
-    assert seen == [1] * 8, "the only hook is this test's"
+    assert hook_counts == [1] * 8, "the only hook is this test's"
 
 
-def test_between_steps_no_hook_is_on_the_model(host, monkeypatch):
-    from tests.todo_core.webui.host import CFGDenoiser
+def test_between_steps_no_hook_is_on_the_model(webui, monkeypatch):
+    from tests.todo_core.webui.webui_double import CFGDenoiser
 
-    seen, original = [], CFGDenoiser.forward
+    hook_counts, original = [], CFGDenoiser.forward
 
     def forward(self, *args):
-        seen.append(hooks_of(host.model))
+        hook_counts.append(hooks_of(webui.model))
         return original(self, *args)
 
     monkeypatch.setattr(CFGDenoiser, "forward", forward)
-    host.generate(Processing(), OURS | {"passes": "all"})
-    assert seen == [0] * 8
+    webui.generate(Processing(), OURS | {"passes": "all"})
+    assert hook_counts == [0] * 8
 
 
 @pytest.mark.parametrize(
@@ -226,9 +226,9 @@ def test_between_steps_no_hook_is_on_the_model(host, monkeypatch):
         ([True] * 40, ["args", "40 values", f"at most {len(SETTINGS) + 1}"]),
     ],
 )
-def test_invalid_values_are_reported_and_the_image_is_not_reduced(host, args, words):
-    plain = host.generate(Processing())
-    done = host.generate(Processing(), *args)
+def test_invalid_values_are_reported_and_the_image_is_not_reduced(webui, args, words):
+    plain = webui.generate(Processing())
+    done = webui.generate(Processing(), *args)
     assert torch.equal(plain.images[0], done.images[0])
     assert all(word in done.comments for word in words), done.comments
     assert "ToDo" not in done.infotexts[0]
@@ -241,47 +241,47 @@ def test_invalid_values_are_reported_and_the_image_is_not_reduced(host, args, wo
         ([{"factor_1": "x"}], "factor_1 = 'x' is not possible; allowed: 'auto' or a number >= 1"),
     ],
 )
-def test_a_request_by_position_is_answered_with_labels_and_one_by_name_with_names(host, args, text):
-    assert host.generate(Processing(), *args).comments == f"ToDo is off for this image. {text}\n"
+def test_a_request_by_position_is_answered_with_labels_and_one_by_name_with_names(webui, args, text):
+    assert webui.generate(Processing(), *args).comments == f"ToDo is off for this image. {text}\n"
 
 
-def test_the_comments_are_in_the_api_answer_too(host):
+def test_the_comments_are_in_the_api_answer_too(webui):
     import json
 
-    done = host.generate(Processing(), {"factor_1": 0})
+    done = webui.generate(Processing(), {"factor_1": 0})
     assert "factor_1" in json.loads(done.js())["comments"]
-    assert "comments" not in json.loads(host.generate(Processing()).js())
+    assert "comments" not in json.loads(webui.generate(Processing()).js())
 
 
 def test_an_unsupported_model_gives_the_image_and_a_message(script):
     unet = small(use_spatial_transformer=False, context_dim=None)
-    host = Host(script, LatentDiffusion(unet, image_size=64))
-    plain, done = host.generate(Processing()), host.generate(Processing(), OURS)
+    webui = WebUI(script, LatentDiffusion(unet, image_size=64))
+    plain, done = webui.generate(Processing()), webui.generate(Processing(), OURS)
     assert torch.equal(plain.images[0], done.images[0])
     assert "ToDo cannot reduce UNetModel: " in done.comments
     assert "ToDo" not in done.infotexts[0]
 
 
-def test_forge_is_reported_as_unsupported(host, monkeypatch):
-    monkeypatch.setattr(host.model, "forge_objects", object(), raising=False)
-    done = host.generate(Processing(), OURS)
+def test_forge_is_reported_as_unsupported(webui, monkeypatch):
+    monkeypatch.setattr(webui.model, "forge_objects", object(), raising=False)
+    done = webui.generate(Processing(), OURS)
     assert "Forge family is not supported yet" in done.comments
 
 
-def test_a_unet_that_never_calls_its_attention_is_reported(host, monkeypatch):
-    unet = host.model.model.diffusion_model
+def test_a_unet_that_never_calls_its_attention_is_reported(webui, monkeypatch):
+    unet = webui.model.model.diffusion_model
     monkeypatch.setitem(vars(unet), "forward", lambda x, timesteps, context: x)  # setattr's undo would leave a method
-    done = host.generate(Processing(), OURS)
+    done = webui.generate(Processing(), OURS)
     assert "this model never called its self-attention" in done.comments
     assert "ToDo" not in done.infotexts[0]
 
 
-def test_an_error_of_ours_gives_the_image_and_a_message(host, monkeypatch):
+def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):
     import todo_core.reduction
 
-    plain = host.generate(Processing())
+    plain = webui.generate(Processing())
     monkeypatch.setattr(todo_core.reduction, "downsample", lambda *a, **k: 1 / 0)
-    done = host.generate(Processing(), OURS)
+    done = webui.generate(Processing(), OURS)
     assert torch.equal(plain.images[0], done.images[0])
     assert "division by zero" in done.comments
     assert "ToDo" not in done.infotexts[0]
@@ -299,15 +299,15 @@ def test_an_error_of_ours_gives_the_image_and_a_message(host, monkeypatch):
         (Processing(steps=1), OURS | {"start": 0.5}, "no step is between Start and End"),
     ],
 )
-def test_a_setting_without_effect_says_why_and_stays_out_of_the_infotext(host, p, ours, why):
-    done = host.generate(p, ours)
+def test_a_setting_without_effect_says_why_and_stays_out_of_the_infotext(webui, p, ours, why):
+    done = webui.generate(p, ours)
     assert why in done.comments, done.comments
     assert "ToDo" not in done.infotexts[0]
 
 
 def test_a_level_that_was_not_reduced_stays_out_of_the_infotext(script):
     shallow = LatentDiffusion(small(attention_resolutions=[1], channel_mult=[1, 1, 2]), image_size=64)
-    done = Host(script, shallow).generate(Processing(), OURS | {"factor_2": 2})
+    done = WebUI(script, shallow).generate(Processing(), OURS | {"factor_2": 2})
     assert "ToDo factor 1" in done.extra_generation_params
     assert "ToDo factor 2" not in done.extra_generation_params
 
@@ -316,12 +316,12 @@ def test_a_level_that_was_not_reduced_stays_out_of_the_infotext(script):
 @pytest.mark.parametrize("target", ["keys/values", "all"])
 def test_an_image_is_the_same_alone_and_in_any_batch(script, ldm_sd1_double, method, target):
     # in double precision: kernels round by batch size, and in single precision that can put a token in another group
-    host = Host(script, LatentDiffusion(ldm_sd1_double.unet, image_size=64))
+    webui = WebUI(script, LatentDiffusion(ldm_sd1_double.unet, image_size=64))
     ours, small = OURS | {"method": method, "target": target}, {"width": 64, "height": 128, "steps": 2}
-    batch = host.generate(Processing(seeds=[1, 2, 3, 4], batch_size=2, n_iter=2, **small), ours).images
-    split = host.generate(Processing(seeds=[1, 2, 3, 4], batch_size=4, split=True, **small), ours).images
+    batch = webui.generate(Processing(seeds=[1, 2, 3, 4], batch_size=2, n_iter=2, **small), ours).images
+    split = webui.generate(Processing(seeds=[1, 2, 3, 4], batch_size=4, split=True, **small), ours).images
     for seed, *images in zip([1, 2, 3, 4], batch, split, strict=True):
-        alone = host.generate(Processing(seeds=[seed], **small), ours).images[0]
+        alone = webui.generate(Processing(seeds=[seed], **small), ours).images[0]
         for image in images:
             torch.testing.assert_close(image, alone, atol=1e-6, rtol=1e-6)
 
@@ -336,21 +336,21 @@ def test_every_row_of_an_and_prompt_belongs_to_its_image():
     assert row_seeds(params) == [7, 7, 8, 9, 9, 9, 7, 8, 9]
 
 
-def test_and_prompts_are_reduced_alike_in_any_batch(host):
+def test_and_prompts_are_reduced_alike_in_any_batch(webui):
     ours = OURS | {"method": "similarity"}
-    both = host.generate(Processing(seeds=[1, 2], batch_size=2, subprompts=2), ours).images
-    alone = host.generate(Processing(seeds=[2], subprompts=2), ours).images[0]
+    both = webui.generate(Processing(seeds=[1, 2], batch_size=2, subprompts=2), ours).images
+    alone = webui.generate(Processing(seeds=[2], subprompts=2), ours).images[0]
     torch.testing.assert_close(both[1], alone, atol=2e-4, rtol=1e-3)
 
 
-def test_the_second_batch_does_not_inherit_the_infotext_of_the_first(host):
+def test_the_second_batch_does_not_inherit_the_infotext_of_the_first(webui):
     p = Processing(seeds=[1, 2], n_iter=2)
-    texts, original = [], Host._sample
+    texts, original = [], WebUI._sample
 
     def sample(self, p):
         texts.append(dict(p.extra_generation_params))
         return original(self, p)
 
-    host._sample = sample.__get__(host)
-    host.generate(p, OURS)
+    webui._sample = sample.__get__(webui)
+    webui.generate(p, OURS)
     assert texts == [{}, {}]

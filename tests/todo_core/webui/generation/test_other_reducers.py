@@ -9,7 +9,7 @@ import torch
 from modules import script_callbacks, shared
 
 from tests.models import LatentDiffusion, ldm_unet
-from tests.todo_core.webui.host import Host, Processing
+from tests.todo_core.webui.webui_double import Processing, WebUI
 from todo_core.webui import logs
 from todo_core.webui.panel import options
 
@@ -23,12 +23,12 @@ def model():
 
 
 @pytest.fixture
-def host(script, model):
-    return Host(script, model)
+def webui(script, model):
+    return WebUI(script, model)
 
 
-def generated(host, *args, **changes):
-    return host.generate(Processing(width=64, height=64, steps=2, **changes), *args)
+def generated(webui, *args, **changes):
+    return webui.generate(Processing(width=64, height=64, steps=2, **changes), *args)
 
 
 OTHERS = [
@@ -40,32 +40,32 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("option", "value", "name", "verb"), OTHERS)
-def test_it_says_what_else_is_on(host, opts, option, value, name, verb):
+def test_it_says_what_else_is_on(webui, opts, option, value, name, verb):
     setattr(opts, option, value)
-    done = generated(host, OURS)
+    done = generated(webui, OURS)
     assert f"{name} is on: ToDo skips the layers that it {verb}" in done.comments
     assert "ToDo reduced the hires pass" in done.comments
 
 
 @pytest.mark.parametrize(("option", "value", "name", "verb"), OTHERS)
-def test_it_skips_the_pass_if_the_user_says_so(host, opts, option, value, name, verb):
+def test_it_skips_the_pass_if_the_user_says_so(webui, opts, option, value, name, verb):
     setattr(opts, option, value)
     opts.todo_merging_conflict = "skip the pass"
-    done = generated(host, OURS)
+    done = generated(webui, OURS)
     assert f"{name} is on: ToDo skips the hires pass (Settings > ToDo)" in done.comments
-    assert torch.equal(done.images[0], generated(host).images[0])
+    assert torch.equal(done.images[0], generated(webui).images[0])
     assert "ToDo" not in done.infotexts[0]
 
 
-def test_it_skips_that_pass_alone(host, opts):
+def test_it_skips_that_pass_alone(webui, opts):
     opts.token_merging_ratio_hr, opts.todo_merging_conflict = 0.5, "skip the pass"
-    done = generated(host, OURS | {"passes": "all"})
+    done = generated(webui, OURS | {"passes": "all"})
     assert "ToDo reduced the first pass" in done.comments
     assert "Token merging (0.5) is on: ToDo skips the hires pass" in done.comments
 
 
-def test_without_other_reducers_nothing_is_said_of_them(host):
-    assert "is on: ToDo" not in generated(host, OURS).comments
+def test_without_other_reducers_nothing_is_said_of_them(webui):
+    assert "is on: ToDo" not in generated(webui, OURS).comments
 
 
 class Downsampling:
@@ -87,17 +87,17 @@ class Downsampling:
 
 @pytest.fixture
 def both(script, model, opts):
-    """(host with both extensions, list of whether the other acted); its factor is 2."""
+    """(webui with both extensions, list of whether the other acted); its factor is 2."""
     for name in ("token_downsampling_factor", "token_downsampling_factor2"):
         opts.add_option(name, shared.OptionInfo(1.0, name))
     opts.token_downsampling_factor = 2.0
     acted = []
-    return Host(Downsampling(script, acted), model), acted
+    return WebUI(Downsampling(script, acted), model), acted
 
 
 def test_it_takes_over_from_the_other_extension(both):
-    host, acted = both
-    done = generated(host, OURS)
+    webui, acted = both
+    done = generated(webui, OURS)
     assert acted == [False]
     assert "ToDo factor 1: 2" in done.infotexts[0]
     assert "ToDo factor: " not in done.infotexts[0]
@@ -105,38 +105,38 @@ def test_it_takes_over_from_the_other_extension(both):
 
 
 def test_it_leaves_the_image_to_the_other_extension(both, opts):
-    host, acted = both
+    webui, acted = both
     opts.todo_downsampling_conflict = "skip the image"
-    done = generated(host, OURS)
+    done = generated(webui, OURS)
     assert acted == [True]
     assert "ToDo factor 1" not in done.infotexts[0]
     assert "sd-webui-token-downsampling is on: ToDo skips this image" in done.comments
 
 
 def test_unticked_it_leaves_the_other_extension_alone(both):
-    host, acted = both
-    assert generated(host, False).comments == ""
+    webui, acted = both
+    assert generated(webui, False).comments == ""
     assert acted == [True]
 
 
 def test_where_the_other_is_installed_and_off_nothing_is_said(both, opts):
-    host, _ = both
+    webui, _ = both
     opts.token_downsampling_factor = 1.0
-    assert "downsampling is" not in generated(host, OURS).comments
+    assert "downsampling is" not in generated(webui, OURS).comments
 
 
 def test_its_axis_counts_as_on(both, opts):
-    host, acted = both
+    webui, acted = both
     opts.token_downsampling_factor = 1.0
     p = Processing(width=64, height=64, steps=2)
     p.token_downsampling_factor = 3.0
-    host.generate(p, OURS)
+    webui.generate(p, OURS)
     assert acted == [False]
 
 
-def test_its_values_without_the_extension_mean_nothing(host, opts):
+def test_its_values_without_the_extension_mean_nothing(webui, opts):
     opts.data["token_downsampling_factor"] = 2.0  # config.json keeps them after an uninstall
-    assert "sd-webui-token-downsampling" not in generated(host, OURS).comments
+    assert "sd-webui-token-downsampling" not in generated(webui, OURS).comments
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def paste(module, opts):
         ),
     ],
 )
-def test_the_hosts_token_merging_is_pasted_as_our_settings_alone(paste, theirs, ours):
+def test_the_webuis_token_merging_is_pasted_as_our_settings_alone(paste, theirs, ours):
     same = {"ToDo": "similarity", "ToDo target": "all", "ToDo random": "False"}
     assert paste(Steps="20", **theirs) == {"Steps": "20", **same, **ours}
 
@@ -175,18 +175,18 @@ def test_the_hosts_token_merging_is_pasted_as_our_settings_alone(paste, theirs, 
         {"Steps": "20"},
     ],
 )
-def test_what_the_panel_cannot_say_stays_with_the_host(paste, params):
+def test_what_the_panel_cannot_say_stays_with_the_webui(paste, params):
     assert paste(**params) == params
 
 
-def test_the_user_can_leave_pasting_to_the_host(paste, opts):
+def test_the_user_can_leave_pasting_to_the_webui(paste, opts):
     params = {"Token merging ratio hr": "0.5"}
     opts.todo_paste_merging = "into the override settings"
     assert paste(**params) == params
 
 
 @pytest.mark.parametrize("option", ["token_merging_ratio", "token_merging_ratio_hr"])
-def test_where_the_host_merges_anyway_pasting_is_left_to_it(paste, opts, option):
+def test_where_the_webui_merges_anyway_pasting_is_left_to_it(paste, opts, option):
     params = {"Token merging ratio hr": "0.5"}
     setattr(opts, option, 0.5)
     assert paste(**params) == params
@@ -194,7 +194,7 @@ def test_where_the_host_merges_anyway_pasting_is_left_to_it(paste, opts, option)
 
 @pytest.fixture
 def page(module, opts):
-    """The settings page as the host builds it."""
+    """The settings page as the WebUI builds it."""
     opts.data_labels.clear()
     for callback in script_callbacks.callbacks_ui_settings:
         callback()
@@ -223,14 +223,14 @@ def test_an_option_that_is_missing_or_unknown_is_at_its_default(opts):
 
 
 @pytest.mark.parametrize(("chosen", "written"), [("warnings and errors", False), ("each pass", True)])
-def test_the_log_follows_the_option_at_once(host, opts, caplog, chosen, written):
+def test_the_log_follows_the_option_at_once(webui, opts, caplog, chosen, written):
     opts.todo_log = chosen
-    generated(host, OURS)
+    generated(webui, OURS)
     assert any("ToDo reduced the hires pass" in text for text in caplog.messages) == written
     logs.set_level("warnings and errors")
 
 
-def test_the_console_is_ours_only_where_the_host_has_none(monkeypatch):
+def test_the_console_is_ours_only_where_the_webui_has_none(monkeypatch):
     ours = logging.getLogger("todo_core").handlers
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""A bare page round the panel: the host's fields by their names, its script's functions, and nothing else."""
+"""A bare page round the panel: the WebUI's fields by their names, its script's functions, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from todo_core.settings.presets import Presets
 from todo_core.webui.panel import accordion
 
 ROOT = Path(__file__).parents[4]
-SCRIPTS = (Path(__file__).with_name("host.js"), *sorted((ROOT / "javascript").glob("*.js")))
+SCRIPTS = (Path(__file__).with_name("webui.js"), *sorted((ROOT / "javascript").glob("*.js")))
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def served(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def _scripts_in_head() -> Iterator[None]:
-    """gradio 3 has no parameter for scripts; the host, too, puts its own into the template's answer."""
+    """gradio 3 has no parameter for scripts; the WebUI, too, puts its own into the template's answer."""
     import gradio.routes
 
     head = "".join(f"<script>{path.read_text('utf-8')}</script>" for path in SCRIPTS)
@@ -50,7 +50,7 @@ def _scripts_in_head() -> Iterator[None]:
 
 
 def build(folder: Path) -> gr.Blocks:
-    """Both tabs with the host's fields that the panel reads."""
+    """Both tabs with the WebUI's fields that the panel reads."""
     style = (ROOT / "style.css").read_text("utf-8") + ".hidden {display: none !important}"
     presets = Presets(folder / "presets.json")
     with gr.Blocks(css=style, analytics_enabled=False) as page, gr.Tabs(elem_id="tabs"):

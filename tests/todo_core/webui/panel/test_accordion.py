@@ -1,4 +1,4 @@
-"""The panel, built by the gradio that the host ships: one control a setting, pasted and hidden as it should be."""
+"""The panel, built by the gradio that the WebUI ships: one control a setting, pasted and hidden as it should be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.todo_core.webui.host import pasted
+from tests.todo_core.webui.webui_double import pasted
 from todo_core import SETTINGS, Settings, SettingsError
 from todo_core.settings.presets import BUILT_IN, Presets
 from todo_core.webui.extension import Extension
@@ -71,7 +71,7 @@ def test_ranges_and_choices_are_the_declared_ones(panel):
         control = panel.controls[name]
         if setting.kind in ("number", "integer"):
             assert (control.minimum, control.maximum, control.step) == (setting.minimum, setting.maximum, setting.step)
-            assert isinstance(control.value, float)  # the host casts API infotext to the type of the default
+            assert isinstance(control.value, float)  # the WebUI casts API infotext to the type of the default
         if setting.kind == "choice":
             assert list(control.choices) in (list(setting.choices), [(c, c) for c in setting.choices])
 
@@ -156,7 +156,7 @@ def test_only_unused_controls_start_hidden(panel):
 def test_saved_defaults_of_the_user_decide_what_starts_hidden(tmp_path):
     with gr.Blocks():
         panel = accordion.build("img2img", Presets(tmp_path / "presets.json"))
-    panel.controls["method"].value = "similarity"  # what the host does before it calls init_field
+    panel.controls["method"].value = "similarity"  # what the WebUI does before it calls init_field
     panel.controls["method"].init_field("similarity")
     assert panel.controls["ratio_1"].visible
     assert not panel.controls["factor_1"].visible

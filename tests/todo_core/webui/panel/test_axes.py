@@ -1,4 +1,4 @@
-"""Axes of the X/Y/Z plot, on the host's own AxisOption, reduced to what it keeps."""
+"""Axes of the X/Y/Z plot, on the WebUI's own AxisOption, reduced to what it keeps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.models import LatentDiffusion, ldm_unet
-from tests.todo_core.webui.host import Host, Processing
+from tests.todo_core.webui.webui_double import Processing, WebUI
 from todo_core import SETTINGS, SettingsError
 from todo_core.settings.presets import BUILT_IN
 
@@ -21,7 +21,7 @@ class AxisOption:
 
 @pytest.fixture
 def axes(module):
-    """label -> axis, registered as the host does it: before each building of the page."""
+    """label -> axis, registered as the WebUI does it: before each building of the page."""
     from modules import script_callbacks, scripts
 
     grid = SimpleNamespace(AxisOption=AxisOption, axis_options=[AxisOption("Nothing", str, None)])
@@ -72,12 +72,12 @@ def test_values_are_checked_before_the_first_image(axes, label, good, bad):
 
 def cells(axes, script, model, p, args, *pairs):
     """The infotext parameters of one cell for each tuple of values."""
-    host, found = Host(script, model), []
+    webui, found = WebUI(script, model), []
     for values in zip(*(values for _, values in pairs), strict=True):
-        pc = copy(p)  # as the host does: what p refers to is shared by all cells
+        pc = copy(p)  # as the WebUI does: what p refers to is shared by all cells
         for (label, _), value in zip(pairs, values, strict=True):
             axes[label].apply(pc, axes[label].type(value), values)
-        found.append(dict(host.generate(pc, *args).extra_generation_params))
+        found.append(dict(webui.generate(pc, *args).extra_generation_params))
     return found
 
 
@@ -108,24 +108,24 @@ def test_a_preset_replaces_what_the_panel_says(axes, script, model):
 def test_nothing_stays_for_the_next_generation(axes, script, model):
     p = Processing(width=64, height=64, steps=2)
     cells(axes, script, model, p, [False], ("[ToDo] Factor, level 1", ["2"]))
-    done = Host(script, model).generate(p, False)
+    done = WebUI(script, model).generate(p, False)
     assert done.extra_generation_params == {}
 
 
 def test_the_api_takes_a_preset_and_overrides(script, model):
     p = Processing(width=64, height=64, steps=2)
-    done = Host(script, model).generate(p, {"preset": "ToMe paper", "ratio_1": 0.25})
+    done = WebUI(script, model).generate(p, {"preset": "ToMe paper", "ratio_1": 0.25})
     assert done.extra_generation_params == {"ToDo": "similarity", "ToDo target": "all", "ToDo ratio 1": "0.25"}
-    done = Host(script, model).generate(Processing(width=64, height=64), {"preset": "no such"})
+    done = WebUI(script, model).generate(Processing(width=64, height=64), {"preset": "no such"})
     assert "preset = 'no such' is not possible" in done.comments
 
 
 def test_a_plot_made_of_a_copy_of_its_first_cell_answers_for_all_cells(script):
-    """As the host's plot does it: the first cell's result is copied, and its lists are replaced."""
+    """As the WebUI's plot does it: the first cell's result is copied, and its lists are replaced."""
     model = LatentDiffusion(
         ldm_unet(channel_mult=[1, 2], num_res_blocks=1, attention_resolutions=[2, 1]), image_size=64
     )
-    cells = [Host(script, model).generate(Processing(seeds=[seed], steps=1), {"factor_1": 2}) for seed in (1, 2)]
+    cells = [WebUI(script, model).generate(Processing(seeds=[seed], steps=1), {"factor_1": 2}) for seed in (1, 2)]
     plot = copy(cells[0])
     plot.infotexts = [cell.infotexts[0] for cell in cells]
     answer = json.loads(plot.js())

@@ -1,4 +1,4 @@
-"""The panel in a real browser, on a bare page of the host's gradio: all that can be seen short of generating."""
+"""The panel in a real browser, on a bare page of the WebUI's gradio: all that can be seen short of generating."""
 
 from __future__ import annotations
 

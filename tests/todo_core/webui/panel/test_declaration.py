@@ -11,7 +11,7 @@ import gradio as gr
 import pytest
 from modules import shared
 
-from tests.todo_core.webui.host import pasted
+from tests.todo_core.webui.webui_double import pasted
 from todo_core import SETTINGS, Settings
 from todo_core.settings.presets import Presets
 from todo_core.webui.generation import request
@@ -34,13 +34,13 @@ def panel(request, tmp_path_factory):
 
 
 def script_info(panel):
-    """What the host's ``GET /sdapi/v1/script-info`` tells, read from the widgets as it reads them."""
-    told = []
+    """What the WebUI's ``GET /sdapi/v1/script-info`` tells, read from the widgets as it reads them."""
+    listed = []
     for control in panel.inputs:
         fields = {n: getattr(control, n, None) for n in ("label", "value", "minimum", "maximum", "step", "choices")}
         fields["choices"] = [c[0] if isinstance(c, tuple) else c for c in fields["choices"] or ()]
-        told.append(SimpleNamespace(**fields))
-    return dict(zip(request.POSITIONS, told, strict=True))
+        listed.append(SimpleNamespace(**fields))
+    return dict(zip(request.POSITIONS, listed, strict=True))
 
 
 def another(setting):
@@ -55,15 +55,15 @@ def another(setting):
 
 @EACH
 def test_the_api_tells_label_default_and_range(panel, setting):
-    told = script_info(panel)[setting.name]
-    assert told.label == setting.label
-    assert setting.parse(told.value) == setting.default
+    control = script_info(panel)[setting.name]
+    assert control.label == setting.label
+    assert setting.parse(control.value) == setting.default
     if setting.kind in ("number", "integer"):
-        assert (told.minimum, told.maximum, told.step) == (setting.minimum, setting.maximum, setting.step)
+        assert (control.minimum, control.maximum, control.step) == (setting.minimum, setting.maximum, setting.step)
     if setting.kind == "choice":
-        assert told.choices == list(setting.choices)
+        assert control.choices == list(setting.choices)
     if setting.kind == "factor":
-        assert all(setting.parse(choice) for choice in told.choices)
+        assert all(setting.parse(choice) for choice in control.choices)
 
 
 @EACH
@@ -96,8 +96,8 @@ def test_the_infotext_brings_it_back_into_the_panel(panel, setting):
 def test_the_docs_tell_name_label_default_range_and_infotext_key(setting):
     rows = (ROOT / "docs" / "settings.md").read_text("utf-8").splitlines()
     (row,) = [row for row in rows if row.startswith(f"| `{setting.name}` |")]
-    for told in (f"**{setting.label}.**", f"`{setting.default!r}`", setting.allowed, f"`{setting.infotext_key}`"):
-        assert told in row
+    for text in (f"**{setting.label}.**", f"`{setting.default!r}`", setting.allowed, f"`{setting.infotext_key}`"):
+        assert text in row
 
 
 @EACH

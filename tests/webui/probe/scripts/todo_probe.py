@@ -1,6 +1,6 @@
-"""A WebUI extension for these tests: what the real host's UNet was given, served as JSON, and faults on demand.
+"""A WebUI extension for these tests: what the real WebUI's UNet was given, served as JSON, and faults on demand.
 
-It wraps ``__call__`` of the host's denoiser and UNet classes. Only while a UNet call runs, it has hooks of its own, on
+It wraps ``__call__`` of the WebUI's denoiser and UNet classes. Only while a UNet call runs, it has hooks of its own, on
 each attn1's to_q and to_k: they see the tokens from which queries and keys are really made.
 """
 
@@ -164,7 +164,7 @@ def add_routes(_, app):
 
     @app.get("/todo-probe/order")
     def order():
-        """The events of the script, by the host's names."""
+        """The events of the script, by the WebUI's names."""
         return probe.order
 
     @app.get("/todo-probe/hooks")
@@ -187,7 +187,7 @@ def add_routes(_, app):
 
     @app.get("/todo-probe/callbacks")
     def callbacks():
-        """Files whose functions the host calls at each denoiser step."""
+        """Files whose functions the WebUI calls at each denoiser step."""
         return [callback.script for callback in script_callbacks.callback_map["callbacks_cfg_denoiser"]]
 
     @app.get("/todo-probe/unet")

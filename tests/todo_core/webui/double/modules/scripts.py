@@ -1,4 +1,4 @@
-"""Script and the order in which the host calls its methods."""
+"""Script and the order in which the WebUI calls its methods."""
 
 AlwaysVisible = object()
 scripts_data = []

@@ -1,4 +1,4 @@
-"""The model of the moment, the user's options, and what the host is doing."""
+"""The model of the moment, the user's options, and what the WebUI is doing."""
 
 from types import SimpleNamespace
 
@@ -27,7 +27,7 @@ class Options:
         self.reset()
 
     def reset(self):
-        """As after the host's start, without extensions."""
+        """As after the WebUI's start, without extensions."""
         self.data_labels.clear()
         self.data.clear()
         self.data.update(

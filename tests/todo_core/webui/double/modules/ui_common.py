@@ -1,4 +1,4 @@
-"""The host's buttons."""
+"""The WebUI's buttons."""
 
 from .ui_components import ToolButton
 

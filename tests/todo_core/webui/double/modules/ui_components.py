@@ -1,4 +1,4 @@
-"""The host's own gradio components."""
+"""The WebUI's own gradio components."""
 
 import gradio as gr
 
@@ -10,7 +10,7 @@ class FormRow(gr.Row):
 
 class ToolButton(gr.Button):
     def __init__(self, *args, **kwargs):
-        self.webui_tooltip = kwargs.pop("tooltip", None)  # the host gives every component this
+        self.webui_tooltip = kwargs.pop("tooltip", None)  # the WebUI gives every component this
         super().__init__(*args, elem_classes=["tool", *kwargs.pop("elem_classes", [])], **kwargs)
 
     def get_block_name(self):

@@ -1,4 +1,4 @@
-// What the host's own page offers to scripts, as far as this extension uses it, and its accordions with a checkbox.
+// What the WebUI's own page offers to scripts, as far as this extension uses it, and its accordions with a checkbox.
 const loaded = [], updated = [];
 function gradioApp() { return document; }
 function onUiLoaded(callback) { loaded.push(callback); }

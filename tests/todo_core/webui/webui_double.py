@@ -1,6 +1,6 @@
-"""Generations in the host's true order of events, with a real UNet and a plain Euler sampler.
+"""Generations in the WebUI's true order of events, with a real UNet and a plain Euler sampler.
 
-The order was logged on the real host, and tests/webui/test_double.py compares the two again.
+The order was logged on the real WebUI, and tests/webui/test_double.py compares the two again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def load_script(name="todo"):
-    """Load scripts/NAME.py as the host does: by path, as a module of its own."""
+    """Load scripts/NAME.py as the WebUI does: by path, as a module of its own."""
     spec = importlib.util.spec_from_file_location(f"{name}.py", ROOT / "scripts" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -29,9 +29,9 @@ class Interrupted(BaseException):
     """As the WebUI's InterruptedException: ``except Exception`` does not catch it, and torch runs no hook for it."""
 
 
-@dataclass(eq=True)  # with eq and so without a hash, as the host's
+@dataclass(eq=True)  # with eq and so without a hash, as the WebUI's
 class Processing:
-    """The host's ``p``, as far as it matters."""
+    """The WebUI's ``p``, as far as it matters."""
 
     width: int = 128
     height: int = 128
@@ -42,7 +42,7 @@ class Processing:
     enable_hr: bool = True
     hr_scale: int = 2
     subprompts: int = 1  # 2 is "a AND b"
-    split: bool = False  # the host's "batch cond/uncond" off
+    split: bool = False  # the WebUI's "batch cond/uncond" off
     calls_per_step: int = 1  # 2 for a second-order sampler
     extra_generation_params: dict = field(default_factory=dict)
     comments: dict = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Sampler:
         return x
 
 
-class Host:
+class WebUI:
     """Runs a script through generations, and logs each event that a script can see."""
 
     def __init__(self, script, model):
@@ -151,7 +151,7 @@ class Host:
         self.events.append(method)
         try:
             getattr(self.script, method)(p, *args, *self.args, **kwargs)
-        except Exception as error:  # the host prints it and goes on
+        except Exception as error:  # the WebUI prints it and goes on
             self.errors.append(error)
 
     @torch.no_grad()
@@ -201,7 +201,7 @@ class Host:
 
 
 def pasted(fields, infotext):
-    """What the host's paste sets: control -> value, None where it leaves a control alone."""
+    """What the WebUI's paste sets: control -> value, None where it leaves a control alone."""
     values = {}
     for control, key in fields:
         value = key(infotext) if callable(key) else infotext.get(key)
