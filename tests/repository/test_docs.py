@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import json
+import math
 import re
 from pathlib import Path
 
+import pandas
 import pytest
 
 from todo_core import SETTINGS
@@ -119,3 +124,79 @@ def test_a_page_begins_with_what_it_is_for(page):
     assert title.startswith("# ")
     assert first.startswith("This page ")
     assert "\n## Limits\n" in page.read_text("utf-8") or page.name == "settings.md"
+
+
+# The figures of the tables, by the stored rows ------------------------------------------------------------------------
+
+VARIANTS = {  # a row's name in the pages -> its name in docs/benchmarks/unet.json, and in docs/results
+    "ToDo, factor 2": ("ToDo 2", "ToDo 2"),
+    "ToDo, factor 4": ("ToDo 4", "ToDo 4"),
+    "ToMe, ratio 0.5": ("ToMe 0.5", "ToMe paper"),
+    "tomesd, ratio 0.5": ("tomesd 0.5", "tomesd 0.5"),
+    "sd-webui-token-downsampling, factor 2": ("token-downsampling 2", "token-downsampling 2"),
+    "HyperTile": ("HyperTile 256", "hypertile 128"),
+}
+
+
+def rows_of(page: Path, heading: str) -> list[list[str]]:
+    """The cells of the first table under a heading, without its head and without bold."""
+    lines = page.read_text("utf-8").split(f"\n## {heading}\n")[1].splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    table_lines = itertools.takewhile(lambda line: line.startswith("|"), lines[first + 2 :])
+    return [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in table_lines]
+
+
+@functools.cache
+def unet_speeds() -> dict[tuple[str, int], float]:
+    rows = json.loads((ROOT / "docs" / "benchmarks" / "unet.json").read_text("utf-8"))["rows"]
+    return {
+        (row["setting"], row["latent"]): row["speed"]
+        for row in rows
+        if (row["layout"], row["batch"]) == ("sd1-ldm", 1) and "speed" in row
+    }
+
+
+@functools.cache
+def results() -> dict[tuple[str, float], tuple[float, float]]:
+    """(median speed of the hires pass, PSNR of the mean MSE) by variant and scale."""
+    rows = pandas.read_parquet(
+        ROOT / "docs" / "results" / "results.parquet", columns=["variant", "hires_scale", "speed", "mse"]
+    )
+    groups = rows[rows["mse"] > 0].groupby(["variant", "hires_scale"])
+    return {key: (part["speed"].median(), -10 * math.log10(part["mse"].mean())) for key, part in groups}
+
+
+def test_the_readmes_table_is_that_of_the_stored_rows():
+    rows = rows_of(ROOT / "README.md", "Speed and difference")
+    assert {row[0] for row in rows} == set(VARIANTS)
+    for name, *cells in rows:
+        call, image = VARIANTS[name]
+        speeds = [f"{unet_speeds()[call, latent]:.2f}x" for latent in (128, 256)]
+        assert cells == [*speeds, *(f"{results()[image, scale][1]:.1f} dB" for scale in (2.0, 3.0))], name
+
+
+def test_the_table_of_results_is_that_of_the_stored_rows():
+    names = {
+        "ToDo 2, fixed (Reference demo 1024)": "Reference demo 1024",
+        "ToDo 4, fixed (Reference demo 2048)": "Reference demo 2048",
+        "ToDo 2, area": "ToDo 2 area",
+        "ToMe 0.5 (ToMe paper)": "ToMe paper",
+        "ToMe 0.75": "ToMe 75%",
+        "cluster 0.5": "cluster 50%",
+        "HyperTile 128": "hypertile 128",
+    }
+    for name, *cells in rows_of(ROOT / "docs" / "results" / "README.md", "Table"):
+        measured = [results()[names.get(name, name), scale] for scale in (2.0, 3.0)]
+        assert cells == [text for speed, psnr in measured for text in (f"{speed:.2f}x", f"{psnr:.1f}")], name
+
+
+def test_the_table_of_unet_calls_is_that_of_the_stored_rows():
+    names = {
+        "ToMe 0.5, reach 1": "ToMe 0.5 reach 1",
+        "sd-webui-token-downsampling 2": "token-downsampling 2",
+        "lower bound of ToDo 4": "limit of ToDo 4",
+    }
+    rows = rows_of(ROOT / "docs" / "performance.md", "One UNet call")[2:]
+    for name, *cells in rows:
+        speeds = [unet_speeds().get((names.get(name, name), latent)) for latent in (64, 96, 128, 192, 256)]
+        assert cells == ["" if speed is None else f"{speed:.2f}x" for speed in speeds], name
