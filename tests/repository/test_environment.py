@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -21,6 +25,43 @@ def made(monkeypatch, tmp_path):
     monkeypatch.setattr(environment.venv, "create", lambda home, **_: home.mkdir(exist_ok=True))
     monkeypatch.setattr(Environment, "check", lambda self, *args: installed.append(args[4:]))
     return Environment("env", environment.TORCH, requirements("requirements.txt")), installed
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from todo_lab.environment import Environment
+
+environment = Environment("unused")
+environment.python = Path(sys.executable)
+sys.exit(environment.run("-c", "import os, time; print(os.getpid(), flush=True); time.sleep(3600)"))
+"""
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without a signal")
+def test_sigterm_ends_the_child_too():
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, env=env) as parent:
+        child = int(parent.stdout.readline())
+        parent.send_signal(signal.SIGTERM)
+        assert parent.wait(timeout=600) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def test_a_sigterm_before_the_child_starts_ends_it_as_well(made, monkeypatch):
+    env, _ = made
+    true_popen = subprocess.Popen
+
+    def late(arguments, **options):
+        signal.raise_signal(signal.SIGTERM)
+        return true_popen([sys.executable, *arguments[1:]], **options)
+
+    monkeypatch.setattr(environment.subprocess, "Popen", late)
+    started = signal.getsignal(signal.SIGTERM)
+    assert env.run("-c", "import time; time.sleep(3600)", cwd=ROOT) == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == started
 
 
 def test_it_is_made_once(made, tmp_path):

@@ -28,6 +28,8 @@ from .data.scenes import Scene
 from .model import config
 from .model.pocket_model import Pocket
 
+DEFAULTS = Request(prompt="")
+
 
 def autoencoder_psnr(model: Pocket, scenes: list[Scene], side: int) -> float:
     """Mean PSNR in decibels of the autoencoder over the scenes at side x side pixels."""
@@ -42,11 +44,16 @@ def autoencoder_psnr(model: Pocket, scenes: list[Scene], side: int) -> float:
     return float(np.mean(psnrs))
 
 
-def caption_accuracy(model: Pocket, scenes: list[Scene], out: Path | None) -> dict[str, float]:
-    """Fractions of captions with the right colours and background, at the base size and after a 2x hires pass."""
+def caption_accuracy(
+    model: Pocket, scenes: list[Scene], out: Path | None = None, base: Request = DEFAULTS
+) -> dict[str, float]:
+    """Fractions of captions with the right colours and background, at the base size and after a hires pass.
+
+    ``base`` has the values of the requests apart from prompt and seed. Images are written to ``out``.
+    """
     right = {"colour": 0, "background": 0, "colour, hires": 0, "background, hires": 0}
     for number, scene in enumerate(tqdm(scenes, desc="captions", unit="caption")):
-        request = Request(prompt=caption(scene), seed=number)
+        request = replace(base, prompt=caption(scene), seed=number)
         first = first_pass(model, request)
         for suffix, result in (("", first), (", hires", hires_pass(model, request, first))):
             image = decode_image(model, result)

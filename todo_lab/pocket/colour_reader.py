@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -40,15 +41,21 @@ def background_right(image: np.ndarray, scene: Scene) -> bool:
 
 
 def _count(image: np.ndarray, names: set[str]) -> Counter[str]:
-    labels, tones = _tones()
-    pixels = lab(image).reshape(-1, 1, 3).astype(np.float32)
-    nearest = np.square(pixels - tones).sum(-1).argmin(-1)
-    return Counter(labels[row] for row in nearest if labels[row] in names)
+    labels, tree = _tones()
+    _, nearest = tree.query(lab(image).reshape(-1, 3))
+    counts = np.bincount(nearest, minlength=len(labels))
+    found: Counter[str] = Counter()
+    for label, count in zip(labels, counts.tolist(), strict=True):
+        if count and label in names:
+            found[label] += count
+    return found
 
 
 @lru_cache
-def _tones() -> tuple[list[str], np.ndarray]:
-    """Labels and Lab values of all tones: object colours in several lights, backgrounds, ignored tones."""
+def _tones() -> tuple[list[str], Any]:
+    """The label of each tone, and a k-d tree of their Lab values: object colours in several lights, backgrounds."""
+    from scipy.spatial import KDTree
+
     rows: list[tuple[str, np.ndarray]] = []
     for name, colour in OBJECT_COLOURS.items():
         rows += [(name, np.minimum(np.asarray(colour) * light, 255.0)) for light in LIGHTS]
@@ -56,4 +63,4 @@ def _tones() -> tuple[list[str], np.ndarray]:
         shares = np.linspace(0, 1, 5) if kind in BLENDED else (0.0, 1.0)
         rows += [(kind, mix(first, second, share)) for first, second in variants for share in shares]
     rows += [("", np.asarray(tone, np.float32)) for tone in IGNORED]
-    return [label for label, _ in rows], lab(np.stack([tone for _, tone in rows]))
+    return [label for label, _ in rows], KDTree(lab(np.stack([tone for _, tone in rows])))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,8 @@ sys.path.insert(0, str(ROOT))
 import app  # noqa: E402
 from todo_lab import __main__ as todo  # noqa: E402
 
-QUICK = ["--here", "--no-page", "--width", "64", "--height", "64", "--steps", "1", "--hires-steps", "2"]
+SIZE = ["--width", "64", "--height", "64", "--steps", "1", "--hires-steps", "2"]
+QUICK = ["--here", "--no-page", *SIZE]
 
 
 @pytest.fixture
@@ -72,6 +75,26 @@ def test_a_folder_that_cannot_be_written_is_told(run, tmp_path):
     assert "File exists" in said
 
 
+@pytest.mark.parametrize("command", ["app", "generate", "compare"])
+def test_a_full_disk_is_one_line_and_leaves_no_incomplete_file(command, tmp_path, monkeypatch, caplog):
+    def full(image, path, *_, **__):
+        Path(path).write_bytes(b"half of an image")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Image.Image, "save", full)
+    out = tmp_path / "out"
+    if command == "app":
+        status = app.main([*QUICK, "--out", str(out)])
+    else:
+        status = todo.main([command, *SIZE, "--out", str(out)])
+    assert status == 2
+    (error,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "No space left on device" in error.getMessage()
+    assert "\n" not in error.getMessage()
+    assert not error.exc_info
+    assert not list(out.iterdir())
+
+
 def test_help_needs_nothing_installed():
     done = subprocess.run([sys.executable, "-S", "app.py", "--help"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -81,9 +104,8 @@ def test_help_needs_nothing_installed():
 
 def test_generate_makes_one_picture_with_its_settings(tmp_path, caplog):
     caplog.set_level("INFO")
-    size = [option for option in QUICK if option not in ("--here", "--no-page")]
     out = tmp_path / "out"
-    status = todo.main(["generate", *size, "--out", str(out), "--set", "factor_1=2", "--set", "passes=all"])
+    status = todo.main(["generate", *SIZE, "--out", str(out), "--set", "factor_1=2", "--set", "passes=all"])
     assert status == 0
     assert {path.name for path in out.iterdir()} == {"image.png", "figures.json"}
     written = json.loads((out / "figures.json").read_text("utf-8"))
@@ -96,8 +118,7 @@ def test_generate_makes_one_picture_with_its_settings(tmp_path, caplog):
 
 def test_generate_without_a_method_says_nothing_of_it(tmp_path, caplog):
     caplog.set_level("INFO")
-    size = [option for option in QUICK if option not in ("--here", "--no-page")]
-    assert todo.main(["generate", *size, "--out", str(tmp_path / "out"), "--set", "method=none"]) == 0
+    assert todo.main(["generate", *SIZE, "--out", str(tmp_path / "out"), "--set", "method=none"]) == 0
     assert "nothing was reduced in the hires pass: the method is none" in caplog.text
     assert "ToDo" not in Image.open(tmp_path / "out" / "image.png").info["parameters"]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -73,6 +76,38 @@ def test_a_killed_run_is_gone_on_with(done, tmp_path):
         assert same(row, other)
     for row in after:
         assert (out / row["image"]).read_bytes() == (done / row["image"]).read_bytes()
+
+
+def test_a_full_disk_is_one_line_and_keeps_the_rows(tmp_path, monkeypatch, capsys):
+    """Each row takes two calls of fsync, for its image and for the row itself."""
+    calls, true_fsync = [], os.fsync
+
+    def full(descriptor):
+        calls.append(descriptor)
+        if len(calls) > 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        true_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    out = tmp_path / "out"
+    assert main(["evaluate", str(out), *TINY]) == 2
+    last_line = capsys.readouterr().err.splitlines()[-1]
+    assert "No space left on device" in last_line
+    assert "2 of 6 rows" in last_line
+    assert "--resume" in last_line
+    assert len(rows(out)) == 2
+    assert len(list((out / "images").iterdir())) == 2
+
+
+def test_a_dead_webui_is_one_line_and_nothing_is_written(tmp_path, capsys):
+    out = tmp_path / "out"
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    assert main(["evaluate", str(out), "--webui", url]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{url} does not answer:")
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(

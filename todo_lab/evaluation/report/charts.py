@@ -16,8 +16,8 @@ MARKERS = "osD^vP*X<>hp"
 DASHES = ("-", "--", ":", "-.")
 GREYS = ("0.0", "0.35", "0.55")
 AXES = {
-    "speed": "speed of the hires pass, relative to the baseline",
-    "mse": "image MSE relative to the baseline (values 0 to 1)",
+    "speed": "hires speed, relative to the baseline",
+    "mse": "image MSE to the baseline (values 0 to 1)",
 }
 AMOUNT = {"factor": "factor: the token grid shrinks by it per side", "ratio": "ratio: fraction of tokens removed"}
 LINEAR_RANGE = 10  # a smaller range of values gets a linear axis

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+DPI = 130
+
 
 def pyplot() -> Any:
     """matplotlib.pyplot with a backend that draws to files only."""
@@ -20,6 +22,6 @@ def saved(chart: Any, path: Path) -> Path:
     """Write the chart and close it. The suffix of ``path`` names the format. Returns ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lossy = {"pil_kwargs": {"quality": 90}} if path.suffix == ".webp" else {}
-    chart.savefig(path, dpi=130, **lossy)
+    chart.savefig(path, dpi=DPI, **lossy)
     pyplot().close(chart)
     return path

@@ -14,7 +14,7 @@ from tests.todo_lab.evaluation.doubles import Double
 from todo_core import Settings
 from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
 from todo_lab.evaluation.prompts import prompt_sets
-from todo_lab.evaluation.report import aggregation, image_grids, report
+from todo_lab.evaluation.report import aggregation, image_grids, matplotlib_files, report
 from todo_lab.evaluation.report.findings import list_findings
 from todo_lab.evaluation.running import jobs, variants
 from todo_lab.evaluation.running.row_store import RowStore
@@ -41,7 +41,9 @@ def folder(tmp_path_factory):
         RowStore.begin(out, work, about, resume=False),
         local_engine(double, runs=2, pretrained=PretrainedMetrics()),
     )
-    report.write_report(out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matplotlib_files, "DPI", 50)  # small files are written faster
+        report.write_report(out)
     return out
 
 

@@ -1,0 +1,126 @@
+"""The commands of ``python -m todo_lab``: what each needs, and one line when it is missing."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from todo_core.settings import table
+from todo_lab.__main__ import COMMANDS, main
+from todo_lab.command_line import Command, Group
+
+ROOT = Path(__file__).parents[2]
+TORCH_ALONE = (
+    "PIL adjustText diffusers einops gradio ldm matplotlib numpy omegaconf open_clip pandas pyarrow ray safetensors "
+    "scipy skimage textblob torchmetrics tqdm transformers yaml"
+)
+WITHOUT = """
+import runpy, sys
+missing = sys.argv.pop(1).split()
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+runpy.run_module("todo_lab", run_name="__main__", alter_sys=True)
+"""
+
+
+def run_without(packages: str, *words: str, path: Path = ROOT) -> subprocess.CompletedProcess:
+    """``python -m todo_lab`` where some packages are not installed."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(path), str(ROOT)])}
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT, packages, *words]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def all_commands(commands=COMMANDS, words=()) -> dict[str, Command]:
+    found = {}
+    for name, command in commands.items():
+        if isinstance(command, Group):
+            found |= all_commands(command.commands, (*words, name))
+        else:
+            found[" ".join((*words, name))] = command
+    return found
+
+
+@pytest.mark.parametrize("name", all_commands())
+def test_the_docstring_of_a_command_names_it(name):
+    module = importlib.import_module(all_commands()[name].module)
+    assert re.search(rf"python -m todo_lab {name}\b", module.__doc__)
+
+
+@pytest.mark.parametrize("name", all_commands())
+def test_every_command_has_help(name, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([*name.split(), "--help"])
+    assert stopped.value.code == 0
+    assert f"python -m todo_lab {name}" in capsys.readouterr().out
+
+
+def test_without_a_command_the_commands_are_listed(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    assert all(command.help in " ".join(text.split()) for command in COMMANDS.values())
+
+
+def test_settings_need_torch_alone():
+    done = run_without(TORCH_ALONE, "settings")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == table.markdown()
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (["compare"], "demo"),
+        (["generate"], "demo"),
+        (["evaluate", "out"], "evaluation"),
+        (["pocket", "check"], "evaluation"),
+        (["pocket", "export", "webui"], "demo"),
+    ],
+    ids=["compare", "generate", "evaluate", "pocket check", "pocket export"],
+)
+def test_a_missing_package_is_one_line_that_names_the_extra(words, extra):
+    done = run_without(TORCH_ALONE, *words)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert re.fullmatch(rf"No module named '\w+'\. This command needs: pip install \"\.\[{extra}\]\"", line)
+
+
+def test_the_ray_engine_names_its_own_extra(tmp_path):
+    done = run_without("ray", "evaluate", str(tmp_path / "out"), "--engine", "ray", "--limit", "1")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith('pip install ".[evaluation,ray]"')
+
+
+def test_a_missing_ldm_is_told_with_its_own_command(tmp_path):
+    done = run_without("ldm", "compare", "--out", str(tmp_path / "out"))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("pip install --no-deps stable-diffusion-sdkit==2.1.5")
+
+
+def test_export_runs_beside_another_ldm(tmp_path):
+    """A WebUI has an ldm of its own, and neither diffusers nor this project's other packages."""
+    (tmp_path / "ldm").mkdir()
+    (tmp_path / "ldm" / "__init__.py").write_text("raise RuntimeError('this is not the ldm of the pocket model')")
+    (tmp_path / "models").mkdir()
+    missing = "adjustText diffusers einops gradio matplotlib omegaconf open_clip pandas ray skimage textblob tqdm yaml"
+    done = run_without(missing, "pocket", "export", str(tmp_path), path=tmp_path)
+    assert done.returncode == 0, done.stderr
+    written = tmp_path / "models" / "Stable-diffusion" / "pocket.yaml"
+    assert json.loads(written.read_text("utf-8"))["model"]["params"]["parameterization"] == "v"
+
+
+def test_a_folder_that_is_not_a_webui_is_one_line(tmp_path, capsys):
+    assert main(["pocket", "export", str(tmp_path)]) == 2
+    assert "it has no folder models" in capsys.readouterr().err
