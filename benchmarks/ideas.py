@@ -93,7 +93,7 @@ def near_and_far(now: Now, site: Site, forward: Forward, *, tile: int, factor: i
 
     def attend(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
         attention, size = site.block.attn1, _size(x)
-        moved = (now.step + site.place) % 2 * (tile // 2)  # no seam stays in its place
+        moved = (now.step + site.rank) % 2 * (tile // 2)  # no seam stays in its place
         grid = torch.roll(x.unflatten(1, size), (-moved, -moved), (1, 2)).flatten(1, 2)
         far = _coarse(size, factor, "nearest-exact", now, site)
         q, k, v = attention.to_q(grid), attention.to_k(grid), attention.to_v(grid)
@@ -117,7 +117,7 @@ def _size(x: Tensor) -> tuple[int, int]:
 
 
 def _coarse(size: tuple[int, int], factor: int, way: str, now: Now, site: Site) -> reduction.Reduction:
-    turn = now.step + site.place if way.startswith("nearest") else None
+    turn = now.step + site.rank if way.startswith("nearest") else None
     return reduction.downsample(size, (size[0] // factor, size[1] // factor), way, turn=turn)
 
 

@@ -1,4 +1,4 @@
-"""The two errors of this project: a setting that cannot be, and a model that cannot be reduced."""
+"""The errors of this project: an invalid setting, and a model that cannot be reduced."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Any
 
 
 class SettingsError(ValueError):
-    """A setting with an impossible value. Names the field, the value and what is allowed.
+    """An invalid setting. Names the field, its value and what is allowed.
 
     Attributes: ``field`` (str), ``value`` (anything), ``allowed`` (str).
     """
 
     def __init__(self, field: str, value: Any, allowed: str) -> None:
-        super().__init__(f"{field} = {_shown(value)} is not possible; allowed: {allowed}")
+        super().__init__(f"{field} = {short_repr(value)} is not possible; allowed: {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
 
 
 class UnsupportedModelError(TypeError):
-    """A model without spatial self-attention that could be reduced. Names the class and the reason."""
+    """A model that cannot be reduced. Names its class and the reason."""
 
     def __init__(self, model: Any, reason: str) -> None:
         name = type(model).__name__
@@ -25,8 +25,8 @@ class UnsupportedModelError(TypeError):
         self.model_name, self.reason = name, reason
 
 
-def _shown(value: Any) -> str:
-    """``repr``, shortened: a value from outside can be of any size, and Python refuses to print a huge integer."""
+def short_repr(value: Any) -> str:
+    """``repr``, shortened: values of a request can have any size, and Python refuses to print a huge integer."""
     try:
         text = repr(value)
     except ValueError:

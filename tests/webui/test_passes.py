@@ -78,7 +78,7 @@ def test_another_method_takes_over_past_the_end(host):
 def test_automatic_factors_act_above_the_trained_size_and_say_so_below_it(host):
     small = host.txt2img({"factor_1": "auto"})
     assert reduced(small.hires) == set()
-    assert "trained at about 64 x 64" in small.comments
+    assert "this model was trained at 512 x 512" in small.comments
 
     large = host.txt2img({"factor_1": "auto"}, hr_resize_x=576, hr_resize_y=576, hr_second_pass_steps=1)
     assert reduced(large.hires) == {(72 * 72, 64 * 64)}

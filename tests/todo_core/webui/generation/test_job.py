@@ -132,7 +132,7 @@ def test_what_was_left_whole_is_told_beside_what_was_reduced(host, monkeypatch):
     monkeypatch.setattr(attention, "__webui_hypertile_params", SimpleNamespace(enabled=True), raising=False)
     done = host.generate(Processing(), OURS)
     assert "level 1 from 1,024 to 256 tokens (downsample) in 4 of 4 steps" in done.comments
-    assert "level 1 is left whole: HyperTile" in done.comments
+    assert "level 1 is not reduced: HyperTile" in done.comments
 
 
 def test_a_refiner_of_another_shape_is_reduced_from_its_first_call(host):
@@ -268,7 +268,7 @@ def test_an_error_of_ours_gives_the_image_and_a_message(host, monkeypatch):
         (Processing(enable_hr=False), OURS, "hires fix is off"),
         (Processing(), {"method": "none"}, "the method is none"),
         (Processing(), {"factor_1": 1}, "its factor is 1"),
-        (Processing(width=64, height=64), {}, "trained at about 64"),
+        (Processing(width=64, height=64), {}, "this model was trained at 512 x 512"),
         (Processing(only_hires=True), OURS | {"passes": "first"}, "the first pass did not run"),
         (Processing(steps=1), OURS | {"start": 0.5}, "no step lay in its window"),
     ],

@@ -53,7 +53,7 @@ def test_both_passes_are_told(model):
         (HIRES | {"hires": False}, {}, "hires fix is off"),
         (HIRES, {"method": "none"}, "the method is none"),
         ({}, {}, "the size is not known yet"),
-        (HIRES | {"scale": 1}, {}, "trained at about 64"),
+        (HIRES | {"scale": 1}, {}, "this model was trained at 512 x 512. Set a factor"),
         (HIRES, {"factor_1": 1}, "its factor is 1"),
     ],
 )
