@@ -27,7 +27,7 @@ class Step:
 
 
 class StepCounter:
-    """Counts the steps of a pass by timestep, for a session that is not told its steps.
+    """Counts the steps of a pass by timestep, for a session without ``begin_step``.
 
     With a scheduler, a pass goes from the timestep of its first call to the end of the scheduler's list: img2img
     begins in the middle of the list. A new list, or a timestep that stands earlier in it, begins a new pass.

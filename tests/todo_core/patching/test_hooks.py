@@ -407,7 +407,7 @@ BREAKS = [
 
 
 @pytest.mark.parametrize(("target", "method", "function"), BREAKS)
-def test_with_on_error_the_call_goes_on_unreduced_bit_for_bit(sd1, target, method, function, monkeypatch):
+def test_with_on_error_the_call_runs_without_reduction_bit_for_bit(sd1, target, method, function, monkeypatch):
     plain = sd1(LATENT)
     settings = todo_core.Settings(target=target, method=method, crossattn=True, mlp=True, factor_1=2)
     errors = []
