@@ -1,14 +1,14 @@
-"""Ideas for less work or nearer images that are not in the library, beside what is: what was tried, and what it gave.
+"""Ideas that are not in the library, compared with ToDo: for less work, or for less difference to the baseline.
 
     pip install -e ".[evaluation]" && pip install --no-deps stable-diffusion-sdkit==2.1.5
     python benchmarks/ideas.py --prompts 16 --cores 1
-    python benchmarks/ideas.py --prompts 30 --cores 1 --ideas "ToDo 2" "ToDo 2, mean with the step before"
+    python benchmarks/ideas.py --prompts 30 --cores 1 --ideas "ToDo 2" "ToDo 2, mean with the previous step"
 
-Pocket model, one seed a prompt, the hires pass from one first pass. MSE is that of the 8-bit image to the unreduced
-one: mean, and geometric mean over the images, which single images move less. Speed is the unreduced pass over the
-idea's, each beside the other in time, the median over the images.
+Pocket model, one seed for each prompt, all hires passes from the same first pass. MSE is that of the 8-bit image to the
+baseline: its mean over the images, and its geometric mean, which depends less on single images. Speed is the median
+over the images of the baseline's seconds to those of the idea, measured one after the other.
 
-Every idea replaces the forward of the level-1 self-attention by one of its own, for the time of a pass.
+Each idea replaces the forward of the level-1 self-attention during a pass.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Idea = Callable[["Now", Site, Forward], Forward]
 
 
 class Now:
-    """Where the pass stands."""
+    """The current step of the pass."""
 
     step = 0
 
@@ -46,8 +46,8 @@ class Now:
         self.step = step
 
 
-def reuse(now: Now, site: Site, forward: Forward, *, every: int = 2, onward: bool = False) -> Forward:
-    """Compute only at every so many steps; else take the last output, or go ``onward`` in a line through two."""
+def reuse(now: Now, site: Site, forward: Forward, *, every: int = 2, extrapolate: bool = False) -> Forward:
+    """Compute attention in every so many steps. Between them reuse the last output, or extrapolate from two."""
     past: list[tuple[int, Tensor]] = []
 
     def held(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
@@ -55,7 +55,7 @@ def reuse(now: Now, site: Site, forward: Forward, *, every: int = 2, onward: boo
             past.clear()
         if now.step % every == 0:
             past[:] = [*past[-1:], (now.step, forward(x, context, **options))]
-        elif onward and len(past) == 2:
+        elif extrapolate and len(past) == 2:
             (first, a), (last, b) = past
             return b + (b - a) * ((now.step - last) / (last - first))
         return past[-1][1]
@@ -63,20 +63,20 @@ def reuse(now: Now, site: Site, forward: Forward, *, every: int = 2, onward: boo
     return held
 
 
-def blend(now: Now, site: Site, forward: Forward, *, share: float = 0.5) -> Forward:
-    """The mean with the step before, which kept other tokens."""
+def blend(now: Now, site: Site, forward: Forward, *, weight: float = 0.5) -> Forward:
+    """The mean with the output of the previous step, which kept other tokens."""
     past: list[Tensor] = []
 
     def mixed(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
         before = past[-1] if past and now.step else None
         past[:] = [forward(x, context, **options)]
-        return past[0] if before is None else torch.lerp(past[0], before, share)
+        return past[0] if before is None else torch.lerp(past[0], before, weight)
 
     return mixed
 
 
 def split(now: Now, site: Site, forward: Forward, *, keys: str, values: str, factor: int = 2) -> Forward:
-    """Keys resampled in one way and values in another."""
+    """Keys and values resampled in different ways."""
 
     def attend(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
         attention, size = site.block.attn1, _size(x)
@@ -88,13 +88,15 @@ def split(now: Now, site: Site, forward: Forward, *, keys: str, values: str, fac
 
 
 def near_and_far(now: Now, site: Site, forward: Forward, *, tile: int, factor: int, weigh: bool) -> Forward:
-    """Every tile of queries sees all of its own tile, and the coarse grid of the whole image, which may ``weigh`` as
-    many tokens as it stands for (that takes a mask, and so the slower kernels)."""
+    """The queries of a tile see the keys of their tile, and a coarse grid of the image.
+
+    With ``weigh``, each coarse key counts as the tokens of its cell. That needs a mask, and so a slower kernel.
+    """
 
     def attend(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
         attention, size = site.block.attn1, _size(x)
-        moved = (now.step + site.place) % 2 * (tile // 2)  # no seam stays in its place
-        grid = torch.roll(x.unflatten(1, size), (-moved, -moved), (1, 2)).flatten(1, 2)
+        shift = (now.step + site.rank) % 2 * (tile // 2)  # the seams alternate between two positions
+        grid = torch.roll(x.unflatten(1, size), (-shift, -shift), (1, 2)).flatten(1, 2)
         far = _coarse(size, factor, "nearest-exact", now, site)
         q, k, v = attention.to_q(grid), attention.to_k(grid), attention.to_v(grid)
         tiles = (size[0] // tile) * (size[1] // tile)
@@ -106,7 +108,7 @@ def near_and_far(now: Now, site: Site, forward: Forward, *, tile: int, factor: i
         weights[tile * tile :] = 2 * math.log(factor)
         found = _attend(near[0], *both, attention.heads, weights[None, None, None] if weigh else None)
         back = _untiled(found, size, tile)
-        return attention.to_out(torch.roll(back, (moved, moved), (1, 2)).flatten(1, 2))
+        return attention.to_out(torch.roll(back, (shift, shift), (1, 2)).flatten(1, 2))
 
     return attend
 
@@ -117,7 +119,7 @@ def _size(x: Tensor) -> tuple[int, int]:
 
 
 def _coarse(size: tuple[int, int], factor: int, way: str, now: Now, site: Site) -> reduction.Reduction:
-    turn = now.step + site.place if way.startswith("nearest") else None
+    turn = now.step + site.rank if way.startswith("nearest") else None
     return reduction.downsample(size, (size[0] // factor, size[1] // factor), way, turn=turn)
 
 
@@ -143,21 +145,21 @@ IDEAS: dict[str, tuple[Settings | None, Idea | None]] = {
     "ToDo 3": (Settings(factor_1=3), None),
     "ToDo 4": (Settings(factor_1=4), None),
     "reuse every 2nd step": (None, reuse),
-    "reuse, onward in a line": (None, partial(reuse, onward=True)),
+    "reuse, extrapolated": (None, partial(reuse, extrapolate=True)),
     "ToDo 2, reuse every 2nd step": (Settings(factor_1=2), reuse),
-    "ToDo 2, mean with the step before": (Settings(factor_1=2), blend),
-    "ToDo 3, mean with the step before": (Settings(factor_1=3), blend),
-    "ToDo 4, mean with the step before": (Settings(factor_1=4), blend),
+    "ToDo 2, mean with the previous step": (Settings(factor_1=2), blend),
+    "ToDo 3, mean with the previous step": (Settings(factor_1=3), blend),
+    "ToDo 4, mean with the previous step": (Settings(factor_1=4), blend),
     "factor 2, keys kept, values averaged": (None, partial(split, keys="nearest-exact", values="area")),
     "factor 2, keys averaged, values kept": (None, partial(split, keys="area", values="nearest-exact")),
     "tile of 8 and every 4th token": (None, partial(near_and_far, tile=8, factor=4, weigh=False)),
-    "tile of 8 and every 4th, weighed": (None, partial(near_and_far, tile=8, factor=4, weigh=True)),
+    "tile of 8 and every 4th token, weighted": (None, partial(near_and_far, tile=8, factor=4, weigh=True)),
 }
 
 
 @contextmanager
-def tried(now: Now, sites: list[Site], idea: Idea) -> Iterator[None]:
-    """The idea in the place of each site's forward."""
+def replaced_forwards(now: Now, sites: list[Site], idea: Idea) -> Iterator[None]:
+    """Replace the forward of each site's self-attention by the idea."""
     attentions: list[Any] = [site.block.attn1 for site in sites]
     for site, attention in zip(sites, attentions, strict=True):
         attention.forward = idea(now, site, attention.forward)
@@ -185,7 +187,7 @@ def main() -> None:
         for name in args.ideas:
             settings, idea = IDEAS[name]
             whole = hires_pass(model, request, first)
-            patch: AbstractContextManager[None] = tried(now, sites, idea) if idea else nullcontext()
+            patch: AbstractContextManager[None] = replaced_forwards(now, sites, idea) if idea else nullcontext()
             with patch:
                 made = hires_pass(model, request, first, settings, on_step=now.told)
             found[name].append((_mse(model, whole, made), whole.total_seconds / made.total_seconds))

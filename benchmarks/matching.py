@@ -1,12 +1,12 @@
-"""Time and memory of ToMe's matching alone, beside tomesd's; a table at the end.
+"""Time and memory of ToMe's matching alone, compared with tomesd; prints a table.
 
     pip install -e . tomesd==0.1.3
     python benchmarks/matching.py --sides 64 96 128
 
-The tokens are those of an attention at the finest level of SD 1.5: 320 channels, cond and uncond. They are random, but
-smooth over the grid, as an image's are. All run interleaved, with destinations at each cell's upper left. The exact
-matching has to give tomesd's groups ("yes"). Memory (Linux alone) is the growth of the resident set at its peak, in a
-process for each; the tokens themselves are not in it.
+The tokens have the shape of level 1 of SD 1.5: 320 channels, cond and uncond. They are random, but smooth over the
+grid, like those of an image. The variants take turns; each cell's upper left token is its destination. The exact
+matching must find the groups of tomesd ("yes"). Memory is how far the resident set grows at its peak, without the
+tokens, each variant in its own process (only on Linux).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def tokens(side: int) -> torch.Tensor:
 
 
 def ours(x: torch.Tensor, side: int, ratio: float) -> Any:
-    """Our exact matching."""
+    """Our matching, among all destinations."""
     return match(x, (side, side), ratio)
 
 
 def tomesd(x: torch.Tensor, side: int, ratio: float) -> Any:
-    """tomesd 0.1.3's, with its randomness off."""
+    """The matching of tomesd 0.1.3, without randomness."""
     return bipartite_soft_matching_random2d(x, side, side, 2, 2, int(x.shape[1] * ratio), no_rand=True)
 
 
 def within(reach: int) -> Callable[[torch.Tensor, int, float], Any]:
-    """Ours, among the destinations of cells at most ``reach`` away."""
+    """Our matching, among the destinations of cells at most ``reach`` away."""
     return lambda x, side, ratio: match(x, (side, side), ratio, reach=reach)
 
 
@@ -58,13 +58,13 @@ VARIANTS: dict[str, Callable[[torch.Tensor, int, float], Any]] = {
 
 
 def same_groups(x: torch.Tensor, side: int, ratio: float) -> bool:
-    """Whether both put the same tokens together: the means of the groups, spread again, agree."""
+    """Whether both find the same groups: the unmerged means of the groups are equal."""
     mine, (merge, unmerge) = ours(x, side, ratio), tomesd(x, side, ratio)
     return torch.allclose(mine.unmerge(mine.merge(x)), unmerge(merge(x)), atol=1e-4)
 
 
 def timed(side: int, ratio: float, repeats: int) -> dict[str, float]:
-    """Median seconds of each variant, run in turn."""
+    """Median seconds of each variant; they take turns."""
     x = tokens(side)
     seconds: dict[str, list[float]] = {name: [] for name in VARIANTS}
     for _ in range(repeats + 1):
@@ -76,7 +76,7 @@ def timed(side: int, ratio: float, repeats: int) -> dict[str, float]:
 
 
 def peak(name: str, side: int, ratio: float) -> float:
-    """MiB that the resident set grows by, in a process of its own."""
+    """How far the resident set grows in a process of its own, in MiB."""
     done = subprocess.run(
         [sys.executable, __file__, "--peak-of", name, "--sides", str(side), "--ratio", str(ratio)],
         capture_output=True,
@@ -89,7 +89,7 @@ def peak(name: str, side: int, ratio: float) -> float:
 def print_peak(name: str, side: int, ratio: float) -> None:
     torch.set_grad_enabled(False)
     x, cpu = tokens(side), torch.device("cpu")
-    VARIANTS[name](x[:, : 16 * 16].contiguous(), 16, ratio)  # libraries are loaded before it counts
+    VARIANTS[name](x[:, : 16 * 16].contiguous(), 16, ratio)  # load the libraries first
     with peak_memory(cpu) as before:
         pass
     with peak_memory(cpu) as during:
@@ -123,7 +123,7 @@ def main() -> None:
                 f"{median:.3f}",
                 f"{faster:.2f}x",
                 f"{memory:.0f}",
-                groups.get(name, "others"),
+                groups.get(name, ""),
             ]
             print("| " + " | ".join(cells) + " |")
     return None

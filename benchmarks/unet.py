@@ -1,4 +1,4 @@
-"""Time and memory of one UNet call, whole and reduced, beside other implementations and beside the limit.
+"""Time and memory of one UNet call: unpatched, reduced, by other implementations, and at the lower bound.
 
     pip install -e ".[benchmark]"
     python benchmarks/unet.py --quick
@@ -9,16 +9,18 @@
     python benchmarks/unet.py --replot results more-results
 
 The UNets have their full size and random weights; sd1-ldm needs `pip install --no-deps stable-diffusion-sdkit==2.1.5`.
-All variants of a latent run interleaved, each turn in another order, so that drift of the machine meets them alike.
-Shown are medians, and the median over turns of the ratio to the unpatched UNet of the same turn. The limit of a
-setting is the same UNet whose reduced attentions are handed a ready-made context of that size: nothing but the
-arithmetic that must remain. "Level-1 attention" is the part of the call from the beginning of each level-1 block to its
-second norm, whatever a variant puts there. Large latents can have their --warm-up at a small one.
+All variants of a latent take turns, each turn in another order, so that a slower machine affects all of them. Seconds
+are medians. Speed is the median over the turns of the baseline's seconds to those of the variant in the same turn.
 
-Parts: unet (the above; on a GPU with peak memory), memory (on a CPU: growth of the resident set at its peak over the
-loaded model, Linux alone; every variant in a process of its own), reduction (the reductions alone on a level's tokens).
---out gets unet.json, unet.md and plots. A folder that has them keeps what is not measured again, so that sizes, layouts
-and devices can be measured one by one. unet.json is written after every latent.
+baseline: the unpatched UNet.
+lower bound of a setting: the same number of keys, at no cost. Each level-1 attention gets a ready context of that size.
+level-1 attention: what runs from the start of each level-1 block to its second norm.
+
+Parts: unet (the above; on a GPU with peak memory), memory (on a CPU: how far the resident set grows beyond the loaded
+model, only on Linux; each variant has its own process), reduction (the reductions alone, on the tokens of a level).
+--out gets unet.json, unet.md and plots. What is in the folder and is not measured again is kept, so sizes, layouts and
+devices can be measured one by one. unet.json is written after each latent. With --warm-up, the first turn of a large
+latent runs at a small one.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ from unet_call.webui_attention import optimize
 PARTS = ("unet", "memory", "reduction")
 
 
-def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """The arguments, with the defaults that depend on each other filled in."""
+def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments, with the defaults that depend on other arguments."""
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=(*PARTS, "all"), default="unet")
@@ -56,15 +58,15 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--batch", type=int, help="default 2")
     parser.add_argument("--repeats", type=int, help="turns after the warm-up; default 5")
-    parser.add_argument("--warm-up", type=int, metavar="LATENT", help="side of the turn before; default the latent's")
+    parser.add_argument("--warm-up", type=int, metavar="LATENT", help="side of the first turn; default the latent's")
     parser.add_argument("--device", default="cuda" if gpu else "cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"))
-    parser.add_argument("--webui-dir", type=Path, help="a WebUI, whose attention ldm's UNet is to have")
+    parser.add_argument("--webui-dir", type=Path, help="folder of a WebUI; ldm's UNet gets its attention")
     parser.add_argument("--optimization", default="InvokeAI", help="which of the WebUI's; default its own on a CPU")
     parser.add_argument("--quick", action="store_true", help="batch 1, two repeats, fewer settings; latent 96")
-    parser.add_argument("--channels", type=int, default=CHANNELS, help="fewer, to try things out; a multiple of 32")
+    parser.add_argument("--channels", type=int, default=CHANNELS, help="fewer, for a trial; a multiple of 32")
     parser.add_argument("--out", type=Path, help="folder for unet.json, unet.md and plots")
-    parser.add_argument("--replot", type=Path, nargs="+", metavar="FOLDER", help="write again what is in these, as one")
+    parser.add_argument("--replot", type=Path, nargs="+", metavar="FOLDER", help="join the results of these folders")
     parser.add_argument("--peak-of", help=argparse.SUPPRESS)
     args = parser.parse_args(words)
     args.dtype = args.dtype or ("float16" if args.device == "cuda" else "float32")
@@ -75,7 +77,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     args.settings = args.settings or (QUICK if args.quick else NAMES)
     args.paths = _paths(parser, args.peer)
     if args.webui_dir and (args.layout != "sd1-ldm" or not (args.webui_dir / "modules").is_dir()):
-        parser.error(f"--webui-dir wants a WebUI's folder, and --layout sd1-ldm: not {args.webui_dir}, {args.layout}")
+        parser.error(f"--webui-dir needs a WebUI's folder and --layout sd1-ldm, not {args.webui_dir}, {args.layout}")
     for name in args.settings:
         if name not in NAMES:
             parser.error(f"--settings: {name!r} is none of {', '.join(NAMES)}")
@@ -83,12 +85,12 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _paths(parser: argparse.ArgumentParser, peers: Sequence[str]) -> dict[str, Path]:
-    found = {name: Path(path) for name, _, path in (peer.partition("=") for peer in peers)}
+    paths = {name: Path(path) for name, _, path in (peer.partition("=") for peer in peers)}
     known = {peer.adapter for peer in PEERS.values()}
-    for name, path in found.items():
+    for name, path in paths.items():
         if name not in known or not path.is_dir():
-            parser.error(f"--peer wants NAME=FOLDER, NAME one of {', '.join(sorted(known))}: not {name}={path}")
-    return found
+            parser.error(f"--peer needs NAME=FOLDER with a NAME of {', '.join(sorted(known))}, not {name}={path}")
+    return paths
 
 
 def group(args: argparse.Namespace) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def group(args: argparse.Namespace) -> dict[str, Any]:
     return {"layout": layout, "batch": args.batch, "dtype": args.dtype, "torch": torch.__version__, "device": device}
 
 
-def made(args: argparse.Namespace) -> Subject:
+def build_subject(args: argparse.Namespace) -> Subject:
     """The UNet that the arguments ask for."""
     if args.webui_dir:
         optimize(args.webui_dir.resolve(), args.optimization, args.device, getattr(torch, args.dtype))
@@ -112,35 +114,35 @@ def run(args: argparse.Namespace) -> report.Results:
     """Measure, latent by latent."""
     parts = PARTS if args.part == "all" else (args.part,)
     results = report.Results.read(args.out) if args.out else report.Results()
-    subject, same = made(args), group(args)
-    print(report.title_of(same), "\n", flush=True)
+    subject, common = build_subject(args), group(args)
+    print(report.title_of(common), "\n", flush=True)
     for side in args.latents:
-        found = report.Results()
+        measured = report.Results()
         if "unet" in parts:
-            tried = variants(subject, side, args.settings, args.paths)
-            rows = measure(subject, side, tried, batch=args.batch, repeats=args.repeats, warm_up=args.warm_up)
-            found.add(rows=[same | row for row in rows])
+            patches = variants(subject, side, args.settings, args.paths)
+            rows = measure(subject, side, patches, batch=args.batch, repeats=args.repeats, warm_up=args.warm_up)
+            measured.add(rows=[common | row for row in rows])
         if "memory" in parts:
-            found.add(rows=[same | row for row in memory(subject, side, args)])
+            measured.add(rows=[common | row for row in memory(subject, side, args)])
         if "reduction" in parts:
             rows = reductions(subject, side, batch=args.batch, repeats=args.repeats)
-            found.add(reductions=[same | row for row in rows])
-        print(shown(found), flush=True)
-        results.add(found.rows, found.reductions)
+            measured.add(reductions=[common | row for row in rows])
+        print(tables(measured), flush=True)
+        results.add(measured.rows, measured.reductions)
         if args.out:
             results.write(args.out)
     return results
 
 
-def shown(found: report.Results) -> str:
-    """The tables of one latent; the goals come at the end."""
-    tables = [report.table(found.rows), *report.left_out(found.rows)] if found.rows else []
-    tables += [report.reductions_table(found.reductions)] if found.reductions else []
-    return "\n\n".join(tables) + "\n"
+def tables(measured: report.Results) -> str:
+    """The tables of one latent, without the goals."""
+    parts = [report.table(measured.rows), *report.left_out(measured.rows)] if measured.rows else []
+    parts += [report.reductions_table(measured.reductions)] if measured.reductions else []
+    return "\n\n".join(parts) + "\n"
 
 
 def memory(subject: Subject, side: int, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row a variant, each from a process of its own, which loads the UNet again."""
+    """One row for each variant, measured in a process of its own."""
     rows = []
     for name in variants(subject, side, args.settings, args.paths):
         words = ["--peak-of", name, "--layout", args.layout, "--latents", side, "--batch", args.batch]
@@ -154,23 +156,23 @@ def memory(subject: Subject, side: int, args: argparse.Namespace) -> list[dict[s
             row[report.NO_MEMORY] = (done.stderr.strip().splitlines() or [f"its process ended with {done.returncode}"])[
                 -1
             ]
-        elif (found := done.stdout.split()[-1]) != "None":  # a WebUI that is loaded talks too
-            row["peak"] = float(found)
+        elif (answer := done.stdout.split()[-1]) != "None":  # a loaded WebUI prints before it
+            row["peak"] = float(answer)
         rows.append(row)
     return rows
 
 
 def print_peak(args: argparse.Namespace) -> None:
-    """What the process of one variant tells."""
-    subject = made(args)
+    """The answer of the process of one variant."""
+    subject = build_subject(args)
     full, small = (
         variants(subject, side, [args.peak_of], args.paths)[args.peak_of] for side in (args.latents[0], SMALL_SIDE)
     )
     print(peak(subject, args.latents[0], full, small, batch=args.batch))
 
 
-def end(results: report.Results, out: Path | None) -> None:
-    """The goals in print, everything in the folder."""
+def finish(results: report.Results, out: Path | None) -> None:
+    """Print the goals, and write everything into the folder."""
     for title, rows in results.groups.items():
         checks = report.goals(rows)
         if checks:
@@ -183,13 +185,13 @@ def end(results: report.Results, out: Path | None) -> None:
 
 
 def main() -> None:
-    args = parsed()
+    args = parse_arguments()
     if args.peak_of:
         print_peak(args)
     elif args.replot:
-        end(report.Results.read(*args.replot), args.out or args.replot[0])
+        finish(report.Results.read(*args.replot), args.out or args.replot[0])
     else:
-        end(run(args), args.out)
+        finish(run(args), args.out)
 
 
 if __name__ == "__main__":

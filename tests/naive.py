@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, settings
 
 
 def examples(count):
-    """Hypothesis settings that no slow machine can break and that give every run the same examples."""
+    """Hypothesis settings that do not depend on the speed of the machine, with the same examples in every run."""
     return settings(
         max_examples=count, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
     )
 
 
 def token_ids(size, batch=1):
-    """(b, h*w, 1): each token holds its own number, so that whatever is kept can be told."""
+    """(b, h*w, 1): each token holds its own number, so that kept tokens can be recognised."""
     return torch.arange(size[0] * size[1], dtype=torch.float64).repeat(batch, 1)[:, :, None]
 
 
@@ -46,14 +46,14 @@ def to_tokens(image):
     return torch.stack([image[:, :, row, column] for row in range(h) for column in range(w)], dim=1)
 
 
-def kept_line(side, kept, place):
-    """Of ``kept`` equal cells along ``side`` tokens, the token at ``place`` (0 to 1) of each; exact."""
-    return [math.floor((i + Fraction(place)) * Fraction(side, kept)) for i in range(kept)]
+def kept_line(side, kept, position):
+    """Of ``kept`` equal cells along ``side`` tokens, the token at ``position`` (0 to 1) of each; exact."""
+    return [math.floor((i + Fraction(position)) * Fraction(side, kept)) for i in range(kept)]
 
 
-def kept_tokens(size, target, place):
-    """The numbers of the tokens that a nearest resampling keeps: place 0 is "nearest", 1/2 "nearest-exact"."""
-    rows, columns = (kept_line(s, t, place) for s, t in zip(size, target, strict=True))
+def kept_tokens(size, target, position):
+    """The numbers of the tokens that a nearest resampling keeps: position 0 is "nearest", 1/2 "nearest-exact"."""
+    rows, columns = (kept_line(s, t, position) for s, t in zip(size, target, strict=True))
     return [row * size[1] + column for row in rows for column in columns]
 
 

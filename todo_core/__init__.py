@@ -1,4 +1,4 @@
-"""ToDo and ToMe token reduction for Stable Diffusion: fewer keys and values (or tokens) in self-attention."""
+"""ToDo and ToMe token reduction for Stable Diffusion: fewer keys and values, or fewer tokens, in self-attention."""
 
 from . import tomesd
 from .errors import SettingsError, UnsupportedModelError

@@ -1,4 +1,4 @@
-"""The two errors of this project: a setting that cannot be, and a model that cannot be reduced."""
+"""The errors of this project: an invalid setting, and a model that cannot be reduced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class SettingsError(ValueError):
-    """A setting with an impossible value. Names the field, the value and what is allowed.
+    """An invalid setting. Names the field, its value and what is allowed.
 
     Attributes: ``field`` (str), ``value`` (anything), ``allowed`` (str).
     """
@@ -17,7 +17,7 @@ class SettingsError(ValueError):
 
 
 class UnsupportedModelError(TypeError):
-    """A model without spatial self-attention that could be reduced. Names the class and the reason."""
+    """A model that cannot be reduced. Names its class and the reason."""
 
     def __init__(self, model: Any, reason: str) -> None:
         name = type(model).__name__

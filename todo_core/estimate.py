@@ -1,8 +1,8 @@
-"""How much work a plan saves: multiply-adds, counted from the model's own layers. The only place with that formula.
+"""How much work a plan saves: multiply-adds, counted from the model's own layers.
 
-A row of a UNet call costs weights x positions for every layer, and in self-attention of n tokens and c channels, with
-q queries and k keys, 2*c*c*(q + k) for the projections and 2*c*q*k to attend. Only q and k depend on the plan.
-Time follows work more or less closely, by device and kernel.
+For one row of a UNet call, a layer costs weights x positions. Self-attention with c channels, q queries and k keys
+costs 2*c*c*(q + k) for its projections and 2*c*q*k for the attention. Only q and k depend on the plan.
+How closely time follows work depends on device and kernels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEXT_TOKENS = 77
 
 @dataclass(frozen=True)
 class Block:
-    """A transformer block: its channels, the text's, and the weights of its feed-forward part."""
+    """A transformer block: its channels, those of the text, and the weights of its feed-forward layers."""
 
     depth: int
     width: int
@@ -32,9 +32,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the work of a UNet is made of. ``weights`` are those used once a position, by depth."""
+    """What the work of a UNet depends on. ``weights`` has, for each depth, the weights that each position uses once."""
 
-    depth: int  # halvings before level 1
+    depth: int  # how often the latent is halved before level 1
     weights: tuple[int, ...]
     blocks: tuple[Block, ...]
 
@@ -43,77 +43,78 @@ class Layout:
         """Count the layers of a model."""
         weights: dict[int, int] = {}
         blocks: list[Block] = []
-        inside: set[nn.Module] = set()
-        for depth, module in host.tour():
+        in_blocks: set[nn.Module] = set()
+        for depth, module in host.modules():
             for block in blocks_of(module):
                 blocks.append(_block(depth, block))
-                inside.update(block.modules())
-            if module not in inside:
-                weights[depth] = weights.get(depth, 0) + _weights_a_position(module)
+                in_blocks.update(block.modules())
+            if module not in in_blocks:
+                weights[depth] = weights.get(depth, 0) + _weights_per_position(module)
         by_depth = tuple(weights.get(depth, 0) for depth in range(max(weights, default=-1) + 1))
         return cls(host.depth, by_depth, tuple(blocks))
 
     def work(self, size: TokenGrid, levels: tuple[LevelPlan, ...] = (), settings: Settings | None = None) -> Work:
-        """Multiply-adds of one row at a latent of ``size``, with these levels reduced."""
-        reduced = {level.level: level.keys for level in levels if level.reduces}
+        """Multiply-adds of one row at a latent of ``size`` with these levels reduced."""
+        tokens_left = {level.level: level.keys for level in levels if level.reduces}
         rest: float = sum(w * size.halved(depth).tokens for depth, w in enumerate(self.weights))
         attention: float = 0
         for block in self.blocks:
             n = size.halved(block.depth).tokens
-            part = _block_work(block, n, reduced.get(block.depth - self.depth + 1, n), settings or Settings())
-            attention, rest = attention + part[0], rest + part[1]
+            left = tokens_left.get(block.depth - self.depth + 1, n)
+            part, other = _block_work(block, n, left, settings or Settings())
+            attention, rest = attention + part, rest + other
         return Work(attention, rest)
 
 
 @dataclass(frozen=True)
 class Work:
-    """Multiply-adds: of self-attention, projections included, and of everything else."""
+    """Multiply-adds of self-attention, with its projections, and of everything else."""
 
     attention: float
     rest: float
 
     @property
     def total(self) -> float:
-        """Both."""
+        """All multiply-adds."""
         return self.attention + self.rest
 
     def __add__(self, other: Work) -> Work:
         return Work(self.attention + other.attention, self.rest + other.rest)
 
-    def __mul__(self, share: float) -> Work:
-        return Work(self.attention * share, self.rest * share)
+    def __mul__(self, factor: float) -> Work:
+        return Work(self.attention * factor, self.rest * factor)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A plan's work, averaged over its pass, beside the unpatched model's."""
+    """The work of a plan, averaged over its pass, and that of the unpatched model."""
 
     plan: Plan
-    whole: Work
+    unpatched: Work
     reduced: Work
 
     @classmethod
     def of(cls, layout: Layout, plan: Plan) -> Estimate:
-        """Weigh the window, what comes after it, and the steps that are left whole."""
-        settings, whole = plan.settings, layout.work(plan.size)
+        """Average over the steps before, inside and after the window."""
+        settings, unpatched = plan.settings, layout.work(plan.size)
         within = layout.work(plan.size, plan.at(settings.start), settings)
         after = layout.work(plan.size, () if settings.end >= 1 else plan.at(1), settings)
-        reduced = whole * settings.start + within * (settings.end - settings.start) + after * (1 - settings.end)
-        return cls(plan, whole, reduced)
+        reduced = unpatched * settings.start + within * (settings.end - settings.start) + after * (1 - settings.end)
+        return cls(plan, unpatched, reduced)
 
     def __str__(self) -> str:
         if not self.plan.reduces:
-            return f"nothing will be reduced: {'; '.join(self.plan.reasons)}"
+            return f"nothing to reduce: {'; '.join(self.plan.reasons)}"
         levels = [level for level in self.plan.levels if level.reduces] or [a for a in self.plan.after if a.reduces]
         left = "keys" if self.plan.settings.target == "keys/values" else "left"
         tokens = ", ".join(f"{p.grid.tokens:,} tokens, {p.keys:,} {left} at level {p.level}" for p in levels)
-        attention = self.whole.attention / self.reduced.attention
-        total = self.whole.total / self.reduced.total
+        attention = self.unpatched.attention / self.reduced.attention
+        total = self.unpatched.total / self.reduced.total
         return f"{tokens}; self-attention {attention:.1f}x less work, UNet about {total:.1f}x less"
 
 
-def _weights_a_position(module: Any) -> int:
-    """Weights that a module itself uses at every position. Other linear layers see the timestep, once a row."""
+def _weights_per_position(module: Any) -> int:
+    """Weights that a module outside the blocks uses at each position. Other linear layers run once a row."""
     if isinstance(module, nn.Conv2d):
         return module.weight.numel()
     ends = (getattr(module, name, None) for name in ("proj_in", "proj_out")) if blocks_of(module) else ()
@@ -129,12 +130,12 @@ def _block(depth: int, block: Any) -> Block:
 
 
 def _block_work(block: Block, n: int, left: int, settings: Settings) -> tuple[float, float]:
-    """(self-attention, the rest) of a block with ``n`` tokens, of which its reduction leaves ``left``."""
-    c, merged = block.width, settings.target == "all"
-    keys = n if merged and not settings.attn else left
-    queries = keys if merged else n
-    asking = left if merged and settings.crossattn else n
-    feeding = left if merged and settings.mlp else n
+    """(self-attention, the rest) of a block with ``n`` tokens, of which the reduction leaves ``left``."""
+    c, is_all = block.width, settings.target == "all"
+    keys = n if is_all and not settings.attn else left
+    queries = keys if is_all else n
+    text_queries = left if is_all and settings.crossattn else n
+    ff_tokens = left if is_all and settings.mlp else n
     attention = 2 * c * c * (queries + keys) + 2 * c * queries * keys
-    text = 2 * c * c * asking + 2 * c * TEXT_TOKENS * asking + 2 * c * block.text_width * TEXT_TOKENS
-    return attention, (text if block.text_width else 0) + block.feed_forward * feeding
+    text = 2 * c * c * text_queries + 2 * c * TEXT_TOKENS * text_queries + 2 * c * block.text_width * TEXT_TOKENS
+    return attention, (text if block.text_width else 0) + block.feed_forward * ff_tokens

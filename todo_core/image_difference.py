@@ -1,4 +1,4 @@
-"""Differences between two images of one size, by scikit-image; the WebUI ships it, so Compare can use them too."""
+"""Differences between two images of the same size, by scikit-image, which the WebUI has installed too."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Difference:
 
 
 def difference(reference: np.ndarray, image: np.ndarray) -> Difference:
-    """Compare two uint8 images (h, w, 3). SSIM as Wang et al. 2004: Gaussian window, sigma 1.5, averaged over channels.
+    """Compare two uint8 images (h, w, 3). Raises ValueError if their sizes differ.
 
-    Raises ValueError where the sizes differ.
+    SSIM as in Wang et al. 2004: Gaussian window, sigma 1.5, averaged over the channels.
     """
     from skimage import metrics
 
@@ -37,13 +37,13 @@ def difference(reference: np.ndarray, image: np.ndarray) -> Difference:
 
 
 def heat_map(reference: np.ndarray, image: np.ndarray, gain: float = HEAT_GAIN) -> np.ndarray:
-    """Where two uint8 images differ, uint8 (h, w, 3): black for equal, then red, yellow, white.
+    """Where two uint8 images differ, uint8 (h, w, 3): black where they are equal, then red, yellow, white.
 
-    The value shown is the largest channel's absolute difference times `gain`.
+    It shows the absolute difference of the channel that differs most, times `gain`.
     """
     _same_size(reference, image)
-    apart = np.abs(reference.astype(np.float32) - image.astype(np.float32)).max(axis=-1) / 255 * gain
-    return (np.clip(3 * apart[..., None] - np.arange(3), 0, 1) * 255).round().astype(np.uint8)
+    largest = np.abs(reference.astype(np.float32) - image.astype(np.float32)).max(axis=-1) / 255 * gain
+    return (np.clip(3 * largest[..., None] - np.arange(3), 0, 1) * 255).round().astype(np.uint8)
 
 
 def _same_size(reference: np.ndarray, image: np.ndarray) -> None:

@@ -1,8 +1,8 @@
 """tomesd's two functions on this library: ``from todo_core import tomesd`` instead of ``import tomesd``.
 
-With ``use_rand=False`` the results are tomesd's, on every grid that sx and sy divide. With ``use_rand=True`` the
-destinations come from a seed, the step and the block, so that a run can be repeated; tomesd takes them from torch's
-global generator. Odd grids, which tomesd crashes on or misplaces, are exact here.
+With ``use_rand=False`` the results are those of tomesd, on every grid that sx and sy divide. On other grids tomesd
+crashes or misplaces tokens; here they are exact. With ``use_rand=True`` the destinations come from a seed, the step and
+the block, so that a run can be repeated; tomesd takes them from torch's global generator.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ def apply_patch(
 ) -> Any:
     """Merge tokens in ``model``, as ``tomesd.apply_patch`` does; returns ``model``.
 
-    ``max_downsample`` is 1 or 2, counted as tomesd does from the latent; so 1 merges nothing on an SDXL layout, whose
-    finest attention is at 2, and raises no error there. 4 and 8, which no one recommends, raise SettingsError.
-    ``ratio`` above 1 - 1/(sx*sy) raises SettingsError where tomesd lowers it silently.
+    ``max_downsample`` is 1 or 2, counted from the latent, as in tomesd. SDXL has its first attention at 2, so 1 merges
+    nothing there. 4 and 8 raise SettingsError, and so does a ``ratio`` above 1 - 1/(sx*sy), which tomesd would lower.
     """
     from .hosts import detect
 

@@ -1,4 +1,4 @@
-"""The plots: speed by setting, and how time grows with the image. Told apart without colours."""
+"""The plots: speed by setting, and time by image size. They need no colours."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from typing import Any
 from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
 from unet_call.models import PIXELS
 from unet_call.report import Results, quartiles, speeds
-from unet_call.variants import LIMITS, NAMES, OURS, WHOLE
+from unet_call.variants import BASELINE, LOWER_BOUNDS, NAMES, OURS
 
 Row = dict[str, Any]
-BARS = {"ours": {"facecolor": "0.25"}, "limit": {"facecolor": "white"}, "peer": {"facecolor": "0.75", "hatch": "////"}}
-NAMED = {"ours": "ours", "limit": "limit: keys handed over ready-made", "peer": "other implementations"}
+BARS = {"ours": {"facecolor": "0.25"}, "bound": {"facecolor": "white"}, "peer": {"facecolor": "0.75", "hatch": "////"}}
+LABELS = {"ours": "ours", "peer": "other implementations"}
+LABELS["bound"] = "lower bound of the time: the same number of keys, at no cost"
 OURS_LINE, PEER_LINE = {"color": "0", "linewidth": 1.6}, {"color": "0.5", "linewidth": 1.6}
 LINES: dict[str, dict[str, Any]] = {
-    WHOLE: {"color": "0", "linewidth": 2.4, "marker": "s"},
+    BASELINE: {"color": "0", "linewidth": 2.4, "marker": "s"},
     "tomesd 0.5": {**PEER_LINE, "marker": "X", "linestyle": "--"},
     "ToMe 0.5": {**OURS_LINE, "marker": "P", "linestyle": "--"},
     "ToMe 0.5 reach 1": {**OURS_LINE, "marker": "D", "linestyle": ":"},
     "HyperTile 256": {**PEER_LINE, "marker": "v", "linestyle": ":"},
-    # a large mark around a small one: both are to be seen where the lines are one
+    # a large mark around a small one: both stay visible where the lines coincide
     "token-downsampling 2": {
         **PEER_LINE,
         "marker": "o",
@@ -32,27 +33,27 @@ LINES: dict[str, dict[str, Any]] = {
     },
     "ToDo 2": {**OURS_LINE, "marker": "o"},
     "ToDo 4": {**OURS_LINE, "marker": "o", "markerfacecolor": "white"},
-    "limit of ToDo 4": {"color": "0.75", "linewidth": 5, "zorder": 0, "solid_capstyle": "round"},
+    "lower bound of ToDo 4": {"color": "0.75", "linewidth": 5, "zorder": 0, "solid_capstyle": "round"},
 }
 
 
 def plots(results: Results, folder: Path) -> list[Path]:
-    """``unet.png`` and ``growth.png``; where there are several groups, one of each a group, named after it."""
-    found = []
+    """``unet.png`` and ``growth.png``; with several groups, both for each group, named after it."""
+    paths = []
     groups = {title: [row for row in rows if "turns" in row] for title, rows in results.groups.items()}
     groups = {title: rows for title, rows in groups.items() if rows}
-    for name in ("unet.png", "growth.png"):  # of another number of groups
+    for name in ("unet.png", "growth.png"):  # from when there was one group
         (folder / name).unlink(missing_ok=True)
     for title, rows in groups.items():
         suffix = f"-{_slug(rows[0], groups)}" if len(groups) > 1 else ""
         bars(rows, folder / f"unet{suffix}.png", title)
         growth(rows, folder / f"growth{suffix}.png", title)
-        found += [folder / f"unet{suffix}.png", folder / f"growth{suffix}.png"]
-    return found
+        paths += [folder / f"unet{suffix}.png", folder / f"growth{suffix}.png"]
+    return paths
 
 
 def _slug(row: Row, groups: dict[str, list[Row]]) -> str:
-    """Layout and type of number, and what else differs between groups."""
+    """The layout, the dtype, and what else differs between the groups."""
     keys = ["layout", "dtype", *(key for key in ("batch", "device", "torch") if len(_values(groups, key)) > 1)]
     words = [f"batch {row[key]}" if key == "batch" else str(row[key]) for key in keys]
     return re.sub(r"[^a-z0-9.]+", "-", " ".join(words).lower()).strip("-")
@@ -63,21 +64,21 @@ def _values(groups: dict[str, list[Row]], key: str) -> set[Any]:
 
 
 def _kind(name: str) -> str:
-    return "ours" if name in OURS else "limit" if name in LIMITS else "peer"
+    return "ours" if name in OURS else "bound" if name in LOWER_BOUNDS else "peer"
 
 
 def bars(rows: Sequence[Row], path: Path, title: str) -> None:
-    """Speed by setting, a panel a latent; the thin lines are quartiles."""
+    """Speed by setting, a panel for each latent; the thin lines are quartiles."""
     plt = pyplot()
     sides = sorted({row["latent"] for row in rows})
-    names = sorted({row["setting"] for row in rows if row["setting"] != WHOLE}, key=NAMES.index)
+    names = sorted({row["setting"] for row in rows if row["setting"] != BASELINE}, key=NAMES.index)
     size = (max(7, 2.4 + 2.3 * len(sides)), 0.27 * len(names) + 1.5)
     chart, grid = plt.subplots(1, len(sides), figsize=size, squeeze=False, sharey=True, layout="constrained")
     for side, axes in zip(sides, grid[0], strict=True):
         here = {row["setting"]: row for row in rows if row["latent"] == side}
-        for place, name in enumerate(names):
+        for y, name in enumerate(names):
             if name in here:
-                _bar(axes, place, here[name], rows)
+                _bar(axes, y, here[name], rows)
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_title(f"latent {side}, image {side * PIXELS} px", fontsize=9)
         axes.margins(x=0.24, y=0.01)
@@ -85,23 +86,23 @@ def bars(rows: Sequence[Row], path: Path, title: str) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     grid[0][0].set_yticks(range(len(names)), names)
     grid[0][0].invert_yaxis()
-    chart.suptitle(f"Speed of one UNet call, whole UNet = 1\n{title}", fontsize=9)
+    chart.suptitle(f"Speed of one UNet call, relative to the unpatched UNet\n{title}", fontsize=9)
     kinds = [kind for kind in BARS if any(_kind(name) == kind for name in names)]
     patches = [plt.Rectangle((0, 0), 1, 1, edgecolor="black", linewidth=0.6, **BARS[kind]) for kind in kinds]
-    chart.legend(patches, [NAMED[kind] for kind in kinds], loc="outside lower center", ncols=3, fontsize=8)
+    chart.legend(patches, [LABELS[kind] for kind in kinds], loc="outside lower center", ncols=3, fontsize=8)
     saved(chart, path)
 
 
-def _bar(axes: Any, place: int, row: Row, rows: Sequence[Row]) -> None:
+def _bar(axes: Any, y: int, row: Row, rows: Sequence[Row]) -> None:
     lower, upper = quartiles(speeds(row, rows) or [row["speed"]])
-    axes.barh(place, row["speed"], 0.72, edgecolor="black", linewidth=0.6, **BARS[_kind(row["setting"])])
-    axes.plot([lower, upper], [place, place], color="black" if _kind(row["setting"]) != "ours" else "0.6", linewidth=1)
+    axes.barh(y, row["speed"], 0.72, edgecolor="black", linewidth=0.6, **BARS[_kind(row["setting"])])
+    axes.plot([lower, upper], [y, y], color="black" if _kind(row["setting"]) != "ours" else "0.6", linewidth=1)
     end = max(upper, row["speed"])
-    axes.annotate(f"{row['speed']:.2f}", (end, place), (3, 0), textcoords="offset points", va="center", fontsize=7.5)
+    axes.annotate(f"{row['speed']:.2f}", (end, y), (3, 0), textcoords="offset points", va="center", fontsize=7.5)
 
 
 def growth(rows: Sequence[Row], path: Path, title: str) -> None:
-    """Seconds against the side of the image, and against its tokens: a level line grows as fast as they do."""
+    """Seconds by side of the image, and seconds for each pixel: a flat line grows as fast as the pixels."""
     plt = pyplot()
     from matplotlib.ticker import LogLocator
 
@@ -127,9 +128,8 @@ def growth(rows: Sequence[Row], path: Path, title: str) -> None:
         axes.minorticks_off()
     left.set_title("seconds of one UNet call (logarithmic)", fontsize=9)
     right.set_ylim(bottom=0)
-    right.set_title(
-        "microseconds of one UNet call for each pixel of the latent:\na level line grows with the pixels", fontsize=9
-    )
+    what = "microseconds of one UNet call for each pixel of the latent"
+    right.set_title(f"{what}:\na flat line: time grows with the pixels", fontsize=9)
     right.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, handlelength=4)
     chart.suptitle(title, fontsize=9)
     saved(chart, path)

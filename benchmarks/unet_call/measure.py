@@ -1,4 +1,4 @@
-"""The measuring: interleaved calls of the UNet, the level-1 attention in them, and their peak memory."""
+"""Time and peak memory of UNet calls, and the time of the level-1 attention in them."""
 
 from __future__ import annotations
 
@@ -13,64 +13,64 @@ import torch
 
 from todo_lab.evaluation.metrics.peak_memory import peak_memory
 from unet_call.models import Subject
-from unet_call.variants import WHOLE, Patch
+from unet_call.variants import BASELINE, Patch
 
 Row = dict[str, Any]
-SMALL_SIDE = 16  # of a latent that loads the libraries
+SMALL_SIDE = 16  # of the latent of a first call, which loads the libraries
 
 
 @torch.inference_mode()
 def measure(
     subject: Subject,
     side: int,
-    tried: Mapping[str, Patch],
+    patches: Mapping[str, Patch],
     *,
     batch: int,
     repeats: int,
     warm_up: int | None = None,
 ) -> list[Row]:
-    """A row a variant: its seconds, and its speed as the median over turns of whole's seconds to its own.
+    """One row for each variant: its seconds, and its speed relative to the baseline (median over the turns).
 
-    Every turn runs all variants in another order; the first is the warm-up, if need be at another side. A variant that
-    cannot run is a row with ``failed``, and stays out of the later turns.
+    Each turn runs all variants, in another order. The first turn is the warm-up, at side ``warm_up`` if given. A
+    variant that fails gets a row with ``failed``, and is left out of the later turns.
     """
-    order = [*tried]
-    taken: dict[str, list[Row]] = {name: [] for name in order}
+    order = [*patches]
+    calls: dict[str, list[Row]] = {name: [] for name in order}
     failed: dict[str, str] = {}
     for turn in range(repeats + 1):
         random.Random(turn).shuffle(order)
         call = subject.call(side if turn else warm_up or side, batch)
         for name in [name for name in order if name not in failed]:
             try:
-                with tried[name]():
-                    taken[name].append(once(subject, call))
-            except Exception as error:  # somebody else's code, or too little memory: the others are to go on
-                if name == WHOLE:
+                with patches[name]():
+                    calls[name].append(time_call(subject, call))
+            except Exception as error:  # code of other projects, or too little memory: the others still run
+                if name == BASELINE:
                     raise
                 failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     run = time.strftime("%Y-%m-%dT%H:%M:%S")
-    whole = [one["seconds"] for one in taken[WHOLE][1:]]
-    rows = [{"latent": side, "setting": name, "run": run} for name in tried]
+    baseline = [call["seconds"] for call in calls[BASELINE][1:]]
+    rows = [{"latent": side, "setting": name, "run": run} for name in patches]
     return [
-        row | ({"failed": failed[name]} if name in failed else _summary(taken[name][1:], whole))
-        for name, row in zip(tried, rows, strict=True)
+        row | ({"failed": failed[name]} if name in failed else _summary(calls[name][1:], baseline))
+        for name, row in zip(patches, rows, strict=True)
     ]
 
 
-def _summary(taken: list[Row], whole: list[float]) -> Row:
-    turns = [one["seconds"] for one in taken]
+def _summary(calls: list[Row], baseline: list[float]) -> Row:
+    turns = [call["seconds"] for call in calls]
     row = {
         "seconds": statistics.median(turns),
-        "speed": statistics.median(w / s for w, s in zip(whole, turns, strict=True)),
-        "attention": statistics.median(one["attention"] for one in taken),
+        "speed": statistics.median(b / s for b, s in zip(baseline, turns, strict=True)),
+        "attention": statistics.median(call["attention"] for call in calls),
         "turns": turns,
-        "attentions": [one["attention"] for one in taken],
+        "attentions": [call["attention"] for call in calls],
     }
-    return row | ({"peak": taken[-1]["peak"]} if "peak" in taken[-1] else {})
+    return row | ({"peak": calls[-1]["peak"]} if "peak" in calls[-1] else {})
 
 
-def once(subject: Subject, call: Callable[[], Any]) -> Row:
-    """Seconds of one call and of the level-1 attention in it; on a GPU also the MiB held at most beyond the model."""
+def time_call(subject: Subject, call: Callable[[], Any]) -> Row:
+    """Seconds of one call and of the level-1 attention in it; on a GPU also its peak memory beyond the model, MiB."""
     gpu = subject.device == "cuda"
     if gpu:
         torch.cuda.synchronize()
@@ -90,10 +90,10 @@ def once(subject: Subject, call: Callable[[], Any]) -> Row:
 
 @contextmanager
 def attention_marks(subject: Subject) -> Iterator[list[list[Any]]]:
-    """Fills up with the [begin, end] of the self-attention of each level-1 block.
+    """A list that gets the [begin, end] of the self-attention of each level-1 block, during a call.
 
-    From the block's beginning to its second norm, because implementations differ in where they put their work: so
-    all of it counts, for all of them with one norm and one addition besides. CUDA events, for a GPU runs behind.
+    It is timed from the start of the block to its second norm. Implementations put their work at different places;
+    this counts all of it, with one norm and one addition. A GPU runs asynchronously, so there these are CUDA events.
     """
     marks: list[list[Any]] = []
 
@@ -122,9 +122,9 @@ def _mark(device: str) -> Any:
 
 @torch.inference_mode()
 def peak(subject: Subject, side: int, patch: Patch, small: Patch, *, batch: int) -> float | None:
-    """MiB that the most memory of one call is beyond the loaded model. For a process that has done nothing else.
+    """Peak memory of one call beyond the loaded model, in MiB. For a process that has done nothing else.
 
-    A call at a small latent, under the same variant ``small``, has loaded the libraries before it counts.
+    First a call at a small latent, with the same variant as ``small``, loads the libraries.
     """
     device, call = torch.device(subject.device), subject.call(side, batch)
     with small():

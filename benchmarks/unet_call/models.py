@@ -1,7 +1,7 @@
-"""Full-size UNets on random weights, and one call of them: time does not depend on what they have learned.
+"""Full-size UNets with random weights, and calls of them: time does not depend on the weights.
 
-All of them attend by torch's scaled_dot_product_attention, as the WebUI does with --opt-sdp-attention; ldm's also by
-whatever a WebUI has put into its classes (`webui_attention`).
+Their attention is torch's scaled_dot_product_attention, as in the WebUI with --opt-sdp-attention. ldm's can also have
+the attention that a WebUI puts into its classes (`webui_attention`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from todo_core.hosts import Host, detect
 from todo_core.hosts.host import isinstance_str
 
-CHANNELS = 320  # of the finest level, in SD 1.5 and SDXL
+CHANNELS = 320  # of the first level of SD 1.5 and SDXL
 TIMESTEP = 500.0
-PIXELS = 8  # of the image's side for one of the latent's
+PIXELS = 8  # image pixels per latent pixel, each side
 
 
 def sd1(channels: int = CHANNELS) -> nn.Module:
@@ -83,14 +83,14 @@ def sd1_ldm(channels: int = CHANNELS) -> nn.Module:
 
 
 def _attend_by_sdp(unet: nn.Module) -> None:
-    """Of ldm, whose own attention would hold the matrix of all pairs."""
+    """ldm's own attention would store the matrix of all pairs."""
     for module in unet.modules():
         if hasattr(module, "to_q"):
             module.forward = partial(_sdp_forward, module)  # type: ignore[method-assign]
 
 
 def _sdp_forward(attention: Any, x: Tensor, context: Tensor | None = None, mask: None = None) -> Tensor:
-    """The WebUI's, without the mask that nobody hands over."""
+    """The WebUI's attention, without the mask, which is never given."""
     context = x if context is None else context
     projected = attention.to_q(x), attention.to_k(context), attention.to_v(context)
     q, k, v = (t.unflatten(2, (attention.heads, -1)).transpose(1, 2) for t in projected)
@@ -106,7 +106,7 @@ LAYOUTS: dict[str, Callable[[int], nn.Module]] = {
 
 
 class _LatentDiffusion(nn.Module):
-    """What tools for ldm take: the UNet lies where LatentDiffusion has it."""
+    """What tools for ldm expect: the UNet is an attribute, as in LatentDiffusion."""
 
     def __init__(self, unet: nn.Module) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class _LatentDiffusion(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """The UNet that is timed. ``model`` is what patches take."""
+    """The UNet that is timed. Patches are applied to ``model``."""
 
     layout: str
     unet: nn.Module
@@ -131,7 +131,7 @@ class Subject:
         return [site.block for site in self.host.sites if site.level == 1]
 
     def call(self, side: int, batch: int) -> Callable[[], Any]:
-        """One call at a latent of ``side`` x ``side``, ready to be made again and again."""
+        """A function that calls the UNet at a latent of ``side`` x ``side``."""
         like: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
         torch.manual_seed(side)
         x = torch.randn(batch, 4, side, side, **like)
@@ -143,13 +143,13 @@ class Subject:
         if config.addition_embed_type:
             pooled = torch.zeros(batch, config.projection_class_embeddings_input_dim - 6 * 256, **like)
             given["added_cond_kwargs"] = {"text_embeds": pooled, "time_ids": torch.zeros(batch, 6, **like)}
-        if "conditioning_channels" in config:  # a ControlNet, which sees a picture
+        if "conditioning_channels" in config:  # a ControlNet, which gets a picture
             picture = config.conditioning_channels, side * PIXELS, side * PIXELS
             given["controlnet_cond"] = torch.randn(batch, *picture, **like)
         return partial(self.unet, x, torch.tensor(TIMESTEP, device=self.device), **given)
 
     def _ldm_call(self, x: Tensor, times: Tensor, text: Tensor) -> Tensor:
-        """In half precision under autocast, as the WebUI calls it: ldm itself makes some tensors in float32."""
+        """In half precision with autocast, as in the WebUI: ldm makes some tensors in float32."""
         with torch.autocast(self.device, self.dtype, enabled=self.dtype != torch.float32):
             return self.unet(x, times, text)
 
@@ -157,9 +157,9 @@ class Subject:
 def build(
     layout: str, *, device: str = "cpu", dtype: str = "float32", channels: int = CHANNELS, sdp: bool = True
 ) -> Subject:
-    """The UNet of a layout; fewer ``channels`` than its own are for trying things out.
+    """The UNet of a layout. Fewer ``channels`` than its own are for trials.
 
-    Without ``sdp`` ldm's attends as its class does.
+    Without ``sdp``, ldm's UNet keeps the attention of its class.
     """
     torch.manual_seed(0)
     with torch.device(device):
@@ -167,7 +167,7 @@ def build(
     if dtype != "float32":
         unet = unet.to(getattr(torch, dtype))
         for module in unet.modules():
-            if isinstance_str(module, "GroupNorm32"):  # ldm's, which casts what it is given
+            if isinstance_str(module, "GroupNorm32"):  # of ldm; it casts its input to float32
                 module.float()
     host = detect(unet)
     if host.kind == "ldm" and sdp:

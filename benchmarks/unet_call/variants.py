@@ -1,4 +1,4 @@
-"""What is timed beside the unpatched UNet: settings of ours, their limits, and other people's implementations."""
+"""What is compared with the unpatched UNet: our settings, their lower bounds, and other implementations."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from todo_core import Settings, TokenGrid, patched
 from todo_lab.evaluation.backends.peers import INSTALLED, applied
 from unet_call.models import PIXELS, Subject
 
-WHOLE = "whole"
+BASELINE = "baseline"
 OURS = {
-    "out of the window": Settings(factor_1=2, start=0.9, window="noise"),  # the call's timestep says 0.5
+    "out of the window": Settings(factor_1=2, start=0.9, window="noise"),  # the call is at 0.5
     "factor 1": Settings(factor_1=1),
     "ToDo 2": Settings(factor_1=2),
     "ToDo 3": Settings(factor_1=3),
@@ -31,12 +31,12 @@ OURS = {
     "ToMe 0.75": Settings(method="similarity", target="all", ratio_1=0.75),
     "cluster 0.5": Settings(method="cluster", ratio_1=0.5),
 }
-LIMITS = {f"limit of ToDo {factor}": factor for factor in (2, 3, 4)}
+LOWER_BOUNDS = {f"lower bound of ToDo {factor}": factor for factor in (2, 3, 4)}
 
 
 @dataclass(frozen=True)
 class Peer:
-    """An adapter of `todo_lab.evaluation.backends.peers`, what it is told, and the layouts that the peer knows."""
+    """An adapter of `todo_lab.evaluation.backends.peers`, its options, and the layouts that the peer supports."""
 
     adapter: str
     options: Mapping[str, Any]
@@ -53,31 +53,31 @@ PEERS = {
     "HyperTile 256": Peer("hypertile", {"tile": 256}, ("sd1-ldm",)),
     "HyperTile 512": Peer("hypertile", {"tile": 512}, ("sd1-ldm",)),
 }
-QUICK = ("out of the window", "ToDo 2", "ToDo 4", "ToMe 0.5", "ToMe 0.5 reach 1", "limit of ToDo 2", "limit of ToDo 4")
-QUICK += ("tomesd 0.5", "token-downsampling 2")
-NAMES = (WHOLE, *OURS, *LIMITS, *PEERS)
+QUICK = ("out of the window", "ToDo 2", "ToDo 4", "ToMe 0.5", "ToMe 0.5 reach 1")
+QUICK += ("lower bound of ToDo 2", "lower bound of ToDo 4", "tomesd 0.5", "token-downsampling 2")
+NAMES = (BASELINE, *OURS, *LOWER_BOUNDS, *PEERS)
 
 Patch = Callable[[], AbstractContextManager[Any]]
 
 
 def variants(subject: Subject, side: int, names: Collection[str], paths: Mapping[str, Path]) -> dict[str, Patch]:
-    """Context managers by name, the unpatched UNet first; peers only where they know the layout and can be found."""
-    found: dict[str, Patch] = {WHOLE: nullcontext}
-    found |= {name: partial(patched, subject.unet, settings) for name, settings in OURS.items()}
-    found |= {name: partial(limit, subject, side, factor, {}) for name, factor in LIMITS.items()}
-    found |= {
+    """Context managers by name, the baseline first. Peers only if they support the layout and are installed."""
+    patches: dict[str, Patch] = {BASELINE: nullcontext}
+    patches |= {name: partial(patched, subject.unet, settings) for name, settings in OURS.items()}
+    patches |= {name: partial(lower_bound, subject, side, factor, {}) for name, factor in LOWER_BOUNDS.items()}
+    patches |= {
         name: partial(_peer, subject, side, peer, paths.get(peer.adapter))
         for name, peer in PEERS.items()
         if subject.layout in peer.layouts and (peer.adapter in paths or peer.adapter in INSTALLED)
     }
-    return {name: patch for name, patch in found.items() if name == WHOLE or name in names}
+    return {name: patch for name, patch in patches.items() if name == BASELINE or name in names}
 
 
 @contextmanager
-def limit(subject: Subject, side: int, factor: int, ready: dict[Any, torch.Tensor]) -> Iterator[None]:
-    """Hand every level-1 self-attention a context of ToDo's size that was ready before.
+def lower_bound(subject: Subject, side: int, factor: int, ready: dict[Any, torch.Tensor]) -> Iterator[None]:
+    """Give each level-1 self-attention a ready context with as many tokens as ToDo leaves.
 
-    ``ready`` keeps the contexts from the warm-up on.
+    The warm-up fills ``ready`` with these contexts.
     """
     context = subject.host.arguments.context
     keys = TokenGrid(side, side).halved(subject.host.depth).reduced(factor).tokens
@@ -98,7 +98,7 @@ def limit(subject: Subject, side: int, factor: int, ready: dict[Any, torch.Tenso
 
 
 def _peer(subject: Subject, side: int, peer: Peer, path: Path | None) -> AbstractContextManager[None]:
-    """tomesd is told to reach the finest attention, which SDXL has one level further down."""
+    """tomesd merges at level 1 too, which is one halving further down in SDXL."""
     options = dict(peer.options)
     if peer.adapter == "tomesd":
         options["max_downsample"] = 2**subject.host.depth

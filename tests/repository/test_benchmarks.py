@@ -1,4 +1,4 @@
-"""The benchmark of one UNet call does what it says; how long anything takes is not looked at."""
+"""The benchmark of one UNet call does what it says. Nothing here depends on how long it takes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def keys_of(subject: Any, patch: Any) -> set[int]:
 def rows_of(names: dict[str, float], latent: int = 96, run: str = "one", **group: Any) -> list[dict[str, Any]]:
     """As if each setting had taken so many seconds, five times."""
     return [
-        {**GROUP, **group, "latent": latent, "setting": name, "run": run, "seconds": s, "speed": names["whole"] / s}
+        {**GROUP, **group, "latent": latent, "setting": name, "run": run, "seconds": s, "speed": names["baseline"] / s}
         | {
             "attention": s / 2,
             "turns": [s * noise for noise in NOISE],
@@ -64,30 +64,30 @@ def rows_of(names: dict[str, float], latent: int = 96, run: str = "one", **group
 
 def test_every_variant_without_a_path_is_measured(bench: Any) -> None:
     subject = bench.models.build("sd1-ldm", channels=CHANNELS)
-    tried = bench.variants.variants(subject, SIDE, bench.variants.NAMES, {})
-    rows = bench.measure.measure(subject, SIDE, tried, batch=1, repeats=1, warm_up=8)
+    patches = bench.variants.variants(subject, SIDE, bench.variants.NAMES, {})
+    rows = bench.measure.measure(subject, SIDE, patches, batch=1, repeats=1, warm_up=8)
     names = [row["setting"] for row in rows]
-    assert names == ["whole", *bench.variants.OURS, *bench.variants.LIMITS, "tomesd 0.5", "tomesd 0.75"]
+    assert names == ["baseline", *bench.variants.OURS, *bench.variants.LOWER_BOUNDS, "tomesd 0.5", "tomesd 0.75"]
     assert not [row for row in rows if "failed" in row]
     assert all(len(row["turns"]) == 1 and 0 < row["attention"] < row["seconds"] for row in rows)
 
 
 @pytest.mark.parametrize("layout", ["sd1", "sdxl", "sd1-ldm", "sd1-controlnet"])
-def test_the_limit_has_the_keys_of_todo(bench: Any, layout: str) -> None:
+def test_the_lower_bound_has_the_keys_of_todo(bench: Any, layout: str) -> None:
     subject = bench.models.build(layout, channels=CHANNELS)
-    limits = bench.variants.variants(subject, SIDE, ["limit of ToDo 3"], {})
+    bounds = bench.variants.variants(subject, SIDE, ["lower bound of ToDo 3"], {})
     ours = keys_of(subject, patched(subject.unet, bench.variants.OURS["ToDo 3"]))
-    assert keys_of(subject, limits["limit of ToDo 3"]()) == ours == {25 if layout != "sdxl" else 4}
-    assert keys_of(subject, limits["whole"]()) == {256 if layout != "sdxl" else 64}
+    assert keys_of(subject, bounds["lower bound of ToDo 3"]()) == ours == {25 if layout != "sdxl" else 4}
+    assert keys_of(subject, bounds["baseline"]()) == {256 if layout != "sdxl" else 64}
 
 
 def test_a_variant_that_cannot_run_leaves_the_others_alone(bench: Any, tmp_path: Path) -> None:
     subject = bench.models.build("sd1-ldm", channels=CHANNELS)
     paths = {"hypertile": tmp_path}  # nothing lies there
-    tried = bench.variants.variants(subject, SIDE, ["HyperTile 256", "ToDo 2"], paths)
-    rows = bench.measure.measure(subject, SIDE, tried, batch=1, repeats=1)
+    patches = bench.variants.variants(subject, SIDE, ["HyperTile 256", "ToDo 2"], paths)
+    rows = bench.measure.measure(subject, SIDE, patches, batch=1, repeats=1)
     assert [("failed" in row, row["setting"]) for row in rows] == [
-        (False, "whole"),
+        (False, "baseline"),
         (False, "ToDo 2"),
         (True, "HyperTile 256"),
     ]
@@ -97,7 +97,7 @@ def test_a_variant_that_cannot_run_leaves_the_others_alone(bench: Any, tmp_path:
 
 
 def test_the_reductions_alone(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.reductions, "SETTLED", 0)
+    monkeypatch.setattr(bench.reductions, "MIN_SECONDS", 0)
     subject = bench.models.build("sd1", channels=CHANNELS)
     rows = bench.reductions.reductions(subject, SIDE, batch=1, repeats=1)
     assert {"ToDo 2", "ToMe 0.5", "cluster 0.5", "tomesd 0.5"} <= {row["reduction"] for row in rows}
@@ -107,28 +107,28 @@ def test_the_reductions_alone(bench: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_memory_of_one_variant(bench: Any) -> None:
     subject = bench.models.build("sd1", channels=CHANNELS)
-    whole = bench.variants.variants(subject, SIDE, [], {})["whole"]
-    found = bench.measure.peak(subject, SIDE, whole, whole, batch=1)
+    baseline = bench.variants.variants(subject, SIDE, [], {})["baseline"]
+    found = bench.measure.peak(subject, SIDE, baseline, baseline, batch=1)
     assert found is None or found >= 0
 
 
 def test_goals_are_answered_only_where_the_interval_is_on_one_side(bench: Any) -> None:
-    seconds = {"whole": 2.0, "out of the window": 2.0, "factor 1": 3.0, "ToDo 2": 1.0, "limit of ToDo 2": 0.9}
+    seconds = {"baseline": 2.0, "out of the window": 2.0, "factor 1": 3.0, "ToDo 2": 1.0, "lower bound of ToDo 2": 0.9}
     rows = rows_of(seconds)
     rows[3]["turns"] = [0.8, 0.85, 0.9, 1.0, 1.1]
     answers = {check.what: check.reached for check in bench.report.goals(rows)}
     assert answers == {
-        "time of ToDo 2 / limit of ToDo 2": "within the spread",
-        "time of ToDo 2 / limit of ToDo 2, by level-1 attention": "no",
-        "time of out of the window / whole": "yes",
-        "time of out of the window / whole, by level-1 attention": "yes",
-        "time of factor 1 / whole": "no",
-        "time of factor 1 / whole, by level-1 attention": "no",
+        "time of ToDo 2 / lower bound of ToDo 2": "within the spread",
+        "time of ToDo 2 / lower bound of ToDo 2, by level-1 attention": "no",
+        "time of out of the window / baseline": "yes",
+        "time of out of the window / baseline, by level-1 attention": "yes",
+        "time of factor 1 / baseline": "no",
+        "time of factor 1 / baseline, by level-1 attention": "no",
     }
     for row in rows[3:]:
         row["turns"] = row["attentions"] = [1.0, 1.0]
     assert bench.report.goals(rows)[0].reached == "too few turns"
-    assert "limit" not in str(bench.report.goals(rows_of(seconds, latent=64))), "that goal begins at latent 96"
+    assert "lower bound" not in str(bench.report.goals(rows_of(seconds, latent=64))), "that goal begins at latent 96"
 
 
 def test_a_ratio_by_the_attention_alone_is_that_of_calls_equal_in_the_rest(bench: Any) -> None:
@@ -148,8 +148,8 @@ def test_the_interval_holds_the_median_as_surely_as_it_says(bench: Any, count: i
     assert 1 - sum(shorter) < sure or lower + 1 >= upper - 1
 
 
-def test_the_setting_of_ours_that_held_most_is_compared(bench: Any) -> None:
-    rows = rows_of({"whole": 2.0, "ToDo 2": 1.0, "ToMe 0.5": 1.0, "tomesd 0.5": 1.0})
+def test_our_setting_with_the_highest_peak_is_compared(bench: Any) -> None:
+    rows = rows_of({"baseline": 2.0, "ToDo 2": 1.0, "ToMe 0.5": 1.0, "tomesd 0.5": 1.0})
     for row, peak in zip(rows, (100.0, 90.0, 95.0, 300.0), strict=True):
         row["peak"] = peak
     (check,) = bench.report.goals(rows)
@@ -160,50 +160,50 @@ def test_the_setting_of_ours_that_held_most_is_compared(bench: Any) -> None:
 def test_runs_into_one_folder_are_joined(bench: Any, tmp_path: Path) -> None:
     results = bench.report.Results
     first, second = results(), results()
-    first.add(rows=rows_of({"whole": 2.0, "ToDo 2": 1.0}))
+    first.add(rows=rows_of({"baseline": 2.0, "ToDo 2": 1.0}))
     first.write(tmp_path / "a")
-    second.add(rows=rows_of({"whole": 3.0, "ToDo 2": 2.0}, run="two"))
-    second.add(rows=rows_of({"whole": 9.0}, latent=128), reductions=[{**GROUP, "latent": 96, "reduction": "ToDo 2"}])
+    second.add(rows=rows_of({"baseline": 3.0, "ToDo 2": 2.0}, run="two"))
+    second.add(rows=rows_of({"baseline": 9.0}, latent=128), reductions=[{**GROUP, "latent": 96, "reduction": "ToDo 2"}])
     second.add(rows=[{**GROUP, "latent": 96, "setting": "ToDo 2", "peak": 5.0}])
     second.write(tmp_path / "b")
     both = results.read(tmp_path / "a", tmp_path / "b", tmp_path / "nothing here")
     assert [(r["latent"], r["setting"], r["seconds"]) for r in both.rows] == [
-        (96, "whole", 3.0),
+        (96, "baseline", 3.0),
         (96, "ToDo 2", 2.0),
-        (128, "whole", 9.0),
+        (128, "baseline", 9.0),
     ]
     assert both.rows[1]["peak"] == 5.0
     assert len(both.reductions) == 1
 
 
 def test_a_failure_to_measure_memory_keeps_the_time(bench: Any) -> None:
-    results, setting = bench.report.Results(), {**GROUP, "latent": 96, "setting": "whole"}
-    results.add(rows=rows_of({"whole": 2.0}))
+    results, setting = bench.report.Results(), {**GROUP, "latent": 96, "setting": "baseline"}
+    results.add(rows=rows_of({"baseline": 2.0}))
     results.add(rows=[{**setting, bench.report.NO_MEMORY: "killed"}])
     assert results.rows[0]["seconds"] == 2.0
-    assert bench.report.left_out(results.rows) == ["Left out:\n\n- whole at latent 96, its memory: killed"]
+    assert bench.report.left_out(results.rows) == ["Left out:\n\n- baseline at latent 96, its memory: killed"]
     results.add(rows=[{**setting, "peak": 5.0}])
     assert not bench.report.left_out(results.rows)
 
 
 def test_only_turns_of_one_run_are_paired(bench: Any) -> None:
-    (whole, *_), (row, *_) = rows_of({"whole": 2.0}), rows_of({"whole": 1.0}, run="two")
-    assert bench.report.ratios(row, whole) == [0.5]
-    assert bench.report.ratios(whole, whole) == [1] * 5
+    (baseline, *_), (row, *_) = rows_of({"baseline": 2.0}), rows_of({"baseline": 1.0}, run="two")
+    assert bench.report.ratios(row, baseline) == [0.5]
+    assert bench.report.ratios(baseline, baseline) == [1] * 5
 
 
 def test_tables_and_plots_are_written(bench: Any, tmp_path: Path) -> None:
-    seconds = {"whole": 2.0, "ToDo 2": 1.0, "ToDo 4": 0.9, "limit of ToDo 4": 0.9, "tomesd 0.5": 1.5}
+    seconds = {"baseline": 2.0, "ToDo 2": 1.0, "ToDo 4": 0.9, "lower bound of ToDo 4": 0.9, "tomesd 0.5": 1.5}
     results = bench.report.Results()
     for latent in (64, 96):
         results.add(rows=rows_of(seconds, latent))
-    bench.unet.end(results, tmp_path)
+    bench.unet.finish(results, tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"unet.json", "unet.md", "unet.png", "growth.png"}
     assert len(json.loads((tmp_path / "unet.json").read_text())["rows"]) == 10
     assert "| latent | 64 (512 px) | 96 (768 px) |" in (tmp_path / "unet.md").read_text()
     assert "| ToDo 2 | 2.00x | 2.00x |" in (tmp_path / "unet.md").read_text()
     results.add(rows=rows_of(seconds, dtype="bfloat16"))
-    bench.unet.end(results, tmp_path)
+    bench.unet.finish(results, tmp_path)
     names = {p.name for p in tmp_path.iterdir()}
     assert {"growth-sd1-float32.png", "growth-sd1-bfloat16.png"} <= names
     assert "growth.png" not in names, "it showed one group alone"
@@ -211,9 +211,9 @@ def test_tables_and_plots_are_written(bench: Any, tmp_path: Path) -> None:
 
 
 def test_the_command_refuses_what_it_does_not_know(bench: Any, tmp_path: Path) -> None:
-    assert bench.unet.parsed(["--quick"]).latents == [96]
-    assert bench.unet.parsed(["--peer", f"hypertile={tmp_path}"]).paths == {"hypertile": tmp_path}
+    assert bench.unet.parse_arguments(["--quick"]).latents == [96]
+    assert bench.unet.parse_arguments(["--peer", f"hypertile={tmp_path}"]).paths == {"hypertile": tmp_path}
     refused = [["--settings", "ToDo 9"], ["--peer", f"nobody={tmp_path}"], ["--peer", "hypertile=/nowhere"]]
     for words in (*refused, ["--layout", "sd1-ldm", "--webui-dir", str(tmp_path)], ["--webui-dir", "."]):
         with pytest.raises(SystemExit):
-            bench.unet.parsed(words)
+            bench.unet.parse_arguments(words)

@@ -45,7 +45,7 @@ def estimated(small: models.Small, size: tuple[int, int], settings: Settings) ->
 
 
 CASES = {
-    "whole": Settings(method="none"),
+    "baseline": Settings(method="none"),
     "ToDo 2": Settings(factor_1=2),
     "ToDo 3 and 1.5": Settings(factor_1=3, factor_2=1.5),
     "ToMe": Settings(method="similarity", ratio_1=0.5, target="all"),
@@ -71,14 +71,14 @@ def test_what_is_saved_is_what_torch_sees_saved(any_model):
     settings, size = Settings(factor_1=2), (40, 24)
     saved = counted(any_model, size, Settings(method="none")) - counted(any_model, size, settings)
     estimate = estimated(any_model, size, settings)
-    assert estimate.whole.total - estimate.reduced.total == pytest.approx(saved, rel=1e-3)
-    assert estimate.whole.rest == estimate.reduced.rest
+    assert estimate.unpatched.total - estimate.reduced.total == pytest.approx(saved, rel=1e-3)
+    assert estimate.unpatched.rest == estimate.reduced.rest
 
 
 def test_the_window_weighs_the_steps(ldm_sd1):
     always = estimated(ldm_sd1, (32, 32), Settings(factor_1=2))
     half = estimated(ldm_sd1, (32, 32), Settings(factor_1=2, start=0.25, end=0.75))
-    assert half.reduced.total == pytest.approx((always.whole.total + always.reduced.total) / 2)
+    assert half.reduced.total == pytest.approx((always.unpatched.total + always.reduced.total) / 2)
 
 
 def test_past_the_end_the_other_method_counts(ldm_sd1):

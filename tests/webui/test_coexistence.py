@@ -24,7 +24,7 @@ def test_attentions_that_hypertile_splits_are_left_whole_and_named(webui, option
     tiled = webui.baseline(**request)
     assert level_1(tiled.hires) == 1024 // 4
     result = webui.txt2img(FACTOR_2, **request)
-    assert "level 1 is left whole: HyperTile splits this attention into tiles" in result.comments
+    assert "level 1 is not reduced: HyperTile splits it into tiles" in result.comments
     assert np.array_equal(result.pixels, tiled.pixels)
     assert "ToDo" not in result.infotext
 
@@ -33,7 +33,7 @@ def test_attentions_that_hypertile_has_left_are_reduced(webui):
     hypertile = {"hypertile_enable_unet": True, "hypertile_max_depth_unet": 0, **TILES}
     result = webui.txt2img({"factor_1": 2, "factor_2": 2}, override_settings=hypertile)
     assert reduced(result.hires) == {(256, 64)}
-    assert "level 1 is left whole: HyperTile" in result.comments
+    assert "level 1 is not reduced: HyperTile" in result.comments
     assert "level 2 from 256 to 64" in result.comments
 
 
@@ -42,7 +42,7 @@ def test_attentions_that_the_webui_merges_are_left_whole_and_named(webui, option
     request = {"override_settings": {option: 0.5}}
     result = webui.txt2img({"factor_1": 2, "factor_2": 2}, **request)
     assert reduced(result.hires) == {(256, 64)}, "the WebUI merges level 1 only"
-    assert "level 1 is left whole: its keys are not whole grids of 1,024 tokens" in result.comments
+    assert "level 1 is not reduced: its keys are not whole grids of 1,024 tokens" in result.comments
 
 
 def test_the_webuis_token_merging_is_the_same_after_a_reduced_job(webui):

@@ -1,6 +1,6 @@
-"""Host adapters: one small file each. They recognise a model without importing its library."""
+"""Adapters for the model libraries, one small file each. They recognise a model without importing its library."""
 
 from .detection import detect
-from .host import Host, Site, blocks_of
+from .host import Host, Level, Site, blocks_of
 
-__all__ = ["Host", "Site", "blocks_of", "detect"]
+__all__ = ["Host", "Level", "Site", "blocks_of", "detect"]

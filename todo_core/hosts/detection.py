@@ -1,4 +1,4 @@
-"""Find the adapter that knows a model."""
+"""Find the adapter that recognises a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .host import Host
 
 
 def detect(model: Any) -> Host:
-    """The host of ``model``. Raises UnsupportedModelError by name where there is nothing to reduce."""
+    """The host of ``model``. Raises UnsupportedModelError if it has nothing to reduce."""
     for adapter in (ldm, diffusers):
         host = adapter.find(model)
         if host is not None and host.sites:
@@ -18,5 +18,5 @@ def detect(model: Any) -> Host:
         if host is not None:
             raise UnsupportedModelError(host.unet, "its UNet has no spatial self-attention")
     raise UnsupportedModelError(
-        model, "it is no UNet of ldm, sgm or diffusers, no pipeline that has one and no ControlNet of diffusers"
+        model, "it is not a UNet of ldm, sgm or diffusers, a pipeline with one, or a ControlNet of diffusers"
     )

@@ -1,6 +1,6 @@
-"""diffusers: UNet2DConditionModel of the SD1.5, SD2 and SDXL layouts, alone or in a pipeline; ControlNetModel of them.
+"""diffusers: UNet2DConditionModel of SD1.5, SD2 and SDXL, alone or in a pipeline, and ControlNetModel.
 
-A ControlNet is a UNet's first half, with outputs of its own where the second half would be.
+A ControlNet is the first half of a UNet, with outputs of its own in the place of the second half.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from .host import Arguments, Host, numbered
+from .host import Arguments, Host, find_sites
 
 _ARGUMENTS = Arguments(
     latent="sample",
@@ -28,17 +28,16 @@ def find(model: Any) -> Host | None:
     second_half = hasattr(unet, "up_blocks") or hasattr(unet, "controlnet_down_blocks")
     if not (second_half and hasattr(unet, "down_blocks") and hasattr(unet, "mid_block")):
         return None
-    sites, depth = numbered(_tour(unet))
-    side = float(_first(getattr(unet.config, "sample_size", None)) or 64)
-    return Host(
-        "diffusers", unet, sites, depth, side, _ARGUMENTS, _busy, partial(_tour, unet), partial(_schedule, model)
-    )
+    sites, depth = find_sites(_in_running_order(unet))
+    side = float(_side(getattr(unet.config, "sample_size", None)) or 64)
+    modules, schedule = partial(_in_running_order, unet), partial(_schedule, model)
+    return Host("diffusers", unet, sites, depth, side, _ARGUMENTS, _conflict, modules, schedule)
 
 
-def _tour(unet: Any) -> Iterator[tuple[int, Module]]:
-    """(depth, module) in running order; depth counts the halvings of what the module puts out.
+def _in_running_order(unet: Any) -> Iterator[tuple[int, Module]]:
+    """(depth, module) of all modules. A module's output has the size of the latent, halved ``depth`` times.
 
-    The middle block is registered last but runs between the others.
+    The middle block is registered last, but it runs between the others.
     """
     depth = 0
     yield depth, unet.conv_in
@@ -52,15 +51,16 @@ def _tour(unet: Any) -> Iterator[tuple[int, Module]]:
         yield depth, unet.conv_out
 
 
-def _first(size: Any) -> Any:
+def _side(size: Any) -> Any:
+    """``sample_size`` may be a number or (height, width)."""
     return size[0] if isinstance(size, (list, tuple)) else size
 
 
-def _busy(attention: Any) -> str:
-    fused = "Fused" in type(getattr(attention, "processor", None)).__name__
-    return "its query, key and value projections are fused; call unfuse_qkv_projections() first" if fused else ""
+def _conflict(attention: Any) -> str:
+    is_fused = "Fused" in type(getattr(attention, "processor", None)).__name__
+    return "its query, key and value projections are fused; call unfuse_qkv_projections() first" if is_fused else ""
 
 
 def _schedule(pipeline: Any) -> Any:
-    """The timesteps that the pipeline's scheduler was last set to."""
+    """The timesteps of the pipeline's scheduler, as last set."""
     return getattr(getattr(pipeline, "scheduler", None), "timesteps", None)

@@ -1,7 +1,8 @@
-"""What every host adapter finds out about a model, in the same words for all of them."""
+"""What the adapters find out about a model, in one form for all model libraries."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,79 +10,97 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
+IMAGE_PIXELS = 8  # image pixels per latent pixel, each side
+
 
 @dataclass(frozen=True, eq=False)
 class Site:
     """One transformer block with self-attention.
 
-    ``level`` counts halvings of the latent from the model's own shallowest attention, which is level 1.
-    ``place`` is the block's rank among those of its level, in the order in which they run.
+    Level 1 has the highest resolution that this model attends at; level 2 has half of it, and so on.
+    ``rank`` counts the blocks of a level from 0, in running order.
     """
 
     level: int
-    place: int
+    rank: int
     transformer: Module  # sees the (b, c, h, w) tensor
     block: Module  # has attn1, attn2 and ff
 
 
 @dataclass(frozen=True)
-class Arguments:
-    """The names of what the hooks read, where a host passes it by keyword; by place it is the same for all."""
+class Level:
+    """What a plan needs to know of one level, as plain values. ``depth`` is how often the latent is halved there."""
 
-    latent: str  # of the UNet, with the timestep behind it
+    number: int
+    depth: int
+    blocks: int
+    trained_side: float  # of its token grid at the size that the model was trained at
+    trained_pixels: float  # side of the image at that size
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The keyword names of the arguments that the hooks read. Their positions are the same in all libraries."""
+
+    latent: str  # the first of the UNet; the timestep is the second
     timestep: str
-    hidden: str  # of a block and its modules; an attention has the context and the mask behind it
+    hidden: str  # the first of a block and its modules; of an attention, the context and the mask are next
     context: str
     mask: str
 
 
 @dataclass(frozen=True, eq=False)
 class Host:
-    """A model, seen through its adapter."""
+    """A model, as its adapter describes it."""
 
     kind: str
     unet: Module
     sites: tuple[Site, ...]
-    depth: int  # halvings of the latent before level 1
-    trained_side: float  # in latent pixels
+    depth: int  # how often the latent is halved before level 1
+    trained_side: float  # of the latent at the size that the model was trained at, in latent pixels
     arguments: Arguments
-    busy: Callable[[Module], str]  # why an attention is somebody else's at the moment, or ""
-    tour: Callable[[], Iterator[tuple[int, Module]]]  # (depth of its output, module) of all that runs, in order
-    schedule: Callable[[], Tensor | None] = lambda: None  # the timesteps of the sampler's run, where they are known
+    conflict: Callable[[Module], str]  # why an attention must not be reduced at the moment, or ""
+    modules: Callable[[], Iterator[tuple[int, Module]]]  # (depth of the output, module), in running order
+    schedule: Callable[[], Tensor | None] = lambda: None  # the timesteps of the sampler's run, if they are known
 
     def trained_side_at(self, level: int) -> float:
-        """Side of the token grid of this level at the size that the model was trained at."""
+        """Side of this level's token grid at the size that the model was trained at, in tokens."""
         return self.trained_side / 2 ** (self.depth + level - 1)
 
+    def level(self, number: int) -> Level:
+        """The level of this number; it may have no blocks."""
+        blocks, trained_side = self.blocks(number), self.trained_side_at(number)
+        return Level(number, self.depth + number - 1, blocks, trained_side, self.trained_side * IMAGE_PIXELS)
+
     def blocks(self, level: int) -> int:
-        """How many blocks attend at this level."""
+        """How many blocks have self-attention at this level."""
         return sum(site.level == level for site in self.sites)
 
 
 def isinstance_str(x: object, name: str) -> bool:
-    """Whether any class in the ancestry of ``x`` is called ``name``; spares importing the host (after tomesd)."""
+    """Whether ``x`` is an instance of a class called ``name``, without importing that class (after tomesd)."""
     return any(cls.__name__ == name for cls in type(x).__mro__)
 
 
-def numbered(tour: Iterable[tuple[int, Module]]) -> tuple[tuple[Site, ...], int]:
-    """The sites of a model, and the depth of level 1, from its tour."""
-    found = [(depth, transformer, block) for depth, transformer in tour for block in blocks_of(transformer)]
-    shallowest = min((depth for depth, *_ in found), default=0)
-    counts: dict[int, int] = {}
+def find_sites(modules: Iterable[tuple[int, Module]]) -> tuple[tuple[Site, ...], int]:
+    """The sites of a model, and the depth of level 1, from its modules in running order."""
+    blocks = [(depth, transformer, block) for depth, transformer in modules for block in blocks_of(transformer)]
+    smallest_depth = min((depth for depth, *_ in blocks), default=0)
+    counts: Counter[int] = Counter()
     sites = []
-    for depth, transformer, block in found:
-        place = counts[depth] = counts.get(depth, -1) + 1
-        sites.append(Site(depth - shallowest + 1, place, transformer, block))
-    return tuple(sites), shallowest
+    for depth, transformer, block in blocks:
+        sites.append(Site(depth - smallest_depth + 1, counts[depth], transformer, block))
+        counts[depth] += 1
+    return tuple(sites), smallest_depth
 
 
 def blocks_of(transformer: Module) -> list[Any]:
-    """The blocks whose attn1 is self-attention, if this is a spatial transformer; else none."""
+    """The blocks of a spatial transformer whose attn1 is self-attention; none for any other module."""
     if not (isinstance_str(transformer, "SpatialTransformer") or isinstance_str(transformer, "Transformer2DModel")):
         return []
     blocks = getattr(transformer, "transformer_blocks", ())
-    return [b for b in blocks if hasattr(b, "attn1") and not _never_self(b)]
+    return [b for b in blocks if hasattr(b, "attn1") and not _has_only_cross_attention(b)]
 
 
-def _never_self(block: Any) -> bool:
+def _has_only_cross_attention(block: Any) -> bool:
     return bool(getattr(block, "disable_self_attn", False) or getattr(block, "only_cross_attention", False))

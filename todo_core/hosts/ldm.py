@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from .host import Arguments, Host, isinstance_str, numbered
+from .host import Arguments, Host, find_sites, isinstance_str
 
 _ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="context", mask="mask")
 
@@ -18,38 +18,41 @@ def find(model: Any) -> Host | None:
     unet = getattr(getattr(model, "model", None), "diffusion_model", model)
     if not all(hasattr(unet, part) for part in ("input_blocks", "middle_block", "output_blocks")):
         return None
-    sites, depth = numbered(_tour(unet))
+    sites, depth = find_sites(_in_running_order(unet))
     kind = "sgm" if type(unet).__module__.startswith("sgm.") else "ldm"
     side = _trained_side(model, unet, sites[0].block if sites else None, kind)
-    return Host(kind, unet, sites, depth, side, _ARGUMENTS, _busy, partial(_tour, unet))
+    return Host(kind, unet, sites, depth, side, _ARGUMENTS, _conflict, partial(_in_running_order, unet))
 
 
-def _tour(unet: Any) -> Iterator[tuple[int, Module]]:
-    """(depth, module) in running order; depth counts the halvings of what the module puts out."""
+def _in_running_order(unet: Any) -> Iterator[tuple[int, Module]]:
+    """(depth, module) of all modules. A module's output has the size of the latent, halved ``depth`` times."""
     depth = 0
     for part in (unet.input_blocks, unet.middle_block, unet.output_blocks, unet.out):
         for module in part.modules():
-            depth += _descends(module)
+            depth += _depth_change(module)
             yield depth, module
 
 
-def _descends(module: Module) -> int:
-    """+1 for a layer that halves the grid, -1 for one that doubles it. A ResBlock that resamples holds two of them."""
+def _depth_change(module: Module) -> int:
+    """+1 for a layer that halves the grid, -1 for one that doubles it.
+
+    A ResBlock that resamples has two such layers, side by side. It counts once: the block cancels one of them.
+    """
     inner = getattr(module, "h_upd", None)
     if inner is not None:
-        return 0 if isinstance_str(inner, "Identity") else -_descends(inner)
+        return 0 if isinstance_str(inner, "Identity") else -_depth_change(inner)
     return isinstance_str(module, "Downsample") - isinstance_str(module, "Upsample")
 
 
 def _trained_side(model: Any, unet: Any, block: Any, kind: str) -> float:
-    """Side of the latent that the model was trained at, by what the known families have in common."""
+    """Side of the latent that the model was trained at, from what tells the known families apart."""
     if kind == "sgm":
         return 128
     text_width = _text_width(block) if block is not None else None
     if text_width == 1024 and getattr(model, "parameterization", None) == "v":
-        return 96  # SD2-768 is the v-prediction one of the two SD2
+        return 96  # of the two SD2 models, the one with v-prediction was trained at 768 pixels
     if text_width in (768, 1024):
-        return 64  # their yaml says image_size 32 for the UNet, "unused"
+        return 64  # image_size of their UNet is 32, and marked "unused"
     return getattr(model, "image_size", None) or getattr(unet, "image_size", None) or 64
 
 
@@ -58,6 +61,6 @@ def _text_width(block: Any) -> int | None:
     return getattr(projection, "in_features", None)
 
 
-def _busy(attention: Module) -> str:
+def _conflict(attention: Module) -> str:
     hypertile = getattr(attention, "__webui_hypertile_params", None)
-    return "HyperTile splits this attention into tiles" if getattr(hypertile, "enabled", False) else ""
+    return "HyperTile splits it into tiles" if getattr(hypertile, "enabled", False) else ""

@@ -1,4 +1,4 @@
-"""The hooks of one transformer block: they read what is armed and carry it out."""
+"""The hooks of one transformer block. They read the state of the UNet call, and carry out its plan."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..settings import Settings
 from .module_calls import Args, Changed, Kwargs, guarded, read, write
 from .plan import LevelPlan, plan_level
 from .record import Record
-from .steps import stretched
+from .steps import seeds_of_rows
 from .token_grid import TokenGrid
 
 
 @dataclass
-class Armed:
-    """What all hooks read, for the time of one UNet call; empty at any other time."""
+class UNetCall:
+    """What all hooks read during one UNet call. Without ``levels``, nothing is reduced; so it is between two calls."""
 
     levels: dict[int, LevelPlan] = field(default_factory=dict)
     step: int = 0
@@ -31,136 +31,144 @@ class Armed:
     grid: TokenGrid | None = None  # of the spatial transformer that is running
 
     def clear(self) -> None:
-        """Disarm."""
+        """End the call."""
         self.levels, self.grid = {}, None
 
 
 class SiteHooks:
-    """One block. For target keys/values a hook on attn1 puts reduced tokens in the place of its context; for target
-    all, each chosen module's input is merged and its output unmerged, by one reduction of the block's input."""
+    """The hooks of one block.
+
+    Target keys/values: one hook gives attn1 the reduced tokens as its context.
+    Target all: each chosen module gets a merged input, and its output is unmerged. All modules of the block use one
+    reduction, that of the block's input.
+    """
 
     def __init__(
         self,
         site: Site,
         host: Host,
         settings: Settings,
-        armed: Armed,
+        call: UNetCall,
         record: Record,
         on_error: Callable[[Exception], None] | None,
     ) -> None:
         self.site, self._host, self._names, self._settings = site, host, host.arguments, settings
-        self._armed, self._record, self._on_error = armed, record, on_error
+        self._call, self._record, self._on_error = call, record, on_error
         self.clear()
 
     def attach(self) -> list[RemovableHandle]:
         """Hook the block's modules; the handles take the hooks off."""
         block: Any = self.site.block
         if self._settings.target == "keys/values":
-            return [
-                block.attn1.register_forward_pre_hook(guarded(self._shorten_keys, self._on_error), with_kwargs=True)
-            ]
+            return [block.attn1.register_forward_pre_hook(guarded(self._reduce_keys, self._on_error), with_kwargs=True)]
         handles = [
-            block.register_forward_pre_hook(self._enter, with_kwargs=True),
+            block.register_forward_pre_hook(self._keep_input, with_kwargs=True),
             block.register_forward_hook(lambda *_: self.clear()),
         ]
-        wanted = {"attn1": self._settings.attn, "attn2": self._settings.crossattn, "ff": self._settings.mlp}
-        for part in (getattr(block, name, None) for name, on in wanted.items() if on):
+        chosen = {"attn1": self._settings.attn, "attn2": self._settings.crossattn, "ff": self._settings.mlp}
+        for part in (getattr(block, name, None) for name, on in chosen.items() if on):
             if part is not None:
                 handles.append(part.register_forward_pre_hook(guarded(self._merge, self._on_error), with_kwargs=True))
                 handles.append(part.register_forward_hook(self._unmerge))
         return handles
 
     def clear(self) -> None:
-        """Forget the call that is over."""
-        self._input: Tensor | None = None
-        self._shared: Reduction | None = None
-        self._pending: Reduction | None = None
+        """Forget the tensors of the last call."""
+        self._block_input: Tensor | None = None
+        self._block_reduction: Reduction | None = None  # of that input
+        self._merged_by: Reduction | None = None  # what the output of the running module is unmerged by
 
-    def _shorten_keys(self, attention: Module, args: Args, kwargs: Kwargs) -> Changed:
+    def _reduce_keys(self, attention: Module, args: Args, kwargs: Kwargs) -> Changed:
         plan = self._plan(attention)
         if plan is None:
             return None
         x, context = read(args, kwargs, 0, self._names.hidden), read(args, kwargs, 1, self._names.context)
-        grids = self._own_grids(x, context, plan.grid.tokens, args, kwargs)
+        grids = self._key_grids(x, context, plan.grid.tokens, args, kwargs)
         if grids is None:
             return None
         keys = self._reduction(plan, grids).merge(grids).reshape(x.shape[0], -1, x.shape[-1])
-        self._record.ran(plan, self._armed.step)
+        self._record.ran(plan, self._call.step)
         return write(args, kwargs, 1, self._names.context, keys)
 
-    def _own_grids(self, x: Tensor, context: Any, n: int, args: Args, kwargs: Kwargs) -> Tensor | None:
-        """The keys' tokens as (grids, n, c), if this is self-attention over whole grids; else None and a note.
+    def _key_grids(self, x: Tensor, context: Any, n: int, args: Args, kwargs: Kwargs) -> Tensor | None:
+        """The tokens that the keys are made of, as (grids, n, c); None, with a note, where they must not be reduced.
 
-        A context that is not the input is the input and more grids behind it, or somebody else's.
+        ``x`` (b, tokens, c) is the attention's input. The cases:
+        - no context, or x itself as the context: self-attention;
+        - x followed by other grids of n tokens, as ControlNet's reference banks do: each grid is reduced by itself;
+        - rows joined to one, (1, b*n, c), as StyleAlign does: again each grid is reduced by itself;
+        - any other context belongs to another extension.
         """
         tokens, why = x if context is None else context, ""
         if tokens.ndim != 3 or tokens.shape[1] % n or tokens.shape[-1] != x.shape[-1]:
             why = f"its keys are not whole grids of {n:,} tokens"
         elif tokens is not x and (tokens.shape[0] != x.shape[0] or tokens.shape[1] == n):
             why = "its keys come from another source"
-        elif self._is_masked(args, kwargs):
+        elif self._has_mask(args, kwargs):
             why = "it has a mask"
         if why:
-            self._leave(why)
+            self._skip(why)
             return None
         return tokens.reshape(-1, n, tokens.shape[-1])
 
-    def _enter(self, block: Module, args: Args, kwargs: Kwargs) -> None:
-        self._input = read(args, kwargs, 0, self._names.hidden) if self._armed.levels else None
+    def _keep_input(self, block: Module, args: Args, kwargs: Kwargs) -> None:
+        self._block_input = read(args, kwargs, 0, self._names.hidden) if self._call.levels else None
 
     def _merge(self, module: Module, args: Args, kwargs: Kwargs) -> Changed:
         plan = self._plan(module)
-        if plan is None or self._input is None:
+        if plan is None or self._block_input is None:
             return None
         x = read(args, kwargs, 0, self._names.hidden)
-        if x.shape != self._input.shape or x.shape[1] != plan.grid.tokens:
-            self._leave(f"its input is not a grid of {plan.grid.tokens:,} tokens")
+        if x.shape != self._block_input.shape or x.shape[1] != plan.grid.tokens:
+            self._skip(f"its input is not a grid of {plan.grid.tokens:,} tokens")
             return None
-        if module is getattr(self.site.block, "attn1", None) and self._is_masked(args, kwargs):
-            self._leave("it has a mask")
+        if module is getattr(self.site.block, "attn1", None) and self._has_mask(args, kwargs):
+            self._skip("it has a mask")
             return None
-        self._shared = self._shared or self._reduction(plan, self._input)
-        merged = self._shared.merge(x)
-        if read(args, kwargs, 1, self._names.context) is x:  # ControlNet hands self-attention its own input
+        self._block_reduction = self._block_reduction or self._reduction(plan, self._block_input)
+        merged = self._block_reduction.merge(x)
+        if read(args, kwargs, 1, self._names.context) is x:  # ControlNet passes x itself as the context
             args, kwargs = write(args, kwargs, 1, self._names.context, merged)
-        self._pending = self._shared
-        self._record.ran(plan, self._armed.step)
+        self._merged_by = self._block_reduction
+        self._record.ran(plan, self._call.step)
         return write(args, kwargs, 0, self._names.hidden, merged)
 
     def _unmerge(self, module: Module, args: Args, output: Tensor) -> Tensor | None:
-        pending, self._pending = self._pending, None
-        return None if pending is None else pending.unmerge(output)
+        merged_by, self._merged_by = self._merged_by, None
+        return None if merged_by is None else merged_by.unmerge(output)
 
-    def _is_masked(self, args: Args, kwargs: Kwargs) -> bool:
+    def _has_mask(self, args: Args, kwargs: Kwargs) -> bool:
         return read(args, kwargs, 2, self._names.mask) is not None
 
-    def _leave(self, why: str) -> None:
-        self._record.note(f"an attention at level {self.site.level} is left whole: {why}")
+    def _skip(self, why: str) -> None:
+        self._record.note(f"a layer at level {self.site.level} is not reduced: {why}")
 
     def _plan(self, module: Module) -> LevelPlan | None:
-        """The armed plan of this level, made again if the grid seen is another than the latent's size foretold."""
-        plan, grid = self._armed.levels.get(self.site.level), self._armed.grid
+        """The plan of this level for the grid that runs; None where nothing is reduced.
+
+        Other extensions may change the grid inside the UNet. The level is then planned again.
+        """
+        plan, grid = self._call.levels.get(self.site.level), self._call.grid
         if plan is None or grid is None:
             return None
-        busy = self._host.busy(module)
-        if busy:
-            self._leave(busy)
+        conflict = self._host.conflict(module)
+        if conflict:
+            self._skip(conflict)
             return None
         if grid != plan.grid:
-            side = self._host.trained_side_at(plan.level)
-            plan = plan_level(self._settings, plan.method, plan.level, grid, side, plan.blocks)
+            plan = plan_level(self._settings, plan.method, self._host.level(plan.level), grid)
         return plan if plan.reduces else None
 
     def _reduction(self, plan: LevelPlan, tokens: Tensor) -> Reduction:
         """The reduction of ``tokens`` (rows, h*w, c) that the plan asks for."""
-        settings, step, place = self._settings, self._armed.step, self.site.place
+        settings, step, rank = self._settings, self._call.step, self.site.rank
         if plan.target_grid is not None:
-            turn = step + place if settings.phase == "rotate" else None
+            turn = step + rank if settings.phase == "rotate" else None
             return reduction.downsample(plan.grid.size, plan.target_grid.size, settings.resample, turn=turn)
         if plan.method == "cluster":
             return reduction.cluster(tokens, plan.keys)
         size, cell, draws = plan.grid.size, (settings.sy, settings.sx), None
         if settings.random:
-            seeds = stretched(self._armed.seeds, tokens.shape[0])
-            draws = reduction.random_draws(seeds, step, place, size, cell)
+            seeds = seeds_of_rows(self._call.seeds, tokens.shape[0])
+            draws = reduction.random_draws(seeds, step, rank, size, cell)
         return reduction.match(tokens, size, plan.amount, cell, draws, reach=settings.reach)

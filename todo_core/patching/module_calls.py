@@ -1,4 +1,4 @@
-"""A module call as torch's hooks see it: positional and keyword arguments, read and changed alike."""
+"""A module call as torch's hooks see it. An argument may come by position or by keyword; both are read alike."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ Changed: TypeAlias = tuple[Args, Kwargs] | None
 PreHook: TypeAlias = Callable[[Module, Args, Kwargs], Changed]
 
 
-def read(args: Args, kwargs: Kwargs, place: int, name: str) -> Any:
-    """The argument at ``place``, or that of this name, or None."""
-    return args[place] if len(args) > place else kwargs.get(name)
+def read(args: Args, kwargs: Kwargs, position: int, name: str) -> Any:
+    """The argument at ``position`` or of this name, or None."""
+    return args[position] if len(args) > position else kwargs.get(name)
 
 
-def write(args: Args, kwargs: Kwargs, place: int, name: str, value: Any) -> tuple[Args, Kwargs]:
-    """The call with that argument changed."""
-    if len(args) > place:
-        return (*args[:place], value, *args[place + 1 :]), kwargs
+def write(args: Args, kwargs: Kwargs, position: int, name: str, value: Any) -> tuple[Args, Kwargs]:
+    """The call with that argument replaced."""
+    if len(args) > position:
+        return (*args[:position], value, *args[position + 1 :]), kwargs
     return args, {**kwargs, name: value}
 
 
 def guarded(hook: PreHook, on_error: Callable[[Exception], None] | None) -> PreHook:
-    """``hook``, but with ``on_error`` its exceptions go there and the call goes on as it came."""
+    """``hook``; with ``on_error``, its exceptions go there, and the call runs unchanged."""
     if on_error is None:
         return hook
 

@@ -1,4 +1,4 @@
-"""The Python door: put a reduction on a model, and take it off again."""
+"""The Python API: put a reduction on a model, and take it off again."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..hosts import detect
 from ..settings import Settings
 from .session import Session
 
-# Which session sits on which UNet, so that patching can begin by removing. Kept here and not on the model, for a patch
-# leaves no attribute behind; weakly, for the hooks keep their session alive, and a dropped model takes both along.
+# The session of each patched UNet, so that patching can begin by removing. It is not an attribute of the model: a patch
+# leaves nothing behind. The references are weak: the hooks keep their session alive as long as the model lives.
 _sessions: WeakKeyDictionary[Module, ref[Session]] = WeakKeyDictionary()
 
 
@@ -23,12 +23,12 @@ def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) 
     """Reduce the self-attention of ``model`` from its next call on, and return the session.
 
     ``model`` is an ldm or sgm LatentDiffusion or UNetModel, or a diffusers pipeline, UNet or ControlNet; of a pipeline
-    the UNet alone is patched. ``overrides`` are fields of ``Settings``. A patch that is already there is taken off
-    first. ``passes`` and ``img2img`` do not matter here: every call whose timestep lies in the window is reduced.
-    It is made for sampling: a backward pass through blocks that torch checkpoints would recompute them whole.
-    ``session.plan`` says what will happen; it is made for the model's own training size until a call shows another.
+    only the UNet is patched. ``overrides`` are fields of ``Settings``. An earlier patch is taken off first.
+    ``passes`` and ``img2img`` have no effect here: every call whose timestep is in the window is reduced.
+    The patch is for sampling. Gradient checkpointing would recompute the blocks without the reduction.
+    ``session.plan`` says what will happen: at the size that the model was trained at, until a call has another.
 
-    Raises SettingsError and UnsupportedModelError, both before anything is changed.
+    Raises SettingsError and UnsupportedModelError before anything is changed.
     """
     settings = replace(settings or Settings(), **overrides)
     host = detect(model)
@@ -39,14 +39,14 @@ def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) 
 
 
 def remove_patch(model: Any) -> Any:
-    """Take the patch off, if there is one; nothing of it stays. Returns ``model``."""
+    """Take the patch off, if there is one, without a trace. Returns ``model``."""
     _remove(detect(model).unet)
     return model
 
 
 @contextmanager
 def patched(model: Any, settings: Settings | None = None, **overrides: Any) -> Iterator[Session]:
-    """``with patched(model, settings) as session:`` the patch lasts as long as the block, whatever happens in it."""
+    """``with patched(model, settings) as session:`` takes the patch off at the end of the block, whatever happens."""
     session = apply_patch(model, settings, **overrides)
     try:
         yield session

@@ -1,4 +1,4 @@
-"""What really ran, as against what was planned: the infotext and the panel's status are written from it."""
+"""What really ran, which may be less than what was planned. Infotext and status lines are written from it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ log = logging.getLogger("todo_core")
 
 @dataclass
 class Record:
-    """Which plans were carried out in which steps, and notes about what was left alone."""
+    """Which plans ran in which steps, and notes about what was not reduced."""
 
     ran_in: dict[LevelPlan, set[int]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
     def levels(self) -> dict[int, LevelPlan]:
-        """The plan that each reduced level followed last."""
+        """The last plan of each level that was reduced."""
         return {plan.level: plan for plan in self.ran_in}
 
     @property
@@ -29,7 +29,7 @@ class Record:
 
     @property
     def methods(self) -> set[str]:
-        """The methods that acted."""
+        """The methods that reduced something."""
         return {plan.method for plan in self.ran_in}
 
     def ran(self, plan: LevelPlan, step: int) -> None:
@@ -37,12 +37,12 @@ class Record:
         self.ran_in.setdefault(plan, set()).add(step)
 
     def note(self, text: str) -> None:
-        """Say something, once."""
+        """Add a note and log it, once."""
         if text not in self.notes:
             self.notes.append(text)
             log.warning("ToDo: %s", text)
 
     def reset(self) -> None:
-        """Forget all of it."""
+        """Clear everything."""
         self.ran_in.clear()
         self.notes.clear()

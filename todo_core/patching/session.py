@@ -1,8 +1,8 @@
-"""Plan x model -> hooks: on, armed for one UNet call, off. The forwards only carry out what the plan says.
+"""Plan x model -> hooks on the model's modules. The forwards only carry out what the plan says.
 
-Hooks sit on module instances and come off by handle; no class and no ``forward`` is replaced, so whatever attention
-the host has chosen still runs. Two hooks frame each UNet call: the first arms, the second, which torch runs after an
-exception too, disarms. An unarmed hook does nothing.
+Hooks sit on module instances and come off by handle. No class and no ``forward`` is replaced, so the attention that the
+host has chosen still runs. Two hooks enclose each UNet call: the first sets the state of the call that all others read,
+the second clears it. torch runs the second after an Exception too. Without that state, a hook does nothing.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from torch.utils.hooks import RemovableHandle
 
 from ..hosts import Host
 from ..settings import Settings
-from .hooks import Armed, SiteHooks
+from .hooks import SiteHooks, UNetCall
 from .module_calls import Args, Kwargs, guarded, read
 from .plan import LEVELS, make_plan
 from .record import Record
-from .steps import Clock, Step, as_number
+from .steps import Step, StepCounter, timestep_of
 from .token_grid import TokenGrid
 
 
 class Session:
     """The hooks of one plan on one model. ``attach`` puts them on; ``remove`` takes them off and can be repeated.
 
-    Left to itself, a session takes a new timestep for a new step; a host that knows better calls ``begin_step``.
-    ``on_error`` gets what goes wrong inside a hook before anything is changed; the call then goes on unreduced.
-    Without it the error is raised.
+    A session counts the steps by timestep, unless ``begin_step`` tells it the steps.
+    ``on_error`` gets an error inside a hook, before anything is changed, and the call goes on without reduction.
+    Without ``on_error`` the error is raised.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Session:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
         self.plan = make_plan(settings, host, size or TokenGrid(side, side))
-        self._armed = Armed()
-        self._clock: Clock | None = Clock(host)
+        self._call = UNetCall()
+        self._counter: StepCounter | None = StepCounter(host)
         self._step = Step(seeds=(settings.seed or 0,))
-        self._on_error = self._failed if on_error else None
-        self._report = on_error
+        self._on_error = self._stop_reducing if on_error else None
+        self._report_error = on_error
         self._handles: list[RemovableHandle] = []
         self._sites = [
-            SiteHooks(site, host, settings, self._armed, self.record, self._on_error)
+            SiteHooks(site, host, settings, self._call, self.record, self._on_error)
             for site in host.sites
             if site.level in LEVELS
         ]
@@ -60,12 +60,12 @@ class Session:
         self.remove()
         unet = self.host.unet
         self._handles += [
-            unet.register_forward_pre_hook(guarded(self._arm, self._on_error), with_kwargs=True),
-            unet.register_forward_hook(self._disarm, always_call=True),
+            unet.register_forward_pre_hook(guarded(self._begin_call, self._on_error), with_kwargs=True),
+            unet.register_forward_hook(self._end_call, always_call=True),
         ]
-        see_grid = guarded(self._see_grid, self._on_error)
+        read_grid = guarded(self._read_grid, self._on_error)
         for transformer in {hooks.site.transformer: None for hooks in self._sites}:
-            self._handles.append(transformer.register_forward_pre_hook(see_grid, with_kwargs=True))
+            self._handles.append(transformer.register_forward_pre_hook(read_grid, with_kwargs=True))
         for hooks in self._sites:
             self._handles += hooks.attach()
         return self
@@ -74,49 +74,49 @@ class Session:
         """Take every hook off."""
         while self._handles:
             self._handles.pop().remove()
-        self._disarm()
+        self._end_call()
 
     def begin_step(self, number: int, total: int, seeds: Sequence[int]) -> None:
-        """Told by the host: the coming UNet calls are those of step ``number`` of ``total``.
+        """The next UNet calls belong to step ``number``, from 0, of ``total``.
 
-        ``seeds`` has the image's seed for each row, in the order in which the calls will take them.
+        ``seeds`` has the seed of each row's image, in the order of the rows in these calls.
         """
         fixed = self.settings.seed
-        self._clock = None
+        self._counter = None
         self._step = Step(number, total, tuple(seeds) if fixed is None else (fixed,) * len(seeds))
 
     def acts_in_step(self) -> bool:
-        """Whether the step that was told can have any effect; True where only its timestep will tell."""
+        """Whether the step of ``begin_step`` is reduced; True too where that depends on the timestep of its calls."""
         return self.settings.window == "noise" or bool(self.plan.at(self._progress(None)))
 
-    def _arm(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
+    def _begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
         names = self.host.arguments
         latent, timestep = read(args, kwargs, 0, names.latent), read(args, kwargs, 1, names.timestep)
         size = TokenGrid.of(latent.shape)
         if size != self.plan.size:
             self.plan = make_plan(self.settings, self.host, size)
-        if self._clock:
-            self._step = Step(*self._clock.read(as_number(timestep)), seeds=self._step.seeds)
-        self._armed.step, self._armed.seeds = self._step.number, self._step.take(latent.shape[0])
-        self._armed.levels = {level.level: level for level in self.plan.at(self._progress(timestep))}
+        if self._counter:
+            self._step = Step(*self._counter.step_of(timestep_of(timestep)), seeds=self._step.seeds)
+        self._call.step, self._call.seeds = self._step.number, self._step.next_seeds(latent.shape[0])
+        self._call.levels = {level.level: level for level in self.plan.at(self._progress(timestep))}
 
     def _progress(self, timestep: Any) -> float:
-        """How far the pass has come, 0 to 1. Without a known number of steps the noise schedule must tell."""
+        """How much of the pass is done, 0 to 1: by its steps, or by the noise if their number is unknown."""
         if self.settings.window == "steps" and self._step.total:
             return min(self._step.number / self._step.total, 1.0)
-        return 1 - as_number(timestep) / 1000
+        return 1 - timestep_of(timestep) / 1000
 
-    def _see_grid(self, transformer: Module, args: Args, kwargs: Kwargs) -> None:
-        if self._armed.levels:
-            self._armed.grid = TokenGrid.of(read(args, kwargs, 0, self.host.arguments.hidden).shape)
+    def _read_grid(self, transformer: Module, args: Args, kwargs: Kwargs) -> None:
+        if self._call.levels:
+            self._call.grid = TokenGrid.of(read(args, kwargs, 0, self.host.arguments.hidden).shape)
 
-    def _failed(self, error: Exception) -> None:
-        """The rest of the call goes on unreduced."""
-        self._armed.clear()
-        if self._report:
-            self._report(error)
+    def _stop_reducing(self, error: Exception) -> None:
+        """Let the rest of the call run without reduction."""
+        self._call.clear()
+        if self._report_error:
+            self._report_error(error)
 
-    def _disarm(self, *_: Any) -> None:
-        self._armed.clear()
+    def _end_call(self, *_: Any) -> None:
+        self._call.clear()
         for hooks in self._sites:
             hooks.clear()

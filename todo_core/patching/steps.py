@@ -1,4 +1,4 @@
-"""Where sampling stands: the step of a pass and the seeds of its rows."""
+"""The step of a pass that a UNet call belongs to, and the seeds of its rows."""
 
 from __future__ import annotations
 
@@ -18,52 +18,55 @@ class Step:
     number: int = 0
     total: int | None = None
     seeds: tuple[int, ...] = (0,)
-    taken: int = 0
+    rows_done: int = 0
 
-    def take(self, count: int) -> tuple[int, ...]:
-        """The seeds of the next ``count`` rows: a split batch comes in several UNet calls."""
-        first, self.taken = self.taken, self.taken + count
+    def next_seeds(self, count: int) -> tuple[int, ...]:
+        """The seeds of the next ``count`` rows: a batch that is split comes in several UNet calls."""
+        first, self.rows_done = self.rows_done, self.rows_done + count
         return tuple(self.seeds[(first + i) % len(self.seeds)] for i in range(count))
 
 
-class Clock:
-    """Tells steps by timestep alone, for a session whose host says nothing.
+class StepCounter:
+    """Counts the steps of a pass by timestep, for a session without ``begin_step``.
 
-    A pipeline's own schedule knows best: a run goes from the timestep at which it was begun to the schedule's end.
-    Without one, a new timestep is a new step, and one that rises begins anew.
+    With a scheduler, a pass goes from the timestep of its first call to the end of the scheduler's list: img2img
+    begins in the middle of the list. A new list, or a timestep that stands earlier in it, begins a new pass.
+    Without one, each lower timestep is a new step, and a higher one begins a new pass.
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._schedule: Tensor | None = None
-        self._begun = self._index = 0
-        self._last = -math.inf
+        self._first_index = self._index = 0  # in the scheduler's list, of the pass and of the last call
+        self._last_timestep = -math.inf
         self._number = 0
 
-    def read(self, timestep: float) -> tuple[int, int | None]:
-        """(step, steps of the pass), the latter None where nobody knows it."""
+    def step_of(self, timestep: float) -> tuple[int, int | None]:
+        """The step of a call, counted from 0, and the number of steps in the pass; None where that is unknown."""
         schedule = self._host.schedule()
-        steps = [] if schedule is None else list(dict.fromkeys(schedule.tolist()))  # second-order ones name some twice
-        if timestep not in steps:
+        # second-order schedulers list some timesteps twice
+        timesteps = [] if schedule is None else list(dict.fromkeys(schedule.tolist()))
+        if timestep not in timesteps:
             return self._count(timestep), None
-        index = steps.index(timestep)
+        index = timesteps.index(timestep)
         if schedule is not self._schedule or index < self._index:
-            self._begun = index
+            self._first_index = index
         self._schedule, self._index = schedule, index
-        return index - self._begun, len(steps) - self._begun
+        return index - self._first_index, len(timesteps) - self._first_index
 
     def _count(self, timestep: float) -> int:
-        self._number = 0 if timestep > self._last else self._number + (timestep < self._last)
-        self._last = timestep
+        is_new_pass, is_new_step = timestep > self._last_timestep, timestep < self._last_timestep
+        self._number = 0 if is_new_pass else self._number + is_new_step
+        self._last_timestep = timestep
         return self._number
 
 
-def as_number(timestep: Any) -> float:
-    """A timestep as a UNet gets it: a number, or a tensor with one for each row."""
-    return float(timestep.flatten()[0]) if isinstance(timestep, Tensor) else float(timestep)
+def timestep_of(argument: Any) -> float:
+    """The timestep that a UNet is called with: a number, or a tensor with one for each row, all equal."""
+    return float(argument.flatten()[0]) if isinstance(argument, Tensor) else float(argument)
 
 
-def stretched(seeds: tuple[int, ...], rows: int) -> list[int]:
+def seeds_of_rows(seeds: tuple[int, ...], rows: int) -> list[int]:
     """One seed a row, also where attention sees several rows of an image (frames, banks of reference images)."""
     each = max(1, rows // len(seeds))
     return [seeds[min(i // each, len(seeds) - 1)] for i in range(rows)]

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# so that 96 / 1.2, which is 80.00000000000001 or 79.99999999999999 by luck of the floats, is 80
+# Floats may give 79.99999999999999 for 96 / 1.2, which must count as 80.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """``height`` x ``width`` tokens, row by row: the layout of every (b, h*w, c) sequence here."""
+    """``height`` x ``width`` tokens. Sequences (b, h*w, c) have them row by row."""
 
     height: int
     width: int
@@ -35,7 +35,7 @@ class TokenGrid:
         return self.height, self.width
 
     def halved(self, times: int) -> TokenGrid:
-        """The grid after that many stride-2 convolutions with padding 1, which round odd sides up."""
+        """The grid after this many stride-2 convolutions with padding 1; they round odd sides up."""
         return TokenGrid(-(-self.height // 2**times), -(-self.width // 2**times))
 
     def reduced(self, factor: float) -> TokenGrid:
@@ -43,7 +43,7 @@ class TokenGrid:
         return TokenGrid(_shrunk(self.height, factor), _shrunk(self.width, factor))
 
     def auto_factor(self, side: float) -> float:
-        """The factor that leaves about ``side`` * ``side`` tokens; never below 1."""
+        """The factor that leaves about ``side`` x ``side`` tokens; never below 1."""
         return max(1.0, math.sqrt(self.tokens) / side)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the user wants: every setting declared once, when it matters, and named sets of them."""
+"""What the user wants: the declaration of each setting, when it has an effect, and presets."""
 
 from .declaration import Setting
 from .fields import INFOTEXT_PREFIX, METHODS, SETTINGS, Settings

@@ -1,4 +1,4 @@
-"""When a setting matters: predicates on all of them, since most are of use only beside certain others."""
+"""When a setting has an effect. Most settings need certain values of others; these predicates say which."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from ..reduction.downsampling import NEAREST
 
 
-class Chosen(Protocol):
+class Values(Protocol):
     """What these predicates read of ``Settings``."""
 
     @property
@@ -23,21 +23,21 @@ class Chosen(Protocol):
     def random(self) -> bool: ...  # noqa: D102
 
 
-def acts(settings: Chosen) -> bool:
-    """Anything is reduced at all."""
+def acts(settings: Values) -> bool:
+    """Whether anything is reduced."""
     return settings.method != "none"
 
 
-def uses(*methods: str) -> Callable[[Chosen], bool]:
-    """One of these methods can come to act."""
+def uses(*methods: str) -> Callable[[Values], bool]:
+    """Whether one of these methods is in use."""
     return lambda settings: bool(settings.methods & set(methods))
 
 
-def rotates(settings: Chosen) -> bool:
-    """The resampling keeps one token of a cell, which may be another each time."""
+def rotates(settings: Values) -> bool:
+    """Whether the resampling keeps one token of each cell, whose position may rotate."""
     return "downsample" in settings.methods and settings.resample in NEAREST
 
 
-def whole_module(settings: Chosen) -> bool:
-    """Whole modules are shrunk, so that it matters which."""
+def whole_module(settings: Values) -> bool:
+    """Whether the whole input of modules is reduced."""
     return settings.target == "all" and settings.method != "none"

@@ -1,4 +1,4 @@
-"""What a declared setting is: its range or choices, its label and help, and how its text is read."""
+"""What a declared setting has: its range or choices, its label and help, and how its text is read."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import SettingsError
-from .conditions import Chosen
+from .conditions import Values
 
 Kind = Literal["choice", "number", "integer", "flag", "factor", "seed"]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One declared setting: what it is called, what it may be, and when it matters."""
+    """One declared setting: its names, its possible values, and when it has an effect (``used``)."""
 
     default: Any
     kind: Kind
@@ -24,16 +24,16 @@ class Setting:
     help: str
     choices: tuple[str, ...] = ()
     minimum: float = -math.inf
-    maximum: float = math.inf  # what the panel's slider ends at; a hard bound unless ``open_ended``
+    maximum: float = math.inf  # the end of the panel's slider; with ``open_ended``, values above it are allowed
     step: float = 1
     open_ended: bool = False
-    used: Callable[[Chosen], bool] = lambda settings: True
+    used: Callable[[Values], bool] = lambda settings: True
     name: str = ""
     infotext_key: str = ""
 
     @property
     def allowed(self) -> str:
-        """What a value may be, in words."""
+        """The possible values, in words."""
         if self.kind == "choice":
             return ", ".join(map(repr, self.choices))
         if self.kind == "flag":
@@ -61,11 +61,11 @@ class Setting:
             return False
         if not abs(value) <= sys.float_info.max:  # NaN, infinity, and whole numbers beyond every float
             return False
-        whole_enough = self.kind in ("number", "factor") or value == int(value)
-        return whole_enough and self.minimum <= value and (self.open_ended or value <= self.maximum)
+        has_its_type = self.kind in ("number", "factor") or value == int(value)
+        return has_its_type and self.minimum <= value and (self.open_ended or value <= self.maximum)
 
     def parse(self, value: Any) -> Any:
-        """As ``check``, but text is read first: infotext, dropdowns and axes hand over text."""
+        """As ``check``, after reading text: infotext, dropdowns and axes have values as text."""
         return self.check(self._read(value.strip()) if isinstance(value, str) else value)
 
     def _read(self, text: str) -> Any:
@@ -81,5 +81,5 @@ class Setting:
             return text
 
     def format(self, value: Any) -> str:
-        """The text of a value, so that ``parse(format(value)) == value``."""
+        """The text of a value: ``parse(format(value)) == value``."""
         return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)

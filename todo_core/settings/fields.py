@@ -1,4 +1,4 @@
-"""Every setting, declared once: the panel, the infotext, the API, the axes and the docs are all read from here."""
+"""Every setting, declared once. Panel, infotext, API, axes and docs all read this declaration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _setting(default: Any, kind: Kind, label: str, help: str, **limits: Any) -> 
 
 @dataclass(frozen=True, init=False)
 class Settings:
-    """What the user wants. Immutable, validated at construction, free of any host.
+    """What the user wants. Immutable, validated at construction, independent of any model.
 
     Keywords only; each field is described by ``SETTINGS[name]``.
     Raises SettingsError on an unknown name, a wrong type, NaN, or a value out of range.
@@ -232,12 +232,12 @@ class Settings:
 
     @property
     def methods(self) -> frozenset[str]:
-        """The methods that can come to act: this one and the one that takes over."""
+        """The methods in use: ``method`` and ``afterwards``, without none."""
         return frozenset((self.method, self.afterwards) if self.method != "none" else ()) - {"none"}
 
     @property
     def used(self) -> tuple[str, ...]:
-        """Names of the settings that can have an effect beside the others."""
+        """Names of the settings that have an effect, given the others."""
         return tuple(name for name, declared in SETTINGS.items() if declared.used(self))
 
     def to_dict(self) -> dict[str, Any]:
@@ -246,18 +246,18 @@ class Settings:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Settings:
-        """Build from values that may be text, as a panel, an axis or a JSON request hands them over."""
+        """Build from values that may be text, as those of a panel, an axis or a JSON request."""
         return cls(**{name: SETTINGS[name].parse(v) if name in SETTINGS else v for name, v in values.items()})
 
     def to_infotext(self, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
-        """Infotext keys and values: always the method, else only what is in use and not at its default."""
+        """Infotext keys and values: the method, and all settings that have an effect and are not at their default."""
         names = [name for name in self.used if name not in without and getattr(self, name) != SETTINGS[name].default]
         chosen = dict.fromkeys(["method", *names])
         return {SETTINGS[name].infotext_key: SETTINGS[name].format(getattr(self, name)) for name in chosen}
 
     @classmethod
     def from_infotext(cls, infotext: Mapping[str, Any]) -> Settings | None:
-        """Read the keys that ``to_infotext`` writes; None where the image was not reduced by this extension."""
+        """Read the keys that ``to_infotext`` writes; None if the image was not reduced by this extension."""
         if INFOTEXT_PREFIX not in infotext:
             return None
         present = {s.name: infotext[s.infotext_key] for s in SETTINGS.values() if s.infotext_key in infotext}

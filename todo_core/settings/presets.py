@@ -1,4 +1,4 @@
-"""Named settings: those that come with the extension, and the user's own in one JSON file."""
+"""Named settings: the built-in ones, and those of the user in one JSON file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ BUILT_IN: Mapping[str, Settings] = {
     "Reference demo 2048": Settings(factor_1=4, resample="nearest", phase="fixed"),
     "Sharp finish": Settings(end=0.7),
 }
-"""Balanced keeps about as many keys as the model was trained with. The paper's and the demo's values are their
+"""ToDo balanced keeps about as many keys as the model was trained with. ToMe paper and the reference demos have their
 authors' defaults (arXiv 2303.17604; ethansmith2000/ImprovedTokenMerge)."""
 
 
 class Presets:
-    """The built-in presets and the user's, which live in the JSON file ``path``: {name: {setting: value}}.
+    """The built-in presets and those of the user, in the JSON file ``path``: {name: {setting: value}}.
 
-    A file that cannot be read is set aside under another name, never overwritten; ``trouble`` then says so.
+    A file that cannot be read is renamed, never overwritten. ``trouble`` then says so.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,25 +39,25 @@ class Presets:
 
     @property
     def names(self) -> list[str]:
-        """The built-in ones first."""
+        """All names, the built-in ones first."""
         return [*BUILT_IN, *self._own]
 
     def get(self, name: str) -> Settings:
-        """The settings of a preset; SettingsError names the presets there are."""
+        """The settings of a preset. Raises SettingsError for an unknown name."""
         if name not in self.names:
             raise SettingsError("preset", name, ", ".join(map(repr, self.names)))
         return BUILT_IN[name] if name in BUILT_IN else self._own[name]
 
     def name_of(self, settings: Settings) -> str:
-        """The first preset that has these settings, or "custom"."""
+        """The first preset with these settings, or "custom"."""
         return next((name for name in self.names if self.get(name) == settings), CUSTOM)
 
     def save(self, name: str, settings: Settings) -> None:
-        """Save under a new name, or over one of the user's own."""
+        """Save under a new name, or replace one of the user's presets."""
         self._store({**self._own, _own_name(name): settings})
 
     def rename(self, old: str, new: str) -> None:
-        """Rename one of the user's own; SettingsError if it is none, or the new name is taken."""
+        """Rename one of the user's presets. Raises SettingsError if there is none, or if the new name is taken."""
         self._must_be_own(old)
         new = _own_name(new)
         if new in self._own and new != old:
@@ -65,7 +65,7 @@ class Presets:
         self._store({new if name == old else name: settings for name, settings in self._own.items()})
 
     def delete(self, name: str) -> None:
-        """Delete one of the user's own."""
+        """Delete one of the user's presets. Raises SettingsError if there is none."""
         self._must_be_own(name)
         self._store({other: settings for other, settings in self._own.items() if other != name})
 
@@ -75,11 +75,11 @@ class Presets:
             raise SettingsError("preset", name, f"one of your own ({allowed})")
 
     def _store(self, own: dict[str, Settings]) -> None:
-        """Write the whole file beside the old one and put it in its place, so that no crash leaves half of it."""
+        """Write a new file, then replace the old one by it: a crash leaves no incomplete file."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_suffix(".tmp")
-        draft.write_text(json.dumps({n: s.to_dict() for n, s in own.items()}, indent=1, ensure_ascii=False), "utf-8")
-        os.replace(draft, self._path)
+        new_file = self._path.with_suffix(".tmp")
+        new_file.write_text(json.dumps({n: s.to_dict() for n, s in own.items()}, indent=1, ensure_ascii=False), "utf-8")
+        os.replace(new_file, self._path)
         self._own = own
 
     def _load(self) -> dict[str, Settings]:
@@ -88,9 +88,9 @@ class Presets:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError) as error:  # SettingsError is a ValueError
-            aside = _free_name(self._path.with_suffix(".broken.json"))
-            os.replace(self._path, aside)
-            self.trouble = f"Your presets could not be read ({error}). The file is kept as {aside.name}."
+            renamed = _free_name(self._path.with_suffix(".broken.json"))
+            os.replace(self._path, renamed)
+            self.trouble = f"Your presets could not be read ({error}). The file is kept as {renamed.name}."
             return {}
 
 

@@ -1,4 +1,4 @@
-"""The documentation's table of settings, from their one declaration."""
+"""The table of settings in the docs, from their declaration."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def _row(setting: Setting) -> str:
 
 
 def _only_with(setting: Setting) -> str:
-    """Which methods have a use for it, where not all have."""
+    """Which methods use it, if not all of them do."""
     users = [m for m in ("downsample", "similarity", "cluster") if setting.used(Settings(method=m, target="all"))]
     return "" if len(users) == 3 else f" *Only {', '.join(users)}.*"

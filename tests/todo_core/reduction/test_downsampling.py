@@ -1,4 +1,4 @@
-"""ToDo's downsampling: beside torch's interpolation, beside exact fractions, and the rotation's promises."""
+"""ToDo's downsampling: compared with torch's interpolation and with exact fractions, and how positions rotate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.naive import examples, kept_tokens, pooled, random_tokens, to_image, 
 from todo_core.reduction import downsample, turns_per_cycle
 
 NEAREST = ["nearest", "nearest-exact"]
-PLACE = {"nearest": Fraction(0), "nearest-exact": Fraction(1, 2)}
+POSITION = {"nearest": Fraction(0), "nearest-exact": Fraction(1, 2)}
 DIVISIBLE = [
     ((8, 8), (4, 4)),
     ((6, 10), (3, 5)),
@@ -43,7 +43,7 @@ def size_and_target(draw, side=30):
 
 @st.composite
 def cell_and_target(draw):
-    """A cell of (n, m) tokens and how many of them stand down and across."""
+    """A cell of (n, m) tokens, and how many cells there are down and across."""
     sides = st.integers(1, 6)
     return (draw(sides), draw(sides)), (draw(sides), draw(sides))
 
@@ -82,7 +82,7 @@ def test_unmerging_averages_is_torchs_interpolation_back(resample, size, target)
 @examples(200)
 def test_nearest_keeps_the_token_that_exact_fractions_name(case, resample):
     size, target = case
-    assert kept(size, target, resample, None) == kept_tokens(size, target, PLACE[resample])
+    assert kept(size, target, resample, None) == kept_tokens(size, target, POSITION[resample])
 
 
 @pytest.mark.parametrize(("resample", "pool"), [("max", np.max), ("area", np.mean)])
@@ -129,25 +129,25 @@ def test_turn_0_is_the_plain_modes_own_position(case, resample):
 @pytest.mark.parametrize("resample", NEAREST)
 @pytest.mark.parametrize(("size", "target"), DIVISIBLE)
 def test_turn_0_is_the_plain_modes_own_position_on_a_divisible_grid(resample, size, target):
-    assert kept(size, target, resample, 0) == kept_tokens(size, target, PLACE[resample])
+    assert kept(size, target, resample, 0) == kept_tokens(size, target, POSITION[resample])
 
 
 @pytest.mark.parametrize("resample", NEAREST)
 @pytest.mark.parametrize("factor", range(2, 9))
 def test_consecutive_turns_stride_half_way_round_the_cell(resample, factor):
-    places = factor * factor
-    stood = []
-    for turn in range(2 * places):
+    parts = factor * factor
+    kept_parts = []
+    for turn in range(2 * parts):
         row, column = divmod(kept((3 * factor, 2 * factor), (3, 2), resample, turn)[0], 2 * factor)
-        stood.append(row * factor + column)
-    strides = {(after - before) % places for before, after in zip(stood, stood[1:], strict=False)}
-    assert strides == {(places // 2 + 1) % places}
-    assert len(set(stood)) == places
+        kept_parts.append(row * factor + column)
+    strides = {(after - before) % parts for before, after in zip(kept_parts, kept_parts[1:], strict=False)}
+    assert strides == {(parts // 2 + 1) % parts}
+    assert len(set(kept_parts)) == parts
 
 
 @given(cell_and_target(), st.sampled_from(NEAREST), st.integers(0, 100))
 @examples(100)
-def test_a_turn_stands_at_the_same_place_of_every_cell(case, resample, turn):
+def test_a_turn_keeps_the_same_position_of_every_cell(case, resample, turn):
     (tall, wide), (down, across) = case
     tokens = kept((tall * down, wide * across), (down, across), resample, turn)
     rows, columns = zip(*(divmod(token, wide * across) for token in tokens), strict=True)
@@ -214,7 +214,7 @@ def test_the_turn_means_nothing_where_no_single_token_is_kept(resample):
 
 
 @pytest.mark.parametrize(("size", "target"), DIVISIBLE + UNEVEN)
-def test_the_number_of_turns_is_that_of_the_largest_cells_places(size, target):
+def test_the_number_of_turns_is_that_of_the_largest_cells_parts(size, target):
     assert turns_per_cycle(size, target) == math.ceil(size[0] / target[0]) * math.ceil(size[1] / target[1])
 
 

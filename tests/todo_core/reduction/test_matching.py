@@ -35,10 +35,10 @@ def count_of(size, cell):
     return len(cells(size, cell))
 
 
-def placed_draws(size, cell, places):
-    """The draw that names place ``places[i]`` of cell i, row by row in what the cell has."""
+def draws_of(size, cell, numbers):
+    """The draw that chooses token ``numbers[i]`` of cell i, counted row by row inside the cell."""
     areas = [len(tokens) for tokens in cells(size, cell)]
-    return torch.tensor([[(place % area + 0.5) / area for place, area in zip(places, areas, strict=True)]])
+    return torch.tensor([[(number % area + 0.5) / area for number, area in zip(numbers, areas, strict=True)]])
 
 
 @st.composite
@@ -126,10 +126,10 @@ def test_on_any_grid_the_groups_are_those_of_plain_loops(size, cell, ratio):
 def test_with_draws_the_groups_are_those_of_plain_loops(case, ratio, seed, data):
     size, cell = case
     metric, found_cells = random_tokens(size, batch=1, seed=seed), cells(size, cell)
-    places = data.draw(st.lists(st.integers(0, 15), min_size=len(found_cells), max_size=len(found_cells)))
-    destinations = [tokens[place % len(tokens)] for tokens, place in zip(found_cells, places, strict=True)]
+    numbers = data.draw(st.lists(st.integers(0, 15), min_size=len(found_cells), max_size=len(found_cells)))
+    destinations = [tokens[number % len(tokens)] for tokens, number in zip(found_cells, numbers, strict=True)]
     removed = min(int(size[0] * size[1] * ratio), size[0] * size[1] - len(found_cells))
-    found = match(metric, size, ratio, cell, placed_draws(size, cell, places))
+    found = match(metric, size, ratio, cell, draws_of(size, cell, numbers))
     assert partition(found.index[0]) == tome_groups(metric[0], destinations, removed)
 
 
@@ -147,7 +147,7 @@ def test_each_cell_and_part_cell_has_one_destination_inside_it(case, seed, draw)
     assert partition(match(metric, size, 0.9999, cell, draws).index[0]) == {frozenset(tokens) for tokens in found_cells}
 
 
-def test_draws_reach_every_place_of_a_cell_equally_often():
+def test_draws_choose_every_token_of_a_cell_equally_often():
     draws = random_draws(range(4000), 3, 5, (2, 2))
     counts = torch.bincount((draws[:, 0] * 4).long(), minlength=4)
     assert counts.sum() == 4000
@@ -167,18 +167,18 @@ def test_equal_seeds_draw_equal_rows():
     assert not draws[0].equal(draws[1])
 
 
-def test_draws_depend_on_seed_step_and_place_each():
+def test_draws_depend_on_seed_step_and_rank_each():
     coordinates = [(1, 11, 1), (1, 1, 11), (11, 1, 1), (11, 11, 1), (111, 1, 1), (1, 111, 1), (1, 1, 111), (0, 0, 0)]
-    drawn = {tuple(random_draws([seed], step, place, (8, 8))[0].tolist()) for seed, step, place in coordinates}
+    drawn = {tuple(random_draws([seed], step, rank, (8, 8))[0].tolist()) for seed, step, rank in coordinates}
     assert len(drawn) == len(coordinates)
 
 
 @given(st.lists(st.integers(0, 2**64), min_size=1, max_size=5), st.integers(0, 150), st.integers(0, 16))
 @examples(50)
-def test_draws_do_not_depend_on_neighbours(seeds, step, place):
-    together = random_draws(seeds, step, place, (6, 6))
+def test_draws_do_not_depend_on_neighbours(seeds, step, rank):
+    together = random_draws(seeds, step, rank, (6, 6))
     for seed, row in zip(seeds, together, strict=True):
-        assert row.equal(random_draws([seed], step, place, (6, 6))[0])
+        assert row.equal(random_draws([seed], step, rank, (6, 6))[0])
 
 
 def test_draws_leave_torchs_own_generator_alone():

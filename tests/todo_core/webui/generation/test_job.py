@@ -132,7 +132,7 @@ def test_the_comment_names_what_was_not_reduced_too(webui, monkeypatch):
     monkeypatch.setattr(attention, "__webui_hypertile_params", SimpleNamespace(enabled=True), raising=False)
     done = webui.generate(Processing(), OURS)
     assert "level 1 from 1,024 to 256 tokens (downsample) in 4 of 4 steps" in done.comments
-    assert "level 1 is left whole: HyperTile" in done.comments
+    assert "level 1 is not reduced: HyperTile" in done.comments
 
 
 def test_a_refiner_of_another_shape_is_reduced_from_its_first_call(webui):
