@@ -27,7 +27,7 @@ def test_the_autoencoder_shows_unseen_scenes_well(pocket):
 
 
 def test_captions_decide_colour_and_background(pocket):
-    accuracy = caption_accuracy(pocket, unseen_scenes(10), base=Request(prompt="", steps=10, hires_steps=4))
+    accuracy = caption_accuracy(pocket, unseen_scenes(10), base=Request(prompt="", steps=8, hires_steps=3))
     assert len(accuracy) == 4
     assert min(accuracy.values()) >= 0.8, accuracy  # docs/pocket.md has the accuracy of 200 scenes with all steps
 

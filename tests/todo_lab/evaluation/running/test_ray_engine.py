@@ -43,6 +43,7 @@ def rows(folder, work, engine) -> dict:
     return {row["key"]: row for row in store.rows}
 
 
+@pytest.mark.slow
 def test_rows_equal_the_local_ones_though_a_worker_dies(tmp_path, work, cluster):
     local = rows(tmp_path / "local", work, local_engine(Double(), runs=2, pretrained=PretrainedMetrics()))
     source = DoubleSource(weights=str(tmp_path / "died"))
