@@ -46,10 +46,10 @@ def printed(notebook):
 def test_every_cell_gives_what_the_page_shows(shown, executed):
     assert [kind for cell in kinds(shown) for kind in cell].count("picture") == 3
     for shows, gives in zip(kinds(shown), kinds(executed), strict=True):
-        assert set(shows) <= set(gives)  # a run may warn besides
+        assert set(shows) <= set(gives)  # a run may also print warnings
 
 
-def test_what_it_claims_is_so(executed):
+def test_its_claims_are_true(executed):
     text = printed(executed)
     assert "equal to the baseline after the block: True" in text
     assert "level 1: 32 x 48, 1,536 tokens -> 384 by downsample" in text

@@ -131,13 +131,13 @@ def test_a_dead_webui_is_one_line_and_nothing_is_written(tmp_path, capsys):
         (["--peer", "nobody"], "nobody"), (["--sizes", "65x64"], "65"), (["--grid", "/no/grid"], "/no/grid"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_named_and_nothing_is_written(tmp_path, capsys, options, said):
+def test_an_invalid_option_is_named_and_nothing_is_written(tmp_path, capsys, options, said):
     out = tmp_path / "out"
     assert main(["evaluate", str(out), *options]) == 2
     assert said in capsys.readouterr().err
     assert not out.exists()
 
 
-def test_results_that_are_there_are_not_overwritten(done, capsys):
+def test_existing_results_are_not_overwritten(done, capsys):
     assert main(["evaluate", str(done), *TINY]) == 2
     assert "--resume" in capsys.readouterr().err

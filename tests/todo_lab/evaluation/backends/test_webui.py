@@ -1,4 +1,4 @@
-"""The WebUI backend against a local double of the API: what it asks for, and what it makes of the answers."""
+"""The WebUI backend against a double of the API: its requests, and its rows from the responses."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_scene_is_measured_through_the_api(server, work):
     assert reduced["peak_mib"] is None
 
 
-def test_what_is_asked_for(server, work):
+def test_the_body_of_a_request(server, work):
     settings = Settings(factor_1=3, end=0.5)
     request = work[0].scene.request
     scene = WebUI(server.url, upscaler="Latent").prepare(request)
@@ -135,12 +135,12 @@ def test_an_error_of_the_webui_is_the_error_of_the_row(server, work):
     assert "peers" in rows[2]["error"]
 
 
-def test_a_webui_without_the_extension_is_refused(server):
+def test_a_webui_without_the_extension_is_rejected(server):
     server.scripts = ["refiner"]
     with pytest.raises(WebUIError, match="does not have the extension"):
         WebUI(server.url)
 
 
-def test_a_url_where_nothing_answers_is_refused():
+def test_a_url_without_a_server_is_rejected():
     with pytest.raises(WebUIError, match="127"):
         WebUI("http://127.0.0.1:9")
