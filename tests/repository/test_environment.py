@@ -17,7 +17,7 @@ from todo_lab.environment import DEMO, TESTS, Environment, cpu_index, requiremen
 
 @pytest.fixture
 def made(monkeypatch, tmp_path):
-    """An environment below a temporary root, and what it would have installed; its folder is really made."""
+    """An environment below a temporary root and the list of its installs, which are not run."""
     monkeypatch.setattr(environment, "ROOT", tmp_path)
     (tmp_path / "requirements.txt").write_text("one\n")
     installed = []
@@ -71,7 +71,7 @@ def test_it_is_made_once(made, tmp_path):
     assert installed == [("torch==2.13.0", "INDEX"), ("-r", str(tmp_path / "requirements.txt"))]
 
 
-def test_other_requirements_make_it_anew(made, tmp_path):
+def test_changed_requirements_make_it_again(made, tmp_path):
     env, installed = made
     env.ensure()
     (tmp_path / "requirements.txt").write_text("two\n")
@@ -79,7 +79,7 @@ def test_other_requirements_make_it_anew(made, tmp_path):
     assert len(installed) == 4
 
 
-def test_one_that_was_broken_off_is_made_again(made, monkeypatch):
+def test_an_interrupted_one_is_made_again(made, monkeypatch):
     env, installed = made
 
     def fails(self, *args):
@@ -93,7 +93,7 @@ def test_one_that_was_broken_off_is_made_again(made, monkeypatch):
     assert len(installed) == 2
 
 
-def test_what_comes_on_top_comes_once(made):
+def test_an_additional_install_runs_once(made):
     env, installed = made
     env.ensure()
     env.also(("pytest",))
@@ -122,13 +122,13 @@ def test_torch_without_cuda_where_there_is_no_gpu(monkeypatch, system, driver, r
     assert bool(cpu_index()) == asked
 
 
-def test_a_python_too_old_is_told(made, monkeypatch):
+def test_an_old_python_is_rejected(made, monkeypatch):
     monkeypatch.setattr(environment, "OLDEST", (99, 0))
     with pytest.raises(SystemExit, match=r"Python 99.0 or later is needed; this is \d"):
         made[0].ensure()
 
 
-def test_every_file_that_is_named_is_there():
+def test_every_requirements_file_exists():
     for env in (DEMO, TESTS):
         paths = [install[-1] for install in env._installs if "-r" in install]
         assert len(paths) >= 2

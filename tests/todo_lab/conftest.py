@@ -16,7 +16,7 @@ def shipped() -> Pocket:
 
 @pytest.fixture
 def pocket(shipped: Pocket) -> Iterator[Pocket]:
-    """The shipped model; a test that leaves a hook on it fails."""
+    """The shipped model. A test that leaves a hook on it fails."""
     yield shipped
     hooks = [h for m in shipped.target.modules() for h in (*m._forward_hooks, *m._forward_pre_hooks)]
     assert not hooks, "a hook outlived its pass"

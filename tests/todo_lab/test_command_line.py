@@ -102,14 +102,14 @@ def test_the_ray_engine_names_its_own_extra(tmp_path):
     assert done.stderr.splitlines()[-1].endswith('pip install ".[evaluation,ray]"')
 
 
-def test_a_missing_ldm_is_told_with_its_own_command(tmp_path):
+def test_a_missing_ldm_names_its_install_command(tmp_path):
     done = run_without("ldm", "compare", "--out", str(tmp_path / "out"))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.endswith("pip install --no-deps stable-diffusion-sdkit==2.1.5")
 
 
-def test_export_runs_beside_another_ldm(tmp_path):
+def test_export_runs_with_another_ldm_installed(tmp_path):
     """A WebUI has an ldm of its own, and neither diffusers nor this project's other packages."""
     (tmp_path / "ldm").mkdir()
     (tmp_path / "ldm" / "__init__.py").write_text("raise RuntimeError('this is not the ldm of the pocket model')")

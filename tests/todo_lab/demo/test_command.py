@@ -1,4 +1,4 @@
-"""app.py: its main job in the terminal, and what it says to bad input."""
+"""app.py and the commands of the demo: the normal run, invalid input, a full disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUICK = ["--here", "--no-page", *SIZE]
 
 @pytest.fixture
 def run(tmp_path, caplog):
-    """Run app.py's main with quick options; gives (status, what it said, the folder)."""
+    """Run app.py's main with quick options; returns (status, log text, folder)."""
     caplog.set_level("INFO")
 
     def with_options(*options: str):
@@ -48,7 +48,7 @@ def test_the_main_job_prints_figures_and_writes_pictures(run):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "text"),
     [
         (["--width", "68"], "width = 68 is not possible; allowed: a whole number from 64 to 4096, a multiple of 8"),
         (["--steps", "0"], "steps = 0 is not possible"),
@@ -60,15 +60,15 @@ def test_the_main_job_prints_figures_and_writes_pictures(run):
         (["--model", "none.safetensors"], "none.safetensors cannot be used: there is no such file or folder"),
     ],
 )
-def test_bad_input_is_told_and_nothing_is_written(run, options, told):
+def test_an_invalid_value_is_reported_and_nothing_is_written(run, options, text):
     status, said, folder = run(*options)
     assert status == 2
-    assert told in said
+    assert text in said
     assert "Traceback" not in said
     assert not folder.exists()
 
 
-def test_a_folder_that_cannot_be_written_is_told(run, tmp_path):
+def test_an_unwritable_folder_is_reported(run, tmp_path):
     (tmp_path / "out").write_text("a file")
     status, said, _ = run()
     assert status == 2
@@ -116,14 +116,14 @@ def test_generate_makes_one_picture_with_its_settings(tmp_path, caplog):
     assert "level 1, first pass: 64 (8 x 8) tokens -> 16 (4 x 4)" in caplog.text
 
 
-def test_generate_without_a_method_says_nothing_of_it(tmp_path, caplog):
+def test_generate_without_a_method_writes_no_settings(tmp_path, caplog):
     caplog.set_level("INFO")
     assert todo.main(["generate", *SIZE, "--out", str(tmp_path / "out"), "--set", "method=none"]) == 0
     assert "nothing was reduced in the hires pass: the method is none" in caplog.text
     assert "ToDo" not in Image.open(tmp_path / "out" / "image.png").info["parameters"]
 
 
-def test_the_commands_refuse_as_the_demo_does(tmp_path, caplog):
+def test_the_commands_reject_the_same_values_as_the_demo(tmp_path, caplog):
     for command in ("generate", "compare"):
         assert todo.main([command, "--width", "68", "--out", str(tmp_path / "out")]) == 2
     assert caplog.text.count("width = 68 is not possible") == 2

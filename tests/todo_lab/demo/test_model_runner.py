@@ -1,4 +1,4 @@
-"""One comparison at a time, that can be stopped and leaves nothing on the model."""
+"""Comparisons run one at a time, can be stopped, and leave no hook."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unet(runner):
     return runner._model(POCKET).target.unet
 
 
-def test_progress_goes_through_the_passes_and_only_forwards(runner):
+def test_progress_follows_the_passes_and_never_decreases(runner):
     heard = []
     runner.compare(POCKET, REQUEST, SETTINGS, progress=lambda share, what: heard.append((share, what)))
     shares, names = zip(*heard, strict=True)
@@ -35,7 +35,7 @@ def test_progress_goes_through_the_passes_and_only_forwards(runner):
     ]
 
 
-def test_a_reduced_first_pass_is_told_apart(runner):
+def test_a_reduced_first_pass_has_its_own_name(runner):
     heard = []
     runner.compare(POCKET, REQUEST, Settings(passes="all"), progress=lambda share, what: heard.append(what))
     assert "reduced first pass, step 1 of 1" in heard
@@ -57,7 +57,7 @@ def test_a_stopped_run_ends_before_its_next_step_and_leaves_no_hook(runner, stag
     assert runner.compare(POCKET, REQUEST, SETTINGS).reduced.record.ran_in  # the next run is none the worse
 
 
-def test_who_cancels_in_the_queue_is_never_computed(runner, monkeypatch):
+def test_a_run_cancelled_in_the_queue_is_never_computed(runner, monkeypatch):
     monkeypatch.setattr(model_runner, "compare", lambda *_, **__: pytest.fail("it ran"))
     stop = threading.Event()
     stop.set()
@@ -78,7 +78,7 @@ def test_two_at_once_run_one_after_the_other(runner, at_once):
     assert (comparisons[0].reduced_image == comparisons[1].reduced_image).all()
 
 
-def test_what_cannot_be_is_refused_before_anything_is_computed(runner):
+def test_invalid_requests_are_rejected_before_anything_is_computed(runner):
     with pytest.raises(SettingsError, match=f"at most {LARGEST_SIDE} pixels; this would make 4096 x 4096"):
         runner.compare(POCKET, Request(prompt="", width=2048, height=2048), SETTINGS)
     with pytest.raises(SettingsError, match="model = 'other' is not possible; allowed: 'pocket'"):
@@ -87,13 +87,13 @@ def test_what_cannot_be_is_refused_before_anything_is_computed(runner):
         runner.compare(POCKET, Request(prompt="a photo of a cat", width=64, height=64, steps=1), SETTINGS)
 
 
-def test_a_path_that_is_no_model_is_refused_at_the_start(tmp_path):
+def test_a_path_without_a_model_is_rejected_at_the_start(tmp_path):
     with pytest.raises(ModelError, match="there is no such file"):
         ModelRunner([tmp_path / "nothing.safetensors"])
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
-def test_want_of_memory_is_said(runner, monkeypatch, error):
+def test_a_lack_of_memory_is_reported(runner, monkeypatch, error):
     def fails(*_, **__):
         raise error
 
@@ -102,13 +102,13 @@ def test_want_of_memory_is_said(runner, monkeypatch, error):
         runner.compare(POCKET, REQUEST, SETTINGS)
 
 
-def test_models_of_one_name_are_told_apart(monkeypatch, tmp_path):
+def test_models_with_the_same_name_are_numbered(monkeypatch, tmp_path):
     monkeypatch.setattr(model_runner.checkpoints, "check_path", lambda path: None)
     runner = ModelRunner([tmp_path / "a" / "m.safetensors", tmp_path / "b" / "m.safetensors", tmp_path / "pocket"])
     assert runner.names == ["pocket", "m.safetensors", "m.safetensors (2)", "pocket (2)"]
 
 
-def test_each_model_begins_at_its_own_size_and_guidance(runner, monkeypatch, tmp_path):
+def test_each_model_has_its_own_default_size_and_guidance(runner, monkeypatch, tmp_path):
     monkeypatch.setattr(model_runner.checkpoints, "check_path", lambda path: None)
     assert runner.request_defaults(POCKET) == {"width": 128, "height": 128, "guidance": 2.5}
     own = ModelRunner([tmp_path / "mine.safetensors"])

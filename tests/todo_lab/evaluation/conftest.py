@@ -1,4 +1,4 @@
-"""What the tests of the evaluation share."""
+"""Fixtures of the evaluation tests."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_unknown_words_are_named():
     assert "circle" in str(error.value)
 
 
-def test_too_long_a_caption_is_refused():
+def test_a_too_long_caption_is_rejected():
     with pytest.raises(ValueError, match="at most 75 fit"):
         vocabulary().encode(["red " * 76])
 

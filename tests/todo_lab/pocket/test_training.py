@@ -36,17 +36,17 @@ def _trained(folder, stop_at: int | None = None) -> nn.Linear:
 def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    whole = _trained(tmp_path / "a")
+    uninterrupted = _trained(tmp_path / "a")
     _trained(tmp_path / "b", stop_at=37)
     resumed = _trained(tmp_path / "b")
-    assert torch.equal(whole.weight, resumed.weight)
+    assert torch.equal(uninterrupted.weight, resumed.weight)
     with (tmp_path / "a" / "line.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == [20, 40, 60]
     assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
 
 
-def test_fused_attention_is_ldms():
+def test_fused_attention_equals_ldms():
     torch.manual_seed(0)
     slow = networks.LdmCrossAttention(32, context_dim=24, heads=4, dim_head=8)
     fast = networks.CrossAttention(32, context_dim=24, heads=4, dim_head=8)
@@ -63,7 +63,7 @@ def test_the_model_is_one_that_can_be_reduced():
     assert host.trained_side == 16
 
 
-def test_saved_weights_are_a_checkpoints(tmp_path):
+def test_saved_weights_have_the_names_of_a_checkpoint(tmp_path):
     torch.manual_seed(0)
     model = networks.PocketModel(len(vocabulary().tokens))
     model.scale_factor.fill_(0.25)

@@ -1,4 +1,4 @@
-"""The user's own models, small and random, in both forms: what they compute is what the networks in them compute."""
+"""Small random models in both file formats compute the same as the networks in them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def openai_names(model: CLIPTextModel) -> dict[str, torch.Tensor]:
 
 
 def open_clip_names(model: CLIPTextModel) -> dict[str, torch.Tensor]:
-    """As OpenCLIP names them, and one layer more, which SD 2 does not use."""
+    """The state dict with OpenCLIP's names and one more layer, which SD 2 does not use."""
     state = {key.removeprefix("text_model."): row for key, row in model.state_dict().items()}
     named = {
         "token_embedding.weight": state["embeddings.token_embedding.weight"],
@@ -65,7 +65,7 @@ def open_clip_names(model: CLIPTextModel) -> dict[str, torch.Tensor]:
 
 
 def compvis(family: int) -> SimpleNamespace:
-    """ldm's UNet, a first stage and a text encoder, and the state dict that a checkpoint has of them."""
+    """ldm's UNet, a first stage and a text encoder, and their state dict as in a checkpoint."""
     changes = {"num_heads": -1, "num_head_channels": 64, "use_linear_in_transformer": True, "model_channels": 64}
     unet = ldm_unet(**(changes if family == 2 else {}), channel_mult=[1, 2])
     vae = randomised(FirstStage({**config.FIRST_STAGE, "ch_mult": [1, 1, 1, 1]}))
@@ -95,7 +95,7 @@ def sd1_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """What diffusers itself saves."""
+    """A folder saved by diffusers."""
     from tests.models import diffusers_unet, small_vae
 
     path = tmp_path_factory.mktemp("pipelines") / "saved"
@@ -136,7 +136,7 @@ def test_the_tokenizer_is_clips(tmp_path):
     assert 49407 not in ids[1][1:-1]  # bytes have tokens of their own, so nothing is unknown
 
 
-def test_whether_noise_or_v_is_predicted_is_found_out(single):
+def test_the_prediction_type_is_detected(single):
     _, model = single
     assert model.prediction == "v_prediction"  # random weights do not give the noise back
     unet, model.target = model.target, model.target
@@ -149,7 +149,7 @@ def test_whether_noise_or_v_is_predicted_is_found_out(single):
         model.target, model.prediction = unet, "v_prediction"
 
 
-def test_a_folder_says_itself_what_it_predicts(folder):
+def test_a_folder_names_its_prediction_type(folder):
     model = load(folder)
     assert (model.name, model.prediction, model.channels) == ("saved", "v_prediction", 4)
 
@@ -163,26 +163,26 @@ def test_a_comparison_runs_on_it(form, sd1_file, folder):
     assert {level.keys for level in comparison.reduced.record.ran_in} == {64}
 
 
-def test_a_text_longer_than_clip_takes_is_refused(folder):
+def test_a_text_beyond_the_limit_of_clip_is_rejected(folder):
     with pytest.raises(SettingsError, match="at most 75 tokens"):
         load(folder).context(["cat " * 76, ""])
 
 
 @pytest.mark.parametrize("name", ["model.ckpt", "model.pt", "model.bin"])
-def test_pickles_are_refused_unopened(name, tmp_path):
+def test_pickles_are_rejected_unopened(name, tmp_path):
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(ModelError, match=rf"{re.escape(name)}.*pickle, which can run any code"):
         check_path(tmp_path / name)
 
 
-def test_a_folder_of_pickles_is_refused(folder, tmp_path):
+def test_a_folder_of_pickles_is_rejected(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     next((copy / "unet").glob("*.safetensors")).rename(copy / "unet" / "diffusion_pytorch_model.bin")
     with pytest.raises(ModelError, match="unet: it is a pickle"):
         check_path(copy)
 
 
-def test_what_is_no_model_is_named(tmp_path, folder):
+def test_a_path_that_is_not_a_model_is_rejected_with_the_reason(tmp_path, folder):
     (tmp_path / "text.safetensors").write_text("no safetensors")
     (tmp_path / "photo.png").write_bytes(b"")
     other = tmp_path / "other"
@@ -202,7 +202,7 @@ def test_what_is_no_model_is_named(tmp_path, folder):
 
 
 def changed(state, change: str):
-    """A foreign state dict, and what is said of it."""
+    """An unsupported state dict and the reason in the error."""
     if change == "sdxl":
         return {**state, "conditioner.embedders.0.x": torch.zeros(1)}, "SDXL"
     if change == "lora":
@@ -221,7 +221,7 @@ def changed(state, change: str):
 
 
 @pytest.mark.parametrize("change", ["sdxl", "lora", "inpainting", "pocket", "no text", "part missing", "misshapen"])
-def test_a_foreign_file_is_refused_with_the_reason(change, sd1_file, tmp_path):
+def test_an_unsupported_file_is_rejected_with_the_reason(change, sd1_file, tmp_path):
     state, reason = changed(load_file(sd1_file), change)
     path = written(tmp_path / "foreign.safetensors", state)
     with pytest.raises(ModelError, match=reason):

@@ -1,4 +1,4 @@
-"""Sampling with the shipped model: what is asked for is what comes, and a reduction ends with its pass."""
+"""Sampling with the shipped model: requests are reproducible, and a reduction ends with its pass."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ def test_another_request_gives_another_picture(pocket, change):
 def test_a_reduction_acts_in_its_window_of_the_hires_pass_alone(pocket, sampler):
     asked = replace(ASKED, sampler=sampler, hires_steps=4)
     settings = replace(TODO, start=0.25, end=0.75)
-    whole = first_pass(pocket, asked)
-    assert torch.equal(whole.latents, first_pass(pocket, asked, settings).latents)
-    reduced = hires_pass(pocket, asked, whole, settings)
+    first = first_pass(pocket, asked)
+    assert torch.equal(first.latents, first_pass(pocket, asked, settings).latents)
+    reduced = hires_pass(pocket, asked, first, settings)
     assert reduced.record.steps == {1, 2}
-    assert not torch.equal(reduced.latents, hires_pass(pocket, asked, whole).latents)
+    assert not torch.equal(reduced.latents, hires_pass(pocket, asked, first).latents)
     assert reduced.plan.levels[0].keys * 4 == reduced.plan.levels[0].grid.tokens
 
 
-def test_a_first_pass_is_reduced_when_asked_for(pocket):
+def test_a_first_pass_is_reduced_on_request(pocket):
     first = first_pass(pocket, ASKED, replace(TODO, passes="first"))
     assert first.record.steps == {0, 1, 2, 3}
     assert hires_pass(pocket, ASKED, first, replace(TODO, passes="first")).plan is None
 
 
-def test_stopping_leaves_nothing_behind(pocket):
+def test_stopping_leaves_no_hook(pocket):
     class Stop(Exception):
         pass
 
@@ -70,10 +70,10 @@ def test_stopping_leaves_nothing_behind(pocket):
 
 
 def test_progress_counts_every_step(pocket):
-    told = []
-    first = first_pass(pocket, ASKED, on_step=lambda *args: told.append(args))
-    hires_pass(pocket, ASKED, first, on_step=lambda *args: told.append(args))
-    assert told == [*(("first", i, 4) for i in range(4)), *(("hires", i, 3) for i in range(3))]
+    heard = []
+    first = first_pass(pocket, ASKED, on_step=lambda *args: heard.append(args))
+    hires_pass(pocket, ASKED, first, on_step=lambda *args: heard.append(args))
+    assert heard == [*(("first", i, 4) for i in range(4)), *(("hires", i, 3) for i in range(3))]
 
 
 def test_a_comparison_shares_its_first_pass_and_tells_both_times(pocket):

@@ -1,4 +1,4 @@
-"""Other implementations on the real pocket model, and small ones in the shape of those that need a checkout."""
+"""Adapters on the pocket model: the installed tomesd, and small doubles of those that need a checkout."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def hypertile_hook_model(model, width, height, *, enable=False, tile_size_max=12
 IMPROVED = """
 import xformers, xformers.ops
 from merge import TokenMergeAttentionProcessor, halved
-def patch_attention_proc(unet, told):
-    assert told["downsample_factor"] == 2
-    unet.told = {}
+def patch_attention_proc(unet, options):
+    assert options["downsample_factor"] == 2
+    unet.seen = {}
     def hook(module, args):
-        module.told["timestep"] = args[1].item()
+        module.seen["timestep"] = args[1].item()
     unet.register_forward_pre_hook(hook)
     unet.halved = halved and TokenMergeAttentionProcessor()()
 """
@@ -111,18 +111,18 @@ def test_improved_token_merge_gets_one_timestep_of_a_diffusers_unet(checkouts):
     ).eval()  # fmt: skip
     with peers.applied("ImprovedTokenMerge", checkouts["ImprovedTokenMerge"], unet, ASKED, '{"factor": 2}'):
         unet(torch.zeros(2, 4, 8, 8), torch.tensor([7, 7]), encoder_hidden_states=torch.zeros(2, 3, 8))
-        assert unet.told == {"timestep": 7}
+        assert unet.seen == {"timestep": 7}
         assert unet.halved
-    assert not hasattr(unet, "told")
+    assert not hasattr(unet, "seen")
     assert not unet._forward_pre_hooks
 
 
-def test_a_peer_on_a_model_that_it_does_not_know_says_so(model, checkouts):
+def test_a_peer_rejects_an_unsupported_model(model, checkouts):
     with pytest.raises(TypeError, match="diffusers"):
         Local(model, checkouts).prepare(ASKED).generate(from_peer("ImprovedTokenMerge", {}))
 
 
-def test_a_peer_without_its_checkout_is_refused(model, tmp_path):
+def test_a_peer_without_its_checkout_is_rejected(model, tmp_path):
     with pytest.raises(SettingsError, match="--peer hypertile=PATH"):
         Local(model).prepare(ASKED).generate(from_peer("hypertile", {}))
     with pytest.raises(SettingsError, match="tomesd"):
@@ -131,7 +131,7 @@ def test_a_peer_without_its_checkout_is_refused(model, tmp_path):
         Local(model, {"hypertile": tmp_path}).prepare(ASKED).generate(from_peer("hypertile", {}))
 
 
-def test_what_breaks_in_a_peer_is_taken_off_too(model, checkouts):
+def test_the_model_is_restored_after_an_error_in_a_peer(model, checkouts):
     before = traces(model)
     with pytest.raises(ZeroDivisionError), peers.applied("tomesd", None, model.target, ASKED):
         1 / 0  # noqa: B018

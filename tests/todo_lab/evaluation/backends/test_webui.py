@@ -1,4 +1,4 @@
-"""The WebUI backend against a local double of the API: what it asks for, and what it makes of the answers."""
+"""The WebUI backend against a double of the API: its requests, and its rows from the responses."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import base64
 import io
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
 from todo_core import Settings
+from todo_lab.evaluation.backends import webui
 from todo_lab.evaluation.backends.webui import WebUI, WebUIError
 from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
 from todo_lab.evaluation.running import variants
 from todo_lab.evaluation.running.measurement import measure_scene
 from todo_lab.evaluation.running.variants import BASELINE
 
-FIRST, HIRES = 0.02, 0.2  # seconds
+FIRST, HIRES = 0.02, 0.2  # seconds of the server's own clock
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -39,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
         if settings.get("factor_1") == 7.0:
             self.answer({"detail": "out of memory"}, 500)
             return
-        time.sleep(FIRST + (HIRES / (2 if on else 1) if body["enable_hr"] else 0))
+        self.server.clock += FIRST + (HIRES / (2 if on else 1) if body["enable_hr"] else 0)
         text = f"{body['prompt']}\nSteps: {body['steps']}" + (", ToDo: downsample" if on else "")
         params = {"ToDo": "downsample"} if on else {}
         info = {
@@ -69,9 +70,11 @@ def picture(seed: int, offset: int, text: str) -> str:
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
+    """A double of the API. Its own clock makes the measured times exact."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.asked, server.scripts = [], ["todo", "refiner"]
+    server.asked, server.scripts, server.clock = [], ["todo", "refiner"], 0.0
+    monkeypatch.setattr(webui, "time", SimpleNamespace(perf_counter=lambda: server.clock))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     server.url = f"http://127.0.0.1:{server.server_port}"
     yield server
@@ -87,15 +90,16 @@ def test_a_scene_is_measured_through_the_api(server, work):
     assert baseline["error"] is reduced["error"] is None
     assert (baseline["mse"], baseline["model"]) == (0, "small.safetensors")
     assert reduced["mse"] == pytest.approx((10 / 255) ** 2)
-    assert 1.4 < reduced["speed"] < 2.6
-    assert 0.7 < baseline["speed"] < 1.4
+    assert reduced["speed"] == pytest.approx(2)
+    assert baseline["speed"] == pytest.approx(1)
+    assert (reduced["first_seconds"], reduced["hires_seconds"]) == pytest.approx((FIRST, HIRES / 2))
     assert reduced["repeats"] is True
     assert reduced["hires_seconds"] + reduced["first_seconds"] == pytest.approx(reduced["total_seconds"])
     assert reduced["plan"] == "ToDo reduced the hires pass"
     assert reduced["peak_mib"] is None
 
 
-def test_what_is_asked_for(server, work):
+def test_the_body_of_a_request(server, work):
     settings = Settings(factor_1=3, end=0.5)
     request = work[0].scene.request
     scene = WebUI(server.url, upscaler="Latent").prepare(request)
@@ -131,12 +135,12 @@ def test_an_error_of_the_webui_is_the_error_of_the_row(server, work):
     assert "peers" in rows[2]["error"]
 
 
-def test_a_webui_without_the_extension_is_refused(server):
+def test_a_webui_without_the_extension_is_rejected(server):
     server.scripts = ["refiner"]
     with pytest.raises(WebUIError, match="does not have the extension"):
         WebUI(server.url)
 
 
-def test_a_url_where_nothing_answers_is_refused():
+def test_a_url_without_a_server_is_rejected():
     with pytest.raises(WebUIError, match="127"):
         WebUI("http://127.0.0.1:9")

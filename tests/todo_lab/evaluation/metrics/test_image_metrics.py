@@ -1,4 +1,4 @@
-"""Every figure against a value that is known without it."""
+"""Every metric against a known value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_equal_images():
     }
 
 
-def test_a_constant_offset_has_the_mse_and_psnr_that_can_be_worked_out():
+def test_mse_and_psnr_of_a_constant_offset():
     found = measure_difference(flat(100), flat(151))  # 51 of 255 is a fifth
     assert found["mse"] == pytest.approx(0.04)
     assert found["psnr"] == pytest.approx(-10 * math.log10(0.04))
@@ -63,12 +63,12 @@ def test_ms_ssim_falls_with_noise_and_is_not_available_for_small_images():
     assert ms_ssim(flat(0, 176), flat(0, 176)) == pytest.approx(1)
 
 
-def test_energy_goes_with_the_square_of_the_contrast():
+def test_energy_is_proportional_to_the_squared_contrast():
     assert high_frequency_ratio(checks(28, 228), checks(78, 178)) == pytest.approx(0.25)
     assert high_frequency_ratio(checks(78, 178), checks(28, 228)) == pytest.approx(4)
 
 
-def test_energy_counts_high_frequencies_alone():
+def test_energy_counts_high_frequencies_only():
     across = np.arange(64)
     slow = 127 + 100 * np.sin(2 * np.pi * across * 8 / 64)  # 0.125 cycles a pixel
     quick = 20 * np.sin(2 * np.pi * across * 24 / 64)  # 0.375
@@ -79,10 +79,10 @@ def test_energy_counts_high_frequencies_alone():
     assert high_frequency_ratio(image(slow + quick), image(slow)) < 0.01
     assert high_frequency_ratio(image(127 + quick), image(slow + quick)) == pytest.approx(
         1, abs=0.05
-    )  # whole grey levels
+    )  # rounded to grey levels
 
 
-def test_a_flat_reference_has_no_energy_to_compare_with():
+def test_a_flat_reference_gives_no_energy_ratio():
     assert high_frequency_ratio(flat(9), checks(0, 255)) is None
 
 
@@ -91,7 +91,7 @@ def test_sizes_must_agree():
         measure_difference(flat(1), flat(1, 32))
 
 
-def test_what_has_no_weights_here_is_not_available_and_says_why(monkeypatch, tmp_path):
+def test_metrics_without_weights_are_not_available_and_say_why(monkeypatch, tmp_path):
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
     pretrained = PretrainedMetrics()
     assert pretrained.measure(flat(1), flat(2), "a cat") == {"lpips": None, "clip_score": None}
@@ -100,7 +100,7 @@ def test_what_has_no_weights_here_is_not_available_and_says_why(monkeypatch, tmp
     assert fid([flat(1)], [flat(2)]) is None
 
 
-def test_a_clip_model_of_the_disk_is_used(tmp_path, monkeypatch):
+def test_a_local_clip_model_is_used(tmp_path, monkeypatch):
     import torch
 
     class Model:

@@ -1,4 +1,4 @@
-"""The report tells what the rows say, in one file that needs nothing else."""
+"""The report: what it says about the rows, and that its HTML is self-contained."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 
 
 class Page(HTMLParser):
-    """What a page refers to, its headings, and whether its tags are closed."""
+    """The sources of a page, and whether its tags are closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -65,14 +65,14 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_needs_nothing_else(folder):
+def test_the_html_is_complete_and_self_contained(folder):
     page = Page((folder / "report.html").read_text("utf-8"))
     assert not page.open
     assert len(page.sources) >= 6
     assert {source.partition(";base64,")[0] for source in page.sources} == {"data:image/png", "data:image/webp"}
 
 
-def test_the_markdown_shows_pictures_that_are_there(folder):
+def test_the_markdown_links_to_existing_pictures(folder):
     text = (folder / "report.md").read_text("utf-8")
     shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
     assert {"plots/frontier.png", "plots/amount.png", "plots/prompts.png", "plots/seconds.png"} <= set(shown)
@@ -80,7 +80,7 @@ def test_the_markdown_shows_pictures_that_are_there(folder):
     assert all((folder / name).stat().st_size > 5000 for name in shown)
 
 
-def test_the_markdown_tells_failures_repeats_and_what_is_missing(folder):
+def test_the_markdown_lists_failures_repeats_and_missing_metrics(folder):
     text = (folder / "report.md").read_text("utf-8")
     assert "| ToMe 25% | 12 | RuntimeError: ToMe 25% is broken |" in text
     assert "| tomesd 0.5 | 0 of 12 |" in text
@@ -99,7 +99,7 @@ def test_the_table_has_every_row_and_setting(folder):
     assert row["total_speed"] == pytest.approx((1 + 0.4) / (1 + 0.2))
 
 
-def test_the_speed_of_a_pass_counts_its_full_steps_and_not_the_minute():
+def test_the_speed_of_a_pass_includes_full_steps_and_excludes_drift():
     """A window leaves some steps full, and the baseline may have been made when the machine was faster."""
     usual = {"scene": 0, "error": None, "peer": "", "first_seconds": 0.4}
     quick = {"step_seconds": 0.1, "baseline_step_seconds": 0.1, "hires_seconds": 0.8, "total_seconds": 1.2}
@@ -117,7 +117,7 @@ def test_the_speed_of_a_pass_counts_its_full_steps_and_not_the_minute():
 
 
 def made(values: dict[str, list[float]], words: list[int]) -> pd.DataFrame:
-    """Rows with these MSEs, a list a variant and a place a prompt."""
+    """Rows with these MSEs: one list per variant, one value per prompt."""
     usual = {"amount": None, "scale": "", "peer": "", "hires_scale": 2.0, "nouns": None, "speed": 1.0, "error": None}
     rows = [
         {
@@ -136,7 +136,7 @@ def made(values: dict[str, list[float]], words: list[int]) -> pd.DataFrame:
     return aggregation.to_table(rows)
 
 
-def test_a_correlation_that_is_known():
+def test_a_known_correlation():
     words = [1, 2, 3, 4, 5, 6]
     table = made({"baseline": [0] * 6, "up": [1, 2, 3, 4, 5, 9], "down": [9, 5, 4, 3, 2, 1]}, words)
     found = aggregation.correlations(table).set_index("variant")
@@ -174,7 +174,7 @@ def test_each_peer_has_its_match_or_none():
     assert "p at 2x (1.55x): b (1.60x); q at 2x (1.40x): a (1.50x); r at 2x (2.10x): none." in text
 
 
-def test_the_pareto_front_is_what_no_other_beats():
+def test_the_pareto_front_has_the_variants_that_no_other_beats():
     summary = pd.DataFrame(
         {"variant": list("abcde"), "speed": [1.0, 1.5, 2.0, 1.4, 2.0], "mse": [0.1, 0.2, 0.4, 0.3, 0.5]}
     )

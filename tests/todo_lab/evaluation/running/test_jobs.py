@@ -43,7 +43,7 @@ def test_a_file_of_prompts_is_read_without_comments_and_repetitions(tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, "", "# nothing\n"])
-def test_a_file_without_prompts_is_refused(tmp_path, content):
+def test_a_file_without_prompts_is_rejected(tmp_path, content):
     path = tmp_path / "none.txt"
     if content is not None:
         path.write_text(content)
@@ -51,7 +51,7 @@ def test_a_file_without_prompts_is_refused(tmp_path, content):
         prompt_sets.load_prompts(str(path))
 
 
-def test_some_prompts_are_taken_evenly():
+def test_a_limit_takes_prompts_evenly():
     assert prompt_sets.evenly_spaced(list("abcdefghi"), 3) == ["a", "e", "i"]
     assert prompt_sets.evenly_spaced(list("abc"), 1) == ["a"]
     assert prompt_sets.evenly_spaced(list("abc"), None) == prompt_sets.evenly_spaced(list("abc"), 9) == ["a", "b", "c"]
@@ -95,19 +95,19 @@ def test_words_and_nouns_are_counted(text, count, nouns):
         (Settings(method="cluster", ratio_1=0.5, end=0.7), "cluster 50% end 0.7", "cluster end 0.7", 0.5, "ratio"),
     ],
 )
-def test_variants_are_named_after_what_sets_them_apart(settings, name, family, amount, scale):
+def test_the_name_of_a_variant_lists_its_changed_settings(settings, name, family, amount, scale):
     variant = variants.from_settings(settings)
     assert (variant.name, variant.family, variant.amount, variant.scale) == (name, family, amount, scale)
 
 
-def test_peers_are_named_after_what_they_are_told():
+def test_the_name_of_a_peer_lists_its_options():
     peer = variants.from_peer("tomesd", {"ratio": 0.5})
     assert (peer.name, peer.family, peer.amount, peer.scale) == ("tomesd 0.5", "tomesd", 0.5, "ratio")
     assert variants.from_peer("hypertile", {"tile": 256}).amount is None
     assert not peer.is_baseline
 
 
-def test_a_grid_multiplies_lists_out(tmp_path):
+def test_lists_in_a_grid_make_all_combinations(tmp_path):
     path = tmp_path / "grid.yaml"
     path.write_text(
         "presets: [ToDo fast]\n"
@@ -136,7 +136,7 @@ def test_a_grid_multiplies_lists_out(tmp_path):
         "a: [",
     ],
 )
-def test_a_grid_that_cannot_be_is_refused(tmp_path, text):
+def test_an_invalid_grid_is_rejected(tmp_path, text):
     path = tmp_path / "grid.yaml"
     path.write_text(text)
     with pytest.raises(SettingsError):
@@ -165,7 +165,7 @@ def test_every_combination_is_a_job_with_a_key_of_its_own(chosen):
 
 
 def test_the_key_of_a_job_does_not_change_with_the_list_of_settings(monkeypatch, chosen):
-    """Results of an earlier version are found again by one that has more settings, at their defaults."""
+    """A later version with more settings finds the results of an earlier one."""
     scene = jobs.Scene(0, Request(prompt="a"))
     keys = [jobs.Job(scene, variant).key for variant in chosen]
     fewer = Settings.to_dict

@@ -1,4 +1,4 @@
-"""A row says what happened: the speed without the machine's drift, whether images repeat, and what went wrong."""
+"""The columns of a row: speed without the drift of the machine, repeatability, errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_drift_of_the_machine_cancels(scene):
     assert abs(naive / speed_of(scene[-1].variant) - 1) > 0.1  # what a single baseline at the beginning would give
 
 
-def test_a_hiccup_beside_one_run_does_not_count(scene):
+def test_a_short_slowdown_between_runs_does_not_count(scene):
     stuttering = Double(
         slower=lambda passes: 30.0 if passes in (7, 13) else 1.0
     )  # two of the timings of baseline steps
@@ -35,14 +35,14 @@ def test_a_hiccup_beside_one_run_does_not_count(scene):
         assert row["speed"] == pytest.approx(speed_of(job.variant), rel=0.01)
 
 
-def test_an_image_that_does_not_repeat_is_told(scene):
+def test_an_image_that_does_not_repeat_is_reported(scene):
     found = {row["variant"]: row["repeats"] for row in rows(Double(unrepeatable=frozenset({"ToDo 4"})), scene)}
     assert found.pop("ToDo 4") is False
     assert set(found.values()) == {True}
     assert {row["repeats"] for row in rows(Double(), scene, runs=1)} == {None}
 
 
-def test_a_variant_that_fails_leaves_a_row_and_the_others_go_on(scene):
+def test_a_failed_variant_leaves_a_row_and_the_others_continue(scene):
     found = rows(Double(broken=frozenset({"ToDo 2"})), scene)
     failed = [row for row in found if row["error"]]
     assert [row["variant"] for row in failed] == ["ToDo 2"]
@@ -63,8 +63,8 @@ def test_the_baseline_is_made_for_jobs_without_it(scene):
     found = rows(double, scene[2:])
     assert [row["variant"] for row in found] == [job.variant.name for job in scene[2:]]
     assert [name for _, name in double.generated].count("baseline") == 1
-    whole = rows(Double(), scene)
-    assert [row["mse"] for row in found] == [row["mse"] for row in whole[2:]]
+    complete = rows(Double(), scene)
+    assert [row["mse"] for row in found] == [row["mse"] for row in complete[2:]]
 
 
 def test_the_difference_is_relative_to_the_baseline(scene):

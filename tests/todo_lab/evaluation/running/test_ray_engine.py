@@ -1,4 +1,4 @@
-"""The Ray engine on a local cluster of two workers, of which one is killed on the way."""
+"""The Ray engine on a local cluster of two workers. One of them is killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from todo_lab.evaluation.running.ray_engine import ray_engine  # noqa: E402
 
 
 class DoubleSource(Source):
-    """Opens the double; ``weights`` names a file that the first worker to find it missing makes, and then dies."""
+    """Opens the double. The first worker creates the file ``weights`` and dies."""
 
     def open(self):
         if self.weights and not Path(self.weights).exists():
@@ -43,6 +43,7 @@ def rows(folder, work, engine) -> dict:
     return {row["key"]: row for row in store.rows}
 
 
+@pytest.mark.slow
 def test_rows_equal_the_local_ones_though_a_worker_dies(tmp_path, work, cluster):
     local = rows(tmp_path / "local", work, local_engine(Double(), runs=2, pretrained=PretrainedMetrics()))
     source = DoubleSource(weights=str(tmp_path / "died"))

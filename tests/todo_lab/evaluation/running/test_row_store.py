@@ -1,4 +1,4 @@
-"""What is done stays done, once and whole, however a run ends."""
+"""Finished rows survive any end of a run, exactly once."""
 
 from __future__ import annotations
 
@@ -28,40 +28,40 @@ def rows(folder):
 
 
 class StopAt(Double):
-    """Ctrl-C at the n-th shot."""
+    """Ctrl+C at the n-th image."""
 
-    def __init__(self, shot: int) -> None:
+    def __init__(self, count: int) -> None:
         super().__init__()
-        self.left = shot
+        self.left = count
 
     def prepare(self, request):
-        stage = super().prepare(request)
-        shoot = stage.generate
+        scene = super().prepare(request)
+        generate = scene.generate
 
         def counted(variant):
             self.left -= 1
             if self.left < 0:
                 raise KeyboardInterrupt
-            return shoot(variant)
+            return generate(variant)
 
-        stage.generate = counted
-        return stage
+        scene.generate = counted
+        return scene
 
 
-@pytest.mark.parametrize("shot", [0, 1, 2, 7, 12, 13, 20])
-def test_a_run_that_is_stopped_anywhere_goes_on_without_repeating_or_losing_a_row(tmp_path, work, shot):
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    sweep(whole, work, Double())
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 12, 13, 20])
+def test_a_stopped_run_continues_without_repeating_or_losing_a_row(tmp_path, work, count):
+    complete, broken = tmp_path / "complete", tmp_path / "broken"
+    sweep(complete, work, Double())
     with pytest.raises(KeyboardInterrupt):
-        sweep(broken, work, StopAt(shot))
+        sweep(broken, work, StopAt(count))
     sweep(broken, work, Double(), resume=True)
     assert [row["key"] for row in rows(broken)] == [job.key for job in work]
-    for ours, theirs in zip(rows(broken), rows(whole), strict=True):
+    for ours, theirs in zip(rows(broken), rows(complete), strict=True):
         assert same(ours, theirs)
-        assert (broken / ours["image"]).read_bytes() == (whole / theirs["image"]).read_bytes()
+        assert (broken / ours["image"]).read_bytes() == (complete / theirs["image"]).read_bytes()
 
 
-def test_a_row_that_a_kill_cut_short_is_made_again(tmp_path, work):
+def test_an_incomplete_row_is_made_again(tmp_path, work):
     sweep(tmp_path, work, Double())
     path = tmp_path / ROWS_FILE
     path.write_bytes(path.read_bytes()[:-40])
@@ -90,7 +90,7 @@ def test_results_are_not_mixed_up(tmp_path, work):
         RowStore.begin(tmp_path, work, {**ABOUT, "runs": 3}, resume=True)
 
 
-def test_a_run_goes_on_with_more_settings(tmp_path, work):
+def test_a_run_continues_with_more_variants(tmp_path, work):
     less = [job for job in work if job.variant != work[-1].variant]
     sweep(tmp_path, less, Double())
     double = Double()
@@ -100,15 +100,15 @@ def test_a_run_goes_on_with_more_settings(tmp_path, work):
     assert json.loads((tmp_path / "run.json").read_text())["rows"] == len(work)
 
 
-def test_a_place_in_the_list_is_not_mistaken_for_another(tmp_path, work):
-    """Fewer prompts first, then more of them in between, would give old rows another scene's number."""
+def test_rows_of_other_scene_numbers_are_rejected(tmp_path, work):
+    """New prompts between old ones would give old rows the number of another scene."""
     sweep(tmp_path, work, Double())
     moved = [replace(job, scene=replace(job.scene, number=job.scene.number + 1)) for job in work]
     with pytest.raises(SettingsError, match="its row .* does not"):
         RowStore.begin(tmp_path, moved, ABOUT, resume=True)
 
 
-def test_failed_rows_are_kept_and_tried_again_only_when_asked(tmp_path, work):
+def test_failed_rows_are_kept_and_repeated_only_on_request(tmp_path, work):
     assert sweep(tmp_path, work, Double(broken=frozenset({"ToDo 2"}))) == 3
     double = Double()
     assert sweep(tmp_path, work, double, resume=True) == 0
