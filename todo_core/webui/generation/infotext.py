@@ -51,7 +51,7 @@ def convert_token_merging(params: dict[str, Any]) -> None:
     """Turn the keys of the WebUI's token merging into ours, if one set of settings can express them.
 
     This removes the WebUI's keys. Otherwise the WebUI would set its own override from them and merge as well.
-    The WebUI merges in cells of 2 x 2 with fixed destinations, so it removes at most three quarters of the tokens.
+    The WebUI merges in cells of 2 x 2 with fixed destinations. So it removes at most three quarters of the tokens.
     ``Token merging ratio`` applies to the first pass and to img2img.
     """
     is_ours = any(key in params for key in (INFOTEXT_PREFIX, "ToDo factor"))

@@ -26,7 +26,7 @@ def not_reduced(pass_name: str, reason: str) -> str:
 
 def nothing_to_reduce(plan: Plan, host: Host) -> str:
     """A pass whose plan reduces nothing."""
-    return f"ToDo has nothing to reduce {size_and_reason(plan, host)}"
+    return f"ToDo found nothing to reduce {size_and_reason(plan, host)}"
 
 
 def no_pass(reason: str) -> str:

@@ -294,7 +294,7 @@ def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):
         (Processing(), {"method": "none"}, "the method is none"),
         (Processing(), {"factor_1": 1}, "its factor is 1"),
         (Processing(width=64, height=64), {}, "nothing to reduce at 128 x 128: this model was trained at 512 x 512"),
-        (Processing(), {"factor_1": 1, "factor_2": 1}, "ToDo has nothing to reduce at 256 x 256: "),
+        (Processing(), {"factor_1": 1, "factor_2": 1}, "ToDo found nothing to reduce at 256 x 256: "),
         (Processing(only_hires=True), OURS | {"passes": "first"}, "the first pass did not run"),
         (Processing(steps=1), OURS | {"start": 0.5}, "no step is between Start and End"),
     ],
