@@ -83,14 +83,14 @@ def test_settings_need_torch_alone():
     [
         (["compare"], "demo"),
         (["generate"], "demo"),
-        (["evaluate", "out"], "evaluation"),
+        (["evaluate", "OUT"], "evaluation"),
         (["pocket", "check"], "evaluation"),
         (["pocket", "export", "webui"], "demo"),
     ],
     ids=["compare", "generate", "evaluate", "pocket check", "pocket export"],
 )
-def test_a_missing_package_is_one_line_that_names_the_extra(words, extra):
-    done = run_without(TORCH_ALONE, *words)
+def test_a_missing_package_is_one_line_that_names_the_extra(words, extra, tmp_path):
+    done = run_without(TORCH_ALONE, *(str(tmp_path) if word == "OUT" else word for word in words))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert re.fullmatch(rf"No module named '\w+'\. This command needs: pip install \"\.\[{extra}\]\"", line)
