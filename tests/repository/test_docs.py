@@ -194,7 +194,7 @@ def test_the_table_of_unet_calls_is_that_of_the_stored_rows():
     names = {
         "ToMe 0.5, reach 1": "ToMe 0.5 reach 1",
         "sd-webui-token-downsampling 2": "token-downsampling 2",
-        "lower bound of ToDo 4": "limit of ToDo 4",
+        "lower bound of ToDo 4": "lower bound of ToDo 4",
     }
     rows = rows_of(ROOT / "docs" / "performance.md", "One UNet call")[2:]
     for name, *cells in rows:
