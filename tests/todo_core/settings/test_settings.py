@@ -216,7 +216,7 @@ def test_a_ratio_that_would_take_destinations_away_is_refused_with_the_cap(name,
     error = refused(**{name: ratio}, **method, **cell)
     assert (error.field, error.value) == (name, ratio)
     assert cap in error.allowed
-    assert "1 - 1/(sx*sy)" in error.allowed
+    assert f"one token of each {cell.get('sx', 2)} x {cell.get('sy', 2)} cell stays" in error.allowed
 
 
 @pytest.mark.parametrize("method", [{"method": "similarity"}, {"afterwards": "similarity"}])
