@@ -34,60 +34,60 @@ from todo_lab.sampling.passes import Pass, decode_image, first_pass, hires_pass
 from todo_lab.sampling.request import Request
 
 Forward = Callable[..., Tensor]
-Idea = Callable[["Now", Site, Forward], Forward]
+Idea = Callable[["CurrentStep", Site, Forward], Forward]
 
 
-class Now:
+class CurrentStep:
     """The current step of the pass."""
 
     step = 0
 
-    def told(self, name: str, step: int, steps: int) -> None:
+    def begin_step(self, name: str, step: int, steps: int) -> None:
         self.step = step
 
 
-def reuse(now: Now, site: Site, forward: Forward, *, every: int = 2, extrapolate: bool = False) -> Forward:
+def reuse(current: CurrentStep, site: Site, forward: Forward, *, every: int = 2, extrapolate: bool = False) -> Forward:
     """Compute attention in every so many steps. Between them reuse the last output, or extrapolate from two."""
     past: list[tuple[int, Tensor]] = []
 
     def held(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
-        if now.step == 0:
+        if current.step == 0:
             past.clear()
-        if now.step % every == 0:
-            past[:] = [*past[-1:], (now.step, forward(x, context, **options))]
+        if current.step % every == 0:
+            past[:] = [*past[-1:], (current.step, forward(x, context, **options))]
         elif extrapolate and len(past) == 2:
             (first, a), (last, b) = past
-            return b + (b - a) * ((now.step - last) / (last - first))
+            return b + (b - a) * ((current.step - last) / (last - first))
         return past[-1][1]
 
     return held
 
 
-def blend(now: Now, site: Site, forward: Forward, *, weight: float = 0.5) -> Forward:
+def blend(current: CurrentStep, site: Site, forward: Forward, *, weight: float = 0.5) -> Forward:
     """The mean with the output of the previous step, which kept other tokens."""
     past: list[Tensor] = []
 
     def mixed(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
-        before = past[-1] if past and now.step else None
+        before = past[-1] if past and current.step else None
         past[:] = [forward(x, context, **options)]
         return past[0] if before is None else torch.lerp(past[0], before, weight)
 
     return mixed
 
 
-def split(now: Now, site: Site, forward: Forward, *, keys: str, values: str, factor: int = 2) -> Forward:
+def split(current: CurrentStep, site: Site, forward: Forward, *, keys: str, values: str, factor: int = 2) -> Forward:
     """Keys and values resampled in different ways."""
 
     def attend(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
         attention, size = site.block.attn1, _size(x)
-        few = [_coarse(size, factor, way, now, site).merge(x) for way in (keys, values)]
+        few = [_coarse(size, factor, way, current, site).merge(x) for way in (keys, values)]
         q, k, v = attention.to_q(x), attention.to_k(few[0]), attention.to_v(few[1])
         return attention.to_out(_attend(q, k, v, attention.heads))
 
     return attend
 
 
-def near_and_far(now: Now, site: Site, forward: Forward, *, tile: int, factor: int, weigh: bool) -> Forward:
+def near_and_far(current: CurrentStep, site: Site, forward: Forward, *, tile: int, factor: int, weigh: bool) -> Forward:
     """The queries of a tile see the keys of their tile, and a coarse grid of the image.
 
     With ``weigh``, each coarse key counts as the tokens of its cell. That needs a mask, and so a slower kernel.
@@ -95,9 +95,9 @@ def near_and_far(now: Now, site: Site, forward: Forward, *, tile: int, factor: i
 
     def attend(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
         attention, size = site.block.attn1, _size(x)
-        shift = (now.step + site.rank) % 2 * (tile // 2)  # the seams alternate between two positions
+        shift = (current.step + site.rank) % 2 * (tile // 2)  # the seams alternate between two positions
         grid = torch.roll(x.unflatten(1, size), (-shift, -shift), (1, 2)).flatten(1, 2)
-        far = _coarse(size, factor, "nearest-exact", now, site)
+        far = _coarse(size, factor, "nearest-exact", current, site)
         q, k, v = attention.to_q(grid), attention.to_k(grid), attention.to_v(grid)
         tiles = (size[0] // tile) * (size[1] // tile)
         near = [_tiled(z, size, tile) for z in (q, k, v)]
@@ -118,8 +118,8 @@ def _size(x: Tensor) -> tuple[int, int]:
     return side, side
 
 
-def _coarse(size: tuple[int, int], factor: int, way: str, now: Now, site: Site) -> reduction.Reduction:
-    turn = now.step + site.rank if way.startswith("nearest") else None
+def _coarse(size: tuple[int, int], factor: int, way: str, current: CurrentStep, site: Site) -> reduction.Reduction:
+    turn = current.step + site.rank if way.startswith("nearest") else None
     return reduction.downsample(size, (size[0] // factor, size[1] // factor), way, turn=turn)
 
 
@@ -158,11 +158,11 @@ IDEAS: dict[str, tuple[Settings | None, Idea | None]] = {
 
 
 @contextmanager
-def replaced_forwards(now: Now, sites: list[Site], idea: Idea) -> Iterator[None]:
+def replaced_forwards(current: CurrentStep, sites: list[Site], idea: Idea) -> Iterator[None]:
     """Replace the forward of each site's self-attention by the idea."""
     attentions: list[Any] = [site.block.attn1 for site in sites]
     for site, attention in zip(sites, attentions, strict=True):
-        attention.forward = idea(now, site, attention.forward)
+        attention.forward = idea(current, site, attention.forward)
     try:
         yield
     finally:
@@ -183,22 +183,22 @@ def main() -> None:
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in args.ideas}
     for text in prompt_sets.evenly_spaced(prompt_sets.load_prompts("pocket"), args.prompts):
         request = Request(prompt=text, seed=1, hires_scale=args.hires, hires_steps=args.hires_steps)
-        first, now = first_pass(model, request), Now()
+        first, current = first_pass(model, request), CurrentStep()
         for name in args.ideas:
             settings, idea = IDEAS[name]
-            whole = hires_pass(model, request, first)
-            patch: AbstractContextManager[None] = replaced_forwards(now, sites, idea) if idea else nullcontext()
+            baseline = hires_pass(model, request, first)
+            patch: AbstractContextManager[None] = replaced_forwards(current, sites, idea) if idea else nullcontext()
             with patch:
-                made = hires_pass(model, request, first, settings, on_step=now.told)
-            found[name].append((_mse(model, whole, made), whole.total_seconds / made.total_seconds))
+                made = hires_pass(model, request, first, settings, on_step=current.begin_step)
+            found[name].append((_mse(model, baseline, made), baseline.total_seconds / made.total_seconds))
     print("| | MSE, mean | MSE, geometric mean | speed |\n|---|---|---|---|")
     for name, figures in found.items():
         mse, speed = zip(*figures, strict=True)
         print(f"| {name} | {np.mean(mse):.6f} | {np.exp(np.mean(np.log(mse))):.6f} | {statistics.median(speed):.2f}x |")
 
 
-def _mse(model: Any, whole: Pass, made: Pass) -> float:
-    a, b = (decode_image(model, one).astype(float) / 255 for one in (whole, made))
+def _mse(model: Any, baseline: Pass, made: Pass) -> float:
+    a, b = (decode_image(model, one).astype(float) / 255 for one in (baseline, made))
     return float(((a - b) ** 2).mean())
 
 
