@@ -1,6 +1,6 @@
 """Generations in the WebUI's true order of events, with a real UNet and a plain Euler sampler.
 
-The order was logged on the real WebUI, and tests/webui/test_double.py compares the two again.
+The order was logged on the real WebUI, and tests/webui/api/test_double.py compares the two again.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from .helpers import REQUEST, Result
+from ..helpers import REQUEST, Result
 
 FEW = {**REQUEST, "steps": 2, "hr_second_pass_steps": 2}
 

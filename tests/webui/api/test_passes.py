@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .helpers import lengths, level_1, reduced
+from ..helpers import lengths, level_1, reduced
 
 FACTOR_2 = {"factor_1": 2}
 # samplers of one and of two UNet calls a step, with and without noise of their own, by sigma and by timestep

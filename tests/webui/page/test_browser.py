@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ..helpers import reduced, todo_keys
 from . import browser as web
-from .helpers import reduced, todo_keys
 
 pytest.importorskip("playwright", reason="needs playwright")
 

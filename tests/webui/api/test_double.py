@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-EXTENSION = Path(__file__).parents[1] / "todo_core" / "webui"
+EXTENSION = Path(__file__).parents[2] / "todo_core" / "webui"
 REQUESTS = {
     "hires": ({}, {}),
     "no hires": ({"enable_hr": False}, {"enable_hr": False}),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .helpers import Refused, reduced
+from ..helpers import Refused, reduced
 
 FACTOR_2 = {"factor_1": 2}
 

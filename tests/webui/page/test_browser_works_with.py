@@ -6,8 +6,8 @@ import re
 import pytest
 from PIL import Image
 
+from ..helpers import reduced, todo_keys
 from . import browser as web
-from .helpers import reduced, todo_keys
 from .test_browser import chromium, page, shots  # noqa: F401  fixtures
 from .test_browser_scripts import choose_script, wait_until_done
 

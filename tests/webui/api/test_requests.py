@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .helpers import Refused, reduced
+from ..helpers import Refused, reduced
 
 REDUCED = {(1024, 256)}
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from ..helpers import reduced
 from . import browser as web
-from .helpers import reduced
 
 pytest.importorskip("playwright", reason="needs playwright")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from .helpers import difference, reduced, todo_keys
+from ..helpers import difference, reduced, todo_keys
 
 SIMILARITY = {"method": "similarity", "ratio_1": 0.5}
 

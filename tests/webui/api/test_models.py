@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .helpers import lengths, level_1, reduced
+from ..helpers import lengths, level_1, reduced
 
 BOTH_PASSES = {"factor_1": 2, "passes": "all"}
 

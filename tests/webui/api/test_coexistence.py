@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .helpers import difference, level_1, reduced
+from ..helpers import difference, level_1, reduced
 
 FACTOR_2 = {"factor_1": 2}
 # two by two tiles in the hires pass, at the finest attention

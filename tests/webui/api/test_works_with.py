@@ -7,7 +7,7 @@ import pytest
 
 from todo_core import SETTINGS
 
-from .helpers import Result, reduced
+from ..helpers import Result, reduced
 
 IMG2IMG = {"factor_1": 2, "img2img": True}
 FEW = {"steps": 4, "denoising_strength": 0.5}
