@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from torch.nn import Module
@@ -67,7 +67,7 @@ class Hook:
             return None
 
 
-def hooks_on(module: Module) -> Iterator[Hook]:
+def hooks_on(module: Module) -> list[Hook]:
     """ToDo's hooks on this module, without those on its parts."""
     hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
-    return (hook for hook in hooks if isinstance(hook, Hook))
+    return [hook for hook in hooks if isinstance(hook, Hook)]
