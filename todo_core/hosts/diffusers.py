@@ -30,7 +30,7 @@ def find(model: Any) -> Host | None:
         return None
     sites, depth = find_sites(_in_running_order(unet))
     side = float(_side(getattr(unet.config, "sample_size", None)) or 64)
-    modules, schedule = partial(_in_running_order, unet), partial(_schedule, model)
+    modules, schedule = partial(_in_running_order, unet), _Schedule(model)
     return Host("diffusers", unet, sites, depth, side, _ARGUMENTS, _conflict, modules, schedule)
 
 
@@ -61,6 +61,14 @@ def _conflict(attention: Any) -> str:
     return "its query, key and value projections are fused; call unfuse_qkv_projections() first" if is_fused else ""
 
 
-def _schedule(pipeline: Any) -> Any:
-    """The timesteps of the pipeline's scheduler, as last set."""
-    return getattr(getattr(pipeline, "scheduler", None), "timesteps", None)
+class _Schedule:
+    """The timesteps of the pipeline's scheduler, as last set. A copy of the UNet leaves the pipeline behind."""
+
+    def __init__(self, pipeline: Any) -> None:
+        self._pipeline = pipeline
+
+    def __call__(self) -> Any:
+        return getattr(getattr(self._pipeline, "scheduler", None), "timesteps", None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Schedule, (None,)

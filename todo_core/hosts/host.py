@@ -49,6 +49,10 @@ class Arguments:
     mask: str
 
 
+def unknown_schedule() -> None:
+    """The schedule of a model without its sampler. Not a lambda: a patched model can be pickled."""
+
+
 @dataclass(frozen=True, eq=False)
 class Host:
     """A model, as its adapter describes it."""
@@ -61,7 +65,7 @@ class Host:
     arguments: Arguments
     conflict: Callable[[Module], str]  # why an attention must not be reduced at the moment, or ""
     modules: Callable[[], Iterator[tuple[int, Module]]]  # (depth of the output, module), in running order
-    schedule: Callable[[], Tensor | None] = lambda: None  # the timesteps of the sampler's run, if they are known
+    schedule: Callable[[], Tensor | None] = unknown_schedule  # the timesteps of the sampler's run, if they are known
 
     def trained_side_at(self, level: int) -> float:
         """Side of this level's token grid at the size that the model was trained at, in tokens."""

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
-from torch.utils.hooks import RemovableHandle
 
 from .. import reduction
 from ..hosts import Host, Site
 from ..reduction import Reduction
 from ..settings import Settings
-from .module_calls import Args, Changed, Kwargs, guarded, read, write
+from .module_calls import Args, Changed, Hook, Kwargs, read, write
 from .plan import LevelPlan, plan_level
 from .record import Record
+from .running_calls import BlockRun, RunningCalls, UNetCall
 from .steps import seeds_of_rows
-from .token_grid import TokenGrid
-
-
-@dataclass
-class UNetCall:
-    """What all hooks read during one UNet call. Without ``levels``, nothing is reduced; so it is between two calls."""
-
-    levels: dict[int, LevelPlan] = field(default_factory=dict)
-    step: int = 0
-    seeds: tuple[int, ...] = (0,)
-    grid: TokenGrid | None = None  # of the spatial transformer that is running
-
-    def clear(self) -> None:
-        """End the call."""
-        self.levels, self.grid = {}, None
 
 
 class SiteHooks:
@@ -48,46 +32,38 @@ class SiteHooks:
         site: Site,
         host: Host,
         settings: Settings,
-        call: UNetCall,
+        calls: RunningCalls,
         record: Record,
         on_error: Callable[[Exception], None] | None,
     ) -> None:
         self.site, self._host, self._names, self._settings = site, host, host.arguments, settings
-        self._call, self._record, self._on_error = call, record, on_error
-        self.clear()
+        self._calls, self._record, self._on_error = calls, record, on_error
 
-    def attach(self) -> list[RemovableHandle]:
-        """Hook the block's modules; the handles take the hooks off."""
+    def attach(self) -> list[Hook]:
+        """Hook the block's modules."""
         block: Any = self.site.block
         if self._settings.target == "keys/values":
-            return [block.attn1.register_forward_pre_hook(guarded(self._reduce_keys, self._on_error), with_kwargs=True)]
-        handles = [
-            block.register_forward_pre_hook(self._keep_input, with_kwargs=True),
-            block.register_forward_hook(lambda *_: self.clear()),
-        ]
+            return [Hook(self._reduce_keys, self._on_error).before(block.attn1)]
+        hooks = [Hook(self._keep_input).before(block), Hook(self._end_block).after(block)]
         chosen = {"attn1": self._settings.attn, "attn2": self._settings.crossattn, "ff": self._settings.mlp}
         for part in (getattr(block, name, None) for name, on in chosen.items() if on):
             if part is not None:
-                handles.append(part.register_forward_pre_hook(guarded(self._merge, self._on_error), with_kwargs=True))
-                handles.append(part.register_forward_hook(self._unmerge))
-        return handles
-
-    def clear(self) -> None:
-        """Forget the tensors of the last call."""
-        self._block_input: Tensor | None = None
-        self._block_reduction: Reduction | None = None  # of that input
-        self._merged_by: Reduction | None = None  # what the output of the running module is unmerged by
+                hooks.append(Hook(self._merge, self._on_error).before(part))
+                hooks.append(Hook(self._unmerge).after(part))
+        return hooks
 
     def _reduce_keys(self, attention: Module, args: Args, kwargs: Kwargs) -> Changed:
-        plan = self._plan(attention)
-        if plan is None:
+        call = self._calls.current
+        plan = self._plan(attention, call)
+        if call is None or plan is None:
             return None
         x, context = read(args, kwargs, 0, self._names.hidden), read(args, kwargs, 1, self._names.context)
         grids = self._key_grids(x, context, plan.grid.tokens, args, kwargs)
         if grids is None:
             return None
-        keys = self._reduction(plan, grids).merge(grids).reshape(x.shape[0], -1, x.shape[-1])
-        self._record.ran(plan, self._call.step)
+        images = max(x.shape[0], x.shape[0] * x.shape[1] // plan.grid.tokens)
+        keys = self._reduction(plan, grids, call, images).merge(grids).reshape(x.shape[0], -1, x.shape[-1])
+        self._ran(plan, call)
         return write(args, kwargs, 1, self._names.context, keys)
 
     def _key_grids(self, x: Tensor, context: Any, n: int, args: Args, kwargs: Kwargs) -> Tensor | None:
@@ -112,30 +88,49 @@ class SiteHooks:
         return tokens.reshape(-1, n, tokens.shape[-1])
 
     def _keep_input(self, block: Module, args: Args, kwargs: Kwargs) -> None:
-        self._block_input = read(args, kwargs, 0, self._names.hidden) if self._call.levels else None
+        call = self._calls.current
+        if call and call.levels:
+            call.block = BlockRun(read(args, kwargs, 0, self._names.hidden))
+
+    def _end_block(self, block: Module, args: Args, output: Any) -> None:
+        call = self._calls.current
+        if call:
+            call.block = BlockRun()
 
     def _merge(self, module: Module, args: Args, kwargs: Kwargs) -> Changed:
-        plan = self._plan(module)
-        if plan is None or self._block_input is None:
+        call = self._calls.current
+        if call is None or call.block.input is None:
+            return None
+        run, block_input = call.block, call.block.input
+        run.merged_by = None  # an exception may have left it
+        plan = self._plan(module, call)
+        if plan is None:
             return None
         x = read(args, kwargs, 0, self._names.hidden)
-        if x.shape != self._block_input.shape or x.shape[1] != plan.grid.tokens:
+        if x.shape != block_input.shape or x.shape[1] != plan.grid.tokens:
             self._skip(f"its input is not a grid of {plan.grid.tokens:,} tokens")
             return None
         if module is getattr(self.site.block, "attn1", None) and self._has_mask(args, kwargs):
             self._skip("it has a mask")
             return None
-        self._block_reduction = self._block_reduction or self._reduction(plan, self._block_input)
-        merged = self._block_reduction.merge(x)
+        run.reduction = run.reduction or self._reduction(plan, block_input, call, block_input.shape[0])
+        merged = run.reduction.merge(x)
         if read(args, kwargs, 1, self._names.context) is x:  # ControlNet passes x itself as the context
             args, kwargs = write(args, kwargs, 1, self._names.context, merged)
-        self._merged_by = self._block_reduction
-        self._record.ran(plan, self._call.step)
+        run.merged_by = run.reduction
+        self._ran(plan, call)
         return write(args, kwargs, 0, self._names.hidden, merged)
 
     def _unmerge(self, module: Module, args: Args, output: Tensor) -> Tensor | None:
-        merged_by, self._merged_by = self._merged_by, None
-        return None if merged_by is None else merged_by.unmerge(output)
+        call = self._calls.current
+        if call is None or call.block.merged_by is None:
+            return None
+        merged_by, call.block.merged_by = call.block.merged_by, None
+        return merged_by.unmerge(output)
+
+    def _ran(self, plan: LevelPlan, call: UNetCall) -> None:
+        call.reduced = True
+        self._record.ran(plan, call.step)
 
     def _has_mask(self, args: Args, kwargs: Kwargs) -> bool:
         return read(args, kwargs, 2, self._names.mask) is not None
@@ -143,25 +138,27 @@ class SiteHooks:
     def _skip(self, why: str) -> None:
         self._record.note(f"a layer at level {self.site.level} is not reduced: {why}")
 
-    def _plan(self, module: Module) -> LevelPlan | None:
+    def _plan(self, module: Module, call: UNetCall | None) -> LevelPlan | None:
         """The plan of this level for the grid that runs; None where nothing is reduced.
 
         Other extensions may change the grid inside the UNet. The level is then planned again.
         """
-        plan, grid = self._call.levels.get(self.site.level), self._call.grid
-        if plan is None or grid is None:
+        plan = call.levels.get(self.site.level) if call else None
+        if call is None or plan is None or call.grid is None:
             return None
         conflict = self._host.conflict(module)
         if conflict:
             self._skip(conflict)
             return None
-        if grid != plan.grid:
-            plan = plan_level(self._settings, plan.method, self._host.level(plan.level), grid)
+        if call.grid != plan.grid:
+            plan = plan_level(self._settings, plan.method, self._host.level(plan.level), call.grid)
+        if not plan.reduces:
+            call.why_not = plan.why
         return plan if plan.reduces else None
 
-    def _reduction(self, plan: LevelPlan, tokens: Tensor) -> Reduction:
-        """The reduction of ``tokens`` (rows, h*w, c) that the plan asks for."""
-        settings, step, rank = self._settings, self._call.step, self.site.rank
+    def _reduction(self, plan: LevelPlan, tokens: Tensor, call: UNetCall, images: int) -> Reduction:
+        """The reduction of ``tokens`` (rows, h*w, c), of so many images, that the plan asks for."""
+        settings, step, rank = self._settings, call.step, self.site.rank
         if plan.target_grid is not None:
             turn = step + rank if settings.phase == "rotate" else None
             return reduction.downsample(plan.grid.size, plan.target_grid.size, settings.resample, turn=turn)
@@ -169,6 +166,6 @@ class SiteHooks:
             return reduction.cluster(tokens, plan.keys)
         size, cell, draws = plan.grid.size, (settings.sy, settings.sx), None
         if settings.random:
-            seeds = seeds_of_rows(self._call.seeds, tokens.shape[0])
+            seeds = seeds_of_rows(call.next_seeds(self.site.block, images), tokens.shape[0])
             draws = reduction.random_draws(seeds, step, rank, size, cell)
         return reduction.match(tokens, size, plan.amount, cell, draws, reach=settings.reach)

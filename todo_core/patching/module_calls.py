@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from torch.nn import Module
+from torch.utils.hooks import RemovableHandle
 
 Args: TypeAlias = tuple[Any, ...]
 Kwargs: TypeAlias = dict[str, Any]
 Changed: TypeAlias = tuple[Args, Kwargs] | None
-PreHook: TypeAlias = Callable[[Module, Args, Kwargs], Changed]
 
 
 def read(args: Args, kwargs: Kwargs, position: int, name: str) -> Any:
@@ -25,16 +25,49 @@ def write(args: Args, kwargs: Kwargs, position: int, name: str, value: Any) -> t
     return args, {**kwargs, name: value}
 
 
-def guarded(hook: PreHook, on_error: Callable[[Exception], None] | None) -> PreHook:
-    """``hook``; with ``on_error``, its exceptions go there, and the call runs unchanged."""
-    if on_error is None:
-        return hook
+class Hook:
+    """One hook on one module. Its type marks it as ToDo's, also on a copied or unpickled model.
 
-    def run(module: Module, args: Args, kwargs: Kwargs) -> Changed:
+    ``run`` is a method, which a copy binds to the copied ``owner``. With ``on_error``, exceptions of a hook go there,
+    and the call runs unchanged.
+    """
+
+    def __init__(self, run: Callable[..., Any], on_error: Callable[[Exception], None] | None = None) -> None:
+        self._run, self._on_error = run, on_error
+        self._handle: RemovableHandle | None = None
+
+    @property
+    def owner(self) -> Any:
+        """The object whose method runs."""
+        return getattr(self._run, "__self__", None)
+
+    def before(self, module: Module) -> Hook:
+        """Run before each call of ``module``, with its arguments."""
+        self._handle = module.register_forward_pre_hook(self, with_kwargs=True)
+        return self
+
+    def after(self, module: Module, *, always: bool = False) -> Hook:
+        """Run after each call of ``module``; with ``always``, after an Exception too."""
+        self._handle = module.register_forward_hook(self, always_call=always)
+        return self
+
+    def remove(self) -> None:
+        """Take the hook off its module."""
+        if self._handle:
+            self._handle.remove()
+
+    def __call__(self, *call: Any) -> Any:
+        """What torch calls."""
         try:
-            return hook(module, args, kwargs)
+            return self._run(*call)
         except Exception as error:
-            on_error(error)
+            if self._on_error is None:
+                raise
+            self._on_error(error)
             return None
 
-    return run
+
+def hooks_on(module: Module) -> list[Hook]:
+    """ToDo's hooks on this module, without those on its parts."""
+    hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+    return [hook for hook in hooks if isinstance(hook, Hook)]

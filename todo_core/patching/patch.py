@@ -6,17 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary, ref
 
 from torch.nn import Module
 
 from ..hosts import detect
 from ..settings import Settings
+from .module_calls import hooks_on
 from .session import Session
-
-# The session of each patched UNet, so that patching can begin by removing. It is not an attribute of the model: a patch
-# leaves nothing behind. The references are weak: the hooks keep their session alive as long as the model lives.
-_sessions: WeakKeyDictionary[Module, ref[Session]] = WeakKeyDictionary()
 
 
 def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) -> Session:
@@ -33,9 +29,7 @@ def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) 
     settings = replace(settings or Settings(), **overrides)
     host = detect(model)
     _remove(host.unet)
-    session = Session(host, settings).attach()
-    _sessions[host.unet] = ref(session)
-    return session
+    return Session(host, settings).attach()
 
 
 def remove_patch(model: Any) -> Any:
@@ -46,15 +40,29 @@ def remove_patch(model: Any) -> Any:
 
 @contextmanager
 def patched(model: Any, settings: Settings | None = None, **overrides: Any) -> Iterator[Session]:
-    """``with patched(model, settings) as session:`` takes the patch off at the end of the block, whatever happens."""
+    """``with patched(model, settings) as session:`` takes the patch off at the end of the block, whatever happens.
+
+    A patch that was there before the block comes back, as with torch's own nested contexts.
+    """
+    unet = detect(model).unet
+    outer = _session_on(unet)
     session = apply_patch(model, settings, **overrides)
     try:
         yield session
     finally:
         session.remove()
+        if outer and not _session_on(unet):
+            outer.attach()
+
+
+def _session_on(unet: Module) -> Session | None:
+    """The session whose hooks are on ``unet``. The hooks themselves tell, so copies of a model work alike."""
+    return next((hook.owner for hook in hooks_on(unet) if isinstance(hook.owner, Session)), None)
 
 
 def _remove(unet: Module) -> None:
-    session = _sessions.pop(unet, lambda: None)()
-    if session:
+    hooks = [hook for module in unet.modules() for hook in hooks_on(module)]
+    for session in {hook.owner for hook in hooks if isinstance(hook.owner, Session)}:
         session.remove()
+    for hook in hooks:  # some may be of a session on another model, where a module was copied from there
+        hook.remove()

@@ -2,7 +2,8 @@
 
 Hooks sit on module instances and come off by handle. No class and no ``forward`` is replaced, so the attention that the
 host has chosen still runs. Two hooks enclose each UNet call: the first sets the state of the call that all others read,
-the second clears it. torch runs the second after an Exception too. Without that state, a hook does nothing.
+the second clears it. Without that state, a hook does nothing. torch runs the second hook after an Exception, but not
+after a KeyboardInterrupt: so each call begins by dropping the state of calls that no longer run.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.nn import Module
-from torch.utils.hooks import RemovableHandle
 
 from ..hosts import Host
 from ..settings import Settings
-from .hooks import SiteHooks, UNetCall
-from .module_calls import Args, Kwargs, guarded, read
+from .hooks import SiteHooks
+from .module_calls import Args, Hook, Kwargs, read
 from .plan import LEVELS, make_plan
 from .record import Record
+from .running_calls import RunningCalls
 from .steps import Step, StepCounter, timestep_of
 from .token_grid import TokenGrid
 
@@ -43,14 +44,14 @@ class Session:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
         self.plan = make_plan(settings, host, size or TokenGrid(side, side))
-        self._call = UNetCall()
+        self._calls = RunningCalls(host.unet)
         self._counter: StepCounter | None = StepCounter(host)
         self._step = Step(seeds=(settings.seed or 0,))
         self._on_error = self._stop_reducing if on_error else None
         self._report_error = on_error
-        self._handles: list[RemovableHandle] = []
+        self._hooks: list[Hook] = []
         self._sites = [
-            SiteHooks(site, host, settings, self._call, self.record, self._on_error)
+            SiteHooks(site, host, settings, self._calls, self.record, self._on_error)
             for site in host.sites
             if site.level in LEVELS
         ]
@@ -59,22 +60,21 @@ class Session:
         """Put the hooks on the model."""
         self.remove()
         unet = self.host.unet
-        self._handles += [
-            unet.register_forward_pre_hook(guarded(self._begin_call, self._on_error), with_kwargs=True),
-            unet.register_forward_hook(self._end_call, always_call=True),
+        self._hooks += [
+            Hook(self._begin_call, self._on_error).before(unet),
+            Hook(self._end_call).after(unet, always=True),
         ]
-        read_grid = guarded(self._read_grid, self._on_error)
         for transformer in {hooks.site.transformer: None for hooks in self._sites}:
-            self._handles.append(transformer.register_forward_pre_hook(read_grid, with_kwargs=True))
+            self._hooks.append(Hook(self._read_grid, self._on_error).before(transformer))
         for hooks in self._sites:
-            self._handles += hooks.attach()
+            self._hooks += hooks.attach()
         return self
 
     def remove(self) -> None:
         """Take every hook off."""
-        while self._handles:
-            self._handles.pop().remove()
-        self._end_call()
+        while self._hooks:
+            self._hooks.pop().remove()
+        self._calls.clear()
 
     def begin_step(self, number: int, total: int, seeds: Sequence[int]) -> None:
         """The next UNet calls belong to step ``number``, from 0, of ``total``.
@@ -90,15 +90,21 @@ class Session:
         return self.settings.window == "noise" or bool(self.plan.at(self._progress(None)))
 
     def _begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
+        call, outer = self._calls.begin()
         names = self.host.arguments
         latent, timestep = read(args, kwargs, 0, names.latent), read(args, kwargs, 1, names.timestep)
-        size = TokenGrid.of(latent.shape)
-        if size != self.plan.size:
-            self.plan = make_plan(self.settings, self.host, size)
-        if self._counter:
-            self._step = Step(*self._counter.step_of(timestep_of(timestep)), seeds=self._step.seeds)
-        self._call.step, self._call.seeds = self._step.number, self._step.next_seeds(latent.shape[0])
-        self._call.levels = {level.level: level for level in self.plan.at(self._progress(timestep))}
+        size, plan, rows = TokenGrid.of(latent.shape), self.plan, int(latent.shape[0])
+        if size != plan.size:
+            plan = make_plan(self.settings, self.host, size)
+        if outer:  # a call inside a call belongs to the same step and images
+            call.seeds = tuple(outer.seeds[i % len(outer.seeds)] for i in range(rows))
+        else:
+            self.plan = plan
+            if self._counter:
+                self._step = Step(*self._counter.step_of(timestep_of(timestep)), seeds=self._step.seeds)
+            call.seeds = self._step.next_seeds(rows)
+        call.step = self._step.number
+        call.levels = {level.level: level for level in plan.at(self._progress(timestep))}
 
     def _progress(self, timestep: Any) -> float:
         """How much of the pass is done, 0 to 1: by its steps, or by the noise if their number is unknown."""
@@ -107,16 +113,17 @@ class Session:
         return 1 - timestep_of(timestep) / 1000
 
     def _read_grid(self, transformer: Module, args: Args, kwargs: Kwargs) -> None:
-        if self._call.levels:
-            self._call.grid = TokenGrid.of(read(args, kwargs, 0, self.host.arguments.hidden).shape)
+        call = self._calls.current
+        if call and call.levels:
+            call.grid = TokenGrid.of(read(args, kwargs, 0, self.host.arguments.hidden).shape)
 
     def _stop_reducing(self, error: Exception) -> None:
         """Let the rest of the call run without reduction."""
-        self._call.clear()
+        call = self._calls.current
+        if call:
+            call.stop()
         if self._report_error:
             self._report_error(error)
 
-    def _end_call(self, *_: Any) -> None:
-        self._call.clear()
-        for hooks in self._sites:
-            hooks.clear()
+    def _end_call(self, unet: Module, args: Args, output: Any) -> None:
+        self._calls.end()

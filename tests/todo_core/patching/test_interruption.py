@@ -1,0 +1,239 @@
+"""Calls that end early, calls inside calls, and blocks that see some rows of a call at a time."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+
+from tests.models import hook_count, keys_of, lengths, noise, words
+from tests.todo_core.patching.test_hooks import replace_self_attention, row_by_row
+from todo_core import apply_patch, patched, remove_patch
+
+LATENT = noise(2, 4, 16, 8)
+TARGETS = ["keys/values", "all"]
+WINDOW = {"window": "noise", "end": 0.8, "factor_1": 2, "phase": "fixed", "mlp": True, "crossattn": True}
+IN, OUT = 500.0, 100.0  # timesteps in the window and past it
+
+
+class Stop(BaseException):
+    """As KeyboardInterrupt and the WebUI's InterruptedException: torch runs no hook for it."""
+
+
+def interrupt(small, module, latent=LATENT, error=Stop, hook="register_forward_pre_hook"):
+    """A call in the window that ``error`` ends inside ``module``."""
+
+    def stop(*_):
+        raise error
+
+    handle = getattr(module, hook)(stop)
+    with pytest.raises(error):
+        small(latent, IN)
+    handle.remove()
+
+
+# interruption -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [Stop, KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_call_out_of_the_window_is_plain_after_an_interrupt_anywhere(sd1, target, error):
+    plain = sd1(LATENT, OUT)
+    with patched(sd1.unet, target=target, **WINDOW):
+        for block in sd1.blocks(1)[:2]:
+            for module in (block, block.attn1, block.attn1.to_q, block.attn2.to_k, block.ff):
+                interrupt(sd1, module, error=error)
+                assert torch.equal(sd1(LATENT, OUT), plain)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_next_call_in_the_window_is_the_one_without_an_interrupt(sd1, target):
+    with patched(sd1.unet, target=target, **WINDOW):
+        expected = sd1(LATENT, IN)
+        interrupt(sd1, sd1.blocks(1)[1].attn1.to_q, latent=noise(3, 4, 8, 8))
+        assert torch.equal(sd1(LATENT, IN), expected)
+
+
+def test_an_interrupted_call_is_not_taken_for_an_outer_one(ldm_sd1):
+    """The calls that follow count their own steps and take their own seeds."""
+    with patched(ldm_sd1.unet, factor_1=2) as session:
+        interrupt(ldm_sd1, ldm_sd1.blocks(1)[0].attn1)
+        session.record.reset()
+        for timestep in (400.0, 300.0):
+            ldm_sd1(LATENT, timestep)
+        assert session.record.steps == {1, 2}
+        session.begin_step(0, 10, [1, 2])
+        interrupt(ldm_sd1, ldm_sd1.blocks(1)[0].attn1)
+        session.begin_step(0, 10, [1, 2])
+        plan = session.plan
+        ldm_sd1(noise(1, 4, 8, 8))
+        assert session.plan is not plan
+        assert session.plan.size.size == (8, 8)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_removal_frees_the_tensors_of_an_interrupted_call(ldm_sd1, target):
+    seen = []
+    block = ldm_sd1.blocks(1)[0]
+    handle = block.register_forward_pre_hook(lambda _, args: seen.append(weakref.ref(args[0])))
+    session = apply_patch(ldm_sd1.unet, target=target, **WINDOW)
+    interrupt(ldm_sd1, block.attn1.to_q)
+    handle.remove()
+    remove_patch(ldm_sd1.unet)
+    gc.collect()
+    assert seen
+    assert all(tensor() is None for tensor in seen)
+    assert session.record.levels
+
+
+def test_a_module_that_fails_and_is_called_again_is_not_unmerged_by_mistake(ldm_sd1):
+    """Others catch an error inside the UNet and call the module again, here with an input that is no grid."""
+    block, inputs, outputs = ldm_sd1.blocks(1)[0], [], []
+
+    def fail_and_go_on(norm, args, output):
+        inputs.append(output)
+        if len(inputs) == 1:
+            handle = block.attn1.to_q.register_forward_pre_hook(lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                block.attn1(output)
+            handle.remove()
+            outputs.append(block.attn1(noise(2, 5, 32)).shape)
+
+    with patched(ldm_sd1.unet, target="all", factor_1=2):
+        handle = block.norm1.register_forward_hook(fail_and_go_on)
+        try:
+            ldm_sd1(LATENT)
+        finally:
+            handle.remove()
+    assert outputs == [(2, 5, 32)]
+
+
+# calls inside calls -------------------------------------------------------------------------------------------------
+
+
+def call_inside(small, module, call, before=True):
+    """Hook ``module`` so that ``call`` runs inside it, once; a nested UNet call runs the module again."""
+    results = []
+
+    def run(*_):
+        if not results:
+            results.append(None)
+            results[0] = call()
+
+    register = module.register_forward_pre_hook if before else module.register_forward_hook
+    return register(run), results
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_unet_call_inside_a_unet_call_leaves_the_outer_one_reduced(sd1, target, before):
+    settings = {"target": target, "factor_1": 2, "factor_2": 2, "mlp": True}
+    other = noise(1, 4, 8, 16, seed=3)
+    with patched(sd1.unet, **settings):
+        alone, inner = sd1(LATENT), sd1(other)
+        for module in (sd1.blocks(1)[1], sd1.blocks(1)[1].attn1, sd1.blocks(2)[0].ff):
+            handle, results = call_inside(sd1, module, lambda: sd1(other), before)
+            try:
+                assert torch.equal(sd1(LATENT), alone)
+            finally:
+                handle.remove()
+            assert torch.equal(results[0], inner)
+
+
+def test_an_inner_call_out_of_the_window_leaves_the_outer_one_reduced(sd1):
+    plain = sd1(LATENT, OUT)
+    with patched(sd1.unet, target="all", **WINDOW):
+        alone = sd1(LATENT, IN)
+        handle, results = call_inside(sd1, sd1.blocks(1)[1], lambda: sd1(LATENT, OUT))
+        assert torch.equal(sd1(LATENT, IN), alone)
+        handle.remove()
+    assert torch.equal(results[0], plain)
+
+
+def test_an_inner_call_that_is_interrupted_leaves_the_outer_one_reduced(sd1):
+    with patched(sd1.unet, target="all", **WINDOW):
+        alone = sd1(LATENT, IN)
+        interrupted = lambda: interrupt(sd1, sd1.blocks(2)[0], noise(1, 4, 8, 8))  # noqa: E731
+        handle, _ = call_inside(sd1, sd1.blocks(1)[0].attn1, interrupted)
+        assert torch.equal(sd1(LATENT, IN), alone)
+        handle.remove()
+
+
+def test_an_inner_call_takes_no_seeds_and_no_step_of_the_outer_ones(sd1_double):
+    latent, text = noise(4, 4, 16, 8).double(), words(4).double()
+    inner = lambda: sd1_double(latent[:1], 700.0, text[:1])  # noqa: E731
+    with patched(sd1_double.unet, method="similarity", random=True) as session:
+        session.begin_step(3, 10, [1, 2, 3, 4])
+        alone = [sd1_double(latent[rows], text=text[rows]) for rows in (slice(0, 2), slice(2, 4))]
+        session.begin_step(3, 10, [1, 2, 3, 4])
+        handle, _ = call_inside(sd1_double, sd1_double.blocks(1)[0].attn1, inner)
+        nested = [sd1_double(latent[rows], text=text[rows]) for rows in (slice(0, 2), slice(2, 4))]
+        handle.remove()
+    torch.testing.assert_close(torch.cat(nested), torch.cat(alone), atol=1e-9, rtol=0)
+
+
+def test_calls_in_several_threads_do_not_disturb_each_other(sd1):
+    """One call waits inside the UNet while another runs from beginning to end."""
+    other, results = noise(1, 4, 8, 8), []
+    with patched(sd1.unet, target="all", **WINDOW):
+        alone = sd1(LATENT, IN)
+
+        def in_a_thread():
+            thread = threading.Thread(target=lambda: results.append(sd1(other, OUT)))
+            thread.start()
+            thread.join()
+
+        handle, _ = call_inside(sd1, sd1.blocks(1)[1].attn1, in_a_thread)
+        assert torch.equal(sd1(LATENT, IN), alone)
+        handle.remove()
+    assert torch.equal(results[0], sd1(other, OUT))
+    assert hook_count(sd1.unet) == 0
+
+
+def test_the_attentions_after_an_inner_call_see_fewer_keys(ldm_sd1):
+    with patched(ldm_sd1.unet, factor_1=2):
+        handle, _ = call_inside(ldm_sd1, ldm_sd1.blocks(1)[0], lambda: ldm_sd1(LATENT))
+        with lengths(ldm_sd1) as seen:
+            ldm_sd1(LATENT)
+        handle.remove()
+    assert len(seen) == 2 * len(ldm_sd1.all_attentions())
+    assert keys_of(ldm_sd1, 1, seen) == {(16 * 8, 8 * 4)}
+
+
+# rows by themselves -------------------------------------------------------------------------------------------------
+
+IMAGES, TEXT = noise(3, 4, 16, 8, seed=5).double(), words(3, seed=6).double()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seeds", [[11, 22, 33], [11, 22, 11]])
+def test_a_block_that_runs_row_by_row_draws_from_the_seed_of_each_row(ldm_sd1_double, target, seeds, monkeypatch):
+    def reduced():
+        with patched(ldm_sd1_double.unet, method="similarity", target=target, random=True) as session:
+            session.begin_step(0, 10, seeds)
+            return torch.cat([ldm_sd1_double(IMAGES, text=TEXT), ldm_sd1_double(IMAGES, text=TEXT)])
+
+    together = reduced()
+    for name in ldm_sd1_double.attentions(1):
+        layers = ldm_sd1_double.unet.get_submodule(name.rsplit(".", 4)[0])
+        monkeypatch.setitem(vars(layers), "forward", row_by_row(layers))
+    torch.testing.assert_close(reduced(), together, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("banks", [0, 1])
+def test_self_attention_alone_may_run_row_by_row_too(ldm_sd1_double, banks, monkeypatch):
+    def attend(block, x):
+        rows = x.split(1)
+        return torch.cat([block.attn1(row, torch.cat([row] * (1 + banks), 1) if banks else None) for row in rows])
+
+    def reduced():
+        with patched(ldm_sd1_double.unet, method="similarity", random=True) as session:
+            session.begin_step(0, 10, [11, 22, 33])
+            return ldm_sd1_double(IMAGES, text=TEXT)
+
+    together = reduced()
+    replace_self_attention(monkeypatch, ldm_sd1_double, attend)
+    torch.testing.assert_close(reduced(), together, atol=1e-9, rtol=0)

@@ -1,0 +1,108 @@
+"""The UNet calls that are running. Calls may nest, may end without notice, and may run in several threads."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from threading import get_ident
+from types import FrameType
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+
+from ..reduction import Reduction
+from .plan import LevelPlan
+from .token_grid import TokenGrid
+
+
+@dataclass
+class BlockRun:
+    """One run of a block. With target all, its modules share the reduction of the block's input."""
+
+    input: Tensor | None = None
+    reduction: Reduction | None = None  # of that input
+    merged_by: Reduction | None = None  # what the output of the running module is unmerged by
+
+
+@dataclass
+class UNetCall:
+    """What all hooks read during one UNet call. Without ``levels``, nothing is reduced."""
+
+    levels: dict[int, LevelPlan] = field(default_factory=dict)
+    step: int = 0
+    seeds: tuple[int, ...] = (0,)  # one for each row
+    grid: TokenGrid | None = None  # of the spatial transformer that is running
+    block: BlockRun = field(default_factory=BlockRun)
+    rows_done: dict[Module, int] = field(default_factory=dict)  # by blocks that see some of the rows at a time
+    reduced: bool = False
+    why_not: str = ""  # why a layer was not reduced, where no note says so
+
+    def stop(self) -> None:
+        """Reduce nothing in the rest of the call."""
+        self.levels, self.grid = {}, None
+
+    def next_seeds(self, block: Module, rows: int) -> tuple[int, ...]:
+        """The seeds of the ``rows`` that the block sees now: all, or the next ones where it runs row by row."""
+        if rows >= len(self.seeds):
+            return self.seeds
+        first = self.rows_done.get(block, 0)
+        self.rows_done[block] = first + rows
+        return tuple(self.seeds[(first + i) % len(self.seeds)] for i in range(rows))
+
+
+class RunningCalls:
+    """The running calls of one UNet, a stack for each thread.
+
+    No hook tells that a BaseException has ended a call. So the stack is compared with Python's own: as many calls run
+    as the thread has frames of ``Module._call_impl`` for this UNet. Calls beyond that number are dropped.
+    """
+
+    def __init__(self, unet: Module) -> None:
+        self._unet = unet
+        self._stacks: dict[int, list[UNetCall]] = {}
+
+    @property
+    def current(self) -> UNetCall | None:
+        """The innermost running call of this thread."""
+        stack = self._stacks.get(get_ident())
+        if not stack:
+            return None
+        if len(stack) > 1:  # an outer call goes on after the end of an inner one
+            del stack[self._depth() :]
+        return stack[-1] if stack else None
+
+    def begin(self) -> tuple[UNetCall, UNetCall | None]:
+        """A new call, and the call that it runs inside, if any. To be called by the UNet's own hook."""
+        stack = self._stacks.setdefault(get_ident(), [])
+        del stack[max(0, self._depth() - 1) :]
+        outer = stack[-1] if stack else None
+        stack.append(UNetCall())
+        return stack[-1], outer
+
+    def end(self) -> UNetCall | None:
+        """End the innermost call and return it."""
+        call, stack = self.current, self._stacks.get(get_ident(), [])
+        if len(stack) > 1:
+            stack.pop()
+        else:
+            self._stacks.pop(get_ident(), None)
+        return call
+
+    def clear(self) -> None:
+        """Forget all calls."""
+        self._stacks.clear()
+
+    def _depth(self) -> int:
+        """How many calls of the UNet are on this thread's stack of frames."""
+        frame: FrameType | None = sys._getframe(1)
+        depth = 0
+        while frame:
+            if frame.f_code.co_name == "_call_impl" and frame.f_locals.get("self") is self._unet:
+                depth += 1
+            frame = frame.f_back
+        return depth
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of the UNet runs no call."""
+        return {"_unet": self._unet, "_stacks": {}}
