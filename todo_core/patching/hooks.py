@@ -8,10 +8,9 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
-from torch.utils.hooks import RemovableHandle
 
 from .. import reduction
-from ..hosts import Host, Site
+from ..hosts import Handle, Host, KeysPatch, Site
 from ..reduction import Reduction
 from ..settings import Settings
 from .module_calls import Args, Changed, Kwargs, guarded, read, write
@@ -29,16 +28,18 @@ class UNetCall:
     step: int = 0
     seeds: tuple[int, ...] = (0,)
     grid: TokenGrid | None = None  # of the spatial transformer that is running
+    running: SiteHooks | None = None  # the block that is running, for a host with patches
 
     def clear(self) -> None:
         """End the call."""
-        self.levels, self.grid = {}, None
+        self.levels, self.grid, self.running = {}, None, None
 
 
 class SiteHooks:
     """The hooks of one block.
 
-    Target keys/values: one hook gives attn1 the reduced tokens as its context.
+    Target keys/values: one hook gives attn1 the reduced tokens as its context. On a host with patches it is the patch
+    of all blocks that does so; hooks on the block tell it which one is running.
     Target all: each chosen module gets a merged input, and its output is unmerged. All modules of the block use one
     reduction, that of the block's input.
     """
@@ -56,9 +57,12 @@ class SiteHooks:
         self._call, self._record, self._on_error = call, record, on_error
         self.clear()
 
-    def attach(self) -> list[RemovableHandle]:
+    def attach(self) -> list[Handle]:
         """Hook the block's modules; the handles take the hooks off."""
         block: Any = self.site.block
+        handles: list[Handle]
+        if self._settings.target == "keys/values" and self._host.patch_keys:
+            return [block.register_forward_pre_hook(self._enter), block.register_forward_hook(self._leave)]
         if self._settings.target == "keys/values":
             return [block.attn1.register_forward_pre_hook(guarded(self._reduce_keys, self._on_error), with_kwargs=True)]
         handles = [
@@ -78,19 +82,44 @@ class SiteHooks:
         self._block_reduction: Reduction | None = None  # of that input
         self._merged_by: Reduction | None = None  # what the output of the running module is unmerged by
 
+    def _enter(self, *_: Any) -> None:
+        self._call.running = self
+
+    def _leave(self, *_: Any) -> None:
+        self._call.running = None
+
+    def reduce_patched_keys(self, x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``_reduce_keys``, in a host's patch. ``x`` may be shorter: the host's token merging merges only that."""
+        block: Any = self.site.block
+        plan = self._plan(block.attn1)
+        grids = None if plan is None else self._key_grids(keys, None, plan.grid.tokens, has_mask=False)
+        if plan is None or grids is None:
+            return x, keys, values
+        if values.shape != keys.shape:
+            self._skip("its values are not those of its keys")
+            return x, keys, values
+        reduced = self._reduction(plan, grids)
+
+        def merged(tokens: Tensor) -> Tensor:
+            return reduced.merge(tokens.reshape(grids.shape)).reshape(tokens.shape[0], -1, tokens.shape[-1])
+
+        self._record.ran(plan, self._call.step)
+        shorter = merged(keys)
+        return x, shorter, shorter if values is keys else merged(values)
+
     def _reduce_keys(self, attention: Module, args: Args, kwargs: Kwargs) -> Changed:
         plan = self._plan(attention)
         if plan is None:
             return None
         x, context = read(args, kwargs, 0, self._names.hidden), read(args, kwargs, 1, self._names.context)
-        grids = self._key_grids(x, context, plan.grid.tokens, args, kwargs)
+        grids = self._key_grids(x, context, plan.grid.tokens, has_mask=self._has_mask(args, kwargs))
         if grids is None:
             return None
         keys = self._reduction(plan, grids).merge(grids).reshape(x.shape[0], -1, x.shape[-1])
         self._record.ran(plan, self._call.step)
         return write(args, kwargs, 1, self._names.context, keys)
 
-    def _key_grids(self, x: Tensor, context: Any, n: int, args: Args, kwargs: Kwargs) -> Tensor | None:
+    def _key_grids(self, x: Tensor, context: Any, n: int, *, has_mask: bool) -> Tensor | None:
         """The tokens that the keys are made of, as (grids, n, c); None, with a note, where they must not be reduced.
 
         ``x`` (b, tokens, c) is the attention's input. The cases:
@@ -104,7 +133,7 @@ class SiteHooks:
             why = f"its keys are not whole grids of {n:,} tokens"
         elif tokens is not x and (tokens.shape[0] != x.shape[0] or tokens.shape[1] == n):
             why = "its keys come from another source"
-        elif self._has_mask(args, kwargs):
+        elif has_mask:
             why = "it has a mask"
         if why:
             self._skip(why)
@@ -129,6 +158,9 @@ class SiteHooks:
         merged = self._block_reduction.merge(x)
         if read(args, kwargs, 1, self._names.context) is x:  # ControlNet passes x itself as the context
             args, kwargs = write(args, kwargs, 1, self._names.context, merged)
+            if kwargs.get("value") is not None:  # hosts with patches pass the values beside the keys
+                values = kwargs["value"]
+                kwargs = {**kwargs, "value": merged if values is x else self._block_reduction.merge(values)}
         self._merged_by = self._block_reduction
         self._record.ran(plan, self._call.step)
         return write(args, kwargs, 0, self._names.hidden, merged)
@@ -172,3 +204,23 @@ class SiteHooks:
             seeds = seeds_of_rows(self._call.seeds, tokens.shape[0])
             draws = reduction.random_draws(seeds, step, rank, size, cell)
         return reduction.match(tokens, size, plan.amount, cell, draws, reach=settings.reach)
+
+
+def keys_patch(call: UNetCall, on_error: Callable[[Exception], None] | None) -> KeysPatch:
+    """The patch of all blocks, for a host that takes one.
+
+    A function in a function: such hosts copy their options deeply, which would copy the object of a bound method.
+    """
+
+    def patch(x: Tensor, keys: Tensor, values: Tensor, _: Any) -> tuple[Tensor, Tensor, Tensor]:
+        if call.running is None:
+            return x, keys, values
+        try:
+            return call.running.reduce_patched_keys(x, keys, values)
+        except Exception as error:
+            if on_error is None:
+                raise
+            on_error(error)
+            return x, keys, values
+
+    return patch

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.nn import Module
-from torch.utils.hooks import RemovableHandle
 
-from ..hosts import Host
+from ..hosts import Handle, Host
 from ..settings import Settings
-from .hooks import SiteHooks, UNetCall
+from .hooks import SiteHooks, UNetCall, keys_patch
 from .module_calls import Args, Kwargs, guarded, read
 from .plan import LEVELS, make_plan
 from .record import Record
@@ -48,7 +47,7 @@ class Session:
         self._step = Step(seeds=(settings.seed or 0,))
         self._on_error = self._stop_reducing if on_error else None
         self._report_error = on_error
-        self._handles: list[RemovableHandle] = []
+        self._handles: list[Handle] = []
         self._sites = [
             SiteHooks(site, host, settings, self._call, self.record, self._on_error)
             for site in host.sites
@@ -66,6 +65,8 @@ class Session:
         read_grid = guarded(self._read_grid, self._on_error)
         for transformer in {hooks.site.transformer: None for hooks in self._sites}:
             self._handles.append(transformer.register_forward_pre_hook(read_grid, with_kwargs=True))
+        if self.host.patch_keys and self.settings.target == "keys/values":
+            self._handles.append(self.host.patch_keys(keys_patch(self._call, self._on_error)))
         for hooks in self._sites:
             self._handles += hooks.attach()
         return self
