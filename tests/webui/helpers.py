@@ -26,6 +26,7 @@ REQUEST = {
     "hr_upscaler": "Latent",
     "hr_second_pass_steps": 4,
     "denoising_strength": 0.7,
+    "hr_additional_modules": ["Use same choices"],  # Forge needs it; the others ignore it
 }
 
 
@@ -64,6 +65,11 @@ class WebUI:
         """Forget what the probe has seen, and any fault that is still to come."""
         self._ask("DELETE", "/todo-probe/events")
 
+    @cached_property
+    def family(self):
+        """ "a1111" or "forge"."""
+        return self.get("/todo-probe/family")
+
     def hooks(self):
         """Hooks of the extension on every model that the WebUI holds."""
         return self.get("/todo-probe/hooks")
@@ -82,6 +88,7 @@ class WebUI:
         key = json.dumps(request, sort_keys=True)
         if key not in self._baseline:
             self._baseline[key] = self.txt2img(**request)
+            assert self._baseline[key].pixels.std() > 5, "the image is black or flat: two of them are always equal"
         return self._baseline[key]
 
     def _generate(self, route, request, todo, args):

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
 from torch.nn import Module
 
 IMAGE_PIXELS = 8  # image pixels per latent pixel, each side
+
+KeysPatch: TypeAlias = Callable[[Any, Any, Any, Any], tuple[Any, Any, Any]]
+"""(input, keys, values, options) -> (input, keys, values) of a self-attention, before their projections."""
+
+
+class Handle(Protocol):
+    """What takes a hook or a patch off."""
+
+    def remove(self) -> None:
+        """Take it off; can be repeated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +76,7 @@ class Host:
     conflict: Callable[[Module], str]  # why an attention must not be reduced at the moment, or ""
     modules: Callable[[], Iterator[tuple[int, Module]]]  # (depth of the output, module), in running order
     schedule: Callable[[], Tensor | None] = unknown_schedule  # the timesteps of the sampler's run, if they are known
+    patch_keys: Callable[[KeysPatch], Handle] | None = None  # the host's own way to change the keys of each block
 
     def trained_side_at(self, level: int) -> float:
         """Side of this level's token grid at the size that the model was trained at, in tokens."""

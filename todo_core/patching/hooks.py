@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
 
 from .. import reduction
-from ..hosts import Host, Site
+from ..hosts import Host, KeysPatch, Site
 from ..reduction import Reduction
 from ..settings import Settings
 from .module_calls import Args, Changed, Hook, Kwargs, read, write
@@ -22,7 +22,8 @@ from .steps import seeds_of_rows
 class SiteHooks:
     """The hooks of one block.
 
-    Target keys/values: one hook gives attn1 the reduced tokens as its context.
+    Target keys/values: one hook gives attn1 the reduced tokens as its context. On a host with patches it is the patch
+    of all blocks that does so; hooks on the block tell it which one is running.
     Target all: each chosen module gets a merged input, and its output is unmerged. All modules of the block use one
     reduction, that of the block's input.
     """
@@ -42,6 +43,8 @@ class SiteHooks:
     def attach(self) -> list[Hook]:
         """Hook the block's modules."""
         block: Any = self.site.block
+        if self._settings.target == "keys/values" and self._host.patch_keys:
+            return [Hook(self._enter).before(block), Hook(self._leave).after(block)]
         if self._settings.target == "keys/values":
             return [Hook(self._reduce_keys, self._on_error).before(block.attn1)]
         hooks = [Hook(self._keep_input).before(block), Hook(self._end_block).after(block)]
@@ -52,21 +55,52 @@ class SiteHooks:
                 hooks.append(Hook(self._unmerge).after(part))
         return hooks
 
+    def _enter(self, *_: Any) -> None:
+        call = self._calls.current
+        if call:
+            call.site = self.site
+
+    def _leave(self, *_: Any) -> None:
+        call = self._calls.current
+        if call:
+            call.site = None
+
+    def reduce_patched_keys(self, x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As ``_reduce_keys``, in a host's patch. ``x`` may be shorter: the host's token merging merges only that."""
+        block: Any = self.site.block
+        call = self._calls.current
+        plan = self._plan(block.attn1, call)
+        if call is None or plan is None:
+            return x, keys, values
+        grids = self._key_grids(keys, None, plan.grid.tokens, has_mask=False)
+        if grids is None:
+            return x, keys, values
+        if values.shape != keys.shape:
+            self._skip("its values are not those of its keys")
+            return x, keys, values
+        reduced = self._reduction(plan, grids, call, _images(x, plan))
+
+        def merged(tokens: Tensor) -> Tensor:
+            return reduced.merge(tokens.reshape(grids.shape)).reshape(tokens.shape[0], -1, tokens.shape[-1])
+
+        self._ran(plan, call)
+        shorter = merged(keys)
+        return x, shorter, shorter if values is keys else merged(values)
+
     def _reduce_keys(self, attention: Module, args: Args, kwargs: Kwargs) -> Changed:
         call = self._calls.current
         plan = self._plan(attention, call)
         if call is None or plan is None:
             return None
         x, context = read(args, kwargs, 0, self._names.hidden), read(args, kwargs, 1, self._names.context)
-        grids = self._key_grids(x, context, plan.grid.tokens, args, kwargs)
+        grids = self._key_grids(x, context, plan.grid.tokens, has_mask=self._has_mask(args, kwargs))
         if grids is None:
             return None
-        images = max(x.shape[0], x.shape[0] * x.shape[1] // plan.grid.tokens)
-        keys = self._reduction(plan, grids, call, images).merge(grids).reshape(x.shape[0], -1, x.shape[-1])
+        keys = self._reduction(plan, grids, call, _images(x, plan)).merge(grids).reshape(x.shape[0], -1, x.shape[-1])
         self._ran(plan, call)
         return write(args, kwargs, 1, self._names.context, keys)
 
-    def _key_grids(self, x: Tensor, context: Any, n: int, args: Args, kwargs: Kwargs) -> Tensor | None:
+    def _key_grids(self, x: Tensor, context: Any, n: int, *, has_mask: bool) -> Tensor | None:
         """The tokens that the keys are made of, as (grids, n, c); None, with a note, where they must not be reduced.
 
         ``x`` (b, tokens, c) is the attention's input. The cases:
@@ -80,7 +114,7 @@ class SiteHooks:
             why = f"its keys are not whole grids of {n:,} tokens"
         elif tokens is not x and (tokens.shape[0] != x.shape[0] or tokens.shape[1] == n):
             why = "its keys come from another source"
-        elif self._has_mask(args, kwargs):
+        elif has_mask:
             why = "it has a mask"
         if why:
             self._skip(why)
@@ -117,6 +151,9 @@ class SiteHooks:
         merged = run.reduction.merge(x)
         if read(args, kwargs, 1, self._names.context) is x:  # ControlNet passes x itself as the context
             args, kwargs = write(args, kwargs, 1, self._names.context, merged)
+            if kwargs.get("value") is not None:  # hosts with patches pass the values beside the keys
+                values = kwargs["value"]
+                kwargs = {**kwargs, "value": merged if values is x else run.reduction.merge(values)}
         run.merged_by = run.reduction
         self._ran(plan, call)
         return write(args, kwargs, 0, self._names.hidden, merged)
@@ -169,3 +206,31 @@ class SiteHooks:
             seeds = seeds_of_rows(call.next_seeds(self.site.block, images), tokens.shape[0])
             draws = reduction.random_draws(seeds, step, rank, size, cell)
         return reduction.match(tokens, size, plan.amount, cell, draws, reach=settings.reach)
+
+
+def _images(x: Tensor, plan: LevelPlan) -> int:
+    """How many images the queries ``x`` (b, tokens, c) belong to: a row may hold several whole grids."""
+    return max(x.shape[0], x.shape[0] * x.shape[1] // plan.grid.tokens)
+
+
+def keys_patch(
+    calls: RunningCalls, sites: Mapping[Site, SiteHooks], on_error: Callable[[Exception], None] | None
+) -> KeysPatch:
+    """The patch of all blocks, for a host that takes one.
+
+    A function in a function: such hosts copy their options deeply, which would copy the object of a bound method.
+    """
+
+    def patch(x: Tensor, keys: Tensor, values: Tensor, _: Any) -> tuple[Tensor, Tensor, Tensor]:
+        call = calls.current
+        if call is None or call.site is None:
+            return x, keys, values
+        try:
+            return sites[call.site].reduce_patched_keys(x, keys, values)
+        except Exception as error:
+            if on_error is None:
+                raise
+            on_error(error)
+            return x, keys, values
+
+    return patch

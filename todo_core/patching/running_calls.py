@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
+from ..hosts import Site
 from ..reduction import Reduction
 from .plan import LevelPlan
 from .token_grid import TokenGrid
@@ -33,6 +34,7 @@ class UNetCall:
     step: int = 0
     seeds: tuple[int, ...] = (0,)  # one for each row
     grid: TokenGrid | None = None  # of the spatial transformer that is running
+    site: Site | None = None  # the block that is running, for a host with patches
     block: BlockRun = field(default_factory=BlockRun)
     rows_done: dict[Module, int] = field(default_factory=dict)  # by blocks that see some of the rows at a time
     reduced: bool = False

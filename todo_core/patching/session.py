@@ -13,9 +13,9 @@ from typing import Any
 
 from torch.nn import Module
 
-from ..hosts import Host
+from ..hosts import Handle, Host
 from ..settings import Settings
-from .hooks import SiteHooks
+from .hooks import SiteHooks, keys_patch
 from .module_calls import Args, Hook, Kwargs, read
 from .plan import LEVELS, make_plan
 from .record import Record
@@ -49,7 +49,7 @@ class Session:
         self._step = Step(seeds=(settings.seed or 0,))
         self._on_error = self._stop_reducing if on_error else None
         self._report_error = on_error
-        self._hooks: list[Hook] = []
+        self._hooks: list[Handle] = []
         self._sites = [
             SiteHooks(site, host, settings, self._calls, self.record, self._on_error)
             for site in host.sites
@@ -66,6 +66,9 @@ class Session:
         ]
         for transformer in {hooks.site.transformer: None for hooks in self._sites}:
             self._hooks.append(Hook(self._read_grid, self._on_error).before(transformer))
+        if self.host.patch_keys and self.settings.target == "keys/values":
+            by_site = {hooks.site: hooks for hooks in self._sites}
+            self._hooks.append(self.host.patch_keys(keys_patch(self._calls, by_site, self._on_error)))
         for hooks in self._sites:
             self._hooks += hooks.attach()
         return self

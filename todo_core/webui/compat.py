@@ -1,12 +1,10 @@
-"""Everything that depends on how AUTOMATIC1111 1.10 works inside."""
+"""Everything that depends on how AUTOMATIC1111 1.10 and the Forge family work inside."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from typing import Any
-
-from ..errors import UnsupportedModelError
 
 
 def listen(category: str, callback: Callable[..., None], *, file: str) -> None:
@@ -50,23 +48,26 @@ def row_seeds(params: Any) -> list[int]:
     return owners[:rows]
 
 
-def supported(sd_model: Any) -> Any:
-    """The model; UnsupportedModelError on Forge, which calls the model through its own patcher."""
-    if hasattr(sd_model, "forge_objects"):
-        raise UnsupportedModelError(sd_model, "the Forge family is not supported yet")
-    return sd_model
-
-
 def unet_of(sd_model: Any) -> Any:
-    """The module that each step calls."""
-    return sd_model.model.diffusion_model
+    """The module that each step calls. The Forge family keeps it in a patcher."""
+    objects = getattr(sd_model, "forge_objects", None)
+    return (objects.unet if objects else sd_model).model.diffusion_model
+
+
+def merging_composes(sd_model: Any) -> bool:
+    """Whether keys and values can be reduced in a layer in which the WebUI's token merging merges the queries."""
+    return hasattr(sd_model, "forge_objects")
 
 
 def loaded_model() -> Any:
-    """The loaded model, or None. Unlike ``shared.sd_model``, this never loads one."""
+    """The loaded model, or None. Unlike ``shared.sd_model``, this never loads one.
+
+    Before its first generation, Forge has a placeholder without a UNet.
+    """
     from modules import sd_models
 
-    return sd_models.model_data.sd_model
+    model = sd_models.model_data.sd_model
+    return model if hasattr(model, "forge_objects") or hasattr(model, "model") else None
 
 
 def xyz_grid() -> Any:

@@ -32,10 +32,14 @@ class Job:
         infotext.clear(self._p.extra_generation_params)
         self._passes: list[SampledPass] = []
         self._current: SampledPass | None = None
+        self._sampler: Any = None
         self._conflicts: list[str] = []
 
     def begin_pass(self, x: Any) -> None:
-        """The WebUI is about to sample; ``x`` is the latent, (b, c, h, w)."""
+        """The WebUI is about to sample; ``x`` is the latent, (b, c, h, w). Forge says so twice before a hires pass."""
+        if self._p.sampler is self._sampler:
+            return
+        self._sampler = self._p.sampler
         name, self._current = compat.pass_of(self._p), None
         if self._timer:
             self._timer.begin_pass(name, self._p.sampler.model_wrap_cfg)
@@ -76,9 +80,14 @@ class Job:
         others = other_reducers.active_in_pass(self._p, pass_name)
         skips_pass = bool(others) and options.value("todo_merging_conflict") == "skip the pass"
         for other in others:
+            if other.merges and not skips_pass and self._works_with_merging():
+                continue
             line = status.skips_pass(other.name, pass_name) if skips_pass else status.skips_layers(other)
             self._conflicts.append(line)
         return skips_pass
+
+    def _works_with_merging(self) -> bool:
+        return self._request.settings.target == "keys/values" and compat.merging_composes(self._model())
 
     def _includes(self, pass_name: str) -> bool:
         settings = self._request.settings

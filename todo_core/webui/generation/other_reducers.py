@@ -16,6 +16,11 @@ class Reducer:
     name: str
     verb: str
 
+    @property
+    def merges(self) -> bool:
+        """Whether this is the WebUI's token merging."""
+        return self.verb == "merges"
+
 
 def active_in_pass(p: Any, pass_name: str) -> list[Reducer]:
     """The WebUI's own features that change self-attention in this pass."""

@@ -76,7 +76,7 @@ class SampledPass:
         model = self._model()
         if self._session and self._session.host.unet is compat.unet_of(model):
             return self._session
-        host = detect(compat.supported(model))
+        host = detect(model)
         return Session(host, self._settings, size=self._latent, record=self.record, on_error=self._fail)
 
     def _end_step(self, *_: Any) -> None:

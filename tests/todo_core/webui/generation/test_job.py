@@ -10,6 +10,7 @@ import torch
 from tests.models import LatentDiffusion, ldm_unet
 from tests.todo_core.webui.webui_double import Interrupted, Processing, ProcessingImg2Img, WebUI
 from todo_core import SETTINGS
+from todo_core.webui import compat
 
 OURS = {"enabled": True, "factor_1": 2}
 
@@ -262,10 +263,29 @@ def test_an_unsupported_model_gives_the_image_and_a_message(script):
     assert "ToDo" not in done.infotexts[0]
 
 
-def test_forge_is_reported_as_unsupported(webui, monkeypatch):
-    monkeypatch.setattr(webui.model, "forge_objects", object(), raising=False)
+def test_a_pass_that_is_announced_twice_counts_once(webui, monkeypatch):
+    """As Forge does before the hires pass."""
+    once = webui.generate(Processing(), OURS)
+    call = webui._call
+
+    def twice(method, p, *args, **kwargs):
+        for _ in range(1 + (method == "process_before_every_sampling" and p.is_hr_pass)):
+            call(method, p, *args, **kwargs)
+
+    monkeypatch.setattr(webui, "_call", twice)
     done = webui.generate(Processing(), OURS)
-    assert "Forge family is not supported yet" in done.comments
+    assert done.comments == once.comments
+    assert done.infotexts == once.infotexts
+    assert torch.equal(done.images[0], once.images[0])
+
+
+def test_a_placeholder_is_no_loaded_model(webui, monkeypatch):
+    from modules import sd_models
+
+    monkeypatch.setattr(sd_models.model_data, "sd_model", webui.model)
+    assert compat.loaded_model() is webui.model
+    monkeypatch.setattr(sd_models.model_data, "sd_model", object())  # Forge's before its first generation
+    assert compat.loaded_model() is None
 
 
 def test_a_unet_that_never_calls_its_attention_is_reported(webui, monkeypatch):

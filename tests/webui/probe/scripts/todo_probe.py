@@ -6,21 +6,24 @@ each attn1's to_q and to_k: they see the tokens from which queries and keys are 
 
 import contextlib
 import hashlib
+import importlib
+import importlib.util
 import sys
 import threading
 import weakref
 
-import ldm.modules.diffusionmodules.openaimodel
-import sgm.modules.diffusionmodules.openaimodel
 import torch
 from fastapi import Body
 from modules import script_callbacks, scripts, shared
 from modules.sd_samplers_cfg_denoiser import CFGDenoiser
 
 UNETS = (
-    ldm.modules.diffusionmodules.openaimodel.UNetModel,
-    sgm.modules.diffusionmodules.openaimodel.UNetModel,
+    "ldm.modules.diffusionmodules.openaimodel.UNetModel",
+    "sgm.modules.diffusionmodules.openaimodel.UNetModel",
+    "backend.nn.unet.IntegratedUNet2DConditionModel",  # Forge
+    "ldm_patched.ldm.modules.diffusionmodules.openaimodel.UNetModel",  # Forge Classic, reForge
 )
+FAMILY = "forge" if importlib.util.find_spec("modules_forge") else "a1111"
 EVENTS = (
     "before_process",
     "process",
@@ -63,8 +66,31 @@ def hooks_on(unet):
 
 
 def hooks_everywhere():
-    """The same for every model that has run and is still in memory."""
-    return sum(map(hooks_on, probe.unets))
+    """The same for every model that has run and is still in memory, and patches on the current model."""
+    return sum(map(hooks_on, probe.unets)) + patches_of(shared.sd_model)
+
+
+def patches_of(model):
+    """How many patches of the extension are in the options of a model of the Forge family."""
+    objects = [getattr(model, name, None) for name in vars(model) if name.startswith("forge_objects")]
+    patchers = {id(found.unet): found.unet for found in objects if found}.values()
+    chains = [patcher.model_options.get("transformer_options", {}).get("patches", {}) for patcher in patchers]
+    patches = [patch for chain in chains for patch in chain.get("attn1_patch", ())]
+    return sum(patch.__module__.startswith("todo_core") for patch in patches)
+
+
+def unet_of(model):
+    """The UNet of the WebUI's model."""
+    objects = getattr(model, "forge_objects", None)
+    return (objects.unet if objects else model).model.diffusion_model
+
+
+def found_unets():
+    """The UNet classes that this WebUI has."""
+    for path in UNETS:
+        module, _, name = path.rpartition(".")
+        with contextlib.suppress(ImportError):
+            yield getattr(importlib.import_module(module), name)
 
 
 def observed_step(denoiser, x, *args, **kwargs):
@@ -149,7 +175,7 @@ for name in EVENTS:
     setattr(OrderOfEvents, name, logging(name))
 
 CFGDenoiser.__call__ = observed_step
-for unet_class in UNETS:
+for unet_class in found_unets():
     unet_class.__call__ = observed_call
 
 
@@ -193,7 +219,12 @@ def add_routes(_, app):
     @app.get("/todo-probe/unet")
     def unet():
         """Which UNet is the current one."""
-        return id(shared.sd_model.model.diffusion_model)
+        return id(unet_of(shared.sd_model))
+
+    @app.get("/todo-probe/family")
+    def family():
+        """The family of this WebUI: "a1111" or "forge"."""
+        return FAMILY
 
 
 script_callbacks.on_app_started(add_routes)

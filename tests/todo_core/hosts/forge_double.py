@@ -1,0 +1,100 @@
+"""A model of the Forge family in small: ldm's UNet, whose blocks call the patches of a patcher as the real ones do.
+
+The order and the arguments are those of ``BasicTransformerBlock._forward`` in Forge, Forge Classic and reForge.
+"""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from ldm.modules.attention import BasicTransformerBlock, CrossAttention
+from torch import Tensor, nn
+
+from tests.models import words
+
+
+class Attention(CrossAttention):
+    """Takes the values beside the keys."""
+
+    def forward(self, x, context=None, value=None, mask=None, transformer_options=None):
+        context = x if context is None else context
+        keys, values = self.to_k(context), self.to_v(context if value is None else value)
+        return self.attend(self.to_q(x), keys, values)
+
+    def attend(self, *projected):
+        q, k, v = (tensor.unflatten(-1, (self.heads, -1)).transpose(1, 2) for tensor in projected)
+        out = torch.softmax(q @ k.transpose(-1, -2) * self.scale, -1) @ v
+        return self.to_out(out.transpose(1, 2).flatten(2))
+
+
+class Block(BasicTransformerBlock):
+    """Calls the patches of the running call."""
+
+    call: Any  # has the options
+
+    def forward(self, x, context=None):
+        options = self.call.options
+        patches, replace = options.get("patches", {}), options.get("patches_replace", {}).get("attn1")
+        n, keys, values = self.norm1(x), None, None
+        if "attn1_patch" in patches:
+            keys = values = n
+            for patch in patches["attn1_patch"]:
+                n, keys, values = patch(n, keys, values, options)
+        if replace:
+            keys, values = (n, n) if keys is None else (keys, values)
+            projected = self.attn1.to_q(n), self.attn1.to_k(keys), self.attn1.to_v(values)
+            n = replace(self.attn1, *projected)
+        else:
+            n = self.attn1(n, context=keys, value=values, transformer_options=options)
+        for patch in patches.get("attn1_output_patch", ()):
+            n = patch(n, options)
+        x = n + x
+        x = self.attn2(self.norm2(x), context=context, value=None, transformer_options=options) + x
+        return self.ff(self.norm3(x)) + x
+
+
+class Patcher:
+    """The patcher of a UNet, as far as extensions use it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.model_options: dict[str, Any] = {"transformer_options": {}}
+
+    def clone(self) -> Patcher:
+        clone = Patcher(self.model)
+        clone.model_options = copy.deepcopy(self.model_options)
+        return clone
+
+    def set_model_patch(self, patch: Any, name: str) -> None:
+        to = self.model_options["transformer_options"]
+        to.setdefault("patches", {})
+        to["patches"][name] = [*to["patches"].get(name, []), patch]
+
+
+class Engine:
+    """The WebUI's ``sd_model``. Calling it is one call of the UNet, with the options that the patcher has then."""
+
+    def __init__(self, unet: nn.Module, **inner: Any) -> None:
+        self.unet, self.call = copy.deepcopy(unet), SimpleNamespace(options={})
+        model = nn.Module()
+        model.diffusion_model = self.unet
+        for name, value in inner.items():
+            setattr(model, name, value)
+        for module in self.unet.modules():
+            if isinstance(module, BasicTransformerBlock):
+                module.__class__, module.call = Block, self.call
+            elif isinstance(module, CrossAttention):
+                module.__class__ = Attention
+        self.forge_objects = SimpleNamespace(unet=Patcher(model))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return self.forge_objects.unet.model_options
+
+    @torch.no_grad()
+    def __call__(self, latent: Tensor) -> Tensor:
+        self.call.options = self.options["transformer_options"].copy()
+        return self.unet(latent, torch.full((len(latent),), 500.0), [words(len(latent))] * 2)

@@ -1,0 +1,199 @@
+"""The Forge family: the reduction goes through the patches of its patcher, and leaves nothing there."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from tests.models import hook_count, ldm_sd1, ldm_sdxl, noise
+from todo_core import UnsupportedModelError, apply_patch, patched
+from todo_core.hosts import detect
+
+from .forge_double import Engine, Patcher
+
+LATENT = noise(2, 4, 16, 16)
+BOTH_LEVELS = {"factor_1": 2, "factor_2": 2, "ratio_1": 0.5, "ratio_2": 0.5}
+EPSILON = {"predictor": SimpleNamespace(prediction_type="epsilon")}
+VELOCITY = {"predictor": SimpleNamespace(prediction_type="v_prediction")}
+VELOCITY_ENUM = {"model_type": SimpleNamespace(name="V_PREDICTION")}
+
+
+@pytest.fixture
+def engine():
+    return Engine(ldm_sd1().unet)
+
+
+def merging_patches(ratio=2):
+    """Token merging as the family has it: only the input is merged, and the output is repeated."""
+    return lambda n, k, v, _: (n[:, ::ratio], k, v), lambda n, _: n.repeat_interleave(ratio, 1)
+
+
+def seen_lengths(patcher):
+    """(queries, keys, values) of every self-attention, by a patch that runs after those that are there now."""
+    lengths = []
+
+    def see(n, k, v, _):
+        lengths.append((n.shape[1], k.shape[1], v.shape[1]))
+        return n, k, v
+
+    patcher.set_model_patch(see, "attn1_patch")
+    return lengths
+
+
+@pytest.mark.parametrize("layout", [ldm_sd1, ldm_sdxl])
+def test_the_sites_are_those_of_the_same_unet_in_ldm(layout):
+    unet = layout().unet
+    host, expected = detect(Engine(unet)), detect(unet)
+    assert host.kind == "forge"
+    assert host.depth == expected.depth
+    assert [(site.level, site.rank) for site in host.sites] == [(site.level, site.rank) for site in expected.sites]
+
+
+@pytest.mark.parametrize(
+    ("text_width", "inner", "side"),
+    [(768, EPSILON, 64), (1024, EPSILON, 64), (1024, VELOCITY, 96), (1024, VELOCITY_ENUM, 96)]
+    + [(768, VELOCITY, 64), (2048, EPSILON, 128), (2048, VELOCITY, 128), (1280, EPSILON, 128)],
+)
+def test_the_trained_size_follows_from_text_width_and_prediction_type(text_width, inner, side):
+    engine = Engine(ldm_sd1().unet, **inner)
+    for site in detect(engine).sites:
+        site.block.attn2.to_k.in_features = text_width
+    assert detect(engine).trained_side == side
+
+
+def test_a_transformer_model_is_refused_in_plain_words():
+    engine = SimpleNamespace(forge_objects=SimpleNamespace(unet=Patcher(nn.Module())))
+    engine.forge_objects.unet.model.diffusion_model = nn.Linear(1, 1)
+    with pytest.raises(UnsupportedModelError, match="Linear cannot be reduced: it is not a UNet of SD 1, SD 2 or SDXL"):
+        detect(engine)
+
+
+def test_a_model_that_is_not_loaded_is_refused():
+    with pytest.raises(UnsupportedModelError):
+        detect(SimpleNamespace(forge_objects=None))
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [(method, "keys/values") for method in ("downsample", "similarity", "cluster")]
+    + [(method, "all") for method in ("downsample", "similarity")],
+)
+def test_the_output_is_that_of_the_same_unet_in_ldm(engine, method, target):
+    settings = {"method": method, "target": target, "crossattn": True, "mlp": True, **BOTH_LEVELS}
+    baseline = engine(LATENT)
+    with patched(engine, **settings):
+        reduced = engine(LATENT)
+    other = Engine(ldm_sd1().unet)
+    with patched(other.unet, **settings) as session:
+        expected = other(LATENT)
+    assert session.host.kind == "ldm"
+    assert torch.equal(reduced, expected)
+    assert (reduced - baseline).abs().max() > 0.01
+    assert torch.equal(engine(LATENT), baseline)
+
+
+def test_only_the_two_levels_are_reduced(engine):
+    session = apply_patch(engine, **BOTH_LEVELS)
+    lengths = seen_lengths(engine.forge_objects.unet)
+    engine(LATENT)
+    assert set(lengths) == {(256, 64, 64), (64, 16, 16), (16, 16, 16), (4, 4, 4)}
+    session.remove()
+
+
+def test_nothing_is_left_on_the_patcher(engine):
+    patcher, before, content = engine.forge_objects.unet, engine.options, copy.deepcopy(engine.options)
+    with patched(engine, factor_1=2):
+        assert engine.forge_objects.unet is patcher
+        assert engine.options is not before
+    assert engine.options is before
+    assert engine.options == content
+    assert hook_count(engine.unet) == 0
+
+
+def test_nothing_is_left_after_an_error_in_the_unet(engine):
+    before = engine.options
+    engine.forge_objects.unet.set_model_patch(lambda *_: 1 / 0, "attn1_output_patch")
+    with pytest.raises(ZeroDivisionError), patched(engine, factor_1=2):
+        engine(LATENT)
+    assert engine.options is before
+
+
+def test_objects_of_other_extensions_are_not_copied(engine):
+    """``clone`` copies the object of a bound method: what it learns in a step would be lost."""
+
+    class Counting:
+        seen = 0
+
+        def patch(self, n, k, v, _):
+            self.seen += 1
+            return n, k, v
+
+    counting = Counting()
+    engine.forge_objects.unet.set_model_patch(counting.patch, "attn1_patch")
+    with patched(engine, factor_1=2):
+        engine(LATENT)
+    assert counting.seen == 16
+
+
+def test_a_patch_that_a_copy_has_kept_does_nothing_after_removal(engine):
+    baseline = engine(LATENT)
+    with patched(engine, factor_1=2):
+        kept = engine.forge_objects.unet.clone()
+    engine.forge_objects.unet = kept
+    assert "attn1_patch" in engine.options["transformer_options"]["patches"]
+    assert torch.equal(engine(LATENT), baseline)
+
+
+def test_the_token_merging_of_the_webui_composes(engine):
+    patcher, (merge, unmerge) = engine.forge_objects.unet, merging_patches()
+    patcher.set_model_patch(merge, "attn1_patch")
+    patcher.set_model_patch(unmerge, "attn1_output_patch")
+    with patched(engine, factor_1=2) as session:
+        lengths = seen_lengths(patcher)
+        engine(LATENT)
+    assert (128, 64, 64) in lengths
+    assert session.record.notes == []
+
+
+def test_attention_that_is_replaced_as_a_whole_gets_fewer_keys(engine):
+    lengths = []
+
+    def replacement(attention, q, k, v):
+        lengths.append((q.shape[1], k.shape[1], v.shape[1]))
+        return attention.attend(q, k, v)
+
+    engine.options["transformer_options"]["patches_replace"] = {"attn1": replacement}
+    with patched(engine, factor_1=2):
+        engine(LATENT)
+    assert (256, 64, 64) in lengths
+    assert (256, 256, 256) not in lengths
+
+
+def test_values_of_their_own_are_reduced_like_their_keys(engine):
+    engine.forge_objects.unet.set_model_patch(lambda n, k, v, _: (n, k, v.clone()), "attn1_patch")
+    with patched(engine, factor_1=2):
+        from_clone = engine(LATENT)
+    other = Engine(ldm_sd1().unet)
+    with patched(other, factor_1=2):
+        assert torch.equal(other(LATENT), from_clone)
+
+
+def test_keys_that_are_no_grid_are_left_alone_with_a_note(engine):
+    engine.forge_objects.unet.set_model_patch(lambda n, k, v, _: (n, k[:, 1:], v[:, 1:]), "attn1_patch")
+    baseline = engine(LATENT)
+    with patched(engine, factor_1=2) as session:
+        assert torch.equal(engine(LATENT), baseline)
+    assert "a layer at level 1 is not reduced: its keys are not whole grids of 256 tokens" in session.record.notes
+
+
+def test_target_all_merges_values_that_another_patch_makes_the_block_pass(engine):
+    settings = {"target": "all", "method": "similarity", "ratio_1": 0.5, "random": False}
+    with patched(engine, **settings):
+        expected = engine(LATENT)
+    engine.forge_objects.unet.set_model_patch(lambda n, k, v, _: (n, k, v), "attn1_patch")
+    with patched(engine, **settings):
+        assert torch.equal(engine(LATENT), expected)

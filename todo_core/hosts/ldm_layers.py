@@ -1,0 +1,41 @@
+"""The UNet of CompVis, as ldm, sgm and the Forge family have it: where its layers are, and how wide its text is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.nn import Module
+
+from .host import isinstance_str
+
+
+def is_unet(module: Any) -> bool:
+    """Whether ``module`` has the three parts of such a UNet."""
+    return all(hasattr(module, part) for part in ("input_blocks", "middle_block", "output_blocks"))
+
+
+def in_running_order(unet: Any) -> Iterator[tuple[int, Module]]:
+    """(depth, module) of all modules. A module's output has the size of the latent, halved ``depth`` times."""
+    depth = 0
+    for part in (unet.input_blocks, unet.middle_block, unet.output_blocks, unet.out):
+        for module in part.modules():
+            depth += _depth_change(module)
+            yield depth, module
+
+
+def _depth_change(module: Module) -> int:
+    """+1 for a layer that halves the grid, -1 for one that doubles it.
+
+    A ResBlock that resamples has two such layers, side by side. It counts once: the block cancels one of them.
+    """
+    inner = getattr(module, "h_upd", None)
+    if inner is not None:
+        return 0 if isinstance_str(inner, "Identity") else -_depth_change(inner)
+    return isinstance_str(module, "Downsample") - isinstance_str(module, "Upsample")
+
+
+def text_width(block: Any) -> int | None:
+    """Width of the text that a transformer block attends to: 768 in SD1, 1024 in SD2, 2048 or 1280 in SDXL."""
+    projection = getattr(getattr(block, "attn2", None), "to_k", None)
+    return getattr(projection, "in_features", None)
