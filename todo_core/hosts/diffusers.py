@@ -11,7 +11,8 @@ from typing import Any
 
 from torch.nn import Module
 
-from .host import Arguments, Host, find_sites
+from ..errors import UnsupportedModelError
+from .host import Arguments, Host, find_sites, isinstance_str
 
 _ARGUMENTS = Arguments(
     latent="sample",
@@ -24,6 +25,8 @@ _ARGUMENTS = Arguments(
 
 def find(model: Any) -> Host | None:
     """The host of a pipeline, a UNet or a ControlNet; None for anything else."""
+    if isinstance_str(model, "MultiControlNetModel"):
+        raise UnsupportedModelError(model, "patch each of its ControlNets: for net in model.nets: apply_patch(net)")
     unet = getattr(model, "unet", model)
     second_half = hasattr(unet, "up_blocks") or hasattr(unet, "controlnet_down_blocks")
     if not (second_half and hasattr(unet, "down_blocks") and hasattr(unet, "mid_block")):

@@ -92,6 +92,15 @@ class Host:
         return sum(site.level == level for site in self.sites)
 
 
+def has_foreign_forward(module: Module) -> bool:
+    """Whether an extension has replaced ``forward`` on this instance; it may count on the image's number of tokens.
+
+    The wrappers of HyperTile, accelerate, diffusers' own hooks and torch.compile take any number.
+    """
+    harmless = ("__webui_hypertile_params", "_hf_hook", "_diffusers_hook", "_orig_mod")
+    return "forward" in vars(module) and not any(hasattr(module, mark) for mark in harmless)
+
+
 def isinstance_str(x: object, name: str) -> bool:
     """Whether ``x`` is an instance of a class called ``name``, without importing that class (after tomesd)."""
     return any(cls.__name__ == name for cls in type(x).__mro__)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from .. import reduction
-from ..hosts import Host, KeysPatch, Site
+from ..hosts import Host, KeysPatch, Site, has_foreign_forward
 from ..reduction import Reduction
 from ..settings import Settings
 from .module_calls import Args, Changed, Hook, Kwargs, read, write
@@ -17,6 +17,8 @@ from .plan import LevelPlan, plan_level
 from .record import Record
 from .running_calls import BlockRun, RunningCalls, UNetCall
 from .steps import seeds_of_rows
+
+_MODULES = ("attn1", "attn2", "ff")
 
 
 class SiteHooks:
@@ -48,8 +50,8 @@ class SiteHooks:
         if self._settings.target == "keys/values":
             return [Hook(self._reduce_keys, self._on_error).before(block.attn1)]
         hooks = [Hook(self._keep_input).before(block), Hook(self._end_block).after(block)]
-        chosen = {"attn1": self._settings.attn, "attn2": self._settings.crossattn, "ff": self._settings.mlp}
-        for part in (getattr(block, name, None) for name, on in chosen.items() if on):
+        chosen = self._settings.attn, self._settings.crossattn, self._settings.mlp
+        for part in (getattr(block, name, None) for name, on in zip(_MODULES, chosen, strict=True) if on):
             if part is not None:
                 hooks.append(Hook(self._merge, self._on_error).before(part))
                 hooks.append(Hook(self._unmerge).after(part))
@@ -86,6 +88,16 @@ class SiteHooks:
         self._ran(plan, call)
         shorter = merged(keys)
         return x, shorter, shorter if values is keys else merged(values)
+
+    def note_conflict(self) -> None:
+        """Note it if the block's self-attention must not be reduced at the moment."""
+        attention: Any = self.site.block.attn1
+        conflict = self._host.conflict(attention) if self._reduces_attention() else ""
+        if conflict:
+            self._skip(conflict)
+
+    def _reduces_attention(self) -> bool:
+        return self._settings.target == "keys/values" or self._settings.attn
 
     def _reduce_keys(self, attention: Module, args: Args, kwargs: Kwargs) -> Changed:
         call = self._calls.current
@@ -140,11 +152,14 @@ class SiteHooks:
         plan = self._plan(module, call)
         if plan is None:
             return None
+        if has_foreign_forward(module):
+            self._skip(f"another extension has replaced its {self._name(module)}.forward")
+            return None
         x = read(args, kwargs, 0, self._names.hidden)
         if x.shape != block_input.shape or x.shape[1] != plan.grid.tokens:
             self._skip(f"its input is not a grid of {plan.grid.tokens:,} tokens")
             return None
-        if module is getattr(self.site.block, "attn1", None) and self._has_mask(args, kwargs):
+        if self._name(module) == "attn1" and self._has_mask(args, kwargs):
             self._skip("it has a mask")
             return None
         run.reduction = run.reduction or self._reduction(plan, block_input, call, block_input.shape[0])
@@ -168,6 +183,9 @@ class SiteHooks:
     def _ran(self, plan: LevelPlan, call: UNetCall) -> None:
         call.reduced = True
         self._record.ran(plan, call.step)
+
+    def _name(self, module: Module) -> str:
+        return next((name for name in _MODULES if getattr(self.site.block, name, None) is module), "")
 
     def _has_mask(self, args: Args, kwargs: Kwargs) -> bool:
         return read(args, kwargs, 2, self._names.mask) is not None

@@ -29,7 +29,9 @@ def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) 
     settings = replace(settings or Settings(), **overrides)
     host = detect(model)
     _remove(host.unet)
-    return Session(host, settings).attach()
+    session = Session(host, settings).attach()
+    session.note_conflicts()
+    return session
 
 
 def remove_patch(model: Any) -> Any:

@@ -79,6 +79,13 @@ class Session:
             self._hooks.pop().remove()
         self._calls.clear()
 
+    def note_conflicts(self) -> None:
+        """Note the layers that the plan reduces and that must not be reduced at the moment."""
+        reduced = {level.level for level in (*self.plan.levels, *self.plan.after) if level.reduces}
+        for hooks in self._sites:
+            if hooks.site.level in reduced:
+                hooks.note_conflict()
+
     def begin_step(self, number: int, total: int, seeds: Sequence[int]) -> None:
         """The next UNet calls belong to step ``number``, from 0, of ``total``.
 
@@ -129,4 +136,8 @@ class Session:
             self._report_error(error)
 
     def _end_call(self, unet: Module, args: Args, output: Any) -> None:
-        self._calls.end()
+        call = self._calls.end()
+        ended_well = output is not None  # torch gives no output after an Exception
+        if ended_well and call and call.levels and not call.reduced and not self.record.notes:
+            why = call.why_not or "this model never called its self-attention. Is it compiled or cached?"
+            self.record.note(f"a call that was to be reduced has reduced nothing: {why}")

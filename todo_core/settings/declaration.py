@@ -24,12 +24,17 @@ class Setting:
     help: str
     choices: tuple[str, ...] = ()
     minimum: float = -math.inf
-    maximum: float = math.inf  # the end of the panel's slider; with ``open_ended``, values above it are allowed
+    maximum: float = math.inf  # the end of the panel's slider
     step: float = 1
-    open_ended: bool = False
+    limit: float | None = None  # the largest value, where it is beyond the slider's end
     used: Callable[[Values], bool] = lambda settings: True
     name: str = ""
     infotext_key: str = ""
+
+    @property
+    def largest(self) -> float:
+        """The largest possible value."""
+        return self.maximum if self.limit is None else self.limit
 
     @property
     def allowed(self) -> str:
@@ -40,7 +45,7 @@ class Setting:
             return "True or False"
         if self.kind == "seed":
             return "None (the image's own seed) or a whole number >= 0"
-        bound = f">= {self.minimum:g}" if self.open_ended else f"from {self.minimum:g} to {self.maximum:g}"
+        bound = f"from {self.minimum:g} to {self.largest:g}"
         noun = "a whole number" if self.kind == "integer" else "a number"
         return f"{chr(39)}auto{chr(39)} or {noun} {bound}" if self.kind == "factor" else f"{noun} {bound}"
 
@@ -62,7 +67,7 @@ class Setting:
         if not abs(value) <= sys.float_info.max:  # NaN, infinity, and whole numbers beyond every float
             return False
         has_its_type = self.kind in ("number", "factor") or value == int(value)
-        return has_its_type and self.minimum <= value and (self.open_ended or value <= self.maximum)
+        return has_its_type and self.minimum <= value <= self.largest
 
     def parse(self, value: Any) -> Any:
         """As ``check``, after reading text: infotext, dropdowns and axes have values as text."""

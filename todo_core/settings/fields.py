@@ -15,6 +15,7 @@ from .declaration import Kind, Setting
 
 METHODS = ("downsample", "similarity", "cluster")
 INFOTEXT_PREFIX = "ToDo"
+_LARGEST_FACTOR = 1024  # leaves one token of the level 1 grid of an image of 8,192 x 8,192 pixels
 
 
 def _setting(default: Any, kind: Kind, label: str, help: str, **limits: Any) -> Any:
@@ -52,7 +53,7 @@ class Settings:
         minimum=1,
         maximum=8,
         step=0.25,
-        open_ended=True,
+        limit=_LARGEST_FACTOR,
         used=uses("downsample"),
     )
     factor_2: float | str = _setting(
@@ -63,7 +64,7 @@ class Settings:
         minimum=1,
         maximum=8,
         step=0.25,
-        open_ended=True,
+        limit=_LARGEST_FACTOR,
         used=uses("downsample"),
     )
     ratio_1: float = _setting(
@@ -178,7 +179,6 @@ class Settings:
         "Destination seed",
         "One seed for all images. Empty: each image's own seed.",
         minimum=0,
-        open_ended=True,
         used=lambda s: "similarity" in s.methods and s.random,
     )
     attn: bool = _setting(

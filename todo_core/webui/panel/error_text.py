@@ -30,7 +30,7 @@ class PanelError(SettingsError):
 
 
 def page_text(error: SettingsError) -> str:
-    """The error by label: "Factor, level 1: 'x' is not a number. Use auto, or 1 or more."."""
+    """The error by label: "Factor, level 1: 'x' is not a number. Use auto, or 1 to 1024."."""
     setting, value = SETTINGS.get(error.field), short_repr(error.value)
     if setting and error.allowed == setting.allowed:
         return f"{setting.label}: {value} {_problem(setting, error.value)}. Use {_usage(setting)}."
@@ -61,6 +61,6 @@ def _usage(setting: Setting) -> str:
     if setting.kind == "seed":
         return "a whole number, or leave it empty"
     if setting.kind == "factor":
-        return f"auto, or {setting.minimum:g} or more"
+        return f"auto, or {setting.minimum:g} to {setting.largest:g}"
     whole = "whole " if setting.kind == "integer" else ""
-    return f"a {whole}number from {setting.minimum:g} to {setting.maximum:g}"
+    return f"a {whole}number from {setting.minimum:g} to {setting.largest:g}"

@@ -221,7 +221,7 @@ def test_between_steps_no_hook_is_on_the_model(webui, monkeypatch):
     [
         ([{"enabled": True, "factor": 2}], ["factor", "2", "factor_1"]),
         ([{"ratio_1": 0.8, "method": "similarity"}], ["ratio_1", "0.8", "0.75"]),
-        ([{"factor_1": float("nan")}], ["factor_1", "nan", ">= 1"]),
+        ([{"factor_1": float("nan")}], ["factor_1", "nan", "from 1 to 1024"]),
         ([{"enabled": "perhaps"}], ["enabled", "perhaps", "True or False"]),
         ([True, "upsample"], ["Method: 'upsample' is not a choice. Use downsample, similarity, cluster or none."]),
         ([True] * 40, ["args", "40 values", f"at most {len(SETTINGS) + 1}"]),
@@ -238,8 +238,8 @@ def test_invalid_values_are_reported_and_the_image_is_not_reduced(webui, args, w
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        ([True, "downsample", "keys/values", "x"], "Factor, level 1: 'x' is not a number. Use auto, or 1 or more."),
-        ([{"factor_1": "x"}], "factor_1 = 'x' is not possible; allowed: 'auto' or a number >= 1"),
+        ([True, "downsample", "keys/values", "x"], "Factor, level 1: 'x' is not a number. Use auto, or 1 to 1024."),
+        ([{"factor_1": "x"}], "factor_1 = 'x' is not possible; allowed: 'auto' or a number from 1 to 1024"),
     ],
 )
 def test_a_request_by_position_is_answered_with_labels_and_one_by_name_with_names(webui, args, text):

@@ -1,0 +1,154 @@
+"""What is not reduced, or refused, and how the user is told."""
+
+from __future__ import annotations
+
+import logging
+import types
+
+import pytest
+import torch
+from diffusers import ControlNetModel
+from diffusers.models.controlnets.multicontrolnet import MultiControlNetModel
+
+from tests.models import hook_count, keys_of, lengths, noise
+from todo_core import Settings, SettingsError, UnsupportedModelError, apply_patch, patched, remove_patch
+
+LATENT = noise(2, 4, 16, 8)
+TOKENS = 16 * 8
+ALL = {"target": "all", "factor_1": 2, "phase": "fixed", "crossattn": True, "mlp": True}
+
+
+# a forward that another extension has replaced ----------------------------------------------------------------------
+
+
+def replace_forward(monkeypatch, small, name, tokens_seen):
+    """As Regional Prompter does: a forward on the instance that counts on the image's number of tokens."""
+    for block in small.blocks(1):
+        module = getattr(block, name)
+        forward = module.forward
+
+        def other(x, *args, forward=forward, **kwargs):
+            tokens_seen.append(x.shape[1])
+            x = x.unflatten(1, (16, 8)).flatten(1, 2)  # fails with any other number
+            return 1.5 * forward(x, *args, **kwargs)
+
+        monkeypatch.setitem(vars(module), "forward", other)
+
+
+@pytest.mark.parametrize("name", ["attn1", "attn2", "ff"])
+def test_a_replaced_forward_sees_the_whole_grid_and_the_others_are_reduced(sd1, name, monkeypatch):
+    seen: list[int] = []
+    replace_forward(monkeypatch, sd1, name, seen)
+    plain, block = sd1(LATENT), sd1.blocks(1)[0]
+    reduced: dict[str, int] = {}
+    with patched(sd1.unet, **ALL) as session:
+        firsts = {"attn1": block.attn1.to_q, "attn2": block.attn2.to_q, "ff": block.ff.net[0]}
+        handles = [
+            first.register_forward_pre_hook(lambda _, args, part=part: reduced.update({part: args[0].shape[1]}))
+            for part, first in firsts.items()
+        ]
+        try:
+            ours = sd1(LATENT)
+            sd1(LATENT, 300.0)
+        finally:
+            for handle in handles:
+                handle.remove()
+    assert set(seen) == {TOKENS}
+    assert reduced == {part: TOKENS if part == name else 32 for part in firsts}
+    assert (ours - plain).abs().max() > 0.01
+    assert len(session.record.notes) == 1
+    assert f"another extension has replaced its {name}.forward" in session.record.notes[0]
+
+
+def test_keys_and_values_are_reduced_where_another_module_is_replaced(sd1, monkeypatch):
+    replace_forward(monkeypatch, sd1, "attn2", [])
+    with patched(sd1.unet, factor_1=2) as session, lengths(sd1) as seen:
+        sd1(LATENT)
+    assert keys_of(sd1, 1, seen) == {(TOKENS, 32)}
+    assert session.record.notes == []
+
+
+def test_the_forward_that_hypertile_leaves_behind_is_no_obstacle(ldm_sd1, monkeypatch):
+    for attention in ldm_sd1.attentions(1).values():
+        params = types.SimpleNamespace(enabled=False)
+        monkeypatch.setattr(attention, "__webui_hypertile_params", params, raising=False)
+        monkeypatch.setitem(vars(attention), "forward", attention.forward)
+    with patched(ldm_sd1.unet, **ALL) as session, lengths(ldm_sd1) as seen:
+        ldm_sd1(LATENT)
+    assert keys_of(ldm_sd1, 1, seen) == {(32, 32)}
+    assert session.record.notes == []
+
+
+@pytest.mark.parametrize("mark", ["_hf_hook", "_diffusers_hook"])
+def test_the_forward_of_an_offload_is_no_obstacle(diffusers_sd1, mark, monkeypatch):
+    """accelerate and diffusers leave these marks beside the forward that they replace."""
+    for attention in diffusers_sd1.attentions(1).values():
+        monkeypatch.setattr(attention, mark, object(), raising=False)
+        monkeypatch.setitem(vars(attention), "forward", attention.forward)
+    with patched(diffusers_sd1.unet, **ALL) as session, lengths(diffusers_sd1) as seen:
+        diffusers_sd1(LATENT)
+    assert keys_of(diffusers_sd1, 1, seen) == {(32, 32)}
+    assert session.record.notes == []
+
+
+# refusals -----------------------------------------------------------------------------------------------------------
+
+
+def test_several_controlnets_are_refused_with_the_way_to_patch_each(diffusers_sd1):
+    model = MultiControlNetModel([ControlNetModel.from_unet(diffusers_sd1.unet) for _ in range(2)])
+    for refused in (apply_patch, remove_patch):
+        with pytest.raises(UnsupportedModelError, match=r"MultiControlNetModel.*for net in model\.nets: "):
+            refused(model)
+    for net in model.nets:
+        apply_patch(net)
+        remove_patch(net)
+    assert hook_count(model) == 0
+
+
+@pytest.mark.parametrize("value", [1e300, 1025, 10**400])
+def test_a_factor_beyond_every_image_is_refused(value):
+    with pytest.raises(SettingsError, match=r"factor_1.*from 1 to 1024"):
+        Settings(factor_1=value)
+    assert Settings(factor_1=1024).factor_1 == 1024
+    assert Settings(seed=2**64).seed == 2**64
+
+
+@pytest.mark.parametrize("when", ["before the patch", "after the patch"])
+def test_fused_projections_are_told_at_once_and_only_once(diffusers_sd1, when, caplog):
+    small = diffusers_sd1.copy()
+    with caplog.at_level(logging.WARNING, "todo_core"):
+        if when == "before the patch":
+            small.unet.fuse_qkv_projections()
+        session = apply_patch(small.unet, factor_1=2)
+        assert ("unfuse_qkv_projections" in caplog.text) == (when == "before the patch")
+        small.unet.fuse_qkv_projections()
+        plain = small(LATENT)
+        small(LATENT, 300.0)
+    assert len(caplog.records) == len(session.record.notes) == 1
+    remove_patch(small.unet)
+    assert torch.equal(small(LATENT), plain)
+
+
+# a call that reduces nothing ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["keys/values", "all"])
+def test_a_call_that_was_to_be_reduced_and_was_not_is_told_once(sd1, target, monkeypatch, caplog):
+    for block in sd1.blocks(1):
+        monkeypatch.setitem(vars(block), "forward", lambda x=None, *_, hidden_states=None, **__: x)
+    with caplog.at_level(logging.WARNING, "todo_core"), patched(sd1.unet, target=target, factor_1=2) as session:
+        for timestep in (500.0, 400.0):
+            sd1(LATENT, timestep)
+    assert len(caplog.records) == len(session.record.notes) == 1
+    assert "reduced nothing" in session.record.notes[0]
+
+
+def test_out_of_the_window_or_after_an_error_there_is_nothing_to_tell(sd1, caplog):
+    with caplog.at_level(logging.WARNING, "todo_core"):
+        with patched(sd1.unet, window="noise", end=0.5, factor_1=2):
+            sd1(LATENT, 100.0)
+            with pytest.raises(RuntimeError):
+                sd1(LATENT, text=noise(2, 7, 33))
+        with patched(sd1.unet, factor_1=1):
+            sd1(LATENT)
+    assert caplog.records == []
