@@ -40,7 +40,6 @@ DEFAULTS = {
     "crossattn": False,
     "mlp": False,
     "reach": 0,
-    "share": False,
 }
 CHOICES = {
     "method": ["downsample", "similarity", "cluster", "none"],
@@ -112,7 +111,7 @@ def test_every_choice_is_accepted():
 
 
 @pytest.mark.parametrize("name", ["factor_3", "Method", "factor2", "", "self", "args"])
-def test_an_unknown_name_is_refused_and_the_known_ones_are_told(name):
+def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(name):
     error = refused(**{name: 1})
     assert (error.field, error.value) == (name, 1)
     assert all(known in error.allowed for known in DEFAULTS)
@@ -306,7 +305,7 @@ def test_infotext_survives_the_hosts_own_reading(settings):
     line = ", ".join(f"{k}: {v}" for k, v in ({"Steps": "20", "Size": "8x8"} | infotext | {"Version": "v1.10"}).items())
     read = dict(HOST_PAIR.findall(line))
     assert {key: value for key, value in read.items() if key.startswith("ToDo")} == infotext
-    # the host takes "2x3" apart into two keys, and strips a value's quotes
+    # the WebUI takes "2x3" apart into two keys, and strips a value's quotes
     assert not any(HOST_SIZE.match(value) or '"' in value for value in infotext.values())
     assert Settings.from_infotext(read) == Settings.from_infotext(infotext)
 
@@ -435,7 +434,7 @@ def test_parse_refuses_an_unknown_name():
 
 ALWAYS = {"method", "target", "start", "end", "window", "afterwards", "passes", "img2img"}
 FACTORS, RATIOS = {"factor_1", "factor_2", "resample"}, {"ratio_1", "ratio_2"}
-CELL, MODULES = {"sx", "sy", "random", "reach", "share"}, {"attn", "crossattn", "mlp"}
+CELL, MODULES = {"sx", "sy", "random", "reach"}, {"attn", "crossattn", "mlp"}
 
 
 @pytest.mark.parametrize(
