@@ -40,9 +40,20 @@ def test_attentions_that_hypertile_has_left_are_reduced(webui):
 @pytest.mark.parametrize("option", ["token_merging_ratio", "token_merging_ratio_hr"])
 def test_attentions_that_the_webui_merges_are_left_whole_and_named(webui, option):
     request = {"override_settings": {option: 0.5}}
+    if webui.family == "forge":
+        pytest.skip("the Forge family merges the queries alone, so ToDo can reduce the keys: see the next test")
     result = webui.txt2img({"factor_1": 2, "factor_2": 2}, **request)
     assert reduced(result.hires) == {(256, 64)}, "the WebUI merges level 1 only"
     assert "level 1 is not reduced: its keys are not whole grids of 1,024 tokens" in result.comments
+
+
+def test_token_merging_of_the_forge_family_composes(webui):
+    if webui.family != "forge":
+        pytest.skip("AUTOMATIC1111 merges the queries and the keys together")
+    result = webui.txt2img(FACTOR_2, override_settings={"token_merging_ratio_hr": 0.5})
+    assert reduced(result.hires) == {(512, 256)}
+    assert "level 1 from 1,024 to 256" in result.comments
+    assert "Token merging" not in result.comments
 
 
 def test_the_webuis_token_merging_is_the_same_after_a_reduced_job(webui):
