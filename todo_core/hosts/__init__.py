@@ -1,6 +1,6 @@
 """Adapters for the model libraries, one small file each. They recognise a model without importing its library."""
 
 from .detection import detect
-from .host import Handle, Host, KeysPatch, Level, Site, blocks_of
+from .host import Handle, Host, KeysPatch, Level, Site, blocks_of, isinstance_str
 
-__all__ = ["Handle", "Host", "KeysPatch", "Level", "Site", "blocks_of", "detect"]
+__all__ = ["Handle", "Host", "KeysPatch", "Level", "Site", "blocks_of", "detect", "isinstance_str"]
