@@ -7,12 +7,13 @@ How closely time follows work depends on device and kernels.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
-from .hosts import Host, blocks_of
+from .hosts import Host, blocks_of, isinstance_str
 from .patching.plan import LevelPlan, Plan
 from .patching.token_grid import TokenGrid
 from .settings import Settings
@@ -117,15 +118,16 @@ def _weights_per_position(module: Any) -> int:
     """Weights that a module outside the blocks uses at each position. Other linear layers run once a row."""
     if isinstance(module, nn.Conv2d):
         return module.weight.numel()
-    ends = (getattr(module, name, None) for name in ("proj_in", "proj_out")) if blocks_of(module) else ()
-    return sum(end.weight.numel() for end in ends if isinstance(end, nn.Linear))
+    ends: Iterable[Any] = (getattr(module, name, None) for name in ("proj_in", "proj_out")) if blocks_of(module) else ()
+    return sum(end.weight.numel() for end in ends if isinstance_str(end, "Linear"))
 
 
 def _block(depth: int, block: Any) -> Block:
     attn2 = getattr(block, "attn2", None)
     width = block.attn1.to_q.in_features
     text = attn2.to_k.in_features if attn2 is not None else 0
-    feed_forward = sum(m.weight.numel() for m in block.ff.modules() if isinstance(m, nn.Linear))
+    # by name: the linear layers of Forge are no nn.Linear
+    feed_forward = sum(m.weight.numel() for m in block.ff.modules() if isinstance_str(m, "Linear"))
     return Block(depth, width, text, feed_forward)
 
 

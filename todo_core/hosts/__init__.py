@@ -1,6 +1,16 @@
 """Adapters for the model libraries, one small file each. They recognise a model without importing its library."""
 
 from .detection import detect
-from .host import Handle, Host, KeysPatch, Level, Site, blocks_of, has_foreign_forward
+from .host import Handle, Host, KeysPatch, Level, Site, blocks_of, has_foreign_forward, isinstance_str
 
-__all__ = ["Handle", "Host", "KeysPatch", "Level", "Site", "blocks_of", "detect", "has_foreign_forward"]
+__all__ = [
+    "Handle",
+    "Host",
+    "KeysPatch",
+    "Level",
+    "Site",
+    "blocks_of",
+    "detect",
+    "has_foreign_forward",
+    "isinstance_str",
+]

@@ -22,21 +22,20 @@ def find(model: Any) -> Host | None:
     """The host of the WebUI's model; None for anything else. Raises UnsupportedModelError for Flux, SD3 and others."""
     if getattr(model, "forge_objects", None) is None:
         return None
-    inner = model.forge_objects.unet.model
-    unet = inner.diffusion_model
+    unet = model.forge_objects.unet.model.diffusion_model
     if not is_unet(unet):
         raise UnsupportedModelError(unet, "it is not a UNet of SD 1, SD 2 or SDXL")
     sites, depth = find_sites(in_running_order(unet))
-    side = _trained_side(inner, text_width(sites[0].block) if sites else None)
+    side = _trained_side(model, text_width(sites[0].block) if sites else None)
     modules, patch_keys = partial(in_running_order, unet), partial(_PatchHandle, model)
     return Host("forge", unet, sites, depth, side, _ARGUMENTS, lambda _: "", modules, patch_keys=patch_keys)
 
 
-def _trained_side(inner: Any, width: int | None) -> float:
-    """Side of the latent that the model was trained at."""
-    if width in _SDXL_WIDTHS:
+def _trained_side(model: Any, width: int | None) -> float:
+    """Side of the latent that the model was trained at; ``width`` is None where the weights are packed."""
+    if getattr(model, "is_sdxl", False) or width in _SDXL_WIDTHS:
         return 128
-    return 96 if width == 1024 and _predicts_velocity(inner) else 64  # the SD2 model of 768 pixels
+    return 96 if width == 1024 and _predicts_velocity(model.forge_objects.unet.model) else 64  # the SD2 of 768 pixels
 
 
 def _predicts_velocity(inner: Any) -> bool:

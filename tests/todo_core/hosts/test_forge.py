@@ -11,6 +11,7 @@ from torch import nn
 
 from tests.models import hook_count, ldm_sd1, ldm_sdxl, noise
 from todo_core import UnsupportedModelError, apply_patch, patched
+from todo_core.estimate import Layout
 from todo_core.hosts import detect
 
 from .forge_double import Engine, Patcher
@@ -63,6 +64,30 @@ def test_the_trained_size_follows_from_text_width_and_prediction_type(text_width
     for site in detect(engine).sites:
         site.block.attn2.to_k.in_features = text_width
     assert detect(engine).trained_side == side
+
+
+def test_a_model_that_says_that_it_is_sdxl_is_believed(engine):
+    engine.is_sdxl = True
+    assert detect(engine).trained_side == 128
+
+
+class Linear(nn.Module):
+    """Forge's is no nn.Linear."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight, self.out_features, self.in_features = weight, *weight.shape
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight)
+
+
+def test_the_estimate_counts_linear_layers_that_are_no_subclass(engine):
+    expected = Layout.of(detect(engine))
+    for site in detect(engine).sites:
+        last = site.block.ff.net[2]
+        site.block.ff.net[2] = Linear(last.weight)
+    assert Layout.of(detect(engine)) == expected
 
 
 def test_a_transformer_model_is_refused_in_plain_words():
