@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ from todo_core.settings import Settings
 from .request import Request
 
 OnStep = Callable[[str, int, int], None]
+OnError = Callable[[Exception], None]
 HIRES_SEED_OFFSET = 2**32  # added to the seed, so that the hires pass draws noise of its own
 
 
@@ -66,15 +67,24 @@ class Pass:
         return sum(self.step_seconds)
 
 
-def first_pass(model: LatentModel, request: Request, settings: Settings | None = None, **options: Any) -> Pass:
-    """Sample at the base size. `settings` act if they include the first pass. Options: see `hires_pass`."""
+def first_pass(
+    model: LatentModel,
+    request: Request,
+    settings: Settings | None = None,
+    *,
+    on_step: OnStep | None = None,
+    on_error: OnError | None = None,
+) -> Pass:
+    """Sample at the base size. `settings` act if they include the first pass. Options: see `hires_passes`."""
     acting = settings if settings and settings.passes in ("first", "all") else None
     shape = (1, model.channels, request.height // 8, request.width // 8)
     scheduler = make_scheduler(model, request.sampler)
     scheduler.set_timesteps(request.steps, device=model.device)
-    noise = _noise(model, shape, request.seed)
-    latents = noise * scheduler.init_noise_sigma
-    return _sample(model, request, "first", scheduler, 0, latents, acting, request.seed, **options)
+    latents = _noise(model, shape, request.seed) * scheduler.init_noise_sigma
+    made = Pass("first", latents)
+    for _ in _sample(model, request, made, scheduler, 0, acting, request.seed, on_step, on_error):
+        pass
+    return made
 
 
 def hires_pass(
@@ -84,28 +94,50 @@ def hires_pass(
     settings: Settings | None = None,
     *,
     on_step: OnStep | None = None,
-    on_error: Callable[[Exception], None] | None = None,
+    on_error: OnError | None = None,
 ) -> Pass:
-    """Enlarge the first pass's latents and sample from `denoising` on. `settings` act if they include the hires pass.
+    """One of `hires_passes`."""
+    return hires_passes(model, request, first, [settings], on_step=on_step, on_error=on_error)[0]
 
-    `on_step(pass, step, steps)` is called before each step. If it raises, the pass stops.
+
+def hires_passes(
+    model: LatentModel,
+    request: Request,
+    first: Pass,
+    variants: Sequence[Settings | None],
+    *,
+    on_step: OnStep | None = None,
+    on_error: OnError | None = None,
+) -> list[Pass]:
+    """Enlarge the first pass's latents and sample from `denoising` on, once for each of `variants`.
+
+    The passes alternate: all do a step before one does the next, so a busy machine slows all of them. Settings act if
+    they include the hires pass. `on_step(pass, step, steps)` is called before each step. If it raises, all stop.
     """
-    acting = settings if settings and settings.passes in ("hires", "all") else None
+    made, runs = [], []
+    for settings in variants:
+        acting = settings if settings and settings.passes in ("hires", "all") else None
+        scheduler = make_scheduler(model, request.sampler)
+        steps = round(request.hires_steps / request.denoising)
+        scheduler.set_timesteps(steps, device=model.device)
+        # a second-order sampler lists each timestep but the first twice
+        begin = (steps - request.hires_steps) * scheduler.order
+        if hasattr(scheduler, "set_begin_index"):  # only schedulers that count their steps have it
+            scheduler.set_begin_index(begin)
+        seed = request.seed + HIRES_SEED_OFFSET
+        made.append(Pass("hires", _enlarged(model, request, first, scheduler, begin)))
+        runs.append(_sample(model, request, made[-1], scheduler, begin, acting, seed, on_step, on_error))
+    for _ in zip(*runs, strict=True):
+        pass
+    return made
+
+
+def _enlarged(model: LatentModel, request: Request, first: Pass, scheduler: Any, begin: int) -> Tensor:
+    """The first pass's latents at the hires size, with the noise of the first hires step."""
     width, height = request.hires_size
     enlarged = functional.interpolate(first.latents.float(), (height // 8, width // 8), mode="bicubic", antialias=True)
-    scheduler = make_scheduler(model, request.sampler)
-    steps = round(request.hires_steps / request.denoising)
-    scheduler.set_timesteps(steps, device=model.device)
-    begin = (
-        steps - request.hires_steps
-    ) * scheduler.order  # a second-order sampler lists each timestep but the first twice
-    if hasattr(scheduler, "set_begin_index"):  # only schedulers that count their steps have it
-        scheduler.set_begin_index(begin)
     noise = _noise(model, enlarged.shape, request.seed + HIRES_SEED_OFFSET)
-    start = scheduler.timesteps[begin : begin + 1]
-    latents = scheduler.add_noise(enlarged.to(noise), noise, start)
-    seed = request.seed + HIRES_SEED_OFFSET
-    return _sample(model, request, "hires", scheduler, begin, latents, acting, seed, on_step=on_step, on_error=on_error)
+    return scheduler.add_noise(enlarged.to(noise), noise, scheduler.timesteps[begin : begin + 1])
 
 
 def warm_up(model: LatentModel, request: Request, first: Pass, settings: Settings) -> None:
@@ -152,34 +184,32 @@ def _noise(model: LatentModel, shape: Any, seed: int) -> Tensor:
 def _sample(
     model: LatentModel,
     request: Request,
-    name: str,
+    result: Pass,
     scheduler: Any,
     begin: int,
-    latents: Tensor,
     settings: Settings | None,
     seed: int,
-    *,
-    on_step: OnStep | None = None,
-    on_error: Callable[[Exception], None] | None = None,
-) -> Pass:
-    result = Pass(name, latents)
+    on_step: OnStep | None,
+    on_error: OnError | None,
+) -> Iterator[None]:
+    """Sample into `result`; yields after each step. The hooks are on the model during a step only."""
     timesteps = scheduler.timesteps[begin:]
     order = list(dict.fromkeys(timesteps.tolist()))  # second-order samplers list a timestep twice
     draws_noise = "generator" in inspect.signature(scheduler.step).parameters
     noise_options = {"generator": torch.Generator().manual_seed(seed + 1)} if draws_noise else {}
-    with torch.inference_mode(), _session(model, settings, result, on_error) as session:
+    session = _session(model, settings, result, on_error)
+    with torch.inference_mode():
         context = model.context([request.prompt, request.negative])
-        for timestep in timesteps:
-            step = order.index(timestep.item())
-            if on_step:
-                on_step(name, step, len(order))
-            if session:
-                session.begin_step(step, len(order), (request.seed, request.seed))
+    for timestep in timesteps:
+        step = order.index(timestep.item())
+        if on_step:
+            on_step(result.name, step, len(order))
+        with torch.inference_mode(), _attached(session, step, len(order), (request.seed, request.seed)):
             started = _synchronized_time(model.device)
             guided = _guided(model, scheduler, result.latents, timestep, context, request.guidance)
             result.latents = scheduler.step(guided, timestep, result.latents, **noise_options).prev_sample
             result.step_seconds.append(_synchronized_time(model.device) - started)
-    return result
+        yield
 
 
 def _guided(
@@ -191,19 +221,25 @@ def _guided(
     return uncond + guidance * (cond - uncond)
 
 
-@contextmanager
-def _session(
-    model: LatentModel, settings: Settings | None, result: Pass, on_error: Callable[[Exception], None] | None
-) -> Iterator[Session | None]:
-    """Attach a session for the duration of the pass; None where nothing is to be reduced."""
+def _session(model: LatentModel, settings: Settings | None, result: Pass, on_error: OnError | None) -> Session | None:
+    """The session of the pass; None where nothing is to be reduced."""
     if settings is None or settings.method == "none":
-        yield None
-        return
+        return None
     size = TokenGrid.of(result.latents.shape)
     session = Session(detect(model.target), settings, size=size, record=result.record, on_error=on_error)
     result.plan = session.plan
+    return session
+
+
+@contextmanager
+def _attached(session: Session | None, step: int, steps: int, seeds: Sequence[int]) -> Iterator[None]:
+    """The session's hooks on the model for this step."""
+    if session is None:
+        yield
+        return
     try:
-        yield session.attach()
+        session.attach().begin_step(step, steps, seeds)
+        yield
     finally:
         session.remove()
 
