@@ -119,8 +119,9 @@ def _size(x: Tensor) -> tuple[int, int]:
 
 
 def _coarse(size: tuple[int, int], factor: int, way: str, current: CurrentStep, site: Site) -> reduction.Reduction:
-    turn = current.step + site.rank if way.startswith("nearest") else None
-    return reduction.downsample(size, (size[0] // factor, size[1] // factor), way, turn=turn)
+    if way.startswith("nearest"):
+        return reduction.stride(size, factor, current.step + site.rank)
+    return reduction.downsample(size, (size[0] // factor, size[1] // factor), way)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, heads: int, mask: Tensor | None = None) -> Tensor:
@@ -139,17 +140,16 @@ def _untiled(z: Tensor, size: tuple[int, int], tile: int) -> Tensor:
 
 
 IDEAS: dict[str, tuple[Settings | None, Idea | None]] = {
-    "ToDo 1.5": (Settings(factor_1=1.5), None),
-    "ToDo 2": (Settings(factor_1=2), None),
-    "ToDo 2, end 0.75": (Settings(factor_1=2, end=0.75), None),
-    "ToDo 3": (Settings(factor_1=3), None),
-    "ToDo 4": (Settings(factor_1=4), None),
+    "ToDo 2": (Settings(factor_1=2, factor_2=1), None),
+    "ToDo 2, end 0.75": (Settings(factor_1=2, factor_2=1, end=0.75), None),
+    "ToDo 3": (Settings(factor_1=3, factor_2=1), None),
+    "ToDo 4": (Settings(factor_1=4, factor_2=1), None),
     "reuse every 2nd step": (None, reuse),
     "reuse, extrapolated": (None, partial(reuse, extrapolate=True)),
-    "ToDo 2, reuse every 2nd step": (Settings(factor_1=2), reuse),
-    "ToDo 2, mean with the previous step": (Settings(factor_1=2), blend),
-    "ToDo 3, mean with the previous step": (Settings(factor_1=3), blend),
-    "ToDo 4, mean with the previous step": (Settings(factor_1=4), blend),
+    "ToDo 2, reuse every 2nd step": (Settings(factor_1=2, factor_2=1), reuse),
+    "ToDo 2, mean with the previous step": (Settings(factor_1=2, factor_2=1), blend),
+    "ToDo 3, mean with the previous step": (Settings(factor_1=3, factor_2=1), blend),
+    "ToDo 4, mean with the previous step": (Settings(factor_1=4, factor_2=1), blend),
     "factor 2, keys kept, values averaged": (None, partial(split, keys="nearest-exact", values="area")),
     "factor 2, keys averaged, values kept": (None, partial(split, keys="area", values="nearest-exact")),
     "tile of 8 and every 4th token": (None, partial(near_and_far, tile=8, factor=4, weigh=False)),

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from todo_core import Settings, TokenGrid
-from todo_core.reduction import cluster, downsample, match
+from todo_core.reduction import cluster, downsample, match, stride
 from unet_call.models import Subject
 from unet_call.smooth_tokens import smooth_tokens
 from unet_call.variants import OURS
@@ -66,10 +66,11 @@ def _finder(x: torch.Tensor, grid: TokenGrid, settings: Settings) -> Part | None
     if settings.method == "cluster":
         return lambda: cluster(x, max(1, round(grid.tokens * (1 - settings.ratio_1))))
     factor = settings.factor_1
-    if factor in (1, "auto") or settings.factor_2 != 1 or settings.start > 0:
+    if not isinstance(factor, int) or factor == 1 or settings.factor_2 != 1 or settings.start > 0:
         return None
-    turn = 0 if settings.phase == "rotate" else None
-    return lambda: downsample(grid.size, grid.reduced(float(factor)).size, settings.resample, turn=turn)
+    if settings.rotates:
+        return lambda: stride(grid.size, factor, 0)
+    return lambda: downsample(grid.size, grid.reduced(factor).size, settings.resample)
 
 
 def _tomesd_parts(x: torch.Tensor, grid: TokenGrid) -> dict[tuple[str, str], Part]:

@@ -20,11 +20,11 @@ from unet_call.models import PIXELS, Subject
 BASELINE = "baseline"
 OURS = {
     "out of the window": Settings(factor_1=2, start=0.9, window="noise"),  # the call is at 0.5
-    "factor 1": Settings(factor_1=1),
-    "ToDo 2": Settings(factor_1=2),
-    "ToDo 3": Settings(factor_1=3),
-    "ToDo 4": Settings(factor_1=4),
-    "ToDo auto": Settings(factor_1="auto"),
+    "factor 1": Settings(factor_1=1, factor_2=1),
+    "ToDo 2": Settings(factor_1=2, factor_2=1),
+    "ToDo 3": Settings(factor_1=3, factor_2=1),
+    "ToDo 4": Settings(factor_1=4, factor_2=1),
+    "ToDo auto": Settings(),
     "ToDo 2 and 2": Settings(factor_1=2, factor_2=2),
     "ToMe 0.5": Settings(method="similarity", target="all", ratio_1=0.5),
     "ToMe 0.5 reach 1": Settings(method="similarity", target="all", ratio_1=0.5, reach=1),
@@ -80,7 +80,7 @@ def lower_bound(subject: Subject, side: int, factor: int, ready: dict[Any, torch
     The warm-up fills ``ready`` with these contexts.
     """
     context = subject.host.arguments.context
-    keys = TokenGrid(side, side).halved(subject.host.depth).reduced(factor).tokens
+    keys = TokenGrid(side, side).halved(subject.host.depth).strided(factor).tokens
 
     def hook(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         x = args[0]

@@ -47,7 +47,7 @@ def estimated(small: models.Small, size: tuple[int, int], settings: Settings) ->
 CASES = {
     "baseline": Settings(method="none"),
     "ToDo 2": Settings(factor_1=2),
-    "ToDo 3 and 1.5": Settings(factor_1=3, factor_2=1.5),
+    "ToDo 4 and 2": Settings(factor_1=4, factor_2=2),
     "ToMe": Settings(method="similarity", ratio_1=0.5, target="all"),
     "ToMe everywhere": Settings(
         method="similarity", ratio_1=0.25, ratio_2=0.5, target="all", attn=True, crossattn=True, mlp=True

@@ -215,8 +215,10 @@ class SiteHooks:
         """The reduction of ``tokens`` (rows, h*w, c), of so many images, that the plan asks for."""
         settings, step, rank = self._settings, call.step, self.site.rank
         if plan.target_grid is not None:
-            turn = step + rank if settings.phase == "rotate" else None
-            return reduction.downsample(plan.grid.size, plan.target_grid.size, settings.resample, turn=turn)
+            if settings.rotates:
+                exact = settings.resample == "nearest-exact"
+                return reduction.stride(plan.grid.size, int(plan.amount), step + rank, exact=exact)
+            return reduction.downsample(plan.grid.size, plan.target_grid.size, settings.resample)
         if plan.method == "cluster":
             return reduction.cluster(tokens, plan.keys)
         size, cell, draws = plan.grid.size, (settings.sy, settings.sx), None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -13,15 +14,18 @@ from .token_grid import TokenGrid
 LEVELS = (1, 2)
 # Start and end are compared with step / steps up to this: 7 / 10 in floats must not be less than 0.7.
 _ROUNDING = 1e-6
+# auto reduces from this many times the trained side on: 1.25 is the smallest measured.
+_ENLARGED = 1.2
 
 
 @dataclass(frozen=True)
 class LevelPlan:
     """What a method does to the self-attention of one level.
 
-    ``keys`` is the number of tokens left of ``grid.tokens``, and ``target_grid`` their grid, for downsample.
-    ``amount`` is the factor or the ratio; for ``auto`` it is the factor in use. ``why`` is a clause that says why
-    nothing is reduced; it is empty where something is.
+    ``keys`` is the number of tokens left of ``grid.tokens``, and ``target_grid`` their grid, for downsample. If the
+    factor does not divide the grid, the kept position decides how many are left; these are the most. ``amount`` is the
+    factor or the ratio; for ``auto`` it is the factor in use. ``why`` is a clause that says why nothing is reduced; it
+    is empty where something is.
     """
 
     level: int
@@ -118,14 +122,24 @@ def plan_level(settings: Settings, method: str, level: Level, grid: TokenGrid) -
 def _downsampled(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan:
     factor = settings.factor_1 if full.level == 1 else settings.factor_2
     if factor == "auto":
-        factor = full.grid.auto_factor(level.trained_side)
+        factor = auto_factor(level, full.grid)
         if factor == 1:
             pixels = f"{level.trained_pixels:g}"
             return replace(full, why=f"this model was trained at {pixels} x {pixels}. Set a factor to reduce anyway")
     if factor == 1:
         return replace(full, why="its factor is 1")
-    target = full.grid.reduced(float(factor))
-    return replace(full, target_grid=target, keys=target.tokens, amount=float(factor))
+    target = full.grid.strided(factor) if settings.rotates else full.grid.reduced(factor)
+    return replace(full, target_grid=target, keys=target.tokens, amount=factor)
+
+
+def auto_factor(level: Level, grid: TokenGrid) -> int:
+    """The factor of ``auto``: at level 1 about how many times larger than in training the image is, per side.
+
+    Level 2 takes half of it, and nothing up to twice the trained size.
+    """
+    scale = grid.scale(level.trained_side)
+    factor = max(2, math.floor(scale + 0.5)) if scale >= _ENLARGED else 1
+    return factor if level.number == 1 else max(1, factor // 2)
 
 
 def _grouped(full: LevelPlan, settings: Settings) -> LevelPlan:

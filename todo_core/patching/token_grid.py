@@ -6,9 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Floats may give 79.99999999999999 for 96 / 1.2, which must count as 80.
-_ROUNDING = 1e-9
-
 
 @dataclass(frozen=True)
 class TokenGrid:
@@ -38,17 +35,17 @@ class TokenGrid:
         """The grid after this many stride-2 convolutions with padding 1; they round odd sides up."""
         return TokenGrid(-(-self.height // 2**times), -(-self.width // 2**times))
 
-    def reduced(self, factor: float) -> TokenGrid:
-        """Each side divided by ``factor`` >= 1 and rounded down, never below 1."""
-        return TokenGrid(_shrunk(self.height, factor), _shrunk(self.width, factor))
+    def strided(self, factor: int) -> TokenGrid:
+        """The most lines that are left if every ``factor``-th row and column stays."""
+        return TokenGrid(-(-self.height // factor), -(-self.width // factor))
 
-    def auto_factor(self, side: float) -> float:
-        """The factor that leaves about ``side`` x ``side`` tokens; never below 1."""
-        return max(1.0, math.sqrt(self.tokens) / side)
+    def reduced(self, factor: int) -> TokenGrid:
+        """Each side divided by ``factor`` >= 1 and rounded down, never below 1."""
+        return TokenGrid(max(1, self.height // factor), max(1, self.width // factor))
+
+    def scale(self, side: float) -> float:
+        """How many times as long as ``side`` a side of this grid is, as the root of the number of tokens."""
+        return math.sqrt(self.tokens) / side
 
     def __str__(self) -> str:
         return f"{self.height} x {self.width}"
-
-
-def _shrunk(side: int, factor: float) -> int:
-    return max(1, math.floor(side / factor + _ROUNDING))

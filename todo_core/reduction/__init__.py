@@ -10,10 +10,10 @@ from typing import Protocol
 from torch import Tensor
 
 from .clustering import cluster
-from .downsampling import downsample, turns_per_cycle
+from .downsampling import downsample, stride, turns_per_cycle
 from .matching import match, random_draws, removable
 
-__all__ = ["Reduction", "cluster", "downsample", "match", "random_draws", "removable", "turns_per_cycle"]
+__all__ = ["Reduction", "cluster", "downsample", "match", "random_draws", "removable", "stride", "turns_per_cycle"]
 
 
 class Reduction(Protocol):

@@ -19,26 +19,78 @@ NEAREST = ("nearest", "nearest-exact")
 RESAMPLES = (*NEAREST, "bilinear", "bicubic", "area", "max")
 
 
-def downsample(
-    size: Size, target: Size, resample: str = "nearest-exact", *, turn: int | None = None
-) -> KeptTokens | ResampledGrid:
-    """Reduce a grid of ``size`` (h, w) to ``target`` (h', w'), 1 <= h' <= h and 1 <= w' <= w.
+def stride(size: Size, factor: int, turn: int, *, exact: bool = True) -> StridedTokens:
+    """Keep every ``factor``-th row and column of a grid of ``size`` (h, w), from a position that ``turn`` chooses.
 
-    ``turn`` rotates the position that the nearest modes keep in each cell. Turn 0 and None keep the mode's own
-    position; ``turns_per_cycle(size, target)`` turns in a row keep every token at least once.
+    A cell has factor x factor positions, numbered row by row; fewer if the grid is smaller. Turn 0 keeps the position
+    of the mode "nearest-exact" (``exact``) or "nearest". The next turns walk over the cell, so ``turns_per_cycle``
+    turns in a row keep every token exactly once. Raises ValueError if ``factor`` is below 1.
     """
+    if factor < 1:
+        raise ValueError(f"factor {factor} must be 1 or more")
+    rows, columns = (min(factor, side) for side in size)
+    first = (rows // 2) * columns + columns // 2 if exact else 0
+    position = (first + turn * _walk(rows * columns)) % (rows * columns)
+    return StridedTokens(size, factor, *divmod(position, columns))
+
+
+def turns_per_cycle(size: Size, factor: int) -> int:
+    """How many turns in a row keep every token exactly once: the number of positions in a cell."""
+    return min(factor, size[0]) * min(factor, size[1])
+
+
+def _walk(positions: int) -> int:
+    """How many positions a turn moves on: about half of them, so that successive turns keep tokens far apart.
+
+    This number and ``positions`` have no common divisor, so a cycle visits every position. Example: 9 positions are
+    visited in the order 0, 5, 1, 6, 2, 7, 3, 8, 4.
+    """
+    step = positions // 2 + 1
+    while math.gcd(step, positions) > 1:
+        step += 1
+    return step
+
+
+@dataclass(frozen=True)
+class StridedTokens:
+    """The tokens at rows ``row``, ``row + factor`` ... and columns ``column``, ``column + factor`` ..., as slices."""
+
+    size: Size
+    factor: int
+    row: int
+    column: int
+
+    def merge(self, x: Tensor) -> Tensor:
+        """(b, h*w, c) -> (b, h'*w', c)."""
+        return x.unflatten(1, self.size)[:, self.row :: self.factor, self.column :: self.factor].flatten(1, 2)
+
+    def unmerge(self, y: Tensor) -> Tensor:
+        """(b, h'*w', c) -> (b, h*w, c): each token gets the result of the token kept in its cell.
+
+        A cell at the lower or right edge may keep none. Its tokens get the result of the cell before.
+        """
+        (h, w), f = self.size, self.factor
+        kept = y.unflatten(1, (len(range(self.row, h, f)), -1))
+        kept = _extended(_extended(kept, 1, -(-h // f)), 2, -(-w // f))
+        cells = kept[:, :, None, :, None].expand(-1, -1, f, -1, f, -1)
+        return cells.flatten(3, 4).flatten(1, 2)[:, :h, :w].flatten(1, 2)
+
+
+def _extended(grid: Tensor, dim: int, lines: int) -> Tensor:
+    """``grid`` with its last line along ``dim`` repeated, if one is missing to ``lines``."""
+    return torch.cat([grid, grid.narrow(dim, -1, 1)], dim) if grid.shape[dim] < lines else grid
+
+
+def downsample(size: Size, target: Size, resample: str = "nearest-exact") -> KeptTokens | ResampledGrid:
+    """Reduce a grid of ``size`` (h, w) to ``target`` (h', w'), 1 <= h' <= h and 1 <= w' <= w, as torch's resampling."""
     if not (1 <= target[0] <= size[0] and 1 <= target[1] <= size[1]):
         raise ValueError(f"target {target} must lie between (1, 1) and the size {size}")
     if resample not in RESAMPLES:
         raise ValueError(f"resample {resample!r} is none of {', '.join(RESAMPLES)}")
     if resample not in NEAREST:
         return ResampledGrid(size, target, resample)
-    return KeptTokens(size, target, *_kept_lines(size, target, resample == "nearest-exact", turn))
-
-
-def turns_per_cycle(size: Size, target: Size) -> int:
-    """How many turns in a row keep every token at least once: the positions of the largest cell."""
-    return math.ceil(size[0] / target[0]) * math.ceil(size[1] / target[1])
+    rows, columns = (_kept_along(s, t, resample == "nearest-exact") for s, t in zip(size, target, strict=True))
+    return KeptTokens(size, target, rows, columns)
 
 
 @dataclass(frozen=True)
@@ -88,49 +140,14 @@ class KeptTokens:
         return y.index_select(1, _flat_positions(rows, columns, self.target[1], y.device))
 
 
-# Which tokens the nearest modes keep.
-#
-# Along a side of `side` tokens, `kept` cells are side / kept tokens long, which need not be a whole number. Cell i
-# keeps the token floor((i + f) * side / kept). The fraction 0 <= f < 1 is a position inside the cell: torch's "nearest"
-# has f = 0, and "nearest-exact" has f = 1/2.
-#
-# The rotating position divides each cell into n x m equal parts, n = ceil(h / h') down and m = ceil(w / w') across.
-# A part is at most one token high and wide, so a cycle through all parts keeps every token. Parts are numbered row by
-# row, and turn t keeps part (start + t * stride) mod (n * m).
-#
-# In part number p of n, f = p / n. So "nearest" starts in part 0, and "nearest-exact" in part n // 2. If n is odd, the
-# middle of the cell is the middle of that part, not its beginning; "nearest-exact" then uses f = (p + 1/2) / n.
-# The code writes f as the fraction of two integers, 2p / 2n or (2p + 1) / 2n, so that nothing is rounded but the floor.
+@lru_cache(maxsize=256)
+def _kept_along(side: int, kept: int, exact: bool) -> tuple[int, ...]:
+    """The token that each cell keeps along a side, as torch's nearest modes do.
 
-
-@lru_cache(maxsize=4096)
-def _kept_lines(size: Size, target: Size, exact: bool, turn: int | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The rows and the columns that are kept."""
-    if turn is None:
-        rows, columns = (_kept_along(s, t, int(exact), 2) for s, t in zip(size, target, strict=True))
-        return rows, columns
-    n, m = (math.ceil(s / t) for s, t in zip(size, target, strict=True))
-    start = (n // 2) * m + m // 2 if exact else 0
-    row, column = divmod((start + turn * _stride(n * m)) % (n * m), m)
-    rows = _kept_along(size[0], target[0], 2 * row + (exact and n % 2), 2 * n)
-    return rows, _kept_along(size[1], target[1], 2 * column + (exact and m % 2), 2 * m)
-
-
-def _kept_along(side: int, kept: int, numerator: int, denominator: int) -> tuple[int, ...]:
-    """floor((i + f) * side / kept) for each cell i along a side, with f = numerator / denominator."""
-    return tuple((i * denominator + numerator) * side // (kept * denominator) for i in range(kept))
-
-
-def _stride(parts: int) -> int:
-    """How many parts a turn moves on: about half of them, so that successive turns keep tokens far apart.
-
-    Stride and number of parts have no common divisor, so a cycle visits every part. Example: 9 parts have stride 5
-    and are visited in the order 0, 5, 1, 6, 2, 7, 3, 8, 4.
+    Cells are side / kept tokens long, which need not be a whole number. Cell i keeps the token at its beginning,
+    floor(i * side / kept), or with ``exact`` at its middle, floor((i + 1/2) * side / kept).
     """
-    stride = parts // 2 + 1
-    while math.gcd(stride, parts) > 1:
-        stride += 1
-    return stride
+    return tuple((2 * i + exact) * side // (2 * kept) for i in range(kept))
 
 
 def _as_slice(line: tuple[int, ...]) -> slice | None:

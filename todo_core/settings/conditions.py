@@ -33,7 +33,7 @@ def uses(*methods: str) -> Callable[[Values], bool]:
     return lambda settings: bool(settings.methods & set(methods))
 
 
-def rotates(settings: Values) -> bool:
+def can_rotate(settings: Values) -> bool:
     """Whether the resampling keeps one token of each cell, whose position may rotate."""
     return "downsample" in settings.methods and settings.resample in NEAREST
 

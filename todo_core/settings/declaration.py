@@ -24,17 +24,11 @@ class Setting:
     help: str
     choices: tuple[str, ...] = ()
     minimum: float = -math.inf
-    maximum: float = math.inf  # the end of the panel's slider
+    maximum: float = math.inf
     step: float = 1
-    limit: float | None = None  # the largest value, where it is beyond the slider's end
     used: Callable[[Values], bool] = lambda settings: True
     name: str = ""
     infotext_key: str = ""
-
-    @property
-    def largest(self) -> float:
-        """The largest possible value."""
-        return self.maximum if self.limit is None else self.limit
 
     @property
     def allowed(self) -> str:
@@ -45,8 +39,8 @@ class Setting:
             return "True or False"
         if self.kind == "seed":
             return "None (the image's own seed) or a whole number >= 0"
-        bound = f"from {self.minimum:g} to {self.largest:g}"
-        noun = "a whole number" if self.kind == "integer" else "a number"
+        bound = f"from {self.minimum:g} to {self.maximum:g}"
+        noun = "a number" if self.kind == "number" else "a whole number"
         return f"{chr(39)}auto{chr(39)} or {noun} {bound}" if self.kind == "factor" else f"{noun} {bound}"
 
     def check(self, value: Any) -> Any:
@@ -58,7 +52,7 @@ class Setting:
         if (self.kind == "factor" and value == "auto") or (self.kind == "seed" and value is None):
             return value
         if self.kind in ("number", "factor", "integer", "seed") and self._is_number(value):
-            return int(value) if self.kind in ("integer", "seed") else float(value)
+            return float(value) if self.kind == "number" else int(value)
         raise SettingsError(self.name, value, self.allowed)
 
     def _is_number(self, value: Any) -> bool:
@@ -66,12 +60,19 @@ class Setting:
             return False
         if not abs(value) <= sys.float_info.max:  # NaN, infinity, and whole numbers beyond every float
             return False
-        has_its_type = self.kind in ("number", "factor") or value == int(value)
-        return has_its_type and self.minimum <= value <= self.largest
+        has_its_type = self.kind == "number" or value == int(value)
+        return has_its_type and self.minimum <= value <= self.maximum
 
     def parse(self, value: Any) -> Any:
         """As ``check``, after reading text: infotext, dropdowns and axes have values as text."""
         return self.check(self._read(value.strip()) if isinstance(value, str) else value)
+
+    def parse_older(self, value: Any) -> Any:
+        """As ``parse``, for images and presets of older versions, which had fractional factors: they are rounded."""
+        read = self._read(value.strip()) if isinstance(value, str) else value
+        if self.kind == "factor" and isinstance(read, float) and read >= self.minimum:
+            read = min(math.floor(read + 0.5), int(self.maximum))
+        return self.check(read)
 
     def _read(self, text: str) -> Any:
         if self.kind == "choice" or (self.kind == "factor" and text == "auto"):

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import SettingsError
-from ..reduction.downsampling import RESAMPLES
-from .conditions import acts, rotates, uses, whole_module
+from ..reduction.downsampling import NEAREST, RESAMPLES
+from .conditions import acts, can_rotate, uses, whole_module
 from .declaration import Kind, Setting
 
 METHODS = ("downsample", "similarity", "cluster")
 INFOTEXT_PREFIX = "ToDo"
-_LARGEST_FACTOR = 1024  # leaves one token of the level 1 grid of an image of 8,192 x 8,192 pixels
 
 
 def _setting(default: Any, kind: Kind, label: str, help: str, **limits: Any) -> Any:
@@ -45,26 +44,22 @@ class Settings:
         choices=("keys/values", "all"),
         used=acts,
     )
-    factor_1: float | str = _setting(
+    factor_1: int | str = _setting(
         "auto",
         "factor",
         "Factor, level 1",
-        "Divides each side of the highest-resolution token grid. auto: down to the trained size.",
+        "Divides each side of the highest-resolution token grid. auto: chosen by the image size.",
         minimum=1,
         maximum=8,
-        step=0.25,
-        limit=_LARGEST_FACTOR,
         used=uses("downsample"),
     )
-    factor_2: float | str = _setting(
-        1.0,
+    factor_2: int | str = _setting(
+        "auto",
         "factor",
         "Factor, level 2",
         "The same for level 2, at half that resolution. 1: no reduction.",
         minimum=1,
         maximum=8,
-        step=0.25,
-        limit=_LARGEST_FACTOR,
         used=uses("downsample"),
     )
     ratio_1: float = _setting(
@@ -101,7 +96,7 @@ class Settings:
         "Kept position",
         "rotate: another token of each cell at each step and block. fixed: always the same.",
         choices=("rotate", "fixed"),
-        used=rotates,
+        used=can_rotate,
     )
     start: float = _setting(
         0.0,
@@ -236,6 +231,11 @@ class Settings:
         return frozenset((self.method, self.afterwards) if self.method != "none" else ()) - {"none"}
 
     @property
+    def rotates(self) -> bool:
+        """Whether downsample keeps one token of each cell, at a position that changes."""
+        return self.phase == "rotate" and self.resample in NEAREST
+
+    @property
     def used(self) -> tuple[str, ...]:
         """Names of the settings that have an effect, given the others."""
         return tuple(name for name, declared in SETTINGS.items() if declared.used(self))
@@ -249,6 +249,11 @@ class Settings:
         """Build from values that may be text, as those of a panel, an axis or a JSON request."""
         return cls(**{name: SETTINGS[name].parse(v) if name in SETTINGS else v for name, v in values.items()})
 
+    @classmethod
+    def parse_older(cls, values: Mapping[str, Any]) -> Settings:
+        """As ``parse``, for stored values: fractional factors of older versions are rounded."""
+        return cls(**{name: SETTINGS[name].parse_older(v) if name in SETTINGS else v for name, v in values.items()})
+
     def to_infotext(self, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
         """Infotext keys and values: the method, and all settings that have an effect and are not at their default."""
         names = [name for name in self.used if name not in without and getattr(self, name) != SETTINGS[name].default]
@@ -261,7 +266,7 @@ class Settings:
         if INFOTEXT_PREFIX not in infotext:
             return None
         present = {s.name: infotext[s.infotext_key] for s in SETTINGS.values() if s.infotext_key in infotext}
-        return cls.parse(present)
+        return cls.parse_older(present)
 
 
 def _infotext_key(name: str) -> str:

@@ -17,13 +17,11 @@ BUILT_IN: Mapping[str, Settings] = {
     DEFAULT: Settings(),
     "ToDo fast": Settings(factor_1=4, factor_2=2),
     "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5),
-    "Reference demo 1024": Settings(factor_1=2, resample="nearest", phase="fixed"),
-    "Reference demo 1536": Settings(factor_1=3, resample="nearest", phase="fixed"),
-    "Reference demo 2048": Settings(factor_1=4, resample="nearest", phase="fixed"),
+    "ToDo paper": Settings(factor_2=1, resample="nearest", phase="fixed"),
     "Sharp finish": Settings(end=0.7),
 }
-"""ToDo balanced keeps about as many keys as the model was trained with. ToMe paper and the reference demos have their
-authors' defaults (arXiv 2303.17604; ethansmith2000/ImprovedTokenMerge)."""
+"""The papers' presets have their authors' settings (arXiv 2303.17604; arXiv 2402.13573 and its code,
+ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px, 3 at 1536 px and 4 at 2048 px)."""
 
 
 class Presets:
@@ -97,7 +95,7 @@ class Presets:
 def _parsed(content: Any) -> dict[str, Settings]:
     if not isinstance(content, dict):
         raise TypeError(f"expected an object of presets, got {type(content).__name__}")
-    return {_own_name(name): Settings(**values) for name, values in content.items()}
+    return {_own_name(name): Settings.parse_older({**values}) for name, values in content.items()}
 
 
 def _own_name(name: str) -> str:

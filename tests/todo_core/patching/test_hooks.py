@@ -399,8 +399,8 @@ def boom(*_, **__):
 
 
 BREAKS = [
-    ("keys/values", "downsample", "downsample"),
-    ("all", "downsample", "downsample"),
+    ("keys/values", "downsample", "stride"),
+    ("all", "downsample", "stride"),
     ("keys/values", "similarity", "match"),
     ("all", "similarity", "random_draws"),
     ("keys/values", "cluster", "cluster"),

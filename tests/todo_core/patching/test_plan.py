@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 
 import pytest
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
@@ -48,20 +47,23 @@ def sgm_unet():
 # auto ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("side", "factor"), [(128, 2.0), (96, 1.5), (192, 3.0), (72, 1.125)])
-def test_auto_shrinks_the_keys_of_sd1_to_64_squared(side, factor):
-    level = plan(sd1_unet(), side).levels[0]
-    assert level.reduces
-    assert level.amount == factor
-    assert level.target_grid == TokenGrid(64, 64)
-    assert level.keys == 64 * 64
+# the table of docs/method.md
+AUTO = [(64, 1, 1), (76, 1, 1), (80, 2, 1), (96, 2, 1), (112, 2, 1), (128, 2, 1), (144, 2, 1), (159, 2, 1), (160, 3, 1)]
+AUTO += [(192, 3, 1), (224, 4, 2), (256, 4, 2), (384, 6, 3), (512, 8, 4), (1024, 8, 4)]
 
 
-def test_auto_counts_tokens_where_the_image_is_oblong():
-    level = plan(sd1_unet(), 128, 64).levels[0]
-    assert level.amount == pytest.approx(math.sqrt(2))
-    assert level.keys == pytest.approx(64 * 64, rel=0.03)
-    assert level.target_grid == TokenGrid(90, 45)
+@pytest.mark.parametrize(("side", "first", "second"), AUTO)
+def test_auto_takes_whole_factors_by_the_size(side, first, second):
+    levels = plan(sd1_unet(), side).levels
+    assert [level.amount or 1 for level in levels] == [first, second]
+    assert [level.target_grid for level in levels if level.reduces] == [
+        level.grid.strided(factor) for level, factor in zip(levels, (first, second), strict=True) if factor > 1
+    ]
+
+
+@pytest.mark.parametrize(("height", "width", "factor"), [(128, 64, 2), (64, 96, 2), (64, 80, 1), (135, 240, 3)])
+def test_auto_counts_tokens_where_the_image_is_oblong(height, width, factor):
+    assert (plan(sd1_unet(), height, width).levels[0].amount or 1) == factor
 
 
 @pytest.mark.parametrize("side", [64, 48, 8])
@@ -74,14 +76,9 @@ def test_auto_leaves_alone_what_is_not_above_the_trained_size_and_says_so(side):
     assert level.why in made.reasons[0]
 
 
-def test_auto_at_the_second_level_aims_at_half_the_side():
-    level = plan(sd1_unet(), 128, factor_2="auto").levels[1]
-    assert (level.grid, level.target_grid) == (TokenGrid(64, 64), TokenGrid(32, 32))
-
-
-def test_auto_of_sdxl_aims_at_the_grid_of_its_own_first_level():
-    level = plan(diffusers_sdxl().unet, 192).levels[0]
-    assert (level.grid, level.amount, level.target_grid) == (TokenGrid(96, 96), 1.5, TokenGrid(64, 64))
+def test_auto_of_sdxl_counts_from_the_grid_of_its_own_first_level():
+    levels = plan(diffusers_sdxl().unet, 192).levels
+    assert [(level.grid.height, level.amount or 1) for level in levels] == [(96, 2), (48, 1)]
 
 
 # the size a model was trained at ------------------------------------------------------------------------------------
@@ -238,7 +235,6 @@ def test_the_method_that_takes_over_acts_from_the_end_on():
 def test_odd_grids_round_as_the_convolutions_do(size):
     made = plan(sd1_unet(), *size, factor_1=2, factor_2=2)
     assert [level.grid.size for level in made.levels] == [size, (-(-size[0] // 2), -(-size[1] // 2))]
-    assert [level.target_grid.size for level in made.levels] == [
-        (size[0] // 2, size[1] // 2),
-        (-(-size[0] // 2) // 2, -(-size[1] // 2) // 2),
-    ]
+    assert [level.target_grid for level in made.levels] == [level.grid.strided(2) for level in made.levels]
+    fixed = plan(sd1_unet(), *size, factor_1=2, factor_2=2, phase="fixed")
+    assert [level.target_grid for level in fixed.levels] == [level.grid.reduced(2) for level in fixed.levels]

@@ -14,6 +14,7 @@ from tests.naive import examples
 from todo_core.patching.token_grid import TokenGrid
 
 SIDES = st.integers(1, 300)
+FACTORS = st.integers(1, 8)
 
 
 def test_a_grid_is_read_from_height_and_width_of_a_4d_shape():
@@ -38,55 +39,27 @@ def test_halving_is_that_of_a_stride_2_convolution(size, times):
     assert TokenGrid(*size).halved(times) == TokenGrid.of(image.shape)
 
 
-@given(SIDES, SIDES, st.integers(100, 1600))
-@examples(300)
-def test_reducing_divides_each_side_and_rounds_down_but_not_below_1(height, width, hundredths):
-    exact = [max(1, math.floor(side / Fraction(hundredths, 100))) for side in (height, width)]
-    assert TokenGrid(height, width).reduced(hundredths / 100).size == tuple(exact)
-
-
-@pytest.mark.parametrize(("side", "factor", "left"), [(96, 1.2, 80), (49, 0.7 * 7, 10), (66, 1.1, 60), (63, 2.1, 30)])
-def test_a_factor_that_divides_a_side_is_not_defeated_by_its_float(side, factor, left):
-    assert TokenGrid(side, side).reduced(factor).size == (left, left)
-
-
-@given(SIDES, SIDES, st.floats(1, 1000))
+@given(SIDES, SIDES, FACTORS)
 @examples(200)
-def test_a_reduced_grid_fits_inside_the_grid(height, width, factor):
-    small = TokenGrid(height, width).reduced(factor)
-    assert 1 <= small.height <= height
-    assert 1 <= small.width <= width
+def test_reducing_divides_each_side_and_rounds_down_but_not_below_1(height, width, factor):
+    exact = [max(1, math.floor(Fraction(side, factor))) for side in (height, width)]
+    assert TokenGrid(height, width).reduced(factor).size == tuple(exact)
+
+
+@given(SIDES, SIDES, FACTORS)
+@examples(200)
+def test_a_strided_grid_has_the_lines_of_the_stride_that_begins_first(height, width, factor):
+    lines = tuple(len(range(0, side, factor)) for side in (height, width))
+    assert TokenGrid(height, width).strided(factor).size == lines
 
 
 @given(SIDES, SIDES)
 @examples(50)
 def test_a_factor_of_1_leaves_the_grid(height, width):
-    assert TokenGrid(height, width).reduced(1.0) == TokenGrid(height, width)
+    grid = TokenGrid(height, width)
+    assert grid.reduced(1) == grid.strided(1) == grid
 
 
-@given(SIDES, SIDES, st.floats(1, 128))
-@examples(200)
-def test_the_auto_factor_is_never_below_1(height, width, side):
-    factor = TokenGrid(height, width).auto_factor(side)
-    assert factor >= 1
-    if height * width <= side * side:
-        assert factor == 1
-
-
-@given(st.integers(8, 128), st.floats(1, 8), st.floats(0.25, 4))
-@examples(300)
-def test_the_auto_factor_leaves_about_the_wanted_tokens(side, scale, aspect):
-    grid = TokenGrid(round(side * scale * math.sqrt(aspect)) + 1, round(side * scale / math.sqrt(aspect)) + 1)
-    factor = grid.auto_factor(side)
-    small = grid.reduced(factor)
-    if factor > 1:
-        # rounding down costs less than one row and one column
-        assert (grid.height / factor - 1) * (grid.width / factor - 1) < small.tokens <= side * side
-        assert (small.height + 1) * (small.width + 1) > side * side
-
-
-@pytest.mark.parametrize(
-    ("size", "factor"), [((64, 64), 1), ((128, 128), 2), ((96, 96), 1.5), ((64, 256), 2), ((32, 32), 1)]
-)
-def test_the_auto_factor_of_a_model_trained_on_64_squared(size, factor):
-    assert TokenGrid(*size).auto_factor(64) == factor
+@pytest.mark.parametrize(("size", "scale"), [((64, 64), 1), ((96, 96), 1.5), ((64, 256), 2), ((32, 32), 0.5)])
+def test_the_scale_is_the_root_of_how_many_times_the_tokens_it_has(size, scale):
+    assert TokenGrid(*size).scale(64) == scale

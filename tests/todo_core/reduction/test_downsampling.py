@@ -1,8 +1,7 @@
-"""ToDo's downsampling: compared with torch's interpolation and with exact fractions, and how positions rotate."""
+"""ToDo's downsampling: strides compared with plain lists, resampling with torch and with exact fractions."""
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -11,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.naive import examples, kept_tokens, pooled, random_tokens, to_image, to_tokens, token_ids
-from todo_core.reduction import downsample, turns_per_cycle
+from todo_core.reduction import downsample, stride, turns_per_cycle
 
 NEAREST = ["nearest", "nearest-exact"]
 POSITION = {"nearest": Fraction(0), "nearest-exact": Fraction(1, 2)}
@@ -41,17 +41,126 @@ def size_and_target(draw, side=30):
     return size, (draw(st.integers(1, size[0])), draw(st.integers(1, size[1])))
 
 
-@st.composite
-def cell_and_target(draw):
-    """A cell of (n, m) tokens, and how many cells there are down and across."""
-    sides = st.integers(1, 6)
-    return (draw(sides), draw(sides)), (draw(sides), draw(sides))
+GRIDS = st.tuples(st.integers(1, 40), st.integers(1, 40))
+FACTORS = st.integers(1, 8)
+TURNS = st.integers(0, 10_000)
 
 
-def kept(size, target, resample, turn):
-    """The numbers of the tokens that are kept."""
-    merged = downsample(size, target, resample, turn=turn).merge(token_ids(size))
-    return [int(token) for token in merged[0, :, 0]]
+def kept(size, target, resample):
+    """The numbers of the tokens that a resampling keeps."""
+    return [int(token) for token in downsample(size, target, resample).merge(token_ids(size))[0, :, 0]]
+
+
+def strided(size, factor, turn, exact=True):
+    """The numbers of the tokens that a stride keeps."""
+    return [int(token) for token in stride(size, factor, turn, exact=exact).merge(token_ids(size))[0, :, 0]]
+
+
+# strides ------------------------------------------------------------------------------------------------------------
+
+
+@given(GRIDS, FACTORS, TURNS, st.booleans())
+@examples(300)
+def test_a_stride_keeps_every_such_row_and_column_from_its_first_token_on(size, factor, turn, exact):
+    tokens = strided(size, factor, turn, exact)
+    row, column = divmod(tokens[0], size[1])
+    assert row < factor
+    assert column < factor
+    assert tokens == [y * size[1] + x for y in range(row, size[0], factor) for x in range(column, size[1], factor)]
+
+
+@given(GRIDS, FACTORS, TURNS, st.booleans())
+@examples(300)
+def test_turns_in_a_row_keep_every_token_exactly_once(size, factor, first, exact):
+    turns = range(first, first + turns_per_cycle(size, factor))
+    seen = [token for turn in turns for token in strided(size, factor, turn, exact)]
+    assert sorted(seen) == list(range(size[0] * size[1]))
+
+
+def test_a_cycle_has_the_positions_of_a_cell_and_never_more_than_the_grid_has():
+    assert turns_per_cycle((135, 240), 3) == 9
+    assert turns_per_cycle((2, 240), 3) == 6
+    assert turns_per_cycle((1, 1), 8) == 1
+
+
+@pytest.mark.parametrize("size", [(135, 240), (64, 64), (5, 3), (1, 7), (7, 1), (1, 1)])
+@pytest.mark.parametrize("factor", [2, 3, 4, 8])
+def test_turn_0_begins_where_the_mode_has_its_token(size, factor):
+    assert strided(size, factor, 0, exact=False)[0] == 0
+    row, column = (min(factor, side) // 2 for side in size)
+    assert strided(size, factor, 0, exact=True)[0] == row * size[1] + column
+
+
+@pytest.mark.parametrize(("size", "target"), [(s, t) for s, t in DIVISIBLE if s[0] * t[1] == s[1] * t[0]])
+@pytest.mark.parametrize("resample", NEAREST)
+def test_turn_0_on_a_divisible_grid_is_torchs_own_mode(resample, size, target):
+    factor = size[0] // target[0]
+    assert strided(size, factor, 0, resample == "nearest-exact") == kept(size, target, resample)
+
+
+@pytest.mark.parametrize("factor", range(2, 9))
+@pytest.mark.parametrize("exact", [True, False])
+def test_successive_turns_are_about_half_a_cell_apart(exact, factor):
+    positions = factor * factor
+    kept_positions = []
+    for turn in range(2 * positions):
+        row, column = divmod(strided((3 * factor, 2 * factor), factor, turn, exact)[0], 2 * factor)
+        kept_positions.append(row * factor + column)
+    steps = {(after - before) % positions for before, after in zip(kept_positions, kept_positions[1:], strict=False)}
+    assert len(steps) == 1
+    assert abs(steps.pop() - positions / 2) <= 2
+    assert len(set(kept_positions)) == positions
+
+
+def test_the_walk_over_a_cell_of_nine_is_the_one_in_the_docstring():
+    walk = [strided((3, 3), 3, turn, exact=False)[0] for turn in range(9)]
+    assert walk == [0, 5, 1, 6, 2, 7, 3, 8, 4]
+
+
+@given(GRIDS, FACTORS, TURNS)
+@examples(300)
+def test_each_token_gets_the_result_of_its_own_cell_or_of_the_one_before(size, factor, turn):
+    reduction = stride(size, factor, turn)
+    tokens = strided(size, factor, turn)
+    rows, columns = sorted({t // size[1] for t in tokens}), sorted({t % size[1] for t in tokens})
+    given_back = reduction.unmerge(reduction.merge(token_ids(size)))[0, :, 0]
+    for token, giver in enumerate(given_back.long().tolist()):
+        row, column = divmod(token, size[1])
+        cell = min(row // factor, len(rows) - 1), min(column // factor, len(columns) - 1)
+        assert divmod(giver, size[1]) == (rows[cell[0]], columns[cell[1]])
+
+
+@given(GRIDS, FACTORS, TURNS)
+@examples(100)
+def test_a_token_that_a_stride_keeps_gets_its_own_result_back(size, factor, turn):
+    reduction = stride(size, factor, turn)
+    y = reduction.merge(random_tokens(size))
+    assert reduction.merge(reduction.unmerge(y)).equal(y)
+
+
+@pytest.mark.parametrize("factor", [0, -1])
+def test_a_stride_below_1_is_refused(factor):
+    with pytest.raises(ValueError, match="must be 1 or more"):
+        stride((4, 4), factor, 0)
+
+
+def test_a_stride_makes_views_and_one_copy():
+    """No index tensor is built, and none is sent to a device: only slices, then the copy of what is kept."""
+    names = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            names.append(function.__name__.split(".")[0])
+            return function(*args, **(kwargs or {}))
+
+    x = random_tokens((135, 240))
+    with Watch():
+        stride((135, 240), 3, 5).merge(x)
+    assert set(names) <= {"view", "slice", "clone", "_unsafe_view", "alias"}
+    assert names.count("clone") == 1
+
+
+# resampling ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("resample", [*NEAREST, "area"])
@@ -82,7 +191,7 @@ def test_unmerging_averages_is_torchs_interpolation_back(resample, size, target)
 @examples(200)
 def test_nearest_keeps_the_token_that_exact_fractions_name(case, resample):
     size, target = case
-    assert kept(size, target, resample, None) == kept_tokens(size, target, POSITION[resample])
+    assert kept(size, target, resample) == kept_tokens(size, target, POSITION[resample])
 
 
 @pytest.mark.parametrize(("resample", "pool"), [("max", np.max), ("area", np.mean)])
@@ -102,85 +211,29 @@ def test_a_maximum_is_given_back_to_its_whole_cell(size, target):
             assert spread[:, row * size[1] + column].equal(y[:, row // tall * target[1] + column // wide])
 
 
-@given(size_and_target(), st.sampled_from(NEAREST), st.integers(0, 10_000))
-@examples(150)
-def test_turns_in_a_row_keep_every_token_at_least_once(case, resample, first):
-    size, target = case
-    turns = range(first, first + turns_per_cycle(size, target))
-    assert set().union(*(kept(size, target, resample, turn) for turn in turns)) == set(range(size[0] * size[1]))
-
-
-@given(cell_and_target(), st.sampled_from(NEAREST), st.integers(0, 10_000))
-@examples(100)
-def test_turns_in_a_row_keep_every_token_of_a_divisible_grid_exactly_once(case, resample, first):
-    cell, target = case
-    size = cell[0] * target[0], cell[1] * target[1]
-    turns = range(first, first + turns_per_cycle(size, target))
-    seen = [token for turn in turns for token in kept(size, target, resample, turn)]
-    assert sorted(seen) == list(range(size[0] * size[1]))
-
-
 @given(size_and_target(), st.sampled_from(NEAREST))
 @examples(200)
-def test_turn_0_is_the_plain_modes_own_position(case, resample):
-    assert kept(*case, resample, 0) == kept(*case, resample, None)
-
-
-@pytest.mark.parametrize("resample", NEAREST)
-@pytest.mark.parametrize(("size", "target"), DIVISIBLE)
-def test_turn_0_is_the_plain_modes_own_position_on_a_divisible_grid(resample, size, target):
-    assert kept(size, target, resample, 0) == kept_tokens(size, target, POSITION[resample])
-
-
-@pytest.mark.parametrize("resample", NEAREST)
-@pytest.mark.parametrize("factor", range(2, 9))
-def test_consecutive_turns_stride_half_way_round_the_cell(resample, factor):
-    parts = factor * factor
-    kept_parts = []
-    for turn in range(2 * parts):
-        row, column = divmod(kept((3 * factor, 2 * factor), (3, 2), resample, turn)[0], 2 * factor)
-        kept_parts.append(row * factor + column)
-    strides = {(after - before) % parts for before, after in zip(kept_parts, kept_parts[1:], strict=False)}
-    assert strides == {(parts // 2 + 1) % parts}
-    assert len(set(kept_parts)) == parts
-
-
-@given(cell_and_target(), st.sampled_from(NEAREST), st.integers(0, 100))
-@examples(100)
-def test_a_turn_keeps_the_same_position_of_every_cell(case, resample, turn):
-    (tall, wide), (down, across) = case
-    tokens = kept((tall * down, wide * across), (down, across), resample, turn)
-    rows, columns = zip(*(divmod(token, wide * across) for token in tokens), strict=True)
-    assert {(row % tall, column % wide) for row, column in zip(rows, columns, strict=True)} == {
-        (rows[0], columns[0]),
-    }
-    expected = [(i // across, i % across) for i in range(down * across)]
-    assert [(row // tall, column // wide) for row, column in zip(rows, columns, strict=True)] == expected
-
-
-@given(size_and_target(), st.sampled_from(NEAREST), st.none() | st.integers(0, 10_000))
-@examples(200)
-def test_kept_tokens_are_distinct_and_in_order(case, resample, turn):
+def test_kept_tokens_are_distinct_and_in_order(case, resample):
     size, target = case
-    tokens = kept(size, target, resample, turn)
+    tokens = kept(size, target, resample)
     assert tokens == sorted(set(tokens))
     assert len(tokens) == target[0] * target[1]
 
 
-@given(size_and_target(), st.sampled_from(NEAREST), st.none() | st.integers(0, 10_000))
+@given(size_and_target(), st.sampled_from(NEAREST))
 @examples(200)
-def test_a_kept_token_gets_its_own_result_back(case, resample, turn):
+def test_a_kept_token_gets_its_own_result_back(case, resample):
     size, target = case
-    reduction = downsample(size, target, resample, turn=turn)
+    reduction = downsample(size, target, resample)
     y = random_tokens(target)
     assert reduction.merge(reduction.unmerge(y)).equal(y)
 
 
-@given(size_and_target(), st.sampled_from(NEAREST), st.none() | st.integers(0, 10_000))
+@given(size_and_target(), st.sampled_from(NEAREST))
 @examples(200)
-def test_no_result_travels_further_than_a_cell(case, resample, turn):
+def test_no_result_travels_further_than_a_cell(case, resample):
     size, target = case
-    reduction = downsample(size, target, resample, turn=turn)
+    reduction = downsample(size, target, resample)
     giver = reduction.unmerge(reduction.merge(token_ids(size)))[0, :, 0]
     for token, other in enumerate(giver.long().tolist()):
         (row, column), (other_row, other_column) = divmod(token, size[1]), divmod(other, size[1])
@@ -188,34 +241,11 @@ def test_no_result_travels_further_than_a_cell(case, resample, turn):
         assert abs(column - other_column) < size[1] / target[1] + 1
 
 
-@given(cell_and_target(), st.sampled_from(NEAREST), st.none() | st.integers(0, 100))
-@examples(100)
-def test_on_a_divisible_grid_results_stay_in_their_cell(case, resample, turn):
-    (tall, wide), (down, across) = case
-    size = tall * down, wide * across
-    given_back = downsample(size, (down, across), resample, turn=turn).unmerge(token_ids((down, across)))[0, :, 0]
-    for token, cell in enumerate(given_back.tolist()):
-        row, column = divmod(token, size[1])
-        assert cell == row // tall * across + column // wide
-
-
 @pytest.mark.parametrize(("size", "target"), DIVISIBLE)
 def test_unmerging_fixed_nearest_is_torchs_nearest_upsampling(size, target):
     y = random_tokens(target)
     expected = to_tokens(F.interpolate(to_image(y, target), size=size, mode="nearest"))
     assert downsample(size, target, "nearest").unmerge(y).equal(expected)
-
-
-@pytest.mark.parametrize("resample", ["bilinear", "bicubic", "area", "max"])
-def test_the_turn_means_nothing_where_no_single_token_is_kept(resample):
-    x = random_tokens((6, 6))
-    turned = downsample((6, 6), (3, 3), resample, turn=2).merge(x)
-    assert turned.equal(downsample((6, 6), (3, 3), resample).merge(x))
-
-
-@pytest.mark.parametrize(("size", "target"), DIVISIBLE + UNEVEN)
-def test_the_number_of_turns_is_that_of_the_largest_cells_parts(size, target):
-    assert turns_per_cycle(size, target) == math.ceil(size[0] / target[0]) * math.ceil(size[1] / target[1])
 
 
 @pytest.mark.parametrize("target", [(0, 2), (2, 0), (-1, 2), (5, 2), (2, 7)])

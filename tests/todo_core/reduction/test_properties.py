@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.naive import cells, examples
 from todo_core.patching.token_grid import TokenGrid
-from todo_core.reduction import Reduction, cluster, downsample, match, random_draws
+from todo_core.reduction import Reduction, cluster, downsample, match, random_draws, stride
 
-FAMILIES = ["kept", "resampled", "similarity", "cluster"]
+FAMILIES = ["strided", "kept", "resampled", "similarity", "cluster"]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
@@ -54,21 +54,25 @@ def cases(draw, family, whole=False):
 
 
 def a_target(draw, grid, whole):
-    return grid if whole else grid.reduced(draw(st.floats(1, 8) | st.integers(1, 8)))
+    return grid if whole else TokenGrid(draw(st.integers(1, grid.height)), draw(st.integers(1, grid.width)))
+
+
+def a_strided(draw, grid, batch, seed, whole):
+    factor, turn = 1 if whole else draw(st.integers(1, 8)), draw(st.integers(0, 10**6))
+    made = stride(grid.size, factor, turn)
+    left = len(range(made.row, grid.height, factor)) * len(range(made.column, grid.width, factor))
+    return left, lambda x, rows: made, f"stride {factor}, turn {turn}"
 
 
 def a_kept(draw, grid, batch, seed, whole):
-    target, turn = a_target(draw, grid, whole), draw(st.none() | st.integers(0, 10**6))
-    resample = draw(st.sampled_from(["nearest", "nearest-exact"]))
-    text = f"{resample} to {target}, turn {turn}"
-    return target.tokens, lambda x, rows: downsample(grid.size, target.size, resample, turn=turn), text
+    target, resample = a_target(draw, grid, whole), draw(st.sampled_from(["nearest", "nearest-exact"]))
+    return target.tokens, lambda x, rows: downsample(grid.size, target.size, resample), f"{resample} to {target}"
 
 
 def a_resampled(draw, grid, batch, seed, whole):
-    target, turn = a_target(draw, grid, whole), draw(st.none() | st.integers(0, 10**6))
+    target = a_target(draw, grid, whole)
     resample = draw(st.sampled_from(["bilinear", "bicubic", "area", "max"]))
-    text = f"{resample} to {target}"
-    return target.tokens, lambda x, rows: downsample(grid.size, target.size, resample, turn=turn), text
+    return target.tokens, lambda x, rows: downsample(grid.size, target.size, resample), f"{resample} to {target}"
 
 
 def a_similarity(draw, grid, batch, seed, whole):
@@ -88,7 +92,13 @@ def a_cluster(draw, grid, batch, seed, whole):
     return left, lambda x, rows: cluster(x, left), f"{left} groups"
 
 
-METHODS = {"kept": a_kept, "resampled": a_resampled, "similarity": a_similarity, "cluster": a_cluster}
+METHODS = {
+    "strided": a_strided,
+    "kept": a_kept,
+    "resampled": a_resampled,
+    "similarity": a_similarity,
+    "cluster": a_cluster,
+}
 every_family = pytest.mark.parametrize("family", FAMILIES)
 ALL = slice(None)
 

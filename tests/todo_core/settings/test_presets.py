@@ -7,6 +7,9 @@ import json
 import pytest
 
 from todo_core import Settings, SettingsError
+from todo_core.hosts import Level
+from todo_core.patching.plan import plan_level
+from todo_core.patching.token_grid import TokenGrid
 from todo_core.settings.presets import BUILT_IN, CUSTOM, DEFAULT, Presets
 
 OWN = Settings(factor_1=3, end=0.6)
@@ -26,8 +29,15 @@ def test_the_default_preset_is_the_default_settings():
 def test_the_papers_values():
     paper = BUILT_IN["ToMe paper"]
     assert (paper.method, paper.target, paper.ratio_1, paper.sx, paper.sy) == ("similarity", "all", 0.5, 2, 2)
-    factors = {size: BUILT_IN[f"Reference demo {size}"].factor_1 for size in (1024, 1536, 2048)}
+    todo = BUILT_IN["ToDo paper"]
+    assert (todo.method, todo.target, todo.resample, todo.phase) == ("downsample", "keys/values", "nearest", "fixed")
+    sd1 = Level(1, blocks=5, depth=0, trained_side=64, trained_pixels=512)
+    factors = {side * 8: plan_level(todo, "downsample", sd1, TokenGrid(side, side)).amount for side in (128, 192, 256)}
     assert factors == {1024: 2, 1536: 3, 2048: 4}
+
+
+def test_there_are_few_and_each_differs():
+    assert len(BUILT_IN) <= 5
 
 
 def test_what_is_saved_is_there_after_a_restart(path):

@@ -79,7 +79,7 @@ def test_both_ends_of_every_slider_are_possible():
         ({"denoising": 1.5}, "denoising = 1.5 .*to 1"),
         ({"denoising": 0}, "denoising = 0 "),
         ({"set_seed": "x"}, "seed = 'x'"),
-        ({"factor_1": "0.5"}, "factor_1 = 0.5 .*from 1 to 1024"),
+        ({"factor_1": "0.5"}, "factor_1 = 0.5 .*from 1 to 8"),
         ({"start": 0.5, "end": 0.5}, "start = 0.5 .*a value below the end"),
     ],
 )

@@ -39,7 +39,7 @@ def test_there_is_one_axis_for_each_setting(axes):
 
 
 def test_three_presets(webui, axes):
-    names = ["ToDo fast", "ToMe paper", "Reference demo 1024"]
+    names = ["ToDo fast", "ToMe paper", "ToDo paper"]
     cells = plotted(webui, axes, ("[ToDo] Preset", names))
     few = {"steps": 2, "hr_second_pass_steps": 2}
     for name, (pixels, text) in zip(names, cells, strict=True):

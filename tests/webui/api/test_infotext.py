@@ -86,7 +86,7 @@ METHODS = {
     "mean of each cell": ({"factor_1": 2, "resample": "bilinear"}, {(1024, 256)}),
     "maximum of each cell": ({"factor_1": 4, "resample": "max"}, {(1024, 64)}),
     "fixed position": ({"factor_1": 2, "phase": "fixed"}, {(1024, 256)}),
-    "part of a token": ({"factor_1": 1.5}, {(1024, 21 * 21)}),
+    "a factor that does not divide the grid": ({"factor_1": 3}, {(1024, 11 * 11), (1024, 11 * 10), (1024, 10 * 11)}),
 }
 
 

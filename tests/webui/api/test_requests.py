@@ -63,9 +63,9 @@ def test_text_is_read_as_numbers_and_flags(webui):
 BAD = {
     "an unknown name": ({"factor": 2}, ["factor", "2", "only these names: method, target"]),
     "a ratio above the cap": ({"method": "similarity", "ratio_1": 0.8}, ["ratio_1", "0.8", "at most 0.75: one token"]),
-    "a wrong type": ({"factor_1": [2]}, ["factor_1", "[2]", "'auto' or a number from 1 to 1024"]),
+    "a wrong type": ({"factor_1": [2]}, ["factor_1", "[2]", "'auto' or a whole number from 1 to 8"]),
     "a wrong choice": ({"method": "tome"}, ["method", "tome", "'downsample', 'similarity', 'cluster', 'none'"]),
-    "a value out of range": ({"factor_1": 0.5}, ["factor_1", "0.5", "from 1 to 1024"]),
+    "a value out of range": ({"factor_1": 0.5}, ["factor_1", "0.5", "from 1 to 8"]),
     "no number": ({"start": "soon"}, ["start", "soon", "a number from 0 to 1"]),
     "an empty window": ({"start": 0.8, "end": 0.2}, ["start", "0.8", "a value below the end, 0.2"]),
     "a switch that is none": ({"enabled": "perhaps", "factor_1": 2}, ["enabled", "perhaps", "True or False"]),
@@ -86,7 +86,7 @@ def test_a_bad_value_costs_no_image_and_is_named_with_what_is_allowed(webui, bad
 def test_a_bad_value_by_position_is_named_too(webui, args):
     result = webui.txt2img(args=[True, "downsample", "keys/values", 0.25, *args[4:]])
     assert np.array_equal(result.pixels, webui.baseline().pixels)
-    assert "Factor, level 1: 0.25 is out of range. Use auto, or 1 to 1024." in result.comments
+    assert "Factor, level 1: 0.25 is not a whole number. Use auto, or a whole number from 1 to 8." in result.comments
 
 
 def test_a_bad_value_is_no_matter_while_the_switch_is_off(webui, args):

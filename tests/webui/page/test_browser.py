@@ -179,4 +179,4 @@ def test_an_invalid_value_is_reported_under_the_image(webui, page, panel):
     panel.set(factor_1="much")
     assert "ToDo" not in web.generate(page)
     comments = page.inner_text("#html_log_txt2img")
-    assert "ToDo is off for this image. Factor, level 1: 'much' is not a number. Use auto, or 1 to 1024." in comments
+    assert "ToDo is off for this image. Factor, level 1: 'much' is not a whole number. Use auto, or a whole number from 1 to 8." in comments

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ...patching.record import Record
 from ...settings import INFOTEXT_PREFIX, SETTINGS, Settings
+
+log = logging.getLogger("todo_core")
 
 KEYS = tuple(declared.infotext_key for declared in SETTINGS.values())
 
@@ -38,7 +41,7 @@ def settings_of(params: Mapping[str, Any]) -> Settings | None:
     """
     if INFOTEXT_PREFIX in params or "ToDo factor" not in params:
         return Settings.from_infotext(params)
-    values = {name: SETTINGS[name].parse(params.get(key, "1")) for name, key in _DOWNSAMPLING_KEYS.items()}
+    values = {name: SETTINGS[name].parse_older(params.get(key, "1")) for name, key in _DOWNSAMPLING_KEYS.items()}
     if values["end"] == 0 or values["factor_1"] == values["factor_2"] == 1:
         return None
     return Settings(**values, phase="fixed", passes="all", img2img=True)
@@ -87,6 +90,11 @@ def pasted_setting(name: str, show: Callable[[Any], Any]) -> Callable[[Mapping[s
 
     def pasted(params: Mapping[str, Any]) -> Any:
         settings = settings_of(params)
-        return None if settings is None else show(getattr(settings, name))
+        if settings is None:
+            return None
+        value, key = show(getattr(settings, name)), SETTINGS[name].infotext_key
+        if SETTINGS[name].kind == "factor" and params.get(key, value) != value:
+            log.warning("%s: %s of the pasted image is read as %s: factors are whole numbers", key, params[key], value)
+        return value
 
     return pasted

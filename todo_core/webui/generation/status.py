@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import SettingsError, UnsupportedModelError
 from ...hosts import Host
-from ...patching.plan import LevelPlan, Plan
+from ...patching.plan import LevelPlan, Plan, auto_factor
 from ...patching.record import Record
 from ...settings import Settings
 from .other_reducers import Reducer
@@ -85,7 +85,7 @@ def _is_below_trained_size(plan: Plan, host: Host) -> bool:
     settings = plan.settings
     if settings.method != "downsample" or settings.factor_1 != "auto" or not _reduces_any_layer(settings):
         return False
-    return plan.levels[0].grid.auto_factor(host.trained_side_at(1)) == 1
+    return auto_factor(host.level(1), plan.levels[0].grid) == 1
 
 
 def _reduces_any_layer(settings: Settings) -> bool:

@@ -8,8 +8,6 @@ import gradio as gr
 
 from ...settings.declaration import Setting
 
-FACTORS = ("auto", "1", "1.5", "2", "2.5", "3", "4", "6", "8")
-
 
 def control_value(setting: Setting, value: Any) -> Any:
     """The value that the control of a setting holds for ``value``."""
@@ -30,7 +28,8 @@ def build(setting: Setting, elem_id: str, *, visible: bool) -> Any:
         kind = gr.Radio if len(setting.choices) < 5 else gr.Dropdown
         return kind(choices=list(setting.choices), value=value, **common)
     if setting.kind == "factor":
-        return gr.Dropdown(choices=list(FACTORS), value=value, allow_custom_value=True, **common)
+        numbers = range(int(setting.minimum), int(setting.maximum) + 1)
+        return gr.Dropdown(choices=["auto", *map(str, numbers)], value=value, **common)
     if setting.kind == "seed":
         return gr.Textbox(value=value, max_lines=1, placeholder="each image's own", **common)
     # a float even for whole numbers: the WebUI casts API infotext to the default's type, and int("2.5") is an error

@@ -44,7 +44,7 @@ def _problem(setting: Setting, value: Any) -> str:
         return "is not a choice"
     if setting.kind == "flag":
         return "is not possible"
-    whole = setting.kind in ("integer", "seed")
+    whole = setting.kind in ("integer", "seed", "factor")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
         return f"is not a {'whole ' if whole else ''}number"
     if whole and isinstance(value, float) and not value.is_integer():
@@ -61,6 +61,6 @@ def _usage(setting: Setting) -> str:
     if setting.kind == "seed":
         return "a whole number, or leave it empty"
     if setting.kind == "factor":
-        return f"auto, or {setting.minimum:g} to {setting.largest:g}"
+        return f"auto, or a whole number from {setting.minimum:g} to {setting.maximum:g}"
     whole = "whole " if setting.kind == "integer" else ""
-    return f"a {whole}number from {setting.minimum:g} to {setting.largest:g}"
+    return f"a {whole}number from {setting.minimum:g} to {setting.maximum:g}"

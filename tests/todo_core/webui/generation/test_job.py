@@ -221,7 +221,7 @@ def test_between_steps_no_hook_is_on_the_model(webui, monkeypatch):
     [
         ([{"enabled": True, "factor": 2}], ["factor", "2", "factor_1"]),
         ([{"ratio_1": 0.8, "method": "similarity"}], ["ratio_1", "0.8", "0.75"]),
-        ([{"factor_1": float("nan")}], ["factor_1", "nan", "from 1 to 1024"]),
+        ([{"factor_1": float("nan")}], ["factor_1", "nan", "from 1 to 8"]),
         ([{"enabled": "perhaps"}], ["enabled", "perhaps", "True or False"]),
         ([True, "upsample"], ["Method: 'upsample' is not a choice. Use downsample, similarity, cluster or none."]),
         ([True] * 40, ["args", "40 values", f"at most {len(SETTINGS) + 1}"]),
@@ -238,8 +238,8 @@ def test_invalid_values_are_reported_and_the_image_is_not_reduced(webui, args, w
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        ([True, "downsample", "keys/values", "x"], "Factor, level 1: 'x' is not a number. Use auto, or 1 to 1024."),
-        ([{"factor_1": "x"}], "factor_1 = 'x' is not possible; allowed: 'auto' or a number from 1 to 1024"),
+        ([True, "downsample", "keys/values", "x"], "Factor, level 1: 'x' is not a whole number. Use auto, or a whole number from 1 to 8."),
+        ([{"factor_1": "x"}], "factor_1 = 'x' is not possible; allowed: 'auto' or a whole number from 1 to 8"),
     ],
 )
 def test_a_request_by_position_is_answered_with_labels_and_one_by_name_with_names(webui, args, text):
@@ -300,7 +300,7 @@ def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):
     import todo_core.reduction
 
     plain = webui.generate(Processing())
-    monkeypatch.setattr(todo_core.reduction, "downsample", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr(todo_core.reduction, "stride", lambda *a, **k: 1 / 0)
     done = webui.generate(Processing(), OURS)
     assert torch.equal(plain.images[0], done.images[0])
     assert "division by zero" in done.comments

@@ -55,7 +55,7 @@ def test_choices_are_the_declared_ones(axes):
 @pytest.mark.parametrize(
     ("label", "good", "bad"),
     [
-        ("[ToDo] Factor, level 1", ["auto", "2", "2.5"], ["0.5", "much"]),
+        ("[ToDo] Factor, level 1", ["auto", "2", "3"], ["0.5", "much"]),
         ("[ToDo] Ratio, level 1", [0.0, 0.5], [1.5]),
         ("[ToDo] Cell width", [1, 2], [0]),
         ("[ToDo] Method", ["cluster"], ["upsample"]),
@@ -100,9 +100,9 @@ def test_an_axis_acts_with_the_panel_unticked_and_enabled_switches_off(axes, scr
 
 def test_a_preset_replaces_what_the_panel_says(axes, script, model):
     p = Processing(width=64, height=64, steps=2)
-    found = cells(axes, script, model, p, [{"factor_1": 2}], ("[ToDo] Preset", ["ToMe paper", "Reference demo 1024"]))
+    found = cells(axes, script, model, p, [{"factor_1": 2}], ("[ToDo] Preset", ["ToMe paper", "ToDo fast"]))
     assert found[0] == {"ToDo": "similarity", "ToDo target": "all"}
-    assert found[1] == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo resample": "nearest", "ToDo phase": "fixed"}
+    assert found[1] == {"ToDo": "downsample", "ToDo factor 1": "4", "ToDo factor 2": "2"}
 
 
 def test_nothing_stays_for_the_next_generation(axes, script, model):

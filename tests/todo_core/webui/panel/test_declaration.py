@@ -20,7 +20,7 @@ from todo_core.webui.panel import accordion, axes, controls, localization, optio
 ROOT = Path(__file__).parents[4]
 EACH = pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))
 OTHER = {"choice": lambda s: s.choices[-1], "flag": lambda s: not s.default, "number": lambda s: 0.65}
-OTHER |= {"integer": lambda s: s.maximum, "factor": lambda s: 3.5, "seed": lambda s: 7}
+OTHER |= {"integer": lambda s: s.maximum, "factor": lambda s: 3, "seed": lambda s: 7}
 
 
 def presets(folder):

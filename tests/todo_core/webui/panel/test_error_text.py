@@ -22,10 +22,13 @@ def text_of(call):
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"factor_1": "x"}, "Factor, level 1: 'x' is not a number. Use auto, or 1 to 1024."),
-        ({"factor_1": 0.5}, "Factor, level 1: 0.5 is out of range. Use auto, or 1 to 1024."),
-        ({"factor_1": math.nan}, "Factor, level 1: nan is not a number. Use auto, or 1 to 1024."),
-        ({"factor_1": math.inf}, "Factor, level 1: inf is out of range. Use auto, or 1 to 1024."),
+        ({"factor_1": "x"}, "Factor, level 1: 'x' is not a whole number. Use auto, or a whole number from 1 to 8."),
+        ({"factor_1": 0.5}, "Factor, level 1: 0.5 is not a whole number. Use auto, or a whole number from 1 to 8."),
+        (
+            {"factor_1": math.nan},
+            "Factor, level 1: nan is not a whole number. Use auto, or a whole number from 1 to 8.",
+        ),
+        ({"factor_1": 9}, "Factor, level 1: 9 is out of range. Use auto, or a whole number from 1 to 8."),
         ({"ratio_2": "much"}, "Ratio, level 2: 'much' is not a number. Use a number from 0 to 0.99."),
         ({"ratio_2": True}, "Ratio, level 2: True is not a number. Use a number from 0 to 0.99."),
         ({"sx": 2.5}, "Cell width: 2.5 is not a whole number. Use a whole number from 1 to 16."),

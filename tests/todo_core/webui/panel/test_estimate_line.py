@@ -68,7 +68,7 @@ def test_img2img(model):
 
 def test_invalid_values_are_reported_by_label(model):
     text = estimate_line(json.dumps(HIRES), {"factor_1": "much"}, model, is_img2img=False)
-    assert text == "Factor, level 1: 'much' is not a number. Use auto, or 1 to 1024."
+    assert text == "Factor, level 1: 'much' is not a whole number. Use auto, or a whole number from 1 to 8."
 
 
 def test_without_a_model_it_says_so():
