@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from .. import reduction
 from ..hosts import Host, Level
-from ..settings import Settings
+from ..settings import SETTINGS, Settings
 from .token_grid import TokenGrid
 
 LEVELS = (1, 2)
@@ -16,6 +16,8 @@ LEVELS = (1, 2)
 _ROUNDING = 1e-6
 # auto reduces from this many times the trained side on: 1.25 is the smallest measured.
 _ENLARGED = 1.2
+_SLACK = 1 / 16  # a size that is off by some pixels counts as the whole scale below it
+_LARGEST_FACTOR = int(SETTINGS["factor_1"].maximum)
 
 
 @dataclass(frozen=True)
@@ -133,13 +135,14 @@ def _downsampled(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan
 
 
 def auto_factor(level: Level, grid: TokenGrid) -> int:
-    """The factor of ``auto``: at level 1 about how many times larger than in training the image is, per side.
+    """The factor of ``auto``: how many times longer than in training a side is, rounded up; at level 2 half of it.
 
-    Level 2 takes half of it, and nothing up to twice the trained size.
+    So level 1 keeps about as many keys as in training, or fewer. Level 2 stays whole up to three times the trained
+    side. The rule was found on the pocket model (``benchmarks/factors.py``, docs/research).
     """
     scale = grid.scale(level.trained_side)
-    factor = max(2, math.floor(scale + 0.5)) if scale >= _ENLARGED else 1
-    return factor if level.number == 1 else max(1, factor // 2)
+    factor = math.ceil(scale - _SLACK) if scale >= _ENLARGED else 1
+    return min(factor if level.number == 1 else max(1, factor // 2), _LARGEST_FACTOR)
 
 
 def _grouped(full: LevelPlan, settings: Settings) -> LevelPlan:
