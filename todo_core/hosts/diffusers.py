@@ -12,7 +12,7 @@ from typing import Any
 from torch.nn import Module
 
 from ..errors import UnsupportedModelError
-from .host import Arguments, Host, find_sites, isinstance_str
+from .host import Arguments, Host, find_sites, isinstance_str, original
 
 _ARGUMENTS = Arguments(
     latent="sample",
@@ -27,7 +27,7 @@ def find(model: Any) -> Host | None:
     """The host of a pipeline, a UNet or a ControlNet; None for anything else."""
     if isinstance_str(model, "MultiControlNetModel"):
         raise UnsupportedModelError(model, "patch each of its ControlNets: for net in model.nets: apply_patch(net)")
-    unet = getattr(model, "unet", model)
+    unet = original(getattr(model, "unet", model))
     second_half = hasattr(unet, "up_blocks") or hasattr(unet, "controlnet_down_blocks")
     if not (second_half and hasattr(unet, "down_blocks") and hasattr(unet, "mid_block")):
         return None

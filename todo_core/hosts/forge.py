@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import UnsupportedModelError
-from .host import Arguments, Host, KeysPatch, find_sites
+from .host import Arguments, Host, KeysPatch, find_sites, original
 from .ldm_layers import in_running_order, is_unet, text_width
 
 _ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="context", mask="mask")
@@ -22,7 +22,7 @@ def find(model: Any) -> Host | None:
     """The host of the WebUI's model; None for anything else. Raises UnsupportedModelError for Flux, SD3 and others."""
     if getattr(model, "forge_objects", None) is None:
         return None
-    unet = model.forge_objects.unet.model.diffusion_model
+    unet = original(model.forge_objects.unet.model.diffusion_model)
     if not is_unet(unet):
         raise UnsupportedModelError(unet, "it is not a UNet of SD 1, SD 2 or SDXL")
     sites, depth = find_sites(in_running_order(unet))

@@ -101,6 +101,11 @@ def has_foreign_forward(module: Module) -> bool:
     return "forward" in vars(module) and not any(hasattr(module, mark) for mark in harmless)
 
 
+def original(model: Any) -> Any:
+    """The module inside the wrapper that torch.compile returns; any other model itself."""
+    return getattr(model, "_orig_mod", model)
+
+
 def isinstance_str(x: object, name: str) -> bool:
     """Whether ``x`` is an instance of a class called ``name``, without importing that class (after tomesd)."""
     return any(cls.__name__ == name for cls in type(x).__mro__)

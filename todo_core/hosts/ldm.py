@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from .host import Arguments, Host, find_sites
+from .host import Arguments, Host, find_sites, original
 from .ldm_layers import in_running_order, is_unet, text_width
 
 _ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="context", mask="mask")
@@ -15,7 +15,7 @@ _ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="co
 
 def find(model: Any) -> Host | None:
     """The host of a LatentDiffusion, DiffusionEngine or UNetModel; None for anything else."""
-    unet = getattr(getattr(model, "model", None), "diffusion_model", model)
+    unet = original(getattr(getattr(model, "model", None), "diffusion_model", model))
     if not is_unet(unet):
         return None
     sites, depth = find_sites(in_running_order(unet))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import torch
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
@@ -25,6 +26,11 @@ def write(args: Args, kwargs: Kwargs, position: int, name: str, value: Any) -> t
     return args, {**kwargs, name: value}
 
 
+@torch._disable_dynamo  # as torch.compiler.disable, without importing the compiler here
+def _untraced(run: Callable[..., Any], *call: Any) -> Any:
+    return run(*call)
+
+
 class Hook:
     """One hook on one module. Its type marks it as ToDo's, also on a copied or unpickled model.
 
@@ -35,6 +41,7 @@ class Hook:
     def __init__(self, run: Callable[..., Any], on_error: Callable[[Exception], None] | None = None) -> None:
         self._run, self._on_error = run, on_error
         self._handle: RemovableHandle | None = None
+        self._is_off = False  # compiled code may call a hook that is off
 
     @property
     def owner(self) -> Any:
@@ -53,11 +60,18 @@ class Hook:
 
     def remove(self) -> None:
         """Take the hook off its module."""
+        self._is_off = True
         if self._handle:
             self._handle.remove()
 
     def __call__(self, *call: Any) -> Any:
         """What torch calls."""
+        # torch.compile runs the hook as it is, between two pieces of compiled code
+        return _untraced(self._guarded, *call) if torch.compiler.is_compiling() else self._guarded(*call)
+
+    def _guarded(self, *call: Any) -> Any:
+        if self._is_off:
+            return None
         try:
             return self._run(*call)
         except Exception as error:

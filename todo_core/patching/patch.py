@@ -11,6 +11,7 @@ from torch.nn import Module
 
 from ..hosts import detect
 from ..settings import Settings
+from .compiled_code import forget_compiled_code
 from .module_calls import hooks_on
 from .session import Session
 
@@ -68,3 +69,5 @@ def _remove(unet: Module) -> None:
         session.remove()
     for hook in hooks:  # some may be of a session on another model, where a module was copied from there
         hook.remove()
+    if hooks:
+        forget_compiled_code(unet)

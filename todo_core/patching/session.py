@@ -15,6 +15,7 @@ from torch.nn import Module
 
 from ..hosts import Handle, Host
 from ..settings import Settings
+from .compiled_code import forget_compiled_code
 from .hooks import SiteHooks, keys_patch
 from .module_calls import Args, Hook, Kwargs, read
 from .plan import LEVELS, make_plan
@@ -71,10 +72,13 @@ class Session:
             self._hooks.append(self.host.patch_keys(keys_patch(self._calls, by_site, self._on_error)))
         for hooks in self._sites:
             self._hooks += hooks.attach()
+        forget_compiled_code(unet)
         return self
 
     def remove(self) -> None:
         """Take every hook off."""
+        if self._hooks:
+            forget_compiled_code(self.host.unet)
         while self._hooks:
             self._hooks.pop().remove()
         self._calls.clear()

@@ -1,0 +1,200 @@
+"""torch.compile, before and after the patch, by each of its ways. Compiled or not, the outputs are the same."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import pytest
+import torch
+from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline
+
+from tests.models import Small, diffusers_unet, hook_count, ldm_unet, noise, pipeline, words
+from todo_core import apply_patch, patched, remove_patch
+from todo_core.patching.compiled_code import forget_compiled_code
+
+LATENT = noise(2, 4, 8, 8)
+OTHER = noise(2, 4, 8, 6, seed=3)
+SETTINGS = {
+    "keys/values": {"factor_1": 2, "phase": "rotate"},
+    "all": {"factor_1": 2, "target": "all", "crossattn": True, "mlp": True},
+    "similarity": {"method": "similarity", "ratio_1": 0.5},
+}
+
+
+@functools.cache
+def tiny(name: str) -> Small:
+    """One level of attention, so that there is little to compile."""
+    if name == "ldm":
+        return Small(ldm_unet(channel_mult=[1], attention_resolutions=[1], num_res_blocks=1), {}, 0)
+    blocks = {"down_block_types": ["CrossAttnDownBlock2D"], "up_block_types": ["CrossAttnUpBlock2D"]}
+    return Small(diffusers_unet(block_out_channels=[16], layers_per_block=1, mid_block_type=None, **blocks), {}, 0)
+
+
+@pytest.fixture(params=[pytest.param("ldm", marks=pytest.mark.slow), "diffusers"])
+def small(request: pytest.FixtureRequest) -> Iterator[Small]:
+    torch.compiler.reset()
+    yield tiny(request.param).copy()
+    torch.compiler.reset()
+
+
+def compiled(small: Small, how: str) -> Small:
+    """The model, compiled. The caller calls what is returned."""
+    if how == "in place":
+        small.unet.compile(backend="eager")
+    elif how == "blocks":
+        for block in (m for m in small.unet.modules() if type(m).__name__ == "BasicTransformerBlock"):
+            block.compile(backend="eager")
+    else:
+        return Wrapped(torch.compile(small.unet, backend="eager"), small.levels, small.halvings)
+    return small
+
+
+class Wrapped(Small):
+    """A ``Small`` by the wrapper that torch.compile returns, whose type is not that of the UNet."""
+
+    def __call__(self, latent, timestep=500.0, text=None):
+        text = words(len(latent)) if text is None else text
+        with torch.no_grad():
+            if hasattr(self.unet, "input_blocks"):
+                return self.unet(latent, torch.full((len(latent),), float(timestep)), [text] * 2)
+            return self.unet(latent, timestep, encoder_hidden_states=text).sample
+
+
+def same(a, b):
+    torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+
+
+def different(a, b):
+    assert (a - b).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("how", "patched_model"),
+    [
+        pytest.param("wrapper", "what is called", marks=pytest.mark.slow),
+        ("wrapper", "the original"),
+        pytest.param("in place", "the original", marks=pytest.mark.slow),
+        ("blocks", "the original"),
+    ],
+)
+def test_a_model_that_was_compiled_and_run_is_reduced_from_the_patch_to_its_end(small, how, patched_model):
+    plain = small(LATENT)
+    with patched(small.unet, factor_1=2) as session:
+        reduced = small(LATENT)
+    other = compiled(small, how)
+    same(other(LATENT), plain)
+    model = other.unet if patched_model == "what is called" else small.unet
+    session = apply_patch(model, factor_1=2)
+    same(other(LATENT), reduced)
+    different(reduced, plain)
+    assert session.record.levels[1].keys == 16
+    assert session.record.notes == []
+    remove_patch(model)
+    assert hook_count(small.unet) == 0
+    same(other(LATENT), plain)
+
+
+@pytest.mark.parametrize(
+    ("how", "settings"),
+    [
+        pytest.param("wrapper", "keys/values", marks=pytest.mark.slow),
+        pytest.param("in place", "all", marks=pytest.mark.slow),
+        ("blocks", "similarity"),
+    ],
+)
+def test_a_patched_model_may_be_compiled_and_called_at_any_step_and_size(small, how, settings):
+    calls = [(LATENT, 900.0), (OTHER, 400.0), (LATENT, 10.0)]  # the last one is out of the window
+    window = {"window": "noise", "end": 0.9, **SETTINGS[settings]}
+    plain = [small(*call) for call in calls]
+    with patched(small.unet, **window):
+        expected = [small(*call) for call in calls]
+    session = apply_patch(small.unet, **window)
+    other = compiled(small, how)
+    for call, uncompiled in zip(calls, expected, strict=True):
+        same(other(*call), uncompiled)
+    same(expected[-1], plain[-1])
+    different(expected[0], plain[0])
+    assert session.record.notes == []
+    remove_patch(small.unet)
+    same(other(LATENT, 900.0), plain[0])
+
+
+@pytest.mark.slow
+def test_repeated_blocks_of_diffusers_in_a_pipeline():
+    torch.compiler.reset()
+    small = tiny("diffusers").copy()
+    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), small.unet)
+    plain = small(LATENT)
+    with patched(pipe, factor_1=2):
+        reduced = small(LATENT)
+    pipe.unet.compile_repeated_blocks(backend="eager")
+    small(LATENT)
+    with patched(pipe, factor_1=2):
+        same(small(LATENT), reduced)
+    same(small(LATENT), plain)
+
+
+def test_a_wrapped_unet_in_a_pipeline_is_found():
+    small = tiny("diffusers").copy()
+    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), small.unet)
+    pipe.unet = torch.compile(small.unet, backend="eager")
+    session = apply_patch(pipe, factor_1=2)
+    assert session.host.unet is small.unet
+    remove_patch(pipe)
+    assert hook_count(small.unet) == 0
+
+
+def test_one_graph_for_all_is_refused_by_torch_with_the_place(small):
+    torch.compiler.reset()
+    apply_patch(small.unet, factor_1=2)
+    small.unet.compile(backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match=r"module_calls|torch.compiler.disable"):
+        small(LATENT)
+
+
+def test_code_of_other_models_is_kept_where_the_unet_is_not_compiled(small):
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph
+
+    other = torch.compile(torch.nn.Sequential(torch.nn.Linear(2, 2)), backend=backend)
+    other(torch.ones(1, 2))
+    with patched(small.unet, factor_1=2):
+        small(LATENT)
+    other(torch.ones(1, 2))
+    assert len(graphs) == 1
+    small.unet.compile(backend="eager")
+    forget_compiled_code(small.unet)
+    other(torch.ones(1, 2))
+    assert len(graphs) == 2
+
+
+def test_compiled_code_that_still_calls_a_hook_after_its_removal_gets_nothing(small, monkeypatch):
+    monkeypatch.setattr("todo_core.patching.session.forget_compiled_code", lambda _: None)
+    monkeypatch.setattr("todo_core.patching.patch.forget_compiled_code", lambda _: None)
+    plain = small(LATENT)
+    apply_patch(small.unet, target="all", factor_1=2)
+    other = compiled(small, "blocks")
+    different(other(LATENT), plain)
+    remove_patch(small.unet)
+    same(other(LATENT), plain)
+
+
+@pytest.mark.slow
+def test_with_the_default_backend(small):
+    try:
+        torch.compile(lambda x: x + 1)(torch.ones(2))
+    except Exception as error:
+        pytest.skip(f"the default backend needs a C++ compiler: {error}")
+    plain = small(LATENT)
+    with patched(small.unet, factor_1=2):
+        reduced = small(LATENT)
+    for block in (m for m in small.unet.modules() if type(m).__name__ == "BasicTransformerBlock"):
+        block.compile()
+    same(small(LATENT), plain)
+    with patched(small.unet, factor_1=2):
+        same(small(LATENT), reduced)
+    same(small(LATENT), plain)

@@ -1,0 +1,33 @@
+"""torch.compile keeps code from before a patch, and does not look whether a module has got or lost hooks since."""
+
+from __future__ import annotations
+
+import sys
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+
+def forget_compiled_code(unet: Module) -> None:
+    """Let torch compile anew, if it has compiled ``unet`` or a part of it. It then sees the hooks as they are.
+
+    torch can only forget the compiled code of all models.
+    """
+    if "torch._dynamo" in sys.modules and _is_compiled(unet):
+        torch.compiler.reset()
+
+
+def _is_compiled(unet: Module) -> bool:
+    """Whether ``unet`` was compiled in place, in parts, or inside the wrapper that torch.compile returns."""
+    modules = list(unet.modules())
+    if any(getattr(module, "_compiled_call_impl", None) or hasattr(module, "_orig_mod") for module in modules):
+        return True
+    forwards = {getattr(kind.forward, "__code__", None) for kind in {type(module) for module in modules}}
+    return any(_has_compiled_code(code) for code in forwards if code)
+
+
+def _has_compiled_code(code: CodeType) -> bool:
+    compiled_of: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
+    return bool(compiled_of(code)) if compiled_of else True  # unknown to this torch: better once too often
