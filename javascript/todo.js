@@ -31,8 +31,13 @@
         return {...fields, width: Math.floor(image.naturalWidth * fields.scale), height: Math.floor(image.naturalHeight * fields.scale)};
     }
 
+    // Some WebUIs load the checkpoint with the first image: its infotext then asks for a new estimate.
+    function lastModel(tab) {
+        return byId(`html_info_${tab}`)?.textContent.match(/Model hash: (\w+)/)?.[1] || "";
+    }
+
     function pageSizes(tab) {
-        const fields = {};
+        const fields = {model: lastModel(tab)};
         for (const [name, id] of Object.entries(FIELDS[tab])) fields[name] = number(id);
         if (tab === "img2img") return scaled(fields);
         return {...fields, hires: isOpen("txt2img_hr")};

@@ -87,5 +87,7 @@ def pytest_addoption(parser):
     group.addoption("--webui-checkpoint", metavar="NAME", help="an SD1 checkpoint (default: the current one)")
     group.addoption("--webui-other-checkpoint", metavar="NAME", help="an SD1 checkpoint with another config")
     group.addoption("--webui-sdxl-checkpoint", metavar="NAME", help="an SDXL checkpoint")
+    group.addoption("--webui-sd2-checkpoints", metavar="NAME,NAME", help="SD2: one for noise, one for v-prediction")
+    group.addoption("--webui-transformer-checkpoint", metavar="NAME", help="a Flux or SD3 checkpoint")
     group.addoption("--webui-browser", metavar="PATH", help="a Chromium (default: the one of playwright)")
     group.addoption("--webui-screenshots", metavar="DIR", help="for screenshots (default: a temporary folder)")

@@ -7,13 +7,14 @@ How closely time follows work depends on device and kernels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
-from .hosts import Host, blocks_of, isinstance_str
+from .hosts import Host, blocks_of, isinstance_str, weight_shape
 from .patching.plan import LevelPlan, Plan
 from .patching.token_grid import TokenGrid
 from .settings import Settings
@@ -117,18 +118,26 @@ class Estimate:
 def _weights_per_position(module: Any) -> int:
     """Weights that a module outside the blocks uses at each position. Other linear layers run once a row."""
     if isinstance(module, nn.Conv2d):
-        return module.weight.numel()
+        return _weights(module)
     ends: Iterable[Any] = (getattr(module, name, None) for name in ("proj_in", "proj_out")) if blocks_of(module) else ()
-    return sum(end.weight.numel() for end in ends if isinstance_str(end, "Linear"))
+    return sum(_weights(end) for end in ends if isinstance_str(end, "Linear"))
 
 
 def _block(depth: int, block: Any) -> Block:
     attn2 = getattr(block, "attn2", None)
-    width = block.attn1.to_q.in_features
-    text = attn2.to_k.in_features if attn2 is not None else 0
+    width = _inputs(block.attn1.to_q)
+    text = _inputs(attn2.to_k) if attn2 is not None else 0
     # by name: the linear layers of Forge are no nn.Linear
-    feed_forward = sum(m.weight.numel() for m in block.ff.modules() if isinstance_str(m, "Linear"))
+    feed_forward = sum(_weights(m) for m in block.ff.modules() if isinstance_str(m, "Linear"))
     return Block(depth, width, text, feed_forward)
+
+
+def _inputs(linear: Any) -> int:
+    return (weight_shape(linear) or (0, 0))[1]
+
+
+def _weights(layer: Any) -> int:
+    return math.prod(weight_shape(layer) or (0,))
 
 
 def _block_work(block: Block, n: int, left: int, settings: Settings) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Adapters for the model libraries, one small file each. They recognise a model without importing its library."""
 
 from .detection import detect
-from .host import Handle, Host, KeysPatch, Level, Site, blocks_of, has_foreign_forward, isinstance_str
+from .host import Handle, Host, KeysPatch, Level, Site, blocks_of, has_foreign_forward, isinstance_str, weight_shape
 
 __all__ = [
     "Handle",
@@ -13,4 +13,5 @@ __all__ = [
     "detect",
     "has_foreign_forward",
     "isinstance_str",
+    "weight_shape",
 ]

@@ -111,6 +111,14 @@ def isinstance_str(x: object, name: str) -> bool:
     return any(cls.__name__ == name for cls in type(x).__mro__)
 
 
+def weight_shape(layer: Any) -> tuple[int, ...] | None:
+    """The shape of a layer's weight, (outputs, inputs, ...); bitsandbytes packs 4-bit weights and keeps it beside."""
+    weight = getattr(layer, "weight", None)
+    packed = getattr(weight, "quant_state", None)
+    found = getattr(weight if packed is None else packed, "shape", None)
+    return None if found is None else tuple(found)
+
+
 def find_sites(modules: Iterable[tuple[int, Module]]) -> tuple[tuple[Site, ...], int]:
     """The sites of a model, and the depth of level 1, from its modules in running order."""
     blocks = [(depth, transformer, block) for depth, transformer in modules for block in blocks_of(transformer)]

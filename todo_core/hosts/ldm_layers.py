@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from .host import isinstance_str
+from .host import isinstance_str, weight_shape
 
 
 def is_unet(module: Any) -> bool:
@@ -37,5 +37,5 @@ def _depth_change(module: Module) -> int:
 
 def text_width(block: Any) -> int | None:
     """Width of the text that a transformer block attends to: 768 in SD1, 1024 in SD2, 2048 or 1280 in SDXL."""
-    projection = getattr(getattr(block, "attn2", None), "to_k", None)
-    return getattr(projection, "in_features", None)
+    shape = weight_shape(getattr(getattr(block, "attn2", None), "to_k", None))
+    return shape[1] if shape else None

@@ -77,6 +77,9 @@ class SiteHooks:
         grids = self._key_grids(keys, None, plan.grid.tokens, has_mask=False)
         if grids is None:
             return x, keys, values
+        if x.shape[0] != keys.shape[0]:  # reForge's HyperTile splits the queries alone
+            self._skip("its queries are split into tiles")
+            return x, keys, values
         if values.shape != keys.shape:
             self._skip("its values are not those of its keys")
             return x, keys, values

@@ -62,7 +62,7 @@ def test_the_sites_are_those_of_the_same_unet_in_ldm(layout):
 def test_the_trained_size_follows_from_text_width_and_prediction_type(text_width, inner, side):
     engine = Engine(ldm_sd1().unet, **inner)
     for site in detect(engine).sites:
-        site.block.attn2.to_k.in_features = text_width
+        site.block.attn2.to_k = nn.Linear(text_width, 1)
     assert detect(engine).trained_side == side
 
 
@@ -88,6 +88,37 @@ def test_the_estimate_counts_linear_layers_that_are_no_subclass(engine):
         last = site.block.ff.net[2]
         site.block.ff.net[2] = Linear(last.weight)
     assert Layout.of(detect(engine)) == expected
+
+
+class Packed:
+    """A 4-bit weight of bitsandbytes: two values a byte in one column, and the shape beside it."""
+
+    def __init__(self, weight):
+        self.shape = (weight.numel() // 2, 1)
+        self.quant_state = SimpleNamespace(shape=weight.shape)
+
+
+class Linear4Bit(nn.Module):
+    """Forge's has no in_features."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = Packed(weight)
+
+
+Linear4Bit.__name__ = "Linear"
+
+
+def test_packed_weights_are_counted_like_whole_ones(engine):
+    for site in detect(engine).sites:
+        site.block.attn2.to_k = nn.Linear(2048, 1)  # of SDXL
+    expected = Layout.of(detect(engine))
+    for module in list(engine.unet.modules()):
+        for name, layer in module.named_children():
+            if isinstance(layer, nn.Linear):
+                setattr(module, name, Linear4Bit(layer.weight))
+    assert Layout.of(detect(engine)) == expected
+    assert detect(engine).trained_side == 128
 
 
 def test_a_transformer_model_is_refused_in_plain_words():
@@ -213,6 +244,37 @@ def test_keys_that_are_no_grid_are_left_alone_with_a_note(engine):
     with patched(engine, factor_1=2) as session:
         assert torch.equal(engine(LATENT), baseline)
     assert "a layer at level 1 is not reduced: its keys are not whole grids of 256 tokens" in session.record.notes
+
+
+def test_queries_that_are_split_into_tiles_are_left_alone_with_a_note(engine):
+    """As by reForge's HyperTile: the rows of the queries become more, those of the keys do not."""
+    lengths = []
+
+    def tile(n, k, v, _):
+        return n.reshape(4 * len(n), -1, n.shape[-1]), k, v
+
+    def attend(attention, q, k, v):
+        lengths.append((q.shape[1], k.shape[1]))
+        k, v = (tokens.reshape(len(q), -1, tokens.shape[-1]) for tokens in (k, v))
+        return attention.attend(q, k, v).reshape(len(LATENT), -1, q.shape[-1])
+
+    engine.forge_objects.unet.set_model_patch(tile, "attn1_patch")
+    engine.options["transformer_options"]["patches_replace"] = {"attn1": attend}
+    baseline = engine(LATENT)
+    with patched(engine, factor_1=2) as session:
+        assert torch.equal(engine(LATENT), baseline)
+    assert "a layer at level 1 is not reduced: its queries are split into tiles" in session.record.notes
+    assert (64, 256) in lengths
+
+
+def test_modules_whose_class_the_memory_management_has_replaced_are_reduced(engine):
+    """Forge gives each module a class of its own while a model that does not fit stays in the main memory."""
+    with patched(engine, factor_1=2):
+        expected = engine(LATENT)
+    for module in engine.unet.modules():
+        module.__class__ = type(f"DynamicSwap_{type(module).__name__}", (type(module),), {})
+    with patched(engine, factor_1=2):
+        assert torch.equal(engine(LATENT), expected)
 
 
 def test_target_all_merges_values_that_another_patch_makes_the_block_pass(engine):

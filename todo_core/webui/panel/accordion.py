@@ -120,5 +120,5 @@ def _update_estimate(panel: Panel, page: Any, estimate: Any, *, is_img2img: bool
         by_name = dict(zip(SETTINGS, values, strict=True))
         return html.escape(estimate_line(fields, by_name, compat.loaded_model(), is_img2img=is_img2img))
 
-    for control in (page, *panel.settings):
+    for control in (page, *panel.inputs):
         control.change(fn=update, inputs=[page, *panel.settings], outputs=[estimate], **QUIET)

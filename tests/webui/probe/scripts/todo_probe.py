@@ -221,6 +221,12 @@ def add_routes(_, app):
         """Which UNet is the current one."""
         return id(unet_of(shared.sd_model))
 
+    @app.get("/todo-probe/width")
+    def width():
+        """Channels of the first self-attention of the current UNet."""
+        attentions = (block.attn1 for block in unet_of(shared.sd_model).modules() if hasattr(block, "attn1"))
+        return next(attentions).to_k.weight.shape[1]
+
     @app.get("/todo-probe/family")
     def family():
         """The family of this WebUI: "a1111" or "forge"."""

@@ -1,0 +1,51 @@
+"""Jobs beside each other, and a LoRA."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from ..helpers import reduced
+
+FACTOR_2 = {"factor_1": 2}
+LORA = "todo-test-lora"
+
+
+@pytest.fixture
+def lora(webui):
+    """The name of a random LoRA that the WebUI has in its folder for this test."""
+    flags = webui.get("/sdapi/v1/cmd-flags")
+    width = webui.get("/todo-probe/width")
+    name = "lora_unet_input_blocks_1_1_transformer_blocks_0_attn1_to_k"
+    random = torch.Generator().manual_seed(1)
+    path = Path(flags["lora_dir"]) / f"{LORA}.safetensors"
+    tensors = {"lora_down": torch.randn(4, width, generator=random), "lora_up": torch.randn(width, 4, generator=random)}
+    path.parent.mkdir(exist_ok=True)
+    save_file({f"{name}.{kind}.weight": tensor for kind, tensor in tensors.items()}, path)
+    webui.post("/sdapi/v1/refresh-loras")
+    yield LORA
+    path.unlink()
+    webui.post("/sdapi/v1/refresh-loras")
+
+
+def test_a_lora_acts_and_is_reduced(webui, lora):
+    prompt = f"a cat <lora:{lora}:1>"
+    before = webui.txt2img(prompt=prompt)
+    assert not np.array_equal(before.pixels, webui.baseline().pixels), "the LoRA acts"
+    result = webui.txt2img(FACTOR_2, prompt=prompt)
+    assert reduced(result.hires) == {(1024, 256)}
+    assert [step["latent"] for step in result.first] == [step["latent"] for step in before.first]
+    assert np.array_equal(webui.txt2img(prompt=prompt).pixels, before.pixels)
+    assert np.array_equal(webui.txt2img().pixels, webui.baseline().pixels)
+
+
+def test_of_two_jobs_at_once_each_has_its_own_settings(webui):
+    """The WebUI runs one after the other."""
+    alone = [webui.txt2img(FACTOR_2), webui.baseline()]
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(webui.txt2img, [FACTOR_2, None]))
+    assert [np.array_equal(a.pixels, b.pixels) for a, b in zip(alone, together, strict=True)] == [True, True]
+    assert ["ToDo: downsample" in result.infotext for result in together] == [True, False]
