@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from ..sampling.clip_tokenizer import MAX_TOKENS
 from .model import config, weights_file
@@ -35,17 +35,18 @@ def export(webui: Path, weights: Path | None = None) -> Path:
     ids = write_tokenizer(tokenizer, vocabulary())
     checkpoint = webui / "models" / "Stable-diffusion" / "pocket.safetensors"
     checkpoint.parent.mkdir(exist_ok=True)
-    state = load_file(weights or weights_file.shipped())
+    source = weights or weights_file.shipped()
+    state, unet = weights_file.read(source), weights_file.unet_settings(source)
     scale = float(state.pop("scale_factor"))
     known, end = state[EMBEDDING], vocabulary().encode([""])[0, -1]
     state[EMBEDDING] = torch.cat([known, known[end].expand(max(ids.values()) + 1 - len(known), -1)])
     save_file(state, checkpoint, metadata={"modelspec.title": "pocket"})
     # JSON is valid YAML
-    checkpoint.with_suffix(".yaml").write_text(json.dumps(webui_config(scale, tokenizer), indent=1), "utf-8")
+    checkpoint.with_suffix(".yaml").write_text(json.dumps(webui_config(scale, tokenizer, unet), indent=1), "utf-8")
     return checkpoint
 
 
-def webui_config(scale: float, tokenizer: Path) -> dict[str, Any]:
+def webui_config(scale: float, tokenizer: Path, unet: dict[str, Any]) -> dict[str, Any]:
     """The CompVis config: a LatentDiffusion of the three networks that predicts v."""
 
     def part(target: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -60,13 +61,13 @@ def webui_config(scale: float, tokenizer: Path) -> dict[str, Any]:
         "log_every_t": 200,
         "first_stage_key": "jpg",
         "cond_stage_key": "txt",
-        "image_size": config.UNET["image_size"],
+        "image_size": unet["image_size"],
         "channels": 4,
         "cond_stage_trainable": False,
         "conditioning_key": "crossattn",
         "scale_factor": scale,
         "use_ema": False,
-        "unet_config": part("ldm.modules.diffusionmodules.openaimodel.UNetModel", config.UNET),
+        "unet_config": part("ldm.modules.diffusionmodules.openaimodel.UNetModel", unet),
         "first_stage_config": part("ldm.models.autoencoder.AutoencoderKL", first_stage),
         "cond_stage_config": part("ldm.modules.encoders.modules.FrozenCLIPEmbedder", {"version": str(tokenizer)}),
     }

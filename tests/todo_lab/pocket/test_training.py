@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from todo_core.hosts import detect
-from todo_lab.pocket.model import networks, weights_file
+from todo_lab.pocket.model import config, networks, weights_file
 from todo_lab.pocket.model.vocabulary import vocabulary
+from todo_lab.pocket.training.diffusion import noise_times, train_diffusion, write_weights
+from todo_lab.pocket.training.options import Options
+from todo_lab.pocket.training.train import train_autoencoder
 from todo_lab.pocket.training.training_loop import Loop
 
 
@@ -26,10 +33,8 @@ def _trained(folder, stop_at: int | None = None) -> nn.Linear:
         return (network(x) - x.sum(1, keepdim=True) - 0.1 * noise).square().mean()
 
     loop = Loop("line", network, folder, steps=60, rate=0.05, seed=1)
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         loop.run(loss_of)
-    except KeyboardInterrupt:
-        loop._save()
     return network
 
 
@@ -75,3 +80,54 @@ def test_saved_weights_have_the_names_of_a_checkpoint(tmp_path):
     prefixes = {".".join(key.split(".")[:2]) for key in weights_file.named(model)}
     assert {"model.diffusion_model", "first_stage_model.encoder", "cond_stage_model.transformer"} <= prefixes
     assert weights_file.NESTED + "embeddings.token_embedding.weight" in weights_file.named(model)
+
+
+def test_minutes_end_the_training_of_all_calls_together(tmp_path):
+    def loop() -> Loop:
+        return Loop("line", nn.Linear(4, 1), tmp_path, steps=10**9, rate=0.05, seed=1, minutes=0.001)
+
+    first = loop()
+    first.run(lambda step, rng: first.network(torch.ones(1, 4)).square().mean())
+    assert first.step > 0
+    second = loop()
+    assert second.step == first.step
+    second.run(lambda step, rng: pytest.fail("the time was over"))
+    assert second._rate_factor() == pytest.approx(0.02 * min(1, (second.step + 1) / 200))
+
+
+def test_noise_levels_come_mostly_from_the_middle():
+    times = noise_times(20_000, np.random.default_rng(0))
+    assert times.min() >= 0
+    assert times.max() <= 999
+    middle = np.mean((times > 250) & (times < 850))
+    assert 0.65 < middle < 0.85
+    assert np.mean(times > 950) > 0.01  # the colours are decided there
+    assert noise_times(2000, np.random.default_rng(0), most=0.75).max() < 750
+
+
+def test_the_whole_training_runs(tmp_path):
+    """Each stage for a step, then the weights of both layouts."""
+    options = Options(tmp_path, steps=1, scenes=8, batch=4, device="cpu")
+    train_autoencoder(options)
+    model = train_diffusion(options)
+    write_weights(options)
+    main = tmp_path / "pocket.safetensors"
+    written = weights_file.load(main)
+    torch.testing.assert_close(written.unet.out[2].weight, model.unet.out[2].weight, atol=1e-3, rtol=1e-3)
+    sdxl = replace(options, layout="sdxl", start=main)
+    train_diffusion(sdxl)
+    write_weights(sdxl)
+    alone = load_file(tmp_path / "pocket-sdxl.safetensors")
+    assert all(key.startswith("model.diffusion_model.") for key in alone)
+    assert weights_file.load(tmp_path / "pocket-sdxl.safetensors").unet_settings == config.UNET_SDXL
+
+
+def test_the_sdxl_layout_is_sdxls():
+    host = detect(networks.PocketModel(len(vocabulary().tokens), config.UNET_SDXL))
+    levels = [[site.level for site in host.sites].count(level) for level in (1, 2, 3)]
+    assert levels == [10, 24, 0]  # 2 blocks in 5 transformers one halving down, 4 in 6 two halvings down
+    assert host.trained_side == 16
+    unet = networks.build_unet(config.UNET_SDXL)
+    made = unet(torch.randn(2, 4, 16, 16), timesteps=torch.tensor([3, 5]), context=torch.randn(2, 77, 128))
+    assert made.shape == (2, 4, 16, 16)
+    assert sum(parameter.numel() for parameter in unet.parameters()) * 2 < 15_000_000

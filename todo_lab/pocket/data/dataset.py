@@ -25,10 +25,11 @@ def training_scenes(count: int, first: int = 0) -> list[Scene]:
     return list(itertools.islice((scene for scene in scenes if not scene.held_out), count))
 
 
-def unseen_scenes(count: int) -> list[Scene]:
-    """Scenes for evaluation: different seeds, and only combinations held out of training."""
+def unseen_scenes(count: int, *, least: int = 1, most: int = 3) -> list[Scene]:
+    """Scenes for evaluation with `least` to `most` objects: other seeds, only combinations held out of training."""
     scenes = (random_scene(seed) for seed in itertools.count(UNSEEN))
-    return list(itertools.islice((scene for scene in scenes if scene.held_out), count))
+    chosen = (scene for scene in scenes if scene.held_out and least <= len(scene.items) <= most)
+    return list(itertools.islice(chosen, count))
 
 
 def pictures(folder: Path, scenes: list[Scene], side: int) -> np.ndarray:
@@ -75,10 +76,15 @@ class Latents:
     ids: Tensor
     objects: Tensor
 
+    def to(self, device: torch.device) -> Latents:
+        """The same on another device."""
+        return Latents(self.latents.to(device), self.ids.to(device), self.objects.to(device))
+
     def batch(self, size: int, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Random rows: latents, the ids of one caption each, and the object masks."""
-        rows = torch.from_numpy(rng.integers(len(self.latents), size=size))
-        captions = torch.from_numpy(rng.integers(self.ids.shape[1], size=size))
+        device = self.latents.device
+        rows = torch.from_numpy(rng.integers(len(self.latents), size=size)).to(device)
+        captions = torch.from_numpy(rng.integers(self.ids.shape[1], size=size)).to(device)
         return self.latents[rows].float(), self.ids[rows, captions], self.objects[rows].float()
 
 

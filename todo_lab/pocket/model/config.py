@@ -31,6 +31,16 @@ UNET: dict[str, Any] = {
     "use_checkpoint": False,
     "legacy": False,
 }
+# SDXL's layout: no attention at the latent's own size, more transformer blocks at each halving (Podell et al. 2023)
+UNET_SDXL: dict[str, Any] = {
+    **UNET,
+    "model_channels": 64,
+    "attention_resolutions": [2, 4],
+    "num_res_blocks": 2,
+    "channel_mult": [1, 1, 1],
+    "transformer_depth": [0, 2, 4],
+}
+LAYOUTS = {"sd1": UNET, "sdxl": UNET_SDXL}
 TEXT: dict[str, Any] = {
     "hidden_size": 128,
     "intermediate_size": 256,

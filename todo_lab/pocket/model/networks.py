@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,9 +19,11 @@ from . import config
 
 try:
     with contextlib.redirect_stdout(io.StringIO()):  # ldm prints a message without xformers
+        from ldm.modules.attention import BasicTransformerBlock
         from ldm.modules.attention import CrossAttention as LdmCrossAttention
+        from ldm.modules.attention import SpatialTransformer as LdmSpatialTransformer
         from ldm.modules.diffusionmodules.model import Decoder, Encoder
-        from ldm.modules.diffusionmodules.openaimodel import UNetModel
+        from ldm.modules.diffusionmodules.openaimodel import Downsample, UNetModel, Upsample
         from ldm.modules.diffusionmodules.util import make_beta_schedule
         from ldm.modules.distributions.distributions import DiagonalGaussianDistribution
 except ModuleNotFoundError as missing:
@@ -74,6 +77,46 @@ def use_fused_attention(unet: nn.Module) -> nn.Module:
     return unet
 
 
+class SpatialTransformer(LdmSpatialTransformer):
+    """ldm's transformer with any number of blocks; ldm's own takes a context for each."""
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """`x` is (b, c, h, w). All blocks attend to the same context."""
+        return super().forward(x, [context] * len(self.transformer_blocks))
+
+
+def build_unet(settings: dict[str, Any]) -> nn.Module:
+    """ldm's UNet. `transformer_depth` may be a list with the number of blocks at each level, as in SDXL."""
+    depths = settings["transformer_depth"]
+    if isinstance(depths, int):
+        return use_fused_attention(UNetModel(**settings))
+    unet = UNetModel(**{**settings, "transformer_depth": 1})
+    levels = {2**level: depth for level, depth in enumerate(depths)}
+    for module, halving in _transformers(unet):
+        module.__class__ = SpatialTransformer
+        block = module.transformer_blocks[0]
+        width, heads = module.in_channels, block.attn1.heads
+        for _ in range(levels[halving] - 1):
+            more = BasicTransformerBlock(
+                width, heads, width // heads, context_dim=settings["context_dim"], checkpoint=False
+            )
+            module.transformer_blocks.append(more)
+    return use_fused_attention(unet)
+
+
+def _transformers(unet: Any) -> Iterator[tuple[Any, int]]:
+    """Each transformer with the factor by which its grid is smaller than the latent."""
+    halving = 1
+    for stage in (*unet.input_blocks, unet.middle_block, *unet.output_blocks):
+        for module in stage:
+            if isinstance(module, LdmSpatialTransformer):
+                yield module, halving
+            elif isinstance(module, Downsample):
+                halving *= 2
+            elif isinstance(module, Upsample):
+                halving //= 2
+
+
 class TextEncoder(nn.Module):
     """A CLIP text transformer: (b, 77) token ids in, the last hidden state (b, 77, width) out."""
 
@@ -95,7 +138,7 @@ class UNetWrapper(nn.Module):
 
     def __init__(self, settings: dict[str, Any]):
         super().__init__()
-        self.diffusion_model = use_fused_attention(UNetModel(**settings))
+        self.diffusion_model = build_unet(settings)
 
 
 class PocketModel(nn.Module):
@@ -105,10 +148,11 @@ class PocketModel(nn.Module):
     alphas_cumprod: Tensor
     scale_factor: Tensor
 
-    def __init__(self, vocabulary: int):
+    def __init__(self, vocabulary: int, unet: dict[str, Any] = config.UNET):
         super().__init__()
+        self.unet_settings = unet
         with contextlib.redirect_stdout(io.StringIO()):  # ldm prints the shapes of its layers
-            self.model = UNetWrapper(config.UNET)
+            self.model = UNetWrapper(unet)
             self.first_stage_model = FirstStage()
         self.cond_stage_model = TextEncoder(vocabulary)
         schedule = {k: v for k, v in config.DIFFUSION.items() if k != "timesteps"}

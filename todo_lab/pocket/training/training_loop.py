@@ -6,7 +6,8 @@ import csv
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +26,24 @@ class Loop:
 
     `loss_of(step, rng)` returns the loss of one batch. `rng` depends on `seed` and step only, so a resumed run sees the
     same batches. The state is saved to `folder/NAME.pt`, the losses to `folder/NAME.csv`.
+
+    With `minutes` the training ends after that time, all calls together, and the learning rate falls with time.
     """
 
-    def __init__(self, name: str, network: nn.Module, folder: Path, *, steps: int, rate: float, seed: int):
+    def __init__(
+        self,
+        name: str,
+        network: nn.Module,
+        folder: Path,
+        *,
+        steps: int,
+        rate: float,
+        seed: int,
+        minutes: float | None = None,
+    ):
         self.name, self.network, self.folder = name, network, folder
         self.steps, self.rate, self.seed = steps, rate, seed
+        self.limit = math.inf if minutes is None else 60 * minutes
         self.optimizer = torch.optim.AdamW(network.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
         self.average = {key: value.detach().clone() for key, value in network.state_dict().items()}
         self.step, self.seconds = 0, 0.0
@@ -39,8 +53,8 @@ class Loop:
         """Train from the saved step to the last one, then load the averaged weights into the network."""
         started = saved = time.monotonic()
         before, recent = self.seconds, []
-        with tqdm(total=self.steps, initial=self.step, desc=self.name, unit="step") as bar:
-            while self.step < self.steps:
+        with tqdm(total=self.steps, initial=self.step, desc=self.name, unit="step") as bar, self._saved():
+            while self.progress() < 1:
                 recent.append(self._advance(loss_of))
                 bar.update()
                 now = time.monotonic()
@@ -52,8 +66,21 @@ class Loop:
                 if now - saved > SAVE_EVERY:
                     self._save()
                     saved = now
-        self._save()
         self.network.load_state_dict(self.average)
+
+    @contextmanager
+    def _saved(self) -> Iterator[None]:
+        """Save at the end, and when the user stops the run."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._save()
+            raise
+        self._save()
+
+    def progress(self) -> float:
+        """How much of the training is done, 0 to 1."""
+        return min(1.0, max(self.step / self.steps, self.seconds / self.limit))
 
     def _advance(self, loss_of: Callable[[int, np.random.Generator], Tensor]) -> float:
         torch.manual_seed(self.seed * 1_000_003 + self.step)
@@ -70,17 +97,16 @@ class Loop:
 
     def _rate_factor(self) -> float:
         """Factor of the learning rate: 200 steps of warm-up, and half a cosine down to 2 %."""
-        progress = self.step / self.steps
-        return min(1.0, (self.step + 1) / 200) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
+        return min(1.0, (self.step + 1) / 200) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * self.progress())))
 
     @torch.no_grad()
     def _average(self) -> None:
         keep = min(0.999, (1 + self.step) / (10 + self.step))
-        for key, value in self.network.state_dict().items():
-            if value.is_floating_point():
-                self.average[key].lerp_(value, 1 - keep)
-            else:
-                self.average[key].copy_(value)
+        current = self.network.state_dict()
+        floating = [key for key, value in current.items() if value.is_floating_point()]
+        torch._foreach_lerp_([self.average[key] for key in floating], [current[key] for key in floating], 1 - keep)
+        for key in current.keys() - floating:
+            self.average[key].copy_(current[key])
 
     def _log(self, loss: float) -> None:
         path = self.folder / f"{self.name}.csv"
@@ -107,8 +133,13 @@ class Loop:
         path = self.folder / f"{self.name}.pt"
         if not path.exists():
             return
-        state = torch.load(path, weights_only=True)
+        state = torch.load(path, weights_only=True, map_location=next(self.network.parameters()).device)
         self.step, self.seconds, self.average = state["step"], state["seconds"], state["average"]
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         log.info("%s continues from step %d of %d", self.name, self.step, self.steps)
+
+
+def averaged(folder: Path, name: str) -> dict[str, Tensor]:
+    """The averaged weights of the last save."""
+    return torch.load(folder / f"{name}.pt", weights_only=True, map_location="cpu")["average"]

@@ -1,0 +1,135 @@
+"""Train the diffusion model on the latents of the scenes and their captions.
+
+It predicts v (Salimans and Ho 2022). One caption in ten is dropped for classifier-free guidance (Ho and Salimans 2022).
+Most noise levels are drawn from the middle of the schedule, where shapes are decided (Esser et al. 2024, section 3.1).
+One batch in eight has twice the base side, so that a hires pass stays coherent.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..data.captions import caption
+from ..data.dataset import Latents, in_batches, objects, pictures, training_scenes
+from ..data.scenes import Scene
+from ..model import config, weights_file
+from ..model.networks import PocketModel
+from ..model.vocabulary import vocabulary
+from .options import Options
+from .training_loop import Loop, averaged
+
+log = logging.getLogger(__name__)
+
+CAPTIONS = 4  # per scene
+DROPPED = 0.1  # share of captions left empty
+OBJECT_WEIGHT = 4  # objects fill little of the picture but most of the caption
+LARGE_EVERY = 8  # steps
+LARGE_MOST = 0.75  # a hires pass starts from a partly denoised latent, so the large size needs no high noise
+MIDDLE, SPREAD, EVEN = 0.3, 1.0, 0.3  # noise levels: mean and deviation of their logit, and the share drawn evenly
+
+
+def train_diffusion(options: Options) -> PocketModel:
+    """Train the UNet, and with the layout ``sd1`` the text encoder, too."""
+    torch.manual_seed(options.seed)
+    model, data = _model(options), _data(options)
+    model.scale_factor.copy_(_scale(data[False]))
+    learner, batch = _learner(model, options), options.batch
+    empty = vocabulary().encode([""])[0].to(options.device)
+
+    def loss_of(step: int, rng: np.random.Generator) -> Tensor:
+        large = step % LARGE_EVERY == LARGE_EVERY - 1
+        latents, ids, mask = data[large].batch(batch // 4 if large else batch, rng)
+        ids[torch.from_numpy(rng.random(len(ids)) < DROPPED).to(ids.device)] = empty
+        times = torch.from_numpy(noise_times(len(ids), rng, LARGE_MOST if large else 1.0)).to(ids.device)
+        error = v_error(model, latents * model.scale_factor, ids, times)
+        return ((1 + OBJECT_WEIGHT * mask) * error).mean()
+
+    Loop(_name(options), learner, **options.loop(rate=4e-4 if options.start else 1e-3)).run(loss_of)
+    return model
+
+
+def noise_times(count: int, rng: np.random.Generator, most: float = 1.0) -> np.ndarray:
+    """Timesteps below `most` of the schedule: a share evenly, the others mostly from the middle."""
+    middle = 1 / (1 + np.exp(-rng.normal(MIDDLE, SPREAD, size=count)))
+    shares = np.where(rng.random(count) < EVEN, rng.random(count), middle)
+    return (shares * most * config.DIFFUSION["timesteps"]).astype(np.int64)
+
+
+def v_error(model: PocketModel, clean: Tensor, ids: Tensor, times: Tensor) -> Tensor:
+    """Squared error of the predicted v at each cell of the scaled latents."""
+    noise = torch.randn_like(clean)
+    kept = model.alphas_cumprod[times].view(-1, 1, 1, 1)
+    signal, spread = kept.sqrt(), (1 - kept).sqrt()
+    with torch.autocast(clean.device.type, torch.bfloat16, enabled=clean.is_cuda):  # no gain on a CPU
+        context = model.cond_stage_model(ids)
+        predicted = model.unet(signal * clean + spread * noise, timesteps=times, context=context)
+    return (predicted.float() - (signal * noise - spread * clean)).square()
+
+
+def write_weights(options: Options) -> None:
+    """Write the averaged weights in their current state into one file in the run's folder."""
+    model = _model(options)
+    _learner(model, options).load_state_dict(averaged(options.out, _name(options)))
+    model.scale_factor.copy_(_scale(_data(options)[False]))
+    path = options.out / f"{'pocket' if options.layout == 'sd1' else 'pocket-' + options.layout}.safetensors"
+    weights_file.save(model, path, unet_alone=options.layout != "sd1")
+    log.info("written: %s", path)
+
+
+def _name(options: Options) -> str:
+    return "diffusion" if options.layout == "sd1" else f"diffusion-{options.layout}"
+
+
+def _learner(model: PocketModel, options: Options) -> nn.ModuleDict:
+    """The networks that learn. Other layouts use the text encoder of the start file as it is."""
+    parts = {"unet": model.unet, "text": model.cond_stage_model}
+    if options.layout != "sd1":
+        parts.pop("text").requires_grad_(False)
+    return nn.ModuleDict(parts)
+
+
+def _model(options: Options) -> PocketModel:
+    """A model with the weights of the start file, or with the run's autoencoder."""
+    model = PocketModel(len(vocabulary().tokens), config.LAYOUTS[options.layout])
+    if options.start:
+        started = weights_file.load(options.start)
+        model.first_stage_model.load_state_dict(started.first_stage_model.state_dict())
+        model.cond_stage_model.load_state_dict(started.cond_stage_model.state_dict())
+        if started.unet_settings == model.unet_settings:
+            model.unet.load_state_dict(started.unet.state_dict())
+    if (options.out / "autoencoder.pt").exists():
+        model.first_stage_model.load_state_dict(averaged(options.out, "autoencoder"))
+    return model.to(options.device)
+
+
+def _scale(latents: Latents) -> Tensor:
+    return 1 / latents.latents.float().std()
+
+
+def _data(options: Options) -> dict[bool, Latents]:
+    """The latents of the base size (False) and of twice that (True)."""
+    model, scenes = _model(options), options.scenes
+    few = training_scenes(scenes // 8)
+    return {
+        False: encoded(model, options.out, training_scenes(scenes), config.BASE_SIZE),
+        True: encoded(model, options.out, few, 2 * config.BASE_SIZE),
+    }
+
+
+def encoded(model: PocketModel, folder: Path, scenes: list[Scene], side: int) -> Latents:
+    """Unscaled mean latents and token ids of the scenes. They are made once and stored in `folder`."""
+    path, device = folder / f"latents-{side}-{len(scenes)}.pt", model.scale_factor.device
+    if not path.exists():
+        stack = pictures(folder, scenes, side)
+        with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16):
+            encode = model.first_stage_model.encode
+            means = [encode(images.to(device)).mode().half().cpu() for images in in_batches(stack, 16, "encoding")]
+        ids = torch.stack([vocabulary().encode([caption(scene, seed) for seed in range(CAPTIONS)]) for scene in scenes])
+        torch.save({"latents": torch.cat(means), "ids": ids}, path)
+    latents = Latents(**torch.load(path, weights_only=True), objects=objects(scenes, side // config.FACTOR))
+    return latents.to(device)
