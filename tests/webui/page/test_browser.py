@@ -11,7 +11,7 @@ from . import browser as web
 pytest.importorskip("playwright", reason="needs playwright")
 
 DOWNSAMPLE = {"method", "target", "factor_1", "factor_2", "resample", "phase"}
-ALWAYS = {"start", "end", "window", "afterwards", "passes", "img2img"}
+ALWAYS = {"start", "end", "window", "afterwards", "passes"}
 SIMILARITY = {"method", "target", "ratio_1", "ratio_2", "sx", "sy", "random", "seed", "reach"}
 
 
@@ -113,7 +113,7 @@ SOMETHING_ELSE = (
     {"method": "similarity", "target": "all", "ratio_1": 0.1, "ratio_2": 0.1, "sx": 5, "sy": 5, "seed": 9},
     {"reach": 1},
     {"attn": False, "crossattn": True, "mlp": False, "start": 0.3, "end": 0.9, "window": "steps", "passes": "first"},
-    {"target": "keys/values", "random": False, "img2img": True, "method": "cluster", "afterwards": "downsample"},
+    {"target": "keys/values", "random": False, "method": "cluster", "afterwards": "downsample"},
     {"resample": "nearest-exact", "phase": "rotate", "factor_1": 8, "factor_2": 3},
 )
 
