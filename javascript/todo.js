@@ -1,4 +1,4 @@
-// Sends the sizes on the page to the panel's estimate line, and marks the title of an enabled panel.
+// Asks for the line in the panel's header, one question at a time, and opens and saves files of presets.
 // Labels, defaults and formulas are in Python only.
 
 (function () {
@@ -11,6 +11,7 @@
         },
         img2img: {width: "img2img_width", height: "img2img_height", scale: "img2img_scale"},
     };
+    const PATIENCE = 10000, RETRY = 3000, DEBOUNCE = 150, POLL = 1000;  // milliseconds
 
     const byId = (id) => gradioApp().getElementById ? gradioApp().getElementById(id) : gradioApp().querySelector("#" + id);
 
@@ -19,7 +20,7 @@
         return input ? Number(input.value) : 0;
     }
 
-    function isOpen(id) {
+    function isOn(id) {
         return Boolean(byId(id + "-checkbox")?.querySelector("input")?.checked);
     }
 
@@ -31,37 +32,89 @@
         return {...fields, width: Math.floor(image.naturalWidth * fields.scale), height: Math.floor(image.naturalHeight * fields.scale)};
     }
 
-    // Some WebUIs load the checkpoint with the first image: its infotext then asks for a new estimate.
-    function lastModel(tab) {
-        return byId(`html_info_${tab}`)?.textContent.match(/Model hash: (\w+)/)?.[1] || "";
-    }
-
-    function pageSizes(tab) {
-        const fields = {model: lastModel(tab)};
+    function pageFields(tab) {
+        const fields = {};
         for (const [name, id] of Object.entries(FIELDS[tab])) fields[name] = number(id);
         if (tab === "img2img") return scaled(fields);
-        return {...fields, hires: isOpen("txt2img_hr")};
+        return {...fields, hires: isOn("txt2img_hr")};
     }
 
-    function send(tab) {
-        const field = byId(`todo_${tab}_page`)?.querySelector("textarea, input");
-        if (!field) return;
-        byId(`todo_${tab}`)?.classList.toggle("todo-active", isOpen(`todo_${tab}`));
-        const text = JSON.stringify(pageSizes(tab));
-        if (field.value === text) return;
-        field.value = text;
-        field.dispatchEvent(new Event("input", {bubbles: true}));
+    // What decides the answer beside the fields and the controls: the checkpoint. A generation may load another one.
+    function modelOfPage(tab) {
+        const chosen = typeof opts === "object" ? opts.sd_checkpoint_hash || opts.sd_model_checkpoint : "";
+        return `${chosen} ${byId("html_log_" + tab)?.textContent}`;
     }
 
+    // One question a tab is under way at most, so answers cannot overtake each other. "due" is a newer question.
+    class Questions {
+        constructor(tab) {
+            Object.assign(this, {tab, count: 0, asked: "", askedAt: 0, due: true});
+        }
+
+        get answered() {
+            const line = byId(`todo_${this.tab}_line`)?.querySelector("[data-question]");
+            return Number(line?.dataset.question || 0);
+        }
+
+        ask() {
+            const field = byId(`todo_${this.tab}_page`)?.querySelector("textarea, input");
+            if (!field) return;
+            byId(`todo_${this.tab}`)?.classList.toggle("todo-active", isOn(`todo_${this.tab}`));
+            const fields = pageFields(this.tab), text = JSON.stringify(fields) + modelOfPage(this.tab);
+            const waiting = this.answered !== this.count && Date.now() - this.askedAt < PATIENCE;
+            const unloaded = byId(`todo_${this.tab}_line`)?.textContent.includes("no checkpoint");
+            const again = unloaded && Date.now() - this.askedAt > RETRY;
+            if (waiting || !(this.due || again || text !== this.asked || this.answered !== this.count)) return;
+            Object.assign(this, {asked: text, askedAt: Date.now(), due: false, count: this.count + 1});
+            field.value = JSON.stringify({...fields, question: this.count});
+            field.dispatchEvent(new Event("input", {bubbles: true}));
+        }
+    }
+
+    const questions = Object.keys(FIELDS).map((tab) => new Questions(tab));
     let timer = null;
-    function sendSoon() {
+    function askSoon() {
         clearTimeout(timer);
-        timer = setTimeout(() => Object.keys(FIELDS).forEach(send), 150);
+        timer = setTimeout(() => questions.forEach((each) => each.ask()), DEBOUNCE);
+    }
+
+    window.todoAskSoon = window.todoAskInAllTabs = () => {
+        for (const each of questions) each.due = true;
+        askSoon();
+    };
+
+    window.todoOpenFile = (id) => {
+        const chooser = document.createElement("input"), field = byId(id)?.querySelector("textarea, input");
+        Object.assign(chooser, {type: "file", accept: ".json"});
+        chooser.onchange = async () => {
+            field.value = await chooser.files[0].text();
+            field.dispatchEvent(new Event("input", {bubbles: true}));
+        };
+        chooser.click();
+    };
+
+    window.todoSaveFile = (name, text) => {
+        const link = document.createElement("a");
+        link.href = URL.createObjectURL(new Blob([text], {type: "application/json"}));
+        link.download = name;
+        link.click();
+        setTimeout(() => URL.revokeObjectURL(link.href), PATIENCE);
+    };
+
+    // The help of the controls of the simple row is their tooltip.
+    function addTooltips() {
+        for (const title of gradioApp().querySelectorAll(".todo-simple [data-testid=block-info]")) {
+            const help = title.nextElementSibling, control = title.closest(".block");
+            if (help && control && !control.title) control.title = help.textContent.trim();
+        }
     }
 
     onUiLoaded(() => {
-        for (const event of ["input", "change", "click"]) gradioApp().addEventListener(event, sendSoon);
-        sendSoon();
+        for (const event of ["input", "change", "click"]) gradioApp().addEventListener(event, askSoon);
+        if (typeof onOptionsChanged === "function") onOptionsChanged(window.todoAskSoon);
+        setInterval(askSoon, POLL);  // a pasted value comes without an event
+        addTooltips();
+        askSoon();
     });
-    onAfterUiUpdate(sendSoon);
+    onAfterUiUpdate(() => { addTooltips(); askSoon(); });
 })();

@@ -30,7 +30,7 @@ class ToDoScript(scripts.Script):
 
     def before_process(self, p, *args):
         """A generation begins."""
-        EXTENSION.begin(p, args)
+        EXTENSION.begin(p, args, is_img2img=self.is_img2img)
 
     def before_process_batch(self, p, *args, **kwargs):
         """A batch begins."""

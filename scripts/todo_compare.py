@@ -10,6 +10,7 @@ from todo_core.webui.compare import runner
 from todo_core.webui.compare.request import CompareRequest
 from todo_core.webui.extension import presets_file
 from todo_core.webui.panel import texts
+from todo_core.webui.panel.error_text import PanelError
 
 FILE = presets_file(Path(scripts.basedir()))
 
@@ -34,7 +35,11 @@ class CompareScript(scripts.Script):
         self.infotext_fields = [(controls[0], compare_controls.pasted_presets)]
         return controls
 
-    def run(self, p, names, img2img, heat_maps):
+    def run(self, p, names, heat_maps, repeats):
         """Make and compare the images."""
         presets = Presets(FILE)
-        return runner.run(p, CompareRequest.of(names, img2img, heat_maps, presets), presets, title=self.title())
+        try:
+            chosen = CompareRequest.of(names, heat_maps, repeats, presets)
+        except PanelError as error:
+            return runner.refused(p, error)
+        return runner.run(p, chosen, presets, title=self.title())

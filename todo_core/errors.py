@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -23,6 +25,14 @@ class UnsupportedModelError(TypeError):
         name = type(model).__name__
         super().__init__(f"{name} cannot be reduced: {reason}")
         self.model_name, self.reason = name, reason
+
+
+def unknown_name(name: Any, value: Any, names: Iterable[str]) -> SettingsError:
+    """The error for a name that is none of ``names``, with the nearest of them."""
+    known = list(names)
+    nearest = difflib.get_close_matches(str(name)[:100], known, n=1)
+    hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+    return SettingsError(str(name)[:100], value, f"only these names: {', '.join(known)}{hint}")
 
 
 def short_repr(value: Any) -> str:

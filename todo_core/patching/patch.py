@@ -21,7 +21,7 @@ def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) 
 
     ``model`` is an ldm or sgm LatentDiffusion or UNetModel, or a diffusers pipeline, UNet or ControlNet; of a pipeline
     only the UNet is patched. ``overrides`` are fields of ``Settings``. An earlier patch is taken off first.
-    ``passes`` and ``img2img`` have no effect here: every call whose timestep is in the window is reduced.
+    ``passes`` has no effect here: every call whose timestep is in the window is reduced.
     The patch is for sampling. Gradient checkpointing would recompute the blocks without the reduction.
     ``session.plan`` says what will happen: at the size that the model was trained at, until a call has another.
 

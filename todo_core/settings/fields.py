@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import SettingsError
+from ..errors import SettingsError, unknown_name
 from ..reduction.downsampling import NEAREST, RESAMPLES
 from .conditions import acts, can_rotate, uses, whole_module
 from .declaration import Kind, Setting
@@ -142,7 +142,6 @@ class Settings:
         choices=("hires", "first", "all"),
         used=acts,
     )
-    img2img: bool = _setting(False, "flag", "Act in img2img", "Reduce img2img and inpaint too.", used=acts)
     sx: int = _setting(
         2,
         "integer",
@@ -211,7 +210,7 @@ class Settings:
     def __init__(self, /, **values: Any) -> None:
         unknown = [name for name in values if name not in SETTINGS]
         if unknown:
-            raise SettingsError(unknown[0], values[unknown[0]], "only these names: " + ", ".join(SETTINGS))
+            raise unknown_name(unknown[0], values[unknown[0]], SETTINGS)
         for name, declared in SETTINGS.items():
             object.__setattr__(self, name, declared.check(values.get(name, declared.default)))
         self._check_together()

@@ -13,6 +13,8 @@ from .fields import Settings
 
 DEFAULT = "ToDo balanced"
 CUSTOM = "custom"
+LONGEST_NAME = 60
+RETIRED = ("img2img",)  # settings of earlier versions, which files of presets may still have
 BUILT_IN: Mapping[str, Settings] = {
     DEFAULT: Settings(),
     "ToDo fast": Settings(factor_1=4, factor_2=2),
@@ -52,12 +54,12 @@ class Presets:
 
     def save(self, name: str, settings: Settings) -> None:
         """Save under a new name, or replace one of the user's presets."""
-        self._store({**self._own, _own_name(name): settings})
+        self._store({**self._own, new_name(name): settings})
 
     def rename(self, old: str, new: str) -> None:
         """Rename one of the user's presets. Raises SettingsError if there is none, or if the new name is taken."""
         self._must_be_own(old)
-        new = _own_name(new)
+        new = new_name(new)
         if new in self._own and new != old:
             raise SettingsError("name", new, "a name that no preset has yet")
         self._store({new if name == old else name: settings for name, settings in self._own.items()})
@@ -66,6 +68,36 @@ class Presets:
         """Delete one of the user's presets. Raises SettingsError if there is none."""
         self._must_be_own(name)
         self._store({other: settings for other, settings in self._own.items() if other != name})
+
+    def is_own(self, name: str) -> bool:
+        """Whether this is one of the user's presets."""
+        return name in self._own
+
+    def to_text(self) -> str:
+        """The user's presets as JSON, for a file that ``add_text`` reads."""
+        return json.dumps({name: settings.to_dict() for name, settings in self._own.items()}, indent=1)
+
+    def add_text(self, text: str) -> list[str]:
+        """Add the presets of such a file; returns their names. A name that is taken gets a number.
+
+        Raises SettingsError, and then adds nothing.
+        """
+        try:
+            read = _parsed(json.loads(text))
+        except SettingsError:
+            raise
+        except (ValueError, TypeError, RecursionError) as error:
+            raise SettingsError("file", str(error), "a JSON file of presets") from None
+        own = dict(self._own)
+        added = []
+        for name, settings in read.items():
+            if own.get(name) == settings:
+                continue
+            added.append(_free_own_name(new_name(name), own))
+            own[added[-1]] = settings
+        if added:
+            self._store(own)
+        return added
 
     def _must_be_own(self, name: str) -> None:
         if name not in self._own:
@@ -95,14 +127,36 @@ class Presets:
 def _parsed(content: Any) -> dict[str, Settings]:
     if not isinstance(content, dict):
         raise TypeError(f"expected an object of presets, got {type(content).__name__}")
-    return {_own_name(name): Settings.parse_older({**values}) for name, values in content.items()}
+    for name, values in content.items():
+        if not isinstance(values, dict):
+            raise TypeError(f"expected the settings of {name!r}, got {type(values).__name__}")
+    known = {name: {key: v for key, v in values.items() if key not in RETIRED} for name, values in content.items()}
+    return {_own_name(_not_built_in(name)): Settings.parse_older(values) for name, values in known.items()}
+
+
+def _not_built_in(name: str) -> str:
+    """The name of a stored preset: a later version may have a built-in one of the same name."""
+    return f"{name} (own)" if name in BUILT_IN else name
 
 
 def _own_name(name: str) -> str:
-    name = name.strip()
-    if not name or name in BUILT_IN or name.lower() == CUSTOM or any(ord(c) < 32 for c in name):
+    if not name.strip() or name in BUILT_IN or name.lower() == CUSTOM or any(ord(c) < 32 for c in name):
         raise SettingsError("name", name, f"any name but {CUSTOM!r} and the built-in ones")
     return name
+
+
+def new_name(name: str) -> str:
+    """The name that a preset gets, without spaces round it. Raises SettingsError."""
+    name = _own_name(name.strip())
+    if len(name) > LONGEST_NAME or ";" in name:
+        raise SettingsError("name", name, f"at most {LONGEST_NAME} characters, without semicolon")
+    return name
+
+
+def _free_own_name(name: str, own: Mapping[str, Any]) -> str:
+    """``name``, or the first of "name 2", "name 3" ... that is free."""
+    names = (name if n == 1 else f"{name[: LONGEST_NAME - 4]} {n}" for n in range(1, 1000))
+    return next(candidate for candidate in names if candidate not in own)
 
 
 def _free_name(path: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -27,6 +27,30 @@ def pass_of(p: Any) -> str:
     if hasattr(p, "init_images"):
         return "img2img"
     return "hires" if getattr(p, "is_hr_pass", False) else "first"
+
+
+def time_of_request() -> Any:
+    """When the WebUI began to work on the current request, which may run many generations."""
+    from modules import shared
+
+    return getattr(shared.state, "time_start", None)
+
+
+def kind_of_pass(p: Any, name: str, x: Any) -> tuple[Any, ...]:
+    """What the time of a pass depends on, as far as the WebUI tells: passes of equal kinds can be compared.
+
+    Features of other extensions count by the keys that they have written into the infotext so far.
+    """
+    from modules import shared
+
+    checkpoint = getattr(loaded_model(), "sd_checkpoint_info", None)
+    sampler = getattr(getattr(p.sampler, "config", None), "name", getattr(p, "sampler_name", ""))
+    options = ("cross_attention_optimization", "batch_cond_uncond", "hypertile_enable_unet")
+    values = tuple(getattr(shared.opts, option, None) for option in options)
+    merging = p.get_token_merging_ratio(for_hr=name == "hires")
+    features = frozenset(key for key in p.extra_generation_params if not key.startswith("ToDo"))
+    is_guided = getattr(p, "cfg_scale", 7) != 1
+    return (getattr(checkpoint, "title", None), name, tuple(x.shape), sampler, values, merging, features, is_guided)
 
 
 def row_seeds(params: Any) -> list[int]:
@@ -86,18 +110,38 @@ def is_interrupted() -> bool:
 
 
 def add_to_info(processed: Any, **values: Any) -> None:
-    """Add values to the JSON of a result. It is the ``info`` of an API response, and the page has it too.
+    """Add values and the comments to the JSON of a result: it is the ``info`` of an API response, and the page has it.
 
     This replaces the class of the result, not its ``js`` method: the X/Y/Z plot copies the result of its first cell and
     fills the copy with all cells. A bound method would still describe the first cell.
     """
     processed.todo_info = {**getattr(processed, "todo_info", {}), **values}
     if not isinstance(processed, _WithInfo):
+        comments = processed.comments
         processed.__class__ = type("Processed", (_WithInfo, type(processed)), {})
+        processed.comments = comments
+
+
+def follow_comments(processed: Any, p: Any) -> None:
+    """Let a result have the comments that ``p`` and its copies get from now on, too.
+
+    The cells of an X/Y/Z plot share one list of comments, but the plot shows the result of its first cell.
+    """
+    add_to_info(processed)
+    processed.todo_comments = p.comments
 
 
 class _WithInfo:
     todo_info: dict[str, Any]
+    todo_comments: Iterable[str]
+
+    @property
+    def comments(self) -> str:
+        return "".join(f"{line}\n" for line in self.todo_comments)
+
+    @comments.setter
+    def comments(self, text: str) -> None:
+        self.todo_comments = text.splitlines()
 
     def js(self) -> str:
-        return json.dumps({**json.loads(super().js()), **self.todo_info})  # type: ignore[misc]
+        return json.dumps({**json.loads(super().js()), "comments": self.comments, **self.todo_info})  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from ..settings.presets import Presets
 from . import compat, logs
 from .generation import infotext, other_reducers, request, status
 from .generation.job import Job
+from .generation.pass_timer import Baselines, timer_of
 from .generation.request import Request
 from .panel import axes, options
 from .panel.error_text import page_text
@@ -27,12 +29,16 @@ class Extension:
     def __init__(self, folder: Path, model: Callable[[], Any]) -> None:
         self.presets = Presets(presets_file(folder))
         self.model = model
+        self._baselines = Baselines()
+        self._latest: Callable[[], Job | None] = lambda: None
 
-    def begin(self, p: Any, args: tuple[Any, ...]) -> None:
-        """A generation begins; no other script has changed the model for it yet.
+    def begin(self, p: Any, args: tuple[Any, ...], *, is_img2img: bool) -> None:
+        """A generation begins; no other script has changed the model for it yet. ``is_img2img`` tells the script's tab.
 
         Invalid values are reported to the user, and the images are not reduced.
         """
+        if self._belongs_to_another(p, is_img2img=is_img2img):
+            return
         logs.set_level(options.value("todo_log"))
         try:
             requested = request.read(args, self.presets.get, request.overrides_of(p))
@@ -40,14 +46,31 @@ class Extension:
             log.error("ToDo: %s", error)
             p.comment(status.invalid_settings(str(error) if request.has_names(args) else page_text(error)))
             requested = request.OFF
-        setattr(p, _JOB, Job(p, _resolve_conflict(p, requested), self.model))
+        job = Job(p, _resolve_conflict(p, requested), self.model, self._baselines)
+        setattr(p, _JOB, job)
+        self._latest = weakref.ref(job)
 
     def end(self, p: Any, processed: Any) -> None:
         """A generation has ended."""
-        if job_of(p):
-            delattr(p, _JOB)
-        if "ToDo" in processed.comments:
-            compat.add_to_info(processed, comments=processed.comments)
+        if not job_of(p):
+            return
+        delattr(p, _JOB)
+        self._latest = lambda: None
+        if "ToDo" in processed.comments or request.cell_of(p):
+            compat.follow_comments(processed, p)
+
+    def _belongs_to_another(self, p: Any, *, is_img2img: bool) -> bool:
+        """Whether another extension runs ``p`` for an image of its own, as ADetailer does for each face.
+
+        Such a job has a copy of another job's object, or is an img2img job of the txt2img tab's scripts, or begins
+        before the job around it has ended.
+        """
+        if _JOB in vars(p) and not job_of(p):
+            return True
+        if hasattr(p, "init_images") and not is_img2img:
+            return True
+        outer = self._latest()
+        return outer is not None and not outer.is_of(p) and outer.is_decoding and not timer_of(p)
 
     def add_options(self) -> None:
         """Add the page Settings > ToDo to the WebUI's settings."""
@@ -78,8 +101,9 @@ def _resolve_conflict(p: Any, requested: Request) -> Request:
 
 
 def job_of(p: Any) -> Job | None:
-    """The job of a generation, if there is one."""
-    return getattr(p, _JOB, None)
+    """The job of a generation, if there is one. A copy of ``p`` has none."""
+    job = getattr(p, _JOB, None)
+    return job if job and job.is_of(p) else None
 
 
 def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:

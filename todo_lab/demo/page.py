@@ -66,7 +66,7 @@ class Page:
             self._go = gr.Button("Compare", variant="primary", elem_id="compare", min_width=120)
             self._cancel = gr.Button("Cancel", elem_id="cancel", min_width=120)
         with gr.Accordion("Reduction settings", open=False, elem_id="reduction"):
-            used = visible_settings(Settings())
+            used = Settings().used
             self._settings = {
                 name: build_control(setting, f"set_{name}", visible=name in used) for name, setting in SETTINGS.items()
             }
@@ -156,7 +156,7 @@ class Page:
             return [gr.skip()] * len(SETTINGS)
         settings = BUILT_IN[preset]
         values = {name: control_value(setting, getattr(settings, name)) for name, setting in SETTINGS.items()}
-        return [gr.update(value=value, visible=name in visible_settings(settings)) for name, value in values.items()]
+        return [gr.update(value=value, visible=name in settings.used) for name, value in values.items()]
 
     def _update_visibility(self, *values: Any) -> list[Any]:
         """The name of the preset with these values, and which controls to show."""
@@ -166,12 +166,7 @@ class Page:
             gr.Warning(html.escape(str(error)))
             return [CUSTOM, *[gr.skip()] * len(SETTINGS)]
         name = next((name for name, preset in BUILT_IN.items() if preset == settings), CUSTOM)
-        return [name, *(gr.update(visible=name in visible_settings(settings)) for name in SETTINGS)]
-
-
-def visible_settings(settings: Settings) -> set[str]:
-    """The settings that have an effect on this page, which has no img2img."""
-    return set(settings.used) - {"img2img"}
+        return [name, *(gr.update(visible=name in settings.used) for name in SETTINGS)]
 
 
 def request_controls() -> dict[str, Any]:

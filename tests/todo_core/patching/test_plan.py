@@ -61,7 +61,9 @@ def test_auto_takes_whole_factors_by_the_size(side, first, second):
     ]
 
 
-@pytest.mark.parametrize(("height", "width", "factor"), [(128, 64, 2), (64, 96, 2), (64, 80, 1), (135, 240, 3), (96, 144, 2)])
+@pytest.mark.parametrize(
+    ("height", "width", "factor"), [(128, 64, 2), (64, 96, 2), (64, 80, 1), (135, 240, 3), (96, 144, 2)]
+)
 def test_auto_counts_tokens_where_the_image_is_oblong(height, width, factor):
     assert (plan(sd1_unet(), height, width).levels[0].amount or 1) == factor
 

@@ -61,7 +61,7 @@ def test_saving_again_replaces_and_rename_and_delete_follow(path):
     assert Presets(path).get("c") == Settings(factor_1=5)
 
 
-@pytest.mark.parametrize("name", ["", "  ", CUSTOM, DEFAULT, "two\nlines"])
+@pytest.mark.parametrize("name", ["", "  ", CUSTOM, DEFAULT, "two\nlines", "x" * 61, "a; b"])
 def test_a_name_that_cannot_be_is_refused_and_nothing_is_written(path, name):
     with pytest.raises(SettingsError, match="name"):
         Presets(path).save(name, OWN)
@@ -90,9 +90,19 @@ def test_an_unknown_preset_names_those_there_are(path):
         Presets(path).get("no such")
 
 
+def test_a_stored_preset_with_the_name_of_a_built_in_one_is_kept_under_another(path):
+    path.parent.mkdir()
+    path.write_text(json.dumps({"ToDo fast": {"factor_1": 7}, "mine": {"factor_1": 1.5}}), "utf-8")
+    presets = Presets(path)
+    assert presets.names == [*BUILT_IN, "ToDo fast (own)", "mine"]
+    assert presets.get("ToDo fast (own)") == Settings(factor_1=7)
+    assert presets.get("mine") == Settings(factor_1=2)
+    assert not presets.trouble
+
+
 @pytest.mark.parametrize(
     "broken",
-    ["{", "[]", '{"a": {"factor_1": -1}}', '{"a": {"unknown": 1}}', '{"a": 3}', '{"ToDo fast": {}}', "\x00\xff"],
+    ["{", "[]", '{"a": {"factor_1": -1}}', '{"a": {"unknown": 1}}', '{"a": 3}', "\x00\xff"],
 )
 def test_a_broken_file_is_set_aside_whole_and_said(path, broken):
     for aside in ("presets.broken.json", "presets.broken-2.json"):
@@ -104,3 +114,37 @@ def test_a_broken_file_is_set_aside_whole_and_said(path, broken):
         assert (path.parent / aside).read_text("utf-8") == broken
         presets.save("new", OWN)
         assert json.loads(path.read_text("utf-8")).keys() == {"new"}
+
+
+def test_a_file_of_an_earlier_version_is_read(path):
+    path.parent.mkdir()
+    path.write_text(json.dumps({"old": {**OWN.to_dict(), "img2img": True}, "x" * 70: OWN.to_dict()}), "utf-8")
+    presets = Presets(path)
+    assert presets.trouble == ""
+    assert presets.get("old") == presets.get("x" * 70) == OWN
+
+
+def test_names_are_exact(path):
+    for name in (DEFAULT.lower(), f" {DEFAULT}"):
+        with pytest.raises(SettingsError, match="preset"):
+            Presets(path).get(name)
+
+
+def test_a_file_of_presets_is_added_and_replaces_none(path):
+    here, there = Presets(path), Presets(path.with_name("other.json"))
+    here.save("a", OWN)
+    there.save("a", Settings(factor_1=4))
+    there.save("b", OWN)
+    assert here.add_text(there.to_text()) == ["a 2", "b"]
+    assert Presets(path).get("a") == OWN
+    assert Presets(path).get("a 2") == Settings(factor_1=4)
+    assert here.add_text(here.to_text()) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}', '{"a": {"factor_1": 0}}', "[" * 10**5])
+def test_a_file_that_is_none_adds_nothing(path, text):
+    presets = Presets(path)
+    with pytest.raises(SettingsError):
+        presets.add_text(text)
+    assert presets.names == list(BUILT_IN)
+    assert not path.exists()

@@ -31,7 +31,6 @@ DEFAULTS = {
     "window": "steps",
     "afterwards": "none",
     "passes": "hires",
-    "img2img": False,
     "sx": 2,
     "sy": 2,
     "random": True,
@@ -50,7 +49,7 @@ CHOICES = {
     "afterwards": ["none", "downsample", "similarity", "cluster"],
     "passes": ["hires", "first", "all"],
 }
-FLAGS = ["img2img", "random", "attn", "crossattn", "mlp"]
+FLAGS = ["random", "attn", "crossattn", "mlp"]
 NUMBERS = ["factor_1", "factor_2", "ratio_1", "ratio_2", "start", "end"]
 
 # AUTOMATIC1111: modules/infotext_utils.py
@@ -359,7 +358,7 @@ def test_infotext_keys_are_keys_to_the_host():
     [
         ("random", "True", True),
         ("random", "false", False),
-        ("img2img", " TRUE ", True),
+        ("mlp", " TRUE ", True),
         ("factor_1", "3", 3),
         ("factor_1", "3.0", 3),
         ("factor_1", "auto", "auto"),
@@ -437,7 +436,7 @@ def test_parse_refuses_an_unknown_name():
     assert (caught.value.field, caught.value.value) == ("factor", "2")
 
 
-ALWAYS = {"method", "target", "start", "end", "window", "afterwards", "passes", "img2img"}
+ALWAYS = {"method", "target", "start", "end", "window", "afterwards", "passes"}
 FACTORS, RATIOS = {"factor_1", "factor_2", "resample"}, {"ratio_1", "ratio_2"}
 CELL, MODULES = {"sx", "sy", "random", "reach"}, {"attn", "crossattn", "mlp"}
 

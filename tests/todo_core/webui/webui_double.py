@@ -141,7 +141,12 @@ class Sampler:
 
 
 class WebUI:
-    """Runs a script through generations, and logs each event that a script can see."""
+    """Runs a script through generations, and logs each event that a script can see.
+
+    ``tab`` is the one whose scripts run, if it is not the job's own.
+    """
+
+    tab = None
 
     def __init__(self, script, model):
         self.script, self.events, self.first_pass = script, [], []
@@ -157,6 +162,7 @@ class WebUI:
     @torch.no_grad()
     def generate(self, p, *args):
         self.args, self.errors = args, []
+        self.script.is_img2img = self.tab == "img2img" if self.tab else hasattr(p, "init_images")
         all_seeds = p.seeds
         shared.sd_model = self.model
         self._call("before_process", p)

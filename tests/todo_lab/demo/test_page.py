@@ -16,7 +16,7 @@ from todo_core import SETTINGS, Settings, SettingsError
 from todo_core.webui.panel.controls import control_value
 from todo_lab.demo import model_runner
 from todo_lab.demo import page as page_module
-from todo_lab.demo.page import REQUEST_FIELDS, Page, parse_values, request_controls, visible_settings
+from todo_lab.demo.page import REQUEST_FIELDS, Page, parse_values, request_controls
 from todo_lab.sampling.request import Request
 
 VISITOR = SimpleNamespace(session_hash="somebody")
@@ -104,11 +104,6 @@ def test_a_preset_fills_the_controls_and_they_name_it_again(page):
     assert not by_name["factor_1"]["visible"]
     held[list(SETTINGS).index("end")] = 0.7
     assert page._update_visibility(*held)[0] == "custom"
-
-
-def test_settings_without_an_effect_are_hidden():
-    assert "img2img" not in visible_settings(Settings())
-    assert visible_settings(Settings(method="none")) == {"method"}
 
 
 # the function behind the button ---------------------------------------------------------------------------------------

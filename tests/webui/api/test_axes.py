@@ -20,14 +20,19 @@ def axes(webui):
 
 def plotted(webui, axes, x, y=("Nothing", [])):
     """[(image, infotext)] of the cells, the grid left out."""
+    answer, info = plot(webui, axes, x, y)
+    pixels = [Result([image], info, []).pixels[0] for image in answer["images"]]
+    return list(zip(pixels, info["infotexts"], strict=True))[1:]
+
+
+def plot(webui, axes, x, y):
+    """The WebUI's answer and its info."""
     args = []
     for label, values in (x, y, ("Nothing", [])):
         args += [axes.index(label), ", ".join(values), list(values)]
     args += [True, True, False, False, False, False, False, 0, False]  # with the single images beside the grid
     answer = webui.post("/sdapi/v1/txt2img", {**FEW, "script_name": "x/y/z plot", "script_args": args})
-    info = json.loads(answer["info"])
-    pixels = [Result([image], info, []).pixels[0] for image in answer["images"]]
-    return list(zip(pixels, info["infotexts"], strict=True))[1:]
+    return answer, json.loads(answer["info"])
 
 
 def test_there_is_one_axis_for_each_setting(axes):
@@ -59,3 +64,11 @@ def test_two_axes_together(webui, axes):
     ]
     assert all("ToDo" not in text for _, text in cells[2:])
     assert np.array_equal(cells[2][0], cells[3][0])
+
+
+def test_the_status_of_each_cell_is_told(webui, axes):
+    axis = "Factor, level 1"
+    _, info = plot(webui, axes, (f"[ToDo] {axis}", ["1", "2"]), ("Nothing", []))
+    first, second = (line for line in info["comments"].splitlines() if "ToDo" in line)
+    assert first.startswith(f"ToDo with {axis} = 1: found nothing to reduce")
+    assert second.startswith(f"ToDo with {axis} = 2: reduced the hires pass")

@@ -3,14 +3,13 @@
 import json
 
 import numpy as np
-import pytest
 
 from ..helpers import REQUEST, Result
 
 FEW = {**REQUEST, "steps": 2, "hr_second_pass_steps": 2, "script_name": "ToDo compare"}
 
 
-def compared(webui, route="txt2img", args=(["ToDo fast"], True, True), **changes):
+def compared(webui, route="txt2img", args=(["ToDo fast"], True, 1), **changes):
     """(images, info) of a comparison."""
     answer = webui.post(f"/sdapi/v1/{route}", {**FEW, "script_args": list(args), **changes})
     info = json.loads(answer["info"])
@@ -43,8 +42,20 @@ def test_without_hires_fix_it_says_so(webui):
     assert "nothing was reduced in any variant" in info["comments"]
 
 
-@pytest.mark.parametrize("act", [True, False])
-def test_img2img(webui, act):
+def test_img2img(webui):
     image = webui.txt2img(steps=2, hr_second_pass_steps=2).base64_images[0]
-    (_, baseline, fast), _ = compared(webui, "img2img", (["ToDo fast"], act, False), init_images=[image])
-    assert np.array_equal(baseline, fast) != act
+    (_, baseline, fast), _ = compared(webui, "img2img", (["ToDo fast"], False, 1), init_images=[image])
+    assert not np.array_equal(baseline, fast)
+
+
+def test_repeats_have_a_spread_and_the_same_images(webui):
+    (_, baseline, fast), info = compared(webui, args=(["ToDo fast"], True, 2))
+    assert all(row["spread"] >= 0 for row in info["todo_compare"]["rows"])
+    (_, again, fast_again), _ = compared(webui)
+    assert np.array_equal(baseline, again)
+    assert np.array_equal(fast, fast_again)
+
+
+def test_a_wrong_preset_is_a_message(webui):
+    answer = webui.post("/sdapi/v1/txt2img", {**FEW, "script_args": [["no such"], True, 1]})
+    assert "'no such' is not possible" in json.loads(answer["info"])["comments"]

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 
 import numpy as np
 import pytest
@@ -56,6 +57,14 @@ def test_a_window_that_no_step_falls_into_is_told(webui):
     result = webui.txt2img({"factor_1": 2, "start": 0.9, "end": 0.95})
     assert todo_keys(result.infotext) == {}
     assert "ToDo reduced nothing in the hires pass: no step is between Start and End" in result.comments
+
+
+def test_the_saving_is_told_once_the_same_pass_has_run_without_todo(webui):
+    request = {"hr_second_pass_steps": 3, "height": 192}
+    webui.txt2img(**request)
+    comments = webui.txt2img({"factor_1": 2}, **request).comments
+    assert re.search(r"in 3 of 3 steps; hires pass \d+\.\d s, \d+\.\d s without ToDo", comments)
+    assert "without ToDo" not in webui.txt2img({"factor_1": 2}, **request, sampler_name="DPM++ 2M").comments
 
 
 @pytest.mark.parametrize("settings", [SIMILARITY, {"factor_1": 2, "phase": "rotate"}], ids=["similarity", "rotate"])
@@ -113,17 +122,10 @@ def image(webui):
     return webui.baseline(enable_hr=False).base64_images[0]
 
 
-def test_img2img_is_left_alone_unless_asked_for(webui, image):
-    result = webui.img2img(image, {"factor_1": 2})
-    assert reduced(result.events) == set()
-    assert todo_keys(result.infotext) == {}
-    assert '"Act in img2img" is off' in result.comments
-
-
-def test_img2img_is_reduced_where_asked_for(webui, image):
-    result = webui.img2img(image, {"factor_1": 2, "img2img": True}, width=256, height=256)
+def test_img2img_is_reduced(webui, image):
+    result = webui.img2img(image, {"factor_1": 2}, width=256, height=256)
     assert reduced(result.events) == {(1024, 256)}
-    assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo img2img": "True"}
+    assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2"}
     assert "ToDo reduced the img2img pass" in result.comments
 
 
@@ -140,6 +142,6 @@ def mask():
 @pytest.mark.parametrize("whole_picture", [True, False], ids=["whole picture", "only masked"])
 def test_inpainting_is_reduced(webui, image, mask, whole_picture):
     inpaint = {"mask": mask, "inpainting_fill": 1, "inpaint_full_res": not whole_picture}
-    result = webui.img2img(image, {"factor_1": 2, "img2img": True}, **inpaint)
+    result = webui.img2img(image, {"factor_1": 2}, **inpaint)
     assert reduced(result.events) == {(256, 64)}
     assert "ToDo" in todo_keys(result.infotext)

@@ -52,6 +52,10 @@ def test_the_script_is_found_in_any_case_of_letters(webui, title):
     assert reduced(result.hires) == REDUCED
 
 
+def test_an_empty_mapping_switches_on(webui):
+    assert "found nothing to reduce at 256 x 256: this model was trained at" in webui.txt2img({}).comments
+
+
 def test_a_mapping_can_switch_off(webui):
     assert reduced(webui.txt2img({"enabled": False, "factor_1": 2}).hires) == set()
 
@@ -61,7 +65,10 @@ def test_text_is_read_as_numbers_and_flags(webui):
 
 
 BAD = {
-    "an unknown name": ({"factor": 2}, ["factor", "2", "only these names: method, target"]),
+    "an unknown name": (
+        {"factor": 2},
+        ["factor", "2", "only these names: enabled, preset, method, target", "did you mean factor_1?"],
+    ),
     "a ratio above the cap": ({"method": "similarity", "ratio_1": 0.8}, ["ratio_1", "0.8", "at most 0.75: one token"]),
     "a wrong type": ({"factor_1": [2]}, ["factor_1", "[2]", "'auto' or a whole number from 1 to 8"]),
     "a wrong choice": ({"method": "tome"}, ["method", "tome", "'downsample', 'similarity', 'cluster', 'none'"]),

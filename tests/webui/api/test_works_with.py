@@ -9,7 +9,7 @@ from todo_core import SETTINGS
 
 from ..helpers import Result, reduced
 
-IMG2IMG = {"factor_1": 2, "img2img": True}
+IMG2IMG = {"factor_1": 2}
 FEW = {"steps": 4, "denoising_strength": 0.5}
 
 

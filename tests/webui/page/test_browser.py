@@ -11,7 +11,7 @@ from . import browser as web
 pytest.importorskip("playwright", reason="needs playwright")
 
 DOWNSAMPLE = {"method", "target", "factor_1", "factor_2", "resample", "phase"}
-ALWAYS = {"start", "end", "window", "afterwards", "passes", "img2img"}
+ALWAYS = {"start", "end", "window", "afterwards", "passes"}
 SIMILARITY = {"method", "target", "ratio_1", "ratio_2", "sx", "sy", "random", "seed", "reach"}
 
 
@@ -113,7 +113,7 @@ SOMETHING_ELSE = (
     {"method": "similarity", "target": "all", "ratio_1": 0.1, "ratio_2": 0.1, "sx": 5, "sy": 5, "seed": 9},
     {"reach": 1},
     {"attn": False, "crossattn": True, "mlp": False, "start": 0.3, "end": 0.9, "window": "steps", "passes": "first"},
-    {"target": "keys/values", "random": False, "img2img": True, "method": "cluster", "afterwards": "downsample"},
+    {"target": "keys/values", "random": False, "method": "cluster", "afterwards": "downsample"},
     {"resample": "nearest-exact", "phase": "rotate", "factor_1": 8, "factor_2": 3},
 )
 
@@ -179,4 +179,4 @@ def test_an_invalid_value_is_reported_under_the_image(webui, page, panel):
     panel.set(factor_1="much")
     assert "ToDo" not in web.generate(page)
     comments = page.inner_text("#html_log_txt2img")
-    assert "ToDo is off for this image. Factor, level 1: 'much' is not a whole number. Use auto, or a whole number from 1 to 8." in comments
+    assert "ToDo is off for this image. Factor, level 1: 'much' is not a whole number." in comments

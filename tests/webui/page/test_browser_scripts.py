@@ -49,12 +49,12 @@ def sideways(page, selector):
     )
 
 
-def test_presets_and_the_estimate(page, view, shots):  # noqa: F811
+def test_presets_and_the_line(page, view, shots):  # noqa: F811
     panel = web.Panel(page)
     panel.unfold()
-    page.wait_for_selector("#todo_txt2img_estimate:has-text('Nothing to reduce at 256 x 256')")
+    page.wait_for_selector("#todo_txt2img_line:has-text('Nothing to reduce at 256 x 256')")
     web.fill_in(page, width=512, height=384)
-    page.wait_for_selector("#todo_txt2img_estimate:has-text('Hires 1024 x 768')")
+    page.wait_for_selector("#todo_txt2img_line:has-text('1024 x 768:')")
     for name in PRESETS:
         panel._pick(panel.control("preset"), name)
         page.wait_for_timeout(500)

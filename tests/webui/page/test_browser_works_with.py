@@ -31,7 +31,7 @@ def test_every_image_of_the_batch_tab_is_reduced(webui, page, tmp_path):  # noqa
         page.locator(f"#img2img_{side} input[type=number]").fill("128")
     panel = web.Panel(page, "img2img")
     panel.unfold()
-    panel.set(factor_1=2, img2img=True)
+    panel.set(factor_1=2)
     webui.clear()
     page.click("#img2img_generate")
     page.wait_for_selector("#html_info_img2img p")

@@ -13,7 +13,7 @@ from modules.ui_components import FormRow
 from ...settings.presets import DEFAULT, Presets
 from ..panel import texts
 from . import output
-from .request import PANEL, SEPARATOR
+from .request import DEFAULT_REPEATS, MOST_REPEATS, PANEL, SEPARATOR
 from .table import ComparisonTable
 
 DEFAULT_CHOICE = (DEFAULT, "ToDo fast", "ToMe paper")
@@ -35,20 +35,22 @@ def build(presets: Callable[[], Presets], *, is_img2img: bool) -> list[Any]:
             names, lambda: None, lambda: {"choices": choices(presets())}, f"todo_compare_{tab}_refresh"
         )
     with FormRow(elem_id=f"todo_compare_{tab}_flags"):
-        img2img = gr.Checkbox(
-            True,
-            label=texts.COMPARE_IMG2IMG.label,
-            info=texts.COMPARE_IMG2IMG.help,
-            elem_id=f"todo_compare_{tab}_img2img",
-            visible=is_img2img,
-        )
         heat_maps = gr.Checkbox(
             True,
             label=texts.COMPARE_HEAT_MAPS.label,
             info=texts.COMPARE_HEAT_MAPS.help,
             elem_id=f"todo_compare_{tab}_heat_maps",
         )
-    return [names, img2img, heat_maps]
+        repeats = gr.Slider(
+            1,
+            MOST_REPEATS,
+            float(DEFAULT_REPEATS),
+            step=1,
+            label=texts.COMPARE_REPEATS.label,
+            info=texts.COMPARE_REPEATS.help,
+            elem_id=f"todo_compare_{tab}_repeats",
+        )
+    return [names, heat_maps, repeats]
 
 
 def choices(presets: Presets) -> list[str]:

@@ -154,7 +154,7 @@ def _comments(outcomes: Sequence[Outcome], comparison: ComparisonTable) -> list[
     if not any(outcome.variant.reduced for outcome in outcomes):
         lines.insert(0, "ToDo compare: nothing was reduced in any variant. The lines below say why.")
     lines += [f"{row.name} {row.trouble}" for row in comparison.rows if row.trouble]
-    return lines
+    return lines + [comparison.warning] * bool(comparison.warning)
 
 
 def _save(p: Any, processed: Any, outcomes: Sequence[Outcome], comparison: ComparisonTable) -> None:

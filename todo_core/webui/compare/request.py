@@ -11,6 +11,7 @@ from ..panel.error_text import PanelError
 
 PANEL = "the panel's settings"
 SEPARATOR = ";"
+DEFAULT_REPEATS, MOST_REPEATS = 2, 10
 
 
 @dataclass(frozen=True)
@@ -18,20 +19,23 @@ class CompareRequest:
     """The values of Compare's controls."""
 
     names: tuple[str, ...]  # presets and PANEL
-    img2img: bool = True  # let presets act in img2img too
     heat_maps: bool = True
+    repeats: int = DEFAULT_REPEATS
 
     @classmethod
-    def of(cls, names: Any, img2img: bool, heat_maps: bool, presets: Presets) -> CompareRequest:
-        """Check ``names``, a list or text with semicolons. PanelError if there is none, or no preset of a name."""
-        listed = names.split(SEPARATOR) if isinstance(names, str) else list(names or ())
-        chosen = tuple(dict.fromkeys(name.strip() for name in listed if name.strip()))
+    def of(cls, names: Any, heat_maps: Any, repeats: Any, presets: Presets) -> CompareRequest:
+        """Check the values; ``names`` is a list, or text with semicolons. Raises PanelError."""
+        listed = [name.strip() for name in names.split(SEPARATOR)] if isinstance(names, str) else names
+        is_list = isinstance(listed, (list, tuple)) and all(isinstance(name, str) for name in listed)
+        chosen = tuple(dict.fromkeys(name for name in listed if name)) if is_list else ()
         try:
             if not chosen:
                 raise SettingsError("presets", names, f"at least one of {', '.join([PANEL, *presets.names])}")
             for name in chosen:
                 if name != PANEL:
                     presets.get(name)
+            if not isinstance(repeats, (int, float)) or repeats not in range(1, MOST_REPEATS + 1):
+                raise SettingsError("repeats", repeats, f"a whole number from 1 to {MOST_REPEATS}")
         except SettingsError as error:
             raise PanelError(error) from None
-        return cls(chosen, bool(img2img), bool(heat_maps))
+        return cls(chosen, bool(heat_maps), int(repeats))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -10,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...settings.presets import Presets
+from .. import compat
 from ..generation import other_reducers, request, status
 from ..generation.pass_timer import time_passes
+from ..panel.error_text import PanelError
 from . import output
 from .outcome import Outcome
 from .request import PANEL, CompareRequest
@@ -28,36 +31,44 @@ def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
 
     processing.fix_seed(p)
     _note_other_reducers(p)
-    outcomes: list[Outcome] = []
+    outcomes: dict[str, Outcome] = {}
     failure: Exception | None = None
-    for outcome in _variants(p, chosen, presets, shared.state):
-        try:
-            _make(outcome, processing.process_images)
-        except Exception as error:
-            log.error("ToDo compare: %s: %s", outcome.variant.name, error, exc_info=error)
-            failure = error.with_traceback(None)  # a traceback would keep the tensors of a run that was out of memory
-            outcome.variant.trouble = f"failed: {error or type(error).__name__}"
-        if outcome.images or outcome.variant.trouble:
-            outcomes.append(outcome)
-    if not any(outcome.images for outcome in outcomes):
+    for name in _rounds(p, chosen, shared.state):
+        if name not in outcomes:
+            outcome = outcomes[name] = _prepared(p, name, presets)
+            failure = _make(outcome, processing.process_images) or failure
+        elif not outcomes[name].variant.trouble:
+            _repeat(outcomes[name], _prepared(p, name, presets), processing.process_images)
+    made = [outcome for outcome in outcomes.values() if outcome.images or outcome.variant.trouble]
+    if not any(outcome.images for outcome in made):
         if failure:
             raise failure
         return processing.Processed(p, [], p.seed, "")
-    comparison = ComparisonTable.of([outcome.variant for outcome in outcomes])
-    return output.assemble(p, outcomes, comparison, title=title, heat_maps=chosen.heat_maps)
+    comparison = ComparisonTable.of([outcome.variant for outcome in made])
+    return output.assemble(p, made, comparison, title=title, heat_maps=chosen.heat_maps)
 
 
-def _variants(p: Any, chosen: CompareRequest, presets: Presets, state: Any) -> Iterator[Outcome]:
-    """Warm up, then yield one prepared variant after the other, until the user stops."""
+def refused(p: Any, error: PanelError) -> Any:
+    """A Processed without images that tells why."""
+    from modules import processing
+
+    p.comment(f"ToDo compare: {error}")
+    processed = processing.Processed(p, [], p.seed, "")
+    compat.add_to_info(processed)
+    return processed
+
+
+def _rounds(p: Any, chosen: CompareRequest, state: Any) -> Iterator[str]:
+    """Warm up, then yield the name of each variant in turn, round after round, until the user stops."""
     names = (BASELINE, *chosen.names)
-    state.job_count = 1 + len(names) * p.n_iter
+    state.job_count = 1 + len(names) * p.n_iter * chosen.repeats
     state.textinfo = "ToDo compare: warming up"
     _warm_up(p)
-    for number, name in enumerate(names, 1):
+    for number, name in itertools.product(range(1, chosen.repeats + 1), names):
         if state.interrupted or state.stopping_generation:
             break
-        state.textinfo = f"ToDo compare: {name} ({number} of {len(names)})"
-        yield _prepared(p, name, chosen, presets)
+        state.textinfo = f"ToDo compare: {name} (round {number} of {chosen.repeats})"
+        yield name
     state.textinfo = None
 
 
@@ -89,7 +100,7 @@ def _copy(p: Any) -> Any:
     return own_p
 
 
-def _prepared(p: Any, name: str, chosen: CompareRequest, presets: Presets) -> Outcome:
+def _prepared(p: Any, name: str, presets: Presets) -> Outcome:
     own_p = _copy(p)
     settings: dict[str, Any] = {}
     if name in (BASELINE, PANEL):
@@ -97,22 +108,40 @@ def _prepared(p: Any, name: str, chosen: CompareRequest, presets: Presets) -> Ou
     else:
         request.override(own_p, "preset", name)
         settings = presets.get(name).to_dict()
-        if chosen.img2img and hasattr(p, "init_images"):
-            request.override(own_p, "img2img", True)
-            settings["img2img"] = True
     return Outcome(Variant(name, settings=settings), own_p)
 
 
-def _make(outcome: Outcome, process_images: Callable[[Any], Any]) -> None:
+def _make(outcome: Outcome, process_images: Callable[[Any], Any]) -> Exception | None:
+    """Make the images of a variant; returns the error if it fails."""
     timer, variant = time_passes(outcome.p), outcome.variant
-    processed = outcome.processed = process_images(outcome.p)
+    try:
+        processed = outcome.processed = process_images(outcome.p)
+    except Exception as error:
+        log.error("ToDo compare: %s: %s", variant.name, error, exc_info=error)
+        variant.trouble = f"failed: {error or type(error).__name__}"
+        return error.with_traceback(None)  # a traceback would keep the tensors of a run that was out of memory
     first, count = processed.index_of_first_image, outcome.p.n_iter * outcome.p.batch_size
     outcome.images = processed.images[first : first + count]
     outcome.infotexts = processed.infotexts[first : first + len(outcome.images)]
     variant.pictures = [np.asarray(image.convert("RGB")) for image in outcome.images]
-    variant.seconds, variant.reduced = timer.seconds, timer.reduced
+    variant.reduced = timer.reduced
     if timer.interrupted or len(outcome.images) < count:
         variant.trouble = "cut short"
+    variant.add_times(timer)
+    return None
+
+
+def _repeat(outcome: Outcome, again: Outcome, process_images: Callable[[Any], Any]) -> None:
+    """Time a variant once more; its images are those of the first round."""
+    again.p.do_not_save_samples = True
+    timer = time_passes(again.p)
+    try:
+        process_images(again.p)
+    except Exception as error:
+        log.error("ToDo compare: %s, repeated: %s", again.variant.name, error, exc_info=error)
+        return
+    if not timer.interrupted:
+        outcome.variant.add_times(timer)
 
 
 def _note_other_reducers(p: Any) -> None:

@@ -9,13 +9,16 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from ...image_difference import Difference, difference
+from ..generation.pass_timer import PassTimer
 
 BASELINE = "baseline"
+MOST_DIFFERENCE = 1.2  # between times of equal steps
 PASSES = {"first": "First pass", "hires": "Hires pass", "img2img": "img2img pass"}
 
 
@@ -25,10 +28,16 @@ class Variant:
 
     name: str
     pictures: list[np.ndarray] = field(default_factory=list)  # uint8 (h, w, 3), in the order of the seeds
-    seconds: dict[str, float] = field(default_factory=dict)  # by pass
+    seconds: list[dict[str, float]] = field(default_factory=list)  # by pass, of each round
+    unreduced_steps: list[dict[str, float]] = field(default_factory=list)  # the seconds of one, by pass, of each round
     reduced: set[str] = field(default_factory=set)  # the passes in which anything was reduced
     settings: dict[str, Any] = field(default_factory=dict)
     trouble: str = ""
+
+    def add_times(self, timer: PassTimer) -> None:
+        """Add the times of a round."""
+        self.seconds.append(timer.seconds)
+        self.unreduced_steps.append(timer.unreduced_steps)
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,8 @@ class Row:
     """One variant in numbers; None where there is no number. The differences are means over its images."""
 
     name: str
-    seconds: float | None = None
+    seconds: float | None = None  # the median of the rounds
+    spread: float | None = None  # half of the distance between the fastest and the slowest round
     ratio: float | None = None  # baseline's seconds / this variant's
     mse: float | None = None
     psnr: float | None = None  # of the mean MSE; also None for equal images, since JSON has no infinity
@@ -47,7 +57,8 @@ class Row:
     def cells(self) -> list[str]:
         """Name, seconds, ratio, MSE, PSNR and SSIM as text for the page."""
         psnr = "equal" if self.mse == 0 else _text(self.psnr, ".1f")
-        numbers = [_text(self.seconds, ".2f"), _text(self.ratio, ".2f", "x"), _text(self.mse, ".2g")]
+        spread = f" ± {self.spread:.2f}" if self.spread is not None else ""
+        numbers = [_text(self.seconds, ".2f") + spread, _text(self.ratio, ".2f", "x"), _text(self.mse, ".2g")]
         return [self.name, *numbers, psnr, _text(self.ssim, ".4f")]
 
     def label(self) -> list[str]:
@@ -71,13 +82,14 @@ class ComparisonTable:
 
     passes: tuple[str, ...]
     rows: tuple[Row, ...]
+    warning: str = ""
 
     @classmethod
     def of(cls, variants: Sequence[Variant]) -> ComparisonTable:
         """Compare each variant with the baseline, if the baseline is complete."""
         passes = _timed_passes(variants)
         baseline = next((v for v in variants if v.name == BASELINE and not v.trouble), None)
-        return cls(passes, tuple(_row(variant, baseline, passes) for variant in variants))
+        return cls(passes, tuple(_row(variant, baseline, passes) for variant in variants), _warning(variants))
 
     @property
     def head(self) -> list[str]:
@@ -93,7 +105,7 @@ class ComparisonTable:
 
     def csv(self) -> str:
         """The numbers at full precision, one line a variant."""
-        names = ("name", "seconds", "ratio", "mse", "psnr", "ssim", "trouble")
+        names = ("name", "seconds", "spread", "ratio", "mse", "psnr", "ssim", "trouble")
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
@@ -102,7 +114,8 @@ class ComparisonTable:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        return {"passes": list(self.passes), "rows": [_finite(asdict(row)) for row in self.rows]}
+        rows = [_finite(asdict(row)) for row in self.rows]
+        return {"passes": list(self.passes), "rows": rows, "warning": self.warning}
 
     def json(self, **more: Any) -> str:
         """``more`` and the table, as text."""
@@ -112,12 +125,12 @@ class ComparisonTable:
     def from_dict(cls, values: dict[str, Any]) -> ComparisonTable:
         """Read the result of ``to_dict``, without the single images."""
         rows = (Row(**{name: value for name, value in row.items() if name != "images"}) for row in values["rows"])
-        return cls(tuple(values["passes"]), tuple(rows))
+        return cls(tuple(values["passes"]), tuple(rows), values.get("warning", ""))
 
 
 def _timed_passes(variants: Sequence[Variant]) -> tuple[str, ...]:
     """The passes that any variant reduced, in running order; the last pass if none was reduced."""
-    ran = [name for name in PASSES if any(name in variant.seconds for variant in variants)]
+    ran = [name for name in PASSES if any(name in seconds for variant in variants for seconds in variant.seconds)]
     reduced = set().union(*(variant.reduced for variant in variants))
     return tuple(name for name in ran if name in reduced) or tuple(ran[-1:])
 
@@ -125,20 +138,32 @@ def _timed_passes(variants: Sequence[Variant]) -> tuple[str, ...]:
 def _row(variant: Variant, baseline: Variant | None, passes: tuple[str, ...]) -> Row:
     if variant.trouble:
         return Row(variant.name, trouble=variant.trouble)
-    seconds = _seconds(variant, passes)
+    seconds, spread = _seconds(variant, passes)
     if not baseline:
-        return Row(variant.name, seconds)
-    ratio = _seconds(baseline, passes) / seconds if seconds else None
+        return Row(variant.name, seconds, spread)
+    ratio = _seconds(baseline, passes)[0] / seconds if seconds else None
     if variant is baseline:
-        return Row(variant.name, seconds, ratio)
+        return Row(variant.name, seconds, spread, ratio)
     differences = tuple(difference(a, b) for a, b in zip(baseline.pictures, variant.pictures, strict=True))
     mse, ssim = _mean([d.mse for d in differences]), _mean([d.ssim for d in differences])
     psnr = -10 * math.log10(mse) if mse else None
-    return Row(variant.name, seconds, ratio, mse, psnr, ssim, images=differences)
+    return Row(variant.name, seconds, spread, ratio, mse, psnr, ssim, images=differences)
 
 
-def _seconds(variant: Variant, passes: tuple[str, ...]) -> float:
-    return sum(variant.seconds.get(name, 0.0) for name in passes)
+def _seconds(variant: Variant, passes: tuple[str, ...]) -> tuple[float, float | None]:
+    """The median of the rounds and half of their range; None for the latter if there was one round."""
+    rounds = [sum(seconds.get(name, 0.0) for name in passes) for seconds in variant.seconds]
+    return median(rounds), (max(rounds) - min(rounds)) / 2 if len(rounds) > 1 else None
+
+
+def _warning(variants: Sequence[Variant]) -> str:
+    """Whether steps that are the same in every variant took different times: the machine did something else too."""
+    for name in PASSES:
+        rounds = [steps[name] for variant in variants for steps in variant.unreduced_steps if name in steps]
+        if rounds and max(rounds) > MOST_DIFFERENCE * min(rounds):
+            span = f"{min(rounds):.2g} to {max(rounds):.2g} s"
+            return f"The times are not reliable: a step of the {name} pass without reduction took {span}."
+    return ""
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -26,7 +26,7 @@ def write(params: dict[str, Any], settings: Settings, record: Record, *, is_img2
     clear(params)
     if not record.levels:
         return
-    without = {"passes" if is_img2img else "img2img"}
+    without = {"passes"} if is_img2img else set()
     without |= {f"{kind}_{level}" for kind in ("factor", "ratio") for level in (1, 2) if level not in record.levels}
     if settings.afterwards not in record.methods:
         settings = replace(settings, afterwards="none")
@@ -44,7 +44,7 @@ def settings_of(params: Mapping[str, Any]) -> Settings | None:
     values = {name: SETTINGS[name].parse_older(params.get(key, "1")) for name, key in _DOWNSAMPLING_KEYS.items()}
     if values["end"] == 0 or values["factor_1"] == values["factor_2"] == 1:
         return None
-    return Settings(**values, phase="fixed", passes="all", img2img=True)
+    return Settings(**values, phase="fixed", passes="all")
 
 
 _DOWNSAMPLING_KEYS = {"factor_1": "ToDo factor", "factor_2": "ToDo factor2", "end": "ToDo disable after"}
@@ -70,7 +70,6 @@ def convert_token_merging(params: dict[str, Any]) -> None:
         ratio_1=min(first or hires, 0.75),
         random=False,
         passes=passes,
-        img2img=bool(first),
     )
     for key in _MERGING_KEYS:
         params.pop(key, None)

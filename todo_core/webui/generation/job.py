@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ...patching.token_grid import TokenGrid
-from ...settings import SETTINGS
 from .. import compat
 from ..panel import options
 from . import infotext, other_reducers, status
-from .pass_timer import timer_of
-from .request import Request
+from .pass_timer import Baselines, PassTimer, TimedPass, timer_of
+from .request import Request, cell_of
 from .sampled_pass import SampledPass
 
 log = logging.getLogger("todo_core")
@@ -21,19 +20,31 @@ log = logging.getLogger("todo_core")
 class Job:
     """The state of one generation; lives as long as its processing object ``p``."""
 
-    def __init__(self, p: Any, request: Request, model: Callable[[], Any]) -> None:
+    def __init__(self, p: Any, request: Request, model: Callable[[], Any], baselines: Baselines) -> None:
         """``model`` returns the WebUI's current model."""
-        self._p, self._request, self._model = p, request, model
-        self._timer = timer_of(p)
+        self._p, self._request, self._model, self._baselines = p, request, model, baselines
+        self._timer = timer_of(p) or PassTimer()
+        self._asked_at = compat.time_of_request()
         self.begin_batch()
 
     def begin_batch(self) -> None:
         """A new batch of images: nothing has run yet."""
         infotext.clear(self._p.extra_generation_params)
         self._passes: list[SampledPass] = []
+        self._timed: dict[TimedPass, Any] = {}  # with the kind of each pass
         self._current: SampledPass | None = None
         self._sampler: Any = None
         self._conflicts: list[str] = []
+        self._is_sampled = False
+
+    def is_of(self, p: Any) -> bool:
+        """Whether this is the job of ``p``, and not of an object that ``p`` is a copy of."""
+        return self._p is p
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether other scripts of the same request have the finished samples and may run jobs of their own."""
+        return self._is_sampled and self._asked_at == compat.time_of_request()
 
     def begin_pass(self, x: Any) -> None:
         """The WebUI is about to sample; ``x`` is the latent, (b, c, h, w). Forge says so twice before a hires pass."""
@@ -41,39 +52,46 @@ class Job:
             return
         self._sampler = self._p.sampler
         name, self._current = compat.pass_of(self._p), None
-        if self._timer:
-            self._timer.begin_pass(name, self._p.sampler.model_wrap_cfg)
+        timed = self._timer.begin_pass(name, self._p.sampler.model_wrap_cfg)
+        self._timed[timed] = compat.kind_of_pass(self._p, name, x)
         if self._request.enabled and self._includes(name) and not self._leaves_to_others(name):
             latent = TokenGrid.of(x.shape)
-            self._current = SampledPass(name, self._request.settings, self._p, latent, self._model)
+            self._current = SampledPass(name, self._request.settings, self._p, latent, self._model, timed)
             self._passes.append(self._current)
 
     def begin_step(self, params: Any) -> None:
         """The denoiser is about to call the UNet."""
-        if self._timer:
-            self._timer.begin_step(params)
+        self._timer.begin_step(params)
         if self._current:
             self._current.begin_step(params)
 
     def end_sampling(self) -> None:
         """The sampler has returned, perhaps because of an interrupt."""
-        if self._timer:
-            self._timer.check_interrupt()
+        self._timer.check_interrupt()
         for sampled in self._passes:
             sampled.end()
-        self._current = None
+        self._current, self._is_sampled = None, True
 
     def end_batch(self) -> None:
         """The batch is decoded: tell the user what was reduced."""
         self._current = None
-        if self._timer:
-            self._timer.reduced |= {sampled.name for sampled in self._passes if sampled.record.ran_in}
         if self._request.enabled:
-            lines = [*self._conflicts, *(sampled.status() for sampled in self._passes)]
+            lines = [*self._conflicts, *(sampled.status() + self._saving(sampled) for sampled in self._passes)]
             for line in lines or [status.no_pass(self._why_no_pass())]:
-                self._p.comment(line)
+                self._p.comment(status.of_cell(cell_of(self._p), line))
                 log.info(line)
-        self._passes = []
+        for timed, kind in self._timed.items():
+            if timed.is_complete and not timed.reduced:
+                self._baselines.note(kind, timed)
+        self._passes, self._timed = [], {}
+
+    def _saving(self, sampled: SampledPass) -> str:
+        """The pass's time beside that of the same pass without ToDo, if the WebUI has run one since its start."""
+        timed = sampled.timed
+        baseline = self._baselines.of(self._timed[timed], timed)
+        if not timed.reduced or not timed.is_complete or baseline is None:
+            return ""
+        return status.saving(timed.name, timed.seconds, baseline)
 
     def _leaves_to_others(self, pass_name: str) -> bool:
         """Whether the user leaves this pass to the WebUI's token merging or HyperTile. Notes any of them."""
@@ -91,16 +109,14 @@ class Job:
 
     def _includes(self, pass_name: str) -> bool:
         settings = self._request.settings
-        if settings.method == "none":
-            return False
-        return settings.img2img if pass_name == "img2img" else settings.passes in (pass_name, "all")
+        return settings.method != "none" and (pass_name == "img2img" or settings.passes in (pass_name, "all"))
 
     def _why_no_pass(self) -> str:
         settings = self._request.settings
         if settings.method == "none":
             return "the method is none"
         if compat.pass_of(self._p) == "img2img":
-            return f'"{SETTINGS["img2img"].label}" is off'
+            return "no pass ran"
         if settings.passes == "hires":
             return "hires fix is off" if not self._p.enable_hr else "the hires pass did not run"
         return "the first pass did not run"

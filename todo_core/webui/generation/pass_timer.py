@@ -1,9 +1,11 @@
-"""Times the passes of a generation that another script of this extension runs."""
+"""Times the passes of a generation by the WebUI's own events; nothing is put on the model."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 import torch
@@ -13,62 +15,113 @@ from .. import compat
 _TIMER = "todo_pass_timer"  # attribute of a processing object
 
 
+@dataclass(eq=False)
+class TimedPass:
+    """One pass of one batch. ``seconds`` is complete after the last step only."""
+
+    name: str
+    seconds: float = 0.0
+    steps: int = 0
+    is_complete: bool = False
+    reduced: bool = False  # whether ToDo reduced anything in it
+
+
 class PassTimer:
-    """Seconds of the denoiser calls, for each pass, summed over the batches.
+    """Seconds from the first step of a pass to the end of the last, with the work of this extension.
 
-    A step is timed from the WebUI's callback before the UNet call to the UNet's last output. This includes the work of
-    this extension. It excludes live previews, the sampler's own arithmetic and the loading of a refiner.
-
-    ``reduced`` names the passes in which anything was reduced. ``interrupted`` is True after an interrupt or a skip.
+    With ``each_step`` only the steps themselves count: without live previews, the sampler's own arithmetic and the
+    loading of a refiner. On a GPU this waits for the device after each step; otherwise once a pass.
+    ``interrupted`` is True after an interrupt or a skip.
     """
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.reduced: set[str] = set()
+    def __init__(self, *, each_step: bool = False) -> None:
+        self.passes: list[TimedPass] = []
         self.interrupted = False
-        self._pass = ""
-        self._step_began = self._last_output = 0.0
-        self._hook: Any = None
+        self._each_step = each_step
+        self._began: float | None = None
         self._device: Any = None
 
-    def begin_pass(self, name: str, denoiser: Any) -> None:
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The seconds of each pass, summed over the batches."""
+        return {name: sum(timed.seconds for timed in timed_passes) for name, timed_passes in self._by_name().items()}
+
+    @property
+    def reduced(self) -> set[str]:
+        """The passes in which anything was reduced."""
+        return {timed.name for timed in self.passes if timed.reduced}
+
+    @property
+    def unreduced_steps(self) -> dict[str, float]:
+        """Seconds of a step, for each pass that is complete and in which nothing was reduced."""
+        whole = {n: t for n, t in self._by_name().items() if all(x.is_complete and not x.reduced for x in t)}
+        return {name: mean(timed.seconds / timed.steps for timed in passes) for name, passes in whole.items()}
+
+    def begin_pass(self, name: str, denoiser: Any) -> TimedPass:
         """This denoiser is about to sample the pass ``name``; the denoiser lives no longer than the pass."""
-        self._pass = name
-        self.seconds.setdefault(name, 0.0)
+        self.passes.append(TimedPass(name))
+        self._began = None
         self.check_interrupt()
         denoiser.register_forward_hook(self._end_step, always_call=True)
+        return self.passes[-1]
 
     def begin_step(self, params: Any) -> None:
         """The denoiser is about to call the UNet."""
-        self._hook = params.denoiser.inner_model.register_forward_hook(self._on_output)
         self._device = params.x.device
-        self._step_began = self._last_output = _now(self._device)
+        if self._each_step or self._began is None:
+            self._began = _now(self._device)
 
     def check_interrupt(self) -> None:
         """Remember an interrupt or a skip, which the WebUI forgets before the next batch."""
         self.interrupted = self.interrupted or compat.is_interrupted()
 
-    def _on_output(self, *_: Any) -> None:
-        self._last_output = _now(self._device)
-
-    def _end_step(self, *_: Any) -> None:
+    def _end_step(self, denoiser: Any, args: Any, output: Any) -> None:
         # no hook runs for the WebUI's InterruptedException, which is no Exception: see also Job.end_sampling
         self.check_interrupt()
-        if self._hook:
-            self._hook.remove()
-            self._hook = None
-            self.seconds[self._pass] += self._last_output - self._step_began
+        timed = self.passes[-1]
+        if self._began is None or output is None:
+            return
+        timed.steps += 1
+        is_last = timed.steps >= (denoiser.total_steps or 0)
+        if self._each_step or is_last:
+            seconds = _now(self._device) - self._began
+            timed.seconds = timed.seconds + seconds if self._each_step else seconds
+        timed.is_complete = is_last and not self.interrupted
+
+    def _by_name(self) -> dict[str, list[TimedPass]]:
+        return {name: [t for t in self.passes if t.name == name] for name in dict.fromkeys(t.name for t in self.passes)}
+
+
+class Baselines:
+    """The fastest step without reduction of each kind of pass that this process has run."""
+
+    LIMIT = 200
+
+    def __init__(self) -> None:
+        self._seconds: dict[Any, float] = {}  # of a step
+
+    def note(self, kind: Any, timed: TimedPass) -> None:
+        """Remember a complete pass without reduction; ``kind`` is everything that its time depends on."""
+        seconds = timed.seconds / timed.steps
+        self._seconds[kind] = min(seconds, self._seconds.pop(kind, seconds))
+        if len(self._seconds) > self.LIMIT:
+            del self._seconds[next(iter(self._seconds))]
+
+    def of(self, kind: Any, timed: TimedPass) -> float | None:
+        """The seconds of as many steps of this kind without reduction, if any were timed."""
+        seconds = self._seconds.get(kind)
+        return None if seconds is None else seconds * timed.steps
 
 
 def time_passes(p: Any) -> PassTimer:
-    """Time the generation of ``p``, which has not begun."""
-    timer = PassTimer()
+    """Time each step of the generation of ``p``, which has not begun."""
+    timer = PassTimer(each_step=True)
     setattr(p, _TIMER, timer)
     return timer
 
 
 def timer_of(p: Any) -> PassTimer | None:
-    """The timer of a generation, if it has one."""
+    """The timer that another script of this extension has given to a generation."""
     return getattr(p, _TIMER, None)
 
 

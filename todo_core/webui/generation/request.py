@@ -6,13 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import SettingsError
+from ...errors import SettingsError, unknown_name
 from ...settings import SETTINGS, Settings
 
 POSITIONS = ("enabled", *SETTINGS)
 """Names of the positional arguments, as the panel lists its controls."""
 
-_OVERRIDES = "todo_overrides"  # attribute of a processing object: values from an axis or another script
+NAMES = ("enabled", "preset", *SETTINGS)
+"""Names in an object of names."""
+
+# attributes of a processing object
+_OVERRIDES = "todo_overrides"  # values from an axis or another script
+_CELL = "todo_cell"  # the values of the axes as text
 
 GetPreset = Callable[[str], Settings]
 
@@ -38,6 +43,8 @@ def read(args: Sequence[Any], get_preset: GetPreset, overrides: Mapping[str, Any
     values = args[0] if has_names(args) else _by_position(args)
     enabled, settings = True, {}
     for layer in (values, overrides) if overrides else (values,):
+        if unknown := [name for name in layer if name not in NAMES]:
+            raise unknown_name(unknown[0], layer[unknown[0]], NAMES)
         if "preset" in layer:
             settings = get_preset(layer["preset"]).to_dict()
         settings |= {name: value for name, value in layer.items() if name not in ("enabled", "preset")}
@@ -61,6 +68,17 @@ def parse_enabled(value: Any) -> bool:
 def override(p: Any, name: str, value: Any) -> None:
     """Set ``name`` (a setting, "enabled" or "preset") for the generation of ``p``, and enable ToDo in it."""
     setattr(p, _OVERRIDES, {**overrides_of(p), name: value})  # a new dict: the copies of p that axes make share it
+
+
+def override_in_cell(p: Any, name: str, value: Any, label: str) -> None:
+    """``override`` for a cell of an X/Y/Z plot, whose comments name the value."""
+    override(p, name, value)
+    setattr(p, _CELL, {**getattr(p, _CELL, {}), label: value})
+
+
+def cell_of(p: Any) -> str:
+    """The values that ``override_in_cell`` has set: "Factor, level 1 = 2; End = 0.5". Empty outside of a plot."""
+    return "; ".join(f"{label} = {value}" for label, value in getattr(p, _CELL, {}).items())
 
 
 def overrides_of(p: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ...patching.token_grid import TokenGrid
 from ...settings import Settings
 from .. import compat
 from . import infotext, status
+from .pass_timer import TimedPass
 
 log = logging.getLogger("todo_core")
 
@@ -25,8 +26,16 @@ class SampledPass:
     exception too. The sampler makes a new denoiser for each pass, so that hook needs no removal.
     """
 
-    def __init__(self, name: str, settings: Settings, p: Any, latent: TokenGrid, model: Callable[[], Any]) -> None:
-        self.name, self.record = name, Record()
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        p: Any,
+        latent: TokenGrid,
+        model: Callable[[], Any],
+        timed: TimedPass,
+    ) -> None:
+        self.name, self.record, self.timed = name, Record(), timed
         self.steps = self.steps_in_window = 0
         self.error: Exception | None = None
         self._settings, self._p, self._latent, self._model = settings, p, latent, model
@@ -49,6 +58,7 @@ class SampledPass:
 
     def end(self) -> None:
         """Take the hooks off: an InterruptedException from inside the UNet skips ``_end_step``."""
+        self.timed.reduced = bool(self.record.ran_in)
         if self._session:
             self._session.remove()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import SettingsError, UnsupportedModelError
 from ...hosts import Host
-from ...patching.plan import LevelPlan, Plan, auto_factor
+from ...patching.plan import Plan, auto_factor
 from ...patching.record import Record
 from ...settings import Settings
 from .other_reducers import Reducer
@@ -15,8 +15,21 @@ DOWNSAMPLING = "sd-webui-token-downsampling"
 
 def reduced(pass_name: str, record: Record, steps: int) -> str:
     """Which levels were reduced, in how many of the pass's ``steps``."""
-    lines = [_level(plan, len(record.ran_in[plan]), steps) for plan in sorted(record.ran_in, key=_order)]
+    steps_of: dict[tuple[int, int, int, str], set[int]] = {}
+    for plan, ran_in in record.ran_in.items():  # a refiner's plan may differ in what the line does not tell
+        steps_of.setdefault((plan.level, plan.grid.tokens, plan.keys, plan.method), set()).update(ran_in)
+    lines = [_level(*plan, len(steps_of[plan]), steps) for plan in sorted(steps_of)]
     return f"ToDo reduced the {pass_name} pass: {'; '.join([*lines, *record.notes])}"
+
+
+def saving(pass_name: str, seconds: float, baseline: float) -> str:
+    """What follows the line of a reduced pass: its time, and that of the same pass without ToDo."""
+    return f"; {pass_name} pass {seconds:.1f} s, {baseline:.1f} s without ToDo"
+
+
+def of_cell(cell: str, line: str) -> str:
+    """The line of one cell of an X/Y/Z plot, after the cell's values; the line itself outside of a plot."""
+    return f"ToDo with {cell}: {line.removeprefix('ToDo ')}" if cell else line
 
 
 def not_reduced(pass_name: str, reason: str) -> str:
@@ -92,10 +105,5 @@ def _reduces_any_layer(settings: Settings) -> bool:
     return settings.target != "all" or settings.attn or settings.crossattn or settings.mlp
 
 
-def _order(plan: LevelPlan) -> tuple[int, int]:
-    return plan.level, plan.keys
-
-
-def _level(plan: LevelPlan, count: int, steps: int) -> str:
-    tokens = f"from {plan.grid.tokens:,} to {plan.keys:,} tokens"
-    return f"level {plan.level} {tokens} ({plan.method}) in {count} of {steps} steps"
+def _level(level: int, tokens: int, left: int, method: str, count: int, steps: int) -> str:
+    return f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {count} of {steps} steps"

@@ -1,8 +1,9 @@
-"""The panel: presets, one control for each declared setting, and the estimate line."""
+"""The panel: presets, one control for each declared setting, and a live line in its header."""
 
 from __future__ import annotations
 
 import html
+import json
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,25 +15,25 @@ from ...settings import SETTINGS, Settings
 from ...settings.presets import DEFAULT, Presets
 from .. import compat
 from ..generation import infotext
-from . import options, texts
+from . import options, texts, visibility
 from .controls import build as build_control
 from .controls import control_value
 from .estimate_line import estimate_line
 from .preset_row import PresetRow
-from .visibility import QUIET, hide_unused, set_initial
+from .visibility import QUIET, set_initial, watch_saved_defaults
 
-SETTING_OF_TAB = {"txt2img": "passes", "img2img": "img2img"}  # the other tab's setting is among the advanced ones
-SIMPLE = (("factor_1", "ratio_1"), ("start", "end"))
+SIMPLE = ("factor_1", "ratio_1", "start", "end")
 ADVANCED = (
     ("method", "target"),
+    ("passes",),
     ("factor_2", "ratio_2"),
     ("resample", "phase"),
     ("window", "afterwards"),
     ("sx", "sy"),
-    ("random", "seed"),
-    ("reach",),
-    ("attn", "crossattn", "mlp"),
+    ("reach", "seed"),
+    ("random", "attn", "crossattn", "mlp"),
 )
+ONLY_TXT2IMG = ("passes",)
 
 
 @dataclass(frozen=True)
@@ -68,21 +69,25 @@ class Panel:
 def build(tab: str, presets: Presets) -> Panel:
     """Build the accordion of ``tab`` ("txt2img" or "img2img") in the open gradio context."""
     controls: dict[str, Any] = {}
-    start = starting_preset(presets)
+    start, row = starting_preset(presets), PresetRow(tab, presets)
     with InputAccordion(False, label=texts.PANEL.label, elem_id=f"todo_{tab}") as enabled:
-        row = PresetRow(tab, presets, start or DEFAULT)
-        estimate = gr.HTML(elem_id=f"todo_{tab}_estimate", elem_classes=["todo-estimate"])
+        with enabled.extra():
+            line = gr.HTML(elem_id=f"todo_{tab}_line", elem_classes=["todo-line"])
         page = gr.Textbox(visible=True, elem_id=f"todo_{tab}_page", elem_classes=["todo-hidden"], label="ToDo page")
-        first, *others = SIMPLE
-        _rows(((*first, SETTING_OF_TAB[tab]), *others), tab, controls)
+        with FormRow(elem_id=f"todo_{tab}_row_simple", elem_classes=["todo-simple"]):
+            row.build_choice(start or DEFAULT)
+            _build(SIMPLE, tab, controls, min_width=100)
         with gr.Accordion(texts.ADVANCED.label, open=False, elem_id=f"todo_{tab}_advanced"):
-            _rows((*ADVANCED, (SETTING_OF_TAB[_other(tab)],)), tab, controls)
+            for names in ADVANCED:
+                with FormRow(elem_id=f"todo_{tab}_row_{names[0]}", elem_classes=["todo-row"]):
+                    _build(names, tab, controls)
+            row.build_own()
     panel = Panel(enabled, controls)
     if start:
         _start_with(presets.get(start), [row.choice, *panel.settings], controls)
     row.connect(panel.settings)
-    hide_unused(controls)
-    _update_estimate(panel, page, estimate, is_img2img=tab == "img2img")
+    watch_saved_defaults(controls)
+    _answer_the_page(panel, row, page, line, is_img2img=tab == "img2img")
     return panel
 
 
@@ -103,22 +108,33 @@ def _start_with(settings: Settings, unsaved: list[Any], controls: dict[str, Any]
     set_initial(controls)
 
 
-def _other(tab: str) -> str:
-    return "img2img" if tab == "txt2img" else "txt2img"
-
-
-def _rows(rows: tuple[tuple[str, ...], ...], tab: str, controls: dict[str, Any]) -> None:
+def _build(names: tuple[str, ...], tab: str, controls: dict[str, Any], **size: int) -> None:
     used = Settings().used
-    for row in rows:
-        with FormRow(elem_id=f"todo_{tab}_row_{row[0]}"):
-            for name in row:
-                controls[name] = build_control(SETTINGS[name], f"todo_{tab}_{name}", visible=name in used)
+    for name in names:
+        shown = tab == "txt2img" or name not in ONLY_TXT2IMG
+        visible = shown and name in used
+        controls[name] = build_control(SETTINGS[name], f"todo_{tab}_{name}", visible=visible, **size)
+        controls[name].todo_shown = shown
 
 
-def _update_estimate(panel: Panel, page: Any, estimate: Any, *, is_img2img: bool) -> None:
-    def update(fields: str, *values: Any) -> str:
+def _answer_the_page(panel: Panel, row: PresetRow, page: Any, line: Any, *, is_img2img: bool) -> None:
+    """Answer the page's questions, which todo.js asks one at a time: one answer sets all that depends on the controls.
+
+    Several handlers would race, and the last answer would win, not the newest.
+    """
+    shown = [name for name, control in panel.controls.items() if control.todo_shown]
+
+    def answer(fields: str, *values: Any) -> list[Any]:
         by_name = dict(zip(SETTINGS, values, strict=True))
-        return html.escape(estimate_line(fields, by_name, compat.loaded_model(), is_img2img=is_img2img))
+        text = estimate_line(fields, by_name, compat.loaded_model(), is_img2img=is_img2img)
+        return [answered(fields, text), row.state(values), *visibility.updates(shown, by_name)]
 
-    for control in (page, *panel.inputs):
-        control.change(fn=update, inputs=[page, *panel.settings], outputs=[estimate], **QUIET)
+    page.change(answer, [page, *panel.settings], [line, row.choice, *panel.settings], **QUIET)
+    for control in panel.settings:
+        control.change(fn=None, _js="todoAskSoon")
+
+
+def answered(fields: str, text: str) -> str:
+    """The line as HTML, with the number of the question, by which todo.js knows that it is answered."""
+    number = int(json.loads(fields or "{}").get("question", 0))
+    return f'<span data-question="{number}">{html.escape(text)}</span>'

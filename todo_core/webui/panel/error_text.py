@@ -14,6 +14,7 @@ _OTHER_LABELS = {
     "enabled": texts.PANEL.label,
     "preset": texts.PRESET.label,
     "presets": texts.COMPARE_PRESETS.label,
+    "repeats": texts.COMPARE_REPEATS.label,
     "name": texts.PRESET_NAME.label,
 }
 

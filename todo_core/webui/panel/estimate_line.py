@@ -1,4 +1,4 @@
-"""The panel's estimate line: what the settings would do to a generation of the size on the page."""
+"""The line in the panel's header: what the settings would do to a generation of the size on the page."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ...estimate import Estimate, Layout
 from ...hosts import Host, detect
 from ...patching.plan import make_plan
 from ...patching.token_grid import TokenGrid
-from ...settings import SETTINGS, Settings
+from ...settings import Settings
 from ..generation.status import LATENT_SCALE, size_and_reason
 from .error_text import page_text
 
 
 class PassSize(NamedTuple):
-    """A pass in which ToDo acts, and the size of its image in pixels."""
+    """A pass in which ToDo acts, and the size of its image in pixels. Only several passes have names."""
 
     name: str
     width: int
@@ -46,7 +46,7 @@ def estimate_line(page: str, values: Mapping[str, Any], model: Any, *, is_img2im
     except UnsupportedModelError as error:
         return f"ToDo cannot reduce {error.model_name}: {error.reason}."
     layout = Layout.of(host)
-    return " | ".join(_estimate(size, settings, host, layout) for size in sizes)
+    return "; ".join(_estimate(size, settings, host, layout) for size in sizes)
 
 
 def _pass_sizes(settings: Settings, fields: Mapping[str, float], *, is_img2img: bool) -> list[PassSize]:
@@ -57,12 +57,10 @@ def _pass_sizes(settings: Settings, fields: Mapping[str, float], *, is_img2img: 
         return []
     width, height = int(fields["width"]), int(fields["height"])
     if is_img2img:
-        if not settings.img2img:
-            raise _NoPass(f'"{SETTINGS["img2img"].label}" is off')
-        return [PassSize("img2img", width, height)]
-    sizes = [PassSize("First", width, height)] if settings.passes in ("first", "all") else []
+        return [PassSize("", width, height)]
+    sizes = [PassSize("First pass ", width, height)] if settings.passes in ("first", "all") else []
     if fields.get("hires") and settings.passes in ("hires", "all"):
-        sizes.append(PassSize("Hires", *_hires_size(width, height, fields)))
+        sizes.append(PassSize("Hires pass " if sizes else "", *_hires_size(width, height, fields)))
     if not sizes:
         raise _NoPass("hires fix is off")
     return sizes
@@ -82,4 +80,4 @@ def _estimate(size: PassSize, settings: Settings, host: Host, layout: Layout) ->
     plan = make_plan(settings, host, latent)
     if not plan.reduces:
         return f"Nothing to reduce {size_and_reason(plan, host)}"
-    return f"{size.name} {size.width} x {size.height}: {Estimate.of(layout, plan)}"
+    return f"{size.name}{size.width} x {size.height}: {Estimate.of(layout, plan)}"

@@ -14,14 +14,17 @@ class Text(NamedTuple):
 
 PANEL = Text("ToDo")
 ADVANCED = Text("Advanced")
-PRESET = Text("Preset", "Choosing a preset sets every control below.")
-PRESET_NAME = Text("Preset name", "A name for saving or renaming a preset.")
+PRESET = Text("Preset", "Choosing a preset sets every control.")
+PRESET_NAME = Text("Preset name", "For saving the controls or renaming the chosen preset.")
 BUTTONS = {
     "save": Text("\U0001f4be", "Save the controls as a preset of this name"),
     "rename": Text("✏️", "Give the chosen preset this name"),
     "delete": Text("\U0001f5d1️", "Delete the chosen preset"),
+    "refresh": Text("\U0001f504", "Read the list of presets again"),
+    "import": Text("\U0001f4c2", "Add the presets of a JSON file"),
+    "export": Text("\U0001f4e4", "Save your presets as a JSON file"),
 }
 COMPARE = Text("ToDo compare")
 COMPARE_PRESETS = Text("Presets to compare", "Each preset makes the same images again, beside the baseline.")
-COMPARE_IMG2IMG = Text("Act in img2img", "Off: each preset's own setting decides.")
 COMPARE_HEAT_MAPS = Text("Difference maps", "A map under each image; black where it equals the baseline.")
+COMPARE_REPEATS = Text("Repeats", "How often each variant is timed, in turn. The table shows the median.")

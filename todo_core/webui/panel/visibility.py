@@ -13,25 +13,18 @@ DECIDING = ("method", "target", "resample", "afterwards", "random")  # settings 
 QUIET = {"show_progress": False, "queue": False}  # answered at once, without the WebUI's queue and its sockets
 
 
-def hide_unused(controls: dict[str, Any]) -> None:
-    """Keep the visibility of the controls up to date; ``controls`` are all of them, by setting name."""
-    deciding = [controls[name] for name in DECIDING]
-    for control in deciding:
-        control.change(
-            fn=lambda *values: _updates(controls, values),
-            inputs=deciding,
-            outputs=list(controls.values()),
-            **QUIET,
-        )
-        # the WebUI calls this after it has loaded the user's saved default
-        control.init_field = lambda _: set_initial(controls)
+def watch_saved_defaults(controls: dict[str, Any]) -> None:
+    """Set what is visible once the WebUI has loaded the user's saved defaults; ``controls`` are all, by name."""
+    for name in DECIDING:
+        # the WebUI calls this after it has loaded the control's default
+        controls[name].init_field = lambda _: set_initial(controls)
 
 
 def set_initial(controls: dict[str, Any]) -> None:
     """Set what is visible when the page loads, from the values of the controls."""
     used = used_settings([controls[name].value for name in DECIDING])
     for name, control in controls.items():
-        control.visible = name in used
+        control.visible = name in used and getattr(control, "todo_shown", True)
 
 
 def used_settings(values: Any) -> tuple[str, ...]:
@@ -42,6 +35,7 @@ def used_settings(values: Any) -> tuple[str, ...]:
         return tuple(SETTINGS)
 
 
-def _updates(controls: dict[str, Any], values: Any) -> list[Any]:
-    used = used_settings(values)
-    return [gr.update(visible=name in used) for name in controls]
+def updates(shown: Any, values: dict[str, Any]) -> list[Any]:
+    """The visibility of each control that is ever ``shown``, in the order of SETTINGS."""
+    used = used_settings([values[name] for name in DECIDING])
+    return [gr.update(visible=name in used and name in shown) for name in SETTINGS]

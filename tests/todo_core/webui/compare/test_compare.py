@@ -15,11 +15,11 @@ from PIL import Image
 
 from tests.models import LatentDiffusion, ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI, load_script
-from todo_core import SettingsError
 from todo_core.settings.presets import BUILT_IN
 from todo_core.webui.compare import controls
 from todo_core.webui.compare.output import legend
 from todo_core.webui.compare.request import PANEL, CompareRequest
+from todo_core.webui.generation import request
 
 
 @dataclass(eq=True)
@@ -95,10 +95,10 @@ def compared(runs, tmp_path):
     """Run the script of the dropdown; returns the WebUI's Processed."""
     script = load_script("todo_compare").CompareScript()
 
-    def run(p=None, names=("ToDo fast", "ToMe paper"), img2img=True, heat_maps=True):
+    def run(p=None, names=("ToDo fast", "ToMe paper"), heat_maps=True, repeats=1):
         p = p or Compared()
         p.outpath_grids = str(tmp_path)
-        return script.run(p, list(names), img2img, heat_maps)
+        return script.run(p, list(names), heat_maps, repeats)
 
     return run
 
@@ -146,6 +146,7 @@ def test_it_measures_times_and_differences(compared):
     assert baseline["ratio"] == 1
     assert baseline["mse"] is None
     for row in reduced:
+        assert row["spread"] is None
         assert row["ratio"] == pytest.approx(baseline["seconds"] / row["seconds"])
         assert row["mse"] > 0
         assert 0 < row["psnr"] < 100
@@ -261,11 +262,9 @@ def test_without_hires_fix_it_says_that_nothing_was_reduced(compared):
     assert json.loads(done.js())["todo_compare"]["passes"] == ["first"]
 
 
-@pytest.mark.parametrize("act", [True, False])
-def test_img2img(compared, act):
-    done = compared(ComparedImg2Img(), names=["ToDo fast"], img2img=act)
-    assert ("ToDo img2img: True" in done.infotexts[2]) == act
-    assert ('ToDo fast: reduced nothing: "Act in img2img" is off' in done.comments) != act
+def test_img2img(compared):
+    done = compared(ComparedImg2Img(), names=["ToDo fast"])
+    assert "ToDo: downsample, ToDo factor 1: 4" in done.infotexts[2]
     assert json.loads(done.js())["todo_compare"]["passes"] == ["img2img"]
 
 
@@ -336,16 +335,76 @@ def test_where_every_variant_fails_the_webui_shows_the_error(compared, runs):
         compared()
 
 
-@pytest.mark.parametrize(("names", "word"), [([], "at least one"), (["no such"], "no such")])
-def test_bad_names_are_told_before_the_first_image(compared, runs, names, word):
-    with pytest.raises(SettingsError, match=word):
-        compared(names=names)
-    assert runs.processed == []
+@pytest.mark.parametrize(
+    ("names", "repeats", "word"),
+    [
+        ([], 1, "at least one"),
+        (["no such"], 1, "'no such' is not possible"),
+        ([" ToDo fast"], 1, "' ToDo fast' is not possible"),
+        ([["ToDo fast"]], 1, "at least one"),
+        (["ToDo fast"], 0, "Repeats: 0 is not possible"),
+        (["ToDo fast"], "often", "Repeats: 'often' is not possible"),
+    ],
+)
+def test_bad_values_are_a_message_before_the_first_image(compared, runs, names, repeats, word):
+    done = compared(names=names, repeats=repeats)
+    assert runs.processed == done.images == []
+    assert word in done.comments
+    assert word in json.loads(done.js())["comments"]
+
+
+def test_rounds_are_interleaved_and_give_a_median_and_a_spread(compared, runs, monkeypatch):
+    took = iter([9, 9, 9, 9, *[1, 1, 1, 1], *[1, 1, 4, 4], *[1, 1, 1, 1], *[1, 1, 2, 2], *[1, 1, 1, 1], *[1, 1, 3, 3]])
+    clock = [0.0, False]
+
+    def now():
+        clock[0], clock[1] = clock[0] + (next(took) if clock[1] else 0), not clock[1]
+        return clock[0]
+
+    monkeypatch.setattr("todo_core.webui.generation.pass_timer.time.perf_counter", now)
+    done = compared(names=["ToDo fast"], repeats=3)
+    warm, *variants = runs.processed
+    assert [request.overrides_of(p) for p in variants] == [{"enabled": False}, {"preset": "ToDo fast"}] * 3
+    assert [p.do_not_save_samples for p in variants] == [False] * 2 + [True] * 4
+    baseline, fast = rows(done)
+    assert (baseline["seconds"], baseline["spread"]) == (2, 0)
+    assert (fast["seconds"], fast["spread"], fast["ratio"]) == (6, 2, 2 / 6)
+    assert len(done.images) == 3
+    assert "6.00 ± 2.00" in controls.table_html(done.js())
+    assert "not reliable" not in done.comments
+
+
+def test_a_busy_machine_is_told(compared, monkeypatch):
+    took, clock = iter([1, 1, 1, 1, *[1, 1, 1, 1], *[1.5, 1.5, 1, 1]]), [0.0, False]
+
+    def now():
+        clock[0], clock[1] = clock[0] + (next(took) if clock[1] else 0), not clock[1]
+        return clock[0]
+
+    monkeypatch.setattr("todo_core.webui.generation.pass_timer.time.perf_counter", now)
+    done = compared(names=["ToDo fast"])
+    warning = "The times are not reliable: a step of the first pass without reduction took 1 to 1.5 s."
+    assert warning in done.comments
+    assert json.loads(done.js())["todo_compare"]["warning"] == warning
+
+
+def test_an_interrupt_in_a_later_round_keeps_the_first(compared, runs):
+    during(at_step_of_run(4, 1), lambda: setattr(shared.state, "interrupted", True))
+    done = compared(repeats=2)
+    assert len(runs.processed) == 5
+    assert [row["trouble"] for row in rows(done)] == ["", "", ""]
+
+
+def test_a_failing_repetition_costs_its_time_alone(compared, runs):
+    runs.fail[5] = RuntimeError("out of memory")
+    done = compared(names=["ToDo fast"], repeats=2)
+    assert [row["trouble"] for row in rows(done)] == ["", ""]
+    assert rows(done)[1]["spread"] is None
 
 
 def test_names_can_be_text(compared):
-    request = CompareRequest.of(" ToDo fast; ToMe paper;ToDo fast", True, True, load_presets())
-    assert request.names == ("ToDo fast", "ToMe paper")
+    chosen = CompareRequest.of(" ToDo fast; ToMe paper;ToDo fast", True, 2.0, load_presets())
+    assert chosen.names == ("ToDo fast", "ToMe paper")
 
 
 def load_presets():
@@ -358,7 +417,7 @@ def test_progress_is_shown(compared):
     progress = []
     during(at_step_of_run(1), lambda: progress.append((shared.state.job_count, shared.state.textinfo)))
     compared(Compared(n_iter=2))
-    assert progress == [(1 + 3 * 2, "ToDo compare: baseline (1 of 3)")]
+    assert progress == [(1 + 3 * 2, "ToDo compare: baseline (round 1 of 1)")]
     assert shared.state.textinfo is None
 
 
@@ -390,11 +449,10 @@ def test_the_controls_are_those_of_the_api(compared, is_img2img):
         controls = script.ui(is_img2img)
     assert [control.label for control in controls] == [
         "Presets to compare",
-        "Act in img2img",
         "Difference maps",
+        "Repeats",
     ]
     assert controls[0].choices == [PANEL, *BUILT_IN]
-    assert controls[1].visible == is_img2img
     assert len({control.elem_id for control in controls}) == 3
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from copy import copy
 from types import SimpleNamespace
 
 import pytest
 import torch
+from modules import shared
 
 from tests.models import LatentDiffusion, ldm_unet
-from tests.todo_core.webui.webui_double import Interrupted, Processing, ProcessingImg2Img, WebUI
+from tests.todo_core.webui.webui_double import Interrupted, Processed, Processing, ProcessingImg2Img, WebUI
 from todo_core import SETTINGS
 from todo_core.webui import compat
 
@@ -120,12 +123,83 @@ def test_the_upscale_button_runs_the_hires_pass_alone(webui):
     assert pairs == [(1024, 256)] * 4
 
 
-@pytest.mark.parametrize("on", [True, False])
-def test_img2img_is_reduced_only_on_request(webui, on):
-    pairs, done = lengths(webui, ProcessingImg2Img(), OURS | {"img2img": on})
-    assert pairs == [(256, 64 if on else 256)] * 4
-    assert ("ToDo img2img" in done.extra_generation_params) == on
-    assert ("Act in img2img" in done.comments) != on
+@pytest.mark.parametrize("passes", ["hires", "first"])
+def test_img2img_is_reduced_whatever_the_txt2img_passes(webui, passes):
+    pairs, done = lengths(webui, ProcessingImg2Img(), OURS | {"passes": passes})
+    assert pairs == [(256, 64)] * 4
+    assert done.extra_generation_params == {"ToDo": "downsample", "ToDo factor 1": "2"}
+
+
+def test_an_img2img_job_of_the_txt2img_tabs_scripts_stays_whole(webui, monkeypatch):
+    """Upscalers and ADetailer run such jobs for an image of txt2img."""
+    monkeypatch.setattr(webui, "tab", "txt2img")
+    pairs, done = lengths(webui, ProcessingImg2Img(extra_generation_params={"ToDo": "outer"}), OURS)
+    assert pairs == [(256, 256)] * 4
+    assert done.comments == ""
+    assert done.extra_generation_params == {"ToDo": "outer"}
+
+
+@pytest.mark.parametrize("tab", ["txt2img", "img2img"])
+def test_a_job_inside_a_job_stays_whole_and_leaves_the_outer_record(webui, monkeypatch, tab):
+    """As ADetailer does after each image: an inner job, and before_process and postprocess on copies."""
+    outer = Processing(seeds=[1, 2], n_iter=2) if tab == "txt2img" else ProcessingImg2Img(seeds=[1, 2], n_iter=2)
+    inner, call = [], webui._call
+
+    def detail(method, p, *args, **kwargs):
+        if method == "postprocess_batch" and p is outer:
+            events, webui.events = webui.events, []
+            face = ProcessingImg2Img(width=64, height=64, extra_generation_params=p.extra_generation_params)
+            monkeypatch.setattr(webui, "_call", call)
+            inner.append(lengths(webui, face, OURS)[0])
+            monkeypatch.setattr(webui, "_call", detail)
+            webui.script.before_process(copy(p), OURS)
+            webui.script.postprocess(copy(p), Processed(p, [], []), OURS)
+            webui.events = events
+        call(method, p, *args, **kwargs)
+
+    monkeypatch.setattr(webui, "_call", detail)
+    monkeypatch.setattr(webui, "tab", tab)
+    done = webui.generate(outer, OURS)
+    assert inner == [[(64, 64)] * 4] * 2
+    assert all("ToDo: downsample, ToDo factor 1: 2" in text for text in done.infotexts)
+    assert done.comments.count("ToDo reduced the") == 1
+    assert hooks_of(webui.model) == 0
+
+
+def test_after_a_failed_decoding_the_next_request_is_reduced(webui, monkeypatch):
+    def fail(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(webui.script, "postprocess_batch", fail, raising=False)
+    with pytest.raises(AssertionError):
+        webui.generate(Processing(), OURS)
+    monkeypatch.undo()
+    shared.state.time_start += 1
+    assert lengths(webui, Processing(), OURS)[0][-1] == (1024, 256)
+
+
+def test_a_refiner_is_told_in_one_line(script):
+    webui = WebUI(script, LatentDiffusion(small(), image_size=64))
+    refiner = LatentDiffusion(small(seed=5, num_res_blocks=2), image_size=64)
+    p = Processing(enable_hr=False, refiner=(1, refiner))
+    comments = webui.generate(p, OURS | {"passes": "first"}).comments
+    assert comments == "ToDo reduced the first pass: level 1 from 256 to 64 tokens (downsample) in 4 of 4 steps\n"
+
+
+def test_the_line_tells_the_saving_once_the_same_pass_has_run_without_todo(webui):
+    saving = re.compile(r"in 4 of 4 steps; hires pass \d+\.\d s, \d+\.\d s without ToDo")
+    assert "without ToDo" not in webui.generate(Processing(), OURS).comments
+    webui.generate(Processing())
+    assert saving.search(webui.generate(Processing(), OURS).comments)
+    for other in (Processing(width=192), Processing(seeds=[1, 2], batch_size=2), Processing(hr_scale=3)):
+        assert "without ToDo" not in webui.generate(other, OURS).comments
+    shared.opts.cross_attention_optimization = "sdp"
+    assert "without ToDo" not in webui.generate(Processing(), OURS).comments
+
+
+def test_an_interrupted_pass_is_no_baseline(webui):
+    webui.generate(Processing(interrupt_at=3))
+    assert "without ToDo" not in webui.generate(Processing(), OURS).comments
 
 
 def test_the_comment_names_what_was_not_reduced_too(webui, monkeypatch):
@@ -238,7 +312,10 @@ def test_invalid_values_are_reported_and_the_image_is_not_reduced(webui, args, w
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        ([True, "downsample", "keys/values", "x"], "Factor, level 1: 'x' is not a whole number. Use auto, or a whole number from 1 to 8."),
+        (
+            [True, "downsample", "keys/values", "x"],
+            "Factor, level 1: 'x' is not a whole number. Use auto, or a whole number from 1 to 8.",
+        ),
         ([{"factor_1": "x"}], "factor_1 = 'x' is not possible; allowed: 'auto' or a whole number from 1 to 8"),
     ],
 )

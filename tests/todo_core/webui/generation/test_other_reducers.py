@@ -154,10 +154,10 @@ def paste(module, opts):
     [
         ({"Token merging ratio hr": "0.5"}, {}),
         ({"Token merging ratio hr": "0.9"}, {"ToDo ratio 1": "0.75"}),
-        ({"Token merging ratio": "0.3"}, {"ToDo ratio 1": "0.3", "ToDo passes": "first", "ToDo img2img": "True"}),
+        ({"Token merging ratio": "0.3"}, {"ToDo ratio 1": "0.3", "ToDo passes": "first"}),
         (
             {"Token merging ratio": "0.5", "Token merging ratio hr": "0.5"},
-            {"ToDo passes": "all", "ToDo img2img": "True"},
+            {"ToDo passes": "all"},
         ),
     ],
 )

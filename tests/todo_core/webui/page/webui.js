@@ -19,6 +19,8 @@ function tie(accordion) {
     box.addEventListener("input", pass);
     new MutationObserver(() => { box.checked = isOpen(); pass(); }).observe(title, {attributeFilter: ["class"]});
     title.querySelector("span").prepend(box);
+    const extra = document.querySelector("#" + accordion.id + "-extra");
+    if (extra) title.insertBefore(extra, title.lastElementChild);
 }
 
 const waiting = setInterval(() => {

@@ -115,7 +115,7 @@ def test_an_image_of_the_other_extension_is_pasted_into_the_matching_settings(pa
     values = pasted(panel.infotext_fields, theirs)
     restored = read([values[control] for control in panel.inputs])
     assert restored == request.Request(
-        True, Settings(factor_1=3, factor_2=1, end=0.6, phase="fixed", passes="all", img2img=True, resample="nearest-exact")
+        True, Settings(factor_1=3, factor_2=1, end=0.6, phase="fixed", passes="all", resample="nearest-exact")
     )
 
 
@@ -153,6 +153,49 @@ def test_only_unused_controls_start_hidden(panel):
     assert {name: control.visible for name, control in panel.controls.items()} == {n: n in used for n in SETTINGS}
 
 
+def test_img2img_never_shows_the_passes_of_txt2img(tmp_path):
+    with gr.Blocks() as blocks:
+        panel = accordion.build("img2img", Presets(tmp_path / "presets.json"))
+    assert not panel.controls["passes"].visible
+    visibility.set_initial(panel.controls)
+    assert not panel.controls["passes"].visible
+    _, _, *updates = answer_of(blocks)("{}", *values_of(panel, {})[1:])
+    assert not dict(zip(SETTINGS, updates, strict=True))["passes"]["visible"]
+
+
+def answer_of(blocks):
+    """The one handler that answers the page's questions."""
+    (found,) = [each.fn for each in blocks.fns if getattr(each.fn, "__name__", "") == "answer"]
+    return found
+
+
+def test_one_answer_tells_the_line_the_preset_and_what_is_shown(tmp_path):
+    presets = Presets(tmp_path / "presets.json")
+    with gr.Blocks() as blocks:
+        panel = accordion.build("txt2img", presets)
+    presets.save("mine", Settings(method="cluster"))
+    page = '{"question": 7, "width": 512, "height": 512, "hires": false}'
+    line, choice, *updates = answer_of(blocks)(page, *values_of(panel, {"method": "cluster"})[1:])
+    assert line == '<span data-question="7">Nothing to reduce: hires fix is off.</span>'
+    assert choice["value"] == "mine"
+    assert choice["choices"][-2:] == ["mine", "custom"], "saved after the page was built"
+    shown = {name for name, update in zip(SETTINGS, updates, strict=True) if update["visible"]}
+    assert shown == set(Settings(method="cluster").used)
+
+
+def test_no_other_handler_writes_what_the_answer_writes(tmp_path):
+    """Several handlers would race."""
+    with gr.Blocks() as blocks:
+        panel = accordion.build("txt2img", Presets(tmp_path / "presets.json"))
+    line = next(block for block in blocks.blocks.values() if block.elem_id == "todo_txt2img_line")
+    writers = [event for event in blocks.dependencies if line._id in event["outputs"]]
+    assert len(writers) == 1
+    changes = [
+        e for e in blocks.dependencies if e["backend_fn"] and (panel.controls["end"]._id, "change") in e["targets"]
+    ]
+    assert changes == []
+
+
 def test_saved_defaults_of_the_user_decide_what_starts_hidden(tmp_path):
     with gr.Blocks():
         panel = accordion.build("img2img", Presets(tmp_path / "presets.json"))
@@ -176,12 +219,14 @@ class Row:
         with gr.Blocks():
             self.extension = Extension(folder, lambda: None)
             self.row = PresetRow("txt2img", self.extension.presets)
+            self.row.build_choice("ToDo balanced")
+            self.row.build_own()
 
     def values(self, settings):
         return [controls.control_value(s, getattr(settings, name)) for name, s in SETTINGS.items()]
 
-    def save(self, name, settings):
-        choice, message = self.row._save(name, *self.values(settings))
+    def save(self, name, settings, message=""):
+        choice, message = self.row._save(message, name, *self.values(settings))
         return choice.get("value"), message
 
 
@@ -194,17 +239,45 @@ def test_choosing_a_preset_fills_every_control(tmp_path):
 
 @given(anything())
 @settings(max_examples=50, deadline=None)
-def test_touching_a_control_names_what_the_controls_then_are(tmp_path_factory, wanted):
+def test_the_choice_names_what_the_controls_are(tmp_path_factory, wanted):
     row = Row(tmp_path_factory.mktemp("extension"))
     known = {settings: name for name, settings in BUILT_IN.items()}
-    assert row.row._match(*row.values(wanted))["value"] == known.get(wanted, "custom")
+    assert row.row.state(row.values(wanted))["value"] == known.get(wanted, "custom")
 
 
 def test_saving_says_so_and_chooses_the_new_preset(tmp_path):
     row = Row(tmp_path)
     assert row.save("mine", Settings(factor_1=3)) == ("mine", "Saved as mine.")
-    assert row.row._match(*row.values(Settings(factor_1=3)))["value"] == "mine"
+    assert row.row.state(row.values(Settings(factor_1=3)))["value"] == "mine"
     assert Extension(tmp_path, lambda: None).presets.get("mine") == Settings(factor_1=3)
+
+
+def test_replacing_and_deleting_ask_first(tmp_path):
+    row = Row(tmp_path)
+    row.save("mine", Settings(factor_1=3))
+    _, question = row.save(" mine", Settings(factor_1=4))
+    assert question == "Click \U0001f4be again to replace mine."
+    assert row.extension.presets.get("mine") == Settings(factor_1=3)
+    assert row.save("mine", Settings(factor_1=4), question) == ("mine", "Saved as mine.")
+    assert row.extension.presets.get("mine") == Settings(factor_1=4)
+
+    _, question = row.row._delete("", "mine")
+    assert "again to delete mine" in question
+    assert row.row._delete("another message", "mine")[1] == question
+    assert row.row._delete(question, "mine")[0]["value"] == "custom"
+    assert row.extension.presets.names == list(BUILT_IN)
+
+
+def test_presets_go_from_one_webui_to_another_as_a_file(tmp_path):
+    here, there = Row(tmp_path / "here"), Row(tmp_path / "there")
+    here.save("mine", Settings(factor_1=3))
+    file = here.extension.presets.to_text()
+    update, message = there.row._import(file)
+    assert message == "Added mine."
+    assert update["choices"][-2:] == ["mine", "custom"]
+    assert there.extension.presets.get("mine") == Settings(factor_1=3)
+    assert there.row._import(file)[1] == "No new preset in this file."
+    assert "is not possible. Use a JSON file of presets." in there.row._import("no json")[1]
 
 
 def test_what_cannot_be_saved_is_said_and_escaped(tmp_path):

@@ -49,7 +49,7 @@ def test_there_is_an_axis_for_each_setting_the_preset_and_on_or_off(axes):
 def test_choices_are_the_declared_ones(axes):
     assert axes["[ToDo] Method"].choices() == list(SETTINGS["method"].choices)
     assert axes["[ToDo] Preset"].choices() == list(BUILT_IN)
-    assert axes["[ToDo] Act in img2img"].choices() == ["True", "False"]
+    assert axes["[ToDo] Random destinations"].choices() == ["True", "False"]
 
 
 @pytest.mark.parametrize(
@@ -120,15 +120,28 @@ def test_the_api_takes_a_preset_and_overrides(script, model):
     assert "preset = 'no such' is not possible" in done.comments
 
 
-def test_a_plot_made_of_a_copy_of_its_first_cell_answers_for_all_cells(script):
-    """As the WebUI's plot does it: the first cell's result is copied, and its lists are replaced."""
-    model = LatentDiffusion(
-        ldm_unet(channel_mult=[1, 2], num_res_blocks=1, attention_resolutions=[2, 1]), image_size=64
-    )
-    cells = [WebUI(script, model).generate(Processing(seeds=[seed], steps=1), {"factor_1": 2}) for seed in (1, 2)]
-    plot = copy(cells[0])
-    plot.infotexts = [cell.infotexts[0] for cell in cells]
+def test_a_plot_tells_the_status_of_each_cell(axes, script, model):
+    """As the WebUI's plot does it: copies of one p, and a copy of the first cell's result, whose lists are replaced."""
+    p, webui, done = Processing(width=64, height=64, steps=1), WebUI(script, model), []
+    for value in ("1", "2"):
+        cell = copy(p)
+        axes["[ToDo] Factor, level 1"].apply(cell, value, ["1", "2"])
+        done.append(webui.generate(cell, False))
+        plot = copy(done[0])
+    plot.infotexts = [cell.infotexts[0] for cell in done]
     answer = json.loads(plot.js())
     assert len(answer["infotexts"]) == 2
-    assert "ToDo reduced the hires pass" in answer["comments"]
-    assert len(json.loads(cells[0].js())["infotexts"]) == 1
+    assert answer["comments"] == plot.comments
+    first, second = plot.comments.splitlines()
+    assert first.startswith("ToDo with Factor, level 1 = 1: found nothing to reduce")
+    assert second.startswith("ToDo with Factor, level 1 = 2: reduced the hires pass: level 1 from 256 to 64")
+
+
+def test_a_plot_whose_first_cell_is_off_tells_the_others(axes, script, model):
+    p, webui, plot = Processing(width=64, height=64, steps=1), WebUI(script, model), None
+    for value in ("False", "True"):
+        cell = copy(p)
+        axes["[ToDo] Enabled"].apply(cell, value, ["False", "True"])
+        plot = plot or copy(webui.generate(cell, {"factor_1": 2}))
+    webui.generate(cell, {"factor_1": 2})
+    assert "ToDo with Enabled = True: reduced the hires pass" in plot.comments

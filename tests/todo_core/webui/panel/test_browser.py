@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 
 import pytest
 
@@ -65,12 +66,12 @@ def wait_for_preset(page, name):
     page.wait_for_function("name => document.querySelector('#todo_txt2img_preset input').value === name", arg=name)
 
 
-def estimate(page, tab="txt2img"):
-    return page.inner_text(f"#todo_{tab}_estimate")
+def line_of(page, tab="txt2img"):
+    return page.inner_text(f"#todo_{tab}_line")
 
 
-def wait_for_estimate(page, text, tab="txt2img"):
-    page.wait_for_selector(f"#todo_{tab}_estimate:has-text({json.dumps(text)})")
+def wait_for_line(page, text, tab="txt2img"):
+    page.wait_for_selector(f"#todo_{tab}_line:has-text({json.dumps(text)})")
 
 
 @pytest.mark.parametrize("tab", ["txt2img", "img2img"])
@@ -96,7 +97,7 @@ def test_the_simple_view_has_four_rows_and_the_rest_is_folded(panel):
     panel.accordion.locator(".label-wrap").first.click()
     panel.control("factor_1").wait_for(state="visible")
     assert panel.control("preset").is_visible()
-    assert panel.shown() == {"factor_1", "passes", "start", "end"}
+    assert panel.shown() == {"factor_1", "start", "end"}
 
 
 def test_controls_without_a_use_are_hidden(panel):
@@ -142,6 +143,9 @@ def test_own_presets_are_saved_renamed_and_deleted(page, panel, folder):
     panel.control("preset_rename").click()
     wait_for_preset(page, "renamed")
     panel.control("preset_delete").click()
+    page.wait_for_selector("#todo_txt2img_preset_message:has-text('again to delete renamed')")
+    assert json.loads((folder / "presets.json").read_text("utf-8")).keys() == {"renamed"}
+    panel.control("preset_delete").click()
     page.wait_for_function("() => document.querySelector('#todo_txt2img_preset input').value === 'custom'")
     assert json.loads((folder / "presets.json").read_text("utf-8")) == {}
 
@@ -152,33 +156,106 @@ def test_a_built_in_preset_cannot_be_deleted(page, panel):
     page.wait_for_selector("#todo_txt2img_preset_message:has-text('ToDo balanced')")
 
 
-def test_the_estimate_follows_the_page(page, panel):
+def test_the_line_follows_the_page(page, panel):
     panel.unfold()
-    wait_for_estimate(page, "hires fix is off")
+    wait_for_line(page, "hires fix is off")
     web.fill_in(page, width=512, height=512)
     page.locator("#txt2img_hr .label-wrap").first.click()
-    wait_for_estimate(page, "Hires 1024 x 1024: 16,384 tokens, 4,096 keys at level 1")
+    wait_for_line(page, "1024 x 1024: 16,384 → 4,096 keys")
     web.fill_in(page, width=768)
-    wait_for_estimate(page, "Hires 1536 x 1024")
+    wait_for_line(page, "1536 x 1024:")
     web.fill_in(page, hr_scale=1.5)
-    wait_for_estimate(page, "Hires 1152 x 768")
+    wait_for_line(page, "1152 x 768:")
     web.fill_in(page, hr_resize_x=640, hr_resize_y=960)
-    wait_for_estimate(page, "Hires 640 x 960")
+    wait_for_line(page, "640 x 960:")
     panel.set(factor_1=4)
-    before = estimate(page)
+    before = line_of(page)
     panel.set(factor_1=2)
-    page.wait_for_function("text => document.querySelector('#todo_txt2img_estimate').innerText !== text", arg=before)
+    page.wait_for_function("text => document.querySelector('#todo_txt2img_line').innerText !== text", arg=before)
     panel.set(method="none")
-    wait_for_estimate(page, "the method is none")
+    wait_for_line(page, "the method is none")
 
 
-def test_img2img_says_that_it_is_off_until_it_is_ticked(page):
+def test_img2img_needs_no_second_box(page):
     web.open_tab(page, "img2img")
     panel = web.Panel(page, "img2img")
     panel.unfold()
-    wait_for_estimate(page, "is off", tab="img2img")
-    panel.set(img2img=True, factor_1=2)
-    wait_for_estimate(page, "img2img 512 x 512: 4,096 tokens, 1,024 keys", tab="img2img")
+    panel.set(factor_1=2)
+    wait_for_line(page, "512 x 512: 4,096 → 1,024 keys", tab="img2img")
+    assert "passes" not in panel.shown()
+
+
+def test_own_presets_are_there_after_a_reload_and_in_the_other_tab(page, panel):
+    panel.unfold()
+    panel.set(factor_1=3)
+    panel.control("preset_name").locator("input, textarea").fill("mine")
+    panel.control("preset_save").click()
+    wait_for_preset(page, "mine")
+    for tab in ("img2img", "txt2img"):
+        if tab == "txt2img":
+            page.reload()
+            web.wait_until_ready(page)
+        web.open_tab(page, tab)
+        other = web.Panel(page, tab)
+        other.accordion.locator(".label-wrap").first.click()
+        page.wait_for_timeout(1500)
+        preset(other, "mine")
+        page.wait_for_function(f"() => document.querySelector('#todo_{tab}_factor_1 input').value === '3'")
+
+
+def test_a_checkpoint_that_is_loaded_later_is_asked_for_again(page, panel, monkeypatch):
+    from modules import sd_models
+
+    model = sd_models.model_data.sd_model
+    monkeypatch.setattr(sd_models.model_data, "sd_model", None)
+    panel.unfold()
+    web.fill_in(page, width=512, height=512)
+    page.locator("#txt2img_hr .label-wrap").first.click()
+    wait_for_line(page, "no checkpoint is loaded")
+    monkeypatch.setattr(sd_models.model_data, "sd_model", model)
+    wait_for_line(page, "1024 x 1024: 16,384")
+
+
+def test_a_slow_answer_is_not_overtaken(page, panel, monkeypatch):
+    """The newest question has the last answer, also where an older one takes longer."""
+    from todo_core.webui.panel import accordion
+
+    original, slow = accordion.estimate_line, []
+
+    def line(fields, *args, **kwargs):
+        if "384" in fields and not slow:
+            slow.append(fields)
+            time.sleep(1.5)
+        return original(fields, *args, **kwargs)
+
+    monkeypatch.setattr(accordion, "estimate_line", line)
+    panel.unfold()
+    page.locator("#txt2img_hr .label-wrap").first.click()
+    web.fill_in(page, width=384)
+    page.wait_for_timeout(600)
+    web.fill_in(page, width=768)
+    wait_for_line(page, "1536 x 1024:")
+    page.wait_for_timeout(2000)
+    assert slow
+    assert "1536 x 1024:" in line_of(page)
+
+
+def test_presets_are_saved_to_and_read_from_a_file(page, panel, tmp_path):
+    panel.unfold()
+    panel.set(factor_1=3)
+    panel.control("preset_name").locator("input, textarea").fill("mine")
+    panel.control("preset_save").click()
+    wait_for_preset(page, "mine")
+    with page.expect_download() as download:
+        panel.control("preset_export").click()
+    file = tmp_path / "file.json"
+    download.value.save_as(file)
+    assert json.loads(file.read_text("utf-8")).keys() == {"mine"}
+    file.write_text(json.dumps({"theirs": {"factor_1": 4}}), "utf-8")
+    with page.expect_file_chooser() as chooser:
+        panel.control("preset_import").click()
+    chooser.value.set_files(file)
+    page.wait_for_selector("#todo_txt2img_preset_message:has-text('Added theirs')")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -22,10 +23,12 @@ def line(model, fields, *, is_img2img=False, **settings):
     return estimate_line(json.dumps(fields), Settings(**settings).to_dict(), model, is_img2img=is_img2img)
 
 
-def test_it_tells_the_size_the_tokens_and_the_work(model):
+def test_it_tells_the_size_the_keys_and_an_upper_bound(model):
     text = line(model, HIRES)
-    assert text.startswith("Hires 1024 x 1024: 16,384 tokens, 4,096 keys at level 1; self-attention ")
-    assert "x less work, UNet about" in text
+    assert re.fullmatch(r"1024 x 1024: 16,384 → 4,096 keys, up to \d\.\dx faster", text)
+    text = line(model, HIRES, factor_1=4, factor_2=2)
+    assert "16,384 → 1,024 and 4,096 → 1,024 keys" in text
+    assert "16,384 → 8,192 tokens" in line(model, HIRES, method="similarity", target="all")
 
 
 @pytest.mark.parametrize(
@@ -39,12 +42,12 @@ def test_it_tells_the_size_the_tokens_and_the_work(model):
     ],
 )
 def test_the_size_of_the_hires_pass(model, fields, size):
-    assert f"Hires {size}:" in line(model, HIRES | fields, factor_1=2)
+    assert f"{size}:" in line(model, HIRES | fields, factor_1=2)
 
 
 def test_both_passes_are_told(model):
     text = line(model, HIRES, passes="all", factor_1=2)
-    assert text.index("First 512 x 512: 4,096 tokens, 1,024 keys") < text.index("Hires 1024 x 1024")
+    assert text.index("First pass 512 x 512: 4,096 → 1,024 keys") < text.index("; Hires pass 1024 x 1024")
 
 
 @pytest.mark.parametrize(
@@ -62,8 +65,7 @@ def test_it_says_why_nothing_would_happen(model, fields, settings, why):
 
 
 def test_img2img(model):
-    assert "is off" in line(model, HIRES, is_img2img=True)
-    assert line(model, HIRES, is_img2img=True, img2img=True, factor_1=2).startswith("img2img 512 x 512: 4,096 tokens")
+    assert line(model, HIRES, is_img2img=True, factor_1=2).startswith("512 x 512: 4,096 → 1,024 keys")
 
 
 def test_invalid_values_are_reported_by_label(model):

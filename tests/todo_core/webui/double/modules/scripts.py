@@ -10,6 +10,7 @@ def basedir():
 
 
 class Script:
+    is_img2img = False  # the WebUI sets it to the tab of this instance
     infotext_fields = None
     paste_field_names = None
 

@@ -25,6 +25,9 @@ class InputAccordion(gr.Checkbox):
         super().__init__(value, **{**kwargs, "elem_id": f"{self.accordion_id}-checkbox", "visible": False})
         self.accordion = gr.Accordion(**{**kwargs, "open": value, "elem_classes": ["input-accordion"]})
 
+    def extra(self):
+        return gr.Column(elem_id=f"{self.accordion_id}-extra", elem_classes="input-accordion-extra", min_width=0)
+
     def __enter__(self):
         self.accordion.__enter__()
         return self
