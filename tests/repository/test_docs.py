@@ -177,8 +177,8 @@ def test_the_readmes_table_is_that_of_the_stored_rows():
 
 def test_the_table_of_results_is_that_of_the_stored_rows():
     names = {
-        "ToDo 2, fixed (Reference demo 1024)": "Reference demo 1024",
-        "ToDo 4, fixed (Reference demo 2048)": "Reference demo 2048",
+        "ToDo 2, fixed": "Reference demo 1024",
+        "ToDo 4, fixed": "Reference demo 2048",
         "ToDo 2, area": "ToDo 2 area",
         "ToMe 0.5 (ToMe paper)": "ToMe paper",
         "ToMe 0.75": "ToMe 75%",

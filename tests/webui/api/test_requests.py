@@ -112,11 +112,11 @@ def test_something_behind_the_mapping_is_named(webui):
     assert reduced(result.hires) == REDUCED
 
 
-def test_an_infotext_in_the_request_sets_everything(webui):
-    text = "a cat\nSteps: 4, ToDo: downsample, ToDo factor 1: 2.5, ToDo end: 0.5"
+def test_an_infotext_in_the_request_sets_everything_and_a_fraction_of_an_older_version_is_rounded(webui):
+    text = "a cat\nSteps: 4, ToDo: downsample, ToDo factor 1: 1.5, ToDo end: 0.5"
     result = webui.txt2img(infotext=text)
     assert [len(reduced([step])) for step in result.hires] == [1, 1, 0, 0]
-    assert reduced(result.hires) == {(1024, 12 * 12)}
+    assert reduced(result.hires) == {(1024, 256)}
 
 
 def test_an_unknown_script_is_refused_by_the_webui(webui):

@@ -83,8 +83,8 @@ def test_controls_without_a_use_are_hidden(panel, shots):
 
 CASES = {
     "downsample": {
-        "factor_1": 2.5,
-        "factor_2": 1.5,
+        "factor_1": 3,
+        "factor_2": 2,
         "resample": "nearest",
         "phase": "fixed",
         "passes": "all",
