@@ -75,7 +75,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     args.repeats = args.repeats or (2 if args.quick else 5)
     args.warm_up = args.warm_up or (32 if args.quick else None)
     args.settings = args.settings or (QUICK if args.quick else NAMES)
-    args.paths = _paths(parser, args.peer)
+    args.paths = peer_paths(parser, args.peer)
     if args.webui_dir and (args.layout != "sd1-ldm" or not (args.webui_dir / "modules").is_dir()):
         parser.error(f"--webui-dir needs a WebUI's folder and --layout sd1-ldm, not {args.webui_dir}, {args.layout}")
     for name in args.settings:
@@ -84,7 +84,8 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def _paths(parser: argparse.ArgumentParser, peers: Sequence[str]) -> dict[str, Path]:
+def peer_paths(parser: argparse.ArgumentParser, peers: Sequence[str]) -> dict[str, Path]:
+    """The folders of ``--peer NAME=PATH``."""
     paths = {name: Path(path) for name, _, path in (peer.partition("=") for peer in peers)}
     known = {peer.adapter for peer in PEERS.values()}
     for name, path in paths.items():

@@ -79,7 +79,9 @@ def diffusers_sdxl() -> Iterator[models.Small]:
 
 
 def pytest_addoption(parser):
-    """Add the options of tests/webui."""
+    """Add the options of test_faults.py and of tests/webui."""
+    parser.addoption("--fault-sessions", type=int, default=1000, metavar="N", help="how many; default 1000")
+    parser.addoption("--fault-first", type=int, default=0, metavar="N", help="number and seed of the first; default 0")
     group = parser.getgroup("webui", "tests on a real AUTOMATIC1111 WebUI (tests/webui)")
     group.addoption("--webui", metavar="URL_OR_DIR", help="a WebUI that runs with --api, or the folder of one to start")
     group.addoption("--webui-python", metavar="PATH", help="python that starts it (default: DIR/venv/bin/python)")

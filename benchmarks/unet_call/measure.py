@@ -77,14 +77,13 @@ def time_call(subject: Subject, call: Callable[[], Any]) -> Row:
         torch.cuda.reset_peak_memory_stats()
         held = torch.cuda.memory_allocated()
     with attention_marks(subject) as marks:
-        start = time.perf_counter()
+        start = _mark(subject.device)
         call()
-        if gpu:
-            torch.cuda.synchronize()
-        seconds = time.perf_counter() - start
+        stop = _mark(subject.device)
     if not gpu:
-        return {"seconds": seconds, "attention": sum(end - begin for begin, end in marks)}
-    attention = sum(begin.elapsed_time(end) for begin, end in marks) / 1000
+        return {"seconds": stop - start, "attention": sum(end - begin for begin, end in marks)}
+    torch.cuda.synchronize()
+    seconds, attention = start.elapsed_time(stop) / 1000, sum(begin.elapsed_time(end) for begin, end in marks) / 1000
     return {"seconds": seconds, "attention": attention, "peak": (torch.cuda.max_memory_allocated() - held) / 2**20}
 
 

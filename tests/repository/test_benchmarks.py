@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,15 +28,15 @@ GROUP = {"layout": "sd1", "batch": 2, "dtype": "float32", "torch": "2", "device"
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Any]:
-    """The command ``unet`` and the modules of unet_call, by their names."""
+    """The commands ``unet`` and ``gpu`` and the modules of unet_call, by their names."""
     sys.path.insert(0, str(FOLDER))
     try:
         names = [path.stem for path in (FOLDER / "unet_call").glob("*.py") if path.stem != "__init__"]
         parts = {name: importlib.import_module(f"unet_call.{name}") for name in names}
-        yield SimpleNamespace(unet=importlib.import_module("unet"), **parts)
+        yield SimpleNamespace(unet=importlib.import_module("unet"), gpu=importlib.import_module("gpu"), **parts)
     finally:
         sys.path.remove(str(FOLDER))
-        for name in [name for name in sys.modules if name.split(".")[0] in ("unet", "unet_call")]:
+        for name in [name for name in sys.modules if name.split(".")[0] in ("unet", "gpu", "unet_call")]:
             del sys.modules[name]
 
 
@@ -217,3 +219,32 @@ def test_the_command_refuses_what_it_does_not_know(bench: Any, tmp_path: Path) -
     for words in (*refused, ["--layout", "sd1-ldm", "--webui-dir", str(tmp_path)], ["--webui-dir", "."]):
         with pytest.raises(SystemExit):
             bench.unet.parse_arguments(words)
+
+
+def test_the_table_of_a_gpu_is_made_by_one_command(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--device", "cpu", "--layouts", "sd1", "--kernels", "any", "--channels", "32", "--latents", "16"]
+    monkeypatch.setattr(bench.gpu, "SETTINGS", ("ToDo 2", "ToMe 0.5", "tomesd 0.5", "lower bound of ToDo 2"))
+    args = bench.gpu.parse_arguments([*words, "--batch", "1", "--repeats", "2", "--out", str(tmp_path)])
+    text = bench.gpu.write(bench.gpu.run(args), tmp_path).read_text("utf-8")
+    for name in ("baseline", *bench.gpu.SETTINGS):
+        assert f"| 16 | {name} |" in text
+    for image in re.findall(r"\]\((gpu/.*?\.png)\)", text):
+        assert (tmp_path / image).stat().st_size > 1000
+    assert "sd1 (32 channels), any attention" in text
+    assert bench.gpu.parse_arguments(["--device", "cuda"]).repeats == 100
+
+
+def test_every_setting_of_the_gpu_table_runs_on_a_gpu_in_half_precision(
+    bench: Any, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests import fake_gpu
+
+    fake_gpu.register_guard(tmp_path_factory.mktemp("guard"))
+    with fake_gpu.fake_half():
+        subject = bench.models.build("sd1", device="cuda", channels=CHANNELS)
+        subject = dataclasses.replace(subject, dtype=torch.float16)
+        patches = bench.variants.variants(subject, SIDE, bench.gpu.SETTINGS, {})
+        assert {"ToDo 4", "ToMe 0.75", "tomesd 0.5", "lower bound of ToDo 3"} < patches.keys()
+        for patch in patches.values():
+            with torch.no_grad(), patch(), fake_gpu.Count():
+                subject.call(SIDE, 2)()

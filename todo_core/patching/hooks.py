@@ -16,6 +16,7 @@ from .module_calls import Args, Changed, Hook, Kwargs, read, write
 from .plan import LevelPlan, plan_level
 from .record import Record
 from .running_calls import BlockRun, RunningCalls, UNetCall
+from .step_draws import StepDraws
 from .steps import seeds_of_rows
 
 _MODULES = ("attn1", "attn2", "ff")
@@ -36,11 +37,12 @@ class SiteHooks:
         host: Host,
         settings: Settings,
         calls: RunningCalls,
+        draws: StepDraws,
         record: Record,
         on_error: Callable[[Exception], None] | None,
     ) -> None:
         self.site, self._host, self._names, self._settings = site, host, host.arguments, settings
-        self._calls, self._record, self._on_error = calls, record, on_error
+        self._calls, self._draws, self._record, self._on_error = calls, draws, record, on_error
 
     def attach(self) -> list[Hook]:
         """Hook the block's modules."""
@@ -227,7 +229,7 @@ class SiteHooks:
         size, cell, draws = plan.grid.size, (settings.sy, settings.sx), None
         if settings.random:
             seeds = seeds_of_rows(call.next_seeds(self.site.block, images), tokens.shape[0])
-            draws = reduction.random_draws(seeds, step, rank, size, cell)
+            draws = self._draws.rows(seeds, rank, plan, call, tokens.device)
         return reduction.match(tokens, size, plan.amount, cell, draws, reach=settings.reach)
 
 

@@ -75,7 +75,7 @@ class Plan:
         return () if self.reduces else tuple(f"level {level.level}: {level.why}" for level in self.levels)
 
     def at(self, progress: float) -> tuple[LevelPlan, ...]:
-        """The levels that are reduced after this part of the pass, 0 <= progress <= 1."""
+        """The levels that are reduced after this part of the pass, from 0 to 1."""
         if self.why or progress < self.settings.start - _ROUNDING:
             return ()
         is_inside = self.settings.end >= 1 or progress < self.settings.end - _ROUNDING

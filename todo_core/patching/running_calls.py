@@ -33,6 +33,7 @@ class UNetCall:
     levels: dict[int, LevelPlan] = field(default_factory=dict)
     step: int = 0
     seeds: tuple[int, ...] = (0,)  # one for each row
+    seeds_of_step: tuple[int, ...] = (0,)  # also of rows that come in other calls
     grid: TokenGrid | None = None  # of the spatial transformer that is running
     site: Site | None = None  # the block that is running, for a host with patches
     block: BlockRun = field(default_factory=BlockRun)

@@ -8,6 +8,7 @@ after a KeyboardInterrupt: so each call begins by dropping the state of calls th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from .module_calls import Args, Hook, Kwargs, read
 from .plan import LEVELS, make_plan
 from .record import Record
 from .running_calls import RunningCalls
+from .step_draws import StepDraws
 from .steps import Step, StepCounter, timestep_of
 from .token_grid import TokenGrid
 
@@ -45,14 +47,14 @@ class Session:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
         self.plan = make_plan(settings, host, size or TokenGrid(side, side))
-        self._calls = RunningCalls(host.unet)
+        self._calls, self._draws = RunningCalls(host.unet), StepDraws(settings)
         self._counter: StepCounter | None = StepCounter(host)
         self._step = Step(seeds=(settings.seed or 0,))
         self._on_error = self._stop_reducing if on_error else None
         self._report_error = on_error
         self._hooks: list[Handle] = []
         self._sites = [
-            SiteHooks(site, host, settings, self._calls, self.record, self._on_error)
+            SiteHooks(site, host, settings, self._calls, self._draws, self.record, self._on_error)
             for site in host.sites
             if site.level in LEVELS
         ]
@@ -82,6 +84,7 @@ class Session:
         while self._hooks:
             self._hooks.pop().remove()
         self._calls.clear()
+        self._draws.clear()
 
     def note_conflicts(self) -> None:
         """Note the layers that the plan reduces and that must not be reduced at the moment."""
@@ -101,13 +104,14 @@ class Session:
 
     def acts_in_step(self) -> bool:
         """Whether the step of ``begin_step`` is reduced; True too where that depends on the timestep of its calls."""
-        return self.settings.window == "noise" or bool(self.plan.at(self._progress(None)))
+        return self.settings.window == "noise" or bool(self.plan.at(self._progress(math.nan)))
 
     def _begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
         call, outer = self._calls.begin()
         names = self.host.arguments
         latent, timestep = read(args, kwargs, 0, names.latent), read(args, kwargs, 1, names.timestep)
         size, plan, rows = TokenGrid.of(latent.shape), self.plan, int(latent.shape[0])
+        time = timestep_of(timestep) if self._needs_timestep() else math.nan
         if size != plan.size:
             plan = make_plan(self.settings, self.host, size)
         if outer:  # a call inside a call belongs to the same step and images
@@ -115,16 +119,20 @@ class Session:
         else:
             self.plan = plan
             if self._counter:
-                self._step = Step(*self._counter.step_of(timestep_of(timestep)), seeds=self._step.seeds)
+                self._step = Step(*self._counter.step_of(time), seeds=self._step.seeds)
             call.seeds = self._step.next_seeds(rows)
-        call.step = self._step.number
-        call.levels = {level.level: level for level in plan.at(self._progress(timestep))}
+        call.step, call.seeds_of_step = self._step.number, self._step.seeds
+        call.levels = {level.level: level for level in plan.at(self._progress(time))}
 
-    def _progress(self, timestep: Any) -> float:
-        """How much of the pass is done, 0 to 1: by its steps, or by the noise if their number is unknown."""
+    def _needs_timestep(self) -> bool:
+        """Whether the step or the window depend on it. To read it, the program waits for a GPU."""
+        return self._counter is not None or self.settings.window == "noise" or not self._step.total
+
+    def _progress(self, timestep: float) -> float:
+        """How much of the pass is done, from 0: by its steps, or by the noise if their number is unknown."""
         if self.settings.window == "steps" and self._step.total:
-            return min(self._step.number / self._step.total, 1.0)
-        return 1 - timestep_of(timestep) / 1000
+            return self._step.number / self._step.total
+        return 1 - timestep / 1000
 
     def _read_grid(self, transformer: Module, args: Args, kwargs: Kwargs) -> None:
         call = self._calls.current

@@ -36,7 +36,9 @@ class StepCounter:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._schedule: Tensor | None = None
+        self._schedule: Tensor | None = None  # of the last call that it has listed
+        self._listed: Tensor | None = None
+        self._timesteps: list[float] = []
         self._first_index = self._index = 0  # in the scheduler's list, of the pass and of the last call
         self._last_timestep = -math.inf
         self._number = 0
@@ -44,8 +46,10 @@ class StepCounter:
     def step_of(self, timestep: float) -> tuple[int, int | None]:
         """The step of a call, counted from 0, and the number of steps in the pass; None where that is unknown."""
         schedule = self._host.schedule()
-        # second-order schedulers list some timesteps twice
-        timesteps = [] if schedule is None else list(dict.fromkeys(schedule.tolist()))
+        if schedule is not self._listed:  # read once a pass: the program waits for a GPU
+            # second-order schedulers list some timesteps twice
+            self._listed, self._timesteps = schedule, [] if schedule is None else list(dict.fromkeys(schedule.tolist()))
+        timesteps = self._timesteps
         if timestep not in timesteps:
             return self._count(timestep), None
         index = timesteps.index(timestep)

@@ -11,9 +11,19 @@ from torch import Tensor
 
 from .clustering import cluster
 from .downsampling import downsample, stride, turns_per_cycle
-from .matching import match, random_draws, removable
+from .matching import cell_count, match, random_draws, removable
 
-__all__ = ["Reduction", "cluster", "downsample", "match", "random_draws", "removable", "stride", "turns_per_cycle"]
+__all__ = [
+    "Reduction",
+    "cell_count",
+    "cluster",
+    "downsample",
+    "match",
+    "random_draws",
+    "removable",
+    "stride",
+    "turns_per_cycle",
+]
 
 
 class Reduction(Protocol):

@@ -111,10 +111,32 @@ class ResampledGrid:
 
 
 def _resampled(x: Tensor, size: Size, target: Size, resample: str) -> Tensor:
-    grid = x.transpose(1, 2).unflatten(2, size)
-    largest = resample == "max"
-    grid = F.adaptive_max_pool2d(grid, target) if largest else F.interpolate(grid, size=target, mode=resample)
+    if resample == "max":
+        return _largest(x.unflatten(1, size), target).flatten(1, 2)
+    grid = F.interpolate(x.transpose(1, 2).unflatten(2, size), size=target, mode=resample)
     return grid.flatten(2).transpose(1, 2)
+
+
+def _largest(grid: Tensor, target: Size) -> Tensor:
+    """The largest values of each window of a grid (b, h, w, c); torch's own pooling would also store where they are.
+
+    Windows are those of adaptive pooling: from floor(i * side / kept) to ceil((i + 1) * side / kept).
+    """
+    for dim, kept in ((1, target[0]), (2, target[1])):
+        if grid.shape[dim] % kept:
+            grid = grid.index_select(dim, _windows(grid.shape[dim], kept, grid.device))
+    return grid.unflatten(2, (target[1], -1)).unflatten(1, (target[0], -1)).amax((2, 4))
+
+
+@lru_cache(maxsize=64)
+def _windows(side: int, kept: int, device: torch.device) -> Tensor:
+    """The positions in each window, as many for each: shorter windows repeat their last position."""
+    ends = [-(-(i + 1) * side // kept) for i in range(kept)]
+    starts = [i * side // kept for i in range(kept)]
+    length = max(end - start for start, end in zip(starts, ends, strict=True))
+    with torch.inference_mode(False):  # the cache outlives a caller's inference mode
+        positions = [min(s + k, end - 1) for s, end in zip(starts, ends, strict=True) for k in range(length)]
+        return torch.tensor(positions).to(device)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -25,13 +27,20 @@ _MAX_NUMBERS = 1 << 22
 
 
 def nearest_in_reach(
-    metric: Tensor, sources: Tensor, destinations: Tensor, size: Size, cell: Size, reach: int
+    metric: Tensor,
+    sources: Tensor,
+    destinations: Tensor,
+    size: Size,
+    cell: Size,
+    reach: int,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Nearest:
     """As `nearest_of_all`, among the destinations of the cells at most ``reach`` away, down and across: (b, s) each.
 
     ``destinations`` (b, cells) has one position for each cell, row by row.
     """
-    tokens = unit(metric)
+    tokens = unit(metric, dtype)
     tokens_of, candidates = _by_cell(tokens, size, cell), gather_tokens(tokens, destinations)
     neighbours, outside = _neighbours(size, cell, reach, tokens.device)
     count = max(1, _MAX_NUMBERS // (neighbours.shape[1] * tokens.shape[-1]))  # of cells at a time
@@ -47,14 +56,16 @@ def nearest_in_reach(
     return values, which
 
 
+@lru_cache(maxsize=16)
 def _neighbours(size: Size, cell: Size, reach: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """For each cell, the k cells at most ``reach`` away, and which of them are outside the grid: (cells, k) each."""
-    (rows, no_row), (columns, no_column) = (
-        _nearby(-(-side // step), reach, device) for side, step in zip(size, cell, strict=True)
-    )
-    near = rows[:, None, :, None] * len(columns) + columns[None, :, None, :]
-    outside = no_row[:, None, :, None] | no_column[None, :, None, :]
-    return near.flatten(2).flatten(0, 1), outside.flatten(2).flatten(0, 1)
+    with torch.inference_mode(False):  # the cache outlives a caller's inference mode
+        (rows, no_row), (columns, no_column) = (
+            _nearby(-(-side // step), reach, device) for side, step in zip(size, cell, strict=True)
+        )
+        near = rows[:, None, :, None] * len(columns) + columns[None, :, None, :]
+        outside = no_row[:, None, :, None] | no_column[None, :, None, :]
+        return near.flatten(2).flatten(0, 1), outside.flatten(2).flatten(0, 1)
 
 
 def _nearby(count: int, reach: int, device: torch.device) -> tuple[Tensor, Tensor]:

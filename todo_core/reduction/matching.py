@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
-from .grouping import Grouping
+from .autocast import uncast
+from .grouping import widened
 from .local_search import nearest_in_reach
 from .nearest_destination import nearest_of_all
+from .scores import gather_tokens
 
 Size = tuple[int, int]
 
 
 def match(
     metric: Tensor, size: Size, ratio: float, cell: Size = (2, 2), draws: Tensor | None = None, *, reach: int = 0
-) -> Grouping:
+) -> Matching:
     """Group the tokens of a grid of ``size`` (h, w), so that ``int(h*w * ratio)`` of them disappear.
 
     Each cell of ``cell`` (sy, sx) tokens has one destination; cells at the edges may be smaller. ``draws`` (b, cells)
@@ -30,29 +34,67 @@ def match(
     cost then grows with the number of tokens, not with its square.
     """
     b, n, _ = metric.shape
-    destinations = _destinations(size, cell, draws, metric.device).expand(b, -1)
-    sources = _all_but(destinations, n)
-    if reach:
-        best, nearest = nearest_in_reach(metric, sources, destinations, size, cell, reach)
-    else:
-        best, nearest = nearest_of_all(metric, sources, destinations)
-    removed = removable(size, ratio, cell)
+    sources, destinations = (part.expand(b, -1) for part in _split(size, cell, draws, metric.device))
+    with uncast(metric.device) as dtype:
+        if reach:
+            best, nearest = nearest_in_reach(metric, sources, destinations, size, cell, reach, dtype=dtype)
+        else:
+            best, nearest = nearest_of_all(metric, sources, destinations, dtype=dtype)
     order = best.argsort(dim=1, descending=True, stable=True)
+    removed = removable(size, ratio, cell)
     merged, kept = order[:, :removed], order[:, removed:]
+    return Matching(
+        torch.cat([sources.gather(1, kept), destinations], 1),
+        kept.shape[1],
+        sources.gather(1, merged),
+        nearest.gather(1, merged),
+    )
 
-    # Groups: first each kept source on its own, then each destination with the sources that merge into it.
-    alone, groups = kept.shape[1], n - removed
-    index = torch.empty(b, n, dtype=torch.int64, device=metric.device)
-    index.scatter_(1, sources.gather(1, kept), torch.arange(alone, device=metric.device).expand(b, -1))
-    index.scatter_(1, destinations, torch.arange(alone, groups, device=metric.device).expand(b, -1))
-    index.scatter_(1, sources.gather(1, merged), nearest.gather(1, merged) + alone)
-    return Grouping(index, groups)
+
+@dataclass(frozen=True)
+class Matching:
+    """Groups: first each source that stays alone, then each destination with the sources that merge into it.
+
+    ``stay`` (b, groups) has the positions of the sources ``alone``, and then of the destinations. ``merged`` (b, r) has
+    the positions of the other sources, and ``into`` (b, r) the destination of each, from 0.
+    """
+
+    stay: Tensor
+    alone: int
+    merged: Tensor
+    into: Tensor
+
+    @property
+    def groups(self) -> int:
+        """How many groups there are."""
+        return self.stay.shape[1]
+
+    @cached_property
+    def index(self) -> Tensor:
+        """The group (b, N), 0 to ``groups`` - 1, of each token."""
+        b, groups = self.stay.shape
+        index = self.stay.new_empty(b, groups + self.merged.shape[1])
+        index.scatter_(1, self.stay, torch.arange(groups, device=index.device).expand(b, -1))
+        return index.scatter_(1, self.merged, self.into + self.alone)
+
+    def merge(self, x: Tensor) -> Tensor:
+        """The mean of each group: (b, N, c) -> (b, groups, c). Half precision is summed in float32."""
+        means = gather_tokens(x, self.stay)
+        if self.merged.shape[1]:  # a token that stays alone is copied, not summed
+            destinations = means[:, self.alone :]
+            wide, into = widened(destinations), self.into.unsqueeze(-1).expand(-1, -1, x.shape[-1])
+            destinations.copy_(wide.scatter_reduce(1, into, widened(gather_tokens(x, self.merged)), "mean"))
+        return means
+
+    def unmerge(self, y: Tensor) -> Tensor:
+        """Each token gets the result of its group: (b, groups, c) -> (b, N, c)."""
+        return gather_tokens(y, self.index)
 
 
 def removable(size: Size, ratio: float, cell: Size = (2, 2)) -> int:
     """How many tokens of a grid disappear: ``int(h*w * ratio)``, but never a destination."""
     tokens = size[0] * size[1]
-    return min(int(tokens * ratio), tokens - _cell_count(size, cell))
+    return min(int(tokens * ratio), tokens - cell_count(size, cell))
 
 
 def random_draws(seeds: Sequence[int], step: int, rank: int, size: Size, cell: Size = (2, 2)) -> Tensor:
@@ -60,38 +102,55 @@ def random_draws(seeds: Sequence[int], step: int, rank: int, size: Size, cell: S
 
     A row depends on its seed, the step and the block's rank alone, so equal seeds have equal rows.
     """
-    rows = {seed: _draw(seed, step, rank, _cell_count(size, cell)) for seed in set(seeds)}
+    rows = {seed: _draw(seed, step, rank, cell_count(size, cell)) for seed in set(seeds)}
     return torch.stack([rows[seed] for seed in seeds])
 
 
 def _draw(seed: int, step: int, rank: int, count: int) -> Tensor:
     digest = hashlib.blake2b(f"{seed} {step} {rank}".encode(), digest_size=7).digest()
-    return torch.rand(count, generator=torch.Generator().manual_seed(int.from_bytes(digest, "little")))
+    generator = torch.Generator("cpu").manual_seed(int.from_bytes(digest, "little"))
+    return torch.rand(count, generator=generator, device="cpu", dtype=torch.float32)  # whatever the default is
 
 
-def _cell_count(size: Size, cell: Size) -> int:
+def cell_count(size: Size, cell: Size) -> int:
     """Number of cells (sy, sx) that cover a grid (h, w), those cut off at its edges included."""
     return -(-size[0] // cell[0]) * -(-size[1] // cell[1])
 
 
-def _destinations(size: Size, cell: Size, draws: Tensor | None, device: torch.device) -> Tensor:
-    """Positions in the flat grid (1 or b, cells) of the destinations, cell by cell and row by row.
+def _split(size: Size, cell: Size, draws: Tensor | None, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Positions in the flat grid of the sources (1 or b, s), in order, and of the destinations (1 or b, cells).
 
-    A cell of height x width tokens numbers them row by row from its upper left one, and a draw in [0, 1) chooses the
-    number floor(draw * height * width). Example: in a cell of 2 x 3 tokens, 0.7 chooses number 4, in row 1, column 1.
+    A draw in [0, 1) chooses the token number floor(draw * tokens of the cell), counted row by row. Example: in a cell
+    of 2 x 3 tokens, 0.7 chooses number 4, in row 1, column 1.
     """
-    (tops, heights), (lefts, widths) = (_starts(side, step, device) for side, step in zip(size, cell, strict=True))
-    corners, areas = tops[:, None] * size[1] + lefts, heights[:, None] * widths  # (cells down, cells across)
+    tokens, counts, fixed = _tables(size, cell, device)
     if draws is None:
-        return corners.flatten()[None]
-    # the product may round up to the area itself
-    number = (draws.to(device).unflatten(1, areas.shape) * areas).long().minimum(areas - 1)
-    return (corners + number // widths * size[1] + number % widths).flatten(1)
+        return fixed, tokens[:, 0][None]
+    number = (draws.to(device) * counts).long()
+    destinations = tokens.expand(len(draws), -1, -1).gather(2, number.unsqueeze(-1))[..., 0]
+    return _all_but(destinations, size[0] * size[1]), destinations
 
 
-def _starts(side: int, step: int, device: torch.device) -> tuple[Tensor, Tensor]:
+@lru_cache(maxsize=64)
+def _tables(size: Size, cell: Size, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """The tokens (cells, sy*sx + 1) of each cell, their number (cells), and the sources (1, s) without draws.
+
+    The last token of a cell is repeated: a product of draw and number may round up to the number itself. The tables
+    are cached, so that a device gets each of them once.
+    """
+    with torch.inference_mode(False):  # the cache outlives a caller's inference mode
+        (tops, heights), (lefts, widths) = (_starts(side, step) for side, step in zip(size, cell, strict=True))
+        corners, counts = (tops[:, None] * size[1] + lefts).flatten(), (heights[:, None] * widths).flatten()
+        width = widths.repeat(len(tops))[:, None]
+        number = torch.arange(cell[0] * cell[1] + 1, device="cpu").minimum(counts[:, None] - 1)
+        tokens = corners[:, None] + number // width * size[1] + number % width
+        sources = _all_but(tokens[None, :, 0], size[0] * size[1])
+        return tokens.to(device), counts.to(device), sources.to(device)
+
+
+def _starts(side: int, step: int) -> tuple[Tensor, Tensor]:
     """Where each cell along a side starts, and how many tokens long it is; the last one may be shorter."""
-    starts = torch.arange(0, side, step, device=device)
+    starts = torch.arange(0, side, step, device="cpu")
     return starts, (side - starts).clamp(max=step)
 
 

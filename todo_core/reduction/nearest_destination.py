@@ -17,22 +17,35 @@ _MAX_SCORES = 1 << 22
 _MAX_SOURCES = 512
 
 
-def nearest_of_all(metric: Tensor, sources: Tensor, destinations: Tensor) -> Nearest:
+def nearest_of_all(
+    metric: Tensor, sources: Tensor, destinations: Tensor, *, dtype: torch.dtype | None = None
+) -> Nearest:
     """For each source, its highest cosine similarity with a destination, and which destination that is: (b, s) each.
 
     ``sources`` (b, s) and ``destinations`` (b, d) are positions in ``metric`` (b, n, c). The second result counts the
-    destinations, 0 to d - 1. Of equally similar destinations it names the first.
+    destinations, 0 to d - 1. Of equally similar destinations it names the first. ``dtype`` is that of the products.
     """
     metric = metric.detach()
     if metric.device.type == "cpu" and metric.dtype == torch.float32 and sources.shape[1]:
-        with torch.autocast("cpu", enabled=False):
-            images = [_nearest_in_image(*image) for image in zip(metric, sources, destinations, strict=True)]
+        images = [_nearest_in_image(*image) for image in zip(metric, sources, destinations, strict=True)]
         values, which = (torch.stack(parts) for parts in zip(*images, strict=True))
         return values, which
-    candidates = unit(gather_tokens(metric, destinations)).transpose(1, 2)
-    parts = sources.split(max(1, _MAX_SCORES // max(1, destinations.shape[1])), dim=1)
-    nearest = [(unit(gather_tokens(metric, part)) @ candidates).max(dim=-1) for part in parts]
+    tokens = unit(metric, dtype)
+    candidates = gather_tokens(tokens, destinations).transpose(1, 2)
+    parts = gather_tokens(tokens, sources).split(_sources_at_a_time(metric, destinations.shape[1]), dim=1)
+    nearest = [(part @ candidates).max(dim=-1) for part in parts]
+    if len(nearest) == 1:
+        return nearest[0].values, nearest[0].indices
     return torch.cat([best.values for best in nearest], 1), torch.cat([best.indices for best in nearest], 1)
+
+
+def _sources_at_a_time(metric: Tensor, destinations: int) -> int:
+    """On a GPU few large products are faster: their scores get twice the memory of the tokens (b, n, c).
+
+    Attention and feed-forward of the same tokens need more, so the peak of a UNet call stays as it is.
+    """
+    scores = _MAX_SCORES if metric.device.type == "cpu" else max(_MAX_SCORES, 2 * metric[0].numel())
+    return max(1, scores // max(1, destinations))
 
 
 def _nearest_in_image(tokens: Tensor, sources: Tensor, destinations: Tensor) -> Nearest:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-
-from .grouping import widened
 
 # For each source its highest score, and the index of the destination that has it.
 Nearest: TypeAlias = tuple[Tensor, Tensor]
@@ -16,11 +13,19 @@ Nearest: TypeAlias = tuple[Tensor, Tensor]
 # torch finds the highest value of a row much faster than its index.
 # So the search finds the best block of this many scores first, and looks for the index in that block alone.
 BLOCK = 64
+# Shorter tokens keep a length below 1. Only tokens of zeros are so short in practice.
+_SHORTEST = 1e-12
 
 
-def unit(tokens: Tensor) -> Tensor:
-    """The tokens at length 1, in their own dtype; tokens of zeros stay as they are."""
-    return F.normalize(widened(tokens), dim=-1).to(tokens.dtype)
+def unit(tokens: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """The tokens at length 1, in ``dtype`` or their own; tokens of zeros stay as they are. Not differentiable.
+
+    Half precision is squared and divided in float32, but no copy of the tokens in float32 is stored on a GPU.
+    """
+    tokens = tokens.detach()
+    wide = torch.float32 if tokens.dtype in (torch.float16, torch.bfloat16) else tokens.dtype
+    length = torch.linalg.vector_norm(tokens, dim=-1, keepdim=True, dtype=wide).clamp_min(_SHORTEST)
+    return torch.div(tokens, length, out=torch.empty_like(tokens, dtype=dtype or tokens.dtype))
 
 
 def gather_tokens(x: Tensor, positions: Tensor) -> Tensor:

@@ -1,0 +1,158 @@
+"""What the hooks cost a GPU: launches, copies that block, reads that wait, bytes. Counted on fake tensors, in fp16.
+
+The UNet has level 1 of SD 1.5 in its full width: five blocks. Its attention is replaced, since the memory of torch's
+fake one is that of the matrix of all pairs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from diffusers import UNet2DConditionModel
+
+from tests.fake_gpu import Count, autocast_to_half, fake_half, register_guard
+from todo_core import Session, Settings
+from todo_core.hosts import detect
+
+TOME = {"method": "similarity", "target": "all", "ratio_1": 0.5, "random": False}
+# launches of a UNet call by settings and latent: no more than these
+LAUNCHES = [
+    ("ToDo 2", {"factor_1": 2}, {64: 5, 128: 5, 256: 5}),
+    ("ToDo 2, max", {"factor_1": 2, "resample": "max"}, {64: 5, 128: 5}),
+    ("ToDo 2, area", {"factor_1": 2, "resample": "area"}, {64: 5}),
+    ("ToMe 0.5", TOME, {64: 160, 128: 200, 256: 700}),
+    ("ToMe 0.5, random", {**TOME, "random": True}, {64: 160, 128: 200, 256: 700}),
+    ("ToMe 0.5, keys/values", {**TOME, "target": "keys/values"}, {64: 150}),
+    ("ToMe 0.5, reach 1", {**TOME, "reach": 1}, {64: 180, 128: 240}),
+    ("cluster 0.5", {"method": "cluster", "ratio_1": 0.5}, {64: 710}),
+]
+
+
+@pytest.fixture(autouse=True)
+def gpu(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    register_guard(tmp_path_factory.mktemp("guard"))
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda q, k, v, **_: torch.empty_like(q))
+    with fake_half():
+        yield
+
+
+def level_1() -> UNet2DConditionModel:
+    with torch.device("cuda"):
+        return UNet2DConditionModel(
+            sample_size=64,
+            block_out_channels=(320,),
+            layers_per_block=2,
+            mid_block_type=None,
+            down_block_types=["CrossAttnDownBlock2D"],
+            up_block_types=["CrossAttnUpBlock2D"],
+            cross_attention_dim=768,
+            attention_head_dim=8,
+        ).requires_grad_(False)
+
+
+@torch.no_grad()
+def call(unet: UNet2DConditionModel, side: int, rows: int = 2) -> None:
+    with torch.device("cuda"):
+        latent, timestep, text = torch.empty(rows, 4, side, side), torch.empty(()), torch.empty(rows, 77, 768)
+    unet(latent, timestep, encoder_hidden_states=text)
+
+
+def costs(unet: Any, settings: dict[str, Any], side: int, rows: int = 2, steps: int = 1) -> Count:
+    """Of ``steps`` steps of two calls each, after one that fills the caches."""
+    session = Session(detect(unet), Settings(**settings)).attach()
+    try:
+        session.begin_step(0, 50, range(rows))
+        with Count():
+            call(unet, side, rows)
+        with Count() as count:
+            for step in range(1, 1 + steps):
+                session.begin_step(step, 50, range(rows))
+                call(unet, side, rows)
+    finally:
+        session.remove()
+    assert session.record.notes == []
+    assert session.record.levels
+    return count
+
+
+@functools.cache
+def plain_peak(side: int) -> int:
+    unet = level_1()
+    for _ in range(2):
+        with Count() as count:
+            call(unet, side)
+    return count.peak
+
+
+@pytest.mark.parametrize(("settings", "most"), [case[1:] for case in LAUNCHES], ids=[case[0] for case in LAUNCHES])
+def test_launches_are_few_and_nothing_waits(settings, most):
+    unet = level_1()
+    for side, launches in most.items():
+        count = costs(unet, settings, side)
+        assert count.launches <= launches, (side, count.operations)
+        assert (count.blocking, count.syncs) == (0, 0)
+        assert count.copies == bool(settings.get("random"))
+
+
+@pytest.mark.parametrize("side", [64, 128, 256])
+def test_the_search_needs_no_more_memory_than_the_rest_of_the_block(side):
+    positions = 2 * side * side * 64  # of the groups: a few numbers a token
+    assert costs(level_1(), TOME, side).peak <= plain_peak(side) + positions
+
+
+def test_the_bytes_in_float32_are_those_of_the_sums():
+    tokens, channels, rows, blocks = 128 * 128, 320, 2, 5
+    written = costs(level_1(), TOME, 128).written
+    assert written[torch.float32] <= 1.3 * blocks * rows * tokens * channels * 4, "sums, and what is added to them"
+    assert written[torch.int64] < written[torch.float16] / 20
+    for settings in ({"factor_1": 2}, {"factor_1": 2, "resample": "max"}):
+        assert set(costs(level_1(), settings, 128).written) == {torch.float16}
+
+
+def test_random_draws_are_copied_once_a_step_for_all_blocks_and_calls():
+    unet = level_1()
+    session = Session(detect(unet), Settings(**{**TOME, "random": True})).attach()
+    try:
+        with Count() as count:
+            for step in range(3):
+                session.begin_step(step, 50, [7, 8, 7, 8])
+                for _ in range(4):  # a row each
+                    call(unet, 64, 1)
+    finally:
+        session.remove()
+    assert (count.copies, count.syncs) == (3, 0)
+
+
+def test_under_autocast_no_token_is_cast_again_for_each_part():
+    torch.set_default_dtype(torch.float32)  # the fixture sets it back
+    unet = level_1()
+    casts = {}
+    for side in (64, 256):
+        session = Session(detect(unet), Settings(**TOME)).attach()
+        try:
+            session.begin_step(0, 50, [0, 1])
+            with autocast_to_half():
+                for _ in range(2):
+                    with Count() as count:
+                        call(unet, side)
+        finally:
+            session.remove()
+        casts[side] = count.operations["_to_copy"]
+        assert count.operations["bmm"] >= 5
+        assert count.written[torch.float16] > 0
+    assert casts[64] == casts[256]
+
+
+def test_a_bare_patch_reads_the_timestep_once_a_call():
+    unet = level_1()
+    session = Session(detect(unet), Settings(factor_1=2, window="noise", start=0, end=1)).attach()
+    try:
+        with Count() as count:
+            call(unet, 64)
+    finally:
+        session.remove()
+    assert (count.syncs, count.blocking) == (1, 0)
