@@ -87,5 +87,7 @@ def pytest_addoption(parser):
     group.addoption("--webui-checkpoint", metavar="NAME", help="an SD1 checkpoint (default: the current one)")
     group.addoption("--webui-other-checkpoint", metavar="NAME", help="an SD1 checkpoint with another config")
     group.addoption("--webui-sdxl-checkpoint", metavar="NAME", help="an SDXL checkpoint")
+    beside = "another extension beside this one, for tests/webui/api/test_extensions.py (repeatable)"
+    group.addoption("--webui-extension", metavar="NAME=PATH", action="append", default=[], help=beside)
     group.addoption("--webui-browser", metavar="PATH", help="a Chromium (default: the one of playwright)")
     group.addoption("--webui-screenshots", metavar="DIR", help="for screenshots (default: a temporary folder)")
