@@ -91,5 +91,7 @@ def pytest_addoption(parser):
     group.addoption("--webui-sdxl-checkpoint", metavar="NAME", help="an SDXL checkpoint")
     group.addoption("--webui-sd2-checkpoints", metavar="NAME,NAME", help="SD2: one for noise, one for v-prediction")
     group.addoption("--webui-transformer-checkpoint", metavar="NAME", help="a Flux or SD3 checkpoint")
+    beside = "another extension beside this one, for tests/webui/api/test_extensions.py (repeatable)"
+    group.addoption("--webui-extension", metavar="NAME=PATH", action="append", default=[], help=beside)
     group.addoption("--webui-browser", metavar="PATH", help="a Chromium (default: the one of playwright)")
     group.addoption("--webui-screenshots", metavar="DIR", help="for screenshots (default: a temporary folder)")

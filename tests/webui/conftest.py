@@ -27,7 +27,8 @@ def url(request, tmp_path_factory):
         if not place.startswith("http"):
             python, flags = (request.config.getoption(f"--webui-{name}") for name in ("python", "args"))
             log = tmp_path_factory.mktemp("webui") / "webui.log"
-            place = stack.enter_context(server.started(Path(place).resolve(), python, flags, log))
+            others = [Path(each.partition("=")[2]) for each in request.config.getoption("--webui-extension")]
+            place = stack.enter_context(server.started(Path(place).resolve(), python, flags, log, others))
         place = place.rstrip("/")
         if not server.answers(place):
             pytest.fail(f"{place} has no probe: link {server.PROBE} into the WebUI's extensions and restart it")

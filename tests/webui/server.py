@@ -16,10 +16,13 @@ PATIENCE = 300  # seconds until the API has to answer; the first start of a WebU
 
 
 @contextmanager
-def started(folder, python, flags, log):
-    """The URL of a WebUI that runs while the context is open; its output goes to the file ``log``."""
+def started(folder, python, flags, log, others=()):
+    """The URL of a WebUI that runs while the context is open; its output goes to the file ``log``.
+
+    ``others`` are folders of more extensions.
+    """
     with ExitStack() as stack:
-        for extension in (CHECKOUT, PROBE):
+        for extension in (CHECKOUT, PROBE, *others):
             stack.enter_context(_linked(extension, folder / "extensions"))
         port = _free_port()
         command = [python or folder / "venv" / "bin" / "python", "launch.py", *shlex.split(flags), "--port", str(port)]
