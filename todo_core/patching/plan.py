@@ -127,7 +127,9 @@ def _downsampled(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan
         factor = auto_factor(level, full.grid)
         if factor == 1:
             pixels = f"{level.trained_pixels:g}"
-            return replace(full, why=f"this model was trained at {pixels} x {pixels}. Set a factor to reduce anyway")
+            whole = "auto reduces only level 1 at this size"
+            trained = f"this model was trained at {pixels} x {pixels}. Set a factor to reduce anyway"
+            return replace(full, why=whole if full.grid.scale(level.trained_side) >= _ENLARGED else trained)
     if factor == 1:
         return replace(full, why="its factor is 1")
     target = full.grid.strided(factor) if settings.rotates else full.grid.reduced(factor)

@@ -78,6 +78,12 @@ def test_auto_leaves_alone_what_is_not_above_the_trained_size_and_says_so(side):
     assert level.why in made.reasons[0]
 
 
+def test_auto_says_why_level_2_stays_whole_where_level_1_does_not():
+    first, second = plan(sd1_unet(), 128).levels
+    assert first.reduces
+    assert second.why == "auto reduces only level 1 at this size"
+
+
 def test_auto_of_sdxl_counts_from_the_grid_of_its_own_first_level():
     levels = plan(diffusers_sdxl().unet, 192).levels
     assert [(level.grid.height, level.amount or 1) for level in levels] == [(96, 2), (48, 1)]
