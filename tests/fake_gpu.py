@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import weakref
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +63,7 @@ class Count(TorchDispatchMode):
         self.launches = self.blocking = self.copies = self.syncs = 0
         self.written: Counter[torch.dtype] = Counter()
         self.operations: Counter[str] = Counter()
+        self.overloads: defaultdict[str, set[str]] = defaultdict(set)
         self.peak = self._held = 0
         self._everywhere, self._pinned, self._known = everywhere, set(), set()
 
@@ -98,6 +99,7 @@ class Count(TorchDispatchMode):
             return
         self.launches += 1
         self.operations[name] += 1
+        self.overloads[name].add(func._overloadname)
         for output in outputs:
             self.written[output.dtype] += output.numel() * output.element_size()
 

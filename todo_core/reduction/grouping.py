@@ -8,9 +8,14 @@ import torch
 from torch import Tensor
 
 
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of sums: float32 for half precision, which would overflow or lose small terms of many tokens."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
 def widened(x: Tensor) -> Tensor:
-    """Half precision as float32: sums of many tokens would overflow or lose small terms in half precision."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    """The tokens in the dtype of their sums."""
+    return x.to(wide(x.dtype))
 
 
 @dataclass(frozen=True)
@@ -23,9 +28,9 @@ class Grouping:
     def merge(self, x: Tensor) -> Tensor:
         """The mean of each group: (b, N, c) -> (b, groups, c). Half precision is summed in float32."""
         b, _, c = x.shape
-        wide = widened(x)
-        means = wide.new_zeros(b, self.groups, c)
-        means.scatter_reduce_(1, self._index_of_channels(c), wide, reduce="mean", include_self=False)
+        tokens = widened(x)
+        means = tokens.new_zeros(b, self.groups, c)
+        means.scatter_reduce_(1, self._index_of_channels(c), tokens, reduce="mean", include_self=False)
         return means.to(x.dtype)
 
     def unmerge(self, y: Tensor) -> Tensor:

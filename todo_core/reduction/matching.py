@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .autocast import uncast
-from .grouping import widened
+from .grouping import wide, widened
 from .local_search import nearest_in_reach
 from .nearest_destination import nearest_of_all
 from .scores import gather_tokens
@@ -81,9 +81,9 @@ class Matching:
         """The mean of each group: (b, N, c) -> (b, groups, c). Half precision is summed in float32."""
         means = gather_tokens(x, self.stay)
         if self.merged.shape[1]:  # a token that stays alone is copied, not summed
-            destinations = means[:, self.alone :]
-            wide, into = widened(destinations), self.into.unsqueeze(-1).expand(-1, -1, x.shape[-1])
-            destinations.copy_(wide.scatter_reduce(1, into, widened(gather_tokens(x, self.merged)), "mean"))
+            destinations, into = means[:, self.alone :], self.into.unsqueeze(-1).expand(-1, -1, x.shape[-1])
+            sums = destinations.to(wide(x.dtype), copy=True)  # gradients need what is written over
+            destinations.copy_(sums.scatter_reduce(1, into, widened(gather_tokens(x, self.merged)), "mean"))
         return means
 
     def unmerge(self, y: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from .grouping import wide
+
 # For each source its highest score, and the index of the destination that has it.
 Nearest: TypeAlias = tuple[Tensor, Tensor]
 
@@ -23,8 +25,7 @@ def unit(tokens: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     Half precision is squared and divided in float32, but no copy of the tokens in float32 is stored on a GPU.
     """
     tokens = tokens.detach()
-    wide = torch.float32 if tokens.dtype in (torch.float16, torch.bfloat16) else tokens.dtype
-    length = torch.linalg.vector_norm(tokens, dim=-1, keepdim=True, dtype=wide).clamp_min(_SHORTEST)
+    length = torch.linalg.vector_norm(tokens, dim=-1, keepdim=True, dtype=wide(tokens.dtype)).clamp_min(_SHORTEST)
     return torch.div(tokens, length, out=torch.empty_like(tokens, dtype=dtype or tokens.dtype))
 
 

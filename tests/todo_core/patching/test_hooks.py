@@ -459,3 +459,44 @@ def test_an_error_of_the_models_own_is_not_taken_for_ours(ldm_sd1):
         session.remove()
     assert errors == []
     assert hook_count(ldm_sd1.unet) == 0
+
+
+# what the keys are made of -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "context", "mask", "grids"),
+    [
+        ((2, 12, 8), None, False, (2, 12, 8)),
+        ((2, 12, 8), "itself", False, (2, 12, 8)),
+        ((1, 24, 8), None, False, (2, 12, 8)),
+        ((2, 12, 8), (2, 36, 8), False, (6, 12, 8)),
+        ((2, 12, 8), None, True, "mask"),
+        ((2, 11, 8), None, False, "whole grids"),
+        ((2, 12, 8), (2, 24, 9), False, "whole grids"),
+        ((2, 12, 8), (24, 8), False, "whole grids"),
+        ((2, 12, 8), (2, 12, 2, 8), False, "whole grids"),
+        ((2, 12, 8), (1, 24, 8), False, "another source"),
+        ((2, 12, 8), (2, 12, 8), False, "another source"),
+    ],
+)
+def test_keys_are_whole_grids_of_the_same_rows(ldm_sd1, tokens, context, mask, grids):
+    with patched(ldm_sd1.unet, factor_1=2) as session:
+        x = noise(*tokens)
+        given = x if context == "itself" else None if context is None else noise(*context)
+        found = session._sites[0]._key_grids(x, given, 12, has_mask=mask)
+        if isinstance(grids, str):
+            assert found is None
+            assert grids in session.record.notes[0]
+        else:
+            assert found.shape == grids
+            assert session.record.notes == []
+
+
+def test_a_second_attach_puts_no_second_hooks(sd1):
+    session = Session(detect(sd1.unet), todo_core.Settings(target="all", factor_1=2)).attach()
+    count = hook_count(sd1.unet)
+    assert hook_count(session.attach().host.unet) == count
+    session.remove()
+    session.remove()
+    assert hook_count(sd1.unet) == 0

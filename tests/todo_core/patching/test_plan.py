@@ -228,6 +228,16 @@ def test_the_window_takes_the_steps_whose_share_lies_in_it(steps):
     assert acting == [step for step in range(steps) if 2 * steps <= 10 * step < 7 * steps]
 
 
+def test_a_window_computed_in_floats_is_taken_as_it_is_meant():
+    """0.1 + 0.2 is a little more than 3 / 10, and 0.7 + 1e-16 than 7 / 10."""
+    late = plan(sd1_unet(), 64, factor_1=2, start=0.1 + 0.2)
+    assert late.at(3 / 10)
+    early = plan(sd1_unet(), 64, factor_1=2, end=math.nextafter(0.7, 1))
+    assert not early.at(7 / 10)
+    assert early.at(0.6999)
+    assert not late.at(0.2999)
+
+
 def test_an_end_of_1_takes_the_last_step_too():
     made = plan(sd1_unet(), 64, factor_1=2)
     assert made.at(1.0) == made.levels[:1]

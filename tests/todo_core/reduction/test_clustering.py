@@ -128,6 +128,15 @@ def test_half_precision_sums_neither_overflow_nor_stall(dtype):
     torch.testing.assert_close(merged[0, 0].double(), x[0].double().mean(0), rtol=0.01, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_grouped_as_the_same_numbers_in_float32_are(dtype):
+    x = random_tokens((30, 20), channels=16, dtype=dtype)
+    found, wide = cluster(x, 40), cluster(x.float(), 40)
+    assert found.index.equal(wide.index)
+    assert found.merge(x).dtype == dtype
+    assert found.merge(x).equal(wide.merge(x.float()).to(dtype))
+
+
 def test_the_same_tokens_make_the_same_groups_again():
     x = random_tokens((20, 20))
     assert cluster(x, 50).index.equal(cluster(x.clone(), 50).index)

@@ -346,6 +346,28 @@ def test_merging_averages_each_group_and_unmerging_copies_to_it(size, cell):
             assert spread[row, token].equal(merged[row, group])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_averaged_in_float32(dtype):
+    """Sixty-three tokens of one direction: a sum in half precision would overflow or lose the small ones."""
+    x = torch.full((1, 64, 2), 60000.0, dtype=dtype)
+    x[0, :, 1] = torch.linspace(0.5, 1, 64)
+    found = match(torch.ones(1, 64, 4, dtype=dtype), (8, 8), 0.99, (8, 8))
+    expected = x.double().mean(1, keepdim=True).to(dtype)
+    assert found.merge(x).equal(expected)
+
+
+def test_tokens_that_stay_alone_keep_their_last_bit():
+    x = random_tokens((8, 8), dtype=torch.float16)
+    found = match(x, (8, 8), 0.25)
+    assert found.merge(x)[:, : found.alone].equal(x.gather(1, found.stay[:, : found.alone, None].expand(-1, -1, 8)))
+
+
+def test_of_equally_alike_sources_the_first_go():
+    """A stable order, so that a run can be repeated on any device."""
+    found = match(torch.ones(1, 16, 4), (4, 4), 0.25)
+    assert found.merged.tolist() == [[1, 3, 4, 5]]
+
+
 def test_the_most_alike_go_first():
     # angles on a circle; token 0 is the destination, and 3 lies nearest to it
     angles = torch.tensor([0.0, 0.5, 0.9, 0.1], dtype=torch.float64)
