@@ -13,7 +13,8 @@ import torch
 from ldm.modules.attention import BasicTransformerBlock, CrossAttention
 from torch import Tensor, nn
 
-from tests.models import words
+from tests.models import ldm_sd1, words
+from tests.webui.probe import patcher_contract
 
 
 class Attention(CrossAttention):
@@ -22,12 +23,13 @@ class Attention(CrossAttention):
     def forward(self, x, context=None, value=None, mask=None, transformer_options=None):
         context = x if context is None else context
         keys, values = self.to_k(context), self.to_v(context if value is None else value)
-        return self.attend(self.to_q(x), keys, values)
+        return self.to_out(attend(self.to_q(x), keys, values, {"n_heads": self.heads}))
 
-    def attend(self, *projected):
-        q, k, v = (tensor.unflatten(-1, (self.heads, -1)).transpose(1, 2) for tensor in projected)
-        out = torch.softmax(q @ k.transpose(-1, -2) * self.scale, -1) @ v
-        return self.to_out(out.transpose(1, 2).flatten(2))
+
+def attend(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> Tensor:
+    """Attention of projected tokens, as a replacement of it computes it; ``to_out`` comes after."""
+    q, k, v = (tensor.unflatten(-1, (options["n_heads"], -1)).transpose(1, 2) for tensor in (q, k, v))
+    return (torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1) @ v).transpose(1, 2).flatten(2)
 
 
 class Block(BasicTransformerBlock):
@@ -36,17 +38,17 @@ class Block(BasicTransformerBlock):
     call: Any  # has the options
 
     def forward(self, x, context=None):
-        options = self.call.options
-        patches, replace = options.get("patches", {}), options.get("patches_replace", {}).get("attn1")
+        options = {**self.call.options, "n_heads": self.attn1.heads}
+        patches, replacements = options.pop("patches", {}), options.pop("patches_replace", {}).get("attn1", {})
         n, keys, values = self.norm1(x), None, None
         if "attn1_patch" in patches:
             keys = values = n
             for patch in patches["attn1_patch"]:
                 n, keys, values = patch(n, keys, values, options)
-        if replace:
+        if options.get("block") in replacements:
             keys, values = (n, n) if keys is None else (keys, values)
             projected = self.attn1.to_q(n), self.attn1.to_k(keys), self.attn1.to_v(values)
-            n = replace(self.attn1, *projected)
+            n = self.attn1.to_out(replacements[options.get("block")](*projected, options))
         else:
             n = self.attn1(n, context=keys, value=values, transformer_options=options)
         for patch in patches.get("attn1_output_patch", ()):
@@ -98,3 +100,17 @@ class Engine:
     def __call__(self, latent: Tensor) -> Tensor:
         self.call.options = self.options["transformer_options"].copy()
         return self.unet(latent, torch.full((len(latent),), 500.0), [words(len(latent))] * 2)
+
+
+def contract() -> list[Any]:
+    """What the double does, in the form in which the probe tells it of the real one."""
+    engine = Engine(ldm_sd1().unet)
+    block = next(module for module in engine.unet.modules() if isinstance(module, Block))
+    inputs = torch.zeros(patcher_contract.ROWS, patcher_contract.TOKENS, block.attn1.to_q.in_features)
+
+    @torch.no_grad()
+    def run(options: dict[str, Any]) -> None:
+        engine.call.options = options
+        block(inputs, context=words(len(inputs)))
+
+    return [patcher_contract.of_patcher(engine.forge_objects.unet), patcher_contract.of_block(block, run)]

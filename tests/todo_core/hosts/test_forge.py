@@ -14,7 +14,7 @@ from todo_core import UnsupportedModelError, apply_patch, patched
 from todo_core.estimate import Layout
 from todo_core.hosts import detect
 
-from .forge_double import Engine, Patcher
+from .forge_double import Engine, Patcher, attend, contract
 
 LATENT = noise(2, 4, 16, 16)
 BOTH_LEVELS = {"factor_1": 2, "factor_2": 2, "ratio_1": 0.5, "ratio_2": 0.5}
@@ -43,6 +43,15 @@ def seen_lengths(patcher):
 
     patcher.set_model_patch(see, "attn1_patch")
     return lengths
+
+
+def test_the_double_does_what_forge_forge_classic_and_reforge_were_seen_to_do():
+    """tests/webui/api/test_double.py compares the double with the real one."""
+    patcher, block = contract()
+    assert all(patcher.values())
+    assert ["attn1", [2, 16], None, None] in block
+    assert ["attn1", [2, 16], [2, 8], [2, 8]] in block
+    assert ["replacement", [2, 16], [2, 8], [2, 8]] in block
 
 
 @pytest.mark.parametrize("layout", [ldm_sd1, ldm_sdxl])
@@ -218,11 +227,11 @@ def test_the_token_merging_of_the_webui_composes(engine):
 def test_attention_that_is_replaced_as_a_whole_gets_fewer_keys(engine):
     lengths = []
 
-    def replacement(attention, q, k, v):
+    def replacement(q, k, v, options):
         lengths.append((q.shape[1], k.shape[1], v.shape[1]))
-        return attention.attend(q, k, v)
+        return attend(q, k, v, options)
 
-    engine.options["transformer_options"]["patches_replace"] = {"attn1": replacement}
+    engine.options["transformer_options"]["patches_replace"] = {"attn1": {None: replacement}}
     with patched(engine, factor_1=2):
         engine(LATENT)
     assert (256, 64, 64) in lengths
@@ -253,13 +262,13 @@ def test_queries_that_are_split_into_tiles_are_left_alone_with_a_note(engine):
     def tile(n, k, v, _):
         return n.reshape(4 * len(n), -1, n.shape[-1]), k, v
 
-    def attend(attention, q, k, v):
+    def replacement(q, k, v, options):
         lengths.append((q.shape[1], k.shape[1]))
         k, v = (tokens.reshape(len(q), -1, tokens.shape[-1]) for tokens in (k, v))
-        return attention.attend(q, k, v).reshape(len(LATENT), -1, q.shape[-1])
+        return attend(q, k, v, options).reshape(len(LATENT), -1, q.shape[-1])
 
     engine.forge_objects.unet.set_model_patch(tile, "attn1_patch")
-    engine.options["transformer_options"]["patches_replace"] = {"attn1": attend}
+    engine.options["transformer_options"]["patches_replace"] = {"attn1": {None: replacement}}
     baseline = engine(LATENT)
     with patched(engine, factor_1=2) as session:
         assert torch.equal(engine(LATENT), baseline)

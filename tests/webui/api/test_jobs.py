@@ -17,11 +17,11 @@ LORA = "todo-test-lora"
 @pytest.fixture
 def lora(webui):
     """The name of a random LoRA that the WebUI has in its folder for this test."""
-    flags = webui.get("/sdapi/v1/cmd-flags")
-    width = webui.get("/todo-probe/width")
+    webui.baseline()  # loads the model
+    folder, width = webui.get("/todo-probe/lora")
     name = "lora_unet_input_blocks_1_1_transformer_blocks_0_attn1_to_k"
     random = torch.Generator().manual_seed(1)
-    path = Path(flags["lora_dir"]) / f"{LORA}.safetensors"
+    path = Path(folder) / f"{LORA}.safetensors"
     tensors = {"lora_down": torch.randn(4, width, generator=random), "lora_up": torch.randn(width, 4, generator=random)}
     path.parent.mkdir(exist_ok=True)
     save_file({f"{name}.{kind}.weight": tensor for kind, tensor in tensors.items()}, path)

@@ -5,6 +5,7 @@ each attn1's to_q and to_k: they see the tokens from which queries and keys are 
 """
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -12,6 +13,7 @@ import sys
 import threading
 import weakref
 
+import patcher_contract
 import torch
 from fastapi import Body
 from modules import script_callbacks, scripts, shared
@@ -179,6 +181,15 @@ for unet_class in found_unets():
     unet_class.__call__ = observed_call
 
 
+@torch.no_grad()
+def run_block(block, dtype, options):
+    """Run a transformer block of the Forge family by itself."""
+    rows, tokens = patcher_contract.ROWS, patcher_contract.TOKENS
+    x = torch.zeros(rows, tokens, block.attn1.to_q.weight.shape[1], dtype=dtype)
+    text = torch.zeros(rows, 7, block.attn2.to_k.weight.shape[1], dtype=dtype)
+    block(x, context=text, transformer_options=options)
+
+
 def add_routes(_, app):
     @app.get("/todo-probe/events")
     def events():
@@ -221,11 +232,19 @@ def add_routes(_, app):
         """Which UNet is the current one."""
         return id(unet_of(shared.sd_model))
 
-    @app.get("/todo-probe/width")
-    def width():
-        """Channels of the first self-attention of the current UNet."""
+    @app.get("/todo-probe/patcher")
+    def patcher():
+        """What the patcher and a block of the current model do; a family other than Forge has no patcher."""
+        patcher = shared.sd_model.forge_objects.unet
+        block = next(block for block in patcher.model.diffusion_model.modules() if hasattr(block, "attn1"))
+        run = functools.partial(run_block, block, next(patcher.model.diffusion_model.parameters()).dtype)
+        return [patcher_contract.of_patcher(patcher), patcher_contract.of_block(block, run)]
+
+    @app.get("/todo-probe/lora")
+    def lora():
+        """The folder of LoRAs, and the channels of the first self-attention of the current UNet."""
         attentions = (block.attn1 for block in unet_of(shared.sd_model).modules() if hasattr(block, "attn1"))
-        return next(attentions).to_k.weight.shape[1]
+        return [str(shared.cmd_opts.lora_dir), next(attentions).to_k.weight.shape[1]]
 
     @app.get("/todo-probe/family")
     def family():
