@@ -26,12 +26,8 @@ def register(module: Any, presets: Callable[[], Presets]) -> None:
 def _axes(option: Callable[..., Any], presets: Callable[[], Presets]) -> list[Any]:
     check_preset, check_flag = _confirm(lambda name: presets().get(name)), _confirm(request.parse_enabled)
     return [
-        option(
-            PREFIX + "Preset", str, _apply("preset", "Preset"), confirm=check_preset, choices=lambda: presets().names
-        ),
-        option(
-            PREFIX + "Enabled", str, _apply("enabled", "Enabled"), confirm=check_flag, choices=lambda: ["True", "False"]
-        ),
+        option(PREFIX + "Preset", str, _apply("preset"), confirm=check_preset, choices=lambda: presets().names),
+        option(PREFIX + "Enabled", str, _apply("enabled"), confirm=check_flag, choices=lambda: ["True", "False"]),
         *(_axis(option, setting) for setting in SETTINGS.values()),
     ]
 
