@@ -122,18 +122,19 @@ def plan_level(settings: Settings, method: str, level: Level, grid: TokenGrid) -
 
 
 def _downsampled(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan:
-    factor = settings.factor_1 if full.level == 1 else settings.factor_2
-    if factor == "auto":
-        factor = auto_factor(level, full.grid)
-        if factor == 1:
-            pixels = f"{level.trained_pixels:g}"
-            whole = "auto reduces only level 1 at this size"
-            trained = f"this model was trained at {pixels} x {pixels}. Set a factor to reduce anyway"
-            return replace(full, why=whole if full.grid.scale(level.trained_side) >= _ENLARGED else trained)
+    chosen = settings.factor_1 if full.level == 1 else settings.factor_2
+    factor = chosen if isinstance(chosen, int) else auto_factor(level, full.grid)
     if factor == 1:
-        return replace(full, why="its factor is 1")
+        return replace(full, why="its factor is 1" if chosen == 1 else _why_auto_is_1(level, full.grid))
     target = full.grid.strided(factor) if settings.rotates else full.grid.reduced(factor)
     return replace(full, target_grid=target, keys=target.tokens, amount=factor)
+
+
+def _why_auto_is_1(level: Level, grid: TokenGrid) -> str:
+    if grid.scale(level.trained_side) >= _ENLARGED:
+        return "auto reduces only level 1 at this size"
+    pixels = f"{level.trained_pixels:g}"
+    return f"this model was trained at {pixels} x {pixels}. Set a factor to reduce anyway"
 
 
 def auto_factor(level: Level, grid: TokenGrid) -> int:

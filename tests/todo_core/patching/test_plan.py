@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import pytest
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
