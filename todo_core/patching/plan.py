@@ -138,14 +138,14 @@ def _why_auto_is_1(level: Level, grid: TokenGrid) -> str:
 
 
 def auto_factor(level: Level, grid: TokenGrid) -> int:
-    """The factor of ``auto``: how many times longer than in training a side is, rounded up; at level 2 half of it.
+    """The factor of ``auto``: how many times longer than in training a side is, rounded up.
 
-    So level 1 keeps about as many keys as in training, or fewer. Level 2 stays whole up to three times the trained
-    side. The rule was found on the pocket model (``benchmarks/factors.py``, docs/research).
+    So level 1 keeps about as many keys as in training, or fewer. Level 2 takes 2 where level 1 takes 4 or more, else 1.
+    The rule was found on the pocket model (``benchmarks/factors.py``, docs/research).
     """
     scale = grid.scale(level.trained_side)
-    factor = math.ceil(scale - _SLACK) if scale >= _ENLARGED else 1
-    return min(factor if level.number == 1 else max(1, factor // 2), _LARGEST_FACTOR)
+    factor = min(math.ceil(scale - _SLACK), _LARGEST_FACTOR) if scale >= _ENLARGED else 1
+    return factor if level.number == 1 else 2 if factor >= 4 else 1
 
 
 def _grouped(full: LevelPlan, settings: Settings) -> LevelPlan:
