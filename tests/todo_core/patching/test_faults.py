@@ -215,7 +215,7 @@ def threads(case: Case) -> None:
 
 
 FAULTS = [an_error, two_errors, nested_call, nested_error, copied_inside_a_call, moved_copy, other_dtype]
-FAULTS += [swapped_module, threads, an_error, an_error]
+FAULTS += [swapped_module, threads, *[an_error] * 7]
 
 
 # the test -----------------------------------------------------------------------------------------------------------
