@@ -1,0 +1,106 @@
+"""Beside other extensions, in real checkouts: ``--webui-extension NAME=PATH`` links each, with these names.
+
+docs/webui.md lists what was seen here.
+"""
+
+import numpy as np
+import pytest
+
+from ..helpers import lengths, reduced, todo_keys
+
+SMALL = {"width": 64, "height": 64, "steps": 2, "hr_second_pass_steps": 2}
+OURS = {"factor_1": 2}
+WITH_PROMPT = {"factor_1": 2, "target": "all", "crossattn": True}
+REGIONS = {0: True, 2: "Matrix", 6: "1,1"}  # of Regional Prompter, by position; 11 is the mode
+# name of the checkout, title of its script, values by position or all of them, the rest of the request
+CASES = {
+    "Dynamic Thresholding": ("dynamic-thresholding", "Dynamic Thresholding (CFG Scale Fix)", {0: True}, {}),
+    "FreeU": ("freeu", "FreeU", [{"enable": True, "stage_infos": [{"backbone_factor": 1.5}] * 3}], {}),
+    "Kohya Hires.fix": ("kohya-hiresfix", "Kohya Hires.fix", {0: True, 2: 2, 3: 2, 4: 0.5, 5: 0.5}, {}),
+    "Tiled Diffusion": ("tiled-diffusion", "Tiled Diffusion", {0: True, 6: 16, 7: 16, 8: 4}, {"width": 256}),
+    "Tiled VAE": ("tiled-diffusion", "Tiled VAE", {0: True, 1: 256, 2: 48}, {}),
+    "Regional Prompter, Attention": (
+        "regional-prompter",
+        "Regional Prompter",
+        {**REGIONS, 11: "Attention"},
+        {"prompt": "a cat BREAK a dog"},
+    ),
+    "Regional Prompter, Latent": (
+        "regional-prompter",
+        "Regional Prompter",
+        {**REGIONS, 11: "Latent"},
+        {"prompt": "a cat BREAK a dog"},
+    ),
+}
+
+
+@pytest.fixture
+def beside(webui, request):
+    """A request with another extension switched on; skipped where its checkout was not given."""
+
+    def switched_on(case):
+        name, title, values, more = CASES[case]
+        given = [each.partition("=")[0] for each in request.config.getoption("--webui-extension")]
+        if name not in given:
+            pytest.skip(f"needs --webui-extension {name}=PATH")
+        scripts = webui.get("/sdapi/v1/script-info")
+        info = next(s for s in scripts if s["name"] == title.lower() and not s["is_img2img"])
+        args = values
+        if isinstance(values, dict):
+            args = [values.get(position, arg["value"]) for position, arg in enumerate(info["args"])]
+        return {**SMALL, "alwayson_scripts": {title: {"args": args}}, **more}
+
+    return switched_on
+
+
+def generated(webui, request, todo=None):
+    scripts = {**request["alwayson_scripts"], **({"ToDo": {"args": [todo]}} if todo else {})}
+    return webui.txt2img(**{**request, "alwayson_scripts": scripts})
+
+
+@pytest.mark.parametrize("settings", [OURS, WITH_PROMPT], ids=["keys/values", "all"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_image_the_first_pass_the_line_and_the_infotext(webui, beside, case, settings):
+    request = beside(case)
+    alone = {name: value for name, value in request.items() if name != "alwayson_scripts"}
+    before = webui.baseline(**alone)
+    plain = generated(webui, request)
+    assert not np.array_equal(plain.pixels, before.pixels) or case == "Tiled VAE", "the other extension did nothing"
+    ours = generated(webui, request, settings)
+    assert ours.pixels.std() > 5
+    assert [step["latent"] for step in ours.first] == [step["latent"] for step in plain.first]
+    assert "ToDo" in ours.comments
+    is_told = "ToDo reduced the hires pass" in ours.comments
+    assert (lengths(ours.hires) != lengths(plain.hires)) == is_told
+    assert bool(todo_keys(ours.infotext)) == is_told
+    assert lengths(ours.first) == lengths(plain.first)
+    assert np.array_equal(generated(webui, request).pixels, plain.pixels), "an image after it is another one"
+    assert np.array_equal(webui.txt2img(**alone).pixels, before.pixels)
+
+
+def test_adetailer_keeps_the_infotext(webui, request):
+    """Its model is the file yolo.pt in models/adetailer, of any weights; its boxes need not be found."""
+    if not any(each.startswith("adetailer=") for each in request.config.getoption("--webui-extension")):
+        pytest.skip("needs --webui-extension adetailer=PATH")
+    detail = {
+        **SMALL,
+        "alwayson_scripts": {"ADetailer": {"args": [True, False, {"ad_model": "yolo.pt", "ad_confidence": 0.0}]}},
+    }
+    ours = generated(webui, detail, OURS)
+    assert todo_keys(ours.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2"}
+    assert "ToDo reduced the hires pass" in ours.comments
+    inner = ours.first[2:]
+    assert inner, "no box was found"
+    assert reduced(inner) == set()
+
+
+def test_sd_webui_token_downsampling_is_switched_off_for_the_image(webui, request):
+    if not any(each.startswith("token-downsampling=") for each in request.config.getoption("--webui-extension")):
+        pytest.skip("needs --webui-extension token-downsampling=PATH")
+    theirs = {**SMALL, "override_settings": {"token_downsampling_factor": 2.0}}
+    plain, alone = webui.txt2img(**theirs), webui.txt2img(OURS, **SMALL)
+    both = webui.txt2img(OURS, **theirs)
+    assert np.array_equal(both.pixels, alone.pixels)
+    assert "ToDo switches it off for this image" in both.comments
+    assert np.array_equal(webui.txt2img(**theirs).pixels, plain.pixels)
+    assert not np.array_equal(plain.pixels, webui.baseline(**SMALL).pixels)
