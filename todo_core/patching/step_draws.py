@@ -39,9 +39,10 @@ class StepDraws:
         if plan not in drawn:  # a grid that nobody planned
             return reduction.random_draws(seeds, call.step, rank, plan.grid.size, cell)
         key = _Key(call.step, tuple(dict.fromkeys(call.seeds_of_step)), drawn, device)
-        if self._made is None or self._made[0] != key:
-            self._made = key, self._all(key)
-        table, begin, count = self._made[1], 0, reduction.cell_count(plan.grid.size, cell)
+        made = self._made
+        if made is None or made[0] != key:
+            made = self._made = key, self._all(key)  # another thread may make its own at the same time
+        table, begin, count = made[1], 0, reduction.cell_count(plan.grid.size, cell)
         for level in drawn[: drawn.index(plan)]:
             begin += level.blocks * reduction.cell_count(level.grid.size, cell)
         part = table[:, begin + rank * count : begin + (rank + 1) * count]
