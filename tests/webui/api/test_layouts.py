@@ -15,6 +15,7 @@ def option(request, name):
 
 @pytest.mark.parametrize(("number", "side"), [(0, 512), (1, 768)], ids=["noise", "v-prediction"])
 def test_sd2_has_the_trained_size_of_its_kind(request, webui, number, side):
+    """Forge knows v-prediction only from a yaml beside the checkpoint."""
     checkpoint = option(request, "--webui-sd2-checkpoints").split(",")[number]
     chosen = {"override_settings": {"sd_model_checkpoint": checkpoint}, **ONE_STEP}
     assert webui.baseline(**chosen).pixels.std() > 5
