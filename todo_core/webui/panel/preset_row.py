@@ -56,7 +56,7 @@ class PresetRow:
         """A chosen preset fills the controls, in the order of SETTINGS; the buttons change the presets."""
         self.choice.input(self._fill, [self.choice], controls, **QUIET)
         outputs, buttons = [self.choice, self._message], self._buttons
-        changes = (
+        changes: tuple[tuple[Any, Any, list[Any]], ...] = (
             (buttons["save"].click, self._save, [self._message, self._name, *controls]),
             (buttons["rename"].click, self._rename, [self.choice, self._name]),
             (buttons["delete"].click, self._delete, [self._message, self.choice]),
