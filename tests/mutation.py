@@ -42,7 +42,7 @@ TESTS = {
     "reduction/nearest_destination": [*SEARCH, *COSTS],
     "reduction/rounded_search": SEARCH[::-1],
     "reduction/scores": [*SEARCH, *COSTS],
-    "patching/compiled_code": [f"{PATCHING}/test_compile.py"],
+    "hosts/compiled_code": [f"{PATCHING}/test_compile.py"],
     "patching/hooks": SESSION,
     "patching/module_calls": SESSION,
     "patching/patch": [f"{PATCHING}/test_copies.py", *SESSION],
