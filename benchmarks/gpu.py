@@ -20,12 +20,11 @@ from pathlib import Path
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from unet import peer_paths
 from unet_call import report
 from unet_call.charts import plots
 from unet_call.measure import measure
 from unet_call.models import CHANNELS, LAYOUTS, build
-from unet_call.variants import LOWER_BOUNDS, variants
+from unet_call.variants import LOWER_BOUNDS, peer_paths, variants
 
 KERNELS = {"flash": SDPBackend.FLASH_ATTENTION, "memory-efficient": SDPBackend.EFFICIENT_ATTENTION, "any": None}
 SETTINGS = ("ToDo 2", "ToDo 3", "ToDo 4", "ToMe 0.5", "ToMe 0.5 reach 1", "ToMe 0.75", *LOWER_BOUNDS)

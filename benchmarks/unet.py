@@ -39,7 +39,7 @@ from unet_call.charts import plots
 from unet_call.measure import SMALL_SIDE, measure, peak
 from unet_call.models import CHANNELS, LAYOUTS, Subject, build
 from unet_call.reductions import reductions
-from unet_call.variants import NAMES, PEERS, QUICK, variants
+from unet_call.variants import NAMES, QUICK, peer_paths, variants
 from unet_call.webui_attention import optimize
 
 PARTS = ("unet", "memory", "reduction")
@@ -82,16 +82,6 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         if name not in NAMES:
             parser.error(f"--settings: {name!r} is none of {', '.join(NAMES)}")
     return args
-
-
-def peer_paths(parser: argparse.ArgumentParser, peers: Sequence[str]) -> dict[str, Path]:
-    """The folders of ``--peer NAME=PATH``."""
-    paths = {name: Path(path) for name, _, path in (peer.partition("=") for peer in peers)}
-    known = {peer.adapter for peer in PEERS.values()}
-    for name, path in paths.items():
-        if name not in known or not path.is_dir():
-            parser.error(f"--peer needs NAME=FOLDER with a NAME of {', '.join(sorted(known))}, not {name}={path}")
-    return paths
 
 
 def group(args: argparse.Namespace) -> dict[str, Any]:

@@ -42,7 +42,7 @@ TESTS = {
     "reduction/nearest_destination": [*SEARCH, *COSTS],
     "reduction/rounded_search": SEARCH[::-1],
     "reduction/scores": [*SEARCH, *COSTS],
-    "patching/compiled_code": [f"{PATCHING}/test_compile.py"],
+    "hosts/compiled_code": [f"{PATCHING}/test_compile.py"],
     "patching/hooks": SESSION,
     "patching/module_calls": SESSION,
     "patching/patch": [f"{PATCHING}/test_copies.py", *SESSION],
@@ -50,7 +50,7 @@ TESTS = {
     "patching/record": SESSION,
     "patching/running_calls": [f"{PATCHING}/test_interruption.py", *SESSION],
     "patching/session": SESSION,
-    "patching/step_draws": [*COSTS, *SESSION],
+    "patching/step_draws": [f"{PATCHING}/test_step_draws.py", *COSTS],
     "patching/steps": SESSION,
     "patching/token_grid": [f"{PATCHING}/test_token_grid.py", f"{PATCHING}/test_plan.py"],
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +59,16 @@ QUICK += ("lower bound of ToDo 2", "lower bound of ToDo 4", "tomesd 0.5", "token
 NAMES = (BASELINE, *OURS, *LOWER_BOUNDS, *PEERS)
 
 Patch = Callable[[], AbstractContextManager[Any]]
+
+
+def peer_paths(parser: argparse.ArgumentParser, peers: Sequence[str]) -> dict[str, Path]:
+    """The folders of ``--peer NAME=PATH``."""
+    paths = {name: Path(path) for name, _, path in (peer.partition("=") for peer in peers)}
+    known = {peer.adapter for peer in PEERS.values()}
+    for name, path in paths.items():
+        if name not in known or not path.is_dir():
+            parser.error(f"--peer needs NAME=FOLDER with a NAME of {', '.join(sorted(known))}, not {name}={path}")
+    return paths
 
 
 def variants(subject: Subject, side: int, names: Collection[str], paths: Mapping[str, Path]) -> dict[str, Patch]:

@@ -10,8 +10,8 @@ from typing import Any
 from torch.nn import Module
 
 from ..hosts import detect
+from ..hosts.compiled_code import forget_compiled_code
 from ..settings import Settings
-from .compiled_code import forget_compiled_code
 from .module_calls import hooks_on
 from .session import Session
 

@@ -15,8 +15,8 @@ from typing import Any
 from torch.nn import Module
 
 from ..hosts import Handle, Host
+from ..hosts.compiled_code import forget_compiled_code
 from ..settings import Settings
-from .compiled_code import forget_compiled_code
 from .hooks import SiteHooks, keys_patch
 from .module_calls import Args, Hook, Kwargs, read
 from .plan import LEVELS, make_plan

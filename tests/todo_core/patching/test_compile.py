@@ -11,7 +11,7 @@ from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline
 
 from tests.models import Small, diffusers_unet, hook_count, ldm_unet, noise, pipeline, words
 from todo_core import apply_patch, patched, remove_patch
-from todo_core.patching.compiled_code import forget_compiled_code
+from todo_core.hosts.compiled_code import forget_compiled_code
 
 LATENT = noise(2, 4, 8, 8)
 OTHER = noise(2, 4, 8, 6, seed=3)
