@@ -133,7 +133,8 @@ class Panel:
     def used(self):
         """Names of the settings that have an effect beside the panel's present choices."""
         choices = {name: self.value(name) for name, setting in SETTINGS.items() if setting.kind in ("choice", "flag")}
-        return set(Settings.parse({"ratio_1": 0, "ratio_2": 0, **choices}).used)
+        used = set(Settings.parse({"ratio_1": 0, "ratio_2": 0, **choices}).used)
+        return used - {"passes"} if self.tab == "img2img" else used
 
     def _set(self, name, value):
         control, kind = self.control(name), SETTINGS[name].kind

@@ -81,12 +81,17 @@ class Job:
                 self._p.comment(status.of_cell(cell_of(self._p), line))
                 log.info(line)
         for timed, kind in self._timed.items():
-            if timed.is_complete and not timed.reduced:
+            if timed.is_complete and not timed.reduced and not timer_of(self._p):
                 self._baselines.note(kind, timed)
         self._passes, self._timed = [], {}
 
     def _saving(self, sampled: SampledPass) -> str:
-        """The pass's time beside that of the same pass without ToDo, if the WebUI has run one since its start."""
+        """The pass's time beside that of the same pass without ToDo, if the WebUI has run one since its start.
+
+        Compare has a table of its own.
+        """
+        if timer_of(self._p):
+            return ""
         timed = sampled.timed
         baseline = self._baselines.of(self._timed[timed], timed)
         if not timed.reduced or not timed.is_complete or baseline is None:

@@ -71,7 +71,7 @@ def line_of(page, tab="txt2img"):
 
 
 def wait_for_line(page, text, tab="txt2img"):
-    page.wait_for_selector(f"#todo_{tab}_line:has-text({json.dumps(text)})")
+    page.wait_for_selector(f"#todo_{tab}_line:has-text({json.dumps(text, ensure_ascii=False)})")
 
 
 @pytest.mark.parametrize("tab", ["txt2img", "img2img"])
