@@ -30,11 +30,17 @@ from todo_lab.sampling import passes
 from todo_lab.sampling.request import Request
 
 DRAWS = 2000
+OLDER = "older_todo_core"
 
 
-def older_package(checkout: Path) -> Any:
+def older(module: str) -> Any:
+    """A module of the older package."""
+    return importlib.import_module(f"{OLDER}.{module}")
+
+
+def import_older(checkout: Path) -> Any:
     """The ``todo_core`` of another checkout, imported under another name."""
-    spec = importlib.util.spec_from_file_location("older_todo_core", checkout / "todo_core" / "__init__.py")
+    spec = importlib.util.spec_from_file_location(OLDER, checkout / "todo_core" / "__init__.py")
     if spec is None or spec.loader is None:
         raise SystemExit(f"--before: {checkout} has no todo_core")
     sys.modules[spec.name] = package = importlib.util.module_from_spec(spec)
@@ -50,12 +56,9 @@ def sessions_by_settings() -> Iterator[None]:
     def session(model: Any, settings: Any, result: Any, on_error: Any) -> Any:
         if settings is None or isinstance(settings, Settings):
             return current(model, settings, result, on_error)
-        import older_todo_core.hosts
-        import older_todo_core.patching.session as older
-        from older_todo_core.patching.token_grid import TokenGrid
-
-        host = older_todo_core.hosts.detect(model.target)
-        made = older.Session(host, settings, size=TokenGrid.of(result.latents.shape), record=result.record)
+        hosts, sessions, grids = (older(name) for name in ("hosts", "patching.session", "patching.token_grid"))
+        size = grids.TokenGrid.of(result.latents.shape)
+        made = sessions.Session(hosts.detect(model.target), settings, size=size, record=result.record)
         result.plan = made.plan
         return made
 
@@ -119,10 +122,7 @@ def main() -> None:
     model = Source(device="cpu", dtype="float32", cores=args.cores, weights=args.weights).open().model
     variants: dict[str, Any] = {}
     if args.before:
-        older_package(args.before)
-        from older_todo_core import Settings as OlderSettings
-
-        variants["default before"] = OlderSettings()
+        variants["default before"] = import_older(args.before).Settings()
     for text in args.factors:
         factors = text.split(",")
         one = dict(zip(("factor_1", "factor_2"), factors * (3 - len(factors)), strict=False))

@@ -77,9 +77,9 @@ def test_every_variant_without_a_path_is_measured(bench: Any) -> None:
 @pytest.mark.parametrize("layout", ["sd1", "sdxl", "sd1-ldm", "sd1-controlnet"])
 def test_the_lower_bound_has_the_keys_of_todo(bench: Any, layout: str) -> None:
     subject = bench.models.build(layout, channels=CHANNELS)
-    bounds = bench.variants.variants(subject, SIDE, ["lower bound of ToDo 3"], {})
-    ours = keys_of(subject, patched(subject.unet, bench.variants.OURS["ToDo 3"]))
-    assert keys_of(subject, bounds["lower bound of ToDo 3"]()) == ours == {25 if layout != "sdxl" else 4}
+    bounds = bench.variants.variants(subject, SIDE, ["lower bound of ToDo 4"], {})
+    ours = keys_of(subject, patched(subject.unet, bench.variants.OURS["ToDo 4"]))
+    assert keys_of(subject, bounds["lower bound of ToDo 4"]()) == ours == {16 if layout != "sdxl" else 4}
     assert keys_of(subject, bounds["baseline"]()) == {256 if layout != "sdxl" else 64}
 
 

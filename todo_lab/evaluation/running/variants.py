@@ -156,8 +156,7 @@ def _part(name: str, value: Any) -> str:
 def _amounts(settings: Settings) -> list[str]:
     if settings.method == "downsample":
         first, second = settings.factor_1, settings.factor_2
-        texts = [first if isinstance(first, str) else f"{first:g}"]
-        return texts + ([f"and {second:g}" if isinstance(second, float) else f"and {second}"] if second != 1 else [])
+        return [str(first), *([f"and {second}"] if second != "auto" else [])]
     texts = [f"{settings.ratio_1:.0%}"]
     return texts + ([f"and {settings.ratio_2:.0%}"] if settings.ratio_2 else [])
 

@@ -25,7 +25,7 @@ def training_scenes(count: int, first: int = 0) -> list[Scene]:
     return list(itertools.islice((scene for scene in scenes if not scene.held_out), count))
 
 
-def unseen_scenes(count: int, *, least: int = 1, most: int = 3) -> list[Scene]:
+def unseen_scenes(count: int, *, least: int = 1, most: int = 4) -> list[Scene]:
     """Scenes for evaluation with `least` to `most` objects: other seeds, only combinations held out of training."""
     scenes = (random_scene(seed) for seed in itertools.count(UNSEEN))
     chosen = (scene for scene in scenes if scene.held_out and least <= len(scene.items) <= most)

@@ -77,9 +77,9 @@ def test_words_and_nouns_are_counted(text, count, nouns):
         (Settings(factor_1=2), "ToDo 2", "ToDo", 2, "factor"),
         (
             Settings(factor_1=3, factor_2=2, phase="fixed"),
-            "ToDo 1.5 and 2 fixed",
+            "ToDo 3 and 2 fixed",
             "ToDo level 2 at 2 fixed",
-            1.5,
+            3,
             "factor",
         ),
         (Settings(resample="area"), "ToDo auto area", "ToDo area", None, "factor"),

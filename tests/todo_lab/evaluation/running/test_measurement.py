@@ -71,7 +71,7 @@ def test_the_difference_is_relative_to_the_baseline(scene):
     found = {row["variant"]: row for row in rows(Double(), scene)}
     assert found["baseline"]["mse"] == 0
     assert 0 < found["ToDo 2"]["mse"] < found["ToDo 4"]["mse"]
-    assert found["ToDo 2"]["set_factor_1"] == "2.0"
+    assert found["ToDo 2"]["set_factor_1"] == "2"
     assert (found["ToDo 2"]["words"], found["ToDo 2"]["nouns"]) == (5, 2)
 
 
