@@ -65,16 +65,19 @@ class Setting:
 
     def parse(self, value: Any) -> Any:
         """As ``check``, after reading text: infotext, dropdowns and axes have values as text."""
-        return self.check(self._read(value.strip()) if isinstance(value, str) else value)
+        return self.check(self._read(value))
 
     def parse_older(self, value: Any) -> Any:
         """As ``parse``, for images and presets of older versions, which had fractional factors: they are rounded."""
-        read = self._read(value.strip()) if isinstance(value, str) else value
+        read = self._read(value)
         if self.kind == "factor" and isinstance(read, float) and read >= self.minimum:
             read = min(math.floor(read + 0.5), int(self.maximum))
         return self.check(read)
 
-    def _read(self, text: str) -> Any:
+    def _read(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        text = value.strip()
         if self.kind == "choice" or (self.kind == "factor" and text == "auto"):
             return text
         if self.kind == "flag":

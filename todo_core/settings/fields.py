@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -246,12 +246,16 @@ class Settings:
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Settings:
         """Build from values that may be text, as those of a panel, an axis or a JSON request."""
-        return cls(**{name: SETTINGS[name].parse(v) if name in SETTINGS else v for name, v in values.items()})
+        return cls._read(values, Setting.parse)
 
     @classmethod
     def parse_older(cls, values: Mapping[str, Any]) -> Settings:
         """As ``parse``, for stored values: fractional factors of older versions are rounded."""
-        return cls(**{name: SETTINGS[name].parse_older(v) if name in SETTINGS else v for name, v in values.items()})
+        return cls._read(values, Setting.parse_older)
+
+    @classmethod
+    def _read(cls, values: Mapping[str, Any], read: Callable[[Setting, Any], Any]) -> Settings:
+        return cls(**{name: read(SETTINGS[name], v) if name in SETTINGS else v for name, v in values.items()})
 
     def to_infotext(self, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
         """Infotext keys and values: the method, and all settings that have an effect and are not at their default."""

@@ -20,8 +20,13 @@ def control_value(setting: Setting, value: Any) -> Any:
 
 def build(setting: Setting, elem_id: str, *, visible: bool, min_width: int = 220) -> Any:
     """The control, with the default value. ``Setting.parse`` reads every value that it can hold."""
-    common: dict[str, Any] = {"label": setting.label, "info": setting.help, "elem_id": elem_id}
-    common |= {"visible": visible, "min_width": min_width}
+    common: dict[str, Any] = {
+        "label": setting.label,
+        "info": setting.help,
+        "elem_id": elem_id,
+        "visible": visible,
+        "min_width": min_width,
+    }
     value = control_value(setting, setting.default)
     if setting.kind == "flag":
         return gr.Checkbox(value=value, **common)
