@@ -78,7 +78,7 @@
         timer = setTimeout(() => questions.forEach((each) => each.ask()), DEBOUNCE);
     }
 
-    window.todoAskSoon = window.todoAskInAllTabs = () => {
+    window.todoAskSoon = () => {
         for (const each of questions) each.due = true;
         askSoon();
     };

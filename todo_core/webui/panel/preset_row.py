@@ -64,7 +64,7 @@ class PresetRow:
             (self._file.input, self._import, [self._file]),
         )
         for event, change, inputs in changes:
-            event(change, inputs, outputs, **QUIET).then(fn=None, _js="todoAskInAllTabs")
+            event(change, inputs, outputs, **QUIET).then(fn=None, _js="todoAskSoon")
         buttons["import"].click(fn=None, _js=f"() => todoOpenFile('todo_{self._tab}_preset_file')")
         export = buttons["export"].click(self._presets.to_text, [], [self._file], **QUIET)
         export.then(fn=None, inputs=[self._file], _js="(text) => todoSaveFile('todo-presets.json', text)")
