@@ -32,7 +32,7 @@ def _kmeans(values: Tensor, groups: int) -> Tensor:
     """k-means of sorted ``values`` (b, n): the group of each value (b, n), in order from 0 to ``groups`` - 1."""
     b, n = values.shape
     group = (torch.arange(n, device=values.device) * groups // n).expand(b, n)
-    for _ in range(_ROUNDS if 1 < groups < n else 0):
+    for _ in range(_ROUNDS):
         centres = values.new_zeros(b, groups).scatter_reduce_(1, group, values, reduce="mean", include_self=False)
         middles = (centres[:, 1:] + centres[:, :-1]) / 2
         # each value joins the nearest centre

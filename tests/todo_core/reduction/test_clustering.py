@@ -79,6 +79,13 @@ def test_the_groups_are_those_of_lloyds_plain_loops(monkeypatch, n, groups, roun
         assert partition(index) == expected
 
 
+def test_the_search_has_eight_rounds():
+    x = random_tokens((30, 30), batch=1, channels=6, seed=5)
+    seventh, eighth, ninth = (kmeans_groups(closeness(x[0]), 20, rounds) for rounds in (7, 8, 9))
+    assert seventh != eighth != ninth
+    assert partition(cluster(x, 20).index[0]) == eighth
+
+
 def test_the_rounds_are_enough_to_come_close_to_the_end(monkeypatch):
     x = random_tokens((32, 32), batch=1)
     module = importlib.import_module("todo_core.reduction.clustering")
