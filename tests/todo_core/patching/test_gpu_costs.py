@@ -54,6 +54,22 @@ def level_1() -> UNet2DConditionModel:
         ).requires_grad_(False)
 
 
+def level_1_of_sdxl() -> UNet2DConditionModel:
+    """Ten blocks, at half the latent's side: two a transformer."""
+    with torch.device("cuda"):
+        return UNet2DConditionModel(
+            sample_size=128,
+            block_out_channels=(320, 640),
+            layers_per_block=2,
+            transformer_layers_per_block=(1, 2),
+            mid_block_type=None,
+            down_block_types=["DownBlock2D", "CrossAttnDownBlock2D"],
+            up_block_types=["CrossAttnUpBlock2D", "UpBlock2D"],
+            cross_attention_dim=768,
+            attention_head_dim=(5, 10),
+        ).requires_grad_(False)
+
+
 @torch.no_grad()
 def call(unet: UNet2DConditionModel, side: int, rows: int = 2) -> None:
     with torch.device("cuda"):
@@ -97,6 +113,14 @@ def test_launches_are_few_and_nothing_waits(settings, most):
         assert (count.blocking, count.syncs) == (0, 0)
         assert count.copies == bool(settings.get("random"))
         assert count.overloads["sort"] <= {"stable"}, "a run on a GPU can be repeated"
+
+
+@pytest.mark.parametrize(("settings", "most"), [case[1:] for case in LAUNCHES], ids=[case[0] for case in LAUNCHES])
+def test_sdxls_ten_blocks_launch_little_more_than_twice_as_much_as_sd_1s_five(settings, most):
+    count = costs(level_1_of_sdxl(), settings, 128)  # 64 x 64 tokens, as SD 1.5 has at 512 px
+    assert count.launches <= 2.25 * most[64], count.operations
+    assert (count.blocking, count.syncs) == (0, 0)
+    assert count.copies == bool(settings.get("random"))
 
 
 @pytest.mark.parametrize("side", [64, 128, 256])
