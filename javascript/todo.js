@@ -51,9 +51,12 @@
             Object.assign(this, {tab, count: 0, asked: "", askedAt: 0, due: true});
         }
 
+        get answer() {
+            return byId(`todo_${this.tab}_line`)?.querySelector("[data-question]")?.dataset ?? {};
+        }
+
         get answered() {
-            const line = byId(`todo_${this.tab}_line`)?.querySelector("[data-question]");
-            return Number(line?.dataset.question || 0);
+            return Number(this.answer.question || 0);
         }
 
         ask() {
@@ -62,8 +65,7 @@
             byId(`todo_${this.tab}`)?.classList.toggle("todo-active", isOn(`todo_${this.tab}`));
             const fields = pageFields(this.tab), text = JSON.stringify(fields) + modelOfPage(this.tab);
             const waiting = this.answered !== this.count && Date.now() - this.askedAt < PATIENCE;
-            const unloaded = byId(`todo_${this.tab}_line`)?.textContent.includes("no checkpoint");
-            const again = unloaded && Date.now() - this.askedAt > RETRY;
+            const again = "askAgain" in this.answer && Date.now() - this.askedAt > RETRY;
             if (waiting || !(this.due || again || text !== this.asked || this.answered !== this.count)) return;
             Object.assign(this, {asked: text, askedAt: Date.now(), due: false, count: this.count + 1});
             field.value = JSON.stringify({...fields, question: this.count});

@@ -18,7 +18,7 @@ from ..generation import infotext
 from . import options, texts, visibility
 from .controls import build as build_control
 from .controls import control_value
-from .estimate_line import estimate_line
+from .estimate_line import NOT_LOADED, estimate_line
 from .preset_row import PresetRow
 from .visibility import QUIET, set_initial, watch_saved_defaults
 
@@ -135,6 +135,10 @@ def _answer_the_page(panel: Panel, row: PresetRow, page: Any, line: Any, *, is_i
 
 
 def answered(fields: str, text: str) -> str:
-    """The line as HTML, with the number of the question, by which todo.js knows that it is answered."""
+    """The line as HTML, with the number of the question, by which todo.js knows that it is answered.
+
+    ``data-ask-again`` tells todo.js that the answer will change by itself: a checkpoint is still being loaded.
+    """
     number = int(json.loads(fields or "{}").get("question", 0))
-    return f'<span data-question="{number}">{html.escape(text)}</span>'
+    again = " data-ask-again" if text == NOT_LOADED else ""
+    return f'<span data-question="{number}"{again}>{html.escape(text)}</span>'

@@ -15,6 +15,8 @@ from ...settings import Settings
 from ..generation.status import LATENT_SCALE, size_and_reason
 from .error_text import page_text
 
+NOT_LOADED = "No estimate: no checkpoint is loaded yet."
+
 
 class PassSize(NamedTuple):
     """A pass in which ToDo acts, and the size of its image in pixels. Only several passes have names."""
@@ -40,7 +42,7 @@ def estimate_line(page: str, values: Mapping[str, Any], model: Any, *, is_img2im
     if not sizes:
         return "No estimate: the size is not known yet."
     if model is None:
-        return "No estimate: no checkpoint is loaded yet."
+        return NOT_LOADED
     try:
         host = detect(model)
     except UnsupportedModelError as error:

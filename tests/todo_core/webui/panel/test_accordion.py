@@ -14,6 +14,7 @@ from todo_core.webui.extension import Extension
 from todo_core.webui.generation import infotext, request
 from todo_core.webui.generation.infotext import KEYS
 from todo_core.webui.panel import accordion, controls, visibility
+from todo_core.webui.panel.estimate_line import NOT_LOADED
 from todo_core.webui.panel.preset_row import PresetRow
 
 
@@ -167,6 +168,11 @@ def answer_of(blocks):
     """The one handler that answers the page's questions."""
     (found,) = [each.fn for each in blocks.fns if getattr(each.fn, "__name__", "") == "answer"]
     return found
+
+
+def test_only_a_line_that_changes_by_itself_is_asked_for_again():
+    assert "data-ask-again" in accordion.answered('{"question": 2}', NOT_LOADED)
+    assert "data-ask-again" not in accordion.answered('{"question": 2}', "Nothing to reduce: hires fix is off.")
 
 
 def test_one_answer_tells_the_line_the_preset_and_what_is_shown(tmp_path):
