@@ -63,6 +63,7 @@ class Environment:
         stamp, fingerprint = self.home / "requirements.sha256", self._fingerprint(self._installs)
         if stamp.exists() and stamp.read_text() == fingerprint:
             return
+        sys.stdout.write(f"Installing into {self.home.name}, once: about 2 GB, some minutes.\n")
         try:
             venv.create(self.home, clear=True, with_pip=True)
         except subprocess.CalledProcessError:
@@ -99,7 +100,7 @@ class Environment:
             sys.exit(status)
 
     def _pip(self, install: tuple[str, ...]) -> None:
-        self.check("pip", "install", "--quiet", "--disable-pip-version-check", *install)
+        self.check("pip", "install", "--disable-pip-version-check", *install)
 
     @staticmethod
     def _fingerprint(installs: tuple[tuple[str, ...], ...]) -> str:

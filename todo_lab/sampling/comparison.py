@@ -15,6 +15,7 @@ from todo_core.settings import Settings
 from .passes import LatentModel, OnStep, Pass, decode_image, first_pass, hires_passes, warm_up
 from .request import Request
 
+WARM_UP, FIRST, REDUCED_FIRST, HIRES = "warm-up", "first", "reduced first", "hires"  # what `OnStep` is told
 UNCERTAIN = 1.2  # slowest baseline step over the fastest; all baseline steps do the same work
 
 
@@ -113,10 +114,11 @@ def compare_all(
     A warm-up comes first. Settings for the first pass get a first pass of their own.
     """
     everything = [None, *variants]
-    warm_up(model, request, everything, on_step=on_step)
+    warm_up(model, request, everything, on_step=_named(WARM_UP, on_step))
     first = first_pass(model, request, on_step=on_step)
+    own = _named(REDUCED_FIRST, on_step)
     firsts = [
-        first_pass(model, request, settings, on_step=on_step) if settings and reduces_first_pass(settings) else first
+        first_pass(model, request, settings, on_step=own) if settings and reduces_first_pass(settings) else first
         for settings in everything
     ]
     baseline, *reduced = hires_passes(model, request, firsts, everything, on_step=on_step)
@@ -125,3 +127,7 @@ def compare_all(
         Comparison(request, settings, first, own_first, baseline, each, image, decode_image(model, each))
         for settings, own_first, each in zip(variants, firsts[1:], reduced, strict=True)
     ]
+
+
+def _named(name: str, on_step: OnStep | None) -> OnStep | None:
+    return on_step and (lambda _, step, steps: on_step(name, step, steps))
