@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     if not (options.here or DEMO.is_this):
         DEMO.ensure()
-        return DEMO.run(str(Path(__file__).resolve()), *arguments, cwd=Path.cwd())
+        return DEMO.run(str(Path(__file__).resolve()), "--here", *arguments, cwd=Path.cwd())
     sys.stdout.write("Starting Python's libraries.\n")
     sys.stdout.flush()
     return run_module("todo_lab.demo.command", options, "demo")

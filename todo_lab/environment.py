@@ -54,7 +54,7 @@ class Environment:
     @property
     def is_this(self) -> bool:
         """Whether this environment runs the current process."""
-        return Path(sys.prefix).resolve() == self.home
+        return Path(sys.prefix).resolve() == self.home.resolve()
 
     def ensure(self) -> None:
         """Make the environment if it is missing. The stamp is written last, so an interrupted one is made again."""
