@@ -148,13 +148,14 @@ class Measurement:
 def measurements(comparison: Comparison) -> list[Measurement]:
     """The figures of a comparison, times first."""
     timing = comparison.timing
-    (baseline, reduced), (slow, fast), medians = timing.seconds, timing.spread, map(seconds, timing.medians)
-    together = "time of all steps of the hires pass; median step: {}".format
+    baseline, reduced = map(seconds, timing.seconds)
+    slow, fast = timing.spread
     return [
-        Measurement("baseline", seconds(baseline), together(next(medians))),
-        Measurement("reduced", seconds(reduced), together(next(medians))),
+        Measurement("baseline", baseline, "time of all steps of the hires pass"),
+        Measurement("reduced", reduced, "time of all steps of the hires pass"),
         Measurement("speed", f"{timing.speed:.2f}x", "time of the baseline over time of the reduced pass"),
         Measurement("single steps", f"{slow:.2f}x to {fast:.2f}x", "lowest and highest speed of a step"),
+        Measurement("median step", " -> ".join(map(seconds, timing.medians)), "of the baseline and the reduced pass"),
         Measurement("PSNR", psnr(comparison), "peak signal-to-noise ratio; higher is closer to the baseline"),
     ]
 
@@ -173,7 +174,7 @@ def psnr(comparison: Comparison) -> str:
 def speed_sentence(comparison: Comparison) -> str:
     """How much faster the reduced pass was, or why nothing was reduced."""
     if why := why_not_reduced(comparison.settings, comparison.reduced):
-        return f"Nothing was reduced: {why}."
+        return f"Nothing was reduced: {why}"
     timing = comparison.timing
     verdict = f"{timing.speed:.1f}x faster" if timing.speed >= FASTER else f"Not faster ({timing.speed:.2f}x)"
     return f"{verdict}: {' -> '.join(map(seconds, timing.seconds))}"

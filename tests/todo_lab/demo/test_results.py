@@ -40,6 +40,7 @@ def test_every_figure_comes_from_the_same_steps(timed):
     assert texts["reduced"] == "6.80 s"
     assert texts["speed"] == "2.40x"
     assert texts["single steps"] == "1.08x to 4.20x"
+    assert texts["median step"] == "4.05 s -> 1.00 s"
     data = results.comparison_data(found, "pocket")
     assert data["speed"] == data["seconds"]["baseline"] / data["seconds"]["reduced"]
     assert data["median_step_seconds"] == {"baseline": 4.05, "reduced": 1.0}
