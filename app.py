@@ -1,7 +1,7 @@
-"""The demo: one picture twice, with a full and with a reduced hires pass, and the time that each takes.
+"""The demo: one picture twice, baseline and reduced, and the time that each takes.
 
-Run ``python3 app.py`` in a fresh clone. It makes an environment of its own (.venv-demo), compares the two passes on
-the pocket model, writes the pictures, and serves a page for more comparisons.
+Run ``python3 app.py`` in a fresh clone. It makes an environment of its own (.venv-demo), compares the two hires passes
+on the pocket model, writes the pictures, and serves a page for more comparisons.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXAMPLES = """examples:
   python3 app.py                                        the comparison, then the page
   python3 app.py --no-page --preset "ToDo fast"         another preset, without the page
   python3 app.py --set factor_1=4 --set end=0.7         settings of docs/settings.md
-  python3 app.py --model photo-model.safetensors --prompt "a lighthouse at dusk" --width 512 --height 512
+  python3 app.py --model photo-model.safetensors --prompt "a lighthouse at dusk"
 
 """
 
@@ -43,7 +43,9 @@ def main(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     if not (options.here or DEMO.is_this):
         DEMO.ensure()
-        return DEMO.run(str(Path(__file__).resolve()), *arguments, cwd=Path.cwd())
+        return DEMO.run(str(Path(__file__).resolve()), "--here", *arguments, cwd=Path.cwd())
+    sys.stdout.write("Starting Python's libraries.\n")
+    sys.stdout.flush()
     return run_module("todo_lab.demo.command", options, "demo")
 
 

@@ -54,7 +54,7 @@ class Environment:
     @property
     def is_this(self) -> bool:
         """Whether this environment runs the current process."""
-        return Path(sys.prefix).resolve() == self.home
+        return Path(sys.prefix).resolve() == self.home.resolve()
 
     def ensure(self) -> None:
         """Make the environment if it is missing. The stamp is written last, so an interrupted one is made again."""
@@ -63,6 +63,7 @@ class Environment:
         stamp, fingerprint = self.home / "requirements.sha256", self._fingerprint(self._installs)
         if stamp.exists() and stamp.read_text() == fingerprint:
             return
+        sys.stdout.write(f"Installing into {self.home.name}, once: about 2 GB, some minutes.\n")
         try:
             venv.create(self.home, clear=True, with_pip=True)
         except subprocess.CalledProcessError:
@@ -99,7 +100,7 @@ class Environment:
             sys.exit(status)
 
     def _pip(self, install: tuple[str, ...]) -> None:
-        self.check("pip", "install", "--quiet", "--disable-pip-version-check", *install)
+        self.check("pip", "install", "--disable-pip-version-check", *install)
 
     @staticmethod
     def _fingerprint(installs: tuple[tuple[str, ...], ...]) -> str:

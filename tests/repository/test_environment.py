@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -23,7 +24,7 @@ def made(monkeypatch, tmp_path):
     installed = []
     monkeypatch.setattr(environment, "cpu_index", lambda: ("INDEX",))
     monkeypatch.setattr(environment.venv, "create", lambda home, **_: home.mkdir(exist_ok=True))
-    monkeypatch.setattr(Environment, "check", lambda self, *args: installed.append(args[4:]))
+    monkeypatch.setattr(Environment, "check", lambda self, *args: installed.append(args[3:]))
     return Environment("env", environment.TORCH, requirements("requirements.txt")), installed
 
 
@@ -91,6 +92,28 @@ def test_an_interrupted_one_is_made_again(made, monkeypatch):
             env.ensure()
     env.ensure()
     assert len(installed) == 2
+
+
+def test_a_link_to_an_environment_is_that_environment(made, monkeypatch, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "env").symlink_to(tmp_path / "elsewhere")
+    assert not made[0].is_this
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "elsewhere"))
+    assert made[0].is_this
+
+
+def test_the_demo_starts_itself_once(monkeypatch):
+    """Its child must not start another one, whatever Python it runs on."""
+    started = []
+    monkeypatch.setattr(Environment, "ensure", lambda self: None)
+    monkeypatch.setattr(Environment, "run", lambda self, *args, cwd: started.append(args[1:]) or 0)
+    monkeypatch.syspath_prepend(str(ROOT))
+    app = importlib.import_module("app")
+    assert app.main(["--no-page"]) == 0
+    assert started == [("--here", "--no-page")]
+    monkeypatch.setattr(app, "run_module", lambda *_: 7)
+    assert app.main([*started[0]]) == 7
+    assert len(started) == 1
 
 
 def test_an_additional_install_runs_once(made):

@@ -8,7 +8,6 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from todo_core.errors import SettingsError
@@ -16,31 +15,38 @@ from todo_core.settings import SETTINGS, Settings
 from todo_core.settings.presets import BUILT_IN
 
 from ..command_line import USAGE_ERROR
-from ..pocket.model.vocabulary import CaptionError
-from ..sampling.checkpoints import ModelError
+from ..sampling import checkpoints
+from ..sampling.comparison import Comparison
 from ..sampling.request import Request
 from . import results
-from .model_runner import ModelRunner, OnProgress, OutOfMemory
-from .options import PROMPT
+from .model_runner import EXPECTED_ERRORS, ModelRunner
+from .options import OWN_PROMPTS, PROMPTS
+from .progress import ProgressText
 
 log = logging.getLogger(__name__)
 
-EXPECTED_ERRORS = (SettingsError, CaptionError, ModelError, OutOfMemory, OSError)
 INTERRUPTED = 130  # the shell's exit status for Ctrl+C
-Job = Callable[[ModelRunner, argparse.Namespace], None]
+Job = Callable[[ModelRunner, Request, Settings, argparse.Namespace], object]
 
 
 def run(options: argparse.Namespace) -> int:
     """Run app.py's job: a comparison, then the page unless ``--no-page`` was given."""
-    return run_with_models(options, _compare_and_serve)
+    return run_job(options, _compare_and_serve)
 
 
-def run_with_models(options: argparse.Namespace, job: Job) -> int:
-    """Run a job with the models of the options. An expected error is one line and exit status 2."""
+def run_job(options: argparse.Namespace, job: Job) -> int:
+    """Check the options, load the model and run a job. An expected error is one line and exit status 2."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        job(ModelRunner(options.model), options)
+        given, settings = _given(options), parse_settings(options.preset, options.set)
+        Request(**{"prompt": "", **given})  # invalid values are reported before a model is loaded
+        if options.model:
+            checkpoints.check_path(options.model)
+        log.info("Loading %s.", options.model or "the pocket model")
+        runner = ModelRunner(options.model)
+        prompt = (PROMPTS if runner.is_pocket else OWN_PROMPTS)[0]
+        job(runner, Request(**{"prompt": prompt, **runner.defaults, **given}), settings, options)
     except EXPECTED_ERRORS as error:
         log.error("%s", error)
         return USAGE_ERROR
@@ -50,61 +56,45 @@ def run_with_models(options: argparse.Namespace, job: Job) -> int:
     return 0
 
 
-def _compare_and_serve(runner: ModelRunner, options: argparse.Namespace) -> None:
-    compare(runner, options)
+def _compare_and_serve(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> None:
+    comparison = compare(runner, request, settings, options)
     if options.page:
+        log.info("Starting the page. Ctrl+C ends it.")
         from . import page
 
-        page.serve(runner, options.port)
+        page.serve(runner, comparison, options.port)
 
 
-def compare(runner: ModelRunner, options: argparse.Namespace) -> None:
-    """Run one comparison, print its figures and write its files."""
-    name, request, settings = _parse(runner, options)
-    with _progress_bar() as progress:
-        comparison = runner.compare(name, request, settings, progress=progress)
-    _report(results.summary(comparison, name), results.write(options.out, comparison, name))
+def compare(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> Comparison:
+    """Run one comparison, write its files and say what came out."""
+    log.info("%s", results.title(request, runner.name))
+    with _progress() as progress:
+        (comparison,) = runner.compare(request, [settings], progress=progress)
+    log.info("%s", results.summary(comparison, results.write(options.out, comparison, runner.name)))
+    return comparison
 
 
-def generate(runner: ModelRunner, options: argparse.Namespace) -> None:
+def generate(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> None:
     """Make one picture, print its times and write its files."""
-    name, request, settings = _parse(runner, options)
-    with _progress_bar() as progress:
-        generated = runner.generate(name, request, settings, progress=progress)
-    _report(results.image_summary(generated, name), results.write_image(options.out, generated, name))
-
-
-def _parse(runner: ModelRunner, options: argparse.Namespace) -> tuple[str, Request, Settings]:
-    name = runner.names[1] if options.model else runner.names[0]
-    request = parse_request(options, runner.request_defaults(name))
-    return name, request, parse_settings(options.preset, options.set)
+    with _progress() as progress:
+        generated = runner.generate(request, settings, progress=progress)
+    paths = results.write_image(options.out, generated, runner.name)
+    log.info("%s", results.image_summary(generated, runner.name, paths))
 
 
 @contextmanager
-def _progress_bar() -> Iterator[OnProgress]:
-    from tqdm import tqdm
-
-    form = "{desc:<36} {percentage:3.0f} %|{bar}| {elapsed}"
-    with tqdm(total=1.0, bar_format=form, leave=False, disable=None) as bar:
-
-        def progress(fraction: float, text: str) -> None:
-            bar.set_description_str(text)
-            bar.update(fraction - bar.n)
-
+def _progress() -> Iterator[ProgressText]:
+    progress = ProgressText(sys.stdout)
+    try:
         yield progress
+    finally:
+        progress.close()
 
 
-def _report(summary: str, paths: list[Path]) -> None:
-    log.info("%s", summary)
-    for path in paths:
-        log.info("written: %s", path)
-
-
-def parse_request(options: argparse.Namespace, defaults: dict[str, Any]) -> Request:
-    """The request of the given options; ``defaults`` of the model fill the rest. Raises SettingsError."""
-    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(Request)}
-    values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return Request(**{"prompt": PROMPT, **defaults, **values})
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of the request that the options name."""
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(Request)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def parse_settings(preset: str, changes: Sequence[str]) -> Settings:

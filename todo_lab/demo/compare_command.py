@@ -1,7 +1,8 @@
 """Make the same picture twice, baseline and reduced: ``python -m todo_lab compare``.
 
-Writes baseline.png, reduced.png, difference.png (a heat map) and figures.json: times, speed, MSE, PSNR, SSIM and the
-plan. app.py does the same in an environment of its own, then serves a page.
+Writes baseline.png, reduced.png, zoom.png (where they differ most), difference.png (a map with its scale) and
+figures.json: times, speed, MSE, PSNR, SSIM and the plan. app.py does the same in an environment of its own, then serves
+a page.
 """
 
 from __future__ import annotations
@@ -19,4 +20,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make both pictures; returns the exit status."""
-    return command.run_with_models(arguments, command.compare)
+    return command.run_job(arguments, command.compare)

@@ -1,10 +1,10 @@
-"""Runs comparisons on the models by name: one run at a time, with progress and a way to stop."""
+"""Runs comparisons on one model: one run at a time, with progress and a way to stop."""
 
 from __future__ import annotations
 
-import logging
+import difflib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,30 +16,30 @@ from todo_core.errors import SettingsError
 from todo_core.settings import Settings
 
 from ..pocket.model.pocket_model import Pocket
+from ..pocket.model.vocabulary import CaptionError, vocabulary
 from ..sampling import checkpoints
-from ..sampling.comparison import Comparison, compare, reduces_first_pass
+from ..sampling.comparison import Comparison, compare_all
 from ..sampling.passes import LatentModel, OnStep, Pass, decode_image, first_pass, hires_pass
 from ..sampling.request import Request
-
-log = logging.getLogger(__name__)
+from .options import PROMPTS
+from .progress import OnProgress, StepProgress, stages_of
 
 POCKET = "pocket"
-MODEL_FIELDS = ("width", "height", "guidance")  # the fields of a request whose defaults depend on the model
-OWN_MODEL_DEFAULTS = (512, 512, 7.5)
+POCKET_DEFAULTS = {"hires_scale": 4.0}
 LARGEST_SIDE = 2048  # pixels of the hires pass; a run stops only between steps, and larger ones can take minutes
-
-FIRST, REDUCED_FIRST = "first pass", "reduced first pass"
-
-OnProgress = Callable[[float, str], None]
+SHORTEST_OFFER = 3  # letters of a word that is offered instead of an unknown one
 T = TypeVar("T")
-
-
-class Cancelled(Exception):
-    """The user stopped the run."""
 
 
 class OutOfMemory(Exception):
     """The run needs more memory than there is."""
+
+
+class UnreadablePrompt(ValueError):
+    """The pocket model has not learned a word of the prompt, or the prompt is too long."""
+
+
+EXPECTED_ERRORS = (SettingsError, UnreadablePrompt, checkpoints.ModelError, OutOfMemory, OSError)
 
 
 @dataclass(frozen=True)
@@ -66,113 +66,59 @@ def generate(model: LatentModel, request: Request, settings: Settings, on_step: 
 
 
 class ModelRunner:
-    """Runs the pocket model and the user's models at `paths`. Raises ModelError for a path that is no model.
+    """Runs the pocket model, or the user's model at `path`. Raises ModelError. On a GPU that model is in float16."""
 
-    Only the last used model of the user stays in memory. On a GPU it is held in float16.
-    """
-
-    def __init__(self, paths: Iterable[Path] = ()) -> None:
-        self._paths: dict[str, Path] = {}
-        for path in paths:
-            checkpoints.check_path(path)
-            self._paths[_unique_name(path.name, self._paths)] = path
-        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+    def __init__(self, path: Path | None = None) -> None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
         self._lock = threading.Lock()
-        self._pocket: Pocket | None = None
-        self._own: tuple[str, LatentModel] | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all models."""
-        return [POCKET, *self._paths]
-
-    def request_defaults(self, name: str) -> dict[str, Any]:
-        """The defaults of a request that depend on the model: first-pass size and guidance."""
-        if name == POCKET:
-            return {field: getattr(Request, field) for field in MODEL_FIELDS}
-        return dict(zip(MODEL_FIELDS, OWN_MODEL_DEFAULTS, strict=True))
+        self.is_pocket = path is None
+        self.model: LatentModel
+        if path is None:
+            self.name, self.defaults = POCKET, dict[str, Any](POCKET_DEFAULTS)
+            self.model = Pocket(device=device)
+        else:
+            dtype = torch.float16 if device == "cuda" else torch.float32
+            checkpoint = checkpoints.load(path, device=device, dtype=dtype)
+            self.name, self.model = path.name, checkpoint
+            self.defaults = {"width": checkpoint.side, "height": checkpoint.side, "guidance": checkpoint.guidance}
 
     def compare(
         self,
-        name: str,
         request: Request,
-        settings: Settings,
+        variants: Sequence[Settings],
         *,
         progress: OnProgress = lambda fraction, text: None,
         stop: threading.Event | None = None,
-    ) -> Comparison:
-        """Run one comparison as soon as no other runs.
+    ) -> list[Comparison]:
+        """Compare each of the settings with the baseline, as soon as no other run is under way.
 
-        `progress` receives a fraction 0..1 and the name of the current step. If `stop` is set, the run raises
-        Cancelled before its next step. Raises SettingsError, CaptionError, ModelError and OutOfMemory.
+        `progress` receives a fraction 0..1 and what happens now. If `stop` is set, the run raises Cancelled before its
+        next step. Raises one of EXPECTED_ERRORS.
         """
-        firsts = [FIRST, REDUCED_FIRST] if reduces_first_pass(settings) else [FIRST]
-        steps = StepProgress(
-            request, [*firsts, "baseline hires pass", "reduced hires pass"], progress, stop or threading.Event()
-        )
-        return self._run(name, request, steps, lambda model: compare(model, request, settings, on_step=steps))
+        steps = StepProgress(stages_of(request, [None, *variants]), progress, stop or threading.Event())
+        return self._run(request, steps, lambda: compare_all(self.model, request, variants, on_step=steps))
 
     def generate(
-        self, name: str, request: Request, settings: Settings, *, progress: OnProgress = lambda fraction, text: None
+        self, request: Request, settings: Settings, *, progress: OnProgress = lambda fraction, text: None
     ) -> GeneratedImage:
         """Make one picture with the settings; errors and `progress` as in `compare`."""
-        steps = StepProgress(request, [FIRST, "hires pass"], progress, threading.Event())
-        return self._run(name, request, steps, lambda model: generate(model, request, settings, steps))
+        steps = StepProgress(stages_of(request, [settings]), progress, threading.Event())
+        return self._run(request, steps, lambda: generate(self.model, request, settings, steps))
 
-    def _run(self, name: str, request: Request, steps: StepProgress, job: Callable[[LatentModel], T]) -> T:
-        if name not in self.names:
-            raise SettingsError("model", name, ", ".join(map(repr, self.names)))
+    def _run(self, request: Request, steps: StepProgress, job: Callable[[], T]) -> T:
         _check_size(request)
+        if self.is_pocket:
+            for caption in (request.prompt, request.negative):
+                _check_caption(caption)
         with self._lock:
-            steps.begin(f"loading {name}")
-            model = self._model(name)
+            steps.check()
             try:
-                return job(model)
+                return job()
             except (MemoryError, RuntimeError) as error:
                 if not _is_out_of_memory(error):
                     raise
                 width, height = request.hires_size
                 raise OutOfMemory(f"There is not enough memory for a hires pass of {width} x {height}.") from error
-
-    def _model(self, name: str) -> LatentModel:
-        if name == POCKET:
-            self._pocket = self._pocket or Pocket(device=self._device)
-            return self._pocket
-        if self._own is None or self._own[0] != name:
-            self._own = None  # free the last model before the next one is loaded
-            dtype = torch.float16 if self._device == "cuda" else torch.float32
-            self._own = name, checkpoints.load(self._paths[name], device=self._device, dtype=dtype)
-        return self._own[1]
-
-
-class StepProgress:
-    """Turns the steps of several passes into one fraction. A step counts by its pixels; see `OnStep`."""
-
-    def __init__(self, request: Request, passes: list[str], progress: OnProgress, stop: threading.Event) -> None:
-        self._progress, self._stop = progress, stop
-        first = request.steps * request.width * request.height
-        hires = request.hires_steps * request.hires_size[0] * request.hires_size[1]
-        self._passes = [(name, first if name in (FIRST, REDUCED_FIRST) else hires) for name in passes]
-        self._total = sum(weight for _, weight in self._passes)
-        self._current = -1
-
-    def begin(self, text: str) -> None:
-        """Report what happens before the first step. Raises Cancelled."""
-        self.check()
-        self._progress(0.0, text)
-
-    def __call__(self, name: str, step: int, steps: int) -> None:
-        """Report that a step begins. Raises Cancelled."""
-        self.check()
-        self._current += step == 0  # every pass has exactly one step 0
-        text, weight = self._passes[self._current]
-        done = sum(w for _, w in self._passes[: self._current]) + weight * step / steps
-        self._progress(done / self._total, f"{text}, step {step + 1} of {steps}")
-
-    def check(self) -> None:
-        """Raise Cancelled if the run was cancelled."""
-        if self._stop.is_set():
-            raise Cancelled("Cancelled.")
 
 
 def _is_out_of_memory(error: Exception) -> bool:
@@ -187,8 +133,22 @@ def _check_size(request: Request) -> None:
         raise SettingsError("hires_scale", request.hires_scale, allowed)
 
 
-def _unique_name(name: str, taken: Iterable[str]) -> str:
-    """The name, with a number if another path has the same one."""
-    taken = {POCKET, *taken}
-    numbered = (f"{name} ({n})" for n in range(2, len(taken) + 3))
-    return next(n for n in (name, *numbered) if n not in taken)
+def _check_caption(caption: str) -> None:
+    """Raise UnreadablePrompt, which names unknown words and the nearest known ones."""
+    if not (unknown := [word for word in caption.split() if not _can_read(word)]):
+        if not _can_read(caption):
+            raise UnreadablePrompt("The prompt is too long for the pocket model. Use fewer words.")
+        return
+    offered = [word for word in vocabulary().words if len(word) >= SHORTEST_OFFER]
+    nearest = {word: difflib.get_close_matches(word.lower(), offered, n=1) for word in unknown}
+    named = (f'"{word}"' + (f' (did you mean "{near[0]}"?)' if near else "") for word, near in nearest.items())
+    example = "" if all(nearest.values()) else f' Try "{PROMPTS[0]}".'
+    raise UnreadablePrompt(f"The pocket model does not know {', '.join(named)}.{example}")
+
+
+def _can_read(text: str) -> bool:
+    try:
+        vocabulary().encode([text])
+    except CaptionError:
+        return False
+    return True

@@ -5,10 +5,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-PROMPT = "a big red heart over rolling hills"
+PROMPTS = (
+    "three small red circles over a checkered floor",
+    "a big teal square and two small pink circles in front of a cloudy sky",
+    "two small violet stars on the left over a starry night",
+    "a big orange ring over rolling hills",
+)
+"""Captions for the pocket model: the first one is the default, the page offers all."""
+OWN_PROMPTS = ("a lighthouse on a cliff at dusk, waves, long exposure photograph",)
 DEFAULTS = (
-    "Defaults: 20 steps at 128 x 128 pixels, then 12 steps at twice the side, guidance 2.5. For a model of your own: "
-    "512 x 512 pixels and guidance 7.5."
+    "Defaults: 20 steps at 128 x 128 pixels, then 12 steps at 512 x 512, guidance 2.5. A model of your own starts at "
+    "the size it was trained for, then doubles it; guidance is 7.5, or 5 for SDXL."
 )
 
 
@@ -17,11 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         type=Path,
-        action="append",
-        default=[],
         metavar="PATH",
-        help="a model of your own: a .safetensors checkpoint of Stable Diffusion 1 or 2, or a diffusers folder; "
-        "repeat the option to offer several on the page; a command uses the first",
+        help="a model of your own: a .safetensors checkpoint of Stable Diffusion 1 or 2, or a diffusers folder of "
+        "Stable Diffusion 1, 2 or XL",
     )
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder for the pictures (%(default)s)")
     _add_picture(parser.add_argument_group("the picture"))
@@ -33,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_picture(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--prompt", help="what to show; the pocket model knows 82 words")
+    group.add_argument("--prompt", help="what to show; docs/pocket.md has the words of the pocket model")
     group.add_argument("--negative", help="what not to show")
     group.add_argument("--seed", type=int)
     group.add_argument("--width", type=int, help="of the first pass, in pixels")

@@ -1,10 +1,11 @@
-"""The page: the request and the settings on one side, the images and the figures on the other."""
+"""The page: the request beside the result, with the settings below it."""
 
 from __future__ import annotations
 
 import html
 import logging
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,144 +13,164 @@ import gradio as gr
 
 from todo_core.errors import SettingsError
 from todo_core.settings import SETTINGS, Settings
-from todo_core.settings.presets import BUILT_IN, CUSTOM, DEFAULT
+from todo_core.settings.presets import BUILT_IN, CUSTOM
 from todo_core.webui.panel.controls import build as build_control
 from todo_core.webui.panel.controls import control_value
 
-from ..pocket.model.vocabulary import CaptionError, vocabulary
-from ..sampling.checkpoints import ModelError
+from ..sampling.comparison import Comparison
 from ..sampling.request import SAMPLERS, Request
 from . import page_html, results
-from .model_runner import MODEL_FIELDS, POCKET, Cancelled, ModelRunner, OutOfMemory
-from .options import PROMPT
+from .model_runner import EXPECTED_ERRORS, ModelRunner
+from .options import OWN_PROMPTS, PROMPTS
+from .progress import Cancelled
 
 log = logging.getLogger(__name__)
 
-TITLE = "ToDo: baseline and reduced hires pass"
-INTRO = (
-    f"# {TITLE}\nThe first pass runs once. The hires pass runs twice: with full and with reduced attention. "
-    "Every difference comes from the reduction."
-)
-PROMPTS = (
-    PROMPT,
-    "two small violet stars on the left over a starry night",
-    "three golden balls on a checkered floor",
-    "a green pyramid and a rose donut in front of a cloudy sky",
-)
+TITLE = "ToDo: baseline and reduced"
+INTRO = f"# {TITLE}\nThe hires pass runs twice: **baseline**, and **reduced** by ToDo. All else is equal."
 INTEGER_FIELDS = ("seed", "width", "height", "steps", "hires_steps")  # gradio delivers them as floats
 LONGEST_QUEUE = 20
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
+PICTURE: dict[str, Any] = {"format": "png", "interactive": False, "buttons": ["download", "fullscreen"]}
 CSS = Path(__file__).with_name("page.css")
+Known = tuple[Request, dict[str, tuple[str, str]]]  # speed and PSNR of the presets that ran with a request
 
 
 class Page:
-    """The gradio page of a model runner. `blocks` is what gradio launches."""
+    """The gradio page of a model runner. It opens with a comparison. `blocks` is what gradio launches."""
 
-    def __init__(self, runner: ModelRunner) -> None:
+    def __init__(self, runner: ModelRunner, opening: Comparison) -> None:
         self._runner = runner
         self._stops: dict[str, threading.Event] = {}  # one per session that waits for a result
         with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(3600, 3600)) as self.blocks:
             gr.Markdown(INTRO)
-            with gr.Row():
-                with gr.Column(scale=2, min_width=300):
-                    self._build_inputs()
-                with gr.Column(scale=3, min_width=300):
-                    self._build_results()
+            with gr.Row(elem_id="layout"):
+                with gr.Column(elem_id="inputs", min_width=0):
+                    self._build_inputs(opening)
+                with gr.Column(elem_id="results", min_width=0) as self._results:
+                    self._build_results(opening)
+                with gr.Column(elem_id="options", min_width=0):
+                    self._build_options(opening)
             self._connect_events()
         self.blocks.queue(max_size=LONGEST_QUEUE)
 
-    def _build_inputs(self) -> None:
-        self._model = gr.Dropdown(self._runner.names, value=POCKET, label="Model", visible=len(self._runner.names) > 1)
-        self._request = request_controls()
-        self._preset = gr.Dropdown([*BUILT_IN, CUSTOM], value=DEFAULT, label="Reduction", elem_id="preset")
+    def _build_inputs(self, opening: Comparison) -> None:
+        self._prompt = gr.Textbox(opening.request.prompt, label="Prompt", lines=2, elem_id="prompt")
+        self._preset = gr.Dropdown(
+            [*BUILT_IN, CUSTOM], value=preset_name(opening.settings), label="Preset", elem_id="preset"
+        )
         with gr.Row():
-            self._go = gr.Button("Compare", variant="primary", elem_id="compare", min_width=120)
-            self._cancel = gr.Button("Cancel", elem_id="cancel", min_width=120)
-        with gr.Accordion("Reduction settings", open=False, elem_id="reduction"):
-            used = Settings().used
-            self._settings = {
-                name: build_control(setting, f"set_{name}", visible=name in used) for name, setting in SETTINGS.items()
-            }
-        with gr.Accordion("Known words", open=False):
-            gr.Markdown(", ".join(sorted(vocabulary().words)))
-        gr.Examples([[prompt] for prompt in PROMPTS], [self._request["prompt"]], label="Example prompts")
+            self._go = gr.Button("Compare", variant="primary", elem_id="compare", min_width=100)
+            self._go_presets = gr.Button("All presets", elem_id="compare_presets", min_width=100)
+            self._cancel = gr.Button("Cancel", elem_id="cancel", min_width=80, visible=False)
+        self._status = gr.HTML(elem_id="status")
 
-    def _build_results(self) -> None:
-        self._status = gr.HTML(page_html.message("Press Compare to start."), elem_id="status")
+    def _build_results(self, opening: Comparison) -> None:
+        verdict, pair, zoom, heat, figures, presets, plan, data, known = self._shown([opening], None)
+        self._known = gr.State(known)
+        self._outputs = [
+            gr.HTML(verdict),
+            gr.ImageSlider(pair, label="Baseline | reduced", elem_id="slider", **PICTURE),
+        ]
         with gr.Row():
-            options = {"format": "png", "interactive": False, "min_width": 220, "buttons": ["download", "fullscreen"]}
-            self._images = [
-                gr.Image(label=label, elem_id=label.lower(), **options)
-                for label in ("Baseline", "Reduced", "Difference")
+            self._outputs += [
+                gr.Image(zoom, label="Where they differ most", elem_id="zoom", min_width=220, **PICTURE),
+                gr.Image(heat, label="Difference map", elem_id="difference", min_width=220, **PICTURE),
             ]
-        self._figures = gr.HTML(elem_id="numbers")
-        self._plan = gr.HTML(elem_id="plan")
-        with gr.Accordion("All data", open=False):
-            self._json = gr.JSON(show_label=False)
+        self._outputs += [gr.HTML(figures, elem_id="numbers"), gr.HTML(presets, elem_id="presets")]
+        with gr.Accordion("What was reduced", open=False):
+            self._outputs.append(gr.HTML(plan, elem_id="plan"))
+        with gr.Accordion("All figures", open=False):
+            self._outputs.append(gr.JSON(data, show_label=False))
+        self._outputs.append(self._known)
+
+    def _build_options(self, opening: Comparison) -> None:
+        prompts = PROMPTS if self._runner.is_pocket else OWN_PROMPTS
+        gr.Examples([[prompt] for prompt in prompts], [self._prompt], label="Example prompts")
+        with gr.Accordion("Picture settings", open=False, elem_id="picture"):
+            self._request = {"prompt": self._prompt, **request_controls(opening.request)}
+        with gr.Accordion("Reduction settings", open=False, elem_id="reduction"):
+            self._settings = {}
+            for name, setting in SETTINGS.items():
+                made = build_control(setting, f"set_{name}", visible=name in opening.settings.used)
+                made.value = control_value(setting, getattr(opening.settings, name))
+                self._settings[name] = made
 
     def _connect_events(self) -> None:
-        inputs = [self._model, *self._request.values(), *self._settings.values()]
-        outputs = [self._status, *self._images, self._figures, self._plan, self._json]
+        inputs = [self._known, *self._request.values(), *self._settings.values()]
+        state = [self._status, self._results, self._cancel]
         common = {"concurrency_limit": 1, "concurrency_id": "model", "show_progress_on": self._status}
-        began = self._go.click(self.begin, None, [self._status], **QUIET)
-        run = began.then(self.compare, inputs, outputs, api_name="compare", **common)
-        self._cancel.click(self.cancel, None, [self._status], cancels=[run], **QUIET)
+        for button, job in ((self._go, self.compare), (self._go_presets, self.compare_presets)):
+            began = button.click(self.begin, None, state, **QUIET)
+            began.then(job, inputs, [*state, *self._outputs], api_name=job.__name__, **common)
+        self._cancel.click(self.leave, None, None, **QUIET)
         self.blocks.unload(self.leave)
         settings = list(self._settings.values())
-        model_fields = [self._request[name] for name in MODEL_FIELDS]
-        self._model.input(self._fill_request_defaults, [self._model], model_fields, **QUIET)
         self._preset.input(self._fill_settings, [self._preset], settings, **QUIET)
         changed = [control.input for control in settings]
         gr.on(
             changed, self._update_visibility, settings, [self._preset, *settings], trigger_mode="always_last", **QUIET
         )
 
-    def begin(self, visitor: gr.Request) -> str:
-        """Start a visitor's run and forget an earlier cancellation."""
+    def begin(self, visitor: gr.Request) -> list[Any]:
+        """Start a visitor's run: hide the last result and forget an earlier cancellation."""
         session = _session(visitor)
         if session in self._stops and self._stops[session].is_set():
             del self._stops[session]
         self._stops.setdefault(session, threading.Event())
-        return ""
+        return [page_html.ROOM, gr.update(visible=False), gr.update(visible=True)]
 
     def compare(self, visitor: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> list[Any]:  # noqa: B008
-        """Run a comparison and return the values of the outputs. Raises gr.Error with the reason of a failure."""
-        model, *rest = values
+        """Run a comparison. Returns the values of the outputs, or only the reason why there is no result."""
+        return self._run(visitor, progress, [], values)
+
+    def compare_presets(self, visitor: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> list[Any]:  # noqa: B008
+        """Compare the chosen settings and all presets; shows the chosen ones."""
+        return self._run(visitor, progress, list(BUILT_IN.values()), values)
+
+    def _run(self, visitor: gr.Request, progress: Any, others: list[Settings], values: Sequence[Any]) -> list[Any]:
+        known, *rest = values
         stop = self._stops.setdefault(_session(visitor), threading.Event())
         try:
             request, settings = parse_values(rest)
-            comparison = self._runner.compare(
-                model, request, settings, progress=lambda fraction, text: progress(fraction, desc=text), stop=stop
+            variants = [settings, *(other for other in others if other != settings)]
+            comparisons = self._runner.compare(
+                request, variants, progress=lambda fraction, text: progress(fraction, desc=text), stop=stop
             )
-        except Cancelled as cancelled:
-            return [page_html.message(str(cancelled)), *[gr.skip()] * 6]
-        except (SettingsError, CaptionError, ModelError, OutOfMemory, OSError) as error:
-            log.warning("page: %s", error)
-            raise gr.Error(html.escape(str(error)), duration=30, print_exception=False) from error
+        except (Cancelled, *EXPECTED_ERRORS) as reason:
+            if not isinstance(reason, Cancelled):
+                log.warning("page: %s", reason)
+            closed = [gr.update(visible=False), gr.update(visible=False)]
+            return [page_html.message(str(reason)), *closed, *[gr.skip()] * len(self._outputs)]
         finally:
             if self._stops.get(_session(visitor)) is stop:
                 del self._stops[_session(visitor)]
-        images = results.images(comparison, model).values()
+        return ["", gr.update(visible=True), gr.update(visible=False), *self._shown(comparisons, known)]
+
+    def _shown(self, comparisons: Sequence[Comparison], known: Known | None) -> list[Any]:
+        """The values of the outputs: the first comparison, and the figures of all with the same request."""
+        shown, model = comparisons[0], self._runner.name
+        name = preset_name(shown.settings)
+        figures = dict(known[1]) if known and known[0] == shown.request else {}
+        for each in comparisons:
+            figures[preset_name(each.settings)] = (f"{each.timing.speed:.2f}x", results.psnr(each))
+        baseline, reduced, zoom, heat = results.images(shown, model).values()
         return [
-            page_html.message(page_html.verdict(comparison)),
-            *images,
-            page_html.figure_list(comparison),
-            page_html.plan_table(comparison),
-            results.comparison_data(comparison, model),
+            page_html.verdict(shown, model),
+            (baseline, reduced),
+            zoom,
+            heat,
+            page_html.figure_list(shown),
+            page_html.preset_table(dict.fromkeys([*BUILT_IN, *figures]), figures, name),
+            page_html.plan_table(shown),
+            results.comparison_data(shown, model),
+            (shown.request, figures),
         ]
 
-    def cancel(self, visitor: gr.Request) -> str:
-        """Stop the visitor's run before its next step, or remove it from the queue."""
-        self.leave(visitor)
-        return page_html.message("Cancelled.")
-
     def leave(self, visitor: gr.Request) -> None:
-        """Stop the run of a visitor who has left."""
+        """Stop the visitor's run before its next step; it then tells that it was cancelled."""
         if stop := self._stops.get(_session(visitor)):
             stop.set()
-
-    def _fill_request_defaults(self, model: str) -> list[Any]:
-        return list(self._runner.request_defaults(model).values())
 
     def _fill_settings(self, preset: str) -> list[Any]:
         if preset == CUSTOM:
@@ -165,34 +186,31 @@ class Page:
         except SettingsError as error:
             gr.Warning(html.escape(str(error)))
             return [CUSTOM, *[gr.skip()] * len(SETTINGS)]
-        name = next((name for name, preset in BUILT_IN.items() if preset == settings), CUSTOM)
-        return [name, *(gr.update(visible=name in settings.used) for name in SETTINGS)]
+        return [preset_name(settings), *(gr.update(visible=name in settings.used) for name in SETTINGS)]
 
 
-def request_controls() -> dict[str, Any]:
-    """One control per field of Request, in page order, with the default of the field."""
-    default = Request(prompt=PROMPT)
+def preset_name(settings: Settings) -> str:
+    """The built-in preset with these settings, or "custom"."""
+    return next((name for name, preset in BUILT_IN.items() if preset == settings), CUSTOM)
+
+
+def request_controls(request: Request) -> dict[str, Any]:
+    """One control per field of a request but its prompt, in page order."""
     narrow: dict[str, Any] = {"min_width": 120}
-    with gr.Group():
-        made = {
-            "prompt": gr.Textbox(default.prompt, label="Prompt", lines=2, elem_id="prompt"),
-            "negative": gr.Textbox(default.negative, label="Negative prompt", elem_id="negative"),
-        }
-        with gr.Row():
-            for name in ("width", "height", "seed"):
-                step = 1 if name == "seed" else 8
-                made[name] = gr.Number(
-                    getattr(default, name), label=name.capitalize(), step=step, elem_id=name, **narrow
-                )
-        with gr.Row():
-            made["steps"] = gr.Slider(1, 50, default.steps, step=1, label="Steps", **narrow)
-            made["guidance"] = gr.Slider(1, 15, default.guidance, step=0.5, label="Guidance", **narrow)
-        with gr.Row():
-            made["hires_scale"] = gr.Slider(1, 4, default.hires_scale, step=0.25, label="Hires scale", **narrow)
-            made["hires_steps"] = gr.Slider(1, 50, default.hires_steps, step=1, label="Hires steps", **narrow)
-        with gr.Row():
-            made["denoising"] = gr.Slider(0.05, 1, default.denoising, step=0.05, label="Denoising", **narrow)
-            made["sampler"] = gr.Dropdown(list(SAMPLERS), value=default.sampler, label="Sampler", **narrow)
+    made = {"negative": gr.Textbox(request.negative, label="Negative prompt", elem_id="negative")}
+    with gr.Row():
+        for name in ("width", "height", "seed"):
+            step = 1 if name == "seed" else 8
+            made[name] = gr.Number(getattr(request, name), label=name.capitalize(), step=step, elem_id=name, **narrow)
+    with gr.Row():
+        made["steps"] = gr.Slider(1, 50, request.steps, step=1, label="Steps", **narrow)
+        made["guidance"] = gr.Slider(1, 15, request.guidance, step=0.5, label="Guidance", **narrow)
+    with gr.Row():
+        made["hires_scale"] = gr.Slider(1, 4, request.hires_scale, step=0.25, label="Hires scale", **narrow)
+        made["hires_steps"] = gr.Slider(1, 50, request.hires_steps, step=1, label="Hires steps", **narrow)
+    with gr.Row():
+        made["denoising"] = gr.Slider(0.05, 1, request.denoising, step=0.05, label="Denoising", **narrow)
+        made["sampler"] = gr.Dropdown(list(SAMPLERS), value=request.sampler, label="Sampler", **narrow)
     return made
 
 
@@ -212,10 +230,22 @@ def parse_values(values: list[Any]) -> tuple[Request, Settings]:
     return Request(**fields), Settings.parse(dict(zip(SETTINGS, values[count:], strict=True)))
 
 
-def serve(runner: ModelRunner, port: int | None = None) -> None:
+def serve(runner: ModelRunner, opening: Comparison, port: int | None = None) -> None:
     """Serve the page until it is interrupted. Raises OSError if the port is taken."""
-    theme = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-    Page(runner).blocks.launch(server_port=port, theme=theme, css_paths=CSS, show_error=True)
+    Page(runner, opening).blocks.launch(server_port=port, theme=theme(), css_paths=CSS, show_error=True)
+
+
+def theme() -> Any:
+    """Gradio's default theme with a contrast of 4.5 or more: its captions have 2.5, its main button 2.8."""
+    made = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+    texts = ("body_text_color_subdued", "block_info_text_color", "block_label_text_color", "block_title_text_color")
+    button = "button_primary_background_fill"
+    return made.set(
+        **dict.fromkeys(texts, "*neutral_600"),
+        **{f"{name}_dark": "*neutral_300" for name in texts},
+        **dict.fromkeys([button, f"{button}_dark"], "*primary_700"),
+        **dict.fromkeys([f"{button}_hover", f"{button}_hover_dark"], "*primary_800"),
+    )
 
 
 def _session(visitor: gr.Request) -> str:

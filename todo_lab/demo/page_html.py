@@ -1,12 +1,15 @@
-"""HTML of the page: the summary, the figures and the plan. All text from outside is escaped."""
+"""HTML of the page: messages, figures, presets and the plan. All text from outside is escaped."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 
 from ..sampling.comparison import Comparison
-from .results import PLAN_HEAD, measurements, plan_rows, unique_notes, why_not_reduced
+from . import results
+
+ROOM = '<div class="todo-room"></div>'  # for the progress bar
 
 
 def message(text: str) -> str:
@@ -14,31 +17,46 @@ def message(text: str) -> str:
     return f'<p class="todo-message">{html.escape(text)}</p>'
 
 
-def verdict(comparison: Comparison) -> str:
-    """The result in one sentence."""
-    if why := why_not_reduced(comparison.settings, comparison.reduced):
-        return f"Nothing was reduced in the hires pass: {why}."
-    difference = comparison.difference
-    closeness = f"PSNR {difference.psnr:.1f} dB" if difference.mse else "the images are equal"
-    return f"The reduced hires pass ran at {comparison.speedup:.2f} times the speed of the baseline; {closeness}."
+def verdict(comparison: Comparison, model: str) -> str:
+    """The result in two sentences, and of which request it is."""
+    lines = {
+        results.speed_sentence(comparison): "todo-verdict",
+        results.doubt(comparison): "todo-doubt",
+        results.difference_sentence(comparison): "todo-verdict",
+        results.title(comparison.request, model): "todo-request",
+    }
+    return "".join(f'<p class="{style}">{html.escape(line)}</p>' for line, style in lines.items() if line)
 
 
 def figure_list(comparison: Comparison) -> str:
     """The figures, each below its label."""
     cells = (
         f'<div><dt title="{html.escape(each.meaning)}">{each.name}</dt><dd>{each.text}</dd></div>'
-        for each in measurements(comparison)
+        for each in results.measurements(comparison)
     )
     return f'<dl class="todo-numbers">{"".join(cells)}</dl>'
+
+
+def preset_table(names: Iterable[str], figures: Mapping[str, tuple[str, str]], shown: str) -> str:
+    """Speed and PSNR that each preset had with this request; the one that is shown is bold."""
+    rows = [
+        tuple(f"<b>{cell}</b>" if name == shown else cell for cell in map(html.escape, (name, *cells)))
+        for name in names
+        for cells in [figures.get(name, ("not run", ""))]
+    ]
+    return _table(("preset", "speed", "PSNR"), rows)
 
 
 def plan_table(comparison: Comparison) -> str:
     """The table of the plan, followed by the notes."""
     passes = comparison.planned_passes
-    rows = plan_rows(passes, comparison.request)
-    notes = "".join(message(note) for note in unique_notes(passes))
-    if not rows:
-        return notes
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in PLAN_HEAD)
-    body = "".join(f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in astuple(row))}</tr>" for row in rows)
-    return f'<div class="todo-plan"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{notes}'
+    plan = results.plan_rows(passes, comparison.request)
+    rows = [tuple(html.escape(str(cell)) for cell in astuple(row)) for row in plan]
+    notes = "".join(message(note) for note in results.unique_notes(passes))
+    return (_table(results.PLAN_HEAD, rows) if rows else "") + notes
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    titles = "".join(f"<th>{html.escape(title)}</th>" for title in head)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="todo-table"><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -1,4 +1,4 @@
-"""The result of a comparison or of a single picture: figures, the table of the plan, text, and files."""
+"""The result of a comparison or of a single picture: figures, the table of the plan, sentences, and files."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ from ..sampling.comparison import Comparison
 from ..sampling.infotext import PNG_KEY, format_infotext
 from ..sampling.passes import Pass
 from ..sampling.request import Request
+from . import pictures
 from .model_runner import GeneratedImage
 
-BASELINE, REDUCED, DIFFERENCE = "baseline.png", "reduced.png", "difference.png"
+BASELINE, REDUCED, ZOOM, DIFFERENCE = "baseline.png", "reduced.png", "zoom.png", "difference.png"
 IMAGE, DATA = "image.png", "figures.json"
 NOT_REDUCED = "not reduced"
+BUSY = "This machine is busy: the figure is uncertain."
+FASTER = 1.05  # a lower speed is not told as a gain
+HARD_TO_SEE, EASY_TO_SEE = 40, 30  # dB; the rule of thumb of README.md
 PLAN_HEAD = ("level", "tokens", "keys", "method", "blocks", "outcome")
 
 
@@ -94,11 +98,14 @@ def unique_notes(passes: Iterable[Pass]) -> list[str]:
 def comparison_data(comparison: Comparison, model: str) -> dict[str, Any]:
     """The whole result in JSON types. The PSNR of equal images is infinite and becomes None."""
     passes = {"first": comparison.first, "baseline": comparison.baseline, "reduced": comparison.reduced}
-    values = asdict(comparison.difference)
+    timing, values = comparison.timing, asdict(comparison.difference)
     return {
         **_input_data(model, comparison.request, comparison.settings),
         **_times(passes),
-        "speedup": comparison.speedup,
+        "speed": timing.speed,
+        "speed_of_steps": timing.spread,
+        "median_step_seconds": dict(zip(("baseline", "reduced"), timing.medians, strict=True)),
+        "uncertain": timing.is_uncertain,
         "difference": {name: value if math.isfinite(value) else None for name, value in values.items()},
         **_plan_data(comparison.request, comparison.settings, (comparison.reduced_first, comparison.reduced)),
     }
@@ -140,38 +147,80 @@ class Measurement:
 
 def measurements(comparison: Comparison) -> list[Measurement]:
     """The figures of a comparison, times first."""
-    apart = comparison.difference
-    psnr = f"{apart.psnr:.1f} dB" if apart.mse else "equal"
-    seconds = "time of all steps of the hires pass"
+    timing = comparison.timing
+    baseline, reduced = map(seconds, timing.seconds)
+    slow, fast = timing.spread
     return [
-        Measurement("baseline pass", f"{comparison.baseline.total_seconds:.2f} s", seconds),
-        Measurement("reduced pass", f"{comparison.reduced.total_seconds:.2f} s", seconds),
-        Measurement("speed", f"{comparison.speedup:.2f}x", "median baseline step over median reduced step"),
-        Measurement("MSE", f"{apart.mse:.2g}", "mean squared difference of values 0 to 1; equal images have 0"),
-        Measurement("PSNR", psnr, "peak signal-to-noise ratio; higher is closer to the baseline"),
-        Measurement("SSIM", f"{apart.ssim:.4f}", "structural similarity; equal images have 1"),
+        Measurement("baseline", baseline, "time of all steps of the hires pass"),
+        Measurement("reduced", reduced, "time of all steps of the hires pass"),
+        Measurement("speed", f"{timing.speed:.2f}x", "time of the baseline over time of the reduced pass"),
+        Measurement("single steps", f"{slow:.2f}x to {fast:.2f}x", "lowest and highest speed of a step"),
+        Measurement("median step", " -> ".join(map(seconds, timing.medians)), "of the baseline and the reduced pass"),
+        Measurement("PSNR", psnr(comparison), "peak signal-to-noise ratio; higher is closer to the baseline"),
     ]
 
 
-def summary(comparison: Comparison, model: str) -> str:
-    """The comparison as lines for the terminal."""
-    figures = [f"  {each.name:<13} {each.text}" for each in measurements(comparison)]
-    passes = comparison.reduced_first, comparison.reduced
-    plan = _plan_lines(comparison.request, comparison.settings, passes)
-    return "\n".join([_title(comparison.request, model), *figures, *plan])
+def seconds(value: float) -> str:
+    """Seconds with about three digits."""
+    digits = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:.{digits}f} s"
 
 
-def image_summary(generated: GeneratedImage, model: str) -> str:
+def psnr(comparison: Comparison) -> str:
+    """The PSNR to the baseline."""
+    return f"{comparison.difference.psnr:.1f} dB" if comparison.difference.mse else "equal"
+
+
+def speed_sentence(comparison: Comparison) -> str:
+    """How much faster the reduced pass was, or why nothing was reduced."""
+    if why := why_not_reduced(comparison.settings, comparison.reduced):
+        return f"Nothing was reduced: {why}"
+    timing = comparison.timing
+    verdict = f"{timing.speed:.1f}x faster" if timing.speed >= FASTER else f"Not faster ({timing.speed:.2f}x)"
+    return f"{verdict}: {' -> '.join(map(seconds, timing.seconds))}"
+
+
+def doubt(comparison: Comparison) -> str:
+    """A warning that the speed is uncertain; empty if it is not."""
+    return BUSY if comparison.timing.is_uncertain else ""
+
+
+def difference_sentence(comparison: Comparison) -> str:
+    """How visible the difference is, by README's rule of thumb."""
+    if not comparison.difference.mse:
+        return "Equal: every pixel is that of the baseline"
+    value = comparison.difference.psnr
+    if value >= HARD_TO_SEE:
+        seen = "the difference is hard to see"
+    else:
+        seen = "look closely to see the difference" if value >= EASY_TO_SEE else "the difference is easy to see"
+    return f"{value:.0f} dB PSNR: {seen}"
+
+
+def summary(comparison: Comparison, paths: Sequence[Path]) -> str:
+    """The comparison as three lines for the terminal."""
+    speed = f"{speed_sentence(comparison)}. {doubt(comparison)}".removesuffix(". ")
+    return "\n".join([speed, difference_sentence(comparison), _files(paths)])
+
+
+def _files(paths: Sequence[Path]) -> str:
+    """The first path in full, the others by name; the last one is the data."""
+    names = ", ".join([str(paths[0]), *(path.name for path in paths[1:-1])])
+    return f"Pictures: {names}. All figures: {paths[-1].name}"
+
+
+def image_summary(generated: GeneratedImage, model: str, paths: Sequence[Path]) -> str:
     """The single picture as lines for the terminal."""
     times = [
         f"  {name:<13} {each.total_seconds:.2f} s, {statistics.median(each.step_seconds):.3f} s per step"
         for name, each in (("first pass", generated.first), ("hires pass", generated.hires))
     ]
     plan = _plan_lines(generated.request, generated.settings, generated.passes)
-    return "\n".join([_title(generated.request, model), *times, *plan])
+    return "\n".join([title(generated.request, model), *times, *plan, _files(paths)])
 
 
-def _title(request: Request, model: str) -> str:
+def title(request: Request, model: str) -> str:
+    """Model and request in one line."""
     width, height = request.hires_size
     sizes = f"{request.width} x {request.height} to {width} x {height}"
     return f"{model}: {request.prompt!r}, seed {request.seed}, {sizes}, {request.hires_steps} hires steps"
@@ -204,13 +253,16 @@ def image(pixels: np.ndarray, text: str) -> Any:
 
 
 def images(comparison: Comparison, model: str) -> dict[str, Any]:
-    """The three images of a comparison, by file name."""
+    """The images of a comparison, by file name."""
     passes = comparison.reduced_first, comparison.reduced
+    baseline = png_text(comparison.request, model)
     reduced = png_text(comparison.request, model, comparison.settings, passes)
+    both = comparison.baseline_image, comparison.reduced_image
     return {
-        BASELINE: image(comparison.baseline_image, png_text(comparison.request, model)),
-        REDUCED: image(comparison.reduced_image, reduced),
-        DIFFERENCE: image(comparison.heat_map, reduced),
+        BASELINE: image(both[0], baseline),
+        REDUCED: image(both[1], reduced),
+        ZOOM: image(pictures.zoom(*both), reduced),
+        DIFFERENCE: image(pictures.difference_map(*both), reduced),
     }
 
 

@@ -28,7 +28,7 @@ class UnsupportedLayout(ValueError):
 def configs(shapes: Shapes) -> dict[str, dict[str, Any]]:
     """The config of each network, by the name of its folder in a pipeline. Raises UnsupportedLayout."""
     if any(key.startswith("conditioner.embedders.") for key in shapes):
-        raise UnsupportedLayout("it is an SDXL checkpoint")
+        raise UnsupportedLayout("it is an SDXL checkpoint; of SDXL only diffusers folders can be read")
     if not any(key.startswith(UNET) for key in shapes):
         raise UnsupportedLayout(f"it has no UNet: no tensor begins with {UNET}")
     try:

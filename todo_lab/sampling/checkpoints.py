@@ -1,4 +1,4 @@
-"""Load a user's Stable Diffusion 1 or 2 model from a diffusers folder or a single file.
+"""Load a user's Stable Diffusion model: 1 or 2 from a single file, also XL from a diffusers folder.
 
 Only local safetensors files are read: a pickled checkpoint can run any code when it is opened.
 """
@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from todo_core.errors import SettingsError
+from todo_core.hosts import detect
+from todo_core.hosts.host import IMAGE_PIXELS
 
 from . import checkpoint_layout
 from .clip_tokenizer import make_tokenizer
@@ -23,11 +25,12 @@ log = logging.getLogger(__name__)
 
 ALLOWED = (
     "a .safetensors file of a Stable Diffusion 1 or 2 checkpoint (CompVis layout), or the folder of a diffusers "
-    "StableDiffusionPipeline with .safetensors weights"
+    "StableDiffusionPipeline or StableDiffusionXLPipeline with .safetensors weights"
 )
 PICKLED = (".ckpt", ".pt", ".pth", ".bin", ".pkl")
 PICKLE_REASON = "it is a pickle, which can run any code when it is opened; convert it to .safetensors first"
 PARTS = ("unet", "vae", "text_encoder")
+XL_PARTS = (*PARTS, "text_encoder_2")
 LAST_TIMESTEP = 999
 
 
@@ -40,34 +43,79 @@ class ModelError(ValueError):
 
 
 class Checkpoint:
-    """A `LatentModel` over a diffusers pipeline. `target` is the UNet."""
+    """A `LatentModel` over a diffusers pipeline. `target` is the UNet; `side` and `guidance` are usual for it."""
+
+    parts: tuple[str, ...] = PARTS
+    guidance = 7.5
 
     def __init__(self, name: str, pipeline: Any, *, device: str = "cpu") -> None:
-        for part in (pipeline.unet, pipeline.vae, pipeline.text_encoder):
-            part.to(device).eval().requires_grad_(False)
+        for part in self.parts:
+            getattr(pipeline, part).to(device).eval().requires_grad_(False)
         self.name, self._pipeline, self.target = name, pipeline, pipeline.unet
         self.channels = pipeline.unet.config.in_channels
         self.device, self.dtype = torch.device(device), pipeline.unet.dtype
         self.prediction = pipeline.scheduler.config.prediction_type
 
-    def context(self, prompts: list[str]) -> Tensor:
+    @property
+    def side(self) -> int:
+        """Pixels of the side of the images that it was trained on."""
+        return round(detect(self.target).trained_side * IMAGE_PIXELS)
+
+    def context(self, prompts: list[str]) -> Any:
         """Text encodings (b, 77, c). Raises SettingsError if a prompt exceeds CLIP's token limit."""
+        rows = self._tokens(prompts)
+        return self._pipeline.text_encoder(torch.tensor(rows, device=self.device)).last_hidden_state
+
+    def _tokens(self, prompts: list[str]) -> list[list[int]]:
         tokenizer = self._pipeline.tokenizer
         limit = tokenizer.model_max_length
         rows = tokenizer(prompts, padding="max_length", max_length=limit).input_ids
         for prompt, row in zip(prompts, rows, strict=True):
             if len(row) > limit:
                 raise SettingsError("prompt", prompt, f"at most {limit - 2} tokens of CLIP; it has {len(row) - 2}")
-        return self._pipeline.text_encoder(torch.tensor(rows, device=self.device)).last_hidden_state
+        return rows
 
-    def predict(self, latents: Tensor, timestep: Tensor, context: Tensor) -> Tensor:
+    def predict(self, latents: Tensor, timestep: Tensor, context: Any) -> Tensor:
         """The predicted noise or v."""
         return self.target(latents, timestep, encoder_hidden_states=context).sample
 
     def decode(self, latents: Tensor) -> Tensor:
         """Images in -1..1."""
         vae = self._pipeline.vae
-        return vae.decode(latents / vae.config.scaling_factor).sample
+        return vae.decode((latents / vae.config.scaling_factor).to(vae.dtype)).sample
+
+
+class XLCheckpoint(Checkpoint):
+    """Stable Diffusion XL: two text encoders. The UNet also takes their pooled text and the size of the image."""
+
+    parts = XL_PARTS
+    guidance = 5.0
+
+    def __init__(self, name: str, pipeline: Any, *, device: str = "cpu") -> None:
+        super().__init__(name, pipeline, device=device)
+        if pipeline.vae.config.force_upcast:  # values of its decoder exceed float16
+            pipeline.vae.to(torch.float32)
+
+    def context(self, prompts: list[str]) -> tuple[Tensor, Tensor]:
+        """Text encodings (b, 77, c) and pooled text (b, c), both zero for an empty prompt if the model wants it."""
+        self._tokens(prompts)
+        options = {"device": self.device, "do_classifier_free_guidance": False}
+        text, _, pooled, _ = self._pipeline.encode_prompt(prompts, **options)
+        if self._pipeline.config.force_zeros_for_empty_prompt:
+            empty = [row for row, prompt in enumerate(prompts) if not prompt]
+            text[empty], pooled[empty] = 0, 0
+        return text, pooled
+
+    def predict(self, latents: Tensor, timestep: Tensor, context: tuple[Tensor, Tensor]) -> Tensor:
+        """The predicted noise or v. The image was neither resized nor cropped."""
+        text, pooled = context
+        size = [side * IMAGE_PIXELS for side in latents.shape[2:]]
+        sizes = torch.tensor([[*size, 0, 0, *size]] * len(latents), device=self.device, dtype=self.dtype)
+        added = {"text_embeds": pooled, "time_ids": sizes}
+        return self.target(latents, timestep, encoder_hidden_states=text, added_cond_kwargs=added).sample
+
+
+CLASSES = {"StableDiffusionPipeline": Checkpoint, "StableDiffusionXLPipeline": XLCheckpoint}
 
 
 def check_path(path: Path) -> None:
@@ -92,7 +140,8 @@ def load(path: Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32)
     check_path(path)
     try:
         if path.is_dir():
-            return Checkpoint(path.name, _from_folder(path, dtype), device=device)
+            kind = _check_folder(path)
+            return CLASSES[kind](path.name, _from_folder(path, kind, dtype), device=device)
         model = Checkpoint(path.stem, _from_file(path, dtype), device=device)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:  # the libraries raise all of these
         raise ModelError(path, f"it could not be read ({_first_line(error)})") from error
@@ -100,7 +149,8 @@ def load(path: Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32)
     return model
 
 
-def _check_folder(folder: Path) -> None:
+def _check_folder(folder: Path) -> str:
+    """The name of its pipeline. Raises ModelError."""
     index = folder / "model_index.json"
     if not index.is_file():
         raise ModelError(folder, "the folder has no model_index.json")
@@ -108,12 +158,13 @@ def _check_folder(folder: Path) -> None:
         kind = json.loads(index.read_text("utf-8")).get("_class_name")
     except (ValueError, AttributeError) as error:
         raise ModelError(folder, "its model_index.json cannot be read") from error
-    if kind != "StableDiffusionPipeline":
+    if kind not in CLASSES:
         raise ModelError(folder, f"it is a {kind}")
-    for part in PARTS:
+    for part in CLASSES[kind].parts:
         if not any((folder / part).glob("*.safetensors")):
             pickled = any(file.suffix in PICKLED for file in (folder / part).glob("*"))
             raise ModelError(folder, f"{part}: {PICKLE_REASON}" if pickled else f"its {part} has no weights")
+    return kind
 
 
 def _tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -132,12 +183,13 @@ def _tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _from_folder(path: Path, dtype: torch.dtype) -> Any:
-    from diffusers import StableDiffusionPipeline
+def _from_folder(path: Path, kind: str, dtype: torch.dtype) -> Any:
+    import diffusers
 
-    unchecked: dict[str, Any] = {"safety_checker": None, "requires_safety_checker": False}
-    safe: dict[str, Any] = {"local_files_only": True, "use_safetensors": True}
-    return StableDiffusionPipeline.from_pretrained(str(path), dtype=dtype, **safe, **unchecked)
+    checker: dict[str, Any] = {"safety_checker": None, "requires_safety_checker": False}
+    options: dict[str, Any] = {"local_files_only": True, "use_safetensors": True}
+    options |= checker if kind == "StableDiffusionPipeline" else {"add_watermarker": False}
+    return getattr(diffusers, kind).from_pretrained(str(path), dtype=dtype, **options)
 
 
 def _from_file(path: Path, dtype: torch.dtype) -> Any:

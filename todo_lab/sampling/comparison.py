@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,8 +12,46 @@ import numpy as np
 from todo_core.image_difference import Difference, difference, heat_map
 from todo_core.settings import Settings
 
-from .passes import LatentModel, OnStep, Pass, decode_image, first_pass, hires_pass, warm_up
+from .passes import LatentModel, OnStep, Pass, decode_image, first_pass, hires_passes, warm_up
 from .request import Request
+
+WARM_UP, FIRST, REDUCED_FIRST, HIRES = "warm-up", "first", "reduced first", "hires"  # what `OnStep` is told
+UNCERTAIN = 1.2  # slowest baseline step over the fastest; all baseline steps do the same work
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per step of a baseline and a reduced pass that alternated. All figures come from these steps."""
+
+    baseline: Sequence[float]
+    reduced: Sequence[float]
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Seconds of all steps: baseline, reduced."""
+        return sum(self.baseline), sum(self.reduced)
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """Median seconds of a step: baseline, reduced."""
+        return statistics.median(self.baseline), statistics.median(self.reduced)
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the baseline over those of the reduced pass."""
+        baseline, reduced = self.seconds
+        return baseline / reduced
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Lowest and highest speed of a single step."""
+        speeds = [baseline / reduced for baseline, reduced in zip(self.baseline, self.reduced, strict=True)]
+        return min(speeds), max(speeds)
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether the machine was busy with something else: the baseline's steps differ by more than 20 %."""
+        return max(self.baseline) > UNCERTAIN * min(self.baseline)
 
 
 @dataclass(frozen=True)
@@ -37,9 +76,14 @@ class Comparison:
         return [each for each in (self.reduced_first, self.reduced) if each.plan]
 
     @property
+    def timing(self) -> Timing:
+        """Times of the two hires passes."""
+        return Timing(self.baseline.step_seconds, self.reduced.step_seconds)
+
+    @property
     def speedup(self) -> float:
-        """Median baseline step over median reduced step. The median ignores a single slow step."""
-        return statistics.median(self.baseline.step_seconds) / statistics.median(self.reduced.step_seconds)
+        """Seconds of the baseline over those of the reduced pass."""
+        return self.timing.speed
 
     @cached_property
     def difference(self) -> Difference:
@@ -58,14 +102,32 @@ def reduces_first_pass(settings: Settings) -> bool:
 
 
 def compare(model: LatentModel, request: Request, settings: Settings, *, on_step: OnStep | None = None) -> Comparison:
-    """Sample the first pass once, then the baseline hires pass and the reduced one. Both are warmed up before timing.
+    """Compare one reduced hires pass with the baseline; see `compare_all`."""
+    return compare_all(model, request, [settings], on_step=on_step)[0]
 
-    Settings for the first pass get a second, reduced first pass. The baseline always starts from the full one.
+
+def compare_all(
+    model: LatentModel, request: Request, variants: Sequence[Settings], *, on_step: OnStep | None = None
+) -> list[Comparison]:
+    """Sample the first pass once, then the baseline and all reduced hires passes, step by step in turn.
+
+    A warm-up comes first. Settings for the first pass get a first pass of their own.
     """
+    everything = [None, *variants]
+    warm_up(model, request, everything, on_step=_named(WARM_UP, on_step))
     first = first_pass(model, request, on_step=on_step)
-    reduced_first = first_pass(model, request, settings, on_step=on_step) if reduces_first_pass(settings) else first
-    warm_up(model, request, first, settings)
-    baseline = hires_pass(model, request, first, on_step=on_step)
-    reduced = hires_pass(model, request, reduced_first, settings, on_step=on_step)
-    images = decode_image(model, baseline), decode_image(model, reduced)
-    return Comparison(request, settings, first, reduced_first, baseline, reduced, *images)
+    own = _named(REDUCED_FIRST, on_step)
+    firsts = [
+        first_pass(model, request, settings, on_step=own) if settings and reduces_first_pass(settings) else first
+        for settings in everything
+    ]
+    baseline, *reduced = hires_passes(model, request, firsts, everything, on_step=on_step)
+    image = decode_image(model, baseline)
+    return [
+        Comparison(request, settings, first, own_first, baseline, each, image, decode_image(model, each))
+        for settings, own_first, each in zip(variants, firsts[1:], reduced, strict=True)
+    ]
+
+
+def _named(name: str, on_step: OnStep | None) -> OnStep | None:
+    return on_step and (lambda _, step, steps: on_step(name, step, steps))

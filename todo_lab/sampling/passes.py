@@ -77,10 +77,9 @@ def first_pass(
 ) -> Pass:
     """Sample at the base size. `settings` act if they include the first pass. Options: see `hires_passes`."""
     acting = settings if settings and settings.passes in ("first", "all") else None
-    shape = (1, model.channels, request.height // 8, request.width // 8)
     scheduler = make_scheduler(model, request.sampler)
     scheduler.set_timesteps(request.steps, device=model.device)
-    latents = _noise(model, shape, request.seed) * scheduler.init_noise_sigma
+    latents = _noise(model, _first_shape(model, request), request.seed) * scheduler.init_noise_sigma
     made = Pass("first", latents)
     for _ in _sample(model, request, made, scheduler, 0, acting, request.seed, on_step, on_error):
         pass
@@ -103,7 +102,7 @@ def hires_pass(
 def hires_passes(
     model: LatentModel,
     request: Request,
-    first: Pass,
+    first: Pass | Sequence[Pass],
     variants: Sequence[Settings | None],
     *,
     on_step: OnStep | None = None,
@@ -111,11 +110,13 @@ def hires_passes(
 ) -> list[Pass]:
     """Enlarge the first pass's latents and sample from `denoising` on, once for each of `variants`.
 
-    The passes alternate: all do a step before one does the next, so a busy machine slows all of them. Settings act if
-    they include the hires pass. `on_step(pass, step, steps)` is called before each step. If it raises, all stop.
+    `first` is one pass for all, or one for each. The passes alternate: all do a step before one does the next, so a
+    busy machine slows all of them. Settings act if they include the hires pass. `on_step(pass, step, steps)` is called
+    before each step. If it raises, all stop.
     """
     made, runs = [], []
-    for settings in variants:
+    firsts = [first] * len(variants) if isinstance(first, Pass) else first
+    for settings, start in zip(variants, firsts, strict=True):
         acting = settings if settings and settings.passes in ("hires", "all") else None
         scheduler = make_scheduler(model, request.sampler)
         steps = round(request.hires_steps / request.denoising)
@@ -125,7 +126,7 @@ def hires_passes(
         if hasattr(scheduler, "set_begin_index"):  # only schedulers that count their steps have it
             scheduler.set_begin_index(begin)
         seed = request.seed + HIRES_SEED_OFFSET
-        made.append(Pass("hires", _enlarged(model, request, first, scheduler, begin)))
+        made.append(Pass("hires", _enlarged(model, request, start, scheduler, begin)))
         runs.append(_sample(model, request, made[-1], scheduler, begin, acting, seed, on_step, on_error))
     for _ in zip(*runs, strict=True):
         pass
@@ -140,11 +141,13 @@ def _enlarged(model: LatentModel, request: Request, first: Pass, scheduler: Any,
     return scheduler.add_noise(enlarged.to(noise), noise, scheduler.timesteps[begin : begin + 1])
 
 
-def warm_up(model: LatentModel, request: Request, first: Pass, settings: Settings) -> None:
-    """Run one baseline and one reduced hires step, so that kernels and memory are ready before timing."""
-    once = replace(request, hires_steps=1)
-    for acting in (None, replace(settings, start=0, end=1) if settings.method != "none" else None):
-        hires_pass(model, once, first, acting)
+def warm_up(
+    model: LatentModel, request: Request, variants: Sequence[Settings | None], *, on_step: OnStep | None = None
+) -> None:
+    """Run one hires step of each variant on noise, so that kernels and memory are ready before timing."""
+    noise = Pass("first", _noise(model, _first_shape(model, request), request.seed))
+    reducing = [settings and replace(settings, start=0, end=1) for settings in variants]
+    hires_passes(model, replace(request, hires_steps=1), noise, reducing, on_step=on_step)
 
 
 def decode_image(model: LatentModel, result: Pass) -> np.ndarray:
@@ -175,6 +178,10 @@ def make_scheduler(model: LatentModel, sampler: str) -> Any:
         timestep_spacing="trailing",
         **options,
     )
+
+
+def _first_shape(model: LatentModel, request: Request) -> tuple[int, int, int, int]:
+    return 1, model.channels, request.height // 8, request.width // 8
 
 
 def _noise(model: LatentModel, shape: Any, seed: int) -> Tensor:

@@ -16,9 +16,15 @@ ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
 
 import app  # noqa: E402
+from tests.todo_lab.saved_pipelines import save_sd1, save_sdxl  # noqa: E402
+from todo_core import Settings  # noqa: E402
 from todo_lab import __main__ as todo  # noqa: E402
+from todo_lab.demo.model_runner import POCKET_DEFAULTS, ModelRunner  # noqa: E402
+from todo_lab.demo.options import DEFAULTS, OWN_PROMPTS, PROMPTS  # noqa: E402
+from todo_lab.sampling.checkpoints import Checkpoint, XLCheckpoint  # noqa: E402
+from todo_lab.sampling.request import Request  # noqa: E402
 
-SIZE = ["--width", "64", "--height", "64", "--steps", "1", "--hires-steps", "2"]
+SIZE = ["--width", "64", "--height", "64", "--steps", "1", "--hires-scale", "2", "--hires-steps", "2"]
 QUICK = ["--here", "--no-page", *SIZE]
 
 
@@ -34,17 +40,62 @@ def run(tmp_path, caplog):
     return with_options
 
 
-def test_the_main_job_prints_figures_and_writes_pictures(run):
+def test_the_main_job_says_three_lines_and_writes_pictures(run, capsys):
     status, said, folder = run("--set", "factor_1=2", "--seed", "7")
     assert status == 0
-    assert {path.name for path in folder.iterdir()} == {"baseline.png", "reduced.png", "difference.png", "figures.json"}
+    names = ["baseline.png", "reduced.png", "zoom.png", "difference.png"]
+    assert {path.name for path in folder.iterdir()} == {*names, "figures.json"}
     written = json.loads((folder / "figures.json").read_text("utf-8"))
     assert written["settings"]["factor_1"] == 2
     assert (written["request"]["seed"], written["model"]) == (7, "pocket")
-    for text in ("seed 7, 64 x 64 to 128 x 128, 2 hires steps", "SSIM", f"{written['speedup']:.2f}x", "2 of 2 steps"):
-        assert text in said
+    assert "seed 7, 64 x 64 to 128 x 128, 2 hires steps" in said
+    speed, difference, files = said.splitlines()[-3:]
+    assert " s -> " in speed
+    assert "dB PSNR: " in difference
+    assert files.endswith(f"Pictures: {folder / names[0]}, {', '.join(names[1:])}. All figures: figures.json")
     assert Image.open(folder / "baseline.png").info["parameters"].count("ToDo") == 0
     assert "Seed: 7" in Image.open(folder / "reduced.png").info["parameters"]
+    assert "Hires pass, baseline and reduced in turn: step 1 of 2, about" in capsys.readouterr().out
+
+
+def test_the_default_is_a_hires_pass_of_4x(monkeypatch, tmp_path):
+    asked = []
+
+    def stops(runner, request, variants, **_):
+        asked.append((request, variants))
+        raise OSError("enough")
+
+    monkeypatch.setattr(ModelRunner, "compare", stops)
+    assert app.main(["--here", "--no-page", "--out", str(tmp_path)]) == 2
+    ((request, variants),) = asked
+    assert request == Request(prompt=PROMPTS[0], hires_scale=4.0)
+    assert request.hires_size == (512, 512)
+    assert variants == [Settings()]
+
+
+@pytest.mark.parametrize(("save", "guidance"), [(save_sd1, 7.5), (save_sdxl, 5.0)], ids=["sd1", "sdxl"])
+def test_a_model_of_ones_own_has_its_own_defaults(save, guidance, tmp_path, caplog):
+    caplog.set_level("INFO")
+    folder, out = save(tmp_path / "mine", side=64), tmp_path / "out"
+    options = ["--here", "--no-page", "--steps", "1", "--hires-steps", "1", "--set", "factor_1=2"]
+    assert app.main([*options, "--model", str(folder), "--out", str(out)]) == 0
+    written = json.loads((out / "figures.json").read_text("utf-8"))
+    own = {"prompt": OWN_PROMPTS[0], "width": 64, "height": 64, "guidance": guidance, "hires_scale": 2.0}
+    assert written["request"].items() >= own.items()
+    assert written["model"] == "mine"
+    assert written["plan"][0]["outcome"] == "1 of 1 steps"
+    assert " s -> " in caplog.text
+
+
+def test_the_help_names_the_defaults():
+    pocket = Request(prompt="", **POCKET_DEFAULTS)
+    width, height = pocket.hires_size
+    for text in (
+        f"{pocket.steps} steps at {pocket.width} x {pocket.height} pixels",
+        f"{pocket.hires_steps} steps at {width} x {height}, guidance {pocket.guidance:g}",
+        f"guidance is {Checkpoint.guidance:g}, or {XLCheckpoint.guidance:g} for SDXL",
+    ):
+        assert text in DEFAULTS
 
 
 @pytest.mark.parametrize(
@@ -53,14 +104,17 @@ def test_the_main_job_prints_figures_and_writes_pictures(run):
         (["--width", "68"], "width = 68 is not possible; allowed: a whole number from 64 to 4096, a multiple of 8"),
         (["--steps", "0"], "steps = 0 is not possible"),
         (["--denoising", "1.5"], "denoising = 1.5 is not possible"),
-        (["--prompt", "a cat"], "never learned: cat"),
+        (["--prompt", "a cat"], "The pocket model does not know"),
         (["--preset", "none"], "preset = 'none' is not possible; allowed: 'ToDo balanced'"),
         (["--set", "factor=2"], "set = 'factor=2' is not possible; allowed: NAME=VALUE"),
         (["--set", "factor_1=x"], "factor_1 = 'x' is not possible"),
         (["--model", "none.safetensors"], "none.safetensors cannot be used: there is no such file or folder"),
+        (["--model", "app.py"], "app.py cannot be used: it is a .py file"),
+        (["--model", "docs"], "docs cannot be used: the folder has no model_index.json"),
     ],
 )
-def test_an_invalid_value_is_reported_and_nothing_is_written(run, options, text):
+def test_an_invalid_value_is_reported_and_nothing_is_written(run, options, text, monkeypatch):
+    monkeypatch.chdir(ROOT)
     status, said, folder = run(*options)
     assert status == 2
     assert text in said

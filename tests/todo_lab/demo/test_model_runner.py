@@ -1,4 +1,4 @@
-"""Comparisons run one at a time, can be stopped, and leave no hook."""
+"""Comparisons run one at a time, can be stopped, and leave no hook; unknown words are named."""
 
 from __future__ import annotations
 
@@ -9,39 +9,37 @@ import pytest
 from tests.models import hook_count
 from todo_core import Settings, SettingsError
 from todo_lab.demo import model_runner
-from todo_lab.demo.model_runner import LARGEST_SIDE, POCKET, Cancelled, ModelRunner, OutOfMemory
-from todo_lab.pocket.model.vocabulary import CaptionError
+from todo_lab.demo.model_runner import LARGEST_SIDE, ModelRunner, OutOfMemory, UnreadablePrompt
+from todo_lab.demo.options import PROMPTS
+from todo_lab.demo.progress import Cancelled
 from todo_lab.sampling.checkpoints import ModelError
 from todo_lab.sampling.request import Request
 
 REQUEST = Request(prompt="a red ball on stripes", width=64, height=64, steps=1, hires_steps=2)
 SETTINGS = Settings(factor_1=2)
+STAGES = ["Warm-up", "First pass", "Hires pass"]
 
 
 def unet(runner):
-    return runner._model(POCKET).target.unet
+    return runner.model.target.unet
 
 
-def test_progress_follows_the_passes_and_never_decreases(runner):
+@pytest.mark.parametrize("passes", ["hires", "all"])
+def test_every_step_is_told_in_its_stage(runner, passes):
     heard = []
-    runner.compare(POCKET, REQUEST, SETTINGS, progress=lambda share, what: heard.append((share, what)))
-    shares, names = zip(*heard, strict=True)
+    runner.compare(REQUEST, [Settings(passes=passes)], progress=lambda share, what: heard.append((share, what)))
+    shares, texts = zip(*heard, strict=True)
     assert list(shares) == sorted(shares)
-    assert 0 <= shares[0] <= shares[-1] < 1
-    assert list(dict.fromkeys(name.split(",")[0] for name in names[1:])) == [
-        "first pass",
-        "baseline hires pass",
-        "reduced hires pass",
+    reduced = ["Reduced first pass: step 1 of 1"] if passes == "all" else []
+    assert [text.partition(", about")[0] for text in texts] == [
+        "Warm-up, one step of each pass: step 1 of 1",
+        "First pass: step 1 of 1",
+        *reduced,
+        *[f"Hires pass, baseline and reduced in turn: step {step} of 2" for step in (1, 2)],
     ]
 
 
-def test_a_reduced_first_pass_has_its_own_name(runner):
-    heard = []
-    runner.compare(POCKET, REQUEST, Settings(passes="all"), progress=lambda share, what: heard.append(what))
-    assert "reduced first pass, step 1 of 1" in heard
-
-
-@pytest.mark.parametrize("stage", ["first pass", "baseline hires pass", "reduced hires pass"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_stopped_run_ends_before_its_next_step_and_leaves_no_hook(runner, stage):
     stop, heard = threading.Event(), []
 
@@ -51,45 +49,61 @@ def test_a_stopped_run_ends_before_its_next_step_and_leaves_no_hook(runner, stag
             stop.set()
 
     with pytest.raises(Cancelled):
-        runner.compare(POCKET, REQUEST, SETTINGS, progress=progress, stop=stop)
-    assert [what for what in heard if what.startswith(stage)] == heard[-1:] or stage == "first pass"
+        runner.compare(REQUEST, [SETTINGS], progress=progress, stop=stop)
+    assert [what for what in heard if what.startswith(stage)] == heard[-1:]
     assert hook_count(unet(runner)) == 0
-    assert runner.compare(POCKET, REQUEST, SETTINGS).reduced.record.ran_in  # the next run is none the worse
+    assert runner.compare(REQUEST, [SETTINGS])[0].reduced.record.ran_in  # the next run is none the worse
 
 
 def test_a_run_cancelled_in_the_queue_is_never_computed(runner, monkeypatch):
-    monkeypatch.setattr(model_runner, "compare", lambda *_, **__: pytest.fail("it ran"))
+    monkeypatch.setattr(model_runner, "compare_all", lambda *_, **__: pytest.fail("it ran"))
     stop = threading.Event()
     stop.set()
     with pytest.raises(Cancelled):
-        runner.compare(POCKET, REQUEST, SETTINGS, stop=stop)
+        runner.compare(REQUEST, [SETTINGS], stop=stop)
 
 
 def test_two_at_once_run_one_after_the_other(runner, at_once):
-    comparisons = []
-    threads = [
-        threading.Thread(target=lambda: comparisons.append(runner.compare(POCKET, REQUEST, SETTINGS))) for _ in range(2)
-    ]
+    found = []
+    threads = [threading.Thread(target=lambda: found.extend(runner.compare(REQUEST, [SETTINGS]))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=300)
     assert at_once == [1, 1]
-    assert (comparisons[0].reduced_image == comparisons[1].reduced_image).all()
+    assert (found[0].reduced_image == found[1].reduced_image).all()
 
 
-def test_invalid_requests_are_rejected_before_anything_is_computed(runner):
+def test_a_picture_beyond_the_largest_side_is_rejected(runner):
     with pytest.raises(SettingsError, match=f"at most {LARGEST_SIDE} pixels; this would make 4096 x 4096"):
-        runner.compare(POCKET, Request(prompt="", width=2048, height=2048), SETTINGS)
-    with pytest.raises(SettingsError, match="model = 'other' is not possible; allowed: 'pocket'"):
-        runner.compare("other", REQUEST, SETTINGS)
-    with pytest.raises(CaptionError, match="never learned: photo, cat"):
-        runner.compare(POCKET, Request(prompt="a photo of a cat", width=64, height=64, steps=1), SETTINGS)
+        runner.compare(Request(prompt="", width=2048, height=2048), [SETTINGS])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("a red haert", 'does not know "haert" (did you mean "heart"?).'),
+        ("a Violett, star", 'does not know "Violett," (did you mean "violet"?).'),
+        ("a zebra and a haert", f'does not know "zebra", "haert" (did you mean "heart"?). Try "{PROMPTS[0]}".'),
+        ("red " * 80, "The prompt is too long for the pocket model. Use fewer words."),
+    ],
+)
+def test_an_unknown_word_is_named_and_the_nearest_one_offered(runner, prompt, message):
+    for request in (Request(prompt=prompt, width=64, height=64), Request(prompt="", negative=prompt)):
+        with pytest.raises(UnreadablePrompt) as raised:
+            runner.compare(request, [SETTINGS])
+        assert str(raised.value).endswith(message)
+        assert len(str(raised.value).split()) < 40  # no list of all words
+
+
+def test_the_example_prompts_are_readable():
+    for prompt in PROMPTS:
+        model_runner._check_caption(prompt)
 
 
 def test_a_path_without_a_model_is_rejected_at_the_start(tmp_path):
     with pytest.raises(ModelError, match="there is no such file"):
-        ModelRunner([tmp_path / "nothing.safetensors"])
+        ModelRunner(tmp_path / "nothing.safetensors")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
@@ -97,19 +111,6 @@ def test_a_lack_of_memory_is_reported(runner, monkeypatch, error):
     def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr(model_runner, "compare", fails)
+    monkeypatch.setattr(model_runner, "compare_all", fails)
     with pytest.raises(OutOfMemory, match="not enough memory for a hires pass of 128 x 128"):
-        runner.compare(POCKET, REQUEST, SETTINGS)
-
-
-def test_models_with_the_same_name_are_numbered(monkeypatch, tmp_path):
-    monkeypatch.setattr(model_runner.checkpoints, "check_path", lambda path: None)
-    runner = ModelRunner([tmp_path / "a" / "m.safetensors", tmp_path / "b" / "m.safetensors", tmp_path / "pocket"])
-    assert runner.names == ["pocket", "m.safetensors", "m.safetensors (2)", "pocket (2)"]
-
-
-def test_each_model_has_its_own_default_size_and_guidance(runner, monkeypatch, tmp_path):
-    monkeypatch.setattr(model_runner.checkpoints, "check_path", lambda path: None)
-    assert runner.request_defaults(POCKET) == {"width": 128, "height": 128, "guidance": 2.5}
-    own = ModelRunner([tmp_path / "mine.safetensors"])
-    assert own.request_defaults("mine.safetensors") == {"width": 512, "height": 512, "guidance": 7.5}
+        runner.compare(REQUEST, [SETTINGS])

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from statistics import median
 from types import SimpleNamespace
 
 import gradio as gr
 import pytest
 from gradio_client import Client
-from gradio_client.exceptions import AppError
 from PIL import Image
 
 from tests.models import hook_count
-from todo_core import SETTINGS, Settings, SettingsError
+from todo_core import SETTINGS, SettingsError
+from todo_core.settings.presets import BUILT_IN
 from todo_core.webui.panel.controls import control_value
-from todo_lab.demo import model_runner
+from todo_lab.demo import model_runner, page_html
 from todo_lab.demo import page as page_module
 from todo_lab.demo.page import REQUEST_FIELDS, Page, parse_values, request_controls
 from todo_lab.sampling.request import Request
 
 VISITOR = SimpleNamespace(session_hash="somebody")
+STATE = ("status", "results", "cancel")
+RESULT = ("verdict", "pair", "zoom", "map", "figures", "presets", "plan", "data", "known")
+API = ("status", *RESULT[:-1])  # the API leaves out what has no value, and the state
 
 
 @pytest.fixture(scope="session")
-def page(runner):
-    return Page(runner)
+def page(runner, comparison):
+    return Page(runner, comparison)
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +37,7 @@ def url(page):
 
 
 def values(**changes):
-    """The initial values of the page's controls, with changes by name."""
+    """Values of the page's controls: the defaults with changes by name."""
     start = Request(prompt="a red ball on stripes")
     held = {name: getattr(start, name) for name in REQUEST_FIELDS}
     held |= {f"set_{name}" if name in held else name: control_value(s, s.default) for name, s in SETTINGS.items()}
@@ -43,26 +45,41 @@ def values(**changes):
     return list((held | changes).values())
 
 
-def heard(page, *given):
-    shares = []
-    return page.compare(VISITOR, lambda share, desc: shares.append(share), "pocket", *given), shares
+def told(page, *given, known=None, on_progress=lambda text: None, job="compare"):
+    """What a click returns, by output."""
+    run = getattr(page, job)
+    outputs = run(VISITOR, lambda share, desc: on_progress(desc), known, *given)
+    return SimpleNamespace(**dict(zip((*STATE, *RESULT), outputs, strict=True)))
+
+
+def is_cleared(outputs):
+    """No result is in sight: nothing of an earlier run can be taken for this one's."""
+    return outputs.results["visible"] is False and all(getattr(outputs, name) == gr.skip() for name in RESULT)
 
 
 # the values of the controls -------------------------------------------------------------------------------------------
 
 
-def test_the_controls_open_at_the_defaults_of_both_declarations(page):
+def test_the_page_opens_with_the_given_comparison(page, comparison):
     held = [control.value for control in (*page._request.values(), *page._settings.values())]
-    request, settings = parse_values(held)
-    assert request == Request(prompt=request.prompt)
-    assert settings == Settings()
+    assert parse_values(held) == (comparison.request, comparison.settings)
     assert tuple(page._request) == REQUEST_FIELDS
     assert tuple(page._settings) == tuple(SETTINGS)
+    shown = {
+        each["props"].get("elem_id"): each["props"]["value"]
+        for each in page.blocks.config["components"]
+        if "value" in each["props"]
+    }
+    assert f"{comparison.timing.speed:.2f}x" in shown["numbers"]
+    assert len(shown["slider"]) == 2
+    assert shown["preset"] == "custom"
+    assert shown["set_factor_1"] == "2"
+    assert shown["prompt"] == comparison.request.prompt
 
 
 def test_both_ends_of_every_slider_are_possible():
     with gr.Blocks():
-        controls = request_controls()
+        controls = request_controls(Request(prompt=""))
     for name, control in controls.items():
         if isinstance(control, gr.Slider):
             for end in (control.minimum, control.maximum):
@@ -106,137 +123,207 @@ def test_a_preset_fills_the_controls_and_they_name_it_again(page):
     assert page._update_visibility(*held)[0] == "custom"
 
 
-# the function behind the button ---------------------------------------------------------------------------------------
+# the functions behind the buttons ------------------------------------------------------------------------------------
 
 
 def test_a_comparison_shows_pictures_figures_and_plan(page, runner, quick):
-    (status, baseline, reduced, heat, numbers, plan, everything), shares = heard(page, *values(**quick))
-    assert {picture.size for picture in (baseline, reduced, heat)} == {(128, 128)}
-    assert "times the speed" in status
-    for title in ("MSE", "PSNR", "SSIM", "speed"):
-        assert title in numbers
-    assert "<td>256 (16 x 16)</td><td>64 (8 x 8)</td><td>downsample</td><td>3</td><td>2 of 2 steps</td>" in plan
-    assert "Set a factor to reduce anyway" in plan
-    assert everything["plan"][0]["outcome"] == "2 of 2 steps"
-    steps = everything["step_seconds"]
-    assert everything["speedup"] == median(steps["baseline"]) / median(steps["reduced"])
-    assert everything["seconds"]["reduced"] == pytest.approx(sum(steps["reduced"]))
-    assert everything["difference"]["mse"] > 0
-    assert shares
-    assert hook_count(runner._model("pocket").target) == 0
+    texts = []
+    out = told(page, *values(**quick), on_progress=texts.append)
+    assert out.results["visible"] is True
+    assert out.cancel["visible"] is False
+    assert out.status == ""
+    assert {picture.size for picture in out.pair} == {(128, 128)}
+    assert out.zoom.width == 2 * 256 + 6
+    assert out.map.width == 128
+    assert " s -&gt; " in out.verdict
+    assert "dB PSNR" in out.verdict
+    assert "a red ball on stripes" in out.verdict  # of which request it is
+    assert "<td>256 (16 x 16)</td><td>64 (8 x 8)</td><td>downsample</td><td>3</td><td>2 of 2 steps</td>" in out.plan
+    assert "Set a factor to reduce anyway" in out.plan
+    assert out.data["speed"] == out.data["seconds"]["baseline"] / out.data["seconds"]["reduced"]
+    assert f"{out.data['speed']:.2f}x" in out.figures
+    assert texts
+    assert "left" in texts[-1]
+    assert hook_count(runner.model.target) == 0
+
+
+def test_presets_keep_the_speed_and_psnr_that_they_had_with_the_same_request(page, quick):
+    same = {name: value for name, value in quick.items() if name != "factor_1"}
+    balanced = told(page, *values(**same))
+    fast = told(page, *values(**same, factor_1="4", factor_2="2"), known=balanced.known)
+    figures = fast.known[1]
+    assert list(figures) == ["ToDo balanced", "ToDo fast"]
+    assert figures["ToDo balanced"] == balanced.known[1]["ToDo balanced"]
+    assert f"<td><b>ToDo fast</b></td><td><b>{fast.data['speed']:.2f}x</b></td>" in fast.presets
+    assert f"<td>ToDo balanced</td><td>{balanced.data['speed']:.2f}x</td>" in fast.presets
+    assert fast.presets.count("not run") == 3
+    other = told(page, *values(**same | {"seed": 9}), known=fast.known)
+    assert list(other.known[1]) == ["ToDo balanced"]
+
+
+def test_all_presets_run_at_once(page, quick, at_once):
+    out = told(page, *values(**quick), job="compare_presets")
+    assert at_once == [1]
+    assert list(out.known[1]) == ["custom", *BUILT_IN]
+    assert "not run" not in out.presets
+    assert "<b>custom</b>" in out.presets
+    assert out.data["settings"]["factor_1"] == 2
 
 
 def test_the_pictures_carry_their_infotext(page, quick):
-    (_, baseline, reduced, *_), _ = heard(page, *values(**quick))
+    baseline, reduced = told(page, *values(**quick)).pair
     assert baseline.info["parameters"].startswith("a red ball on stripes\nSteps: 1, Sampler: DDIM,")
     assert "ToDo" not in baseline.info["parameters"]
     assert reduced.info["parameters"].endswith("ToDo: downsample, ToDo factor 1: 2")
 
 
 def test_the_page_says_why_nothing_was_reduced(page, quick):
-    (status, *_, plan, everything), _ = heard(page, *values(**quick | {"factor_1": "1", "factor_2": "1"}))
-    assert "Nothing was reduced in the hires pass: level 1: its factor is 1; level 2: its factor is 1." in status
-    assert everything["difference"] == {"mse": 0.0, "psnr": None, "ssim": 1.0}
-    (status, *_, plan, _), _ = heard(page, *values(**quick | {"method": "none"}))
-    assert "the method is none" in status
-    assert not plan
+    out = told(page, *values(**quick | {"factor_1": "1", "factor_2": "1"}))
+    assert "Nothing was reduced: level 1: its factor is 1; level 2: its factor is 1</p>" in out.verdict
+    assert "Equal: every pixel is that of the baseline" in out.verdict
+    assert out.data["difference"] == {"mse": 0.0, "psnr": None, "ssim": 1.0}
+    out = told(page, *values(**quick | {"method": "none"}))
+    assert "the method is none" in out.verdict
+    assert not out.plan
 
 
-def test_an_error_is_one_line_in_the_terminal_without_traceback(page, quick, caplog):
-    with pytest.raises(gr.Error) as raised:
-        heard(page, *values(**quick | {"prompt": "a <b>cat</b> on stripes"}))
-    assert "&lt;b&gt;" in raised.value.message  # the page shows messages as HTML
-    assert not raised.value.print_exception
+def test_a_busy_machine_is_marked(timed):
+    steady, busy = timed([1.0, 1.1], [0.5, 0.5]), timed([1.0, 1.3], [0.5, 0.5])
+    assert "busy" not in page_html.verdict(steady, "pocket")
+    assert "This machine is busy: the figure is uncertain." in page_html.verdict(busy, "pocket")
+
+
+def test_a_refusal_says_why_and_leaves_no_earlier_result(page, quick, caplog):
+    out = told(page, *values(**quick | {"prompt": "a <b>haert</b> on stripes"}))
+    assert is_cleared(out)
+    assert out.cancel["visible"] is False
+    assert "&lt;b&gt;haert&lt;/b&gt;" in out.status
     (record,) = caplog.records
-    assert record.getMessage().startswith("page: The caption")
+    assert record.getMessage().startswith("page: The pocket model does not know")
     assert "\n" not in record.getMessage()
     assert record.exc_info is None
 
 
-def test_a_cancelled_run_says_so_and_the_next_one_runs(page, runner, quick):
-    def cancels(share, desc):
-        if desc.startswith("reduced hires pass"):
-            page.cancel(VISITOR)
+def test_a_run_begins_without_the_last_result(page):
+    status, results, cancel = page.begin(VISITOR)
+    assert results["visible"] is False
+    assert cancel["visible"] is True
+    assert status == page_html.ROOM
+
+
+def test_a_cancelled_run_is_no_error_and_the_next_one_runs(page, runner, quick, caplog):
+    def cancels(text):
+        if text.startswith("Hires pass"):
+            page.leave(VISITOR)
 
     page.begin(VISITOR)
-    status, *rest = page.compare(VISITOR, cancels, "pocket", *values(**quick))
-    assert "Cancelled." in status
-    assert rest == [gr.skip()] * 6
-    assert hook_count(runner._model("pocket").target) == 0
+    out = told(page, *values(**quick), on_progress=cancels)
+    assert "Cancelled." in out.status
+    assert is_cleared(out)
+    assert not caplog.records
+    assert hook_count(runner.model.target) == 0
     page.begin(VISITOR)
-    (status, *_), _ = heard(page, *values(**quick))
-    assert "times the speed" in status
+    assert told(page, *values(**quick)).results["visible"] is True
 
 
 def test_one_visitor_does_not_cancel_another(page, quick):
     other = SimpleNamespace(session_hash="somebody else")
 
-    def other_cancels(share, desc):
+    def other_cancels(text):
         page.begin(other)
-        page.cancel(other)
+        page.leave(other)
 
-    status, *_ = page.compare(VISITOR, other_cancels, "pocket", *values(**quick))
-    assert "times the speed" in status
+    assert told(page, *values(**quick), on_progress=other_cancels).results["visible"] is True
 
 
 def test_a_second_click_leaves_the_first_run_cancellable(page, quick):
-    def asks_again_and_cancels(share, desc):
+    def asks_again_and_cancels(text):
         page.begin(VISITOR)
-        page.cancel(VISITOR)
+        page.leave(VISITOR)
 
     page.begin(VISITOR)
-    status, *_ = page.compare(VISITOR, asks_again_and_cancels, "pocket", *values(**quick))
-    assert "Cancelled." in status
+    assert "Cancelled." in told(page, *values(**quick), on_progress=asks_again_and_cancels).status
 
 
 # through the server ---------------------------------------------------------------------------------------------------
 
 
+def answer(url, *given, **options):
+    """What the page's API gives."""
+    outputs = Client(url, verbose=False, **options).predict(*given, api_name="/compare")
+    return SimpleNamespace(**dict(zip(API, outputs, strict=True)))
+
+
 def test_the_server_makes_a_comparison(url, quick, tmp_path):
-    client = Client(url, download_files=tmp_path, verbose=False)
-    status, baseline, reduced, heat, _, plan, everything = client.predict(
-        "pocket", *values(**quick), api_name="/compare"
-    )
-    assert "times the speed" in status
-    assert "2 of 2 steps" in plan
-    assert Image.open(baseline).size == (128, 128)
-    assert Image.open(reduced).info["parameters"].endswith("ToDo factor 1: 2")
-    assert everything["request"]["width"] == 64
+    out = answer(url, *values(**quick), download_files=tmp_path)
+    assert "dB PSNR" in out.verdict
+    assert "2 of 2 steps" in out.plan
+    baseline, reduced = map(Image.open, out.pair)
+    assert baseline.size == (128, 128)
+    assert reduced.info["parameters"].endswith("ToDo factor 1: 2")
+    assert out.data["request"]["width"] == 64
 
 
 def test_two_visitors_are_queued(url, quick, at_once):
     jobs = [
-        Client(url, verbose=False).submit("pocket", *values(**quick | {"seed": seed}), api_name="/compare")
-        for seed in (1, 2)
+        Client(url, verbose=False).submit(*values(**quick | {"seed": seed}), api_name="/compare") for seed in (1, 2)
     ]
-    seeds = [job.result(timeout=300)[-1]["request"]["seed"] for job in jobs]
-    assert seeds == [1, 2]
+    assert [job.result(timeout=300)[API.index("data")]["request"]["seed"] for job in jobs] == [1, 2]
     assert at_once == [1, 1]
 
 
-def test_the_server_rejects_with_the_reason(url, quick):
-    client = Client(url, verbose=False)
-    with pytest.raises(AppError, match="a multiple of 8"):
-        client.predict("pocket", *values(**quick | {"width": 68}), api_name="/compare")
-    with pytest.raises(AppError, match="never learned: cat"):
-        client.predict("pocket", *values(**quick | {"prompt": "a cat"}), api_name="/compare")
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"width": 68}, "a multiple of 8"), ({"prompt": "a haert"}, "did you mean &quot;heart&quot;")],
+)
+def test_the_server_refuses_with_the_reason(url, quick, change, reason):
+    assert reason in answer(url, *values(**quick | change)).status
 
 
 def test_a_visitor_who_leaves_ends_the_run(page, url, quick, monkeypatch):
-    client, true_compare = Client(url, verbose=False), model_runner.compare
+    client, true_compare = Client(url, verbose=False), model_runner.compare_all
 
     def left_alone(*args, **options):
         page.leave(SimpleNamespace(session_hash=client.session_hash))
         return true_compare(*args, **options)
 
-    monkeypatch.setattr(model_runner, "compare", left_alone)
-    assert "Cancelled." in client.predict("pocket", *values(**quick), api_name="/compare")[0]
+    monkeypatch.setattr(model_runner, "compare_all", left_alone)
+    assert "Cancelled." in client.predict(*values(**quick), api_name="/compare")[0]
     assert client.session_hash not in page._stops  # nothing is kept of those who have gone
 
 
-def test_the_page_is_served_at_the_given_port(runner, monkeypatch):
+def test_the_page_is_served_at_the_given_port(runner, comparison, monkeypatch):
     launched = {}
     monkeypatch.setattr(gr.Blocks, "launch", lambda self, **options: launched.update(options))
-    page_module.serve(runner, 7999)
+    page_module.serve(runner, comparison, 7999)
     assert launched["server_port"] == 7999
     assert launched["show_error"]
+
+
+def test_captions_and_buttons_are_readable_in_both_themes():
+    made = page_module.theme()
+    hues = {"neutral": gr.themes.colors.zinc, "primary": gr.themes.colors.orange}
+
+    def colour(name):
+        value = getattr(made, name)
+        hue, shade = value.removeprefix("*").split("_")
+        assert getattr(made, value.removeprefix("*")) == getattr(hues[hue], f"c{shade}")
+        return getattr(made, value.removeprefix("*"))
+
+    for name in ("body_text_color_subdued", "block_info_text_color", "block_label_text_color"):
+        assert contrast(colour(name), "#ffffff") >= 4.5
+        assert contrast(colour(f"{name}_dark"), "#27272a") >= 4.5
+    for theme in ("", "_dark"):
+        assert contrast("#ffffff", colour(f"button_primary_background_fill{theme}")) >= 4.5
+
+
+def contrast(one, other):
+    """WCAG 2's contrast ratio of two colours #rrggbb."""
+    lights = sorted(map(luminance, (one, other)))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def luminance(colour):
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from diffusers import DDIMScheduler, StableDiffusionPipeline
+from diffusers import StableDiffusionXLPipeline
 from safetensors.torch import load_file, save_file
-from transformers import CLIPTextConfig, CLIPTextModel
+from transformers import CLIPTextModel
 
 from tests.models import ldm_unet, noise, randomised
+from tests.todo_lab.saved_pipelines import save_sd1, save_sdxl, text_model
 from todo_core import Settings, SettingsError
 from todo_lab.pocket.model import config
 from todo_lab.pocket.model.networks import FirstStage
@@ -25,13 +26,7 @@ from todo_lab.sampling.comparison import compare
 from todo_lab.sampling.request import Request
 
 WIDTH = 32
-SMALL = {"hidden_size": WIDTH, "intermediate_size": 48, "num_attention_heads": 1, "vocab_size": 49408}
 REQUEST = Request(prompt="a photo of a cat", width=64, height=64, steps=1, hires_steps=1)
-
-
-def text_model(layers: int, act: str = "quick_gelu") -> CLIPTextModel:
-    text = CLIPTextConfig(**SMALL, num_hidden_layers=layers, hidden_act=act, bos_token_id=49406, eos_token_id=49407)
-    return randomised(CLIPTextModel(text))
 
 
 def openai_names(model: CLIPTextModel) -> dict[str, torch.Tensor]:
@@ -69,7 +64,7 @@ def compvis(family: int) -> SimpleNamespace:
     changes = {"num_heads": -1, "num_head_channels": 64, "use_linear_in_transformer": True, "model_channels": 64}
     unet = ldm_unet(**(changes if family == 2 else {}), channel_mult=[1, 2])
     vae = randomised(FirstStage({**config.FIRST_STAGE, "ch_mult": [1, 1, 1, 1]}))
-    text = text_model(2, "gelu" if family == 2 else "quick_gelu")
+    text = text_model(2, hidden_act="gelu" if family == 2 else "quick_gelu")
     state = {f"model.diffusion_model.{key}": row for key, row in unet.state_dict().items()}
     state |= {f"first_stage_model.{key}": row for key, row in vae.state_dict().items()}
     state |= (open_clip_names if family == 2 else openai_names)(text)
@@ -96,20 +91,12 @@ def sd1_file(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A folder saved by diffusers."""
-    from tests.models import diffusers_unet, small_vae
+    return save_sd1(tmp_path_factory.mktemp("pipelines") / "saved")
 
-    path = tmp_path_factory.mktemp("pipelines") / "saved"
-    StableDiffusionPipeline(
-        unet=diffusers_unet(),
-        vae=randomised(small_vae()),
-        text_encoder=text_model(1),
-        tokenizer=make_tokenizer(path.parent / "tokenizer"),
-        scheduler=DDIMScheduler(prediction_type="v_prediction", steps_offset=1, clip_sample=False),
-        safety_checker=None,
-        feature_extractor=None,
-        requires_safety_checker=False,
-    ).save_pretrained(path)
-    return path
+
+@pytest.fixture(scope="module")
+def xl_folder(tmp_path_factory) -> Path:
+    return save_sdxl(tmp_path_factory.mktemp("pipelines") / "saved-xl")
 
 
 @torch.inference_mode()
@@ -154,13 +141,43 @@ def test_a_folder_names_its_prediction_type(folder):
     assert (model.name, model.prediction, model.channels) == ("saved", "v_prediction", 4)
 
 
-@pytest.mark.parametrize("form", ["file", "folder"])
-def test_a_comparison_runs_on_it(form, sd1_file, folder):
-    model = load(sd1_file if form == "file" else folder)
+def test_a_model_knows_its_usual_size_and_guidance(sd1_file, folder, xl_folder):
+    found = [(model.side, model.guidance) for model in map(load, (sd1_file, folder, xl_folder))]
+    assert found == [(512, 7.5), (512, 7.5), (1024, 5.0)]
+
+
+@torch.inference_mode()
+def test_sdxl_computes_what_its_pipeline_computes(xl_folder):
+    """The pipeline's own loop, with one step of its scheduler, from the same noise."""
+    pipeline = StableDiffusionXLPipeline.from_pretrained(xl_folder, add_watermarker=False)
+    pipeline.set_progress_bar_config(disable=True)
+    seen = []
+    pipeline.unet.register_forward_hook(lambda module, args, output: seen.append((args, output[0])))
+    size = {"height": 64, "width": 96}
+    pipeline(
+        "a cat", num_inference_steps=1, guidance_scale=5.0, latents=noise(1, 4, 8, 12), output_type="latent", **size
+    )
+    ((latents, timestep), expected) = seen[0]
+    model = load(xl_folder)
+    text, pooled = model.context(["", "a cat"])  # the pipeline's order: negative first
+    torch.testing.assert_close(model.predict(latents, timestep, (text, pooled)), expected, atol=1e-5, rtol=1e-4)
+    assert not text[0].any()
+    assert not pooled[0].any()
+
+
+def test_sdxl_decodes_in_float32(xl_folder):
+    model = load(xl_folder, dtype=torch.bfloat16)
+    assert (model.dtype, model._pipeline.vae.dtype) == (torch.bfloat16, torch.float32)
+    assert model.decode(noise(1, 4, 4, 4).to(torch.bfloat16)).shape == (1, 3, 32, 32)
+
+
+@pytest.mark.parametrize("form", ["file", "folder", "sdxl"])
+def test_a_comparison_runs_on_it(form, sd1_file, folder, xl_folder):
+    model = load({"file": sd1_file, "folder": folder, "sdxl": xl_folder}[form])
     comparison = compare(model, REQUEST, Settings(factor_1=2))
     assert comparison.baseline_image.shape == comparison.reduced_image.shape == (128, 128, 3)
     assert comparison.difference.mse > 0
-    assert {level.keys for level in comparison.reduced.record.ran_in} == {64}
+    assert {level.keys for level in comparison.reduced.record.ran_in} == {16 if form == "sdxl" else 64}
 
 
 def test_a_text_beyond_the_limit_of_clip_is_rejected(folder):
@@ -179,6 +196,13 @@ def test_a_folder_of_pickles_is_rejected(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     next((copy / "unet").glob("*.safetensors")).rename(copy / "unet" / "diffusion_pytorch_model.bin")
     with pytest.raises(ModelError, match="unet: it is a pickle"):
+        check_path(copy)
+
+
+def test_a_folder_without_its_second_text_encoder_is_rejected(xl_folder, tmp_path):
+    copy = shutil.copytree(xl_folder, tmp_path / "copy")
+    shutil.rmtree(copy / "text_encoder_2")
+    with pytest.raises(ModelError, match="its text_encoder_2 has no weights"):
         check_path(copy)
 
 
@@ -204,7 +228,7 @@ def test_a_path_that_is_not_a_model_is_rejected_with_the_reason(tmp_path, folder
 def changed(state, change: str):
     """An unsupported state dict and the reason in the error."""
     if change == "sdxl":
-        return {**state, "conditioner.embedders.0.x": torch.zeros(1)}, "SDXL"
+        return {**state, "conditioner.embedders.0.x": torch.zeros(1)}, "of SDXL only diffusers folders can be read"
     if change == "lora":
         return {"lora_unet_down.weight": torch.zeros(1)}, "no UNet"
     if change == "inpainting":

@@ -1,0 +1,114 @@
+"""Progress tells what happens and how long the rest takes, in a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+
+import pytest
+
+from todo_core import Settings
+from todo_lab.demo.progress import Cancelled, ProgressText, StepProgress, duration, stages_of
+from todo_lab.sampling.request import Request
+
+REQUEST = Request(prompt="", width=64, height=64, steps=4, hires_scale=4.0, hires_steps=5)
+FIRST_STEP, BASELINE_STEP, REDUCED_STEP = 0.125, 3.0, 1.0  # seconds; a first step has a 16th of the pixels
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def run(settings, clock, on_step):
+    """The order in which `compare_all` reports the steps, with the time that each takes."""
+    for seconds in (BASELINE_STEP, REDUCED_STEP):
+        on_step("warm-up", 0, 1)
+        clock.now += seconds
+    for name in ("first", "reduced first") if settings.passes == "all" else ("first",):
+        for step in range(REQUEST.steps):
+            on_step(name, step, REQUEST.steps)
+            clock.now += FIRST_STEP
+    for step in range(REQUEST.hires_steps):
+        for seconds in (BASELINE_STEP, REDUCED_STEP):
+            on_step("hires", step, REQUEST.hires_steps)
+            clock.now += seconds
+
+
+def heard_of(settings):
+    heard, clock = [], Clock()
+    progress = StepProgress(
+        stages_of(REQUEST, [None, settings]),
+        lambda fraction, text: heard.append((fraction, text, clock.now)),
+        threading.Event(),
+        clock,
+    )
+    run(settings, clock, progress)
+    return heard, clock.now
+
+
+@pytest.mark.parametrize("passes", ["hires", "all"])
+def test_progress_follows_the_stages_and_never_decreases(passes):
+    heard, _ = heard_of(Settings(passes=passes))
+    fractions = [fraction for fraction, *_ in heard]
+    assert fractions == sorted(fractions)
+    assert 0 == fractions[0] < fractions[-1] < 1
+    stages = list(dict.fromkeys(text.partition(":")[0] for _, text, _ in heard))
+    middle = ["First pass", "Reduced first pass"] if passes == "all" else ["First pass"]
+    assert stages == ["Warm-up, one step of each pass", *middle, "Hires pass, baseline and reduced in turn"]
+
+
+def test_after_the_warm_up_the_time_left_is_right():
+    heard, end = heard_of(Settings())
+    told = [(int(re.search(r"about (\d+) s left", text)[1]), end - now) for _, text, now in heard if "left" in text]
+    assert len(told) == len(heard) - 1 == 9  # nothing is known in the warm-up
+    for left, true in told:
+        assert left == pytest.approx(true, abs=0.15 * end)
+
+
+def test_a_stopped_run_raises_at_its_next_step():
+    stop = threading.Event()
+    progress = StepProgress(stages_of(REQUEST, [None, Settings()]), lambda *_: None, stop)
+    progress("warm-up", 0, 1)
+    stop.set()
+    with pytest.raises(Cancelled):
+        progress("warm-up", 0, 1)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(7.4, "7 s"), (99, "99 s"), (240, "4 min")])
+def test_long_durations_are_minutes(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_pipe_gets_a_line_for_each_stage_and_every_ten_seconds():
+    pipe, clock = io.StringIO(), Clock()
+    progress = ProgressText(pipe, clock)
+    run(Settings(), clock, StepProgress(stages_of(REQUEST, [None, Settings()]), progress, threading.Event(), clock))
+    progress.close()
+    lines = pipe.getvalue().splitlines()
+    assert [line.partition(", about")[0] for line in lines] == [
+        "Warm-up, one step of each pass: step 1 of 1",
+        "First pass: step 1 of 4",
+        "Hires pass, baseline and reduced in turn: step 1 of 5",
+        "Hires pass, baseline and reduced in turn: step 4 of 5",
+    ]
+    assert all("left" in line for line in lines[1:])
+    assert "\r" not in pipe.getvalue()
+
+
+def test_a_terminal_gets_one_line_that_changes(monkeypatch):
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    progress = ProgressText(terminal)
+    progress(0.25, "First pass: step 1 of 4, about 20 s left and more words than fit")
+    progress(0.5, "Second")
+    progress.close()
+    assert "\n" not in terminal.getvalue()
+    assert " 25%  First pass: step 1 of 4" in terminal.getvalue()
+    shown = [text for text in terminal.getvalue().split("\r") if text]
+    assert max(map(len, shown)) <= 39  # the last column would wrap the line
+    assert terminal.getvalue().endswith("\r" + " " * 39 + "\r")

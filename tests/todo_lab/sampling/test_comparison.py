@@ -1,0 +1,91 @@
+"""Speed and seconds come from the same steps, which alternate; the times here are given, not measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from todo_core import Settings
+from todo_lab.sampling import comparison, passes
+from todo_lab.sampling.comparison import Timing, compare, compare_all
+from todo_lab.sampling.request import Request
+
+ASKED = Request(prompt="a red circle over stripes", seed=5, steps=2, hires_steps=3, width=64, height=64)
+TODO = Settings(factor_1=2)
+
+
+def test_the_speed_is_the_ratio_of_the_seconds():
+    """The machine was busy in the last steps: medians of both passes alone would say 1.0x."""
+    timing = Timing([1.0, 1.1, 4.0, 4.4], [0.5, 0.5, 2.0, 2.0])
+    assert timing.seconds == (10.5, 5.0)
+    assert timing.speed == 10.5 / 5.0
+    assert timing.spread == (2.0, 2.2)
+    assert timing.medians == (2.55, 1.25)
+
+
+def test_steps_without_reduction_count():
+    """As with the preset Sharp finish: the reduction ends before the last steps."""
+    assert Timing([1.0] * 10, [0.25] * 7 + [1.0] * 3).speed == pytest.approx(10 / 4.75)
+
+
+@pytest.mark.parametrize(("slowest", "uncertain"), [(1.0, False), (1.19, False), (1.21, True), (7.0, True)])
+def test_a_busy_machine_is_seen_by_the_baseline_alone(slowest, uncertain):
+    assert Timing([1.0, slowest, 1.1], [0.2, 0.9, 0.3]).is_uncertain is uncertain
+
+
+def test_a_steady_slowness_leaves_the_speed():
+    baseline, reduced = [2.0, 2.1, 2.0], [0.6, 0.6, 0.7]
+    load = [1, 7, 3]
+    slowed = Timing(*([t * share for t, share in zip(times, load, strict=True)] for times in (baseline, reduced)))
+    assert slowed.speed == pytest.approx(Timing(baseline, reduced).speed, rel=0.15)
+    assert slowed.is_uncertain
+
+
+@pytest.fixture
+def unet_calls(monkeypatch, pocket):
+    """Keys at level 1 of each UNet call of the hires size, as the steps run."""
+    calls = []
+    true_guided = passes._guided
+
+    def guided(model, scheduler, latents, *rest):
+        if latents.shape[-1] == 16:
+            attention = model.target.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
+            seen = attention.to_k.register_forward_pre_hook(lambda module, args: calls.append(args[0].shape[1]))
+            try:
+                return true_guided(model, scheduler, latents, *rest)
+            finally:
+                seen.remove()
+        return true_guided(model, scheduler, latents, *rest)
+
+    monkeypatch.setattr(passes, "_guided", guided)
+    return calls
+
+
+def test_baseline_and_reduced_steps_alternate_after_a_warm_up(pocket, unet_calls):
+    compare(pocket, ASKED, TODO)
+    assert unet_calls == [256, 64] * 4  # a warm-up step and three steps of each
+
+
+def test_all_presets_share_one_baseline(pocket, unet_calls):
+    one, other = compare_all(pocket, ASKED, [TODO, replace(TODO, factor_1=4)])
+    assert unet_calls == [256, 64, 16] * 4
+    assert one.baseline is other.baseline
+    assert one.reduced is not other.reduced
+    alone = compare(pocket, ASKED, replace(TODO, factor_1=4))
+    assert torch.equal(other.reduced.latents, alone.reduced.latents)
+
+
+def test_a_reduced_first_pass_leads_to_the_reduced_hires_pass_alone(pocket):
+    found = compare(pocket, ASKED, replace(TODO, passes="all"))
+    plain = compare(pocket, ASKED, TODO)
+    assert torch.equal(found.baseline.latents, plain.baseline.latents)
+    assert not torch.equal(found.reduced.latents, plain.reduced.latents)
+    assert found.reduced_first.record.steps == {0, 1}
+
+
+def test_the_times_are_those_of_the_two_passes(pocket):
+    found = compare(pocket, ASKED, TODO)
+    assert found.timing == comparison.Timing(found.baseline.step_seconds, found.reduced.step_seconds)
+    assert found.speedup == sum(found.baseline.step_seconds) / sum(found.reduced.step_seconds)

@@ -1,0 +1,65 @@
+"""Pictures that show a difference: the place where it is largest, enlarged, and a map with its scale."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from todo_core.image_difference import heat_map
+
+CROP = 1 / 8  # of the shorter side
+SMALLEST_CROP = 16  # pixels
+ZOOMED = 256  # pixels, about; an enlargement is a whole number
+WHITE_SHARE = 0.002  # of the map's pixels
+MARGIN = 6  # pixels
+SMALLEST_TEXT, TEXT = 12, 1 / 25  # pixels; of the width
+WHITE = (255, 255, 255)
+
+
+def zoom(baseline: np.ndarray, reduced: np.ndarray) -> np.ndarray:
+    """The square where two images (h, w, 3) differ most: baseline on the left, reduced on the right."""
+    side = max(SMALLEST_CROP, round(min(baseline.shape[:2]) * CROP))
+    top, left = most_different(baseline, reduced, side)
+    times = max(1, round(ZOOMED / side))
+    crops = [
+        picture[top : top + side, left : left + side].repeat(times, 0).repeat(times, 1)
+        for picture in (baseline, reduced)
+    ]
+    line = np.zeros((side * times, MARGIN, 3), np.uint8)
+    both = np.concatenate([crops[0], line, crops[1]], 1)
+    strip = _strip(both.shape[1], {0.0: f"baseline, {times}x", 0.5: f"reduced, {times}x"})
+    return np.concatenate([both, strip])
+
+
+def most_different(baseline: np.ndarray, reduced: np.ndarray, side: int) -> tuple[int, int]:
+    """(top, left) of the square with the largest sum of squared differences."""
+    squares = ((baseline.astype(float) - reduced) ** 2).sum(-1)
+    sums = np.pad(squares.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+    windows = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
+    top, left = np.unravel_index(windows.argmax(), windows.shape)
+    return int(top), int(left)
+
+
+def difference_map(baseline: np.ndarray, reduced: np.ndarray) -> np.ndarray:
+    """Where two images (h, w, 3) differ, above a scale of colours. The most different pixels are white."""
+    apart = np.abs(baseline.astype(int) - reduced).max(-1)
+    top = max(1, round(float(np.quantile(apart, 1 - WHITE_SHARE))))
+    gain, width = 255 / top, baseline.shape[1]
+    levels = np.linspace(0, top, width).round().astype(np.uint8)
+    scale = np.broadcast_to(levels[None, :, None], (2 * MARGIN, width, 3))
+    text = _strip(width, {0.0: "equal", 1.0: f"{top} of 255 levels, or more"})
+    rows = [heat_map(baseline, reduced, gain), np.zeros((MARGIN, width, 3), np.uint8)]
+    return np.concatenate([*rows, heat_map(np.zeros_like(scale), scale, gain), text])
+
+
+def _strip(width: int, texts: dict[float, str]) -> np.ndarray:
+    """A black strip with texts at these places: 0 is the left end, 1 the right end."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    size = max(SMALLEST_TEXT, round(width * TEXT))
+    strip = Image.new("RGB", (width, size * 2))
+    draw, font = ImageDraw.Draw(strip), ImageFont.load_default(size)
+    for place, text in texts.items():
+        anchor = "rm" if place == 1 else "lm"
+        x = width - MARGIN if place == 1 else place * width + MARGIN
+        draw.text((x, size), text, WHITE, font, anchor)
+    return np.asarray(strip)

@@ -1,0 +1,115 @@
+"""What a run does now and how long the rest takes: for a terminal, a pipe and the page."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TextIO
+
+from todo_core.settings import Settings
+
+from ..sampling.comparison import FIRST, HIRES, REDUCED_FIRST, WARM_UP, reduces_first_pass
+from ..sampling.request import Request
+
+OnProgress = Callable[[float, str], None]
+LINE_EVERY = 10.0  # seconds between two lines of the same stage in a pipe
+
+
+class Cancelled(Exception):
+    """The user stopped the run."""
+
+
+class Stage(NamedTuple):
+    """A part of a run. `work` is its share of the whole, in UNet calls of the hires size."""
+
+    name: str
+    work: float
+
+
+def stages_of(request: Request, variants: Sequence[Settings | None]) -> dict[str, Stage]:
+    """The stages of `compare_all`, where the first variant is None, or of one picture; by the names of `OnStep`."""
+    width, height = request.hires_size
+    first = request.steps * (request.width * request.height) / (width * height)
+    reduced_firsts = sum(settings is not None and reduces_first_pass(settings) for settings in variants)
+    hires = request.hires_steps * len(variants)
+    if len(variants) == 1:
+        return {FIRST: Stage("First pass", first), HIRES: Stage("Hires pass", hires)}
+    return {
+        WARM_UP: Stage("Warm-up, one step of each pass", len(variants)),
+        FIRST: Stage("First pass", first),
+        **({REDUCED_FIRST: Stage("Reduced first pass", first * reduced_firsts)} if reduced_firsts else {}),
+        HIRES: Stage("Hires pass, baseline and reduced in turn", hires),
+    }
+
+
+class StepProgress:
+    """An `OnStep` that tells the stage, the step and the time left. It raises Cancelled once `stop` is set."""
+
+    def __init__(
+        self,
+        stages: Mapping[str, Stage],
+        progress: OnProgress,
+        stop: threading.Event,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stages, self._progress, self._stop, self._clock = stages, progress, stop, clock
+        self._last: tuple[str, int] | None = None
+        self._started = 0.0
+
+    def __call__(self, name: str, step: int, steps: int) -> None:
+        """Report that a step begins. Passes that take turns report each step; only the first is told."""
+        self.check()
+        if self._last is None:
+            self._started = self._clock()
+        if (name, step) == self._last:
+            return
+        self._last = name, step
+        before = list(self._stages)[: list(self._stages).index(name)]
+        done = sum(self._stages[stage].work for stage in before) + self._stages[name].work * step / steps
+        total = sum(stage.work for stage in self._stages.values())
+        text = f"{self._stages[name].name}: step {step + 1} of {steps}"
+        if done:
+            left = (self._clock() - self._started) * (total / done - 1)
+            text += f", about {duration(left)} left"
+        self._progress(done / total, text)
+
+    def check(self) -> None:
+        """Raise Cancelled if the run was cancelled."""
+        if self._stop.is_set():
+            raise Cancelled("Cancelled.")
+
+
+def duration(seconds: float) -> str:
+    """Seconds or minutes, rounded for people."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+class ProgressText:
+    """Writes progress: in a terminal one line that changes, elsewhere a line for each stage and every 10 seconds."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._stage, self._written = "", 0.0
+
+    def __call__(self, fraction: float, text: str) -> None:
+        """An `OnProgress`."""
+        if self._stream.isatty():
+            self._replace_line(f"{fraction:4.0%}  {text}")
+            return
+        stage, now = text.partition(":")[0], self._clock()
+        if stage != self._stage or now - self._written >= LINE_EVERY:
+            self._stage, self._written = stage, now
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Clear the changing line."""
+        if self._stream.isatty():
+            self._replace_line("")
+
+    def _replace_line(self, text: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        self._stream.write(f"\r{text[:width]:<{width}}\r{text[:width]}")
+        self._stream.flush()
