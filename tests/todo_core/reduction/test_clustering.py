@@ -101,12 +101,14 @@ def test_the_rounds_are_enough_to_come_close_to_the_end(monkeypatch):
     assert spread(shipped) < 1.2 * spread(500)
 
 
-def test_separate_lumps_are_found():
-    # directions 0, 60 and 90 degrees from the first axis, in uneven numbers
-    angles = torch.tensor([0.0] * 20 + [1.05] * 6 + [1.57] * 4, dtype=torch.float64)
-    angles = angles + torch.linspace(0, 0.01, 30, dtype=torch.float64)
+@pytest.mark.parametrize("sizes", [(20, 6, 4), (15, 14, 1), (1, 14, 15)])
+def test_separate_lumps_are_found(sizes):
+    # directions 0, 60 and 90 degrees from the first axis; a lone token is a lump, too
+    lumps = [[angle] * size for angle, size in zip((0.0, 1.05, 1.57), sizes, strict=True)]
+    angles = torch.tensor(sum(lumps, []), dtype=torch.float64) + torch.linspace(0, 0.01, 30, dtype=torch.float64)
     found = cluster(torch.stack([angles.cos(), angles.sin()], dim=1)[None], 3)
-    assert partition(found.index[0]) == {frozenset(range(20)), frozenset(range(20, 26)), frozenset(range(26, 30))}
+    ends = [0, sizes[0], sizes[0] + sizes[1], 30]
+    assert partition(found.index[0]) == {frozenset(range(*ends[k : k + 2])) for k in range(3)}
 
 
 @pytest.mark.parametrize(("n", "groups"), [(1, 1), (7, 3), (40, 10), (40, 40), (40, 1)])

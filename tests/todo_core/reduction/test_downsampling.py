@@ -263,13 +263,14 @@ def test_tokens_that_are_no_contiguous_block_are_read_right():
         torch.testing.assert_close(reduction.merge(strided), reduction.merge(x))
 
 
+@pytest.mark.parametrize("resample", ["nearest-exact", "max"])
 @pytest.mark.parametrize("target", [(50, 50), (5, 103)])
-def test_a_grid_first_seen_in_inference_mode_can_be_learned_through_later(target):
+def test_a_grid_first_seen_in_inference_mode_can_be_learned_through_later(target, resample):
     size = 101, 103  # no other test's, so that nothing of it is remembered yet
     with torch.inference_mode():
-        first = downsample(size, target)
+        first = downsample(size, target, resample)
         first.unmerge(first.merge(token_ids(size)))
     x = token_ids(size).requires_grad_()
-    second = downsample(size, target)
+    second = downsample(size, target, resample)
     second.unmerge(second.merge(x)).sum().backward()
     assert x.grad.sum() == size[0] * size[1]
