@@ -133,16 +133,15 @@ def _split(size: Size, cell: Size, draws: Tensor | None, device: torch.device) -
 
 @lru_cache(maxsize=64)
 def _tables(size: Size, cell: Size, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """The tokens (cells, sy*sx + 1) of each cell, their number (cells), and the sources (1, s) without draws.
+    """The tokens (cells, sy*sx) of each cell, their number (cells), and the sources (1, s) without draws.
 
-    The last token of a cell is repeated: a product of draw and number may round up to the number itself. The tables
-    are cached, so that a device gets each of them once.
+    Cells that are cut off repeat their last token. The tables are cached, so that a device gets each of them once.
     """
     with torch.inference_mode(False):  # the cache outlives a caller's inference mode
         (tops, heights), (lefts, widths) = (_starts(side, step) for side, step in zip(size, cell, strict=True))
         corners, counts = (tops[:, None] * size[1] + lefts).flatten(), (heights[:, None] * widths).flatten()
         width = widths.repeat(len(tops))[:, None]
-        number = torch.arange(cell[0] * cell[1] + 1, device="cpu").minimum(counts[:, None] - 1)
+        number = torch.arange(cell[0] * cell[1], device="cpu").minimum(counts[:, None] - 1)
         tokens = corners[:, None] + number // width * size[1] + number % width
         sources = _all_but(tokens[None, :, 0], size[0] * size[1])
         return tokens.to(device), counts.to(device), sources.to(device)

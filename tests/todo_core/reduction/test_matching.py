@@ -154,6 +154,11 @@ def test_draws_choose_every_token_of_a_cell_equally_often():
     assert (counts - 1000).abs().max() < 120
 
 
+def test_the_highest_draw_chooses_the_last_token_of_a_cell_of_any_size():
+    numbers = torch.arange(1, 5000)
+    assert torch.equal((LAST * numbers.float()).long(), numbers - 1), "the product never rounds up to the number"
+
+
 def test_draws_have_one_row_for_each_image_and_one_column_for_each_cell():
     draws = random_draws([4, 9, 2], 0, 0, (5, 7), (2, 3))
     assert draws.shape == (3, 9)
