@@ -106,6 +106,8 @@ def test_the_name_of_a_peer_lists_its_options():
     peer = variants.from_peer("tomesd", {"ratio": 0.5})
     assert (peer.name, peer.family, peer.amount, peer.scale) == ("tomesd 0.5", "tomesd", 0.5, "ratio")
     assert variants.from_peer("hypertile", {"tile": 256}).amount is None
+    blend = variants.from_peer("BiGain", {"factor": 2, "method": "linear_blend"})
+    assert (blend.name, blend.family, blend.amount) == ("BiGain 2 linear_blend", "BiGain linear_blend", 2)
     assert not peer.is_baseline
 
 
