@@ -38,7 +38,7 @@ def to_table(rows: Iterable[Row]) -> pd.DataFrame:
         table[f"baseline_{name}"] = table["scene"].map(_first(baseline, name))
     # the machine may have been faster when the baseline image was made: scale its time by the baseline steps of each
     slowdown = table["baseline_step_seconds"] / table["scene"].map(_first(baseline, "baseline_step_seconds"))
-    table["step_speed"] = table["speed"]
+    table["step_speed"] = table["speed"].where(table["variant"] != BASELINE.name, 1.0)  # not its noise
     table["speed"] = (slowdown * table["baseline_hires_seconds"] / table["hires_seconds"]).fillna(table["step_speed"])
     table["total_speed"] = slowdown * table["baseline_total_seconds"] / table["total_seconds"]
     return table.sort_values("scene", kind="stable", ignore_index=True)  # stable: the variants keep their order
