@@ -26,10 +26,10 @@ import numpy as np
 from todo_core import Settings
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.prompts import prompt_sets
+from todo_lab.evaluation.report.bootstrap import interval
 from todo_lab.sampling import passes
 from todo_lab.sampling.request import Request
 
-DRAWS = 2000
 OLDER = "older_todo_core"
 
 
@@ -69,17 +69,9 @@ def sessions_by_settings() -> Iterator[None]:
         passes._session = current
 
 
-def interval(per_prompt: list[Any], statistic: Callable[[Any], float]) -> tuple[float, float, float]:
-    """A statistic of the prompts' figures, and its bootstrap 95 % interval (Efron 1979, percentiles)."""
-    rng, n = np.random.default_rng(0), len(per_prompt)
-    draws = [statistic([per_prompt[i] for i in rng.integers(n, size=n)]) for _ in range(DRAWS)]
-    low, high = np.percentile(draws, [2.5, 97.5])
-    return float(statistic(per_prompt)), float(low), float(high)
-
-
-def pooled_median(steps: list[list[float]]) -> float:
-    """The median of all steps of these prompts."""
-    return float(np.median(np.concatenate(steps)))
+def with_interval(figures: list[Any], statistic: Callable[..., Any]) -> tuple[float, float, float]:
+    """A statistic of all figures, one row for each prompt, and its bootstrap 95 % interval."""
+    return float(statistic(figures)), *interval(figures, statistic)
 
 
 def measure(model: Any, request: Request, variants: dict[str, Any], rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -97,8 +89,8 @@ def measure(model: Any, request: Request, variants: dict[str, Any], rows: dict[s
 def table(scale: float, rows: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     """One line for each variant at a scale."""
     for name, found in rows.items():
-        mse, low, high = interval([one["mse"] for one in found], lambda values: float(np.mean(values)))
-        speed, slow, fast = interval([one["speeds"] for one in found], pooled_median)
+        mse, low, high = with_interval([one["mse"] for one in found], np.mean)
+        speed, slow, fast = with_interval([one["speeds"] for one in found], np.median)
         keys = ", ".join(f"{share:.2f}" for share in found[0]["keys"].values())
         yield (
             f"| {scale:g} | {name} | {keys} | {mse * 1e6:.0f} ({low * 1e6:.0f} to {high * 1e6:.0f}) "

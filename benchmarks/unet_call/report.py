@@ -16,6 +16,7 @@ from unet_call.reductions import PARTS
 from unet_call.variants import BASELINE, LOWER_BOUNDS, NAMES, OURS
 
 Row = dict[str, Any]
+MIN_TURNS = 5  # for an answer
 NO_MEMORY = "memory failed"  # not ``failed``: the time measured before is kept
 GROUP = ("layout", "batch", "dtype", "torch", "device")
 FACTORS = tuple(LOWER_BOUNDS.values())
@@ -213,12 +214,11 @@ class Check:
     what: str
     values: list[float]
     goal: float
-    min_turns: int = 5  # for an answer
 
     @property
     def reached(self) -> str:
         """An answer needs both ends of the interval on one side of the goal."""
-        if len(self.values) < self.min_turns:
+        if len(self.values) < MIN_TURNS:
             return "too few turns"
         lower, upper = interval(self.values)
         return "yes" if upper <= self.goal else "no" if lower > self.goal else "within the spread"
@@ -242,14 +242,14 @@ def goals(rows: Sequence[Row]) -> list[Check]:
 
 
 def _memory(rows: Sequence[Row], latent: int) -> list[Check]:
-    """Of our settings, the one with the highest peak."""
+    """Of our settings, the one with the highest peak: one value, and so no answer (on a CPU it varies by 8 %)."""
     peaks = {row["setting"]: row["peak"] for row in rows if row["latent"] == latent and "peak" in row}
     ours = {name: peak for name, peak in peaks.items() if name in OURS}
     if not ours or not peaks.get(BASELINE):
         return []
     most = max(ours, key=lambda name: ours[name])
     what = f"highest peak memory of ours ({most}) / {BASELINE}"
-    return [Check(latent, what, [ours[most] / peaks[BASELINE]], 1.0, min_turns=1)]
+    return [Check(latent, what, [ours[most] / peaks[BASELINE]], 1.0)]
 
 
 def goals_table(checks: Sequence[Check]) -> str:
@@ -257,7 +257,7 @@ def goals_table(checks: Sequence[Check]) -> str:
     heads = ["latent", "what", "turns", "median ratio", "90 % interval", "goal: at most", "reached"]
     lines = []
     for c in checks:
-        bounds = "{:.3f} to {:.3f}".format(*interval(c.values)) if len(c.values) >= c.min_turns > 1 else ""
+        bounds = "{:.3f} to {:.3f}".format(*interval(c.values)) if len(c.values) >= MIN_TURNS else ""
         median = f"{statistics.median(c.values):.3f}"
         lines.append([str(c.latent), c.what, str(len(c.values)), median, bounds, f"{c.goal:.2f}", c.reached])
     return _table(heads, lines)

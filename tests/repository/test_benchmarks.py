@@ -157,6 +157,7 @@ def test_our_setting_with_the_highest_peak_is_compared(bench: Any) -> None:
     (check,) = bench.report.goals(rows)
     assert "ToMe 0.5" in check.what
     assert check.values == [0.95]
+    assert check.reached == "too few turns"  # one process, whose memory differs from run to run
 
 
 def test_runs_into_one_folder_are_joined(bench: Any, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -147,13 +148,14 @@ def rows_of(page: Path, heading: str) -> list[list[str]]:
 
 
 @functools.cache
-def unet_speeds() -> dict[tuple[str, int], float]:
-    rows = json.loads((ROOT / "docs" / "benchmarks" / "unet.json").read_text("utf-8"))["rows"]
-    return {
-        (row["setting"], row["latent"]): row["speed"]
-        for row in rows
-        if (row["layout"], row["batch"]) == ("sd1-ldm", 1) and "speed" in row
-    }
+def stored(part: str) -> list[dict[str, Any]]:
+    return json.loads((ROOT / "docs" / "benchmarks" / "unet.json").read_text("utf-8"))[part]
+
+
+@functools.cache
+def unet_calls(layout: str = "sd1-ldm", batch: int = 1) -> dict[tuple[str, int], dict[str, Any]]:
+    rows = [row for row in stored("rows") if (row["layout"], row["batch"]) == (layout, batch) and "speed" in row]
+    return {(row["setting"], row["latent"]): row for row in rows}
 
 
 @functools.cache
@@ -171,7 +173,7 @@ def test_the_readmes_table_is_that_of_the_stored_rows():
     assert {row[0] for row in rows} == set(VARIANTS)
     for name, *cells in rows:
         call, image = VARIANTS[name]
-        speeds = [f"{unet_speeds()[call, latent]:.2f}x" for latent in (128, 256)]
+        speeds = [f"{unet_calls()[call, latent]['speed']:.2f}x" for latent in (128, 256)]
         assert cells == [*speeds, *(f"{results()[image, scale][1]:.1f} dB" for scale in (2.0, 3.0))], name
 
 
@@ -196,7 +198,60 @@ def test_the_table_of_unet_calls_is_that_of_the_stored_rows():
         "sd-webui-token-downsampling 2": "token-downsampling 2",
         "lower bound of ToDo 4": "lower bound of ToDo 4",
     }
-    rows = rows_of(ROOT / "docs" / "performance.md", "One UNet call")[2:]
+    latents = (64, 96, 128, 192, 256)
+    baseline = [unet_calls()["baseline", latent] for latent in latents]
+    seconds, share, *rows = rows_of(ROOT / "docs" / "performance.md", "One UNet call")
+    assert seconds[1:] == [seconds_text(row) for row in baseline]
+    assert share[1:] == [f"{row['attention'] / row['seconds']:.0%}".replace("%", " %") for row in baseline]
     for name, *cells in rows:
-        speeds = [unet_speeds().get((names.get(name, name), latent)) for latent in (64, 96, 128, 192, 256)]
-        assert cells == ["" if speed is None else f"{speed:.2f}x" for speed in speeds], name
+        found = [unet_calls().get((names.get(name, name), latent)) for latent in latents]
+        assert cells == ["" if row is None else f"{row['speed']:.2f}x" for row in found], name
+
+
+def seconds_text(row: dict[str, Any]) -> str:
+    return f"{row['seconds']:.{0 if row['seconds'] >= 100 else 1}f} s"
+
+
+def test_the_table_of_other_models_is_that_of_the_stored_rows():
+    groups = {
+        "SD 1.5 in diffusers, 768 px": ("sd1", 1, 96),
+        "SD 1.5, the WebUI's InvokeAI attention, 768 px": ("sd1-ldm and the WebUI's InvokeAI", 1, 96),
+        "SD 1.5, batch 2, 512 px": ("sd1-ldm", 2, 64),
+        "ControlNet of SD 1.5 in diffusers, 768 px": ("sd1-controlnet", 1, 96),
+        "SDXL in diffusers, 1024 px": ("sdxl", 1, 128),
+    }
+    rows = rows_of(ROOT / "docs" / "performance.md", "Other models")
+    assert {name for name, *_ in rows} == set(groups)
+    for name, seconds, speed, others in rows:
+        layout, batch, latent = groups[name]
+        calls = unet_calls(layout, batch)
+        assert seconds == seconds_text(calls["baseline", latent])
+        for other, figure in [("ToDo 2", speed), *(text.split(": ") for text in others.split(", ") if text)]:
+            assert figure == f"{calls[other, latent]['speed']:.2f}x", (name, other)
+
+
+def test_the_table_of_reductions_is_that_of_the_stored_rows():
+    found = {(row["reduction"], row["latent"]): row for row in stored("reductions")}
+    for name, *cells in rows_of(ROOT / "docs" / "performance.md", "Cost of the reductions"):
+        small, large = (found[name.replace(",", ""), latent] for latent in (64, 128))
+        values = [small["find"], large["find"], large["merge"], large.get("unmerge")]
+        assert cells == ["" if value is None else plain_number(value) for value in values], name
+
+
+def plain_number(value: float) -> str:
+    """Whole from 2 on, else one digit; a hundredth and less is 0."""
+    return "0" if value < 0.05 else f"{value:.{0 if value >= 2 else 1}f}"
+
+
+@pytest.mark.parametrize("heading", ["In short", "Questions"])
+def test_speeds_and_decibels_in_the_text_of_the_results_are_those_of_stored_rows(heading):
+    text = (ROOT / "docs" / "results" / "README.md").read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    known = {f"{speed:.2f}x" for speed, _ in results().values()} | {f"{psnr:.1f}" for _, psnr in results().values()}
+    figures = re.findall(r"\b\d+\.\d\dx|\b\d\d\.\d\b", text)
+    assert figures
+    assert set(figures) <= known
+
+
+def test_what_a_psnr_means_follows_from_its_definition():
+    for decibels, error, _ in rows_of(ROOT / "docs" / "results" / "README.md", "What PSNR is good?"):
+        assert error == f"{255 * 10 ** (-float(decibels.removesuffix(' dB')) / 20):.0f} of 255"

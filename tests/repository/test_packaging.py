@@ -39,8 +39,8 @@ DATA = sorted(
 
 # modules whose distribution has another name
 DISTRIBUTIONS = {"PIL": "pillow", "skimage": "scikit-image", "yaml": "pyyaml"}
-# what the ldm package brings; it is installed by hand with --no-deps
-BY_HAND = {"ldm"}
+# installed by hand with --no-deps: ldm, and what one script alone needs
+BY_HAND = {"ldm", "DeepCache"}
 # which extra covers the imports of which folders. Ray is an engine of choice, with an extra of its own.
 ROOMS = {
     "demo": ("todo_lab/demo", "todo_lab/sampling", "todo_lab/pocket/model"),

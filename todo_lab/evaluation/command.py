@@ -20,6 +20,7 @@ from ..command_line import USAGE_ERROR
 from ..sampling.request import SAMPLERS, Request
 from .prompts.prompt_sets import SETS, evenly_spaced, load_prompts
 from .running.jobs import Job, make_jobs, make_scenes
+from .running.joining import join_results
 from .running.variants import Variant, from_grid, from_peer, from_presets, unique_variants
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--retry-failed", action="store_true", help="with --resume: repeat failed rows")
     run.add_argument("--report-only", action="store_true", help="only write the report of the results in the folder")
+    run.add_argument(
+        "--join", nargs="+", type=Path, metavar="RESULTS", help="only write one report of these folders of results"
+    )
     run.add_argument("--engine", choices=ENGINES, default="local", help="ray: use a Ray cluster or start one")
     run.add_argument("--cores", type=int, help="cores per Ray worker; with the local engine the threads of torch")
     run.add_argument("--clip", metavar="FOLDER", help="a transformers CLIPModel, for CLIP scores")
@@ -116,7 +120,9 @@ def run(options: argparse.Namespace) -> int:
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        return _report(options.out) if options.report_only else _run(options)
+        if options.join:
+            join_results(options.join, options.out)
+        return _report(options.out) if options.report_only or options.join else _run(options)
     except (ValueError, OSError, WebUIError) as error:  # SettingsError and ModelError are ValueErrors
         sys.stderr.write(f"{error}\n")
         return USAGE_ERROR

@@ -138,6 +138,17 @@ def test_an_invalid_option_is_named_and_nothing_is_written(tmp_path, capsys, opt
     assert not out.exists()
 
 
+def test_folders_are_joined_into_one_report(done, tmp_path, capsys):
+    other, out = tmp_path / "other", tmp_path / "out"
+    assert main(["evaluate", str(other), *TINY, "--presets", "Sharp finish"]) == 0
+    assert main(["evaluate", str(out), "--join", str(done), str(other)]) == 0
+    table = pd.read_parquet(out / "results.parquet")
+    assert sorted(set(table["variant"])) == ["Sharp finish", "ToDo fast", "ToMe paper", "baseline"]
+    assert (out / "report.html").stat().st_size > 50_000
+    assert main(["evaluate", str(tmp_path / "twice"), "--join", str(done), str(done)]) == 2
+    assert "is in two folders" in capsys.readouterr().err
+
+
 def test_existing_results_are_not_overwritten(done, capsys):
     assert main(["evaluate", str(done), *TINY]) == 2
     assert "--resume" in capsys.readouterr().err

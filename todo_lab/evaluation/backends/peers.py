@@ -5,22 +5,24 @@ They act in the hires pass only, which is also our default. Afterwards the model
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
+import torch
 from torch import Tensor, nn
 
+from todo_core import hosts
 from todo_core.errors import SettingsError
 
 from ...sampling.request import Request
+from .checkouts import WEBUI_MODULES, import_from, stubs
 
 ALWAYS = sys.maxsize
 Adapter = Callable[..., None]
@@ -43,7 +45,7 @@ def applied(name: str, path: Path | None, target: Any, request: Request, options
 
 def _tomesd(path: Path | None, target: Any, request: Request, **options: Any) -> None:
     """dbolya/tomesd: ``ratio`` and the other options of its apply_patch. It replaces the class of the blocks."""
-    _from(path, "tomesd").apply_patch(target, **options)
+    import_from(path, "tomesd").apply_patch(target, **options)
 
 
 def _improved_token_merge(path: Path, target: Any, request: Request, *, factor: int = 2, **options: Any) -> None:
@@ -51,8 +53,8 @@ def _improved_token_merge(path: Path, target: Any, request: Request, *, factor: 
     unet = _diffusers_unet(target)
     one_method = {"timestep_threshold_switch": 0.0, "downsample_factor": factor}  # the same method in every step
     unet.register_forward_pre_hook(_one_timestep, with_kwargs=True)
-    with _stubs("xformers", "xformers.ops"):
-        peer = _from(path, "utils", beside=("merge",))
+    with stubs("xformers", "xformers.ops"):
+        peer = import_from(path, "utils", beside=("merge",))
     # it passes a LoRA scale to layers; current diffusers accepts one only with peft
     peer.TokenMergeAttentionProcessor.__call__.__globals__["USE_PEFT_BACKEND"] = True
     peer.patch_attention_proc(unet, {**one_method, **options})
@@ -60,8 +62,8 @@ def _improved_token_merge(path: Path, target: Any, request: Request, *, factor: 
 
 def _token_downsampling(path: Path, target: Any, request: Request, *, factor: float = 2, factor2: float = 1) -> None:
     """feffy380/sd-webui-token-downsampling, on ldm. By default it stops before the hires pass; here it never stops."""
-    with _stubs(*_WEBUI_MODULES):
-        script = _from(path / "scripts", "token_downsampling")
+    with stubs(*WEBUI_MODULES):
+        script = import_from(path / "scripts", "token_downsampling")
     script.apply_patch(_ldm(target), False, factor, factor2, ALWAYS)
 
 
@@ -69,7 +71,82 @@ def _hypertile(path: Path, target: Any, request: Request, *, tile: int = 256, sw
     """The WebUI's built-in HyperTile, on ldm; ``path`` is its folder. It finds layers by SD 1.5's names."""
     width, height = request.hires_size
     tiles: dict[str, Any] = {"tile_size_max": tile, "swap_size": swap, "max_depth": depth}
-    _from(path, "hypertile").hypertile_hook_model(_ldm(target).model, width, height, enable=True, **tiles)
+    import_from(path, "hypertile").hypertile_hook_model(_ldm(target).model, width, height, enable=True, **tiles)
+
+
+def _bigain(
+    path: Path, target: Any, request: Request, *, factor: int = 2, method: str = "uniform_random", **options: Any
+) -> None:
+    """Greenoso/BiGain: its resampling of keys and values. It finds level 1 by 320 channels; here we name the layers.
+
+    ``method`` and ``options`` are those of its up_or_downsample: uniform_random moves the position with every call,
+    uniform_timestep by the timestep; linear_blend with a ``blend_factor`` above 1 extrapolates.
+    """
+    with stubs("xformers", "xformers.ops"):
+        beside = ("token_scoring", "frequency_selection", "masked_attention_handler")
+        resample = import_from(path / "ImprovedTokenMerge", "merge", beside=beside).up_or_downsample
+    host = hosts.detect(target)
+    now: dict[str, Any] = {}
+
+    def see_timestep(_: nn.Module, args: tuple, kwargs: dict) -> None:
+        timestep = args[1] if len(args) > 1 else kwargs[host.arguments.timestep]
+        now["timestep"] = torch.as_tensor(timestep).flatten()[0].item()
+
+    def see_grid(_: nn.Module, args: tuple) -> None:
+        now["height"], now["width"] = args[0].shape[-2:]
+
+    def reduce(_: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        width, height = now["width"], now["height"]
+        size = (width, height, width // factor, height // factor)
+        kept = resample(args[0], *size, method, timestep=now["timestep"], **options)
+        return args, {**kwargs, host.arguments.context: kept}
+
+    host.unet.register_forward_pre_hook(see_timestep, with_kwargs=True)
+    for site in _level_1(host):
+        site.transformer.register_forward_pre_hook(see_grid)
+        site.block.attn1.register_forward_pre_hook(reduce, with_kwargs=True)
+
+
+def _sito(path: Path, target: Any, request: Request, *, ratio: float = 0.5, **options: Any) -> None:
+    """EvelynZhang-epiclab/SiTo, on ldm and square images.
+
+    Its import needs a GPU for a counter that it never uses, and it forgets to import torch.nn.functional as F.
+    """
+    zeros = torch.zeros
+    anywhere = mock.patch.object(torch, "zeros", lambda *size, device=None, **kind: zeros(*size, **kind))
+    with stubs("matplotlib", "matplotlib.pyplot"), anywhere:
+        peer = import_from(path.resolve().parent, path.resolve().name)
+    peer.sito.F = torch.nn.functional
+    model = _ldm(target)
+    model.model.diffusion_model.register_forward_pre_hook(_timestep_second, with_kwargs=True)
+    peer.apply_patch(model, prune_ratio=ratio, **options)
+
+
+def _window_attention(path: Path, target: Any, request: Request) -> None:
+    """megvii-research/HiDiffusion: its window attention without its RAU-Net, at level 1 of ldm.
+
+    Its block is made for diffusers. So it gets the attributes of a diffusers block, and ldm's names of arguments.
+    """
+    with stubs("diffusers.pipelines.controlnet.multicontrolnet"):  # current diffusers has it elsewhere
+        make = import_from(path, "hidiffusion").hidiffusion.make_diffusers_transformer_block
+    host = hosts.detect(_ldm(target))
+    info: dict[str, Any] = {}
+    norms = ("ada_layer_norm", "ada_layer_norm_zero", "ada_layer_norm_continuous", "ada_layer_norm_single")
+    unused = {**{f"use_{name}": False for name in norms}, "pos_embed": None, "only_cross_attention": False}
+    attributes = {**unused, "use_layer_norm": True, "_chunk_size": None, "info": info}
+
+    def see_size(_: nn.Module, args: tuple) -> None:
+        info["size"] = args[0].shape[-2:]
+
+    def with_context(_: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        return args, {"context": kwargs["encoder_hidden_states"]}
+
+    host.unet.register_forward_pre_hook(see_size)
+    for site in _level_1(host):
+        forward = partial(make(type(site.block)).forward, site.block)
+        vars(site.block).update(attributes, forward=partial(_with_ldm_names, forward))
+        for attention in (site.block.attn1, site.block.attn2):
+            attention.register_forward_pre_hook(with_context, with_kwargs=True)
 
 
 ADAPTERS: dict[str, Adapter] = {
@@ -77,6 +154,9 @@ ADAPTERS: dict[str, Adapter] = {
     "ImprovedTokenMerge": _improved_token_merge,
     "token-downsampling": _token_downsampling,
     "hypertile": _hypertile,
+    "BiGain": _bigain,
+    "SiTo": _sito,
+    "HiDiffusion": _window_attention,
 }
 INSTALLED = ("tomesd",)
 DEFAULTS: dict[str, list[dict[str, Any]]] = {
@@ -84,6 +164,9 @@ DEFAULTS: dict[str, list[dict[str, Any]]] = {
     "ImprovedTokenMerge": [{"factor": 2}],
     "token-downsampling": [{"factor": 2}],
     "hypertile": [{"tile": 256}],
+    "BiGain": [{"factor": 2, "method": m} for m in ("uniform_random", "uniform_timestep", "linear_blend")],
+    "SiTo": [{"ratio": 0.5}],
+    "HiDiffusion": [{}],
 }
 """Options of a peer that no grid names: those that its authors show, or its own defaults."""
 
@@ -126,68 +209,22 @@ def _diffusers_unet(target: Any) -> Any:
     return unet
 
 
+def _level_1(host: hosts.Host) -> list[Any]:
+    return [site for site in host.sites if site.level == 1]
+
+
+def _with_ldm_names(forward: Callable[..., Tensor], x: Tensor, context: Tensor | None = None) -> Tensor:
+    return forward(x, encoder_hidden_states=context)
+
+
+def _timestep_second(unet: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """Pass the timesteps of an ldm UNet by position: peers read them there."""
+    if len(args) > 1:
+        return args, kwargs
+    return (*args, kwargs["timesteps"]), {name: value for name, value in kwargs.items() if name != "timesteps"}
+
+
 def _one_timestep(unet: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     """Pass a single timestep: the peer expects one number, and sampling passes one per row."""
     latents, timestep = args
     return (latents, timestep.flatten()[0] if isinstance(timestep, Tensor) else timestep), kwargs
-
-
-def _from(path: Path | None, name: str, *, beside: tuple[str, ...] = ()) -> ModuleType:
-    """Import the module ``name`` from the folder ``path`` only, and remove it from sys.modules afterwards.
-
-    Modules in ``beside``, which it imports by name, are removed too: peers use names such as "utils".
-    """
-    if path is None:
-        return importlib.import_module(name)
-    if not (path / f"{name}.py").is_file() and not (path / name).is_dir():
-        raise FileNotFoundError(f"{path} has no module {name}")
-    names = (name, *beside)
-    hidden = {key: sys.modules.pop(key) for key in [*sys.modules] if key.split(".")[0] in names}
-    sys.path.insert(0, str(path))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(path))
-        for key in [key for key in sys.modules if key.split(".")[0] in names]:
-            del sys.modules[key]
-        sys.modules.update(hidden)
-
-
-_WEBUI_MODULES = (
-    "modules",
-    "modules.scripts",
-    "modules.script_callbacks",
-    "modules.shared",
-    "modules.processing",
-    "gradio",
-)
-
-
-@contextmanager
-def _stubs(*names: str) -> Iterator[None]:
-    """Put empty modules in place of those that a peer imports but its reduction does not need."""
-    hidden = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    sys.modules.update({name: _stub(name) for name in names})
-    for name in names:
-        parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], child, sys.modules[name])
-    try:
-        yield
-    finally:
-        for name in names:
-            del sys.modules[name]
-        sys.modules.update(hidden)
-
-
-def _stub(name: str) -> ModuleType:
-    module = ModuleType(name)
-    module.__spec__ = importlib.util.spec_from_loader(name, None, is_package=True)
-    module.__path__ = []
-    attributes = SimpleNamespace(Script=object, AlwaysVisible=None)
-    vars(module).update(vars(attributes), on_ui_settings=_ignore, on_before_ui=_ignore)
-    return module
-
-
-def _ignore(*_: Any, **__: Any) -> None:
-    """A callback registration that does nothing."""

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..running.measurement import Row
 from ..running.variants import BASELINE
+from .bootstrap import MIN_PROMPTS, interval
 
 VISIBLE = 30.0  # dB of PSNR; below it the difference from the baseline is easy to see
-MIN_PROMPTS = 5  # for a correlation
+SPEEDS = {"hires_seconds": "speed", "step_seconds": "step_speed", "total_seconds": "total_speed"}
 TIMES = ("speed", "step_seconds", "baseline_step_seconds", "hires_seconds", "total_seconds", "peak_mib")
 DIFFERENCES = ("mse", "ssim", "ms_ssim", "high_frequency", "lpips", "clip_score")
+BOUNDED: dict[str, Callable[..., Any]] = {"speed": np.nanmedian}
+BOUNDED |= dict.fromkeys(("mse", "ssim", "ms_ssim", "high_frequency", "visible"), np.nanmean)
 NUMBERS = (*TIMES, *DIFFERENCES, "psnr", "amount", "nouns")
 
 
@@ -33,7 +38,7 @@ def to_table(rows: Iterable[Row]) -> pd.DataFrame:
         table[f"baseline_{name}"] = table["scene"].map(_first(baseline, name))
     # the machine may have been faster when the baseline image was made: scale its time by the baseline steps of each
     slowdown = table["baseline_step_seconds"] / table["scene"].map(_first(baseline, "baseline_step_seconds"))
-    table["step_speed"] = table["speed"]
+    table["step_speed"] = table["speed"].where(table["variant"] != BASELINE.name, 1.0)  # not its noise
     table["speed"] = (slowdown * table["baseline_hires_seconds"] / table["hires_seconds"]).fillna(table["step_speed"])
     table["total_speed"] = slowdown * table["baseline_total_seconds"] / table["total_seconds"]
     return table.sort_values("scene", kind="stable", ignore_index=True)  # stable: the variants keep their order
@@ -56,30 +61,46 @@ def reduced_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def summarize(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per scale and variant, in the order of the run: medians of times, means of differences."""
+    """One row per scale and variant, in the order of the run: medians of times, means of differences.
+
+    Seconds are the baseline's median divided by the variant's speed, so that both compare the same minutes.
+    ``*_low`` and ``*_high`` are bootstrap 95 % intervals over the prompts.
+    """
     order = list(dict.fromkeys(table["variant"]))
-    rows = [
-        _summarize(part, scale, variant)
-        for scale, of_scale in table.groupby("hires_scale")
-        for variant in order
-        if len(part := of_scale[of_scale["variant"] == variant])
-    ]
+    rows = []
+    for scale, of_scale in table.groupby("hires_scale"):
+        baseline = succeeded(of_scale[of_scale["variant"] == BASELINE.name])
+        seconds = {name: baseline[name].dropna().median() for name in SPEEDS}
+        parts = ((variant, of_scale[of_scale["variant"] == variant]) for variant in order)
+        rows += [_summarize(part, scale, variant, seconds) for variant, part in parts if len(part)]
     return pd.DataFrame(rows)
 
 
-def _summarize(part: pd.DataFrame, scale: Any, variant: str) -> Row:
-    fine = succeeded(part)
+def _summarize(part: pd.DataFrame, scale: Any, variant: str, baseline: dict[str, float]) -> Row:
+    fine = succeeded(part).assign(visible=lambda rows: (rows["psnr"] < VISIBLE).astype(float))
     first = part.iloc[0]
     row: Row = {"hires_scale": scale, "variant": variant, "family": first["family"], "amount": first["amount"]}
     row |= {"scale": first["scale"], "peer": first["peer"], "images": len(fine), "failed": len(part) - len(fine)}
-    for name in (*TIMES, "step_speed", "total_speed"):
+    for name in (*SPEEDS.values(), "peak_mib"):
         row[name] = fine[name].dropna().median()
-    for name in DIFFERENCES:
+    row |= {name: baseline[name] / row[speed] for name, speed in SPEEDS.items()}
+    for name in (*DIFFERENCES, "visible"):
         row[name] = fine[name].dropna().mean()
-    row["psnr"] = -10 * math.log10(row["mse"]) if row["mse"] and row["mse"] > 0 else math.nan
-    row["visible"] = float((fine["psnr"] < VISIBLE).mean()) if len(fine) else math.nan
+    for name, statistic in BOUNDED.items():
+        row[f"{name}_low"], row[f"{name}_high"] = interval(_by_prompt(fine, name), statistic)
+    row["psnr"], row["psnr_low"], row["psnr_high"] = (_decibels(row[n]) for n in ("mse", "mse_high", "mse_low"))
     repeats = fine["repeats"].dropna() if "repeats" in fine else fine["error"].dropna()
     return row | {"repeated": int(repeats.astype(bool).sum()), "tried_again": len(repeats)}
+
+
+def _by_prompt(part: pd.DataFrame, name: str) -> np.ndarray:
+    """One row per prompt with the figures of all its images; NaN fills the shorter rows."""
+    groups = [group.to_numpy(float) for _, group in part.dropna(subset=[name]).groupby("prompt")[name]]
+    return np.array(list(zip_longest(*groups, fillvalue=math.nan))).T
+
+
+def _decibels(mse: float) -> float:
+    return -10 * math.log10(mse) if mse > 0 else math.nan
 
 
 def pareto_front(summary: pd.DataFrame) -> pd.DataFrame:

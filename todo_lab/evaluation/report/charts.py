@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from . import aggregation
+from .bootstrap import MIN_PROMPTS
 from .matplotlib_files import pyplot, saved
 
 MARKERS = "osD^vP*X<>hp"
@@ -48,7 +49,7 @@ def plot_amounts(summary: pd.DataFrame, path: Path) -> Path | None:
 
 
 def plot_frontier(summary: pd.DataFrame, path: Path) -> Path | None:
-    """Plot speed against MSE, one point per variant and one panel per scale. A line joins the Pareto front."""
+    """Plot speed against MSE, one point per variant and one panel per scale. A step line is the Pareto front."""
     points = summary[(summary["mse"] > 0) & summary["speed"].notna()]
     scales = sorted(points["hires_scale"].unique())
     if not scales:
@@ -59,14 +60,15 @@ def plot_frontier(summary: pd.DataFrame, path: Path) -> Path | None:
     for scale, axes in zip(scales, grid.flat, strict=True):
         part = points[points["hires_scale"] == scale]
         best = aggregation.pareto_front(part)
-        axes.plot(best["speed"], best["mse"], color="0.75", linewidth=5, zorder=0, solid_capstyle="round")
+        axes.step(best["speed"][::-1], best["mse"][::-1], where="pre", color="0.5", linewidth=0.8, zorder=0)
+        axes.errorbar(**_errors(part), fmt="none", ecolor="0.7", elinewidth=0.8, zorder=1)
         for row in part.itertuples():
             axes.plot(row.speed, row.mse, **{**styles[row.family], "linestyle": "none"})
         _label_axes(
             axes,
             AXES["speed"],
             AXES["mse"],
-            f"hires {scale:g}x; no variant is better in both than those on the grey line",
+            f"hires {scale:g}x; no variant is better in both than those on the step line; bars: 95 % intervals",
         )
         _logarithmic(axes)
         axes.axvline(1, color="black", linewidth=0.6)
@@ -88,18 +90,25 @@ def plot_prompts(table: pd.DataFrame, path: Path) -> Path | None:
     chart, grid = plt.subplots(1, len(kinds), figsize=(5.6 * len(kinds), 4.2), squeeze=False, layout="constrained")
     for name, axes in zip(kinds, grid.flat, strict=True):
         axes.plot(prompts[name], prompts["relative"], "o", color="0.55", markersize=5, label="one prompt")
-        middle = prompts.groupby(name)["relative"].median()
-        if name == "words":  # few prompts share a length
-            bins = pd.qcut(prompts[name].astype(float), min(6, prompts[name].nunique()), duplicates="drop")
-            groups = prompts.groupby(bins, observed=True)
-            middle = groups["relative"].median().set_axis(groups[name].median())
-        axes.plot(middle.index, middle, "k-D", markersize=6, label="median")
+        middle = _medians(prompts, name)
+        if len(middle):
+            axes.plot(middle.index, middle, "k-D", markersize=6, label="median")
         _label_axes(axes, f"{name} of the prompt", "MSE relative to the variant's median", "")
         _logarithmic(axes, plain=True)
         axes.xaxis.set_major_locator(plt.MaxNLocator(integer=True))
         axes.axhline(1, color="black", linewidth=0.6)
         axes.legend(fontsize=8)
     return saved(chart, path)
+
+
+def _medians(prompts: pd.DataFrame, name: str) -> pd.Series:
+    """Median of the relative MSE by number of words or nouns, only for groups of at least 5 prompts."""
+    counts = prompts[name].astype(float)
+    if name == "words" and counts.nunique() > 1:  # few prompts share a length
+        counts = pd.qcut(counts, max(1, len(prompts) // MIN_PROMPTS // 2), duplicates="drop")
+    groups = prompts.groupby(counts, observed=True)
+    middle = groups.agg(count=(name, "median"), median=("relative", "median"), prompts=("relative", "size"))
+    return middle[middle["prompts"] >= MIN_PROMPTS].set_index("count")["median"]
 
 
 def plot_memory(summary: pd.DataFrame, kind: str, path: Path) -> Path | None:
@@ -147,6 +156,15 @@ def _label(axes: Any, part: pd.DataFrame) -> None:
     targets = {"target_x": list(part["speed"]), "target_y": list(part["mse"]), "x": x, "y": y}
     force = {"force_text": (0.3, 0.5), "force_static": (0.3, 0.5)}
     adjust_text(texts, **targets, ax=axes, arrowprops=arrows, expand=(1.2, 1.6), iter_lim=800, min_arrow_len=6, **force)
+
+
+def _errors(part: pd.DataFrame) -> dict[str, Any]:
+    """The points, and the lengths of their intervals below and above."""
+    found: dict[str, Any] = {}
+    for axis, name in (("x", "speed"), ("y", "mse")):
+        found[axis] = part[name].to_numpy()
+        found[f"{axis}err"] = [abs(part[f"{name}_{end}"].to_numpy() - found[axis]) for end in ("low", "high")]
+    return found
 
 
 def _outlines(axes: Any, part: pd.DataFrame, radius: float = 7.0) -> tuple[list[float], list[float]]:

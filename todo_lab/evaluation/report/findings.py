@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from . import aggregation
+from .bootstrap import MIN_PROMPTS
 
 
 def list_findings(table: pd.DataFrame, summary: pd.DataFrame) -> list[str]:
@@ -43,7 +44,7 @@ def _prompts(table: pd.DataFrame) -> list[str]:
         ("nouns", "the number of nouns in the prompt"),
     ):
         known = prompts.dropna(subset=[name])
-        if len(known) < aggregation.MIN_PROMPTS or known[name].nunique() < 2 or known["relative"].nunique() < 2:
+        if len(known) < MIN_PROMPTS or known[name].nunique() < 2 or known["relative"].nunique() < 2:
             continue
         from scipy.stats import spearmanr
 
@@ -74,13 +75,10 @@ def _repeats(summary: pd.DataFrame) -> str:
 
 
 def _visible(summary: pd.DataFrame) -> str:
-    seen = summary[(summary["visible"] > 0.5) & summary["amount"].notna()]
+    seen = summary[summary["visible"] > 0.5]
+    names = [f"{row.variant} at {row.hires_scale:g}x ({row.visible:.0%})" for row in seen.itertuples()]
     question = f"Which variants visibly change more than half of the images (below {aggregation.VISIBLE:g} dB)?"
-    if seen.empty:
-        return f"{question} None."
-    least = seen.sort_values("amount").groupby(["family", "hires_scale"], sort=False).first().reset_index()
-    names = [f"{row.variant} at {row.hires_scale:g}x" for row in least.itertuples()]
-    return f"{question} From these amounts on: {', '.join(names)}."
+    return f"{question} {', '.join(names) or 'None'}."
 
 
 def _fastest(summary: pd.DataFrame) -> str:
@@ -96,9 +94,15 @@ def _peers(summary: pd.DataFrame) -> str:
     matches = []
     for scale, part in summary[summary["mse"] > 0].groupby("hires_scale"):
         ours = part[part["peer"] == ""]
-        for peer in part[part["peer"] != ""].itertuples():
-            better = ours[(ours["speed"] >= peer.speed) & (ours["mse"] <= peer.mse)].sort_values("mse")
-            which = f"{better.iloc[0]['variant']} ({better.iloc[0]['speed']:.2f}x)" if len(better) else "none"
-            matches.append(f"{peer.variant} at {scale:g}x ({peer.speed:.2f}x): {which}")
-    question = "Which setting of ours is at least as fast as each other implementation, with no larger MSE?"
-    return f"{question} {'; '.join(matches)}." if matches else ""
+        for _, peer in part[part["peer"] != ""].iterrows():
+            better = ours[(ours["speed"] >= peer["speed"]) & (ours["mse"] <= peer["mse"])].sort_values("mse")
+            which = _nearer(better.iloc[0], peer) if len(better) else "none"
+            matches.append(f"{peer['variant']} at {scale:g}x ({peer['speed']:.2f}x): {which}")
+    question = "Which setting of ours is at least as fast as each other implementation, and nearer to the baseline?"
+    meaning = '"Not clearly" means that the intervals of the MSE overlap or are not known.'
+    return f"{question} {'; '.join(matches)}. {meaning}" if matches else ""
+
+
+def _nearer(ours: pd.Series, peer: pd.Series) -> str:
+    clearly = ours["mse_high"] < peer["mse_low"]
+    return f"{ours['variant']} ({ours['speed']:.2f}x{'' if clearly else ', not clearly'})"

@@ -15,6 +15,7 @@ from ..metrics.pretrained_metrics import FID_LEAST, fid, has_fid_weights
 from ..running.row_store import RUN_FILE, RowStore, load_png, write_atomically
 from ..running.variants import BASELINE
 from . import aggregation, charts
+from .bootstrap import MIN_PROMPTS
 from .document import Document
 from .findings import format_p_value, list_findings
 from .image_grids import draw_grids
@@ -113,7 +114,7 @@ def _speed_and_difference(document: Document, folder: Path, summary: pd.DataFram
     )
     document.image(
         charts.plot_seconds(summary, path / "seconds.png"),
-        "Measured time of the hires pass. The times come from different minutes; speeds compare the same minute",
+        "Time of the hires pass: the median time of the baseline divided by the speed",
         folder,
     )
 
@@ -122,8 +123,11 @@ def _table(document: Document, summary: pd.DataFrame, about: dict[str, Any]) -> 
     document.heading("Table")
     known = [name for name in COLUMNS if summary[name].notna().any()]
     for scale, part in summary.groupby("hires_scale"):
-        document.text(f"Hires {scale:g}x. Times and speeds are medians over the images, differences are means.")
-        rows = [[row["variant"], *(_cell(name, row[name]) for name in known)] for _, row in part.iterrows()]
+        document.text(
+            f"Hires {scale:g}x. Speeds are medians over the images, differences are means. Seconds are the baseline's "
+            "median divided by the speed. In brackets: bootstrap 95 % intervals over the prompts."
+        )
+        rows = [[row["variant"], *(_cell(name, row) for name in known)] for _, row in part.iterrows()]
         document.table(["variant", *(COLUMNS[name][0] for name in known)], rows)
     absent = [COLUMNS[name][0] for name in COLUMNS if name not in known]
     if absent:
@@ -139,7 +143,7 @@ def _prompts(document: Document, folder: Path, table: pd.DataFrame) -> None:
     document.image(chart, "MSE by words and nouns of the prompt, relative to the median of the variant", folder)
     found = aggregation.correlations(table)
     if found.empty:
-        document.text(f"Too few prompts for a correlation, which needs {aggregation.MIN_PROMPTS}.")
+        document.text(f"Too few prompts for a correlation, which needs {MIN_PROMPTS}.")
         return
     kinds = [kind for kind in ("words", "nouns") if kind in set(found["of"])]
     head = ["variant", *(text for kind in kinds for text in (f"rho, {kind}", f"p, {kind}"))]
@@ -197,8 +201,14 @@ def _fids(folder: Path, table: pd.DataFrame, summary: pd.DataFrame) -> list[floa
     ]
 
 
-def _cell(name: str, value: Any) -> str:
-    return MISSING if value is None or value != value else COLUMNS[name][1](value)
+def _cell(name: str, row: pd.Series) -> str:
+    """A figure, and its interval where it has one: "1.48x (1.47x-1.50x)" without the repeated unit."""
+    value, low, high = row[name], row.get(f"{name}_low"), row.get(f"{name}_high")
+    if value is None or value != value:
+        return MISSING
+    text = COLUMNS[name][1]
+    known = low is not None and low == low and row["variant"] != BASELINE.name
+    return text(value) + (f" ({text(low).rstrip('x%')}\u2013{text(high)})" if known else "")
 
 
 def _correlation_cells(part: pd.DataFrame, kinds: list[str]) -> list[str]:

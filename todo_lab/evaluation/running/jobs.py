@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from todo_core.settings import SETTINGS
-
 from ...sampling.request import Request
 from .variants import Variant
 
@@ -32,9 +30,9 @@ class Job:
     def key(self) -> str:
         """A hash of request and variant, equal in any run and on any machine.
 
-        It omits settings with default values. So a later version with more settings finds these results again.
+        It holds the value of each setting that has an effect, also the defaults: they change between versions.
         """
-        settings = {n: v for n, v in self.variant.settings.to_dict().items() if v != SETTINGS[n].default}
+        settings = {name: getattr(self.variant.settings, name) for name in self.variant.settings.used}
         parts = [asdict(self.scene.request), settings, self.variant.peer, self.variant.options, self.variant.name]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

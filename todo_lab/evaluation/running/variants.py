@@ -16,6 +16,7 @@ from todo_core.settings.presets import BUILT_IN
 NO_REDUCTION = Settings(method="none")
 METHOD_NAMES = {"downsample": "ToDo", "similarity": "ToMe", "cluster": "cluster"}
 AMOUNTS = ("factor_1", "factor_2", "ratio_1", "ratio_2")
+PEER_AMOUNTS = ("ratio", "factor")
 GRID_KEYS = ("presets", "settings", "peers")
 
 
@@ -36,14 +37,17 @@ class Variant:
     @property
     def family(self) -> str:
         """The name without the amount. One line of a plot joins a family."""
-        return self.peer or _name(self.settings, amounts=False) or self.name
+        if self.peer:
+            options = json.loads(self.options)
+            return from_peer(self.peer, {name: options[name] for name in options if name not in PEER_AMOUNTS}).name
+        return _name(self.settings, amounts=False) or self.name
 
     @property
     def amount(self) -> float | None:
         """The factor or the ratio at level 1; None for ``auto`` and for variants without either."""
         if self.peer:
             options = json.loads(self.options)
-            found = next((options[name] for name in ("ratio", "factor") if name in options), None)
+            found = next((options[name] for name in PEER_AMOUNTS if name in options), None)
             return None if found is None else float(found)
         if self.settings.method in ("similarity", "cluster"):
             return self.settings.ratio_1
@@ -55,7 +59,7 @@ class Variant:
         """The kind of the amount: "factor", "ratio" or empty."""
         if self.peer:
             options = json.loads(self.options)
-            return next((name for name in ("ratio", "factor") if name in options), "")
+            return next((name for name in PEER_AMOUNTS if name in options), "")
         return {"downsample": "factor", "similarity": "ratio", "cluster": "ratio"}.get(self.settings.method, "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,49 @@ class TokenMergeAttentionProcessor:
     def __call__(self):
         return USE_PEFT_BACKEND
 """
+BIGAIN = """
+import xformers.ops
+from token_scoring import scored
+def up_or_downsample(item, cur_w, cur_h, new_w, new_h, method, timestep=None, blend_factor=0.5):
+    assert (cur_w, cur_h, new_w, new_h, method, blend_factor) == (24, 16, 12, 8, "linear_blend", 1.2)
+    assert scored and 0 < timestep < 1000 and item.shape[1] == 384
+    return item[:, ::4]
+"""
+SITO = """
+import matplotlib.pyplot as plt
+import torch
+count_num = torch.zeros((2, 4), dtype=torch.int32, device="cuda")
+def halved(x):
+    return F.normalize(x[:, ::2], dim=-1)
+"""
+SITO_PATCH = """
+from . import sito
+def apply_patch(model, prune_ratio=0.7):
+    assert prune_ratio == 0.5
+    seen = []
+    model.model.diffusion_model.register_forward_pre_hook(lambda _, args: seen.append(args[1][0].cpu().item()))
+    for block in model.model.diffusion_model.modules():
+        if type(block).__name__ == "BasicTransformerBlock":
+            hook = lambda _, args: (sito.halved(args[0]).repeat_interleave(2, 1), *args[1:])
+            block.attn1.register_forward_pre_hook(hook)
+            assert sito.count_num.device.type == "cpu"
+"""
+WINDOWS = """
+from diffusers.pipelines.controlnet.multicontrolnet import MultiControlNetModel
+def make_diffusers_transformer_block(block_class):
+    class transformer_block(block_class):
+        def forward(self, hidden_states, attention_mask=None, encoder_hidden_states=None):
+            assert self.use_layer_norm and not (self.use_ada_layer_norm or self.use_ada_layer_norm_single)
+            assert self._chunk_size is None and self.pos_embed is None and self.info["size"] == (16, 24)
+            half = hidden_states.shape[1] // 2
+            windows = self.norm1(hidden_states).unflatten(1, (2, half)).flatten(0, 1)
+            found = self.attn1(windows, encoder_hidden_states=None, attention_mask=attention_mask)
+            hidden_states = found.unflatten(0, (-1, 2)).flatten(1, 2) + hidden_states
+            texts = {"encoder_hidden_states": encoder_hidden_states, "attention_mask": None}
+            hidden_states = self.attn2(self.norm2(hidden_states), **texts) + hidden_states
+            return self.ff(self.norm3(hidden_states)) + hidden_states
+    return transformer_block
+"""
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +111,23 @@ def model() -> Pocket:
 @pytest.fixture
 def checkouts(tmp_path) -> dict[str, Path]:
     files = {
-        "token-downsampling": ("scripts/token_downsampling.py", TOKEN_DOWNSAMPLING),
-        "hypertile": ("hypertile.py", HYPERTILE),
-        "ImprovedTokenMerge": ("utils.py", IMPROVED),
+        "token-downsampling/scripts/token_downsampling.py": TOKEN_DOWNSAMPLING,
+        "hypertile/hypertile.py": HYPERTILE,
+        "ImprovedTokenMerge/utils.py": IMPROVED,
+        "ImprovedTokenMerge/merge.py": MERGE,
+        "BiGain/ImprovedTokenMerge/merge.py": BIGAIN,
+        "BiGain/ImprovedTokenMerge/token_scoring.py": "scored = True",
+        "SiTo/__init__.py": "from . import sito\nfrom .patch import apply_patch",
+        "SiTo/sito.py": SITO,
+        "SiTo/patch.py": SITO_PATCH,
+        "HiDiffusion/hidiffusion/__init__.py": "from . import hidiffusion",
+        "HiDiffusion/hidiffusion/hidiffusion.py": WINDOWS,
     }
-    for name, (path, text) in files.items():
-        file = tmp_path / name / path
-        file.parent.mkdir(parents=True)
+    for name, text in files.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    (tmp_path / "ImprovedTokenMerge" / "merge.py").write_text(MERGE)
-    return {name: tmp_path / name for name in files}
+    return {folder.name: folder for folder in tmp_path.iterdir()}
 
 
 def traces(model) -> list:
@@ -87,10 +138,18 @@ def traces(model) -> list:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("tomesd", {"ratio": 0.5}), ("token-downsampling", {"factor": 2}), ("hypertile", {"tile": 32})],
+    [
+        ("tomesd", {"ratio": 0.5}),
+        ("token-downsampling", {"factor": 2}),
+        ("hypertile", {"tile": 32}),
+        ("BiGain", {"factor": 2, "method": "linear_blend", "blend_factor": 1.2}),
+        ("SiTo", {"ratio": 0.5}),
+        ("HiDiffusion", {}),
+    ],
 )
 def test_a_peer_acts_while_it_is_applied_and_leaves_no_trace(model, checkouts, name, options):
-    scene = Local(model, checkouts).prepare(ASKED)
+    wide = name in ("BiGain", "HiDiffusion")
+    scene = Local(model, checkouts).prepare(replace(ASKED, width=96) if wide else ASKED)
     baseline = scene.generate(BASELINE)
     before, modules = traces(model), set(sys.modules)
     reduced = scene.generate(from_peer(name, options))
@@ -98,7 +157,8 @@ def test_a_peer_acts_while_it_is_applied_and_leaves_no_trace(model, checkouts, n
     assert traces(model) == before
     assert (scene.generate(BASELINE).image == baseline.image).all()
     left = {module.split(".")[0] for module in set(sys.modules) - modules}
-    assert not left & {"modules", "hypertile", "token_downsampling", "utils", "merge"}
+    assert not left & {"modules", "hypertile", "token_downsampling", "utils", "merge", "token_scoring", "SiTo"}
+    assert not left & {"hidiffusion", "xformers"}
     assert "Peer: " + from_peer(name, options).name in reduced.infotext
 
 

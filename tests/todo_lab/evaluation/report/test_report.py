@@ -14,7 +14,8 @@ from tests.todo_lab.evaluation.doubles import Double
 from todo_core import Settings
 from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
 from todo_lab.evaluation.prompts import prompt_sets
-from todo_lab.evaluation.report import aggregation, image_grids, matplotlib_files, report
+from todo_lab.evaluation.report import aggregation, charts, image_grids, matplotlib_files, report
+from todo_lab.evaluation.report.bootstrap import interval
 from todo_lab.evaluation.report.findings import list_findings
 from todo_lab.evaluation.running import jobs, variants
 from todo_lab.evaluation.running.row_store import RowStore
@@ -86,7 +87,7 @@ def test_the_markdown_lists_failures_repeats_and_missing_metrics(folder):
     assert "| tomesd 0.5 | 0 of 12 |" in text
     assert "| ToDo 2 | 12 of 12 |" in text
     assert re.search(r"Not available: .*LPIPS.*FID.*LPIPS: no weights", text)
-    assert "| ToDo 4 | 6 | 2.00x |" in text
+    assert "| ToDo 4 | 6 | 2.00x (2.00\u20132.00x) |" in text
 
 
 def test_the_table_has_every_row_and_setting(folder):
@@ -119,6 +120,7 @@ def test_the_speed_of_a_pass_includes_full_steps_and_excludes_drift():
 def made(values: dict[str, list[float]], words: list[int]) -> pd.DataFrame:
     """Rows with these MSEs: one list per variant, one value per prompt."""
     usual = {"amount": None, "scale": "", "peer": "", "hires_scale": 2.0, "nouns": None, "speed": 1.0, "error": None}
+    usual |= {"step_seconds": 1.0, "baseline_step_seconds": 1.0, "psnr": 20.0}
     rows = [
         {
             **usual,
@@ -167,11 +169,75 @@ def test_findings_of_the_double(folder):
 
 
 def test_each_peer_has_its_match_or_none():
-    columns = {"variant": list("abcpqr"), "peer": ["", "", "", "p", "q", "r"], "hires_scale": 2.0}
-    metrics = {"speed": [1.5, 1.6, 2.0, 1.55, 1.4, 2.1], "mse": [0.1, 0.2, 0.3, 0.25, 0.1, 0.9]}
-    rest = {"tried_again": 0, "repeated": 0, "visible": 0.0, "amount": None, "family": list("abcpqr"), "scale": ""}
-    text = " ".join(list_findings(made({"baseline": [0]}, [1]), pd.DataFrame(columns | metrics | rest)))
-    assert "p at 2x (1.55x): b (1.60x); q at 2x (1.40x): a (1.50x); r at 2x (2.10x): none." in text
+    columns = {"variant": list("abcpqrs"), "peer": ["", "", "", "p", "q", "r", "s"], "hires_scale": 2.0}
+    metrics = {"speed": [1.5, 1.6, 2.0, 1.55, 1.4, 2.1, 1.4], "mse": [0.1, 0.2, 0.3, 0.25, 0.1, 0.9, 0.5]}
+    bounds = {"mse_low": [0.09, 0.1, 0.2, 0.21, 0.09, 0.8, 0.12], "mse_high": [0.11, 0.2, 0.4, 0.3, 0.2, 1.0, None]}
+    rest = {"tried_again": 0, "repeated": 0, "visible": 0.0, "amount": None, "family": list("abcpqrs"), "scale": ""}
+    summary = pd.DataFrame(columns | metrics | bounds | rest)
+    text = " ".join(list_findings(made({"baseline": [0]}, [1]), summary))
+    assert "p at 2x (1.55x): b (1.60x); q at 2x (1.40x): a (1.50x, not clearly); r at 2x (2.10x): none;" in text
+    assert "s at 2x (1.40x): a (1.50x)." in text
+    without = " ".join(list_findings(made({"baseline": [0]}, [1]), summary.assign(mse_low=np.nan, mse_high=np.nan)))
+    assert "s at 2x (1.40x): a (1.50x, not clearly)." in without
+
+
+def test_every_variant_counts_among_the_visible_ones_also_without_an_amount():
+    table = made({"baseline": [0] * 6, "hypertile": [1] * 6, "few": [1] * 6}, [1] * 6)
+    table.loc[(table["variant"] == "few") & (table["scene"] < 4), "psnr"] = 40.0
+    table.loc[(table["variant"] == "hypertile") & (table["scene"] == 0), "psnr"] = 40.0
+    table.loc[table["variant"] == "baseline", "psnr"] = np.nan
+    summary = aggregation.summarize(table).set_index("variant")
+    assert summary["visible"].to_dict() == pytest.approx({"baseline": 0, "hypertile": 5 / 6, "few": 2 / 6})
+    assert summary["amount"].isna().all()
+    text = " ".join(list_findings(table, summary.reset_index()))
+    assert "(below 30 dB)? hypertile at 2x (83%)." in text
+
+
+def test_seconds_and_speeds_of_a_row_agree():
+    """The second variant was measured while the machine was three times as slow."""
+    usual = {"error": None, "peer": "", "first_seconds": 0.4, "family": "a", "scale": "", "hires_scale": 2.0}
+    rows = []
+    for scene, seconds in enumerate([0.8, 0.9, 1.6]):
+        for name, share, slow in (("baseline", 1, 1), ("quick", 0.5, 1), ("quick, later", 0.4, 3)):
+            steps = {"step_seconds": share * slow * seconds / 8, "baseline_step_seconds": slow * seconds / 8}
+            total = {"hires_seconds": share * slow * seconds, "total_seconds": share * slow * seconds + 0.4 * slow}
+            speed = 1.03 if name == "baseline" else 1 / share  # its own steps against those timed beside it
+            row = {"variant": name, "scene": scene, "prompt": str(scene), "speed": speed, "mse": 0.0, "psnr": None}
+            rows.append(usual | row | steps | total)
+    summary = aggregation.summarize(aggregation.to_table(rows)).set_index("variant")
+    assert list(summary["hires_seconds"]) == pytest.approx([0.9, 0.45, 0.36])
+    for seconds, speed in aggregation.SPEEDS.items():
+        assert list(summary.loc["baseline", seconds] / summary[seconds]) == pytest.approx(list(summary[speed]))
+
+
+def test_an_interval_is_that_of_drawing_prompts_with_all_their_images():
+    """With n prompts the share of draws without prompt 0 is (1 - 1/n)^n, so these means have a known distribution."""
+    figures = np.zeros((8, 3))
+    figures[0] = 8
+    low, high = interval(figures, np.nanmean)
+    assert (low, high) == (0, 3)  # P(prompt 0 is drawn more than 3 times) is 1.1 %
+    assert interval(figures, np.nanmean) == (low, high)
+    assert interval(np.where(np.arange(3) == 2, np.nan, figures), np.nanmean) == (low, high)
+    assert np.isnan(interval(figures[:4], np.nanmean)).all()
+    assert interval(np.full((6, 2), 7.0), np.nanmedian) == (7, 7)
+
+
+def test_intervals_of_a_summary_hold_the_figure_and_turn_with_the_unit():
+    table = made({"baseline": [0] * 8, "a": [1e-4, 2e-4, 3e-4, 4e-4, 5e-4, 6e-4, 7e-4, 8e-4]}, [1] * 8)
+    row = aggregation.summarize(table).iloc[1]
+    assert row["mse"] == pytest.approx(4.5e-4)
+    assert row["mse_low"] < row["mse"] < row["mse_high"]
+    assert row["psnr_low"] == pytest.approx(-10 * np.log10(row["mse_high"]))
+    assert row["psnr_low"] < row["psnr"] < row["psnr_high"]
+    assert (row["speed_low"], row["speed_high"]) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["words", "nouns"])
+def test_the_line_of_the_prompts_joins_groups_of_five_and_more(name):
+    prompts = pd.DataFrame({"words": [3] * 6 + [4] * 4, "nouns": [1] * 6 + [2] * 4, "relative": np.arange(10.0)})
+    found = charts._medians(prompts, name)
+    assert list(found) == ([4.5] if name == "words" else [2.5])
+    assert charts._medians(prompts[:4], name).empty
 
 
 def test_the_pareto_front_has_the_variants_that_no_other_beats():

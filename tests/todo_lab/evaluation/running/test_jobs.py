@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from todo_core import Settings, SettingsError
+from todo_core import SETTINGS, Settings, SettingsError
 from todo_lab.evaluation.metrics import prompt_statistics
 from todo_lab.evaluation.prompts import prompt_sets
 from todo_lab.evaluation.prompts.make_prompts import pocket_prompts
@@ -104,6 +106,8 @@ def test_the_name_of_a_peer_lists_its_options():
     peer = variants.from_peer("tomesd", {"ratio": 0.5})
     assert (peer.name, peer.family, peer.amount, peer.scale) == ("tomesd 0.5", "tomesd", 0.5, "ratio")
     assert variants.from_peer("hypertile", {"tile": 256}).amount is None
+    blend = variants.from_peer("BiGain", {"factor": 2, "method": "linear_blend"})
+    assert (blend.name, blend.family, blend.amount) == ("BiGain 2 linear_blend", "BiGain linear_blend", 2)
     assert not peer.is_baseline
 
 
@@ -164,10 +168,20 @@ def test_every_combination_is_a_job_with_a_key_of_its_own(chosen):
     assert [job.key for job in found] == [job.key for job in again]
 
 
-def test_the_key_of_a_job_does_not_change_with_the_list_of_settings(monkeypatch, chosen):
-    """A later version with more settings finds the results of an earlier one."""
+def test_the_key_of_a_job_holds_the_settings_that_have_an_effect():
+    def key(settings: Settings) -> str:
+        return jobs.Job(jobs.Scene(0, Request(prompt="a")), variants.Variant("mine", settings)).key
+
+    assert key(Settings(factor_1=2)) == key(Settings(factor_1=2, sx=4, ratio_1=0.75))  # settings of ToMe
+    assert key(Settings(factor_1=2)) != key(Settings(factor_1=2, end=0.5))
+
+
+def test_a_row_of_an_older_default_is_not_taken_for_one_of_todays(monkeypatch):
+    """The default of factor_2 was 1 and became auto; both make the name "ToDo 2"."""
+    today = Settings(factor_1=2)
     scene = jobs.Scene(0, Request(prompt="a"))
-    keys = [jobs.Job(scene, variant).key for variant in chosen]
-    fewer = Settings.to_dict
-    monkeypatch.setattr(Settings, "to_dict", lambda self: {n: v for n, v in fewer(self).items() if n != "reach"})
-    assert [jobs.Job(scene, variant).key for variant in chosen] == keys
+    key = jobs.Job(scene, variants.Variant("ToDo 2", today)).key
+    monkeypatch.setitem(SETTINGS, "factor_2", replace(SETTINGS["factor_2"], default=1.0))
+    older = Settings(factor_1=2)
+    assert older.factor_2 != today.factor_2
+    assert jobs.Job(scene, variants.Variant("ToDo 2", older)).key != key
