@@ -75,8 +75,9 @@ def hooks_everywhere():
 
 def patches_of(model):
     """How many patches of the extension are in the options of a model of the Forge family."""
-    objects = [getattr(model, name, None) for name in getattr(model, "__dict__", ()) if name.startswith("forge_objects")]
-    patchers = {id(found.unet): found.unet for found in objects if found}.values()
+    attributes = getattr(model, "__dict__", {})  # None after a checkpoint that could not be loaded
+    objects = [value for name, value in attributes.items() if name.startswith("forge_objects") and value]
+    patchers = {id(found.unet): found.unet for found in objects}.values()
     chains = [patcher.model_options.get("transformer_options", {}).get("patches", {}) for patcher in patchers]
     patches = [patch for chain in chains for patch in chain.get("attn1_patch", ())]
     return sum(patch.__module__.startswith("todo_core") for patch in patches)
