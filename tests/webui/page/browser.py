@@ -6,6 +6,7 @@ from todo_core.settings import SETTINGS, Settings
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PATIENCE = 90_000  # milliseconds
+STILL = "*, ::before, ::after { animation: none !important; transition: none !important; }"  # each frame costs CPU time
 
 
 @contextmanager
@@ -27,6 +28,7 @@ def opened(browser, url):
     page.on("pageerror", lambda error: page.errors.append(str(error)))
     page.on("websocket", lambda socket: _note(socket, page.questions))
     page.goto(url, wait_until="domcontentloaded")
+    page.add_style_tag(content=STILL)
     wait_until_ready(page)
     return page
 
@@ -101,6 +103,7 @@ class Panel:
                 return visible.every(isVisible) && !hidden.some(isVisible);
             }""",
             arg=[visible, hidden],
+            polling=100,
         )
 
     def value(self, name):
