@@ -133,7 +133,8 @@ class Panel:
         """Set controls as a user does, in this order: what is hidden cannot be set."""
         for name, value in settings.items():
             self._set(name, value)
-            self.wait_until_shown(self.used())
+            if SETTINGS[name].kind in ("choice", "flag"):  # the others hide nothing
+                self.wait_until_shown(self.used())
 
     def used(self):
         """Names of the settings that have an effect beside the panel's present choices."""
