@@ -86,7 +86,7 @@ def test_compare(page, view, shots):  # noqa: F811
     page.screenshot(path=shots / f"compare-controls-{view}.png", full_page=True)
     page.click("#txt2img_generate")
     wait_until_done(page)
-    page.wait_for_selector("#html_log_txt2img_todo table.todo-comparison")
+    page.wait_for_selector("#html_log_txt2img_todo table.todo-comparison:not(.pending *)")
     page.screenshot(path=shots / f"compare-{view}.png", full_page=True)
     rows = page.locator("table.todo-comparison tbody tr").all_inner_texts()
     assert [row.split("\t")[0] for row in rows] == ["baseline", "ToDo balanced", "ToDo fast", "ToMe paper"]
