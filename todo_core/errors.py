@@ -30,8 +30,9 @@ class UnsupportedModelError(TypeError):
 def unknown_name(name: Any, value: Any, names: Iterable[str]) -> SettingsError:
     """The error for a name that is none of ``names``, with the nearest of them."""
     known = list(names)
-    nearest = difflib.get_close_matches(str(name)[:100], known, n=1)
-    hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+    similarity = {each: difflib.SequenceMatcher(None, each, str(name)[:100]).ratio() for each in known}
+    nearest = max(known, key=similarity.__getitem__)  # the first of equals: level 1 before level 2
+    hint = f" (did you mean {nearest}?)" if similarity[nearest] >= 0.6 else ""
     return SettingsError(str(name)[:100], value, f"only these names: {', '.join(known)}{hint}")
 
 

@@ -50,11 +50,12 @@ def prepared(url, request):
 
 @pytest.fixture
 def webui(prepared):
-    """The WebUI. Whatever a test did to it, no hook of ours may be left on any of its models."""
+    """The WebUI. Whatever a test did to it, nothing of ours may be left on any of its models."""
     prepared.clear()
     yield prepared
     prepared.clear()
     assert prepared.hooks() == 0, "hooks of the extension are left on a model"
+    assert prepared.options()[1] == 0, "a step has changed the options of a model's patcher"
 
 
 def _named(request, kind):

@@ -75,6 +75,10 @@ class WebUI:
         """Hooks of the extension on every model that the WebUI holds."""
         return self.get("/todo-probe/hooks")
 
+    def options(self):
+        """The options of the model's patcher, or None; and how many steps have left others than they found."""
+        return self.get("/todo-probe/options")
+
     def txt2img(self, todo=None, *, args=None, **request):
         """An image with hires fix; ``todo`` are named settings, ``args`` the positional list; neither: a baseline."""
         return self._generate("txt2img", {**REQUEST, **request}, todo, args)
@@ -126,13 +130,13 @@ class WebUI:
         self._ask("POST", "/todo-probe/fault", {"kind": kind, "at": at})
         self._fault_waits = True
 
-    def interrupted_at(self, step, todo, **request):
-        """A request that is interrupted while the sampler is held in ``step``, counted over all passes."""
+    def interrupted_at(self, step, todo, button="interrupt", **request):
+        """A request that is interrupted, or skipped, while the sampler is held in ``step``, counted over all passes."""
         self.fault("hold", step)
         with ThreadPoolExecutor(1) as pool:
             job = pool.submit(self.txt2img, todo, **request)
             assert self.get("/todo-probe/held"), f"step {step} was never reached"
-            self.post("/sdapi/v1/interrupt")
+            self.post(f"/sdapi/v1/{button}")
             self.post("/todo-probe/let-go")
             return job.result()
 

@@ -117,6 +117,11 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(name):
     assert error.allowed in str(error)
 
 
+@pytest.mark.parametrize(("name", "nearest"), [("factor", "factor_1"), ("ratio2", "ratio_2"), ("metod", "method")])
+def test_the_nearest_name_is_proposed_and_of_equals_the_first(name, nearest):
+    assert refused(**{name: 1}).allowed.endswith(f"(did you mean {nearest}?)")
+
+
 def test_values_by_position_are_refused():
     with pytest.raises(TypeError):
         Settings("downsample")

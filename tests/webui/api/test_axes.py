@@ -10,12 +10,16 @@ from ..helpers import REQUEST, Result
 FEW = {**REQUEST, "steps": 2, "hr_second_pass_steps": 2}
 
 
+def arguments(webui):
+    """The arguments of the plot of txt2img; those behind the axes differ between the WebUIs."""
+    scripts = webui.get("/sdapi/v1/script-info")
+    return next(s["args"] for s in scripts if s["name"] == "x/y/z plot" and not s["is_img2img"])
+
+
 @pytest.fixture
 def axes(webui):
     """The labels of the axes of txt2img, in the order of the API's numbers."""
-    scripts = webui.get("/sdapi/v1/script-info")
-    plot = next(s for s in scripts if s["name"] == "x/y/z plot" and not s["is_img2img"])
-    return next(arg["choices"] for arg in plot["args"] if arg["label"] == "X type")
+    return next(arg["choices"] for arg in arguments(webui) if arg["label"] == "X type")
 
 
 def plotted(webui, axes, x, y=("Nothing", [])):
@@ -30,7 +34,8 @@ def plot(webui, axes, x, y):
     args = []
     for label, values in (x, y, ("Nothing", [])):
         args += [axes.index(label), ", ".join(values), list(values)]
-    args += [True, True, False, False, False, False, False, 0, False]  # with the single images beside the grid
+    options = arguments(webui)[len(args) :]
+    args += [option["label"] == "Include Sub Images" or option["value"] for option in options]  # beside the grid
     answer = webui.post("/sdapi/v1/txt2img", {**FEW, "script_name": "x/y/z plot", "script_args": args})
     return answer, json.loads(answer["info"])
 

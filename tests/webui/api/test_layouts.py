@@ -21,9 +21,10 @@ def test_sd2_has_the_trained_size_of_its_kind(request, webui, number, side):
     assert webui.baseline(**chosen).pixels.std() > 5
     small = webui.txt2img(AUTO, **chosen)
     assert f"this model was trained at {side} x {side}" in small.comments
-    large = webui.txt2img(AUTO, hr_resize_x=side + 64, hr_resize_y=side + 64, **chosen)
-    finest = (side // 8 + 8) ** 2
-    assert reduced(large.hires) == {(finest, (side // 8) ** 2)}
+    enlarged = side * 5 // 4
+    large = webui.txt2img(AUTO, hr_resize_x=enlarged, hr_resize_y=enlarged, **chosen)
+    finest = (enlarged // 8) ** 2
+    assert reduced(large.hires) == {(finest, finest // 4)}
 
 
 def test_a_transformer_is_named_and_its_image_is_the_baselines(request, webui):

@@ -7,7 +7,7 @@ from ..helpers import lengths, level_1, reduced
 
 FACTOR_2 = {"factor_1": 2}
 # samplers of one and of two UNet calls a step, with and without noise of their own, by sigma and by timestep
-SAMPLERS = ["Euler a", "DPM++ 2M", "Heun", "DPM++ SDE", "DDIM"]
+SAMPLERS = ["Euler a", "DPM++ 2M", "Heun", "DPM++ SDE", "DDIM", "LCM", "UniPC"]
 ENDS_EARLY = ["DDIM"]  # the WebUI's total counts two steps of an img2img pass that are never run
 
 

@@ -112,6 +112,16 @@ def test_something_behind_the_mapping_is_named(webui):
     assert reduced(result.hires) == REDUCED
 
 
+@pytest.fixture
+def infotexts_are_read(webui):
+    """Forge refuses each request that has an infotext, whatever is in it."""
+    try:
+        webui.txt2img(infotext="a cat\nSteps: 4", enable_hr=False)
+    except Refused as error:
+        pytest.skip(f"this WebUI reads no infotext of a request: {error}")
+
+
+@pytest.mark.usefixtures("infotexts_are_read")
 def test_an_infotext_in_the_request_sets_everything_and_a_fraction_of_an_older_version_is_rounded(webui):
     text = "a cat\nSteps: 4, ToDo: downsample, ToDo factor 1: 1.5, ToDo end: 0.5"
     result = webui.txt2img(infotext=text)

@@ -2,10 +2,13 @@
 
 from contextlib import contextmanager
 
+import pytest
+
 from todo_core.settings import SETTINGS, Settings
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-PATIENCE = 90_000  # milliseconds
+PATIENCE = 300_000  # milliseconds
+STILL = "*, ::before, ::after { animation: none !important; transition: none !important; }"  # each frame costs CPU time
 
 
 @contextmanager
@@ -27,6 +30,7 @@ def opened(browser, url):
     page.on("pageerror", lambda error: page.errors.append(str(error)))
     page.on("websocket", lambda socket: _note(socket, page.questions))
     page.goto(url, wait_until="domcontentloaded")
+    page.add_style_tag(content=STILL)
     wait_until_ready(page)
     return page
 
@@ -101,6 +105,7 @@ class Panel:
                 return visible.every(isVisible) && !hidden.some(isVisible);
             }""",
             arg=[visible, hidden],
+            polling=100,
         )
 
     def value(self, name):
@@ -128,7 +133,8 @@ class Panel:
         """Set controls as a user does, in this order: what is hidden cannot be set."""
         for name, value in settings.items():
             self._set(name, value)
-            self.wait_until_shown(self.used())
+            if SETTINGS[name].kind in ("choice", "flag"):  # the others hide nothing
+                self.wait_until_shown(self.used())
 
     def used(self):
         """Names of the settings that have an effect beside the panel's present choices."""
@@ -154,13 +160,18 @@ class Panel:
         """Choose from a dropdown, or type what it does not list."""
         field = control.locator("input")
         field.click()
-        listed = control.locator(f'li[data-value="{value}"]')
+        listed = control.locator(option(value))
         if listed.count():
             listed.click()
         else:
             field.fill(value)
             field.press("Enter")
         field.blur()
+
+
+def option(value):
+    """The selector of an entry of an open dropdown, in gradio 3 and 4."""
+    return f'li:is([data-value="{value}"], [aria-label="{value}"])'
 
 
 def fill_in(page, **fields):
@@ -183,6 +194,15 @@ def generate(page):
     page.wait_for_selector("#html_info_txt2img p")
     page.wait_for_selector("#txt2img_interrupt", state="hidden")
     return page.inner_text("#html_info_txt2img")
+
+
+def upscale(page, until):
+    """Click the button that runs the hires pass alone, and wait for the selector ``until``."""
+    page.click("#txt2img_upscale")
+    error = page.locator("#html_log_txt2img .error, #html_info_txt2img .error")
+    page.locator(until).or_(error).first.wait_for()
+    if error.count() and "expected input" in error.first.inner_text():  # Forge hands the VAE an image with alpha
+        pytest.skip(f"this WebUI's button fails by itself: {error.first.inner_text()}")
 
 
 def picture(page):

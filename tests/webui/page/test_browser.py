@@ -166,8 +166,7 @@ def test_the_upscale_button_reduces(webui, page, panel):
     assert "hires fix is off" in page.inner_text("#html_log_txt2img")
 
     webui.clear()
-    page.click("#txt2img_upscale")
-    page.wait_for_selector("#html_info_txt2img p:has-text('ToDo: downsample, ToDo factor 1: 2')")
+    web.upscale(page, until="#html_info_txt2img p:has-text('ToDo: downsample, ToDo factor 1: 2')")
     events = webui.get("/todo-probe/events")
     assert all(step["hires"] for step in events)
     assert reduced(events) == {(1024, 256)}
@@ -176,7 +175,7 @@ def test_the_upscale_button_reduces(webui, page, panel):
 def test_an_invalid_value_is_reported_under_the_image(webui, page, panel):
     web.fill_in(page, prompt="a cat", steps=2, width=128, height=128, seed=1)
     panel.unfold()
-    panel.set(factor_1="much")
+    panel.set(method="similarity", seed="much")
     assert "ToDo" not in web.generate(page)
     comments = page.inner_text("#html_log_txt2img")
-    assert "ToDo is off for this image. Factor, level 1: 'much' is not a whole number." in comments
+    assert "ToDo is off for this image. Destination seed: 'much' is not a whole number." in comments

@@ -33,7 +33,7 @@ def page(webui, chromium, view):  # noqa: F811
 def choose_script(page, title):
     field = page.locator("#txt2img_script_container #script_list input")
     field.click()
-    page.locator(f'#txt2img_script_container #script_list li[data-value="{title}"]').click()
+    page.locator(f"#txt2img_script_container #script_list {web.option(title)}").click()
 
 
 def wait_until_done(page):
@@ -67,12 +67,12 @@ def test_the_plot_of_three_presets(page, view, shots):  # noqa: F811
     choose_script(page, "X/Y/Z plot")
     kind = page.locator("#script_txt2img_xyz_plot_x_type input, [id$=x_type] input").first
     kind.click()
-    page.locator('[id$=x_type] li[data-value="[ToDo] Preset"]').first.click()
+    page.locator(f"[id$=x_type] {web.option('[ToDo] Preset')}").first.click()
     values = page.locator("[id$=x_values_dropdown] input, .gradio-dropdown:has-text('X values') input").first
     values.wait_for(state="visible")
     for name in PRESETS:
         values.click()
-        page.locator(f'li[data-value="{name}"]:visible').first.click()
+        page.locator(f"{web.option(name)}:visible").first.click()
     values.press("Escape")
     page.click("#txt2img_generate")
     wait_until_done(page)
@@ -86,7 +86,7 @@ def test_compare(page, view, shots):  # noqa: F811
     page.screenshot(path=shots / f"compare-controls-{view}.png", full_page=True)
     page.click("#txt2img_generate")
     wait_until_done(page)
-    page.wait_for_selector("#html_log_txt2img_todo table.todo-comparison")
+    page.wait_for_selector("#html_log_txt2img_todo table.todo-comparison:not(.pending *)")
     page.screenshot(path=shots / f"compare-{view}.png", full_page=True)
     rows = page.locator("table.todo-comparison tbody tr").all_inner_texts()
     assert [row.split("\t")[0] for row in rows] == ["baseline", "ToDo balanced", "ToDo fast", "ToMe paper"]

@@ -51,8 +51,7 @@ def test_compare_by_the_upscale_button(webui, page, shots):  # noqa: F811
     choose_script(page, "ToDo compare")
     page.wait_for_selector("#todo_compare_txt2img_presets", state="visible")
     webui.clear()
-    page.click("#txt2img_upscale")
-    page.wait_for_selector("#html_log_txt2img:has-text('ToMe paper: ')")  # no table: the WebUI drops its numbers
+    web.upscale(page, until="#html_log_txt2img:has-text('ToMe paper: ')")  # no table: the WebUI drops its numbers
     wait_until_done(page)
     page.screenshot(path=shots / "compare-upscale.png", full_page=True)
     comments = page.inner_text("#html_log_txt2img")

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from ...errors import UnsupportedModelError
 from ...hosts import detect
 from ...patching.record import Record
 from ...patching.session import Session
@@ -101,4 +102,5 @@ class SampledPass:
         """Leave the rest of the pass alone and keep the reason: our errors must not cost the user the image."""
         self.error = error
         self.end()
-        log.error("ToDo: %s", error, exc_info=error)
+        is_expected = isinstance(error, UnsupportedModelError)
+        log.log(logging.WARNING if is_expected else logging.ERROR, self.status(), exc_info=not is_expected and error)

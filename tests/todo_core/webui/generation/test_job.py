@@ -331,13 +331,14 @@ def test_the_comments_are_in_the_api_answer_too(webui):
     assert "comments" not in json.loads(webui.generate(Processing()).js())
 
 
-def test_an_unsupported_model_gives_the_image_and_a_message(script):
+def test_an_unsupported_model_gives_the_image_and_a_message(script, caplog):
     unet = small(use_spatial_transformer=False, context_dim=None)
     webui = WebUI(script, LatentDiffusion(unet, image_size=64))
     plain, done = webui.generate(Processing()), webui.generate(Processing(), OURS)
     assert torch.equal(plain.images[0], done.images[0])
     assert "ToDo cannot reduce UNetModel: " in done.comments
     assert "ToDo" not in done.infotexts[0]
+    assert [(record.levelname, record.exc_info) for record in caplog.records] == [("WARNING", False)]
 
 
 def test_a_pass_that_is_announced_twice_counts_once(webui, monkeypatch):

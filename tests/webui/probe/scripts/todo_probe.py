@@ -43,6 +43,7 @@ class Probe:
 
     def __init__(self):
         self.unets = weakref.WeakSet()
+        self.changed_options = 0  # steps that left other options on a patcher than they found, since the start
         self.clear()
 
     def clear(self):
@@ -74,11 +75,29 @@ def hooks_everywhere():
 
 def patches_of(model):
     """How many patches of the extension are in the options of a model of the Forge family."""
-    objects = [getattr(model, name, None) for name in vars(model) if name.startswith("forge_objects")]
-    patchers = {id(found.unet): found.unet for found in objects if found}.values()
+    attributes = getattr(model, "__dict__", {})  # None after a checkpoint that could not be loaded
+    objects = [value for name, value in attributes.items() if name.startswith("forge_objects") and value]
+    patchers = {id(found.unet): found.unet for found in objects}.values()
     chains = [patcher.model_options.get("transformer_options", {}).get("patches", {}) for patcher in patchers]
     patches = [patch for chain in chains for patch in chain.get("attn1_patch", ())]
     return sum(patch.__module__.startswith("todo_core") for patch in patches)
+
+
+def patcher_of(model):
+    """The patcher of a model of the Forge family; None elsewhere."""
+    objects = getattr(model, "forge_objects", None)
+    return objects.unet if objects else None
+
+
+def described(options):
+    """A patcher's options as plain data: two descriptions are equal if nothing was added, removed or replaced."""
+    if isinstance(options, dict):
+        return {str(key): described(value) for key, value in options.items()}
+    if isinstance(options, (list, tuple)):
+        return [described(value) for value in options]
+    if options is None or isinstance(options, (bool, int, float, str)):
+        return options
+    return f"{type(options).__name__} {getattr(options, '__module__', '')}.{getattr(options, '__qualname__', '')}"
 
 
 def unet_of(model):
@@ -105,6 +124,8 @@ def observed_step(denoiser, x, *args, **kwargs):
         "hooks_before": hooks_everywhere(),
         "calls": [],
     }
+    patcher = patcher_of(shared.sd_model)
+    options = patcher and described(patcher.model_options)
     probe.events.append(event)
     if probe.is_due("hold"):
         probe.reached.set()
@@ -113,6 +134,7 @@ def observed_step(denoiser, x, *args, **kwargs):
         return torch.nn.Module.__call__(denoiser, x, *args, **kwargs)
     finally:
         event["hooks_after"] = hooks_everywhere()
+        probe.changed_options += bool(patcher) and described(patcher.model_options) != options
 
 
 def observed_call(unet, x, *args, **kwargs):
@@ -239,6 +261,12 @@ def add_routes(_, app):
         block = next(block for block in patcher.model.diffusion_model.modules() if hasattr(block, "attn1"))
         run = functools.partial(run_block, block, next(patcher.model.diffusion_model.parameters()).dtype)
         return [patcher_contract.of_patcher(patcher), patcher_contract.of_block(block, run)]
+
+    @app.get("/todo-probe/options")
+    def options():
+        """The options of the current model's patcher, and how many steps have left others than they found."""
+        patcher = patcher_of(shared.sd_model)
+        return [patcher and described(patcher.model_options), probe.changed_options]
 
     @app.get("/todo-probe/lora")
     def lora():
