@@ -30,6 +30,7 @@ REDUCTION, PATCHING = "tests/todo_core/reduction", "tests/todo_core/patching"
 SEARCH = [f"{REDUCTION}/test_matching.py", f"{REDUCTION}/test_rounded_search.py"]
 SESSION = [f"{PATCHING}/test_hooks.py", f"{PATCHING}/test_interruption.py", f"{PATCHING}/test_refusals.py"]
 SESSION += [f"{PATCHING}/test_session_ldm.py", f"{PATCHING}/test_session_diffusers.py", f"{PATCHING}/test_copies.py"]
+FORGE = ["tests/todo_core/hosts/test_forge.py"]
 COSTS = [f"{PATCHING}/test_gpu_costs.py"]
 # the tests of each file, the quickest first
 TESTS = {
@@ -43,13 +44,13 @@ TESTS = {
     "reduction/rounded_search": SEARCH[::-1],
     "reduction/scores": [*SEARCH, *COSTS],
     "hosts/compiled_code": [f"{PATCHING}/test_compile.py"],
-    "patching/hooks": SESSION,
+    "patching/hooks": [*SESSION, *FORGE],
     "patching/module_calls": SESSION,
     "patching/patch": [f"{PATCHING}/test_copies.py", *SESSION],
     "patching/plan": [f"{PATCHING}/test_plan.py", *SESSION],
     "patching/record": SESSION,
     "patching/running_calls": [f"{PATCHING}/test_interruption.py", *SESSION],
-    "patching/session": SESSION,
+    "patching/session": [*SESSION, *FORGE],
     "patching/step_draws": [f"{PATCHING}/test_step_draws.py", *COSTS],
     "patching/steps": SESSION,
     "patching/token_grid": [f"{PATCHING}/test_token_grid.py", f"{PATCHING}/test_plan.py"],
