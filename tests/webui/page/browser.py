@@ -7,7 +7,7 @@ import pytest
 from todo_core.settings import SETTINGS, Settings
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-PATIENCE = 300_000  # milliseconds
+PATIENCE = 90_000  # milliseconds
 STILL = "*, ::before, ::after { animation: none !important; transition: none !important; }"  # each frame costs CPU time
 
 

@@ -168,10 +168,10 @@ def test_the_line_follows_the_page(page, panel):
     wait_for_line(page, "1152 x 768:")
     web.fill_in(page, hr_resize_x=640, hr_resize_y=960)
     wait_for_line(page, "640 x 960:")
-    panel.set(factor_1=4)
-    before = line_of(page)
-    panel.set(factor_1=2)
-    page.wait_for_function("text => document.querySelector('#todo_txt2img_line').innerText !== text", arg=before)
+    for factor in (4, 2):
+        before = line_of(page)
+        panel.set(factor_1=factor)
+        page.wait_for_function("text => document.querySelector('#todo_txt2img_line').innerText !== text", arg=before)
     panel.set(method="none")
     wait_for_line(page, "the method is none")
 
