@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_picture(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--prompt", help="what to show; the pocket model knows 82 words")
+    group.add_argument("--prompt", help="what to show; the pocket model knows 91 words")
     group.add_argument("--negative", help="what not to show")
     group.add_argument("--seed", type=int)
     group.add_argument("--width", type=int, help="of the first pass, in pixels")
