@@ -74,6 +74,8 @@ class ModelRunner:
         self.is_pocket = path is None
         self.model: LatentModel
         if path is None:
+            # its products are small: threads that wait for each other on a busy machine would slow the shorter more
+            torch.set_num_threads(1)
             self.name, self.defaults = POCKET, dict[str, Any](POCKET_DEFAULTS)
             self.model = Pocket(device=device)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+import torch
 
 from tests.models import hook_count
 from todo_core import Settings, SettingsError
@@ -99,6 +100,16 @@ def test_an_unknown_word_is_named_and_the_nearest_one_offered(runner, prompt, me
 def test_the_example_prompts_are_readable():
     for prompt in PROMPTS:
         model_runner._check_caption(prompt)
+
+
+def test_the_pocket_model_is_timed_on_one_core():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        ModelRunner()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_path_without_a_model_is_rejected_at_the_start(tmp_path):
