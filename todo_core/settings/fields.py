@@ -239,6 +239,10 @@ class Settings:
         """Names of the settings that have an effect, given the others."""
         return tuple(name for name, declared in SETTINGS.items() if declared.used(self))
 
+    def includes(self, name: str) -> bool:
+        """Whether ``passes`` names the pass ``first`` or ``hires``."""
+        return self.passes in (name, "all")
+
     def to_dict(self) -> dict[str, Any]:
         """All values by name; JSON types only."""
         return dataclasses.asdict(self)

@@ -98,7 +98,7 @@ class Comparison:
 
 def reduces_first_pass(settings: Settings) -> bool:
     """Whether the settings act in the first pass."""
-    return settings.passes in ("first", "all") and settings.method != "none"
+    return settings.includes("first") and settings.method != "none"
 
 
 def compare(model: LatentModel, request: Request, settings: Settings, *, on_step: OnStep | None = None) -> Comparison:

@@ -76,7 +76,7 @@ def first_pass(
     on_error: OnError | None = None,
 ) -> Pass:
     """Sample at the base size. `settings` act if they include the first pass. Options: see `hires_passes`."""
-    acting = settings if settings and settings.passes in ("first", "all") else None
+    acting = settings if settings and settings.includes("first") else None
     scheduler = make_scheduler(model, request.sampler)
     scheduler.set_timesteps(request.steps, device=model.device)
     latents = _noise(model, _first_shape(model, request), request.seed) * scheduler.init_noise_sigma
@@ -117,7 +117,7 @@ def hires_passes(
     made, runs = [], []
     firsts = [first] * len(variants) if isinstance(first, Pass) else first
     for settings, start in zip(variants, firsts, strict=True):
-        acting = settings if settings and settings.passes in ("hires", "all") else None
+        acting = settings if settings and settings.includes("hires") else None
         scheduler = make_scheduler(model, request.sampler)
         steps = round(request.hires_steps / request.denoising)
         scheduler.set_timesteps(steps, device=model.device)

@@ -114,7 +114,7 @@ class Job:
 
     def _includes(self, pass_name: str) -> bool:
         settings = self._request.settings
-        return settings.method != "none" and (pass_name == "img2img" or settings.passes in (pass_name, "all"))
+        return settings.method != "none" and (pass_name == "img2img" or settings.includes(pass_name))
 
     def _why_no_pass(self) -> str:
         settings = self._request.settings

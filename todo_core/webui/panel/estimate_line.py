@@ -60,8 +60,8 @@ def _pass_sizes(settings: Settings, fields: Mapping[str, float], *, is_img2img: 
     width, height = int(fields["width"]), int(fields["height"])
     if is_img2img:
         return [PassSize("", width, height)]
-    sizes = [PassSize("First pass ", width, height)] if settings.passes in ("first", "all") else []
-    if fields.get("hires") and settings.passes in ("hires", "all"):
+    sizes = [PassSize("First pass ", width, height)] if settings.includes("first") else []
+    if fields.get("hires") and settings.includes("hires"):
         sizes.append(PassSize("Hires pass " if sizes else "", *_hires_size(width, height, fields)))
     if not sizes:
         raise _NoPass("hires fix is off")

@@ -91,7 +91,7 @@ class LocalScene:
         return None if variant.settings.method == "none" else variant.settings
 
     def _first_pass(self, settings: Settings | None) -> Pass:
-        acts = settings is not None and settings.passes in ("first", "all")
+        acts = settings is not None and settings.includes("first")
         return first_pass(self._model, self._request, settings) if acts else self._first
 
     def _peer(self, variant: Variant) -> AbstractContextManager[None]:
