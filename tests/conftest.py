@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
+from tests import chromium as browser
 from tests import models
 
 torch.set_num_threads(1)  # small tensors: threads only wait for each other
@@ -78,6 +80,13 @@ def diffusers_sdxl() -> Iterator[models.Small]:
     yield from _lent(models.diffusers_sdxl())
 
 
+@pytest.fixture(scope="module")
+def chromium(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A headless Chromium for the tests of one file."""
+    with browser.launched(request.config.getoption("--webui-browser")) as started:
+        yield started
+
+
 def pytest_addoption(parser):
     """Add the options of test_faults.py and of tests/webui."""
     parser.addoption("--fault-sessions", type=int, default=1000, metavar="N", help="how many; default 1000")
@@ -93,5 +102,5 @@ def pytest_addoption(parser):
     group.addoption("--webui-transformer-checkpoint", metavar="NAME", help="a Flux or SD3 checkpoint")
     beside = "another extension beside this one, for tests/webui/api/test_extensions.py (repeatable)"
     group.addoption("--webui-extension", metavar="NAME=PATH", action="append", default=[], help=beside)
-    group.addoption("--webui-browser", metavar="PATH", help="a Chromium (default: the one of playwright)")
+    group.addoption("--webui-browser", metavar="PATH", help="a Chromium (default: an installed one)")
     group.addoption("--webui-screenshots", metavar="DIR", help="for screenshots (default: a temporary folder)")

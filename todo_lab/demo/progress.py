@@ -45,7 +45,10 @@ def stages_of(request: Request, variants: Sequence[Settings | None]) -> dict[str
 
 
 class StepProgress:
-    """An `OnStep` that tells the stage, the step and the time left. It raises Cancelled once `stop` is set."""
+    """An `OnStep` that tells the stage, the step and the time left. It raises Cancelled once `stop` is set.
+
+    The time left is the work left at the pace of the hires pass's own steps; before those, at that of the warm-up.
+    """
 
     def __init__(
         self,
@@ -56,24 +59,32 @@ class StepProgress:
     ) -> None:
         self._stages, self._progress, self._stop, self._clock = stages, progress, stop, clock
         self._last: tuple[str, int] | None = None
-        self._started = 0.0
+        self._began = 0.0, 0.0  # the time and the work done when the last stage began
+        self._pace: float | None = None  # seconds per unit of work
 
     def __call__(self, name: str, step: int, steps: int) -> None:
         """Report that a step begins. Passes that take turns report each step; only the first is told."""
         self.check()
-        if self._last is None:
-            self._started = self._clock()
         if (name, step) == self._last:
             return
-        self._last = name, step
         before = list(self._stages)[: list(self._stages).index(name)]
         done = sum(self._stages[stage].work for stage in before) + self._stages[name].work * step / steps
         total = sum(stage.work for stage in self._stages.values())
+        self._measure(name, done)
+        self._last = name, step
         text = f"{self._stages[name].name}: step {step + 1} of {steps}"
-        if done:
-            left = (self._clock() - self._started) * (total / done - 1)
-            text += f", about {duration(left)} left"
+        if self._pace:
+            text += f", about {duration(self._pace * (total - done))} left"
         self._progress(done / total, text)
+
+    def _measure(self, name: str, done: float) -> None:
+        """Take the pace of the last stage. Small first passes have another one, which counts if no other is known."""
+        now = self._clock()
+        started, work = self._began
+        if self._last and done > work and (self._last[0] in (WARM_UP, HIRES) or self._pace is None):
+            self._pace = (now - started) / (done - work)
+        if self._last is None or self._last[0] != name:
+            self._began = now, done
 
     def check(self) -> None:
         """Raise Cancelled if the run was cancelled."""

@@ -23,11 +23,11 @@ class Clock:
         return self.now
 
 
-def run(settings, clock, on_step):
+def run(settings, clock, on_step, cold=1.0):
     """The order in which `compare_all` reports the steps, with the time that each takes."""
     for seconds in (BASELINE_STEP, REDUCED_STEP):
         on_step("warm-up", 0, 1)
-        clock.now += seconds
+        clock.now += cold * seconds
     for name in ("first", "reduced first") if settings.passes == "all" else ("first",):
         for step in range(REQUEST.steps):
             on_step(name, step, REQUEST.steps)
@@ -38,7 +38,7 @@ def run(settings, clock, on_step):
             clock.now += seconds
 
 
-def heard_of(settings):
+def heard_of(settings, **options):
     heard, clock = [], Clock()
     progress = StepProgress(
         stages_of(REQUEST, [None, settings]),
@@ -46,7 +46,7 @@ def heard_of(settings):
         threading.Event(),
         clock,
     )
-    run(settings, clock, progress)
+    run(settings, clock, progress, **options)
     return heard, clock.now
 
 
@@ -67,6 +67,25 @@ def test_after_the_warm_up_the_time_left_is_right():
     assert len(told) == len(heard) - 1 == 9  # nothing is known in the warm-up
     for left, true in told:
         assert left == pytest.approx(true, abs=0.15 * end)
+
+
+def test_a_slow_warm_up_does_not_count_once_the_hires_pass_has_steps():
+    heard, end = heard_of(Settings(), cold=5.0)
+    hires = [(text, now) for _, text, now in heard if text.startswith("Hires") and "step 1 of" not in text]
+    assert len(hires) == REQUEST.hires_steps - 1
+    for text, now in hires:
+        assert int(re.search(r"about (\d+) s left", text)[1]) == round(end - now)
+
+
+def test_one_picture_has_no_warm_up_and_still_tells_the_time_left():
+    heard, clock = [], Clock()
+    progress = StepProgress(stages_of(REQUEST, [None]), lambda _, text: heard.append(text), threading.Event(), clock)
+    for name, steps in (("first", REQUEST.steps), ("hires", REQUEST.hires_steps)):
+        for step in range(steps):
+            progress(name, step, steps)
+            clock.now += 1
+    assert ["left" in text for text in heard] == [False] + [True] * (len(heard) - 1)
+    assert heard[-1].endswith("about 1 s left")
 
 
 def test_a_stopped_run_raises_at_its_next_step():

@@ -1,25 +1,11 @@
 """The page in a headless Chromium: the panel's controls by setting name, and the buttons around them."""
 
-from contextlib import contextmanager
-
 import pytest
 
 from todo_core.settings import SETTINGS, Settings
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 PATIENCE = 90_000  # milliseconds
 STILL = "*, ::before, ::after { animation: none !important; transition: none !important; }"  # each frame costs CPU time
-
-
-@contextmanager
-def chromium(executable):
-    """A browser; ``executable`` None takes playwright's own."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 def opened(browser, url):

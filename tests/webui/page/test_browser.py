@@ -8,17 +8,9 @@ import pytest
 from ..helpers import reduced, todo_keys
 from . import browser as web
 
-pytest.importorskip("playwright", reason="needs playwright")
-
 DOWNSAMPLE = {"method", "target", "factor_1", "factor_2", "resample", "phase"}
 ALWAYS = {"start", "end", "window", "afterwards", "passes"}
 SIMILARITY = {"method", "target", "ratio_1", "ratio_2", "sx", "sy", "random", "seed", "reach"}
-
-
-@pytest.fixture(scope="module")
-def chromium(request):
-    with web.chromium(request.config.getoption("--webui-browser")) as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ import json
 import pytest
 
 from . import browser as web
-from .test_browser import chromium, shots  # noqa: F401  fixtures
-
-pytest.importorskip("playwright", reason="needs playwright")
+from .test_browser import shots  # noqa: F401  a fixture
 
 VIEWS = {"light": ("light", 1400), "dark": ("dark", 1400), "phone": ("dark", 390)}
 PRESETS = ("ToDo fast", "ToMe paper", "Sharp finish")
@@ -19,7 +17,7 @@ def view(request):
 
 
 @pytest.fixture
-def page(webui, chromium, view):  # noqa: F811
+def page(webui, chromium, view):
     theme, width = VIEWS[view]
     page = web.opened(chromium, f"{webui.url}/?__theme={theme}")
     page.set_viewport_size({"width": width, "height": 1200})

@@ -3,15 +3,12 @@
 import base64
 import re
 
-import pytest
 from PIL import Image
 
 from ..helpers import reduced, todo_keys
 from . import browser as web
-from .test_browser import chromium, page, shots  # noqa: F401  fixtures
+from .test_browser import page, shots  # noqa: F401  fixtures
 from .test_browser_scripts import choose_script, wait_until_done
-
-pytest.importorskip("playwright", reason="needs playwright")
 
 
 def test_every_image_of_the_batch_tab_is_reduced(webui, page, tmp_path):  # noqa: F811

@@ -5,8 +5,6 @@ import pytest
 from ..helpers import reduced
 from . import browser as web
 
-pytest.importorskip("playwright", reason="needs playwright")
-
 
 def callbacks(webui):
     return [file for file in webui.get("/todo-probe/callbacks") if file.endswith("scripts/todo.py")]
@@ -22,16 +20,15 @@ def restart(page):
         pytest.fail("the WebUI's server did not end for Reload UI, or did not come back; start the WebUI anew")
 
 
-def test_reload_ui_leaves_one_set_of_callbacks_that_works(request, webui):
+def test_reload_ui_leaves_one_set_of_callbacks_that_works(chromium, webui):
     assert len(callbacks(webui)) == 1
-    with web.chromium(request.config.getoption("--webui-browser")) as browser:
-        page = web.opened(browser, webui.url)
-        web.settle(page)
-        web.open_tab(page, "Settings")
-        restart(page)
-        web.wait_until_ready(page)
-        assert not web.Panel(page).enabled
-        web.close(page)
+    page = web.opened(chromium, webui.url)
+    web.settle(page)
+    web.open_tab(page, "Settings")
+    restart(page)
+    web.wait_until_ready(page)
+    assert not web.Panel(page).enabled
+    web.close(page)
 
     assert len(callbacks(webui)) == 1
     result = webui.txt2img({"factor_1": 2})

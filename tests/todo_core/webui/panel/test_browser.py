@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import time
 
 import pytest
@@ -15,20 +13,9 @@ from tests.webui.page import browser as web
 from todo_core.settings import SETTINGS, Settings
 from todo_core.settings.presets import BUILT_IN
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "msedge")
-
 
 def used(**changes) -> set[str]:
     return set(Settings(**changes).used)
-
-
-@pytest.fixture(scope="module")
-def chromium(request):
-    found = request.config.getoption("--webui-browser") or next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not found and not os.environ.get("CI"):
-        pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is installed; give --webui-browser PATH")
-    with web.chromium(found) as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -1,0 +1,102 @@
+"""The page in a real browser: a run, a refusal, a cancellation, and what is in sight on a phone."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from todo_lab.demo import model_runner
+from todo_lab.demo.page import CSS, Page, theme
+
+WIDE, PHONE = {"width": 1300, "height": 900}, {"width": 390, "height": 844}
+PATIENCE = 90_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def url(runner, comparison):
+    blocks = Page(runner, comparison).blocks
+    _, url, _ = blocks.launch(prevent_thread_lock=True, quiet=True, theme=theme(), css_paths=CSS)
+    yield url
+    blocks.close()
+
+
+@pytest.fixture(params=[WIDE, PHONE], ids=["wide", "phone"])
+def page(request, chromium, url):
+    page = chromium.new_page(viewport=request.param)
+    page.set_default_timeout(PATIENCE)
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(url)
+    page.wait_for_selector("#slider img")
+    yield page
+    page.close()
+    assert errors == []
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """Runs wait at their first step until this event is set."""
+    release, true_warm_up = threading.Event(), model_runner.compare_all
+
+    def waiting(model, request, variants, *, on_step):
+        def step(*told):
+            on_step(*told)
+            assert release.wait(60)
+            on_step(*told)
+
+        return true_warm_up(model, request, variants, on_step=step)
+
+    monkeypatch.setattr(model_runner, "compare_all", waiting)
+    yield release
+    release.set()
+
+
+def shorten(page, values):
+    """Set the picture so that a run is short."""
+    page.click("#picture .label-wrap")
+    for name in ("width", "height"):
+        page.fill(f"#{name} input", str(values[name]))
+    for label in ("Steps", "Hires steps", "Hires scale"):
+        field = page.get_by_label(f"number input for {label}", exact=True)
+        field.fill(str(values[label.lower().replace(" ", "_")]))
+        field.press("Tab")
+
+
+def in_sight(page, selector):
+    """Whether the top of an element lies within the window."""
+    box = page.locator(selector).bounding_box()
+    return box is not None and 0 <= box["y"] < page.viewport_size["height"] and box["x"] >= 0
+
+
+def test_a_run_shows_its_progress_and_then_its_result(page, quick, held):
+    shorten(page, quick)
+    page.fill("#prompt textarea", "a blue ball on stripes")
+    page.evaluate("scrollTo(0, 0)")
+    page.click("#compare")
+    page.wait_for_selector("#status :text('step 1 of')")
+    assert in_sight(page, "#status")
+    assert in_sight(page, "#cancel")
+    assert page.locator("#results").is_hidden(), "an old result is shown beside a new run"
+    held.set()
+    page.wait_for_selector("#results .todo-request:has-text('a blue ball')")
+    assert in_sight(page, "#results")
+    assert page.locator("#cancel").is_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_cancelled_run_leaves_a_plain_message(page, held):
+    page.click("#compare")
+    page.wait_for_selector("#status :text('step 1 of')")
+    page.click("#cancel")
+    held.set()
+    page.wait_for_selector("#status :text('Cancelled.')")
+    assert page.locator("#results").is_hidden()
+    assert page.locator(".error, .toast-body.error").count() == 0
+
+
+def test_an_unknown_word_is_named_and_the_nearest_known_one_is_offered(page):
+    page.fill("#prompt textarea", "a red hart over rolling hills")
+    page.click("#compare")
+    page.wait_for_selector("""#status :text('"hart" (did you mean "heart"?)')""")
+    assert page.locator("#results").is_hidden()
