@@ -23,7 +23,7 @@ from .scores import Nearest, gather_tokens, unit
 Size = tuple[int, int]
 
 # At most this many numbers of the destinations' vectors are copied at a time.
-_MAX_NUMBERS = 1 << 22
+_MAX_NUMBERS = 1 << 22  # pragma: no mutate
 
 
 def nearest_in_reach(
@@ -43,7 +43,8 @@ def nearest_in_reach(
     tokens = unit(metric, dtype)
     tokens_of, candidates = _by_cell(tokens, size, cell), gather_tokens(tokens, destinations)
     neighbours, outside = _neighbours(size, cell, reach, tokens.device)
-    count = max(1, _MAX_NUMBERS // (neighbours.shape[1] * tokens.shape[-1]))  # of cells at a time
+    numbers = neighbours.shape[1] * tokens.shape[-1]  # of a cell
+    count = max(1, _MAX_NUMBERS // numbers)  # of cells at a time  # pragma: no mutate
     nearest = []
     parts = zip(tokens_of.split(count, dim=1), neighbours.split(count), outside.split(count), strict=True)
     for part, near, beyond in parts:

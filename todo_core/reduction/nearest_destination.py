@@ -12,9 +12,9 @@ from .rounded_search import RoundedSearch, rounding_pays
 from .scores import BLOCK, Nearest, gather_tokens, highest_scores, unit
 
 # At most this many scores exist at a time, so that no N x N matrix is ever held.
-_MAX_SCORES = 1 << 22
+_MAX_SCORES = 1 << 22  # pragma: no mutate
 # On a CPU, at most this many sources are scored at a time: their scores then stay in its cache.
-_MAX_SOURCES = 512
+_MAX_SOURCES = 512  # pragma: no mutate
 
 
 def nearest_of_all(
@@ -44,8 +44,9 @@ def _sources_at_a_time(metric: Tensor, destinations: int) -> int:
 
     Attention and feed-forward of the same tokens need more, so the peak of a UNet call stays as it is.
     """
-    scores = _MAX_SCORES if metric.device.type == "cpu" else max(_MAX_SCORES, 2 * metric[0].numel())
-    return max(1, scores // max(1, destinations))
+    on_gpu = max(_MAX_SCORES, 2 * metric[0].numel())  # pragma: no mutate
+    scores = _MAX_SCORES if metric.device.type == "cpu" else on_gpu  # pragma: no mutate
+    return max(1, scores // max(1, destinations))  # pragma: no mutate
 
 
 def _nearest_in_image(tokens: Tensor, sources: Tensor, destinations: Tensor) -> Nearest:
@@ -56,7 +57,8 @@ def _nearest_in_image(tokens: Tensor, sources: Tensor, destinations: Tensor) -> 
     candidates = unit(tokens.index_select(0, padded))
     rounded = RoundedSearch(candidates) if rounding_pays(candidates) else None
     nearest = []
-    for part in sources.tensor_split(-(-len(sources) // max(1, min(_MAX_SOURCES, _MAX_SCORES // count)))):
+    most = max(1, min(_MAX_SOURCES, _MAX_SCORES // count))  # pragma: no mutate
+    for part in sources.tensor_split(-(-len(sources) // most)):  # pragma: no mutate
         vectors = unit(tokens.index_select(0, part))
         best = rounded.search(vectors) if rounded else None
         if best is None:

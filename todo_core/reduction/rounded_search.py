@@ -54,7 +54,7 @@ from torch import Tensor
 from .scores import BLOCK, Nearest, highest_scores
 
 # A source with more candidates than this is searched in float32, among all destinations.
-_MAX_CANDIDATES = 16
+_MAX_CANDIDATES = 16  # pragma: no mutate
 # Rows and columns of the smallest product that is summed in the same order as the large ones (7).
 _TILE = 16
 # A lower threshold is not trusted to be positive (6), nor its products to have kept their 8 bits (5).
@@ -114,7 +114,7 @@ class RoundedSearch:
 
 def rounding_pays(destinations: Tensor) -> bool:
     """Whether the search is faster with rounding. For few destinations (d, c), or short ones, it is not."""
-    return destinations.shape[0] >= 1024 and destinations.shape[1] >= 128 and _bfloat16_is_fast()
+    return destinations.shape[0] >= 1024 and destinations.shape[1] >= 128 and _bfloat16_is_fast()  # pragma: no mutate
 
 
 @functools.cache

@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+import todo_core
 from tests.models import hook_count, ldm_sd1, ldm_sdxl, noise
-from todo_core import UnsupportedModelError, apply_patch, patched
+from todo_core import Settings, UnsupportedModelError, apply_patch, patched
 from todo_core.estimate import Layout
 from todo_core.hosts import detect
+from todo_core.patching.session import Session
 
-from .forge_double import Engine, Patcher, attend, contract
+from .forge_double import Block, Engine, Patcher, attend, contract
 
 LATENT = noise(2, 4, 16, 16)
 BOTH_LEVELS = {"factor_1": 2, "factor_2": 2, "ratio_1": 0.5, "ratio_2": 0.5}
@@ -238,13 +240,39 @@ def test_attention_that_is_replaced_as_a_whole_gets_fewer_keys(engine):
     assert (256, 256, 256) not in lengths
 
 
-def test_values_of_their_own_are_reduced_like_their_keys(engine):
-    engine.forge_objects.unet.set_model_patch(lambda n, k, v, _: (n, k, v.clone()), "attn1_patch")
-    with patched(engine, factor_1=2):
-        from_clone = engine(LATENT)
+@pytest.mark.parametrize(
+    "settings",
+    [{"factor_1": 2}, {"target": "all", "method": "similarity", "ratio_1": 0.5, "random": False}],
+    ids=["keys/values", "all"],
+)
+def test_values_of_their_own_are_reduced_as_values(engine, settings):
+    """Values that a patch doubles give the output of weights that double them."""
+    engine.forge_objects.unet.set_model_patch(lambda n, k, v, _: (n, k, 2 * v), "attn1_patch")
+    with patched(engine, **settings):
+        from_patch = engine(LATENT)
     other = Engine(ldm_sd1().unet)
-    with patched(other, factor_1=2):
-        assert torch.equal(other(LATENT), from_clone)
+    for block in other.unet.modules():
+        if isinstance(block, Block):
+            block.attn1.to_v.weight.data *= 2
+    with patched(other, **settings):
+        assert torch.equal(other(LATENT), from_patch)
+
+
+def test_an_error_of_the_patch_goes_to_on_error_and_the_call_runs_unreduced(engine, monkeypatch):
+    baseline, errors = engine(LATENT), []
+    session = Session(detect(engine), Settings(factor_1=2), on_error=errors.append).attach()
+    monkeypatch.setattr(todo_core.reduction, "stride", lambda *_, **__: 1 / 0)
+    try:
+        assert torch.equal(engine(LATENT), baseline)
+    finally:
+        session.remove()
+    assert {type(error) for error in errors} == {ZeroDivisionError}
+
+
+def test_without_on_error_an_error_of_the_patch_is_raised(engine, monkeypatch):
+    monkeypatch.setattr(todo_core.reduction, "stride", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError), patched(engine, factor_1=2):
+        engine(LATENT)
 
 
 def test_keys_that_are_no_grid_are_left_alone_with_a_note(engine):
