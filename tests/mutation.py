@@ -34,6 +34,7 @@ SEARCH = [f"{REDUCTION}/test_matching.py", f"{REDUCTION}/test_rounded_search.py"
 SESSION = [f"{PATCHING}/test_hooks.py", f"{PATCHING}/test_interruption.py", f"{PATCHING}/test_refusals.py"]
 SESSION += [f"{PATCHING}/test_session_ldm.py", f"{PATCHING}/test_session_diffusers.py", f"{PATCHING}/test_copies.py"]
 FORGE = ["tests/todo_core/hosts/test_forge.py"]
+COMPILE = f"{PATCHING}/test_compile.py"
 COSTS = [f"{PATCHING}/test_gpu_costs.py"]
 # the tests of each file, the quickest first
 TESTS = {
@@ -46,9 +47,9 @@ TESTS = {
     "reduction/nearest_destination": [*SEARCH, *COSTS],
     "reduction/rounded_search": SEARCH[::-1],
     "reduction/scores": [*SEARCH, *COSTS],
-    "hosts/compiled_code": [f"{PATCHING}/test_compile.py"],
+    "hosts/compiled_code": [COMPILE],
     "patching/hooks": [*SESSION, *FORGE],
-    "patching/module_calls": SESSION,
+    "patching/module_calls": [*SESSION, COMPILE],
     "patching/patch": [f"{PATCHING}/test_copies.py", *SESSION],
     "patching/plan": [f"{PATCHING}/test_plan.py", *SESSION],
     "patching/record": SESSION,

@@ -84,8 +84,9 @@ def test_a_context_that_is_the_input_itself_is_self_attention(ldm_sd1, target, m
 
 
 @pytest.mark.parametrize("call", ["positional context", "keywords", "input alone"])
-def test_however_attention_is_called_it_is_reduced(ldm_sd1, call, monkeypatch):
-    with patched(ldm_sd1.unet, **FIXED):
+@pytest.mark.parametrize("target", TARGETS)
+def test_however_attention_is_called_it_is_reduced(ldm_sd1, target, call, monkeypatch):
+    with patched(ldm_sd1.unet, target=target, **FIXED):
         stock = ldm_sd1(LATENT)
 
     def attend(block, x):
@@ -94,7 +95,7 @@ def test_however_attention_is_called_it_is_reduced(ldm_sd1, call, monkeypatch):
         return block.attn1(x=x, context=None) if call == "keywords" else block.attn1(x)
 
     replace_self_attention(monkeypatch, ldm_sd1, attend)
-    with patched(ldm_sd1.unet, **FIXED):
+    with patched(ldm_sd1.unet, target=target, **FIXED):
         assert torch.equal(ldm_sd1(LATENT), stock)
 
 
