@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--engine", choices=ENGINES, default="local", help="ray: use a Ray cluster or start one")
     run.add_argument("--cores", type=int, help="cores per Ray worker; with the local engine the threads of torch")
     run.add_argument("--clip", metavar="FOLDER", help="a transformers CLIPModel, for CLIP scores")
+    run.add_argument("--dino", metavar="FOLDER", help="a transformers DINO model, for the likeness of what is shown")
 
 
 def _add_sources(parser: argparse.ArgumentParser) -> None:
@@ -133,7 +134,8 @@ def _run(options: argparse.Namespace) -> int:
     from .running.row_store import RowStore
     from .running.runner import local_engine, run_jobs
 
-    work, source, pretrained = plan_work(options), _source(options), PretrainedMetrics(options.clip)
+    work, source, models = plan_work(options), _source(options), {"clip": options.clip, "dino": options.dino}
+    pretrained = PretrainedMetrics(**models)
     if source.webui:
         source.open()  # fails before the folder is made if the WebUI does not answer
     about = _about(options, source, pretrained.missing)
@@ -141,7 +143,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.engine == "ray":
         from .running.ray_engine import ray_engine
 
-        engine = ray_engine(source, runs=options.runs, clip=options.clip, cores=options.cores)
+        engine = ray_engine(source, runs=options.runs, models=models, cores=options.cores)
     else:
         engine = local_engine(source.open(), runs=options.runs, pretrained=pretrained)
     try:

@@ -1,4 +1,4 @@
-"""LPIPS, CLIP score and FID. Each is available only if its weights are on this disk; nothing is downloaded."""
+"""LPIPS, DINO, CLIP score and FID. Each is available only if its weights are on this disk; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -11,27 +11,34 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 log = logging.getLogger(__name__)
 
 LPIPS_WEIGHTS = "alexnet-owt-7be5be79.pth"  # torchvision's file name
 FID_WEIGHTS = "weights-inception-2015-12-05-6726825d.pth"  # torch-fidelity's file name
+DINO_SIDE = 224  # pixels
+IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what the model learned with
 FID_LEAST = 50  # images; the estimate is biased, and useless with fewer (Chong and Forsyth 2020)
 
 
 class PretrainedMetrics:
     """The metrics with weights on this disk. ``missing`` says why the others are not available."""
 
-    def __init__(self, clip: str | None = None) -> None:
-        """``clip`` is the folder of a transformers CLIPModel, or its name in the local Hugging Face cache."""
+    def __init__(self, clip: str | None = None, dino: str | None = None) -> None:
+        """Folders of a transformers CLIPModel and of a DINO model, or their names in the local Hugging Face cache."""
         self.missing: dict[str, str] = {}
         self._lpips = self._try("LPIPS", _lpips)
+        self._dino = self._try("DINO", lambda: _dino(dino))
         self._clip = self._try("CLIP score", lambda: _clip(clip))
 
     def measure(self, reference: np.ndarray, image: np.ndarray, prompt: str) -> dict[str, float | None]:
-        """LPIPS (AlexNet) to the reference, and the CLIP score of image and prompt; None if not available."""
-        lpips = None if self._lpips is None else self._lpips(reference, image)
-        return {"lpips": lpips, "clip_score": None if self._clip is None else self._clip(image, prompt)}
+        """LPIPS (AlexNet) and DINO to the reference, and the CLIP score of image and prompt; None if not available."""
+        return {
+            "lpips": self._lpips and self._lpips(reference, image),
+            "dino": self._dino and self._dino(reference, image),
+            "clip_score": self._clip and self._clip(image, prompt),
+        }
 
     def _try(self, name: str, make: Any) -> Any:
         try:
@@ -76,6 +83,26 @@ def _lpips() -> Any:
     return score
 
 
+def _dino(name: str | None) -> Any:
+    if name is None:
+        raise OSError("--dino names no model")
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(name, local_files_only=True).eval()
+    mean, deviation = (torch.tensor(channels).view(1, 3, 1, 1) for channels in (IMAGENET_MEAN, IMAGENET_DEVIATION))
+
+    def feature(pixels: np.ndarray) -> Tensor:
+        small = functional.interpolate(_rows(pixels), (DINO_SIDE, DINO_SIDE), mode="bicubic", antialias=True)
+        with torch.inference_mode():
+            return model((small - mean) / deviation).last_hidden_state[:, 0]  # the class token
+
+    def score(reference: np.ndarray, image: np.ndarray) -> float:
+        """The cosine of the class tokens of two images (DreamBooth, Ruiz et al. 2023, section 4.2)."""
+        return float(functional.cosine_similarity(feature(reference), feature(image)))
+
+    return score
+
+
 def _clip(name: str | None) -> Any:
     if name is None:
         raise OSError("--clip names no model")
@@ -89,7 +116,7 @@ def _clip(name: str | None) -> Any:
         inputs = processor(text=[prompt], images=[image], return_tensors="pt", padding=True, truncation=True)
         with torch.inference_mode():
             output = model(**inputs)
-        cosine = torch.nn.functional.cosine_similarity(output.image_embeds, output.text_embeds)
+        cosine = functional.cosine_similarity(output.image_embeds, output.text_embeds)
         return max(0.0, 100 * float(cosine))
 
     return score

@@ -17,7 +17,7 @@ from .bootstrap import MIN_PROMPTS, interval
 VISIBLE = 30.0  # dB of PSNR; below it the difference from the baseline is easy to see
 SPEEDS = {"hires_seconds": "speed", "step_seconds": "step_speed", "total_seconds": "total_speed"}
 TIMES = ("speed", "step_seconds", "baseline_step_seconds", "hires_seconds", "total_seconds", "peak_mib")
-DIFFERENCES = ("mse", "ssim", "ms_ssim", "high_frequency", "lpips", "clip_score")
+DIFFERENCES = ("mse", "ssim", "ms_ssim", "high_frequency", "lpips", "dino", "clip_score")
 BOUNDED: dict[str, Callable[..., Any]] = {"speed": np.nanmedian}
 BOUNDED |= dict.fromkeys(("mse", "ssim", "ms_ssim", "high_frequency", "visible"), np.nanmean)
 NUMBERS = (*TIMES, *DIFFERENCES, "psnr", "amount", "nouns")

@@ -37,6 +37,7 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "high_frequency": ("high-freq. energy", lambda v: f"{v:.3f}"),
     "visible": ("below 30 dB", lambda v: f"{v:.0%}"),
     "lpips": ("LPIPS", lambda v: f"{v:.3f}"),
+    "dino": ("DINO", lambda v: f"{v:.4f}"),
     "clip_score": ("CLIP score", lambda v: f"{v:.2f}"),
     "fid": ("FID", lambda v: f"{v:.2f}"),
     "peak_mib": ("peak, MiB", lambda v: f"{v:.0f}"),

@@ -16,11 +16,14 @@ from ..metrics.pretrained_metrics import PretrainedMetrics
 from .measurement import Result, measure_scene
 from .runner import Engine, SceneJobs
 
+Models = dict[str, str | None]
 RETRIES = 5  # of a scene whose worker died; an exception inside a scene becomes a failed row without a retry
 
 
-def ray_engine(source: Source, *, runs: int, clip: str | None = None, cores: int | None = None) -> Engine:
+def ray_engine(source: Source, *, runs: int, models: Models | None = None, cores: int | None = None) -> Engine:
     """An engine that yields scenes as they finish. ``cores`` are those of one CPU worker, 1 by default.
+
+    ``models`` are the arguments of PretrainedMetrics.
 
     It uses the cluster of RAY_ADDRESS or a running one on this machine, else it starts one here.
     """
@@ -34,7 +37,7 @@ def ray_engine(source: Source, *, runs: int, clip: str | None = None, cores: int
             ray.init(log_to_driver=False)
         try:
             task = ray.remote(num_cpus=cores or 1, num_gpus=gpus, max_retries=RETRIES)(_scene)
-            waiting = [task.remote(_with_cores(source, cores), scene, runs, clip) for scene in scenes]
+            waiting = [task.remote(_with_cores(source, cores), scene, runs, models or {}) for scene in scenes]
             while waiting:
                 (done,), waiting = ray.wait(waiting, num_returns=1)
                 yield from ray.get(done)
@@ -45,8 +48,8 @@ def ray_engine(source: Source, *, runs: int, clip: str | None = None, cores: int
     return engine
 
 
-def _scene(source: Source, scene: SceneJobs, runs: int, clip: str | None) -> list[Result]:
-    backend, pretrained = _opened(repr(source), clip, _Held(source))
+def _scene(source: Source, scene: SceneJobs, runs: int, models: Models) -> list[Result]:
+    backend, pretrained = _opened(repr(source), tuple(models.items()), _Held(source))
     return list(measure_scene(backend, scene.jobs, runs=runs, pretrained=pretrained, baseline=scene.baseline))
 
 
@@ -64,9 +67,9 @@ class _Held:
 
 
 @lru_cache(maxsize=1)
-def _opened(key: str, clip: str | None, held: _Held) -> tuple[Backend, PretrainedMetrics]:
+def _opened(key: str, models: tuple[tuple[str, str | None], ...], held: _Held) -> tuple[Backend, PretrainedMetrics]:
     """Load the model once per worker."""
-    return held.source.open(), PretrainedMetrics(clip)
+    return held.source.open(), PretrainedMetrics(**dict(models))
 
 
 def _with_cores(source: Source, cores: int | None) -> Source:

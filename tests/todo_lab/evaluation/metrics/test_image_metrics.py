@@ -94,10 +94,32 @@ def test_sizes_must_agree():
 def test_metrics_without_weights_are_not_available_and_say_why(monkeypatch, tmp_path):
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
     pretrained = PretrainedMetrics()
-    assert pretrained.measure(flat(1), flat(2), "a cat") == {"lpips": None, "clip_score": None}
-    assert set(pretrained.missing) == {"LPIPS", "CLIP score"}
+    assert pretrained.measure(flat(1), flat(2), "a cat") == {"lpips": None, "dino": None, "clip_score": None}
+    assert set(pretrained.missing) == {"LPIPS", "DINO", "CLIP score"}
     assert all(pretrained.missing.values())
     assert fid([flat(1)], [flat(2)]) is None
+
+
+def test_a_local_dino_model_tells_how_alike_two_images_are(tmp_path):
+    """A small one with random weights; its classes are the real ones."""
+    import torch
+    from transformers import Dinov2Config, Dinov2Model
+
+    torch.manual_seed(0)
+    config = Dinov2Config(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, patch_size=14, image_size=224)
+    model = Dinov2Model(config).eval()
+    for weights in model.parameters():
+        torch.nn.init.normal_(weights)  # its own start makes all images alike
+    model.save_pretrained(tmp_path)
+    score = PretrainedMetrics(dino=str(tmp_path)).measure
+    image, other = np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3)).astype(np.uint8)
+    assert score(image, image, "")["dino"] == pytest.approx(1, abs=1e-5)
+    assert score(image, other, "")["dino"] < 0.999
+    mean, deviation = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    rows = [torch.from_numpy(((each / 255 - mean) / deviation).transpose(2, 0, 1)).float() for each in (image, other)]
+    with torch.no_grad():
+        a, b = model(torch.stack(rows)).last_hidden_state[:, 0].numpy()
+    assert score(image, other, "")["dino"] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-5)
 
 
 def test_a_local_clip_model_is_used(tmp_path, monkeypatch):
