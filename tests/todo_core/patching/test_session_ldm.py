@@ -212,6 +212,15 @@ def test_the_wrapper_of_latent_diffusion_is_the_same_model(ldm_sd1):
         assert torch.equal(ldm_sd1(LATENT), wrapped)
 
 
+def test_where_no_host_tells_a_seed_it_is_0(ldm_sd1):
+    outputs = []
+    for seed in (None, 0, 1):
+        with patched(ldm_sd1.unet, method="similarity", ratio_1=0.5, seed=seed):
+            outputs.append(ldm_sd1(LATENT))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+
+
 def test_the_plan_follows_the_size_that_a_call_shows(ldm_sd1):
     session = apply_patch(ldm_sd1.unet, factor_1=2)
     assert session.plan.size.size == (32, 32)  # what the model says it was trained at
