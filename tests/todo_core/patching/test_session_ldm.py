@@ -212,13 +212,15 @@ def test_the_wrapper_of_latent_diffusion_is_the_same_model(ldm_sd1):
         assert torch.equal(ldm_sd1(LATENT), wrapped)
 
 
-def test_where_no_host_tells_a_seed_it_is_0(ldm_sd1):
-    outputs = []
-    for seed in (None, 0, 1):
-        with patched(ldm_sd1.unet, method="similarity", ratio_1=0.5, seed=seed):
-            outputs.append(ldm_sd1(LATENT))
-    assert torch.equal(outputs[0], outputs[1])
-    assert not torch.equal(outputs[0], outputs[2])
+@pytest.mark.parametrize("seed", [None, 0, 7])
+def test_without_steps_from_a_host_the_seed_is_that_of_the_settings_or_0(ldm_sd1, seed):
+    with patched(ldm_sd1.unet, method="similarity", ratio_1=0.5, seed=seed):
+        counted = ldm_sd1(LATENT)
+    with patched(ldm_sd1.unet, method="similarity", ratio_1=0.5) as session:
+        session.begin_step(0, 20, [seed or 0] * len(LATENT))
+        assert torch.equal(ldm_sd1(LATENT), counted)
+        session.begin_step(0, 20, [1] * len(LATENT))
+        assert not torch.equal(ldm_sd1(LATENT), counted)
 
 
 def test_the_plan_follows_the_size_that_a_call_shows(ldm_sd1):
