@@ -83,10 +83,16 @@ def sd1_ldm(channels: int = CHANNELS) -> nn.Module:
 
 
 def _attend_by_sdp(unet: nn.Module) -> None:
-    """ldm's own attention would store the matrix of all pairs."""
+    """ldm's own attention would store the matrix of all pairs. As in the WebUI, the class gets another forward.
+
+    ToDo leaves a module alone whose own forward was replaced.
+    """
+    from ldm.modules.attention import CrossAttention
+
+    kind = type(CrossAttention.__name__, (CrossAttention,), {"forward": _sdp_forward})
     for module in unet.modules():
-        if hasattr(module, "to_q"):
-            module.forward = partial(_sdp_forward, module)  # type: ignore[method-assign]
+        if isinstance(module, CrossAttention):
+            module.__class__ = kind
 
 
 def _sdp_forward(attention: Any, x: Tensor, context: Tensor | None = None, mask: None = None) -> Tensor:

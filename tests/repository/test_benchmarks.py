@@ -83,6 +83,15 @@ def test_the_lower_bound_has_the_keys_of_todo(bench: Any, layout: str) -> None:
     assert keys_of(subject, bounds["baseline"]()) == {256 if layout != "sdxl" else 64}
 
 
+@pytest.mark.parametrize("name", ["ToDo 2", "ToMe 0.5", "cluster 0.5"])
+@pytest.mark.parametrize("layout", ["sd1", "sdxl", "sd1-ldm", "sd1-controlnet"])
+def test_our_settings_reduce_every_layout(bench: Any, layout: str, name: str) -> None:
+    subject = bench.models.build(layout, channels=CHANNELS)
+    whole = 256 if layout != "sdxl" else 64
+    keys = keys_of(subject, patched(subject.unet, bench.variants.OURS[name]))
+    assert keys == {whole // 4 if name == "ToDo 2" else whole // 2}
+
+
 def test_a_variant_that_cannot_run_leaves_the_others_alone(bench: Any, tmp_path: Path) -> None:
     subject = bench.models.build("sd1-ldm", channels=CHANNELS)
     paths = {"hypertile": tmp_path}  # nothing lies there
