@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
 from tqdm import tqdm
 
@@ -22,46 +23,86 @@ from ..sampling.passes import decode_image, first_pass, hires_pass
 from ..sampling.request import SAMPLERS, Request
 from . import colour_reader
 from .data.captions import caption
-from .data.dataset import as_images, unseen_scenes
+from .data.dataset import unseen_scenes
 from .data.render import render
 from .data.scenes import Scene
 from .model import config
 from .model.pocket_model import Pocket
+from .shape_judge import CLASSES, ShapeJudge, count_right, look, shapes_right
+from .training.judge import confusion, decode, examples
 
 DEFAULTS = Request(prompt="")
+KINDS = (("single", 1, 1), ("several", 2, 3))  # kinds of captions: least and most objects
 
 
 def autoencoder_psnr(model: Pocket, scenes: list[Scene], side: int) -> float:
     """Mean PSNR in decibels of the autoencoder over the scenes at side x side pixels."""
-    first_stage = model.target.first_stage_model
-    psnrs = []
-    for scene in tqdm(scenes, desc=f"autoencoder at {side}", unit="scene"):
-        drawn = render(scene, side, side)
-        with torch.inference_mode():
-            decoded = first_stage.decode(first_stage.encode(as_images(drawn[None])).mode())[0].clamp(-1, 1)
-        image = ((decoded.permute(1, 2, 0) + 1) * 127.5).round().to(torch.uint8).numpy()
-        psnrs.append(difference(drawn, image).psnr)
-    return float(np.mean(psnrs))
+    drawn = np.stack([render(scene, side, side) for scene in tqdm(scenes, desc=f"drawing at {side}", unit="scene")])
+    decoded = decode(model.target.first_stage_model, drawn)
+    return float(np.mean([difference(*pair).psnr for pair in zip(drawn, decoded, strict=True)]))
 
 
-def caption_accuracy(
-    model: Pocket, scenes: list[Scene], out: Path | None = None, base: Request = DEFAULTS
+def caption_figures(
+    model: Pocket,
+    judge: ShapeJudge,
+    scenes: list[Scene],
+    *,
+    scales: Sequence[float] = (1, 2),
+    out: Path | None = None,
+    base: Request = DEFAULTS,
 ) -> dict[str, float]:
-    """Fractions of captions with the right colours and background, at the base size and after a hires pass.
+    """Fractions of captions whose picture is right, after the first pass (scale 1) and after hires passes.
 
-    ``base`` has the values of the requests apart from prompt and seed. Images are written to ``out``.
+    ``detail`` is the high-frequency energy relative to that of the drawn scenes. ``base`` has the values of the
+    requests apart from prompt and seed. Images are written to ``out``.
     """
-    right = {"colour": 0, "background": 0, "colour, hires": 0, "background, hires": 0}
+    sums: Counter[str] = Counter()
     for number, scene in enumerate(tqdm(scenes, desc="captions", unit="caption")):
         request = replace(base, prompt=caption(scene), seed=number)
         first = first_pass(model, request)
-        for suffix, result in (("", first), (", hires", hires_pass(model, request, first))):
-            image = decode_image(model, result)
-            right[f"colour{suffix}"] += colour_reader.colours_right(image, scene)
-            right[f"background{suffix}"] += colour_reader.background_right(image, scene)
+        for scale in scales:
+            made = first if scale == 1 else hires_pass(model, replace(request, hires_scale=scale), first)
+            image = decode_image(model, made)
+            side = image.shape[1]
+            sums.update({f"{name}, {side} px": value for name, value in _judged(judge, image, scene).items()})
             if out:
-                Image.fromarray(image).save(out / f"{number:03d}{suffix.strip(', ') and '-hires'}.png")
-    return {name: count / len(scenes) for name, count in right.items()}
+                Image.fromarray(image).save(out / f"{number:03d}-{side}.png")
+    figures = {name: value / len(scenes) for name, value in sums.items() if not name.startswith(("energy", "drawn"))}
+    sides = [name.split(", ")[1] for name in sums if name.startswith("energy")]
+    return figures | {f"detail, {side}": sums[f"energy, {side}"] / sums[f"drawn, {side}"] for side in sides}
+
+
+def _judged(judge: ShapeJudge, image: np.ndarray, scene: Scene) -> dict[str, float]:
+    found = look(judge, image, scene.groups)
+    return {
+        "shapes": shapes_right(found, scene),
+        "count": count_right(found, scene),
+        "colours": colour_reader.colours_right(image, scene),
+        "background": colour_reader.background_right(image, scene),
+        "energy": detail(image),
+        "drawn": detail(render(scene, image.shape[1], image.shape[0])),
+    }
+
+
+def detail(image: np.ndarray) -> float:
+    """High-frequency energy: the mean squared difference of neighbouring pixels' lightness."""
+    grey = image.astype(np.float64).mean(-1)
+    return float((np.diff(grey, axis=0) ** 2).mean() + (np.diff(grey, axis=1) ** 2).mean())
+
+
+def judge_figures(judge: ShapeJudge, model: Pocket, scenes: list[Scene]) -> tuple[dict[str, float], np.ndarray]:
+    """How often the judge is right about drawn scenes that went through the autoencoder, and its confusion matrix."""
+    stack = decode(
+        model.target.first_stage_model, np.stack([render(s, config.BASE_SIZE, config.BASE_SIZE) for s in scenes])
+    )
+    found = [look(judge, image, scene.groups) for image, scene in zip(stack, scenes, strict=True)]
+    table = confusion(judge.classifier, *examples(stack, scenes))
+    pairs = list(zip(found, scenes, strict=True))
+    return {
+        "judge, objects": float(table.trace() / table.sum()),
+        "judge, shapes of a scene": float(np.mean([shapes_right(*pair) for pair in pairs])),
+        "judge, count of a scene": float(np.mean([count_right(*pair) for pair in pairs])),
+    }, table
 
 
 def request_sensitivity(model: Pocket) -> dict[str, float]:
@@ -82,18 +123,30 @@ def request_sensitivity(model: Pocket) -> dict[str, float]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--weights", type=Path, help="other weights than the shipped ones")
-    parser.add_argument("--scenes", type=int, default=200, help="number of captions (%(default)s)")
+    parser.add_argument("--judge", type=Path, help="another shape judge than the shipped one")
+    parser.add_argument("--scenes", type=int, default=200, help="captions of each kind (%(default)s)")
+    parser.add_argument("--scales", type=float, nargs="+", default=[1, 2, 4], help="1 is the first pass (%(default)s)")
+    parser.add_argument("--device", default="cpu", help="of the model (%(default)s)")
     parser.add_argument("--out", type=Path, help="folder for the pictures and the figures")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the figures, and write them to the folder."""
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-    model, scenes = Pocket(options.weights), unseen_scenes(options.scenes)
+    model, judge = Pocket(options.weights, device=options.device), ShapeJudge(options.judge)
+    scenes = unseen_scenes(options.scenes)
     figures = {f"autoencoder PSNR at {s}": autoencoder_psnr(model, scenes, s) for s in (config.BASE_SIZE, 256)}
-    figures |= caption_accuracy(model, scenes, options.out) | request_sensitivity(model)
+    judged, table = judge_figures(judge, model, scenes)
+    figures |= judged
+    for kind, least, most in KINDS:
+        chosen = unseen_scenes(options.scenes, least=least, most=most)
+        folder = options.out and options.out / kind
+        if folder:
+            folder.mkdir(parents=True, exist_ok=True)
+        found = caption_figures(model, judge, chosen, scales=options.scales, out=folder)
+        figures |= {f"{kind}: {name}": value for name, value in found.items()}
+    figures |= request_sensitivity(model)
     lines = [f"{name:34} {value:8.3f}" for name, value in figures.items()]
+    lines += ["confusion matrix of the judge:", *(f"{name:10} {row}" for name, row in zip(CLASSES, table, strict=True))]
     sys.stdout.write("\n".join(lines) + "\n")
     if options.out:
         (options.out / "figures.json").write_text(json.dumps(figures, indent=1), "utf-8")

@@ -8,13 +8,29 @@ from typing import Any
 
 import numpy as np
 
-from .data.palette import BACKGROUND_TONES, CLOUD, HAZE, OBJECT_COLOURS, RGB, STARLIGHT, lab, mix
+from .data.palette import BACKGROUND_TONES, CLOUD, HAZE, OBJECT_COLOURS, RGB, STARLIGHT, WINDOW, lab, mix
 from .data.scenes import Scene
 
 LIGHTS = (0.78, 0.9, 1.0, 1.1)  # shading varies an object's colour by these factors
 TRACE = 0.2  # of the rarest wanted colour; a smaller area of another colour comes from blended edges
-BLENDED = {"gradient", "sky", "stars", "hills"}  # kinds with gradual transitions between their tones
-IGNORED: tuple[RGB, ...] = (CLOUD, HAZE, STARLIGHT, (246, 234, 208), (222, 236, 240))  # several backgrounds have these
+BLENDED = {
+    "gradient",
+    "sky",
+    "stars",
+    "hills",
+    "bricks",
+    "leaves",
+    "city",
+    "cloth",
+}  # kinds with gradual transitions between their tones
+IGNORED: tuple[RGB, ...] = (
+    CLOUD,
+    HAZE,
+    STARLIGHT,
+    WINDOW,
+    (246, 234, 208),
+    (222, 236, 240),
+)  # several backgrounds have these
 
 
 def colours(image: np.ndarray) -> Counter[str]:
@@ -40,9 +56,20 @@ def background_right(image: np.ndarray, scene: Scene) -> bool:
     return background(image) == scene.background
 
 
-def _count(image: np.ndarray, names: set[str]) -> Counter[str]:
+def mask(image: np.ndarray, colour: str) -> np.ndarray:
+    """The pixels (h, w) of a uint8 image that have an object colour."""
+    labels, nearest = _nearest(image)
+    return np.isin(nearest, [row for row, label in enumerate(labels) if label == colour]).reshape(image.shape[:2])
+
+
+def _nearest(image: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The labels of all tones, and the row of the nearest tone at each pixel."""
     labels, tree = _tones()
-    _, nearest = tree.query(lab(image).reshape(-1, 3))
+    return labels, tree.query(lab(image).reshape(-1, 3))[1]
+
+
+def _count(image: np.ndarray, names: set[str]) -> Counter[str]:
+    labels, nearest = _nearest(image)
     counts = np.bincount(nearest, minlength=len(labels))
     found: Counter[str] = Counter()
     for label, count in zip(labels, counts.tolist(), strict=True):

@@ -16,6 +16,7 @@ from todo_core.hosts import detect
 from todo_lab.pocket.model import config, networks, weights_file
 from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.pocket.training.diffusion import noise_times, train_diffusion, write_weights
+from todo_lab.pocket.training.judge import train_judge
 from todo_lab.pocket.training.options import Options
 from todo_lab.pocket.training.train import train_autoencoder
 from todo_lab.pocket.training.training_loop import Loop
@@ -117,6 +118,8 @@ def test_the_whole_training_runs(tmp_path):
     sdxl = replace(options, layout="sdxl", start=main)
     train_diffusion(sdxl)
     write_weights(sdxl)
+    train_judge(replace(options, start=weights_file.shipped()))
+    assert len(load_file(tmp_path / "shape-judge.safetensors")) > 0
     alone = load_file(tmp_path / "pocket-sdxl.safetensors")
     assert all(key.startswith("model.diffusion_model.") for key in alone)
     assert weights_file.load(tmp_path / "pocket-sdxl.safetensors").unet_settings == config.UNET_SDXL

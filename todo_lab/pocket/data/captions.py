@@ -45,6 +45,10 @@ BACKGROUND_WORDS = {
     "checks": ("a checkered floor", "a chess board", "a checkered pattern"),
     "stars": ("a starry night", "the night", "a night full of stars"),
     "hills": ("rolling hills", "hills", "a landscape of hills"),
+    "bricks": ("a brick wall", "bricks", "a wall of bricks"),
+    "leaves": ("leaves", "a hedge", "a hedge of leaves"),
+    "city": ("a city", "city windows", "buildings of a city"),
+    "cloth": ("woven cloth", "a woven pattern", "cloth"),
 }
 BEFORE_BACKGROUND = ("on", "over", "against", "in front of")
 

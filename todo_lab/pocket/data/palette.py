@@ -29,12 +29,17 @@ BACKGROUND_TONES: dict[str, tuple[tuple[RGB, RGB], ...]] = {
     "checks": (((150, 150, 156), (226, 226, 228)), ((96, 96, 102), (188, 188, 194))),
     "stars": (((16, 18, 50), (44, 38, 90)), ((22, 14, 44), (34, 44, 86))),
     "hills": (((132, 152, 84), (72, 98, 56)), ((148, 148, 80), (88, 104, 52))),
+    "bricks": (((154, 88, 74), (96, 58, 54)), ((136, 74, 66), (84, 48, 46))),
+    "leaves": (((78, 112, 98), (24, 52, 46)), ((96, 126, 110), (34, 62, 54))),
+    "city": (((58, 66, 76), (40, 46, 54)), ((70, 74, 80), (48, 50, 56))),
+    "cloth": (((188, 146, 158), (136, 96, 112)), ((170, 132, 150), (120, 84, 104))),
 }
 BACKGROUNDS = tuple(BACKGROUND_TONES)
 
 CLOUD: RGB = (250, 251, 253)
 STARLIGHT: RGB = (255, 246, 214)
 HAZE: RGB = (250, 240, 214)  # the sky above the hills
+WINDOW: RGB = (240, 232, 190)  # a lit window
 
 
 def mix(first: np.ndarray | RGB, second: np.ndarray | RGB, share: np.ndarray | float) -> np.ndarray:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
-from .palette import BACKGROUND_TONES, CLOUD, HAZE, OBJECT_COLOURS, STARLIGHT, mix
+from .palette import BACKGROUND_TONES, CLOUD, HAZE, OBJECT_COLOURS, STARLIGHT, WINDOW, mix
 from .scenes import Item, Scene
 
 OVERSAMPLING = 3  # samples per side of a pixel
@@ -118,6 +118,56 @@ def _hills(scene: Scene, canvas: Canvas) -> np.ndarray:
     return picture
 
 
+def _bricks(scene: Scene, canvas: Canvas) -> np.ndarray:
+    rng = _rng(scene)
+    rows = int(rng.integers(7, 10))
+    down = canvas.y * canvas.height * rows / canvas.unit
+    across = canvas.x * canvas.width * rows / canvas.unit / 2 + 0.5 * (np.floor(down) % 2)
+    joint = np.minimum(_to_line(down), 2 * _to_line(across)) < 0.13
+    share = rng.uniform(0, 0.35, size=(64, 64))[np.floor(down).astype(int) % 64, np.floor(across).astype(int) % 64]
+    return _blend(scene, np.where(joint, 1.0, share))
+
+
+def _leaves(scene: Scene, canvas: Canvas) -> np.ndarray:
+    rng = _rng(scene)
+    image = Image.new("L", (canvas.width, canvas.height), 255)
+    draw = ImageDraw.Draw(image)
+    for _ in range(110):
+        x, y, turn = rng.uniform(0, canvas.width), rng.uniform(0, canvas.height), rng.uniform(0, math.pi)
+        size, tone = rng.uniform(0.06, 0.1) * canvas.unit, int(rng.integers(0, 200))
+        draw.polygon([_turned(point, turn, x, y, size) for point in LEAF], fill=tone)
+    return _blend(scene, np.asarray(image, np.float32) / 255)
+
+
+def _city(scene: Scene, canvas: Canvas) -> np.ndarray:
+    rng = _rng(scene)
+    columns = int(rng.integers(8, 11))
+    across, down = (part * side * columns / canvas.unit for part, side in _sides(canvas))
+    column, row = np.floor(across).astype(int) % 64, np.floor(down).astype(int) % 64
+    inside = (np.abs(across % 1 - 0.5) < 0.27) & (np.abs(down % 1 - 0.5) < 0.33)
+    lit = rng.random((64, 64))[row, column] < 0.45
+    tower = rng.uniform(0, 0.5, size=32)[column // 2]
+    picture = _blend(scene, np.where(inside & ~lit, 1.0, tower + 0 * down))
+    return mix(picture, WINDOW, (inside & lit).astype(np.float32))
+
+
+def _cloth(scene: Scene, canvas: Canvas) -> np.ndarray:
+    strips = int(_rng(scene).integers(7, 10))
+    across, down = (part * side * strips / canvas.unit for part, side in _sides(canvas))
+    over = (np.floor(across) + np.floor(down)) % 2 == 0  # the strip on top runs down here, else across
+    middle = np.where(over, _to_line(across), _to_line(down)) * 2
+    return _blend(scene, 1 - np.clip(0.15 + 1.1 * middle, 0, 1))
+
+
+def _sides(canvas: Canvas) -> tuple[tuple[np.ndarray, int], tuple[np.ndarray, int]]:
+    return (canvas.x, canvas.width), (canvas.y, canvas.height)
+
+
+def _to_line(values: np.ndarray) -> np.ndarray:
+    """Distance to the nearest whole number."""
+    return np.abs(values - np.round(values))
+
+
 BACKGROUND_PAINTERS = {
     "gradient": _gradient,
     "sky": _sky,
@@ -125,6 +175,10 @@ BACKGROUND_PAINTERS = {
     "checks": _checks,
     "stars": _stars,
     "hills": _hills,
+    "bricks": _bricks,
+    "leaves": _leaves,
+    "city": _city,
+    "cloth": _cloth,
 }
 
 
@@ -197,6 +251,7 @@ def _heart() -> list[tuple[float, float]]:
     return [(float(a) / 16.5, -float(u + 2.5) / 15.5) for a, u in zip(across, up, strict=True)]
 
 
+LEAF = ((-1.0, 0.0), (-0.5, -0.36), (0.1, -0.4), (1.0, 0.0), (0.1, 0.4), (-0.5, 0.36))
 OUTLINES = {
     "square": _polygon(4, (1.12,), math.pi / 4),
     "triangle": [(a * 1.1, b * 1.1 + 0.15) for a, b in _polygon(3, (1.0,), -math.pi / 2)],

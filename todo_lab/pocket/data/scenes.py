@@ -11,8 +11,12 @@ from .palette import BACKGROUND_TONES, BACKGROUNDS, OBJECT_COLOURS
 
 SHAPES = ("circle", "square", "triangle", "star", "ring", "heart")
 COLOURS = tuple(OBJECT_COLOURS)
-SIZES = {"small": (0.10, 0.13), None: (0.16, 0.20), "big": (0.25, 0.30)}  # radius relative to the shorter side
+SIZES = {"small": (0.14, 0.17), None: (0.19, 0.23), "big": (0.27, 0.33)}  # radius relative to the shorter side
+SHRINKING = {1: 1.0, 2: 0.9, 3: 0.8}  # factor of the radii by number of objects, so that they do not overlap
+TILT = 0.15  # radians; the autoencoder's cells cannot hold finer differences
+SPOTS = 60  # tries to place an object away from the others
 PLACES = {"left": (0.25, 0.5), "right": (0.75, 0.5), "top": (0.5, 0.26), "bottom": (0.5, 0.74), "middle": (0.5, 0.5)}
+COUNTS = {1: (1.0,), 2: (0.8, 0.2), 3: (0.65, 0.2, 0.15)}  # how often a group has one, two, three objects
 HELD_OUT = 10  # one in 10 combinations is kept out of training
 
 
@@ -60,7 +64,7 @@ class Scene:
 
 
 def random_scene(seed: int) -> Scene:
-    """The scene of a seed: one or two groups, at most four objects."""
+    """The scene of a seed: one or two groups, at most three objects."""
     rng = np.random.default_rng(seed)
     background = str(rng.choice(BACKGROUNDS))
     tones = int(rng.integers(len(BACKGROUND_TONES[background])))
@@ -72,9 +76,10 @@ def _random_groups(rng: np.random.Generator) -> tuple[Group, ...]:
     many = 2 if rng.random() < 0.35 else 1
     colours = rng.choice(COLOURS, many, replace=False)
     places = rng.permutation(["left", "right"] if rng.random() < 0.6 else ["top", "bottom"])
-    groups = []
+    groups: list[Group] = []
     for index in range(many):
-        count = int(rng.choice([1, 2, 3], p=[0.7, 0.2, 0.1])) if many == 1 else int(rng.choice([1, 2], p=[0.8, 0.2]))
+        most = 3 if many == 1 else 2 - sum(group.count > 1 for group in groups)
+        count = int(rng.choice(range(1, most + 1), p=COUNTS[most]))
         alone = many == 1 and count == 1
         size = rng.choice(["small", "big"] if alone else ["small"]) if rng.random() < (0.5 if alone else 0.3) else None
         place = None
@@ -87,15 +92,15 @@ def _random_groups(rng: np.random.Generator) -> tuple[Group, ...]:
 
 
 def _placed(groups: tuple[Group, ...], rng: np.random.Generator) -> tuple[Item, ...]:
-    """Put every object at its place, or at the best of 24 random spots."""
+    """Put every object at its place, or at the best of many random spots."""
     items: list[Item] = []
     total = sum(group.count for group in groups)
     for group in sorted(groups, key=lambda group: group.place is None):
         for _ in range(group.count):
             low, high = SIZES[group.size]
-            radius = float(rng.uniform(low, high)) * (1.0 if total == 1 else 0.85)
-            angle = float(rng.uniform(-0.3, 0.3))
-            tries = [_spot(group.place, radius, rng) for _ in range(1 if group.place else 24)]
+            radius = float(rng.uniform(low, high)) * SHRINKING[total]
+            angle = float(rng.uniform(-TILT, TILT))
+            tries = [_spot(group.place, radius, rng) for _ in range(1 if group.place else SPOTS)]
             x, y = max(tries, key=lambda spot: _gap(spot, radius, items))
             items.append(Item(group.colour, group.shape, x, y, radius, angle))
     return tuple(items)

@@ -20,10 +20,10 @@ UNET: dict[str, Any] = {
     "image_size": 16,
     "in_channels": 4,
     "out_channels": 4,
-    "model_channels": 32,
+    "model_channels": 64,
     "attention_resolutions": [1, 2, 4],
     "num_res_blocks": 1,
-    "channel_mult": [1, 2, 4],
+    "channel_mult": [1, 1, 2],
     "num_heads": 4,
     "use_spatial_transformer": True,
     "transformer_depth": 1,
@@ -34,7 +34,6 @@ UNET: dict[str, Any] = {
 # SDXL's layout: no attention at the latent's own size, more transformer blocks at each halving (Podell et al. 2023)
 UNET_SDXL: dict[str, Any] = {
     **UNET,
-    "model_channels": 64,
     "attention_resolutions": [2, 4],
     "num_res_blocks": 2,
     "channel_mult": [1, 1, 1],

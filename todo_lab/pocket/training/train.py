@@ -1,4 +1,4 @@
-"""Train the pocket model: ``python -m todo_lab pocket train autoencoder|diffusion|weights --out FOLDER``.
+"""Train the pocket model: ``python -m todo_lab pocket train autoencoder|judge|diffusion|weights --out FOLDER``.
 
 Training can be stopped at any time; the same command continues from the last save. ``weights`` writes the current
 state as one file. With ``--start FILE`` both stages go on from such a file. It runs on a GPU if there is one.
@@ -21,6 +21,7 @@ from ..data.dataset import crops, pictures, training_scenes
 from ..model import config, weights_file
 from ..model.networks import FirstStage
 from .diffusion import train_diffusion, write_weights
+from .judge import train_judge
 from .options import Options
 from .training_loop import Loop
 
@@ -52,6 +53,7 @@ def train_autoencoder(options: Options) -> FirstStage:
 
 STAGES: dict[str, Callable[[Options], object]] = {
     "autoencoder": train_autoencoder,
+    "judge": train_judge,
     "diffusion": train_diffusion,
     "weights": write_weights,
 }

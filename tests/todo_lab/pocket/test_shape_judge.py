@@ -1,0 +1,74 @@
+"""The shape judge finds the objects of a picture and tells their shapes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from todo_lab.pocket.check import detail, judge_figures
+from todo_lab.pocket.data.captions import caption
+from todo_lab.pocket.data.dataset import unseen_scenes
+from todo_lab.pocket.data.render import render
+from todo_lab.pocket.data.scenes import SHAPES
+from todo_lab.pocket.shape_judge import CLASSES, ShapeJudge, count_right, look, objects, shapes_right
+
+
+@pytest.fixture(scope="module")
+def judge() -> ShapeJudge:
+    return ShapeJudge()
+
+
+def test_the_judge_is_right_about_drawn_scenes_that_went_through_the_autoencoder(judge, pocket):
+    figures, table = judge_figures(judge, pocket, unseen_scenes(60))
+    assert figures["judge, objects"] >= 0.95, table  # docs/pocket.md has the figures of 200 scenes
+    assert figures["judge, count of a scene"] >= 0.95
+    assert table.sum() >= 60
+
+
+@pytest.mark.parametrize("side", [128, 256])
+def test_each_object_is_found_at_its_place(side):
+    for scene in unseen_scenes(15):
+        image = render(scene, side, side)
+        for group in scene.groups:
+            found = sorted(centre for _, centre in objects(image, group.colour))
+            drawn = sorted((item.x, item.y) for item in scene.items if item.colour == group.colour)
+            assert len(found) == len(drawn), caption(scene)
+            assert np.allclose(found, drawn, atol=0.06), caption(scene)
+
+
+def test_another_shape_or_number_is_wrong(judge):
+    for scene in unseen_scenes(15):
+        found = look(judge, render(scene, 128, 128), scene.groups)
+        first = scene.groups[0]
+        other = SHAPES[(SHAPES.index(first.shape) + 1) % len(SHAPES)]
+        assert shapes_right(found, scene)
+        assert not shapes_right(found, replace(scene, groups=(replace(first, shape=other), *scene.groups[1:])))
+        assert not count_right(found, replace(scene, groups=(replace(first, count=first.count + 1),)))
+
+
+def test_a_missing_object_is_wrong(judge):
+    scene = unseen_scenes(1)[0]
+    found = look(judge, render(replace(scene, items=()), 128, 128), scene.groups)
+    assert found == {group.colour: [] for group in scene.groups}
+    assert not shapes_right(found, scene)
+    assert not count_right(found, scene)
+
+
+def test_noise_has_no_shape(judge):
+    scene = replace(unseen_scenes(1)[0], items=())
+    image = np.array(render(scene, 128, 128))
+    rng = np.random.default_rng(0)
+    for _ in range(9):  # a heap of small boxes
+        x, y = rng.integers(40, 75, 2)
+        image[y : y + 10, x : x + 22] = (36, 72, 214)
+    assert judge.shapes(image, "blue")[0] == CLASSES[-1]
+
+
+def test_detail_is_that_of_edges():
+    flat = np.full((8, 8, 3), 90, np.uint8)
+    stripes = flat.copy()
+    stripes[::2] = 110
+    assert detail(flat) == 0
+    assert detail(stripes) == pytest.approx(400)
