@@ -11,7 +11,7 @@ FIRST_STAGE: dict[str, Any] = {
     "in_channels": 3,
     "out_ch": 3,
     "ch": 32,
-    "ch_mult": [1, 1, 2, 2],
+    "ch_mult": [1, 1, 4, 4],
     "num_res_blocks": 1,
     "attn_resolutions": [],
     "dropout": 0.0,
