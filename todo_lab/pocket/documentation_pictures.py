@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+from tqdm import tqdm
 
 from ..sampling.passes import decode_image, first_pass, hires_pass
 from ..sampling.request import Request
@@ -16,6 +17,7 @@ from .data.dataset import unseen_scenes
 from .model.pocket_model import Pocket
 
 COLUMNS = 6
+HIRES_SCALE, SHOWN = 4, 256  # the pictures have 512 px; the sheet shows them at half the size
 STAGES = ("autoencoder", "diffusion")
 
 
@@ -49,13 +51,13 @@ def _smoothed(values: np.ndarray, width: int) -> np.ndarray:
 def samples(model: Pocket, path: Path, count: int) -> None:
     """Hires pictures of the first unseen captions, each with its caption below."""
     cells = []
-    for number, scene in enumerate(unseen_scenes(count)):
-        request = Request(prompt=caption(scene), seed=number)
-        cells.append(
-            _captioned(decode_image(model, hires_pass(model, request, first_pass(model, request))), request.prompt)
-        )
+    for number, scene in enumerate(tqdm(unseen_scenes(count), desc="samples", unit="picture")):
+        request = Request(prompt=caption(scene), seed=number, hires_scale=HIRES_SCALE)
+        image = decode_image(model, hires_pass(model, request, first_pass(model, request)))
+        small = Image.fromarray(image).resize((SHOWN, SHOWN), Image.Resampling.LANCZOS)
+        cells.append(_captioned(np.asarray(small), request.prompt))
     rows = [np.concatenate(cells[start : start + COLUMNS], 1) for start in range(0, count, COLUMNS)]
-    Image.fromarray(np.concatenate(rows, 0)).save(path)
+    Image.fromarray(np.concatenate(rows, 0)).save(path, quality=90)
 
 
 def _captioned(image: np.ndarray, text: str) -> np.ndarray:
@@ -78,12 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("training", type=Path, help="folder of the training run, which has the losses")
     parser.add_argument("--out", type=Path, required=True, help="folder for the pictures")
-    parser.add_argument("--count", type=int, default=18, help="number of samples (%(default)s)")
+    parser.add_argument("--count", type=int, default=36, help="number of samples (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Draw the loss curves and the samples."""
     options.out.mkdir(parents=True, exist_ok=True)
     loss_curves(options.training, options.out / "pocket-loss.png")
-    samples(Pocket(), options.out / "pocket-samples.png", options.count)
+    samples(Pocket(), options.out / "pocket-samples.jpg", options.count)
     return 0

@@ -2,7 +2,7 @@
 
 It predicts v (Salimans and Ho 2022). One caption in ten is dropped for classifier-free guidance (Ho and Salimans 2022).
 Most noise levels are drawn from the middle of the schedule, where shapes are decided (Esser et al. 2024, section 3.1).
-One batch in eight has twice the base side, so that a hires pass stays coherent.
+Some batches have twice or four times the base side, so that a hires pass keeps shapes and edges.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 CAPTIONS = 4  # per scene
 DROPPED = 0.1  # share of captions left empty
 OBJECT_WEIGHT = 4  # objects fill little of the picture but most of the caption
-LARGE_EVERY = 8  # steps
-LARGE_MOST = 0.75  # a hires pass starts from a partly denoised latent, so the large size needs no high noise
+SCALES = {1: 1, 2: 8, 4: 40}  # of the base side; one in so many scenes is encoded at that size
+LARGE_MOST = 0.75  # a hires pass starts from a partly denoised latent, so the large sizes need no high noise
 MIDDLE, SPREAD, EVEN = 0.3, 1.0, 0.3  # noise levels: mean and deviation of their logit, and the share drawn evenly
 
 
@@ -37,20 +37,25 @@ def train_diffusion(options: Options) -> PocketModel:
     """Train the UNet, and with the layout ``sd1`` the text encoder, too."""
     torch.manual_seed(options.seed)
     model, data = _model(options), _data(options)
-    model.scale_factor.copy_(_scale(data[False]))
-    learner, batch = _learner(model, options), options.batch
+    model.scale_factor.copy_(_scale(data[1]))
+    learner = _learner(model, options)
     empty = vocabulary().encode([""])[0].to(options.device)
 
     def loss_of(step: int, rng: np.random.Generator) -> Tensor:
-        large = step % LARGE_EVERY == LARGE_EVERY - 1
-        latents, ids, mask = data[large].batch(batch // 4 if large else batch, rng)
+        scale = scale_of(step)
+        latents, ids, mask = data[scale].batch(max(1, options.batch // scale**2), rng)
         ids[torch.from_numpy(rng.random(len(ids)) < DROPPED).to(ids.device)] = empty
-        times = torch.from_numpy(noise_times(len(ids), rng, LARGE_MOST if large else 1.0)).to(ids.device)
+        times = torch.from_numpy(noise_times(len(ids), rng, 1.0 if scale == 1 else LARGE_MOST)).to(ids.device)
         error = v_error(model, latents * model.scale_factor, ids, times)
         return ((1 + OBJECT_WEIGHT * mask) * error).mean()
 
     Loop(_name(options), learner, **options.loop(rate=4e-4 if options.start else 1e-3)).run(loss_of)
     return model
+
+
+def scale_of(step: int) -> int:
+    """Side of a step's pictures relative to the base side: of 16 steps, two have scale 2 and one has scale 4."""
+    return {3: 4, 7: 2, 15: 2}.get(step % 16, 1)
 
 
 def noise_times(count: int, rng: np.random.Generator, most: float = 1.0) -> np.ndarray:
@@ -75,7 +80,7 @@ def write_weights(options: Options) -> None:
     """Write the averaged weights in their current state into one file in the run's folder."""
     model = _model(options)
     _learner(model, options).load_state_dict(averaged(options.out, _name(options)))
-    model.scale_factor.copy_(_scale(_data(options)[False]))
+    model.scale_factor.copy_(_scale(_data(options)[1]))
     path = options.out / f"{'pocket' if options.layout == 'sd1' else 'pocket-' + options.layout}.safetensors"
     weights_file.save(model, path, unet_alone=options.layout != "sd1")
     log.info("written: %s", path)
@@ -111,13 +116,12 @@ def _scale(latents: Latents) -> Tensor:
     return 1 / latents.latents.float().std()
 
 
-def _data(options: Options) -> dict[bool, Latents]:
-    """The latents of the base size (False) and of twice that (True)."""
-    model, scenes = _model(options), options.scenes
-    few = training_scenes(scenes // 8)
+def _data(options: Options) -> dict[int, Latents]:
+    """The latents of each scale."""
+    model = _model(options)
     return {
-        False: encoded(model, options.out, training_scenes(scenes), config.BASE_SIZE),
-        True: encoded(model, options.out, few, 2 * config.BASE_SIZE),
+        scale: encoded(model, options.out, training_scenes(max(1, options.scenes // every)), scale * config.BASE_SIZE)
+        for scale, every in SCALES.items()
     }
 
 
@@ -127,8 +131,8 @@ def encoded(model: PocketModel, folder: Path, scenes: list[Scene], side: int) ->
     if not path.exists():
         stack = pictures(folder, scenes, side)
         with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16):
-            encode = model.first_stage_model.encode
-            means = [encode(images.to(device)).mode().half().cpu() for images in in_batches(stack, 16, "encoding")]
+            encode, batch = model.first_stage_model.encode, max(1, 2**18 // side**2)
+            means = [encode(images.to(device)).mode().half().cpu() for images in in_batches(stack, batch, "encoding")]
         ids = torch.stack([vocabulary().encode([caption(scene, seed) for seed in range(CAPTIONS)]) for scene in scenes])
         torch.save({"latents": torch.cat(means), "ids": ids}, path)
     latents = Latents(**torch.load(path, weights_only=True), objects=objects(scenes, side // config.FACTOR))
