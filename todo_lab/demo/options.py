@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 PROMPTS = (
-    "three small red circles over a checkered floor",
-    "a big teal square and two small pink circles in front of a cloudy sky",
-    "two small violet stars on the left over a starry night",
-    "a big orange ring over rolling hills",
+    "a big red heart on a hedge of leaves",
+    "a big blue star in front of city windows",
+    "two yellow stars over a night full of stars",
+    "a teal triangle on the left and a red circle on the right over rolling hills",
 )
 """Captions for the pocket model: the first one is the default, the page offers all."""
 OWN_PROMPTS = ("a lighthouse on a cliff at dusk, waves, long exposure photograph",)
