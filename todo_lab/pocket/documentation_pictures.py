@@ -87,5 +87,5 @@ def run(options: argparse.Namespace) -> int:
     """Draw the loss curves and the samples."""
     options.out.mkdir(parents=True, exist_ok=True)
     loss_curves(options.training, options.out / "pocket-loss.png")
-    samples(Pocket(), options.out / "pocket-samples.jpg", options.count)
+    samples(Pocket(), options.out / "pocket-samples.webp", options.count)
     return 0
