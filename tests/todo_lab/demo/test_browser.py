@@ -37,7 +37,7 @@ def page(request, chromium, url):
 @pytest.fixture
 def held(monkeypatch):
     """Runs wait at their first step until this event is set."""
-    release, true_warm_up = threading.Event(), model_runner.compare_all
+    release, true_compare = threading.Event(), model_runner.compare_all
 
     def waiting(model, request, variants, *, on_step):
         def step(*told):
@@ -45,7 +45,7 @@ def held(monkeypatch):
             assert release.wait(60)
             on_step(*told)
 
-        return true_warm_up(model, request, variants, on_step=step)
+        return true_compare(model, request, variants, on_step=step)
 
     monkeypatch.setattr(model_runner, "compare_all", waiting)
     yield release
