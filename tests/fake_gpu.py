@@ -50,6 +50,20 @@ def register_guard(folder: Path) -> None:
     vars(register_guard)["done"] = True
 
 
+class Sorts(TorchDispatchMode):
+    """Whether each sort asks for a stable order. A CPU always sorts so; a GPU has to be told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stable: list[bool] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation; note it if it sorts."""
+        if func.overloadpacket is torch.ops.aten.sort:
+            self.stable.append(bool((kwargs or {}).get("stable")))
+        return func(*args, **(kwargs or {}))
+
+
 class Count(TorchDispatchMode):
     """What the operations that begin in ToDo's frames cost; ``peak`` is of all operations, in bytes.
 

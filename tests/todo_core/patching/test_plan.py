@@ -214,6 +214,10 @@ def test_a_grid_too_small_to_lose_a_token_says_so():
     assert "too small" in made.levels[0].why
 
 
+def test_cluster_rounds_its_number_of_keys_to_the_nearest():
+    assert plan(sd1_unet(), 4, method="cluster", ratio_1=0.45).levels[0].keys == 9  # of 16 * 0.55 = 8.8
+
+
 def test_a_reason_from_outside_leaves_the_whole_pass_alone():
     made = make_plan(Settings(factor_1=2), detect(sd1_unet()), TokenGrid(128, 128), why="this is the first pass")
     assert not made.reduces

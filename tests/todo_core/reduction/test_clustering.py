@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fake_gpu import Sorts
 from tests.naive import closeness, examples, group_means, kmeans_groups, partition, random_tokens
 from todo_core.reduction import cluster
 
@@ -149,3 +150,10 @@ def test_half_precision_is_grouped_as_the_same_numbers_in_float32_are(dtype):
 def test_the_same_tokens_make_the_same_groups_again():
     x = random_tokens((20, 20))
     assert cluster(x, 50).index.equal(cluster(x.clone(), 50).index)
+
+
+def test_the_sort_is_stable_on_every_device():
+    with Sorts() as sorts:
+        cluster(random_tokens((4, 4)), 5)
+    assert sorts.stable
+    assert all(sorts.stable)

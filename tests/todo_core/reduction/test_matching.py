@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tomesd.merge import bipartite_soft_matching_random2d
 
+from tests.fake_gpu import Sorts
 from tests.naive import cells, cells_apart, examples, group_means, partition, random_tokens, token_ids, tome_groups
 from todo_core.reduction import local_search, match, nearest_destination, random_draws, removable, rounded_search
 from todo_core.reduction.scores import highest_scores
@@ -371,6 +372,13 @@ def test_of_equally_alike_sources_the_first_go():
     """A stable order, so that a run can be repeated on any device."""
     found = match(torch.ones(1, 16, 4), (4, 4), 0.25)
     assert found.merged.tolist() == [[1, 3, 4, 5]]
+
+
+def test_the_order_is_stable_on_every_device():
+    with Sorts() as sorts:
+        match(random_tokens((4, 4)), (4, 4), 0.25)
+    assert sorts.stable
+    assert all(sorts.stable)
 
 
 def test_the_most_alike_go_first():
