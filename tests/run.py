@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,22 +32,28 @@ def main(arguments: list[str]) -> int:
     slow = "--all" in arguments
     arguments = [argument for argument in arguments if argument != "--all"]
     options = [] if slow or "-m" in arguments else ["-m", "not slow"]
-    workers = [] if "-n" in arguments else ["-n", str(min(os.cpu_count() or 1, MOST_WORKERS)), "--dist", "worksteal"]
+    if "-n" not in arguments:
+        options += ["-n", str(min(os.cpu_count() or 1, MOST_WORKERS)), "--dist", "worksteal"]
     here, demo = split(arguments)
 
-    TESTS.ensure()
+    make([TESTS] if demo is None else [TESTS, DEMO])
     for check in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
         TESTS.check(*check)
     collected = False
     if here is not None:
-        collected |= run(TESTS, *workers, *options, *here)
+        collected |= run(TESTS, *options, *here)
     if demo is not None:
-        DEMO.ensure()
         DEMO.also(PYTEST)
         collected |= run(DEMO, *options, *demo)
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
     sys.stdout.write(f"All checks passed in {minutes} min {seconds} s.\n" if collected else "No test was found.\n")
     return 0 if collected else NOTHING_COLLECTED
+
+
+def make(environments: Sequence[Environment]) -> None:
+    """Make those that are missing, side by side: pip uses one core."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(Environment.ensure, environments))
 
 
 def run(environment: Environment, *arguments: str) -> bool:

@@ -100,7 +100,8 @@ class Environment:
             sys.exit(status)
 
     def _pip(self, install: tuple[str, ...]) -> None:
-        self.check("pip", "install", "--disable-pip-version-check", *install)
+        # Python compiles what it imports; of these packages that is a small part
+        self.check("pip", "install", "--disable-pip-version-check", "--no-compile", *install)
 
     @staticmethod
     def _fingerprint(installs: tuple[tuple[str, ...], ...]) -> str:

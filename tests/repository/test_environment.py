@@ -24,7 +24,7 @@ def made(monkeypatch, tmp_path):
     installed = []
     monkeypatch.setattr(environment, "cpu_index", lambda: ("INDEX",))
     monkeypatch.setattr(environment.venv, "create", lambda home, **_: home.mkdir(exist_ok=True))
-    monkeypatch.setattr(Environment, "check", lambda self, *args: installed.append(args[3:]))
+    monkeypatch.setattr(Environment, "check", lambda self, *args: installed.append(args[4:]))
     return Environment("env", environment.TORCH, requirements("requirements.txt")), installed
 
 
