@@ -15,6 +15,7 @@ from torch import nn
 from todo_core.hosts import detect
 from todo_lab.pocket.model import config, networks, weights_file
 from todo_lab.pocket.model.vocabulary import vocabulary
+from todo_lab.pocket.training import diffusion
 from todo_lab.pocket.training.diffusion import noise_times, train_diffusion, write_weights
 from todo_lab.pocket.training.judge import train_judge
 from todo_lab.pocket.training.options import Options
@@ -123,6 +124,13 @@ def test_the_whole_training_runs(tmp_path):
     alone = load_file(tmp_path / "pocket-sdxl.safetensors")
     assert all(key.startswith("model.diffusion_model.") for key in alone)
     assert weights_file.load(tmp_path / "pocket-sdxl.safetensors").unet_settings == config.UNET_SDXL
+
+
+def test_another_layout_starts_from_the_weights_that_fit(tmp_path):
+    shipped = weights_file.load()
+    started = diffusion._model(Options(tmp_path, steps=1, scenes=8, layout="sdxl", start=weights_file.shipped()))
+    assert started.unet.time_embed[0].weight.equal(shipped.unet.time_embed[0].weight)
+    assert started.unet_settings == config.UNET_SDXL
 
 
 def test_the_sdxl_layout_is_sdxls():

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 CAPTIONS = 4  # per scene
 DROPPED = 0.1  # share of captions left empty
 OBJECT_WEIGHT = 4  # objects fill little of the picture but most of the caption
-SCALES = {1: 1, 2: 8, 4: 40}  # of the base side; one in so many scenes is encoded at that size
+SCALES = {1: 1, 2: 6, 4: 24}  # of the base side; one in so many scenes is encoded at that size
 LARGE_MOST = 0.75  # a hires pass starts from a partly denoised latent, so the large sizes need no high noise
 MIDDLE, SPREAD, EVEN = 0.3, 1.0, 0.3  # noise levels: mean and deviation of their logit, and the share drawn evenly
 
@@ -54,8 +54,8 @@ def train_diffusion(options: Options) -> PocketModel:
 
 
 def scale_of(step: int) -> int:
-    """Side of a step's pictures relative to the base side: of 16 steps, two have scale 2 and one has scale 4."""
-    return {3: 4, 7: 2, 15: 2}.get(step % 16, 1)
+    """Side of a step's pictures relative to the base side: of 8 steps, two have scale 2 and one has scale 4."""
+    return {1: 2, 3: 4, 5: 2}.get(step % 8, 1)
 
 
 def noise_times(count: int, rng: np.random.Generator, most: float = 1.0) -> np.ndarray:
@@ -70,7 +70,7 @@ def v_error(model: PocketModel, clean: Tensor, ids: Tensor, times: Tensor) -> Te
     noise = torch.randn_like(clean)
     kept = model.alphas_cumprod[times].view(-1, 1, 1, 1)
     signal, spread = kept.sqrt(), (1 - kept).sqrt()
-    with torch.autocast(clean.device.type, torch.bfloat16, enabled=clean.is_cuda):  # no gain on a CPU
+    with torch.autocast(clean.device.type, torch.bfloat16, enabled=clean.is_cuda):
         context = model.cond_stage_model(ids)
         predicted = model.unet(signal * clean + spread * noise, timesteps=times, context=context)
     return (predicted.float() - (signal * noise - spread * clean)).square()
@@ -105,11 +105,15 @@ def _model(options: Options) -> PocketModel:
         started = weights_file.load(options.start)
         model.first_stage_model.load_state_dict(started.first_stage_model.state_dict())
         model.cond_stage_model.load_state_dict(started.cond_stage_model.state_dict())
-        if started.unet_settings == model.unet_settings:
-            model.unet.load_state_dict(started.unet.state_dict())
+        model.unet.load_state_dict(_fitting(started.unet.state_dict(), model.unet.state_dict()), strict=False)
     if (options.out / "autoencoder.pt").exists():
         model.first_stage_model.load_state_dict(averaged(options.out, "autoencoder"))
     return model.to(options.device)
+
+
+def _fitting(start: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights that fit: all of them in the same layout; in another one, those of the same name and shape."""
+    return {name: weight for name, weight in start.items() if name in own and own[name].shape == weight.shape}
 
 
 def _scale(latents: Latents) -> Tensor:
@@ -130,7 +134,8 @@ def encoded(model: PocketModel, folder: Path, scenes: list[Scene], side: int) ->
     path, device = folder / f"latents-{side}-{len(scenes)}.pt", model.scale_factor.device
     if not path.exists():
         stack = pictures(folder, scenes, side)
-        with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16):
+        on_gpu = device.type == "cuda"  # a CPU may be 40 times slower in bfloat16
+        with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
             encode, batch = model.first_stage_model.encode, max(1, 2**18 // side**2)
             means = [encode(images.to(device)).mode().half().cpu() for images in in_batches(stack, batch, "encoding")]
         ids = torch.stack([vocabulary().encode([caption(scene, seed) for seed in range(CAPTIONS)]) for scene in scenes])
