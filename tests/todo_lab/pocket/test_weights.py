@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from todo_core.hosts import detect
 from todo_lab.pocket.check import autoencoder_psnr, caption_figures
 from todo_lab.pocket.data.dataset import unseen_scenes
 from todo_lab.pocket.model import weights_file
 from todo_lab.pocket.model.networks import PocketModel
+from todo_lab.pocket.model.pocket_model import Pocket
 from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.pocket.shape_judge import ShapeJudge
 from todo_lab.pocket.webui_export import EMBEDDING, export
 from todo_lab.sampling.request import Request
+
+SDXL = Path(__file__).parents[3] / "benchmarks" / "weights" / "pocket-sdxl.safetensors"
 
 
 def test_all_shipped_files_fit_in_25_megabytes():
@@ -33,6 +38,14 @@ def test_captions_decide_colour_and_background(pocket):
     assert len(figures) == 2 * 5
     right = [figures[f"{name}, {side} px"] for name in ("colours", "background") for side in (128, 256)]
     assert min(right) >= 0.8, figures  # docs/pocket.md has the figures of 200 scenes with all steps
+
+
+def test_sdxls_layout_knows_colours_and_backgrounds():
+    model = Pocket(SDXL)
+    assert SDXL.stat().st_size <= 15_000_000
+    assert detect(model.target).trained_side == 16
+    figures = caption_figures(model, ShapeJudge(), unseen_scenes(10), scales=[1], base=Request(prompt="", steps=8))
+    assert min(figures["colours, 128 px"], figures["background, 128 px"]) >= 0.8, figures
 
 
 def test_the_checkpoint_of_a_webui_has_all_that_its_yaml_asks_for(tmp_path):
