@@ -88,6 +88,18 @@ class WebUI:
         whole = {name: value for name, value in REQUEST.items() if name != "enable_hr" and not name.startswith("hr_")}
         return self._generate("img2img", {**whole, "init_images": [image], **request}, todo, None)
 
+    def script_of_img2img(self, name, chosen):
+        """The fields of a request that runs a script of img2img; ``chosen`` has values by label, the rest is default.
+
+        The WebUIs order the arguments of a script in different ways.
+        """
+        (script,) = (s for s in self.get("/sdapi/v1/script-info") if s["name"] == name.lower() and s["is_img2img"])
+        labels = [(arg["label"] or "").lower() for arg in script["args"]]
+        assert {label.lower() for label in chosen} <= set(labels), labels
+        values = dict(zip(labels, (arg["value"] for arg in script["args"]), strict=True))
+        values |= {label.lower(): value for label, value in chosen.items()}
+        return {"script_name": name, "script_args": [values[label] for label in labels]}
+
     def baseline(self, **request):
         """``txt2img`` without ToDo, remembered: equal requests give equal images, which a test shows."""
         key = json.dumps(request, sort_keys=True)

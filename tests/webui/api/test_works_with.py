@@ -25,7 +25,7 @@ def one_by_one(result):
 
 
 def test_every_round_of_loopback_is_reduced(webui, image):
-    script = {"script_name": "Loopback", "script_args": [2, 0.5, "Linear", "None"]}
+    script = webui.script_of_img2img("Loopback", {"Loops": 2, "Final denoising strength": 0.5})
     baseline, result = (webui.img2img(image, todo, **FEW, **script) for todo in (None, IMG2IMG))
     assert reduced(baseline.events) == set()
     assert {tuple(sorted(reduced([step]))) for step in result.events} == {((256, 64),)}
@@ -34,7 +34,8 @@ def test_every_round_of_loopback_is_reduced(webui, image):
 
 
 def test_every_tile_of_sd_upscale_is_reduced(webui, image):
-    script = {"script_name": "SD upscale", "script_args": [None, 32, "Lanczos", 2.0]}
+    chosen = {"Tile overlap": 32, "Scale factor": 2.0, "Upscaler": "Lanczos"}
+    script = webui.script_of_img2img("SD upscale", chosen)
     result = webui.img2img(image, IMG2IMG, **FEW, **script)
     assert {tuple(sorted(reduced([step]))) for step in result.events} == {((256, 64),)}
     pictures, (infotext, *_) = one_by_one(result)
