@@ -51,9 +51,13 @@ def main(arguments: list[str]) -> int:
 
 
 def make(environments: Sequence[Environment]) -> None:
-    """Make those that are missing, side by side: pip uses one core."""
+    """Make those that are missing, side by side: pip uses one core. Signals end the first of them."""
+    first, *others = environments
     with ThreadPoolExecutor() as pool:
-        list(pool.map(Environment.ensure, environments))
+        beside = [pool.submit(other.ensure) for other in others]
+        first.ensure()
+        for one in beside:
+            one.result()
 
 
 def run(environment: Environment, *arguments: str) -> bool:

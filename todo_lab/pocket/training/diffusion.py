@@ -21,7 +21,7 @@ from ..model import config, weights_file
 from ..model.networks import PocketModel
 from ..model.vocabulary import vocabulary
 from .options import Options
-from .training_loop import Loop, averaged
+from .training_loop import Loop, averaged, half_on_gpu
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def v_error(model: PocketModel, clean: Tensor, ids: Tensor, times: Tensor) -> Te
     noise = torch.randn_like(clean)
     kept = model.alphas_cumprod[times].view(-1, 1, 1, 1)
     signal, spread = kept.sqrt(), (1 - kept).sqrt()
-    with torch.autocast(clean.device.type, torch.bfloat16, enabled=clean.is_cuda):
+    with half_on_gpu(clean.device):
         context = model.cond_stage_model(ids)
         predicted = model.unet(signal * clean + spread * noise, timesteps=times, context=context)
     return (predicted.float() - (signal * noise - spread * clean)).square()
@@ -134,8 +134,7 @@ def encoded(model: PocketModel, folder: Path, scenes: list[Scene], side: int) ->
     path, device = folder / f"latents-{side}-{len(scenes)}.pt", model.scale_factor.device
     if not path.exists():
         stack = pictures(folder, scenes, side)
-        on_gpu = device.type == "cuda"  # a CPU may be 40 times slower in bfloat16
-        with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
+        with torch.inference_mode(), half_on_gpu(device):
             encode, batch = model.first_stage_model.encode, max(1, 2**18 // side**2)
             means = [encode(images.to(device)).mode().half().cpu() for images in in_batches(stack, batch, "encoding")]
         ids = torch.stack([vocabulary().encode([caption(scene, seed) for seed in range(CAPTIONS)]) for scene in scenes])

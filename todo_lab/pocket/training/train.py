@@ -23,7 +23,7 @@ from ..model.networks import FirstStage
 from .diffusion import train_diffusion, write_weights
 from .judge import train_judge
 from .options import Options
-from .training_loop import Loop
+from .training_loop import Loop, half_on_gpu
 
 EDGES = 1.0  # weight of the edges' strengths, without which fine detail comes out too soft
 CORNERS = 4.0  # weight of errors in the corner cells, where the padding otherwise leaves a speck
@@ -43,7 +43,7 @@ def train_autoencoder(options: Options) -> FirstStage:
         late = loop.progress() > 0.8  # full pictures at the end, so that the middle attention sees its true size
         side, size = (config.BASE_SIZE, batch // 4) if late else (config.BASE_SIZE // 2, batch)
         images = crops(large if rng.random() < 0.25 else base, side, size, rng).to(options.device)
-        with torch.autocast(options.device, torch.bfloat16, enabled=images.is_cuda):  # a CPU may be 40 times slower
+        with half_on_gpu(options.device):
             latents = network.encode(images)
             decoded = network.decode(latents.sample())
         error = (decoded.float() - images) * at_corners(side).to(options.device)
