@@ -1,6 +1,6 @@
 """Adapters for the model libraries, one small file each. They recognise a model without importing its library."""
 
-from .detection import detect
+from .detection import detect, find_controlnet
 from .host import Handle, Host, KeysPatch, Level, Site, blocks_of, has_foreign_forward, isinstance_str, weight_shape
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Site",
     "blocks_of",
     "detect",
+    "find_controlnet",
     "has_foreign_forward",
     "isinstance_str",
     "weight_shape",

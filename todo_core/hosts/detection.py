@@ -18,5 +18,11 @@ def detect(model: Any) -> Host:
         if host is not None:
             raise UnsupportedModelError(host.unet, "its UNet has no spatial self-attention")
     raise UnsupportedModelError(
-        model, "it is not a UNet of ldm, sgm or diffusers, a pipeline with one, or a ControlNet of diffusers"
+        model, "it is not a UNet or ControlNet of ldm, sgm or diffusers, or a pipeline with one"
     )
+
+
+def find_controlnet(module: Any) -> Host | None:
+    """The host of a ControlNet of ldm's layers; None for anything else, or if it has nothing to reduce."""
+    host = ldm.find(module)
+    return host if host is not None and host.network == "ControlNet" and host.sites else None

@@ -28,13 +28,13 @@ def find(model: Any) -> Host | None:
     if isinstance_str(model, "MultiControlNetModel"):
         raise UnsupportedModelError(model, "patch each of its ControlNets: for net in model.nets: apply_patch(net)")
     unet = original(getattr(model, "unet", model))
-    second_half = hasattr(unet, "up_blocks") or hasattr(unet, "controlnet_down_blocks")
-    if not (second_half and hasattr(unet, "down_blocks") and hasattr(unet, "mid_block")):
+    network = "UNet" if hasattr(unet, "up_blocks") else "ControlNet" if hasattr(unet, "controlnet_down_blocks") else ""
+    if not (network and hasattr(unet, "down_blocks") and hasattr(unet, "mid_block")):
         return None
     sites, depth = find_sites(_in_running_order(unet))
     side = float(_side(getattr(unet.config, "sample_size", None)) or 64)
     modules, schedule = partial(_in_running_order, unet), _Schedule(model)
-    return Host("diffusers", unet, sites, depth, side, _ARGUMENTS, _conflict, modules, schedule)
+    return Host(network, unet, sites, depth, side, _ARGUMENTS, _conflict, modules, schedule)
 
 
 def _in_running_order(unet: Any) -> Iterator[tuple[int, Module]]:

@@ -67,8 +67,8 @@ def unknown_schedule() -> None:
 class Host:
     """A model, as its adapter describes it."""
 
-    kind: str
-    unet: Module
+    network: str  # "UNet" or "ControlNet"
+    unet: Module  # or the ControlNet
     sites: tuple[Site, ...]
     depth: int  # how often the latent is halved before level 1
     trained_side: float  # of the latent at the size that the model was trained at, in latent pixels

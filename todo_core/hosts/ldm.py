@@ -1,4 +1,7 @@
-"""CompVis and Stability UNets: ``ldm`` (SD v1, SD v2) and ``sgm`` (SDXL), alone or inside their LatentDiffusion."""
+"""CompVis and Stability UNets: ``ldm`` (SD v1, SD v2) and ``sgm`` (SDXL), alone or inside their LatentDiffusion.
+
+Also the ControlNets that the WebUI's ControlNet extension builds of the same layers.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,27 @@ from typing import Any
 from torch.nn import Module
 
 from .host import Arguments, Host, find_sites, original
-from .ldm_layers import in_running_order, is_unet, text_width
+from .ldm_layers import in_running_order, is_controlnet, is_unet, text_width
 
 _ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="context", mask="mask")
 
 
 def find(model: Any) -> Host | None:
-    """The host of a LatentDiffusion, DiffusionEngine or UNetModel; None for anything else."""
+    """The host of a LatentDiffusion, DiffusionEngine, UNetModel or ControlNet; None for anything else."""
     unet = original(getattr(getattr(model, "model", None), "diffusion_model", model))
-    if not is_unet(unet):
+    network = "UNet" if is_unet(unet) else "ControlNet" if is_controlnet(unet) else ""
+    if not network:
         return None
     sites, depth = find_sites(in_running_order(unet))
-    kind = "sgm" if type(unet).__module__.startswith("sgm.") else "ldm"
-    side = _trained_side(model, unet, sites[0].block if sites else None, kind)
-    return Host(kind, unet, sites, depth, side, _ARGUMENTS, _conflict, partial(in_running_order, unet))
+    side = _trained_side(model, unet, sites[0].block if sites else None)
+    return Host(network, unet, sites, depth, side, _ARGUMENTS, _conflict, partial(in_running_order, unet))
 
 
-def _trained_side(model: Any, unet: Any, block: Any, kind: str) -> float:
+def _trained_side(model: Any, unet: Any, block: Any) -> float:
     """Side of the latent that the model was trained at, from what tells the known families apart."""
-    if kind == "sgm":
-        return 128
     width = text_width(block) if block is not None else None
+    if width == 2048 or type(unet).__module__.startswith("sgm."):
+        return 128
     if width == 1024 and getattr(model, "parameterization", None) == "v":
         return 96  # of the two SD2 models, the one with v-prediction was trained at 768 pixels
     if width in (768, 1024):

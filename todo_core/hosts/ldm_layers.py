@@ -1,4 +1,7 @@
-"""The UNet of CompVis, as ldm, sgm and the Forge family have it: where its layers are, and how wide its text is."""
+"""The UNet of CompVis, as ldm, sgm and the Forge family have it: where its layers are, and how wide its text is.
+
+A ControlNet has the first half of these layers, and layers of its own for its outputs.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,17 @@ def is_unet(module: Any) -> bool:
     return all(hasattr(module, part) for part in ("input_blocks", "middle_block", "output_blocks"))
 
 
+def is_controlnet(module: Any) -> bool:
+    """Whether ``module`` has the parts of a ControlNet for such a UNet."""
+    return all(hasattr(module, part) for part in ("input_blocks", "middle_block", "zero_convs"))
+
+
 def in_running_order(unet: Any) -> Iterator[tuple[int, Module]]:
     """(depth, module) of all modules. A module's output has the size of the latent, halved ``depth`` times."""
     depth = 0
-    for part in (unet.input_blocks, unet.middle_block, unet.output_blocks, unet.out):
-        for module in part.modules():
+    parts = (getattr(unet, name, None) for name in ("input_blocks", "middle_block", "output_blocks", "out"))
+    for part in parts:
+        for module in part.modules() if part is not None else ():
             depth += _depth_change(module)
             yield depth, module
 

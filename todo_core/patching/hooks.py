@@ -187,7 +187,7 @@ class SiteHooks:
 
     def _ran(self, plan: LevelPlan, call: UNetCall) -> None:
         call.reduced = True
-        self._record.ran(plan, call.step)
+        self._record.ran(plan, call.step, self._host.network)
 
     def _name(self, module: Module) -> str:
         return next((name for name in _MODULES if getattr(self.site.block, name, None) is module), "")

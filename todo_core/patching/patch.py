@@ -19,9 +19,9 @@ from .session import Session
 def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) -> Session:
     """Reduce the self-attention of ``model`` from its next call on, and return the session.
 
-    ``model`` is an ldm or sgm LatentDiffusion or UNetModel, or a diffusers pipeline, UNet or ControlNet; of a pipeline
-    only the UNet is patched. ``overrides`` are fields of ``Settings``. An earlier patch is taken off first.
-    ``passes`` has no effect here: every call whose timestep is in the window is reduced.
+    ``model`` is a UNet or ControlNet of ldm, sgm or diffusers, an ldm LatentDiffusion, an sgm DiffusionEngine, or a
+    diffusers pipeline, of which only the UNet is patched. ``overrides`` are fields of ``Settings``. An earlier patch is
+    taken off first. ``passes`` has no effect here: every call whose timestep is in the window is reduced.
     The patch is for sampling. Gradient checkpointing would recompute the blocks without the reduction.
     ``session.plan`` says what will happen: at the size that the model was trained at, until a call has another.
 

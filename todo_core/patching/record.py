@@ -12,9 +12,10 @@ log = logging.getLogger("todo_core")
 
 @dataclass
 class Record:
-    """Which plans ran in which steps, and notes about what was not reduced."""
+    """Which plans ran in which steps and networks, and notes about what was not reduced."""
 
     ran_in: dict[LevelPlan, set[int]] = field(default_factory=dict)
+    networks: set[str] = field(default_factory=set)  # "UNet", "ControlNet"
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -32,9 +33,10 @@ class Record:
         """The methods that reduced something."""
         return {plan.method for plan in self.ran_in}
 
-    def ran(self, plan: LevelPlan, step: int) -> None:
-        """A module was reduced."""
+    def ran(self, plan: LevelPlan, step: int, network: str) -> None:
+        """A module of this network was reduced."""
         self.ran_in.setdefault(plan, set()).add(step)
+        self.networks.add(network)
 
     def note(self, text: str) -> None:
         """Add a note and log it, once."""
@@ -45,4 +47,5 @@ class Record:
     def reset(self) -> None:
         """Clear everything."""
         self.ran_in.clear()
+        self.networks.clear()
         self.notes.clear()

@@ -78,6 +78,15 @@ def unet_of(sd_model: Any) -> Any:
     return (objects.unet if objects else sd_model).model.diffusion_model
 
 
+def controlnets_of(p: Any) -> list[Any]:
+    """The models that sd-webui-controlnet runs inside each UNet call of ``p``. Not all have the layers of a UNet."""
+    scripts = getattr(getattr(p, "scripts", None), "alwayson_scripts", ())
+    networks = [getattr(script, "latest_network", None) for script in scripts]
+    units = [unit for network in networks for unit in getattr(network, "control_params", None) or ()]
+    models = [getattr(getattr(unit, "control_model", None), "control_model", None) for unit in units]
+    return list(dict.fromkeys(models))
+
+
 def merging_composes(sd_model: Any) -> bool:
     """Whether keys and values can be reduced in a layer in which the WebUI's token merging merges the queries."""
     return hasattr(sd_model, "forge_objects")

@@ -3,17 +3,32 @@
 docs/webui.md lists what was seen here.
 """
 
+import base64
+import io
+
 import numpy as np
 import pytest
+from PIL import Image
 
 from ..helpers import lengths, reduced, todo_keys
 
 SMALL = {"width": 64, "height": 64, "steps": 2, "hr_second_pass_steps": 2}
 OURS = {"factor_1": 2}
 WITH_PROMPT = {"factor_1": 2, "target": "all", "crossattn": True}
+UNIT = {"enabled": True, "model": "None", "processor_res": 64}  # of ControlNet; its model is any with canny in its name
 REGIONS = {0: True, 2: "Matrix", 6: "1,1"}  # of Regional Prompter, by position; 11 is the mode
 # name of the checkout, title of its script, values by position or all of them, the rest of the request
 CASES = {
+    "ControlNet, reference_only": ("controlnet", "ControlNet", [{**UNIT, "module": "reference_only"}], {}),
+    "ControlNet, adain+attn": ("controlnet", "ControlNet", [{**UNIT, "module": "reference_adain+attn"}], {}),
+    "ControlNet, canny": ("controlnet", "ControlNet", [{**UNIT, "module": "canny", "model": "canny"}], {}),
+    "ControlNet, two units": (
+        "controlnet",
+        "ControlNet",
+        [{**UNIT, "module": "canny", "model": "canny"}, {**UNIT, "module": "reference_only"}],
+        {},
+    ),
+    "Latent Couple": ("latent-couple", "Latent Couple extension", {0: True}, {"prompt": "a hill AND a cat AND a dog"}),
     "Dynamic Thresholding": ("dynamic-thresholding", "Dynamic Thresholding (CFG Scale Fix)", {0: True}, {}),
     "FreeU": ("freeu", "FreeU", [{"enable": True, "stage_infos": [{"backbone_factor": 1.5}] * 3}], {}),
     "Kohya Hires.fix": ("kohya-hiresfix", "Kohya Hires.fix", {0: True, 2: 2, 3: 2, 4: 0.5, 5: 0.5}, {}),
@@ -34,6 +49,20 @@ CASES = {
 }
 
 
+def squares():
+    """An image with edges, base64."""
+    cells = (np.indices((64, 64)) // 16).sum(0) % 2 * 255
+    file = io.BytesIO()
+    Image.fromarray(np.stack([cells, 255 - cells, cells // 2], -1).astype(np.uint8)).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def of_controlnets(events):
+    """The different (queries, keys) in the ControlNets of these steps."""
+    calls = (call for event in events for call in event["calls"] if call["class"] == "ControlNet")
+    return {tuple(pair) for call in calls for pair in call["lengths"]}
+
+
 @pytest.fixture
 def beside(webui, request):
     """A request with another extension switched on; skipped where its checkout was not given."""
@@ -46,6 +75,10 @@ def beside(webui, request):
         scripts = webui.get("/sdapi/v1/script-info")
         info = next(s for s in scripts if s["name"] == title.lower() and not s["is_img2img"])
         args = values
+        if name == "controlnet":
+            models = webui.get("/controlnet/model_list")["model_list"]
+            chosen = [next((model for model in models if unit["model"] in model), "None") for unit in values]
+            args = [{**unit, "model": model, "image": squares()} for unit, model in zip(values, chosen, strict=True)]
         if isinstance(values, dict):
             args = [values.get(position, arg["value"]) for position, arg in enumerate(info["args"])]
         return {**SMALL, "alwayson_scripts": {title: {"args": args}}, **more}
@@ -55,7 +88,9 @@ def beside(webui, request):
 
 def generated(webui, request, todo=None):
     scripts = {**request["alwayson_scripts"], **({"ToDo": {"args": [todo]}} if todo else {})}
-    return webui.txt2img(**{**request, "alwayson_scripts": scripts})
+    result = webui.txt2img(**{**request, "alwayson_scripts": scripts})
+    del result.base64_images[1:]  # ControlNet adds the edges that it has found
+    return result
 
 
 @pytest.mark.parametrize("settings", [OURS, WITH_PROMPT], ids=["keys/values", "all"])
@@ -74,6 +109,8 @@ def test_the_image_the_first_pass_the_line_and_the_infotext(webui, beside, case,
     is_told = "ToDo reduced the hires pass" in ours.comments
     assert (lengths(ours.hires) != lengths(plain.hires)) == is_told
     assert bool(todo_keys(ours.infotext)) == is_told
+    assert ("ControlNet too" in ours.comments) == (of_controlnets(ours.hires) != of_controlnets(plain.hires))
+    assert ("ControlNet too" in ours.comments) == ("canny" in str(request))
     assert lengths(ours.first) == lengths(plain.first)
     assert np.array_equal(generated(webui, request).pixels, plain.pixels), "an image after it is another one"
     assert np.array_equal(webui.txt2img(**alone).pixels, before.pixels)
@@ -98,10 +135,13 @@ def test_adetailer_keeps_the_infotext(webui, request):
 def test_sd_webui_token_downsampling_is_switched_off_for_the_image(webui, request):
     if not any(each.startswith("token-downsampling=") for each in request.config.getoption("--webui-extension")):
         pytest.skip("needs --webui-extension token-downsampling=PATH")
-    theirs = {**SMALL, "override_settings": {"token_downsampling_factor": 2.0}}
-    plain, alone = webui.txt2img(**theirs), webui.txt2img(OURS, **SMALL)
-    both = webui.txt2img(OURS, **theirs)
+    alone, baseline = webui.txt2img(OURS, **SMALL), webui.baseline(**SMALL)
+    webui.post("/sdapi/v1/options", {"token_downsampling_factor": 2.0})  # the API lists no options of extensions
+    try:
+        plain, both, again = webui.txt2img(**SMALL), webui.txt2img(OURS, **SMALL), webui.txt2img(**SMALL)
+    finally:
+        webui.post("/sdapi/v1/options", {"token_downsampling_factor": 1.0})
     assert np.array_equal(both.pixels, alone.pixels)
     assert "ToDo switches it off for this image" in both.comments
-    assert np.array_equal(webui.txt2img(**theirs).pixels, plain.pixels)
-    assert not np.array_equal(plain.pixels, webui.baseline(**SMALL).pixels)
+    assert np.array_equal(again.pixels, plain.pixels)
+    assert not np.array_equal(plain.pixels, baseline.pixels)

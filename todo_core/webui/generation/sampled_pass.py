@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ...errors import UnsupportedModelError
-from ...hosts import detect
+from ...hosts import detect, find_controlnet
 from ...patching.record import Record
 from ...patching.session import Session
 from ...patching.token_grid import TokenGrid
@@ -40,7 +41,7 @@ class SampledPass:
         self.steps = self.steps_in_window = 0
         self.error: Exception | None = None
         self._settings, self._p, self._latent, self._model = settings, p, latent, model
-        self._session: Session | None = None
+        self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
         p.sampler.model_wrap_cfg.register_forward_hook(self._end_step, always_call=True)
 
     def begin_step(self, params: Any) -> None:
@@ -49,19 +50,22 @@ class SampledPass:
             return
         try:
             self.steps = max(1, int(params.denoiser.total_steps))
-            self._session = self._session_of_current_model()
-            self._session.begin_step(int(params.denoiser.step), self.steps, compat.row_seeds(params))
-            if self._session.acts_in_step():
-                self._session.attach()
+            self._follow_model()
+            seeds = compat.row_seeds(params)
+            for session in self._sessions:
+                session.begin_step(int(params.denoiser.step), self.steps, seeds)
+            if self._sessions[0].acts_in_step():
                 self.steps_in_window += 1
+                for session in self._sessions:
+                    session.attach()
         except Exception as error:
             self._fail(error)
 
     def end(self) -> None:
         """Take the hooks off: an InterruptedException from inside the UNet skips ``_end_step``."""
         self.timed.reduced = bool(self.record.ran_in)
-        if self._session:
-            self._session.remove()
+        for session in self._sessions:
+            session.remove()
 
     def status(self) -> str:
         """What happened, in one line."""
@@ -69,8 +73,8 @@ class SampledPass:
             return status.failed(self.name, self.error)
         if self.record.ran_in:
             return status.reduced(self.name, self.record, self.steps)
-        if self._session and not self._session.plan.reduces:
-            return status.nothing_to_reduce(self._session.plan, self._session.host)
+        if self._sessions and not self._sessions[0].plan.reduces:
+            return status.nothing_to_reduce(self._sessions[0].plan, self._sessions[0].host)
         return status.not_reduced(self.name, self._why_nothing_ran())
 
     def _why_nothing_ran(self) -> str:
@@ -82,13 +86,19 @@ class SampledPass:
             return "no step is between Start and End"
         return "this model never called its self-attention"
 
-    def _session_of_current_model(self) -> Session:
-        """The session of the model's UNet; a new one after a refiner or a hires checkpoint has replaced the UNet."""
+    def _follow_model(self) -> None:
+        """New sessions if this is the first step, or a refiner or a hires checkpoint has replaced the UNet."""
         model = self._model()
-        if self._session and self._session.host.unet is compat.unet_of(model):
-            return self._session
+        if self._sessions and self._sessions[0].host.unet is compat.unet_of(model):
+            return
+        self.end()
         host = detect(model)
-        return Session(host, self._settings, size=self._latent, record=self.record, on_error=self._fail)
+        found = (find_controlnet(module) for module in compat.controlnets_of(self._p))
+        controlnets = (replace(net, trained_side=host.trained_side) for net in found if net)
+        self._sessions = [
+            Session(each, self._settings, size=self._latent, record=self.record, on_error=self._fail)
+            for each in (host, *controlnets)
+        ]
 
     def _end_step(self, *_: Any) -> None:
         self.end()

@@ -19,6 +19,8 @@ def reduced(pass_name: str, record: Record, steps: int) -> str:
     for plan, ran_in in record.ran_in.items():  # a refiner's plan may differ in what the line does not tell
         steps_of.setdefault((plan.level, plan.grid.tokens, plan.keys, plan.method), set()).update(ran_in)
     lines = [_level(*plan, len(steps_of[plan]), steps) for plan in sorted(steps_of)]
+    if "ControlNet" in record.networks:
+        lines.append("ControlNet too" if "UNet" in record.networks else "in ControlNet alone")
     return f"ToDo reduced the {pass_name} pass: {'; '.join([*lines, *record.notes])}"
 
 

@@ -6,12 +6,15 @@ each attn1's to_q and to_k: they see the tokens from which queries and keys are 
 
 import contextlib
 import functools
+import gc
 import hashlib
 import importlib
 import importlib.util
+import resource
 import sys
 import threading
 import weakref
+from pathlib import Path
 
 import patcher_contract
 import torch
@@ -25,6 +28,7 @@ UNETS = (
     "backend.nn.unet.IntegratedUNet2DConditionModel",  # Forge
     "ldm_patched.ldm.modules.diffusionmodules.openaimodel.UNetModel",  # Forge Classic, reForge
 )
+CONTROLNET = "scripts.cldm.ControlNet"  # of sd-webui-controlnet
 FAMILY = "forge" if importlib.util.find_spec("modules_forge") else "a1111"
 EVENTS = (
     "before_process",
@@ -106,12 +110,12 @@ def unet_of(model):
     return (objects.unet if objects else model).model.diffusion_model
 
 
-def found_unets():
-    """The UNet classes that this WebUI has."""
-    for path in UNETS:
+def watch(*paths):
+    """Watch the calls of those of these classes that this WebUI has."""
+    for path in paths:
         module, _, name = path.rpartition(".")
         with contextlib.suppress(ImportError):
-            yield getattr(importlib.import_module(module), name)
+            getattr(importlib.import_module(module), name).__call__ = observed_call
 
 
 def observed_step(denoiser, x, *args, **kwargs):
@@ -137,17 +141,17 @@ def observed_step(denoiser, x, *args, **kwargs):
         probe.changed_options += bool(patcher) and described(patcher.model_options) != options
 
 
-def observed_call(unet, x, *args, **kwargs):
+def observed_call(unet, *args, **kwargs):
     """Stands in for the UNet's __call__: notes the lengths of the queries and keys of each self-attention."""
     probe.unets.add(unet)
-    lengths = []
-    call = {"unet": id(unet), "rows": x.shape[0], "hooks": hooks_on(unet), "lengths": lengths}
+    lengths, rows = [], len(args[0] if args else kwargs["x"])
+    call = {"unet": id(unet), "class": type(unet).__name__, "rows": rows, "hooks": hooks_on(unet), "lengths": lengths}
     if probe.events:
         probe.events[-1]["calls"].append(call)
     handles = [handle for block in unet.modules() if hasattr(block, "attn1") for handle in spied(block.attn1, lengths)]
     try:
         with failing_reduction() if probe.is_due("reduction") else contextlib.nullcontext():
-            return torch.nn.Module.__call__(unet, x, *args, **kwargs)
+            return torch.nn.Module.__call__(unet, *args, **kwargs)
     finally:
         for handle in handles:
             handle.remove()
@@ -199,8 +203,7 @@ for name in EVENTS:
     setattr(OrderOfEvents, name, logging(name))
 
 CFGDenoiser.__call__ = observed_step
-for unet_class in found_unets():
-    unet_class.__call__ = observed_call
+watch(*UNETS)
 
 
 @torch.no_grad()
@@ -213,6 +216,8 @@ def run_block(block, dtype, options):
 
 
 def add_routes(_, app):
+    watch(CONTROLNET)  # loaded after this file
+
     @app.get("/todo-probe/events")
     def events():
         return probe.events
@@ -273,6 +278,18 @@ def add_routes(_, app):
         """The folder of LoRAs, and the channels of the first self-attention of the current UNet."""
         attentions = (block.attn1 for block in unet_of(shared.sd_model).modules() if hasattr(block, "attn1"))
         return [str(shared.cmd_opts.lora_dir), next(attentions).to_k.weight.shape[1]]
+
+    @app.get("/todo-probe/memory")
+    def memory():
+        """Memory of this process in MiB, without what the collector can still free."""
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / 2**20
+
+    @app.post("/todo-probe/reload")
+    def reload():
+        """What the button Reload UI does."""
+        shared.state.request_restart()
 
     @app.get("/todo-probe/family")
     def family():

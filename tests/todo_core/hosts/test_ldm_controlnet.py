@@ -1,0 +1,66 @@
+"""A ControlNet of ldm's layers, as sd-webui-controlnet builds it, is found and reduced like a UNet."""
+
+import pytest
+import torch
+
+from tests.controlnet_double import ControlNet
+from tests.models import ldm_unet, noise
+from todo_core import UnsupportedModelError, apply_patch, remove_patch
+from todo_core.hosts import detect, find_controlnet
+
+
+def lengths(net, latent):
+    """(queries, keys) of each attn1 in one call, in running order."""
+    pairs, handles = [], []
+    for block in (module for module in net.modules() if hasattr(module, "attn1")):
+        note = lambda _, args: pairs.append([args[0].shape[1]])  # noqa: E731
+        handles.append(block.attn1.to_q.register_forward_pre_hook(note))
+        handles.append(block.attn1.to_k.register_forward_pre_hook(lambda _, args: pairs[-1].append(args[0].shape[1])))
+    with torch.no_grad():
+        net(x=latent, hint=None, timesteps=torch.full((len(latent),), 500.0), context=noise(len(latent), 7, 32))
+    for handle in handles:
+        handle.remove()
+    return [tuple(pair) for pair in pairs]
+
+
+def test_it_has_the_levels_of_the_first_half_of_its_unet():
+    unet = ldm_unet()
+    found, whole = detect(ControlNet(unet)), detect(unet)
+    assert (found.network, whole.network) == ("ControlNet", "UNet")
+    middle = [site for site in whole.sites if site.transformer in set(unet.middle_block)]
+    first_half = [site for site in whole.sites if site.rank < 2 and site.level <= 3]
+    expected = sorted((site.level, site.rank) for site in (*first_half, *middle))
+    assert sorted((site.level, site.rank) for site in found.sites) == expected
+    assert found.depth == whole.depth == 0
+
+
+@pytest.mark.parametrize(("text_width", "side"), [(768, 64), (1024, 64), (2048, 128)])
+def test_its_trained_size_is_told_from_the_width_of_its_text(text_width, side):
+    net = ControlNet(ldm_unet(channel_mult=[1, 2], context_dim=text_width))
+    assert find_controlnet(net).trained_side == side
+
+
+@pytest.mark.parametrize("side", [(16, 16), (9, 13)])
+def test_its_keys_are_reduced_and_all_comes_off(side):
+    net = ControlNet(ldm_unet(channel_mult=[1, 2], attention_resolutions=[2, 1]))
+    latent, tokens = noise(2, 4, *side), side[0] * side[1]
+    before = lengths(net, latent)
+    assert before[0] == (tokens, tokens)
+    session = apply_patch(net, factor_1=2, factor_2=1)
+    after = lengths(net, latent)
+    reduced = sum(queries > keys for queries, keys in after)
+    assert reduced == 2, "both blocks at level 1"
+    assert all(keys < queries / 3 for queries, keys in after if queries == tokens)
+    assert session.record.networks == {"ControlNet"}
+    remove_patch(net)
+    assert lengths(net, latent) == before
+
+
+def test_only_a_controlnet_with_attention_is_found():
+    without = ControlNet(ldm_unet(channel_mult=[1, 2], attention_resolutions=[]))
+    without.middle_block = torch.nn.Sequential()
+    assert find_controlnet(without) is None
+    for other in (ldm_unet(), torch.nn.Linear(2, 2), None):
+        assert find_controlnet(other) is None
+    with pytest.raises(UnsupportedModelError, match="no spatial self-attention"):
+        detect(without)

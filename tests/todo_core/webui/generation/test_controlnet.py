@@ -1,0 +1,101 @@
+"""ControlNets of sd-webui-controlnet run inside the UNet's call and are reduced with it."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.controlnet_double import ControlNet, script_with
+from tests.models import LatentDiffusion
+from tests.todo_core.webui.webui_double import Processing, WebUI
+
+from .test_job import OURS, Lengths, hooks_of, small
+
+
+def steered(model, net):
+    """Let the UNet call a ControlNet first, as that extension's replacement of ``forward`` does."""
+    unet = model.model.diffusion_model
+    forward = unet.forward
+
+    def with_controlnet(x, timesteps=None, context=None, **kwargs):
+        net(x=x, hint=None, timesteps=timesteps, context=context)
+        return forward(x, timesteps, context, **kwargs)
+
+    unet.forward = with_controlnet
+
+
+@pytest.fixture
+def net():
+    return ControlNet(small(seed=3))
+
+
+@pytest.fixture
+def webui(script, net):
+    model = LatentDiffusion(small(), image_size=64)
+    steered(model, net)
+    return WebUI(script, model)
+
+
+def beside(*models):
+    return SimpleNamespace(alwayson_scripts=[SimpleNamespace(), script_with(*models)])
+
+
+def generated(webui, net, scripts, settings=OURS, **changes):
+    p = Processing(**changes)
+    p.scripts = scripts
+    with Lengths(LatentDiffusion(net)) as pairs, Lengths(webui.model) as of_unet:
+        done = webui.generate(p, settings)
+    assert hooks_of(webui.model) == hooks_of(LatentDiffusion(net)) == 0
+    return done, [tuple(pair) for pair in pairs], [tuple(pair) for pair in of_unet]
+
+
+def test_it_is_reduced_in_the_same_steps_and_told(webui, net):
+    done, pairs, of_unet = generated(webui, net, beside(net), OURS | {"end": 0.5})
+    assert pairs == of_unet == [(256, 256)] * 4 + [(1024, 256)] * 2 + [(1024, 1024)] * 2
+    assert "in 2 of 4 steps; ControlNet too" in done.comments
+    assert "ToDo factor 1: 2" in done.infotexts[0]
+
+
+def test_two_units_may_share_one_and_others_may_have_none(webui, net):
+    done, pairs, _ = generated(webui, net, beside(net, torch.nn.Conv2d(4, 4, 1), net, None))
+    assert pairs[4:] == [(1024, 256)] * 4
+    assert "ControlNet too" in done.comments
+
+
+def test_a_controlnet_that_never_runs_is_not_told(webui, net):
+    done, pairs, _ = generated(webui, net, beside(ControlNet(small(seed=4))))
+    assert pairs[4:] == [(1024, 1024)] * 4
+    assert "ToDo reduced the hires pass" in done.comments
+    assert "ControlNet" not in done.comments
+
+
+@pytest.mark.parametrize("scripts", [None, SimpleNamespace(alwayson_scripts=[SimpleNamespace(latest_network=None)])])
+def test_without_one_only_the_unet_is_reduced(webui, net, scripts):
+    done, pairs, of_unet = generated(webui, net, scripts)
+    assert (pairs[-1], of_unet[-1]) == ((1024, 1024), (1024, 256))
+    assert "ControlNet" not in done.comments
+
+
+def test_an_error_in_it_ends_the_reduction_of_both(webui, net, monkeypatch):
+    from todo_core.patching.hooks import SiteHooks
+
+    reduce, sites = SiteHooks._reduction, []
+
+    def failing(self, *args):
+        sites.append(self.site)
+        if len(sites) == 1:
+            raise RuntimeError("lost")
+        return reduce(self, *args)
+
+    monkeypatch.setattr(SiteHooks, "_reduction", failing)
+    done, pairs, of_unet = generated(webui, net, beside(net))
+    assert pairs[4:] == of_unet[4:] == [(1024, 1024)] * 4
+    assert "ToDo stopped in the hires pass: lost" in done.comments
+
+
+def test_a_hires_checkpoint_of_another_shape_takes_it_along(webui, net):
+    other = LatentDiffusion(small(seed=5, num_res_blocks=2), image_size=64)
+    steered(other, net)
+    _, pairs, of_unet = generated(webui, net, beside(net), hr_model=other)
+    assert of_unet == [(256, 256)] * 4
+    assert pairs == [(256, 256)] * 4 + [(1024, 256)] * 4
