@@ -126,10 +126,12 @@ class Soak:
 
     def _reload(self):
         self.webui.post("/todo-probe/reload")
-        for _ in range(600):
-            time.sleep(0.2)
-            if server.answers(self.webui.url):
-                break
+        patience = time.monotonic() + server.PATIENCE
+        for is_up in (False, True):  # the old server answers for a moment
+            while server.answers(self.webui.url) != is_up:
+                if time.monotonic() > patience:
+                    raise TimeoutError("the WebUI's server did not end, or did not come back")
+                time.sleep(0.05)
         callbacks = [file for file in self.webui.get("/todo-probe/callbacks") if file.endswith("todo.py")]
         return "" if len(callbacks) == 1 else f"{len(callbacks)} callbacks after Reload UI"
 

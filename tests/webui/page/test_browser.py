@@ -141,6 +141,22 @@ def test_an_image_restores_the_whole_panel(webui, page, panel, shots, case):
     panel.wait_until_shown(panel.used())
 
 
+def test_the_line_is_that_of_the_pasted_image(webui, page, panel):
+    """A paste sets some twenty controls, each of which asks for the line anew; the last answer must be the last one."""
+    png = base64.b64decode(webui.txt2img({"factor_1": 2}).base64_images[0])
+    for _ in range(4):
+        page.locator("#txt2img_hr-visible-checkbox").set_checked(False)
+        panel.switch(True)
+        page.wait_for_selector("#todo_txt2img_line:has-text('ires')")
+        web.settle(page)
+        web.read_png_info(page, png)
+        page.click("#pnginfo_send_buttons #txt2img_tab, #tab_pnginfo #txt2img_tab")
+        page.wait_for_selector("#todo_txt2img_line:has-text('256 x 256: 1,024')")
+        web.settle(page)
+        page.wait_for_timeout(1000)
+        assert "256 x 256: 1,024" in page.inner_text("#todo_txt2img_line")
+
+
 def test_an_image_without_todo_switches_the_panel_off(webui, page, panel):
     plain = base64.b64decode(webui.baseline().base64_images[0])
     panel.unfold()

@@ -1,7 +1,6 @@
 """In a real browser, on the real page: presets, the estimate, the X/Y/Z plot and Compare, in both themes and narrow."""
 
 import json
-import re
 
 import pytest
 
@@ -27,13 +26,6 @@ def page(webui, chromium, view):
     web.fill_in(page, hires_steps=2)
     yield page
     web.close(page)
-
-
-def choose_script(page, title):
-    field = page.locator("#txt2img_script_container #script_list input")
-    field.click()
-    options = page.locator("#txt2img_script_container #script_list li")
-    options.filter(has_text=re.compile(title, re.IGNORECASE)).click()  # Forge Classic says "X/Y/Z Plot"
 
 
 def wait_until_done(page):
@@ -64,7 +56,7 @@ def test_presets_and_the_line(page, view, shots):  # noqa: F811
 
 
 def test_the_plot_of_three_presets(page, view, shots):  # noqa: F811
-    choose_script(page, "X/Y/Z plot")
+    web.choose_script(page, "X/Y/Z plot")
     kind = page.locator("#script_txt2img_xyz_plot_x_type input, [id$=x_type] input").first
     kind.click()
     page.locator(f"[id$=x_type] {web.option('[ToDo] Preset')}").first.click()
@@ -81,7 +73,7 @@ def test_the_plot_of_three_presets(page, view, shots):  # noqa: F811
 
 
 def test_compare(page, view, shots):  # noqa: F811
-    choose_script(page, "ToDo compare")
+    web.choose_script(page, "ToDo compare")
     page.wait_for_selector("#todo_compare_txt2img_presets", state="visible")
     page.screenshot(path=shots / f"compare-controls-{view}.png", full_page=True)
     page.click("#txt2img_generate")

@@ -8,7 +8,7 @@ from PIL import Image
 from ..helpers import reduced, todo_keys
 from . import browser as web
 from .test_browser import page, shots  # noqa: F401  fixtures
-from .test_browser_scripts import choose_script, wait_until_done
+from .test_browser_scripts import wait_until_done
 
 
 def test_every_image_of_the_batch_tab_is_reduced(webui, page, tmp_path):  # noqa: F811
@@ -47,7 +47,7 @@ def test_every_image_of_the_batch_tab_is_reduced(webui, page, tmp_path):  # noqa
 def test_compare_by_the_upscale_button(webui, page, shots):  # noqa: F811
     web.fill_in(page, prompt="a cat", steps=2, width=128, height=128, seed=1)
     web.generate(page)
-    choose_script(page, "ToDo compare")
+    web.choose_script(page, "ToDo compare")
     page.wait_for_selector("#todo_compare_txt2img_presets", state="visible")
     webui.clear()
     web.upscale(page, until="#html_log_txt2img:has-text('ToMe paper: ')")  # no table: the WebUI drops its numbers
