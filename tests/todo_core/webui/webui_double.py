@@ -54,6 +54,7 @@ class Processing:
     after_step: object = None  # called with each step's number between two denoiser calls, as a live preview is
     fail_at: int | None = None
     only_hires: bool = False  # the upscale button under a result
+    one_sampler: bool = False  # for all passes and batches, as with Tiled Diffusion
 
     def comment(self, text):
         self.comments[text] = 1
@@ -129,7 +130,7 @@ class Sampler:
 
     def sample(self, p, x):
         calls = p.steps * p.calls_per_step - (p.calls_per_step - 1)
-        self.model_wrap_cfg.total_steps = calls
+        self.model_wrap_cfg.step, self.model_wrap_cfg.total_steps = 0, calls
         try:
             for number in range(calls):
                 x = x - 0.3 * self.model_wrap_cfg(x, torch.ones(x.shape[0]))
@@ -147,6 +148,7 @@ class WebUI:
     """
 
     tab = None
+    sampler = sampler_of = None
 
     def __init__(self, script, model):
         self.script, self.events, self.first_pass = script, [], []
@@ -183,7 +185,7 @@ class WebUI:
 
     def _sample(self, p):
         side = (p.height // 8, p.width // 8)
-        p.is_hr_pass, p.sampler = False, Sampler(p)
+        p.is_hr_pass, p.sampler = False, self._sampler(p)
         samples = self._noise(p, side)
         if not p.only_hires:
             self._call("process_before_every_sampling", p, x=samples, noise=samples, c=None, uc=None)
@@ -193,13 +195,18 @@ class WebUI:
             return samples
         if p.hr_model:
             shared.sd_model = p.hr_model
-        p.is_hr_pass, p.sampler = True, Sampler(p)
+        p.is_hr_pass, p.sampler = True, self._sampler(p)
         samples = torch.nn.functional.interpolate(samples, scale_factor=p.hr_scale)
         noise = self._noise(p, samples.shape[-2:])
         self._call("process_before_every_sampling", p, x=samples, noise=noise, c=None, uc=None)
         samples = p.sampler.sample(p, samples + noise)
         p.is_hr_pass, p.sampler = False, None
         return samples
+
+    def _sampler(self, p):
+        if not p.one_sampler or self.sampler_of != id(p):
+            self.sampler, self.sampler_of = Sampler(p), id(p)
+        return self.sampler
 
     def _noise(self, p, side):
         noise = [torch.randn(4, *side, generator=torch.Generator().manual_seed(s)) for s in p.seeds]

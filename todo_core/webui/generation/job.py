@@ -33,6 +33,7 @@ class Job:
         self._passes: list[SampledPass] = []
         self._timed: dict[TimedPass, Any] = {}  # with the kind of each pass
         self._current: SampledPass | None = None
+        self._name = ""  # of the pass that was announced last, with its sampler
         self._sampler: Any = None
         self._conflicts: list[str] = []
         self._is_sampled = False
@@ -48,10 +49,11 @@ class Job:
 
     def begin_pass(self, x: Any) -> None:
         """The WebUI is about to sample; ``x`` is the latent, (b, c, h, w). Forge says so twice before a hires pass."""
-        if self._p.sampler is self._sampler:
+        name = compat.pass_of(self._p)
+        if self._p.sampler is self._sampler and name == self._name:
             return
-        self._sampler = self._p.sampler
-        name, self._current = compat.pass_of(self._p), None
+        self._end_pass()
+        self._name, self._sampler = name, self._p.sampler  # Tiled Diffusion has one sampler for all passes
         timed = self._timer.begin_pass(name, self._p.sampler.model_wrap_cfg)
         self._timed[timed] = compat.kind_of_pass(self._p, name, x)
         if self._request.enabled and self._includes(name) and not self._leaves_to_others(name):
@@ -67,10 +69,14 @@ class Job:
 
     def end_sampling(self) -> None:
         """The sampler has returned, perhaps because of an interrupt."""
-        self._timer.check_interrupt()
-        for sampled in self._passes:
-            sampled.end()
-        self._current, self._is_sampled = None, True
+        self._timer.end_pass()
+        self._end_pass()
+        self._is_sampled = True
+
+    def _end_pass(self) -> None:
+        if self._current:
+            self._current.close()
+        self._current = None
 
     def end_batch(self) -> None:
         """The batch is decoded: tell the user what was reduced."""

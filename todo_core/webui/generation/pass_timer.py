@@ -40,6 +40,7 @@ class PassTimer:
         self._each_step = each_step
         self._began: float | None = None
         self._device: Any = None
+        self._hook: Any = None
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -58,12 +59,18 @@ class PassTimer:
         return {name: mean(timed.seconds / timed.steps for timed in passes) for name, passes in whole.items()}
 
     def begin_pass(self, name: str, denoiser: Any) -> TimedPass:
-        """This denoiser is about to sample the pass ``name``; the denoiser lives no longer than the pass."""
+        """This denoiser is about to sample the pass ``name``."""
+        self.end_pass()
         self.passes.append(TimedPass(name))
         self._began = None
-        self.check_interrupt()
-        denoiser.register_forward_hook(self._end_step, always_call=True)
+        self._hook = denoiser.register_forward_hook(self._end_step, always_call=True)
         return self.passes[-1]
+
+    def end_pass(self) -> None:
+        """The sampler has returned, perhaps because of an interrupt. Can be repeated."""
+        self._check_interrupt()
+        if self._hook:
+            self._hook.remove()
 
     def begin_step(self, params: Any) -> None:
         """The denoiser is about to call the UNet."""
@@ -71,13 +78,12 @@ class PassTimer:
         if self._each_step or self._began is None:
             self._began = _now(self._device)
 
-    def check_interrupt(self) -> None:
+    def _check_interrupt(self) -> None:
         """Remember an interrupt or a skip, which the WebUI forgets before the next batch."""
         self.interrupted = self.interrupted or compat.is_interrupted()
 
     def _end_step(self, denoiser: Any, args: Any, output: Any) -> None:
-        # no hook runs for the WebUI's InterruptedException, which is no Exception: see also Job.end_sampling
-        self.check_interrupt()
+        self._check_interrupt()  # no hook runs for the WebUI's InterruptedException: see also end_pass
         timed = self.passes[-1]
         if self._began is None or output is None:
             return

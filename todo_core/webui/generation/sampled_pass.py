@@ -25,7 +25,7 @@ class SampledPass:
 
     Hooks are on the model only while the denoiser runs a step. They go on in the WebUI's callback for the step, which
     comes after any swap of the model. A hook on the sampler's denoiser takes them off; torch calls that hook after an
-    exception too. The sampler makes a new denoiser for each pass, so that hook needs no removal.
+    exception too. ``close`` ends the pass: most samplers make a denoiser for each pass, but some serve several.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class SampledPass:
         self.error: Exception | None = None
         self._settings, self._p, self._latent, self._model = settings, p, latent, model
         self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
-        p.sampler.model_wrap_cfg.register_forward_hook(self._end_step, always_call=True)
+        self._step_hook = p.sampler.model_wrap_cfg.register_forward_hook(self._end_step, always_call=True)
 
     def begin_step(self, params: Any) -> None:
         """The denoiser is about to call the UNet."""
@@ -66,6 +66,11 @@ class SampledPass:
         self.timed.reduced = bool(self.record.ran_in)
         for session in self._sessions:
             session.remove()
+
+    def close(self) -> None:
+        """The pass is over: take everything off."""
+        self.end()
+        self._step_hook.remove()
 
     def status(self) -> str:
         """What happened, in one line."""

@@ -357,6 +357,21 @@ def test_a_pass_that_is_announced_twice_counts_once(webui, monkeypatch):
     assert torch.equal(done.images[0], once.images[0])
 
 
+@pytest.mark.parametrize("passes", ["hires", "all"])
+def test_one_sampler_may_serve_all_passes_and_batches(webui, passes):
+    """As with Tiled Diffusion."""
+    ours = OURS | {"passes": passes}
+    apart = webui.generate(Processing(seeds=[1, 2], n_iter=2), ours)
+    webui.generate(Processing(one_sampler=True))  # a baseline to compare the time with
+    done = webui.generate(Processing(one_sampler=True, seeds=[1, 2], n_iter=2), ours)
+    assert all(map(torch.equal, done.images, apart.images))
+    assert done.infotexts == apart.infotexts
+    assert [line.partition(";")[0] for line in apart.comments.splitlines()][0] in done.comments
+    assert "in 4 of 4 steps; hires pass" in done.comments
+    denoiser = webui.sampler.model_wrap_cfg
+    assert not denoiser._forward_hooks
+
+
 def test_a_placeholder_is_no_loaded_model(webui, monkeypatch):
     from modules import sd_models
 
