@@ -1,6 +1,9 @@
 """Beside other extensions, in real checkouts: ``--webui-extension NAME=PATH`` links each, with these names.
 
-docs/webui.md lists what was seen here.
+docs/webui.md lists what was seen here, with sd-webui-controlnet 56cec5b (one line changed: the width of its models is
+read from the file), adetailer 36189cb, sd-webui-regional-prompter be62345, multidiffusion-upscaler-for-automatic1111
+22798f6, stable-diffusion-webui-two-shot 9936c52 (Latent Couple), sd-dynamic-thresholding 73e4e04,
+sd-webui-kohya-hiresfix 05af987 and sd-webui-token-downsampling f1f1cba.
 """
 
 import base64
