@@ -14,6 +14,7 @@ import random
 import sys
 import tempfile
 import time
+import urllib.error
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -125,15 +126,21 @@ class Soak:
         return "" if kind == "reduction" and result.pixels.std() > 5 else "the fault of the UNet was lost"
 
     def _reload(self):
+        before, patience = self.webui.get("/todo-probe/born"), time.monotonic() + server.PATIENCE
         self.webui.post("/todo-probe/reload")
-        patience = time.monotonic() + server.PATIENCE
-        for is_up in (False, True):  # the old server answers for a moment
-            while server.answers(self.webui.url) != is_up:
-                if time.monotonic() > patience:
-                    raise TimeoutError("the WebUI's server did not end, or did not come back")
-                time.sleep(0.05)
+        while self._born() in (None, before):  # the old server answers for a moment
+            if time.monotonic() > patience:
+                raise TimeoutError("the WebUI's server did not end, or did not come back")
+            time.sleep(0.2)
         callbacks = [file for file in self.webui.get("/todo-probe/callbacks") if file.endswith("todo.py")]
         return "" if len(callbacks) == 1 else f"{len(callbacks)} callbacks after Reload UI"
+
+    def _born(self):
+        """When the WebUI loaded its scripts; None while it does so."""
+        try:
+            return self.webui.get("/todo-probe/born")
+        except urllib.error.URLError:
+            return None
 
 
 def _wrong(result, settings):

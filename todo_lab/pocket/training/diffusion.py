@@ -36,7 +36,8 @@ MIDDLE, SPREAD, EVEN = 0.3, 1.0, 0.3  # noise levels: mean and deviation of thei
 def train_diffusion(options: Options) -> PocketModel:
     """Train the UNet, and with the layout ``sd1`` the text encoder, too."""
     torch.manual_seed(options.seed)
-    model, data = _model(options), _data(options)
+    model = _model(options)
+    data = {scale: _latents(model, options, scale) for scale in SCALES}
     model.scale_factor.copy_(_scale(data[1]))
     learner = _learner(model, options)
     empty = vocabulary().encode([""])[0].to(options.device)
@@ -80,7 +81,7 @@ def write_weights(options: Options) -> None:
     """Write the averaged weights in their current state into one file in the run's folder."""
     model = _model(options)
     _learner(model, options).load_state_dict(averaged(options.out, _name(options)))
-    model.scale_factor.copy_(_scale(_data(options)[1]))
+    model.scale_factor.copy_(_scale(_latents(model, options, 1)))
     path = options.out / f"{'pocket' if options.layout == 'sd1' else 'pocket-' + options.layout}.safetensors"
     weights_file.save(model, path, unet_alone=options.layout != "sd1")
     log.info("written: %s", path)
@@ -120,13 +121,10 @@ def _scale(latents: Latents) -> Tensor:
     return 1 / latents.latents.float().std()
 
 
-def _data(options: Options) -> dict[int, Latents]:
-    """The latents of each scale."""
-    model = _model(options)
-    return {
-        scale: encoded(model, options.out, training_scenes(max(1, options.scenes // every)), scale * config.BASE_SIZE)
-        for scale, every in SCALES.items()
-    }
+def _latents(model: PocketModel, options: Options, scale: int) -> Latents:
+    """The training latents of one scale."""
+    scenes = training_scenes(max(1, options.scenes // SCALES[scale]))
+    return encoded(model, options.out, scenes, scale * config.BASE_SIZE)
 
 
 def encoded(model: PocketModel, folder: Path, scenes: list[Scene], side: int) -> Latents:

@@ -13,6 +13,7 @@ import importlib.util
 import resource
 import sys
 import threading
+import time
 import weakref
 from pathlib import Path
 
@@ -40,6 +41,7 @@ EVENTS = (
     "postprocess",
 )
 PATIENCE = 60  # seconds that a held step waits to be let go
+BORN = time.time()
 
 
 class Probe:
@@ -285,6 +287,11 @@ def add_routes(_, app):
         gc.collect()
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * resource.getpagesize() / 2**20
+
+    @app.get("/todo-probe/born")
+    def born():
+        """When this file was loaded: Reload UI loads it again."""
+        return BORN
 
     @app.post("/todo-probe/reload")
     def reload():
