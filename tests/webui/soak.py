@@ -139,7 +139,7 @@ class Soak:
         """When the WebUI loaded its scripts; None while it does so."""
         try:
             return self.webui.get("/todo-probe/born")
-        except urllib.error.URLError:
+        except (urllib.error.URLError, ConnectionError, Refused):
             return None
 
 
