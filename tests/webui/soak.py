@@ -192,6 +192,7 @@ def main():
         log = Path(folder) / "webui.log"
         started = server.started(chosen.webui.resolve(), chosen.webui_python, chosen.webui_args, log)
         webui, names = WebUI(stack.enter_context(started)), chosen.checkpoints.split(",")
+        webui.txt2img(enable_hr=False)  # a choice of checkpoint while the first one loads leaves a model without data
         webui.post("/sdapi/v1/options", {"sd_model_checkpoint": names[0]})
         one, count = (Soak(webui, names).job, chosen.jobs) if chosen.jobs else (Fuzz(webui).body, chosen.bodies)
         kinds, troubles, memory = run(webui, one, count, chosen.first, chosen.rows)
