@@ -141,7 +141,7 @@ class Subject:
         like: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
         torch.manual_seed(side)
         x = torch.randn(batch, 4, side, side, **like)
-        if self.host.kind == "ldm":
+        if self.layout == "sd1-ldm":
             times = torch.full((batch,), TIMESTEP, device=self.device)
             return partial(self._ldm_call, x, times, torch.randn(batch, 77, 768, **like))
         config: Any = self.unet.config
@@ -176,7 +176,7 @@ def build(
             if isinstance_str(module, "GroupNorm32"):  # of ldm; it casts its input to float32
                 module.float()
     host = detect(unet)
-    if host.kind == "ldm" and sdp:
+    if layout == "sd1-ldm" and sdp:
         _attend_by_sdp(unet)
-    model = _LatentDiffusion(unet) if host.kind == "ldm" else unet
+    model = _LatentDiffusion(unet) if layout == "sd1-ldm" else unet
     return Subject(layout, unet, model, host, device, getattr(torch, dtype))

@@ -106,7 +106,7 @@ def test_v_prediction_means_the_sd2_of_768_pixels():
 
 def test_sgm_means_sdxl():
     host = detect(LatentDiffusion(sgm_unet()))
-    assert (host.kind, host.trained_side, host.depth) == ("sgm", 128, 1)
+    assert (host.network, host.trained_side, host.depth) == ("UNet", 128, 1)
 
 
 def test_any_other_ldm_model_says_its_own_size():

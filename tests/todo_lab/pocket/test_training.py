@@ -64,7 +64,6 @@ def test_fused_attention_equals_ldms():
 
 def test_the_model_is_one_that_can_be_reduced():
     host = detect(networks.PocketModel(len(vocabulary().tokens)))
-    assert host.kind == "ldm"
     assert host.blocks(1) > 0
     assert host.blocks(2) > 0
     assert host.trained_side == 16
