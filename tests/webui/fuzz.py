@@ -65,10 +65,10 @@ class Fuzz:
         request = urllib.request.Request(self.webui.url + "/sdapi/v1/txt2img", sent, headers)
         try:
             with urllib.request.urlopen(request, timeout=300) as answer:
-                images, status, error = json.load(answer)["images"], answer.status, ""
+                made, status, error = json.load(answer), answer.status, ""
         except urllib.error.HTTPError as refused:
-            images, status, error = None, refused.code, refused.read(600).decode(errors="replace")
-        if images is not None and not images:
-            return str(status), "no image"
+            made, status, error = None, refused.code, refused.read(600).decode(errors="replace")
+        if made and not made["images"] and not json.loads(made["info"]).get("comments"):
+            return str(status), "no image and no message"  # Compare refuses bad presets by a message
         left = self.webui.hooks()
         return str(status), f"{left} hooks left" if left else f"status {status}: {error}" if error else ""

@@ -353,6 +353,13 @@ def test_bad_values_are_a_message_before_the_first_image(compared, runs, names, 
     assert word in json.loads(done.js())["comments"]
 
 
+def test_arguments_that_a_request_leaves_out_are_no_error(runs):
+    """The WebUI's API hands over as many as were sent."""
+    script = load_script("todo_compare").CompareScript()
+    assert "at least one" in script.run(Compared()).comments
+    assert len(script.run(Compared(), ["ToDo fast"]).todo_info["todo_compare"]["rows"]) == 2
+
+
 def test_rounds_are_interleaved_and_give_a_median_and_a_spread(compared, runs, monkeypatch):
     took = iter([9, 9, *[1, 1, 1, 1], *[1, 1, 4, 4], *[1, 1, 1, 1], *[1, 1, 2, 2], *[1, 1, 1, 1], *[1, 1, 3, 3]])
     clock = [0.0, False]
