@@ -29,11 +29,12 @@ def noise_of(variant: Variant) -> float:
     return 2 * amount if variant.scale == "factor" else 12 * amount
 
 
-def same(row: dict, other: dict) -> bool:
-    """Whether two rows agree in all but times; sums may differ in their last digit."""
+def differing(row: dict, other: dict) -> dict:
+    """The values in which two rows differ, other than times; sums may differ in their last digit."""
     timed = ("seconds", "speed", "peak")
-    names = [name for name in row if not any(word in name for word in timed)]
-    return row.keys() == other.keys() and all(_close(row[name], other[name]) for name in names)
+    names = [name for name in {**row, **other} if not any(word in name for word in timed)]
+    pairs = {name: (row.get(name, "missing"), other.get(name, "missing")) for name in names}
+    return {name: pair for name, pair in pairs.items() if not _close(*pair)}
 
 
 def _close(value: object, other: object) -> bool:
@@ -92,4 +93,4 @@ class PreparedScene:
         return (base + shake * len(self.request.prompt) / 40).clip(0, 255).round().astype(np.uint8)
 
 
-__all__ = ["BASELINE", "Double", "PreparedScene", "noise_of", "same", "speed_of"]
+__all__ = ["BASELINE", "Double", "PreparedScene", "differing", "noise_of", "speed_of"]

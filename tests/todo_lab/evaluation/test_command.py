@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.todo_lab.evaluation.doubles import same
+from tests.todo_lab.evaluation.doubles import differing
 from todo_lab.__main__ import main
 
 ROOT = Path(__file__).parents[3]
@@ -87,7 +87,7 @@ def test_a_killed_run_is_continued(done, tmp_path):
     after = rows(out)
     assert after[: len(before)] == before
     for row, other in zip(after, rows(done), strict=True):
-        assert same(row, other)
+        assert differing(row, other) == {}
     for row in after:
         assert (out / row["image"]).read_bytes() == (done / row["image"]).read_bytes()
 
