@@ -7,7 +7,7 @@ from modules import scripts
 from todo_core.settings.presets import Presets
 from todo_core.webui.compare import controls as compare_controls
 from todo_core.webui.compare import runner
-from todo_core.webui.compare.request import DEFAULT_REPEATS, CompareRequest
+from todo_core.webui.compare.request import CompareRequest
 from todo_core.webui.extension import presets_file
 from todo_core.webui.panel import texts
 from todo_core.webui.panel.error_text import PanelError
@@ -35,7 +35,7 @@ class CompareScript(scripts.Script):
         self.infotext_fields = [(controls[0], compare_controls.pasted_presets)]
         return controls
 
-    def run(self, p, names=(), heat_maps=True, repeats=DEFAULT_REPEATS):
+    def run(self, p, names=(), heat_maps=CompareRequest.heat_maps, repeats=CompareRequest.repeats):
         """Make and compare the images. A request of the API may leave arguments out."""
         presets = Presets(FILE)
         try:

@@ -20,15 +20,9 @@ class ControlNet(nn.Module):
         for part in ("time_embed", "input_blocks", "middle_block"):
             setattr(self, part, copy.deepcopy(getattr(unet, part)))
         self.model_channels = unet.model_channels
-        widths = [self._width(block) for block in self.input_blocks]
+        widths = [block[0].out_channels for block in self.input_blocks]
         self.zero_convs = nn.ModuleList([nn.Conv2d(width, width, 1) for width in widths])
         randomised(self.zero_convs)
-
-    @staticmethod
-    def _width(block: nn.Module) -> int:
-        layers = [layer for layer in block.modules() if isinstance(layer, nn.Conv2d)]
-        inner = getattr(block[0], "out_channels", None)
-        return inner or layers[-1].out_channels
 
     def forward(self, x: Tensor, hint: Any, timesteps: Tensor, context: Any, y: Any = None) -> list[Tensor]:
         emb = self.time_embed(timestep_embedding(timesteps, self.model_channels))

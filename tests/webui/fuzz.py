@@ -2,12 +2,10 @@
 
 import json
 import random
-import urllib.error
-import urllib.request
 
 from todo_core.settings import SETTINGS
 
-from .helpers import REQUEST
+from .helpers import REQUEST, Refused
 
 TEXTS = ("", "auto", "None", "nan", "1e999", "0x10", "ToDo fast", "todo fast", "\x00", "🙂" * 40, "a" * 4000, "<b>")
 NUMBERS = (0, -1, 1, 2, 0.5, 1.5, 1e308, -0.0, 2**31, 2**63 - 1, 2**63, 10**400, float("nan"), float("inf"))
@@ -60,15 +58,12 @@ class Fuzz:
 
     def body(self, number):
         """Send one; returns its status and what was wrong, or an empty text."""
-        sent = json.dumps(body_of(random.Random(number))).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.webui.url + "/sdapi/v1/txt2img", sent, headers)
+        status, made, error = 200, None, ""
         try:
-            with urllib.request.urlopen(request, timeout=300) as answer:
-                made, status, error = json.load(answer), answer.status, ""
-        except urllib.error.HTTPError as refused:
-            made, status, error = None, refused.code, refused.read(600).decode(errors="replace")
+            made = self.webui.post("/sdapi/v1/txt2img", body_of(random.Random(number)))
+        except Refused as refused:
+            status, error = refused.status, str(refused)
         if made and not made["images"] and not json.loads(made["info"]).get("comments"):
             return str(status), "no image and no message"  # Compare refuses bad presets by a message
         left = self.webui.hooks()
-        return str(status), f"{left} hooks left" if left else f"status {status}: {error}" if error else ""
+        return str(status), f"{left} hooks left" if left else error
