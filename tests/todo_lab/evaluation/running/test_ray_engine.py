@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.todo_lab.evaluation.doubles import Double, same
+from tests.todo_lab.evaluation.doubles import Double, differing
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
 from todo_lab.evaluation.running.row_store import RowStore
@@ -51,5 +51,5 @@ def test_rows_equal_the_local_ones_though_a_worker_dies(tmp_path, work, cluster)
     assert (tmp_path / "died").exists()
     assert spread.keys() == local.keys()
     for key, row in spread.items():
-        assert same(row, local[key])
+        assert not differing(row, local[key])
         assert (tmp_path / "ray" / row["image"]).read_bytes() == (tmp_path / "local" / row["image"]).read_bytes()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.todo_lab.evaluation.doubles import Double, same
+from tests.todo_lab.evaluation.doubles import Double, differing
 from todo_core import SettingsError
 from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
 from todo_lab.evaluation.running.row_store import ROWS_FILE, RowStore
@@ -57,7 +57,7 @@ def test_a_stopped_run_continues_without_repeating_or_losing_a_row(tmp_path, wor
     sweep(broken, work, Double(), resume=True)
     assert [row["key"] for row in rows(broken)] == [job.key for job in work]
     for ours, theirs in zip(rows(broken), rows(complete), strict=True):
-        assert same(ours, theirs)
+        assert not differing(ours, theirs)
         assert (broken / ours["image"]).read_bytes() == (complete / theirs["image"]).read_bytes()
 
 
