@@ -16,6 +16,19 @@ torch.set_num_threads(1)  # small tensors: threads only wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # and in every process that a test starts
 
 
+def _torch_state() -> tuple[object, ...]:
+    """What a test must leave as it was: autocast left on makes each later test up to 100 times slower on a CPU."""
+    autocast = [torch.is_autocast_enabled(device) for device in ("cpu", "cuda")]
+    return *autocast, torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()
+
+
+@pytest.fixture(autouse=True)
+def _torch_is_left_as_it_was() -> Iterator[None]:
+    before = _torch_state()
+    yield
+    assert _torch_state() == before, "autocast, gradients, default dtype or threads of torch are not as before"
+
+
 def _lent(small: models.Small) -> Iterator[models.Small]:
     from todo_core import remove_patch
 
@@ -89,7 +102,7 @@ def chromium(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 def pytest_addoption(parser):
     """Add the options of test_faults.py and of tests/webui."""
-    parser.addoption("--fault-sessions", type=int, default=1000, metavar="N", help="how many; default 1000")
+    parser.addoption("--fault-sessions", type=int, default=300, metavar="N", help="how many; default 300")
     parser.addoption("--fault-first", type=int, default=0, metavar="N", help="number and seed of the first; default 0")
     group = parser.getgroup("webui", "tests on a real AUTOMATIC1111 WebUI (tests/webui)")
     group.addoption("--webui", metavar="URL_OR_DIR", help="a WebUI that runs with --api, or the folder of one to start")

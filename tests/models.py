@@ -137,6 +137,12 @@ def ldm_unet(seed: int = 0, **changes: Any) -> nn.Module:
     return randomised(UNetModel(**(config | changes)), seed)
 
 
+def shallow_ldm_unet(seed: int = 0, **changes: Any) -> nn.Module:
+    """Self-attention of two heads at two levels, few blocks: for tests that run many UNet calls."""
+    few = {"channel_mult": [1, 2], "num_res_blocks": 1, "attention_resolutions": [2, 1], "num_heads": 2}
+    return ldm_unet(seed, **(few | changes))
+
+
 @functools.cache
 def ldm_sd1() -> Small:
     """SD1.5 in ldm: 5 blocks at level 1 and 5 at level 2."""
@@ -241,14 +247,20 @@ SMALL: dict[str, Callable[[], Small]] = {
 def doubled(name: str) -> Small:
     """A copy in double precision, where rounding never decides which of two tokens is merged."""
     small = SMALL[name]().copy()
-    small.unet.double()
-    if isinstance(small.unet, UNetModel):
-        small.unet.dtype = torch.float64
-        for module in small.unet.modules():
+    double(small.unet)
+    return small
+
+
+def double(unet: nn.Module) -> nn.Module:
+    """The model itself, from now on in double precision."""
+    unet.double()
+    if isinstance(unet, UNetModel):
+        unet.dtype = torch.float64
+        for module in unet.modules():
             if isinstance(module, GroupNorm32):  # casts to float32
                 module.__class__ = nn.GroupNorm
-        small.unet.time_embed.insert(0, Doubled())
-    return small
+        unet.time_embed.insert(0, Doubled())
+    return unet
 
 
 class Doubled(nn.Module):

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
+from tests.fake_gpu import autocast_to_half
 from todo_core.reduction.autocast import uncast
 
 
+ON = {"cuda": autocast_to_half, "cpu": lambda: torch.autocast("cpu", torch.bfloat16), "none": nullcontext}
+
+
 @pytest.mark.parametrize(
-    ("device", "is_on", "dtype"),
-    [("cuda", True, torch.float16), ("cuda", False, None), ("cpu", True, None), ("mps", True, None)],
+    ("device", "on", "dtype"),
+    [("cuda", "cuda", torch.float16), ("cuda", "none", None), ("cpu", "cpu", None), ("mps", "cpu", None)],
 )
-def test_only_a_gpu_multiplies_in_autocasts_own_dtype(device, is_on, dtype, monkeypatch):
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: is_on)
-    with uncast(torch.device(device)) as found:
+def test_only_a_gpu_multiplies_in_autocasts_own_dtype(device, on, dtype):
+    with ON[on](), uncast(torch.device(device)) as found:
         assert found == dtype
 
 

@@ -118,6 +118,38 @@ def test_the_image_the_first_pass_the_line_and_the_infotext(webui, beside, case,
     assert np.array_equal(webui.txt2img(**alone).pixels, before.pixels)
 
 
+@pytest.fixture
+def style_align(webui, request):
+    """ControlNet's StyleAlign switched on. It is no argument of the API: the page's event is sent as the page does."""
+    if not any(each.startswith("controlnet=") for each in request.config.getoption("--webui-extension")):
+        pytest.skip("needs --webui-extension controlnet=PATH")
+    page = webui.get("/config")
+    (box, *_) = (part["id"] for part in page["components"] if "[StyleAlign]" in str(part["props"].get("label")))
+    events = page["dependencies"]
+    (event, *_) = (number for number, event in enumerate(events) if event["inputs"][1:] == [box])
+
+    def choose(on):
+        webui.post("/run/predict", {"fn_index": event, "data": [None, on], "session_hash": "tests"})
+
+    choose(True)
+    yield
+    choose(False)
+
+
+def test_style_align_shares_the_reduced_tokens_of_the_batch(webui, request):
+    """It acts in the first pass alone; all images of a batch look at the tokens of all."""
+    batch = {**SMALL, "batch_size": 2}
+    before = webui.baseline(**batch)
+    request.getfixturevalue("style_align")
+    plain, ours = webui.txt2img(**batch), webui.txt2img({**OURS, "passes": "both"}, **batch)
+    assert not np.array_equal(plain.pixels, before.pixels)
+    assert (128, 128) in lengths(plain.first)
+    assert (128, 32) in lengths(ours.first)
+    assert "ToDo reduced the first pass" in ours.comments
+    assert ours.pixels.std() > 5
+    assert np.array_equal(webui.txt2img(**batch).pixels, plain.pixels)
+
+
 def test_adetailer_keeps_the_infotext(webui, request):
     """Its model is the file yolo.pt in models/adetailer, of any weights; its boxes need not be found."""
     if not any(each.startswith("adetailer=") for each in request.config.getoption("--webui-extension")):

@@ -13,7 +13,7 @@ import pytest
 from modules import images, processing, script_callbacks, shared
 from PIL import Image
 
-from tests.models import LatentDiffusion, ldm_unet
+from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI, load_script
 from todo_core.settings.presets import BUILT_IN
 from todo_core.webui.compare import controls
@@ -78,8 +78,7 @@ def picture(latent):
 
 @pytest.fixture(scope="module")
 def model():
-    small = ldm_unet(channel_mult=[1, 2], num_res_blocks=1, attention_resolutions=[2, 1])
-    return LatentDiffusion(small, image_size=8)
+    return LatentDiffusion(shallow_ldm_unet(), image_size=8)
 
 
 @pytest.fixture

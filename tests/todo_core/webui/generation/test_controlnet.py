@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tests.controlnet_double import ControlNet, script_with
-from tests.models import LatentDiffusion
+from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI
 
-from .test_job import OURS, Lengths, hooks_of, small
+from .test_job import OURS, Lengths, hooks_of
 
 
 def steered(model, net):
@@ -26,12 +26,12 @@ def steered(model, net):
 
 @pytest.fixture
 def net():
-    return ControlNet(small(seed=3))
+    return ControlNet(shallow_ldm_unet(seed=3))
 
 
 @pytest.fixture
 def webui(script, net):
-    model = LatentDiffusion(small(), image_size=64)
+    model = LatentDiffusion(shallow_ldm_unet(), image_size=64)
     steered(model, net)
     return WebUI(script, model)
 
@@ -63,7 +63,7 @@ def test_two_units_may_share_one_and_others_may_have_none(webui, net):
 
 
 def test_a_controlnet_that_never_runs_is_not_told(webui, net):
-    done, pairs, _ = generated(webui, net, beside(ControlNet(small(seed=4))))
+    done, pairs, _ = generated(webui, net, beside(ControlNet(shallow_ldm_unet(seed=4))))
     assert pairs[4:] == [(1024, 1024)] * 4
     assert "ToDo reduced the hires pass" in done.comments
     assert "ControlNet" not in done.comments
@@ -94,7 +94,7 @@ def test_an_error_in_it_ends_the_reduction_of_both(webui, net, monkeypatch):
 
 
 def test_a_hires_checkpoint_of_another_shape_takes_it_along(webui, net):
-    other = LatentDiffusion(small(seed=5, num_res_blocks=2), image_size=64)
+    other = LatentDiffusion(shallow_ldm_unet(seed=5, num_res_blocks=2), image_size=64)
     steered(other, net)
     _, pairs, of_unet = generated(webui, net, beside(net), hr_model=other)
     assert of_unet == [(256, 256)] * 4

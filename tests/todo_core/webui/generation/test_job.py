@@ -10,7 +10,7 @@ import pytest
 import torch
 from modules import shared
 
-from tests.models import LatentDiffusion, ldm_unet
+from tests.models import LatentDiffusion, double, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Interrupted, Processed, Processing, ProcessingImg2Img, WebUI
 from todo_core import SETTINGS
 from todo_core.webui import compat
@@ -18,14 +18,9 @@ from todo_core.webui import compat
 OURS = {"enabled": True, "factor_1": 2}
 
 
-def small(seed=0, **changes):
-    """Attention at two levels, few blocks: most of these tests run eight UNet calls and more."""
-    return ldm_unet(seed, **({"channel_mult": [1, 2], "num_res_blocks": 1, "attention_resolutions": [2, 1]} | changes))
-
-
 @pytest.fixture(scope="module")
 def model():
-    return LatentDiffusion(small(), image_size=64)
+    return LatentDiffusion(shallow_ldm_unet(), image_size=64)
 
 
 @pytest.fixture
@@ -179,8 +174,8 @@ def test_after_a_failed_decoding_the_next_request_is_reduced(webui, monkeypatch)
 
 
 def test_a_refiner_is_told_in_one_line(script):
-    webui = WebUI(script, LatentDiffusion(small(), image_size=64))
-    refiner = LatentDiffusion(small(seed=5, num_res_blocks=2), image_size=64)
+    webui = WebUI(script, LatentDiffusion(shallow_ldm_unet(), image_size=64))
+    refiner = LatentDiffusion(shallow_ldm_unet(seed=5, num_res_blocks=2), image_size=64)
     p = Processing(enable_hr=False, refiner=(1, refiner))
     comments = webui.generate(p, OURS | {"passes": "first"}).comments
     assert comments == "ToDo reduced the first pass: level 1 from 256 to 64 tokens (downsample) in 4 of 4 steps\n"
@@ -211,7 +206,7 @@ def test_the_comment_names_what_was_not_reduced_too(webui, monkeypatch):
 
 
 def test_a_refiner_of_another_shape_is_reduced_from_its_first_call(webui):
-    refiner = LatentDiffusion(small(seed=5, num_res_blocks=2), image_size=64)
+    refiner = LatentDiffusion(shallow_ldm_unet(seed=5, num_res_blocks=2), image_size=64)
     p = Processing(enable_hr=False, steps=4, refiner=(2, refiner))
     with Lengths(refiner) as pairs:
         webui.generate(p, OURS | {"passes": "first"})
@@ -220,7 +215,7 @@ def test_a_refiner_of_another_shape_is_reduced_from_its_first_call(webui):
 
 
 def test_a_hires_checkpoint_is_reduced(webui):
-    other = LatentDiffusion(small(seed=6), image_size=64)
+    other = LatentDiffusion(shallow_ldm_unet(seed=6), image_size=64)
     with Lengths(other) as pairs:
         webui.generate(Processing(hr_model=other), OURS)
     assert pairs == [[1024, 256]] * 4
@@ -332,7 +327,7 @@ def test_the_comments_are_in_the_api_answer_too(webui):
 
 
 def test_an_unsupported_model_gives_the_image_and_a_message(script, caplog):
-    unet = small(use_spatial_transformer=False, context_dim=None)
+    unet = shallow_ldm_unet(use_spatial_transformer=False, context_dim=None)
     webui = WebUI(script, LatentDiffusion(unet, image_size=64))
     plain, done = webui.generate(Processing()), webui.generate(Processing(), OURS)
     assert torch.equal(plain.images[0], done.images[0])
@@ -419,7 +414,7 @@ def test_a_setting_without_effect_says_why_and_stays_out_of_the_infotext(webui, 
 
 
 def test_a_level_that_was_not_reduced_stays_out_of_the_infotext(script):
-    shallow = LatentDiffusion(small(attention_resolutions=[1], channel_mult=[1, 1, 2]), image_size=64)
+    shallow = LatentDiffusion(shallow_ldm_unet(attention_resolutions=[1], channel_mult=[1, 1, 2]), image_size=64)
     done = WebUI(script, shallow).generate(Processing(), OURS | {"factor_2": 2})
     assert "ToDo factor 1" in done.extra_generation_params
     assert "ToDo factor 2" not in done.extra_generation_params
@@ -427,9 +422,10 @@ def test_a_level_that_was_not_reduced_stays_out_of_the_infotext(script):
 
 @pytest.mark.parametrize("method", ["downsample", "similarity", "cluster"])
 @pytest.mark.parametrize("target", ["keys/values", "all"])
-def test_an_image_is_the_same_alone_and_in_any_batch(script, ldm_sd1_double, method, target):
+def test_an_image_is_the_same_alone_and_in_any_batch(script, method, target, monkeypatch):
     # in double precision: kernels round by batch size, and in single precision that can put a token in another group
-    webui = WebUI(script, LatentDiffusion(ldm_sd1_double.unet, image_size=64))
+    monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")
+    webui = WebUI(script, LatentDiffusion(double(shallow_ldm_unet()), image_size=64))
     ours, small = OURS | {"method": method, "target": target}, {"width": 64, "height": 128, "steps": 2}
     batch = webui.generate(Processing(seeds=[1, 2, 3, 4], batch_size=2, n_iter=2, **small), ours).images
     split = webui.generate(Processing(seeds=[1, 2, 3, 4], batch_size=4, split=True, **small), ours).images

@@ -8,7 +8,7 @@ import pytest
 import torch
 from modules import script_callbacks, shared
 
-from tests.models import LatentDiffusion, ldm_unet
+from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI
 from todo_core.webui import logs
 from todo_core.webui.panel import options
@@ -18,8 +18,7 @@ OURS = {"factor_1": 2}
 
 @pytest.fixture(scope="module")
 def model():
-    small = ldm_unet(channel_mult=[1, 2], num_res_blocks=1, attention_resolutions=[2, 1])
-    return LatentDiffusion(small, image_size=64)
+    return LatentDiffusion(shallow_ldm_unet(), image_size=64)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.models import LatentDiffusion, ldm_unet
+from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI
 from todo_core import SETTINGS, SettingsError
 from todo_core.settings.presets import BUILT_IN
@@ -38,7 +38,7 @@ def axes(module):
 
 @pytest.fixture(scope="module")
 def model():
-    return LatentDiffusion(ldm_unet(channel_mult=[1, 2], num_res_blocks=1, attention_resolutions=[2, 1]), image_size=64)
+    return LatentDiffusion(shallow_ldm_unet(), image_size=64)
 
 
 def test_there_is_an_axis_for_each_setting_the_preset_and_on_or_off(axes):
