@@ -9,7 +9,7 @@ from .helpers import REQUEST, Refused
 
 TEXTS = ("", "auto", "None", "nan", "1e999", "0x10", "ToDo fast", "todo fast", "\x00", "🙂" * 40, "a" * 4000, "<b>")
 NUMBERS = (0, -1, 1, 2, 0.5, 1.5, 1e308, -0.0, 2**31, 2**63 - 1, 2**63, 10**400, float("nan"), float("inf"))
-TINY = {"width": 64, "height": 64, "steps": 1, "hr_second_pass_steps": 1}
+TINY = {"width": 64, "height": 64, "steps": 1, "hr_second_pass_steps": 1, "hr_scale": 1.25}
 
 
 def value_of(draw, depth=0):

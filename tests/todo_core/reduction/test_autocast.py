@@ -10,7 +10,6 @@ import torch
 from tests.fake_gpu import autocast_to_half
 from todo_core.reduction.autocast import uncast
 
-
 ON = {"cuda": autocast_to_half, "cpu": lambda: torch.autocast("cpu", torch.bfloat16), "none": nullcontext}
 
 

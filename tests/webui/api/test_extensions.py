@@ -136,16 +136,17 @@ def style_align(webui, request):
     choose(False)
 
 
-def test_style_align_shares_the_reduced_tokens_of_the_batch(webui, request):
-    """It acts in the first pass alone; all images of a batch look at the tokens of all."""
+@pytest.mark.parametrize(("target", "seen"), [("keys/values", (128, 32)), ("all", (128, 128))])
+def test_style_align_shares_the_reduced_tokens_of_the_batch(webui, request, target, seen):
+    """It acts in the first pass alone; all images of a batch look at the tokens of all. ``all`` leaves its layers."""
     batch = {**SMALL, "batch_size": 2}
     before = webui.baseline(**batch)
     request.getfixturevalue("style_align")
-    plain, ours = webui.txt2img(**batch), webui.txt2img({**OURS, "passes": "both"}, **batch)
+    plain, ours = webui.txt2img(**batch), webui.txt2img({**OURS, "target": target, "passes": "all"}, **batch)
     assert not np.array_equal(plain.pixels, before.pixels)
     assert (128, 128) in lengths(plain.first)
-    assert (128, 32) in lengths(ours.first)
-    assert "ToDo reduced the first pass" in ours.comments
+    assert max(lengths(ours.first)) == seen
+    assert ("ToDo reduced the first pass" in ours.comments) == (target == "keys/values")
     assert ours.pixels.std() > 5
     assert np.array_equal(webui.txt2img(**batch).pixels, plain.pixels)
 
