@@ -45,6 +45,7 @@ class PresetRow:
                 info=texts.PRESET_NAME.help,
                 max_lines=1,
                 elem_id=f"todo_{tab}_preset_name",
+                min_width=240,  # on a phone the buttons go below it together
             )
             self._buttons = {name: _button(tab, name, text) for name, text in texts.BUTTONS.items()}
         self._file = gr.Textbox(elem_id=f"todo_{tab}_preset_file", elem_classes=["todo-hidden"], label="ToDo file")
