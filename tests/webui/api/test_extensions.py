@@ -3,7 +3,8 @@
 docs/webui.md lists what was seen here, with sd-webui-controlnet 56cec5b (one line changed: the width of its models is
 read from the file), adetailer 36189cb, sd-webui-regional-prompter be62345, multidiffusion-upscaler-for-automatic1111
 22798f6, stable-diffusion-webui-two-shot 9936c52 (Latent Couple), sd-dynamic-thresholding 73e4e04,
-sd-webui-kohya-hiresfix 05af987 and sd-webui-token-downsampling f1f1cba.
+sd-webui-kohya-hiresfix 05af987, sd-webui-token-downsampling f1f1cba and sd-webui-freeu 7568492, which acts on a UNet of
+SD's full width alone.
 """
 
 import base64
