@@ -22,7 +22,7 @@ def small_unet() -> UNetModel:
         attention_resolutions=[4, 2, 1],
         num_res_blocks=2,
         channel_mult=[1, 2, 4, 4],
-        num_heads=8,
+        num_heads=2,
         use_spatial_transformer=True,
         transformer_depth=1,
         context_dim=32,

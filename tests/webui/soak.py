@@ -11,6 +11,7 @@ wrong.
 import argparse
 import csv
 import random
+import re
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ from .helpers import Refused, WebUI, reduced, todo_keys
 SAMPLERS = ("Euler", "Euler a", "DPM++ 2M", "Heun", "DPM++ SDE", "LCM")
 KINDS = {"txt2img": 70, "img2img": 10, "baseline": 8, "interrupt": 4, "skip": 3, "attention": 2, "reduction": 2}
 RELOAD_EVERY, SWITCH_SHARE, MEMORY_EVERY = 100, 0.03, 10
+OUR_FILE = re.compile(r'^ *File "[^"]*/todo_core/', re.MULTILINE)  # messages of ours may follow a traceback
 
 
 def settings_of(draw):
@@ -201,7 +203,7 @@ def main():
     tenth = memory[len(memory) // 10]
     print(dict(kinds))
     print(f"memory: {tenth:.0f} MiB after a tenth, {memory[-1]:.0f} at the end, {max(memory):.0f} at most")
-    ours = sum("todo_core" in traceback for traceback in tracebacks)
+    ours = sum(bool(OUR_FILE.search(traceback)) for traceback in tracebacks)
     print(f"the WebUI's log has {len(tracebacks)} tracebacks, {ours} of them with this extension")
     for trouble, times in troubles.most_common(30):
         print(f"{times} x {trouble}")
