@@ -139,7 +139,7 @@ def style_align(webui, request):
 
 @pytest.mark.parametrize(("target", "seen"), [("keys/values", (128, 32)), ("all", (128, 128))])
 def test_style_align_shares_the_reduced_tokens_of_the_batch(webui, request, target, seen):
-    """It acts in the first pass alone; all images of a batch look at the tokens of all. ``all`` leaves its layers."""
+    """In the first pass each image of a batch looks at the tokens of all. With ``all`` they stay whole."""
     batch = {**SMALL, "batch_size": 2}
     before = webui.baseline(**batch)
     request.getfixturevalue("style_align")
