@@ -110,10 +110,10 @@ class Panel:
         """All controls, hidden ones too, and the switch."""
         return {"enabled": str(self.enabled), **{name: self.value(name) for name in SETTINGS}}
 
-    def wait_until_values(self, expected):
-        """Until the WebUI has filled in these values, or for ten seconds: the caller compares them and tells more."""
+    def wait_until(self, holds):
+        """Until the WebUI's answer makes ``holds()`` true, or for ten seconds: the caller compares and tells more."""
         for _ in range(100):
-            if self.values() == expected:
+            if holds():
                 return
             self.page.wait_for_timeout(100)
 

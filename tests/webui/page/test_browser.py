@@ -135,7 +135,7 @@ def test_an_image_restores_the_whole_panel(webui, page, panel, shots, case):
     assert "ToDo: " in web.read_png_info(page, png)
     page.screenshot(path=shots / f"png-info-{case}.png")
     page.click("#pnginfo_send_buttons #txt2img_tab, #tab_pnginfo #txt2img_tab")
-    panel.wait_until_values(wanted)
+    panel.wait_until(lambda: panel.values() == wanted)
     page.screenshot(path=shots / f"pasted-{case}.png", full_page=True)
     assert panel.values() == wanted
     panel.wait_until_shown(panel.used())

@@ -99,10 +99,14 @@ def test_a_preset_fills_every_control(page, panel, name):
     panel.unfold()
     preset(panel, "ToMe paper" if name != "ToMe paper" else "ToDo fast")
     preset(panel, name)
-    settings = BUILT_IN[name]
-    panel.wait_until_shown(set(settings.used))
-    for each, setting in SETTINGS.items():
-        assert setting.parse(panel.value(each)) == getattr(settings, each), each
+    wanted = {each: getattr(BUILT_IN[name], each) for each in SETTINGS}
+
+    def filled_in():
+        return {each: setting.parse(panel.value(each)) for each, setting in SETTINGS.items()}
+
+    panel.wait_until_shown(set(BUILT_IN[name].used))
+    panel.wait_until(lambda: filled_in() == wanted)  # what is shown may come before the values
+    assert filled_in() == wanted
 
 
 def test_touching_a_control_makes_it_custom_and_back(page, panel):
