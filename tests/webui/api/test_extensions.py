@@ -67,15 +67,20 @@ def of_controlnets(events):
     return {tuple(pair) for call in calls for pair in call["lengths"]}
 
 
+def need(request, name):
+    """Skip where the checkout ``name`` was not given."""
+    given = [each.partition("=")[0] for each in request.config.getoption("--webui-extension")]
+    if name not in given:
+        pytest.skip(f"needs --webui-extension {name}=PATH")
+
+
 @pytest.fixture
 def beside(webui, request):
     """A request with another extension switched on; skipped where its checkout was not given."""
 
     def switched_on(case):
         name, title, values, more = CASES[case]
-        given = [each.partition("=")[0] for each in request.config.getoption("--webui-extension")]
-        if name not in given:
-            pytest.skip(f"needs --webui-extension {name}=PATH")
+        need(request, name)
         scripts = webui.get("/sdapi/v1/script-info")
         info = next(s for s in scripts if s["name"] == title.lower() and not s["is_img2img"])
         args = values
@@ -122,8 +127,7 @@ def test_the_image_the_first_pass_the_line_and_the_infotext(webui, beside, case,
 @pytest.fixture
 def style_align(webui, request):
     """ControlNet's StyleAlign switched on. It is no argument of the API: the page's event is sent as the page does."""
-    if not any(each.startswith("controlnet=") for each in request.config.getoption("--webui-extension")):
-        pytest.skip("needs --webui-extension controlnet=PATH")
+    need(request, "controlnet")
     page = webui.get("/config")
     (box, *_) = (part["id"] for part in page["components"] if "[StyleAlign]" in str(part["props"].get("label")))
     events = page["dependencies"]
@@ -154,8 +158,7 @@ def test_style_align_shares_the_reduced_tokens_of_the_batch(webui, request, targ
 
 def test_adetailer_keeps_the_infotext(webui, request):
     """Its model is the file yolo.pt in models/adetailer, of any weights; its boxes need not be found."""
-    if not any(each.startswith("adetailer=") for each in request.config.getoption("--webui-extension")):
-        pytest.skip("needs --webui-extension adetailer=PATH")
+    need(request, "adetailer")
     detail = {
         **SMALL,
         "alwayson_scripts": {"ADetailer": {"args": [True, False, {"ad_model": "yolo.pt", "ad_confidence": 0.0}]}},
@@ -169,8 +172,7 @@ def test_adetailer_keeps_the_infotext(webui, request):
 
 
 def test_sd_webui_token_downsampling_is_switched_off_for_the_image(webui, request):
-    if not any(each.startswith("token-downsampling=") for each in request.config.getoption("--webui-extension")):
-        pytest.skip("needs --webui-extension token-downsampling=PATH")
+    need(request, "token-downsampling")
     alone, baseline = webui.txt2img(OURS, **SMALL), webui.baseline(**SMALL)
     webui.post("/sdapi/v1/options", {"token_downsampling_factor": 2.0})  # the API lists no options of extensions
     try:
