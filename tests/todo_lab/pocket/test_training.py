@@ -19,7 +19,7 @@ from todo_lab.pocket.training import diffusion
 from todo_lab.pocket.training.diffusion import noise_times, train_diffusion, write_weights
 from todo_lab.pocket.training.judge import train_judge
 from todo_lab.pocket.training.options import Options
-from todo_lab.pocket.training.train import train_autoencoder
+from todo_lab.pocket.training.train import texture_of, train_autoencoder, train_decoder
 from todo_lab.pocket.training.training_loop import Loop
 
 
@@ -123,6 +123,30 @@ def test_the_whole_training_runs(tmp_path):
     alone = load_file(tmp_path / "pocket-sdxl.safetensors")
     assert all(key.startswith("model.diffusion_model.") for key in alone)
     assert weights_file.load(tmp_path / "pocket-sdxl.safetensors").unet_settings == config.UNET_SDXL
+
+
+def test_the_decoder_alone_learns(tmp_path):
+    shipped = weights_file.load().first_stage_model
+    options = Options(tmp_path, steps=3, scenes=8, batch=16, start=weights_file.shipped(), device="cpu")
+    train_decoder(options)
+    written = diffusion._model(options).first_stage_model
+    for name, before in shipped.state_dict().items():
+        learns = name.startswith(("decoder", "post_quant_conv"))
+        assert written.state_dict()[name].equal(before) != learns, name
+
+
+def test_texture_is_the_strength_of_neighbouring_differences():
+    rng = np.random.default_rng(0)
+    pictures = rng.uniform(-1, 1, (2, 3, 16, 24))
+    found = texture_of(torch.from_numpy(pictures)).numpy()
+    assert found.shape == (2, 1, 2, 3)
+    grey = pictures[1].mean(0)
+    total = 0.0
+    for row in range(8, 16):
+        for column in range(8, 16):
+            total += (grey[row, column + 1] - grey[row, column]) ** 2
+            total += (grey[row + 1, column] - grey[row, column]) ** 2 if row + 1 < 16 else 0
+    assert found[1, 0, 1, 1] == pytest.approx((total / 64 + 1e-5) ** 0.5)
 
 
 def test_another_layout_starts_from_the_weights_that_fit(tmp_path):

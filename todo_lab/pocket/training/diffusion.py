@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.captions import caption
-from ..data.dataset import Latents, in_batches, objects, pictures, training_scenes
+from ..data.dataset import Latents, in_batches, objects, pictures, shares, training_scenes
 from ..data.scenes import Scene
 from ..model import config, weights_file
 from ..model.networks import PocketModel
@@ -50,7 +50,8 @@ def train_diffusion(options: Options) -> PocketModel:
         error = v_error(model, latents * model.scale_factor, ids, times)
         return ((1 + OBJECT_WEIGHT * mask) * error).mean()
 
-    Loop(_name(options), learner, **options.loop(rate=4e-4 if options.start else 1e-3)).run(loss_of)
+    rate = 4e-4 if options.start else 1e-3
+    Loop(_name(options), learner, **options.loop(rate), muon=True).run(loss_of)
     return model
 
 
@@ -107,8 +108,9 @@ def _model(options: Options) -> PocketModel:
         model.first_stage_model.load_state_dict(started.first_stage_model.state_dict())
         model.cond_stage_model.load_state_dict(started.cond_stage_model.state_dict())
         model.unet.load_state_dict(_fitting(started.unet.state_dict(), model.unet.state_dict()), strict=False)
-    if (options.out / "autoencoder.pt").exists():
-        model.first_stage_model.load_state_dict(averaged(options.out, "autoencoder"))
+    for stage in ("autoencoder", "decoder"):  # the decoder stage comes after the other
+        if (options.out / f"{stage}.pt").exists():
+            model.first_stage_model.load_state_dict(averaged(options.out, stage))
     return model.to(options.device)
 
 
@@ -123,8 +125,12 @@ def _scale(latents: Latents) -> Tensor:
 
 def _latents(model: PocketModel, options: Options, scale: int) -> Latents:
     """The training latents of one scale."""
-    scenes = training_scenes(max(1, options.scenes // SCALES[scale]))
-    return encoded(model, options.out, scenes, scale * config.BASE_SIZE)
+    return encoded(model, options.out, scenes_at(scale, options), scale * config.BASE_SIZE)
+
+
+def scenes_at(scale: int, options: Options) -> list[Scene]:
+    """The scenes of the run that are encoded at a multiple of the base side."""
+    return training_scenes(max(1, options.scenes // SCALES[scale]))
 
 
 def encoded(model: PocketModel, folder: Path, scenes: list[Scene], side: int) -> Latents:
@@ -137,5 +143,6 @@ def encoded(model: PocketModel, folder: Path, scenes: list[Scene], side: int) ->
             means = [encode(images.to(device)).mode().half().cpu() for images in in_batches(stack, batch, "encoding")]
         ids = torch.stack([vocabulary().encode([caption(scene, seed) for seed in range(CAPTIONS)]) for scene in scenes])
         torch.save({"latents": torch.cat(means), "ids": ids}, path)
-    latents = Latents(**torch.load(path, weights_only=True), objects=objects(scenes, side // config.FACTOR))
+    stored, masks = torch.load(path, weights_only=True), objects(scenes, side // config.FACTOR)
+    latents = Latents(**stored, objects=masks, shares=shares(scenes))
     return latents.to(device)

@@ -1,9 +1,10 @@
-"""Train the pocket model: ``python -m todo_lab pocket train autoencoder|judge|diffusion|weights --out FOLDER``.
+"""Train the pocket model: ``python -m todo_lab pocket train autoencoder|decoder|judge|diffusion|weights --out FOLDER``.
 
 Training can be stopped at any time; the same command continues from the last save. ``weights`` writes the current
 state as one file. With ``--start FILE`` both stages go on from such a file. It runs on a GPU if there is one.
 
-The autoencoder learns on crops of drawn scenes. See diffusion.py for the diffusion model.
+The autoencoder learns on crops of drawn scenes. ``decoder`` trains its decoder alone. See diffusion.py for the
+diffusion model.
 """
 
 from __future__ import annotations
@@ -16,21 +17,23 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from ..data.dataset import crops, pictures, training_scenes
+from ..data.dataset import as_images, crops, pictures, training_scenes
 from ..model import config, weights_file
 from ..model.networks import FirstStage
-from .diffusion import train_diffusion, write_weights
+from .diffusion import encoded, scenes_at, train_diffusion, write_weights
 from .judge import train_judge
 from .options import Options
 from .training_loop import Loop, half_on_gpu
 
 EDGES = 1.0  # weight of the edges' strengths, without which fine detail comes out too soft
+TEXTURE = 1.5  # weight of the strength of fine detail in each cell, wherever it lies
 CORNERS = 4.0  # weight of errors in the corner cells, where the padding otherwise leaves a speck
 
 
 def train_autoencoder(options: Options) -> FirstStage:
-    """Minimise squared and absolute error and blur, with a weak KL term that keeps the latents near a unit normal."""
+    """Minimise the error of the pictures, with a weak KL term that keeps the latents near a unit normal."""
     torch.manual_seed(options.seed)
     network = weights_file.load(options.start).first_stage_model if options.start else FirstStage()
     network.to(options.device).train().requires_grad_(True)
@@ -46,13 +49,44 @@ def train_autoencoder(options: Options) -> FirstStage:
         with half_on_gpu(options.device):
             latents = network.encode(images)
             decoded = network.decode(latents.sample())
-        error = (decoded.float() - images) * at_corners(side).to(options.device)
         divergence = latents.kl().float().mean() / latents.mean[0].numel()
-        blur = edge_error(decoded.float(), images)
-        return 4 * error.square().mean() + error.abs().mean() + EDGES * blur + 1e-4 * divergence
+        return picture_error(decoded.float(), images) + 1e-4 * divergence
 
     loop.run(loss_of)
     return network
+
+
+def train_decoder(options: Options) -> FirstStage:
+    """Train the decoder of the start file alone: all latents, and so the diffusion model, stay as they are.
+
+    It sees whole pictures. One batch in four has twice the base side.
+    """
+    torch.manual_seed(options.seed)
+    model = weights_file.load(options.start)
+    network = model.to(options.device).first_stage_model.train()
+    for part in (network.decoder, network.post_quant_conv):
+        part.requires_grad_(True)
+    scenes = {scale: scenes_at(scale, options) for scale in (1, 2)}
+    data = {scale: encoded(model, options.out, chosen, scale * config.BASE_SIZE) for scale, chosen in scenes.items()}
+    stacks = {scale: pictures(options.out, chosen, scale * config.BASE_SIZE) for scale, chosen in scenes.items()}
+
+    def loss_of(step: int, rng: np.random.Generator) -> Tensor:
+        scale = 2 if step % 4 == 3 else 1
+        rows = np.sort(rng.choice(len(stacks[scale]), max(1, options.batch // 4 // scale**2), replace=False))
+        images = as_images(stacks[scale][rows]).to(options.device)
+        with half_on_gpu(options.device):
+            decoded = network.decode(data[scale].latents[torch.from_numpy(rows)].float())
+        return picture_error(decoded.float(), images)
+
+    Loop("decoder", network, **options.loop(rate=4e-4)).run(loss_of)
+    return network
+
+
+def picture_error(decoded: Tensor, images: Tensor) -> Tensor:
+    """Squared and absolute error, and errors of the edges and of the texture."""
+    error = (decoded - images) * at_corners(images.shape[-1]).to(images.device)
+    texture = (texture_of(decoded) - texture_of(images)).abs().mean()
+    return 4 * error.square().mean() + error.abs().mean() + EDGES * edge_error(decoded, images) + TEXTURE * texture
 
 
 def at_corners(side: int) -> Tensor:
@@ -68,8 +102,17 @@ def edge_error(decoded: Tensor, images: Tensor) -> Tensor:
     return torch.stack([difference.abs().mean() for difference in differences]).sum()
 
 
+def texture_of(images: Tensor) -> Tensor:
+    """Root mean square of the differences of neighbouring pixels' lightness in each latent cell, (b, 1, h/8, w/8)."""
+    grey = images.mean(1, keepdim=True)
+    across, down = grey.diff(dim=-1).square(), grey.diff(dim=-2).square()
+    energy = functional.pad(across, (0, 1)) + functional.pad(down, (0, 0, 0, 1))
+    return (functional.avg_pool2d(energy, config.FACTOR) + 1e-5).sqrt()
+
+
 STAGES: dict[str, Callable[[Options], object]] = {
     "autoencoder": train_autoencoder,
+    "decoder": train_decoder,
     "judge": train_judge,
     "diffusion": train_diffusion,
     "weights": write_weights,

@@ -6,7 +6,7 @@ import csv
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
+
+from .muon import Muon
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,7 @@ class Loop:
     `loss_of(step, rng)` returns the loss of one batch. `rng` depends on `seed` and step only, so a resumed run sees the
     same batches. The state is saved to `folder/NAME.pt`, the losses to `folder/NAME.csv`.
 
+    With `muon` the matrices and filters learn by Muon.
     With `minutes` the training ends after that time, all calls together, and the learning rate falls with time.
     """
 
@@ -40,11 +43,12 @@ class Loop:
         rate: float,
         seed: int,
         minutes: float | None = None,
+        muon: bool = False,
     ):
         self.name, self.network, self.folder = name, network, folder
         self.steps, self.rate, self.seed = steps, rate, seed
         self.limit = math.inf if minutes is None else 60 * minutes
-        self.optimizer = torch.optim.AdamW(network.parameters(), lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
+        self.optimizers = muon_and_adamw(network, rate) if muon else [adamw(network.parameters(), rate)]
         self.average = {key: value.detach().clone() for key, value in network.state_dict().items()}
         self.step, self.seconds = 0, 0.0
         self._resume()
@@ -84,13 +88,14 @@ class Loop:
 
     def _advance(self, loss_of: Callable[[int, np.random.Generator], Tensor]) -> float:
         torch.manual_seed(self.seed * 1_000_003 + self.step)
-        for group in self.optimizer.param_groups:
+        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
             group["lr"] = self.rate * self._rate_factor()
         loss = loss_of(self.step, np.random.default_rng([self.seed, self.step]))
-        self.optimizer.zero_grad(set_to_none=True)
+        self.network.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         self.step += 1
         self._average()
         return loss.item()
@@ -123,7 +128,7 @@ class Loop:
             "seconds": self.seconds,
             "network": self.network.state_dict(),
             "average": self.average,
-            "optimizer": self.optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
         }
         unfinished = self.folder / f"{self.name}.part"
         torch.save(state, unfinished)
@@ -136,8 +141,23 @@ class Loop:
         state = torch.load(path, weights_only=True, map_location=next(self.network.parameters()).device)
         self.step, self.seconds, self.average = state["step"], state["seconds"], state["average"]
         self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, stored in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(stored)
         log.info("%s continues from step %d of %d", self.name, self.step, self.steps)
+
+
+def adamw(weights: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    """AdamW as all networks use it."""
+    return torch.optim.AdamW(weights, lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
+
+
+def muon_and_adamw(network: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices and filters, AdamW for the embeddings and for all vectors."""
+    embeddings = {module.weight for module in network.modules() if isinstance(module, nn.Embedding)}
+    weights = [weight for weight in network.parameters() if weight.requires_grad]
+    matrices = [weight for weight in weights if weight.ndim > 1 and weight not in embeddings]
+    others = [weight for weight in weights if weight.ndim == 1 or weight in embeddings]
+    return [Muon(matrices, rate), adamw(others, rate)]
 
 
 def half_on_gpu(device: torch.device | str) -> torch.autocast:
