@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from todo_lab.pocket import colour_reader
 from todo_lab.pocket.data.captions import caption, caption_words
-from todo_lab.pocket.data.dataset import UNSEEN, training_scenes, unseen_scenes
+from todo_lab.pocket.data.dataset import UNSEEN, Latents, shares, training_scenes, unseen_scenes
 from todo_lab.pocket.data.palette import BACKGROUNDS, OBJECT_COLOURS
 from todo_lab.pocket.data.render import render
 from todo_lab.pocket.data.scenes import random_scene
@@ -29,6 +30,16 @@ def test_a_scene_is_drawn_the_same_each_time_at_any_size(seed, width, height):
     assert picture.shape == (height, width, 3)
     assert picture.dtype == np.uint8
     assert np.array_equal(picture, render(random_scene(seed), width, height))
+
+
+def test_hard_shapes_are_drawn_more_often():
+    scenes = training_scenes(40)
+    has_star = np.array([any(group.shape == "star" for group in scene.groups) for scene in scenes])
+    rows = torch.arange(40.0).reshape(40, 1, 1, 1)
+    data = Latents(rows, torch.zeros(40, 1, 77), rows, shares(scenes))
+    drawn = data.batch(6000, np.random.default_rng(0))[0].flatten().long().bincount(minlength=40)
+    plain = np.array([{g.shape for g in scene.groups} <= {"circle", "ring", "heart", "triangle"} for scene in scenes])
+    assert 2.5 < drawn[has_star].float().mean() / drawn[plain].float().mean() < 3.5
 
 
 def test_sizes_of_a_scene_show_the_same_picture():
