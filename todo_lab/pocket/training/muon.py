@@ -47,7 +47,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """The nearest orthogonal matrices of (n, rows, columns), roughly: singular values come out between 0.7 and 1.2."""
+    """Roughly the nearest orthogonal matrices of (n, rows, columns): the singular values come out near 1."""
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)

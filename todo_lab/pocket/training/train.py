@@ -1,7 +1,7 @@
 """Train the pocket model: ``python -m todo_lab pocket train autoencoder|decoder|judge|diffusion|weights --out FOLDER``.
 
 Training can be stopped at any time; the same command continues from the last save. ``weights`` writes the current
-state as one file. With ``--start FILE`` both stages go on from such a file. It runs on a GPU if there is one.
+state as one file. With ``--start FILE`` a stage goes on from such a file. It runs on a GPU if there is one.
 
 The autoencoder learns on crops of drawn scenes. ``decoder`` trains its decoder alone. See diffusion.py for the
 diffusion model.

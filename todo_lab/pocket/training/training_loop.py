@@ -29,8 +29,8 @@ class Loop:
     `loss_of(step, rng)` returns the loss of one batch. `rng` depends on `seed` and step only, so a resumed run sees the
     same batches. The state is saved to `folder/NAME.pt`, the losses to `folder/NAME.csv`.
 
-    With `muon` the matrices and filters learn by Muon.
-    With `minutes` the training ends after that time, all calls together, and the learning rate falls with time.
+    With `minutes` the training ends after that time, all calls together, and the learning rate falls with time. With
+    `muon` the matrices and filters learn by Muon.
     """
 
     def __init__(
