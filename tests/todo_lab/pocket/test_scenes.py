@@ -32,14 +32,19 @@ def test_a_scene_is_drawn_the_same_each_time_at_any_size(seed, width, height):
     assert np.array_equal(picture, render(random_scene(seed), width, height))
 
 
-def test_hard_shapes_are_drawn_more_often():
+def test_hard_shapes_and_many_objects_are_drawn_more_often():
     scenes = training_scenes(40)
-    has_star = np.array([any(group.shape == "star" for group in scene.groups) for scene in scenes])
     rows = torch.arange(40.0).reshape(40, 1, 1, 1)
     data = Latents(rows, torch.zeros(40, 1, 77), rows, shares(scenes))
-    drawn = data.batch(6000, np.random.default_rng(0))[0].flatten().long().bincount(minlength=40)
-    plain = np.array([{g.shape for g in scene.groups} <= {"circle", "ring", "heart", "triangle"} for scene in scenes])
-    assert 2.5 < drawn[has_star].float().mean() / drawn[plain].float().mean() < 3.5
+    drawn = data.batch(9000, np.random.default_rng(0))[0].flatten().long().bincount(minlength=40)
+
+    def mean(shapes, count):
+        chosen = [({g.shape for g in scene.groups}, len(scene.items)) for scene in scenes]
+        return drawn[[found <= shapes and items == count for found, items in chosen]].float().mean()
+
+    easy = {"circle", "ring", "heart", "triangle"}
+    assert 2.5 < mean({"star"}, 1) / mean(easy, 1) < 3.5
+    assert 1.7 < mean(easy, 2) / mean(easy, 1) < 2.3
 
 
 def test_sizes_of_a_scene_show_the_same_picture():

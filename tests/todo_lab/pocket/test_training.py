@@ -16,7 +16,7 @@ from todo_core.hosts import detect
 from todo_lab.pocket.model import config, networks, weights_file
 from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.pocket.training import diffusion
-from todo_lab.pocket.training.diffusion import noise_times, train_diffusion, write_weights
+from todo_lab.pocket.training.diffusion import cell_weights, noise_times, train_diffusion, write_weights
 from todo_lab.pocket.training.judge import train_judge
 from todo_lab.pocket.training.options import Options
 from todo_lab.pocket.training.train import texture_of, train_autoencoder, train_decoder
@@ -104,6 +104,13 @@ def test_noise_levels_come_mostly_from_the_middle():
     assert 0.65 < middle < 0.85
     assert np.mean(times > 950) > 0.01  # the colours are decided there
     assert noise_times(2000, np.random.default_rng(0), most=0.75).max() < 750
+
+
+def test_the_best_answer_where_noise_hides_the_objects_is_their_true_share():
+    present = (torch.arange(1000) < 300).float().view(-1, 1, 1, 1)  # the object is there in 30 % of the scenes
+    for kept, best in ((0.0, 0.3), (1.0, 0.3 * 5 / (0.3 * 5 + 0.7))):
+        weights = cell_weights(present, torch.full((1000,), kept))
+        assert ((weights * present).sum() / weights.sum()).item() == pytest.approx(best)  # of least weighted error
 
 
 def test_the_whole_training_runs(tmp_path):

@@ -102,8 +102,9 @@ def objects(scenes: list[Scene], side: int) -> Tensor:
 
 
 def shares(scenes: list[Scene]) -> np.ndarray:
-    """How often each scene is drawn, of 1: `HARD` times as often where a shape is hard to learn."""
-    weights = np.array([max(HARD.get(group.shape, 1.0) for group in scene.groups) for scene in scenes])
+    """How often each scene is drawn, of 1: in proportion to its objects, and `HARD` times as often for hard shapes."""
+    hardest = np.array([max(HARD.get(group.shape, 1.0) for group in scene.groups) for scene in scenes])
+    weights = hardest * [len(scene.items) for scene in scenes]
     return weights / weights.sum()
 
 

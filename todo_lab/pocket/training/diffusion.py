@@ -48,11 +48,20 @@ def train_diffusion(options: Options) -> PocketModel:
         ids[torch.from_numpy(rng.random(len(ids)) < DROPPED).to(ids.device)] = empty
         times = torch.from_numpy(noise_times(len(ids), rng, 1.0 if scale == 1 else LARGE_MOST)).to(ids.device)
         error = v_error(model, latents * model.scale_factor, ids, times)
-        return ((1 + OBJECT_WEIGHT * mask) * error).mean()
+        return (cell_weights(mask, model.alphas_cumprod[times]) * error).mean()
 
     rate = 4e-4 if options.start else 1e-3
     Loop(_name(options), learner, **options.loop(rate), muon=True).run(loss_of)
     return model
+
+
+def cell_weights(mask: Tensor, kept: Tensor) -> Tensor:
+    """Weights (b, 1, h, w) of the cells in the loss, from the objects' mask and the signal's share of the variance (b).
+
+    Where noise hides whether a cell has an object, all cells weigh the same. If those of objects weighed more there,
+    the model would paint more objects than the caption says.
+    """
+    return 1 + OBJECT_WEIGHT * kept.view(-1, 1, 1, 1) * mask
 
 
 def scale_of(step: int) -> int:
