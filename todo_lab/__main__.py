@@ -12,7 +12,7 @@ POCKET = {
     "check": Command("todo_lab.pocket.check", "measure what the pocket model can do", "evaluation"),
     "train": Command("todo_lab.pocket.training.train", "train the pocket model", "evaluation"),
     "export": Command("todo_lab.pocket.webui_export", "write the pocket model as a checkpoint of a WebUI", "demo"),
-    "pictures": Command("todo_lab.pocket.documentation_pictures", "draw the pictures of docs/pocket.md", "evaluation"),
+    "pictures": Command("todo_lab.pocket.documentation_pictures", "draw the sheet of docs/pocket.md", "evaluation"),
     "vocabulary": Command("todo_lab.pocket.training.make_vocabulary", "write the files of the vocabulary", "demo"),
 }
 COMMANDS: dict[str, Command | Group] = {
