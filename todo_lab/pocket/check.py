@@ -32,7 +32,7 @@ from .shape_judge import CLASSES, ShapeJudge, count_right, look, shapes_right
 from .training.judge import confusion, decode, examples
 
 DEFAULTS = Request(prompt="")
-KINDS = (("single", 1, 1), ("several", 2, 3))  # kinds of captions: least and most objects
+KINDS = (("single", 1, 1), ("several", 2, 3), ("up to three", 1, 3))  # kinds of captions: least and most objects
 
 
 def autoencoder_psnr(model: Pocket, scenes: list[Scene], side: int) -> float:
