@@ -38,14 +38,21 @@ def older(module: str) -> Any:
     return importlib.import_module(f"{OLDER}.{module}")
 
 
-def import_older(checkout: Path) -> Any:
-    """The ``todo_core`` of another checkout, imported under another name."""
+def older_default(checkout: Path) -> Any:
+    """The default settings of the ``todo_core`` of another checkout, which is imported under another name."""
     spec = importlib.util.spec_from_file_location(OLDER, checkout / "todo_core" / "__init__.py")
     if spec is None or spec.loader is None:
         raise SystemExit(f"--before: {checkout} has no todo_core")
     sys.modules[spec.name] = package = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(package)
-    return package
+
+    class Default(package.Settings):
+        """The sampler asks the settings for their passes; the first versions do not answer."""
+
+        def includes(self, name: str) -> bool:
+            return name == "hires"
+
+    return Default()
 
 
 @contextmanager
@@ -58,7 +65,7 @@ def sessions_by_settings() -> Iterator[None]:
             return current(model, settings, result, on_error)
         hosts, sessions, grids = (older(name) for name in ("hosts", "patching.session", "patching.token_grid"))
         size = grids.TokenGrid.of(result.latents.shape)
-        made = sessions.Session(hosts.detect(model.target), settings, size=size, record=result.record)
+        made = sessions.Session(hosts.detect(model.target), settings, size=size)
         result.plan = made.plan
         return made
 
@@ -114,7 +121,7 @@ def main() -> None:
     model = Source(device="cpu", dtype="float32", cores=args.cores, weights=args.weights).open().model
     variants: dict[str, Any] = {}
     if args.before:
-        variants["default before"] = import_older(args.before).Settings()
+        variants["default before"] = older_default(args.before)
     for text in args.factors:
         factors = text.split(",")
         one = dict(zip(("factor_1", "factor_2"), factors * (3 - len(factors)), strict=False))
