@@ -27,6 +27,7 @@ OURS = {
     "ToDo 4": Settings(factor_1=4, factor_2=1),
     "ToDo auto": Settings(),
     "ToDo 2 and 2": Settings(factor_1=2, factor_2=2),
+    "ToDo 4 and 2": Settings(factor_1=4, factor_2=2),
     "ToMe 0.5": Settings(method="similarity", target="all", ratio_1=0.5),
     "ToMe 0.5 reach 1": Settings(method="similarity", target="all", ratio_1=0.5, reach=1),
     "ToMe 0.75": Settings(method="similarity", target="all", ratio_1=0.75),
@@ -51,6 +52,7 @@ PEERS = {
     "token-downsampling 3": Peer("token-downsampling", {"factor": 3}, ("sd1-ldm",)),
     "token-downsampling 4": Peer("token-downsampling", {"factor": 4}, ("sd1-ldm",)),
     "ImprovedTokenMerge 2": Peer("ImprovedTokenMerge", {"factor": 2}, ("sd1",)),
+    "BiGain 2": Peer("BiGain", {"factor": 2}, ("sd1", "sd1-ldm")),
     "HyperTile 256": Peer("hypertile", {"tile": 256}, ("sd1-ldm",)),
     "HyperTile 512": Peer("hypertile", {"tile": 512}, ("sd1-ldm",)),
 }
