@@ -110,6 +110,42 @@ def pareto_front(summary: pd.DataFrame) -> pd.DataFrame:
     return points[(points["mse"] <= best) & ~points["mse"].duplicated()]
 
 
+def matches(table: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
+    """For each other implementation, the setting of ours with the lowest MSE that is at least as fast and as close.
+
+    One row per scale and other implementation; ``ours`` is "" if there is no such setting. ``ratio`` is the mean MSE of
+    the other implementation to that of ours. Its bootstrap 95 % interval draws the images of both together, because
+    both are of the same scenes.
+    """
+    rows: list[Row] = []
+    for scale, part in summary[summary["mse"] > 0].groupby("hires_scale"):
+        images = succeeded(table)[lambda rows, scale=scale: rows["hires_scale"] == scale]
+        ours = part[part["peer"] == ""]
+        for peer in part[part["peer"] != ""].itertuples():
+            row = {"hires_scale": scale, "variant": peer.variant, "speed": peer.speed, "psnr": peer.psnr, "ours": ""}
+            better = ours[(ours["speed"] >= peer.speed) & (ours["mse"] <= peer.mse)].sort_values("mse")
+            if len(better):
+                best = better.iloc[0]
+                names = ("ratio", "ratio_low", "ratio_high")
+                row |= dict(zip(names, _ratio(images, peer.variant, best["variant"]), strict=True))
+                row |= {"ours": best["variant"], "ours_speed": best["speed"], "ours_psnr": best["psnr"]}
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _ratio(images: pd.DataFrame, above: str, below: str) -> tuple[float, float, float]:
+    """The mean MSE of one variant to that of another, of the scenes that both have, and its bootstrap interval."""
+    pairs = images.pivot(index="scene", columns="variant", values="mse")[[above, below]].dropna()
+    prompts = pairs.index.map(images.drop_duplicates("scene").set_index("scene")["prompt"])
+    rows = [part.to_numpy(float).ravel() for _, part in pairs.groupby(prompts)]
+    figures = np.array(list(zip_longest(*rows, fillvalue=math.nan))).T  # one row per prompt: above, below, above, ...
+
+    def ratio(drawn: np.ndarray, axis: int) -> Any:
+        return np.nanmean(drawn[:, ::2], axis=axis) / np.nanmean(drawn[:, 1::2], axis=axis)
+
+    return float(ratio(figures.reshape(1, -1), 1)[0]), *interval(figures, ratio)
+
+
 def correlations(table: pd.DataFrame) -> pd.DataFrame:
     """Spearman's rank correlation of MSE with the words and nouns of a prompt, by variant.
 

@@ -16,7 +16,6 @@ def list_findings(table: pd.DataFrame, summary: pd.DataFrame) -> list[str]:
         _repeats(summary),
         _visible(summary),
         _fastest(summary),
-        _peers(summary),
     )
     return [sentence for sentence in sentences if sentence]
 
@@ -87,22 +86,3 @@ def _fastest(summary: pd.DataFrame) -> str:
         best = aggregation.pareto_front(part)
         fronts.append(f"at {scale:g}x " + ", ".join(f"{row.variant} ({row.speed:.2f}x)" for row in best.itertuples()))
     return f"Which variants does no other beat in both speed and MSE? {'; '.join(fronts)}." if fronts else ""
-
-
-def _peers(summary: pd.DataFrame) -> str:
-    """For each other implementation, the setting of ours with the lowest MSE that is at least as fast."""
-    matches = []
-    for scale, part in summary[summary["mse"] > 0].groupby("hires_scale"):
-        ours = part[part["peer"] == ""]
-        for _, peer in part[part["peer"] != ""].iterrows():
-            better = ours[(ours["speed"] >= peer["speed"]) & (ours["mse"] <= peer["mse"])].sort_values("mse")
-            which = _nearer(better.iloc[0], peer) if len(better) else "none"
-            matches.append(f"{peer['variant']} at {scale:g}x ({peer['speed']:.2f}x): {which}")
-    question = "Which setting of ours is at least as fast as each other implementation, and nearer to the baseline?"
-    meaning = '"Not clearly" means that the intervals of the MSE overlap or are not known.'
-    return f"{question} {'; '.join(matches)}. {meaning}" if matches else ""
-
-
-def _nearer(ours: pd.Series, peer: pd.Series) -> str:
-    clearly = ours["mse_high"] < peer["mse_low"]
-    return f"{ours['variant']} ({ours['speed']:.2f}x{'' if clearly else ', not clearly'})"

@@ -66,6 +66,7 @@ def _document(folder: Path, table: pd.DataFrame, about: dict[str, Any]) -> Docum
     document.heading("Findings")
     document.items(list_findings(table, summary) or ["This run is too small for findings."])
     _speed_and_difference(document, folder, summary)
+    _peers(document, aggregation.matches(table, summary))
     _table(document, summary, about)
     _prompts(document, folder, table)
     _repeats_and_memory(document, folder, table, summary)
@@ -118,6 +119,29 @@ def _speed_and_difference(document: Document, folder: Path, summary: pd.DataFram
         "Time of the hires pass: the median time of the baseline divided by the speed",
         folder,
     )
+
+
+def _peers(document: Document, matches: pd.DataFrame) -> None:
+    if matches.empty:
+        return
+    document.heading("Other implementations")
+    document.text(
+        "Each beside the setting of ours with the lowest MSE that is at least as fast and as close. The last column is "
+        "its MSE divided by ours, with a bootstrap 95 % interval over the prompts: above 1, ours is clearly closer."
+    )
+    for scale, part in matches.groupby("hires_scale"):
+        head = [f"hires {scale:g}x", "speed", "PSNR, dB", "ours", "speed", "PSNR, dB", "MSE, theirs to ours"]
+        document.table(head, [_match_cells(row) for _, row in part.iterrows()])
+
+
+def _match_cells(row: pd.Series) -> list[str]:
+    speed, psnr = COLUMNS["speed"][1], COLUMNS["psnr"][1]
+    cells = [row["variant"], speed(row["speed"]), psnr(row["psnr"])]
+    if not row["ours"]:
+        return [*cells, "none", "", "", ""]
+    known = row["ratio_low"] == row["ratio_low"]
+    bounds = f" ({row['ratio_low']:.2g}\u2013{row['ratio_high']:.2g})" if known else ""
+    return [*cells, row["ours"], speed(row["ours_speed"]), psnr(row["ours_psnr"]), f"{row['ratio']:.2g}{bounds}"]
 
 
 def _table(document: Document, summary: pd.DataFrame, about: dict[str, Any]) -> None:

@@ -169,16 +169,31 @@ def test_findings_of_the_double(folder):
 
 
 def test_each_peer_has_its_match_or_none():
-    columns = {"variant": list("abcpqrs"), "peer": ["", "", "", "p", "q", "r", "s"], "hires_scale": 2.0}
-    metrics = {"speed": [1.5, 1.6, 2.0, 1.55, 1.4, 2.1, 1.4], "mse": [0.1, 0.2, 0.3, 0.25, 0.1, 0.9, 0.5]}
-    bounds = {"mse_low": [0.09, 0.1, 0.2, 0.21, 0.09, 0.8, 0.12], "mse_high": [0.11, 0.2, 0.4, 0.3, 0.2, 1.0, None]}
-    rest = {"tried_again": 0, "repeated": 0, "visible": 0.0, "amount": None, "family": list("abcpqrs"), "scale": ""}
-    summary = pd.DataFrame(columns | metrics | bounds | rest)
-    text = " ".join(list_findings(made({"baseline": [0]}, [1]), summary))
-    assert "p at 2x (1.55x): b (1.60x); q at 2x (1.40x): a (1.50x, not clearly); r at 2x (2.10x): none;" in text
-    assert "s at 2x (1.40x): a (1.50x)." in text
-    without = " ".join(list_findings(made({"baseline": [0]}, [1]), summary.assign(mse_low=np.nan, mse_high=np.nan)))
-    assert "s at 2x (1.40x): a (1.50x, not clearly)." in without
+    mses = {"baseline": 0, "a": 0.1, "b": 0.2, "c": 0.3, "p": 0.25, "q": 0.1, "r": 0.9, "s": 0.5}
+    speeds = {"baseline": 1, "a": 1.5, "b": 1.6, "c": 2.0, "p": 1.55, "q": 1.4, "r": 2.1, "s": 1.4}
+    table = made({name: [mse] * 6 for name, mse in mses.items()}, [1] * 6)
+    table["speed"], table["peer"] = table["variant"].map(speeds), table["variant"].where(table["variant"] > "c", "")
+    table.loc[table["variant"] == "baseline", "peer"] = ""
+    found = aggregation.matches(table, aggregation.summarize(table)).set_index("variant")
+    assert found["ours"].to_dict() == {"p": "b", "q": "a", "r": "", "s": "a"}
+    assert found["ratio"].to_dict() == pytest.approx({"p": 1.25, "q": 1, "r": np.nan, "s": 5}, nan_ok=True)
+
+
+def test_a_match_is_compared_image_by_image():
+    """Each image of the peer has 1.5 or 2.5 times the MSE of ours, though the images themselves differ by far more."""
+    ours = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32]
+    factors = [1.5, 2.5, 1.5, 2.5, 1.5, 2.5]
+    theirs = [a * b for a, b in zip(ours, factors, strict=True)]
+    table = made({"baseline": [0] * 6, "ours": ours, "theirs": theirs}, [1] * 6)
+    table["peer"] = table["variant"].where(table["variant"] == "theirs", "")
+    summary = aggregation.summarize(table)
+    row = aggregation.matches(table, summary).iloc[0]
+    assert row["ratio"] == pytest.approx(sum(theirs) / sum(ours))
+    assert 1.5 <= row["ratio_low"] < row["ratio"] < row["ratio_high"] <= 2.5
+    both = summary.set_index("variant")
+    assert both.loc["ours", "mse_high"] > both.loc["theirs", "mse_low"]  # so overlapping intervals say less
+    few = table[table["scene"] < 4]
+    assert np.isnan(aggregation.matches(few, aggregation.summarize(few)).iloc[0]["ratio_low"])
 
 
 def test_every_variant_counts_among_the_visible_ones_also_without_an_amount():
