@@ -16,7 +16,6 @@ LEVELS = (1, 2)
 _ROUNDING = 1e-6
 # auto reduces from this many times the trained side on: 1.25 is the smallest measured.
 _ENLARGED = 1.2
-_SLACK = 1 / 16  # a size that is off by some pixels counts as the whole scale below it
 _LARGEST_FACTOR = int(SETTINGS["factor_1"].maximum)
 
 
@@ -138,13 +137,13 @@ def _why_auto_is_1(level: Level, grid: TokenGrid) -> str:
 
 
 def auto_factor(level: Level, grid: TokenGrid) -> int:
-    """The factor of ``auto``: how many times longer than in training a side is, rounded up.
+    """The factor of ``auto``: how many times longer than in training a side is, as the nearest whole number.
 
-    So level 1 keeps about as many keys as in training, or fewer. Level 2 takes 2 where level 1 takes 4 or more, else 1.
-    The rule was found on the pocket model (``benchmarks/factors.py``, docs/research).
+    Halves round down. From 1.2 times on it is at least 2. Level 2 takes 2 where level 1 takes 4 or more, else 1. The
+    rule was found on the pocket model (``benchmarks/factors.py``, docs/research).
     """
     scale = grid.scale(level.trained_side)
-    factor = min(math.ceil(scale - _SLACK), _LARGEST_FACTOR) if scale >= _ENLARGED else 1
+    factor = min(max(2, math.ceil(scale - 0.5)), _LARGEST_FACTOR) if scale >= _ENLARGED else 1
     return factor if level.number == 1 else 2 if factor >= 4 else 1
 
 
