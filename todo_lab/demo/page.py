@@ -88,7 +88,7 @@ class Page:
         prompts = PROMPTS if self._runner.is_pocket else OWN_PROMPTS
         gr.Examples([[prompt] for prompt in prompts], [self._prompt], label="Example prompts")
         with gr.Accordion("Picture settings", open=False, elem_id="picture"):
-            self._request = {"prompt": self._prompt, **request_controls(opening.request)}
+            self._request = {"prompt": self._prompt, **request_controls(opening.request, self._runner.model.multiple)}
         with gr.Accordion("Reduction settings", open=False, elem_id="reduction"):
             self._settings = {}
             for name, setting in SETTINGS.items():
@@ -194,13 +194,13 @@ def preset_name(settings: Settings) -> str:
     return next((name for name, preset in BUILT_IN.items() if preset == settings), CUSTOM)
 
 
-def request_controls(request: Request) -> dict[str, Any]:
-    """One control per field of a request but its prompt, in page order."""
+def request_controls(request: Request, multiple: int) -> dict[str, Any]:
+    """One control per field of a request but its prompt, in page order. Sides are multiples of so many pixels."""
     narrow: dict[str, Any] = {"min_width": 120}
     made = {"negative": gr.Textbox(request.negative, label="Negative prompt", elem_id="negative")}
     with gr.Row():
         for name in ("width", "height", "seed"):
-            step = 1 if name == "seed" else 8
+            step = 1 if name == "seed" else multiple
             made[name] = gr.Number(getattr(request, name), label=name.capitalize(), step=step, elem_id=name, **narrow)
     with gr.Row():
         made["steps"] = gr.Slider(1, 50, request.steps, step=1, label="Steps", **narrow)

@@ -112,6 +112,11 @@ def plan_work(options: argparse.Namespace) -> Work:
     sizes = [_size(text) for text in options.sizes or (["128x128"] if is_pocket else ["512x512"])]
     peers = dict(_peer(text) for text in options.peer)
     scenes = make_scenes(prompts, seeds=options.seeds, sizes=sizes, scales=options.hires, base=base)
+    if is_pocket:
+        from ..pocket.model.pocket_model import Pocket
+
+        for scene in scenes:
+            scene.request.check_sizes(Pocket.multiple)
     return Work(make_jobs(scenes, _variants(options, peers)), peers)
 
 

@@ -47,6 +47,7 @@ class Checkpoint:
 
     parts: tuple[str, ...] = PARTS
     guidance = 7.5
+    multiple = IMAGE_PIXELS
 
     def __init__(self, name: str, pipeline: Any, *, device: str = "cpu") -> None:
         for part in self.parts:

@@ -32,12 +32,16 @@ HIRES_SEED_OFFSET = 2**32  # added to the seed, so that the hires pass draws noi
 
 
 class LatentModel(Protocol):
-    """The interface of a model. `target` is what `apply_patch` accepts; `prediction` is diffusers' prediction type."""
+    """The interface of a model. `target` is what `apply_patch` accepts; `prediction` is diffusers' prediction type.
+
+    The sides of an image are multiples of `multiple` pixels.
+    """
 
     name: str
     target: Any
     prediction: str
     channels: int
+    multiple: int
     device: torch.device
     dtype: torch.dtype
 
@@ -76,6 +80,7 @@ def first_pass(
     on_error: OnError | None = None,
 ) -> Pass:
     """Sample at the base size. `settings` act if they include the first pass. Options: see `hires_passes`."""
+    request.check_sizes(model.multiple)
     acting = settings if settings and settings.includes("first") else None
     scheduler = make_scheduler(model, request.sampler)
     scheduler.set_timesteps(request.steps, device=model.device)
@@ -114,6 +119,7 @@ def hires_passes(
     busy machine slows all of them. Settings act if they include the hires pass. `on_step(pass, step, steps)` is called
     before each step. If it raises, all stop.
     """
+    request.check_sizes(model.multiple)
     made, runs = [], []
     firsts = [first] * len(variants) if isinstance(first, Pass) else first
     for settings, start in zip(variants, firsts, strict=True):

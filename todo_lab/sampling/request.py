@@ -40,6 +40,16 @@ class Request:
         """(width, height) of the hires pass in pixels, rounded to multiples of 8."""
         return _scaled(self.width, self.hires_scale), _scaled(self.height, self.hires_scale)
 
+    def check_sizes(self, multiple: int) -> None:
+        """Raise SettingsError unless the sides of both passes are multiples of so many pixels."""
+        for name, side in (("width", self.width), ("height", self.height)):
+            if side % multiple:
+                raise SettingsError(name, side, f"a multiple of {multiple} with this model")
+        width, height = self.hires_size
+        if width % multiple or height % multiple:
+            allowed = f"with this model, a scale to multiples of {multiple} pixels; this would make {width} x {height}"
+            raise SettingsError("hires_scale", self.hires_scale, allowed)
+
 
 def _scaled(side: int, scale: float) -> int:
     return round(side * scale / 8) * 8

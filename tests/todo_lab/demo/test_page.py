@@ -79,7 +79,7 @@ def test_the_page_opens_with_the_given_comparison(page, comparison):
 
 def test_both_ends_of_every_slider_are_possible():
     with gr.Blocks():
-        controls = request_controls(Request(prompt=""))
+        controls = request_controls(Request(prompt=""), 8)
     for name, control in controls.items():
         if isinstance(control, gr.Slider):
             for end in (control.minimum, control.maximum):

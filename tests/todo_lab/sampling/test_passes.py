@@ -49,6 +49,32 @@ def test_a_reduction_acts_in_its_window_of_the_hires_pass_alone(pocket, sampler)
     assert reduced.plan.levels[0].keys * 4 == reduced.plan.levels[0].grid.tokens
 
 
+@pytest.mark.parametrize(("side", "fits"), [(56, False), (64, True), (72, False), (80, False), (88, False), (96, True)])
+def test_the_unet_takes_the_sides_that_are_allowed_and_no_others(pocket, side, fits):
+    assert (side % pocket.multiple == 0) == fits
+    latents, context = torch.zeros(1, 4, 8, side // 8), pocket.context([""])
+    if fits:
+        assert pocket.predict(latents, torch.tensor([500]), context).shape == latents.shape
+        return
+    with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
+        pocket.predict(latents, torch.tensor([500]), context)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "allowed"),
+    [
+        ({"width": 72}, "width", "a multiple of 32"),
+        ({"height": 136}, "height", "a multiple of 32"),
+        ({"hires_scale": 1.3}, "hires_scale", "multiples of 32 pixels; this would make 80 x 128"),
+    ],
+)
+def test_sides_that_the_model_cannot_take_are_refused_by_name(pocket, change, field, allowed):
+    asked = replace(ASKED, **change)
+    with pytest.raises(SettingsError, match=allowed) as caught:
+        compare(pocket, asked, TODO)
+    assert caught.value.field == field
+
+
 def test_a_first_pass_is_reduced_on_request(pocket):
     first = first_pass(pocket, ASKED, replace(TODO, passes="first"))
     assert first.record.steps == {0, 1, 2, 3}

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from . import weights_file
+from . import config, weights_file
 from .vocabulary import vocabulary
 
 
@@ -17,6 +17,7 @@ class Pocket:
     name = "pocket"
     prediction = "v_prediction"
     channels = 4
+    multiple = config.FACTOR * 2 ** (len(config.UNET["channel_mult"]) - 1)  # ldm's UNet joins only grids of equal size
 
     def __init__(self, path: Path | None = None, *, device: str = "cpu", dtype: torch.dtype = torch.float32):
         self.target = weights_file.load(path, device=device, dtype=dtype)
