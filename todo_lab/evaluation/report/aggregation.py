@@ -118,8 +118,9 @@ def matches(table: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
     both are of the same scenes.
     """
     rows: list[Row] = []
+    fine = succeeded(table)
     for scale, part in summary[summary["mse"] > 0].groupby("hires_scale"):
-        images = succeeded(table)[lambda rows, scale=scale: rows["hires_scale"] == scale]
+        images = fine[fine["hires_scale"] == scale]
         ours = part[part["peer"] == ""]
         for peer in part[part["peer"] != ""].itertuples():
             row = {"hires_scale": scale, "variant": peer.variant, "speed": peer.speed, "psnr": peer.psnr, "ours": ""}
