@@ -9,7 +9,7 @@ PROMPTS = (
     "a big red heart on a hedge of leaves",
     "a big blue star in front of city windows",
     "two yellow stars over a night full of stars",
-    "a teal triangle on the left and a red circle on the right over rolling hills",
+    "a pink heart and a yellow star over woven cloth",
 )
 """Captions for the pocket model: the first one is the default, the page offers all."""
 OWN_PROMPTS = ("a lighthouse on a cliff at dusk, waves, long exposure photograph",)
