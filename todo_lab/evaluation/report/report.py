@@ -140,9 +140,8 @@ def _match_cells(row: pd.Series) -> list[str]:
     cells = [row["variant"], speed(row["speed"]), psnr(row["psnr"])]
     if not row["ours"]:
         return [*cells, "none", "", "", ""]
-    known = row["ratio_low"] == row["ratio_low"]
-    bounds = f" ({row['ratio_low']:.2g}\u2013{row['ratio_high']:.2g})" if known else ""
-    return [*cells, row["ours"], speed(row["ours_speed"]), psnr(row["ours_psnr"]), f"{row['ratio']:.2g}{bounds}"]
+    ratio = _with_interval(lambda v: f"{v:.2g}", row["ratio"], row["ratio_low"], row["ratio_high"])
+    return [*cells, row["ours"], speed(row["ours_speed"]), psnr(row["ours_psnr"]), ratio]
 
 
 def _table(document: Document, summary: pd.DataFrame, about: dict[str, Any]) -> None:
@@ -233,8 +232,14 @@ def _cell(name: str, row: pd.Series) -> str:
     if value is None or value != value:
         return MISSING
     text = COLUMNS[name][1]
-    known = low is not None and low == low and row["variant"] != BASELINE.name
-    return text(value) + (f" ({text(low).rstrip('x%')}\u2013{text(high)})" if known else "")
+    return text(value) if row["variant"] == BASELINE.name else _with_interval(text, value, low, high)
+
+
+def _with_interval(text: Callable[[float], str], value: float, low: float | None, high: float | None) -> str:
+    """A figure, and its interval if that is known."""
+    if low is None or high is None or low != low:
+        return text(value)
+    return f"{text(value)} ({text(low).rstrip('x%')}\u2013{text(high)})"
 
 
 def _correlation_cells(part: pd.DataFrame, kinds: list[str]) -> list[str]:
