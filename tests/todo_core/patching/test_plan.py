@@ -85,9 +85,11 @@ def test_auto_says_why_level_2_stays_whole_where_level_1_does_not():
     assert second.why == "auto reduces only level 1 at this size"
 
 
-def test_auto_of_sdxl_counts_from_the_grid_of_its_own_first_level():
-    levels = plan(diffusers_sdxl().unet, 192).levels
-    assert [(level.grid.height, level.amount or 1) for level in levels] == [(96, 2), (48, 1)]
+@pytest.mark.parametrize(("side", "factor"), [(128, 1), (160, 2), (192, 2), (256, 2), (384, 3), (512, 4)])
+def test_auto_of_sdxl_counts_from_the_grids_of_its_own_levels_and_reduces_both(side, factor):
+    levels = plan(diffusers_sdxl().unet, side).levels
+    expected = [(side // 2, factor), (side // 4, factor)]
+    assert [(level.grid.height, level.amount or 1) for level in levels] == expected
 
 
 # the size a model was trained at ------------------------------------------------------------------------------------
