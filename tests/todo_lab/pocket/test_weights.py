@@ -45,12 +45,14 @@ def test_captions_decide_colour_and_background(pocket):
     assert min(right) >= 0.8, figures  # docs/pocket.md has the figures of 200 scenes with all steps
 
 
-def test_sdxls_layout_knows_colours_and_backgrounds():
+def test_sdxls_layout_knows_colours_backgrounds_and_most_shapes():
     model = Pocket(SDXL)
     assert SDXL.stat().st_size <= 15_000_000
     assert detect(model.target).trained_side == 16
-    figures = caption_figures(model, ShapeJudge(), unseen_scenes(10), scales=[1], base=Request(prompt="", steps=8))
+    scenes, base = unseen_scenes(10, most=1), Request(prompt="", steps=8)
+    figures = caption_figures(model, ShapeJudge(), scenes, scales=[1], base=base)
     assert min(figures["colours, 128 px"], figures["background, 128 px"]) >= 0.8, figures
+    assert figures["shapes, 128 px"] >= 0.6, figures
 
 
 def test_the_checkpoint_of_a_webui_has_all_that_its_yaml_asks_for(tmp_path):
