@@ -21,6 +21,9 @@ AXES = {
     "mse": "image MSE to the baseline (values 0 to 1)",
 }
 AMOUNT = {"factor": "factor: the token grid shrinks by it per side", "ratio": "ratio: fraction of tokens removed"}
+SLOWEST = 0.85  # slower variants would leave the others no room; they are named above the chart
+OURS = {"marker": "o", "color": "black", "linestyle": "none", "label": "this project"}
+OTHERS = {"marker": "s", "color": "0.45", "markerfacecolor": "white", "linestyle": "none", "label": "others"}
 LINEAR_RANGE = 10  # a smaller range of values gets a linear axis
 
 
@@ -40,7 +43,8 @@ def plot_amounts(summary: pd.DataFrame, path: Path) -> Path | None:
         for figure, axes in zip(("speed", "mse"), row, strict=True):
             for family, part in lines.items():
                 line = part[part["hires_scale"] == scale]
-                axes.plot(line["amount"], line[figure], label=family, **styles[family])
+                if len(line):
+                    axes.plot(line["amount"], line[figure], label=family, **styles[family])
             _label_axes(axes, AMOUNT[kind], AXES[figure], f"hires {scale:g}x")
         row[0].axhline(1, color="black", linewidth=0.6)
         _logarithmic(row[1])
@@ -49,27 +53,29 @@ def plot_amounts(summary: pd.DataFrame, path: Path) -> Path | None:
 
 
 def plot_frontier(summary: pd.DataFrame, path: Path) -> Path | None:
-    """Plot speed against MSE, one point per variant and one panel per scale. A step line is the Pareto front."""
-    points = summary[(summary["mse"] > 0) & summary["speed"].notna()]
+    """Plot speed against MSE, one point per variant and one panel per scale. A dashed line is the Pareto front."""
+    known = summary[(summary["mse"] > 0) & summary["speed"].notna()]
+    points = known[known["speed"] >= SLOWEST]
     scales = sorted(points["hires_scale"].unique())
     if not scales:
         return None
     plt = pyplot()
     chart, grid = plt.subplots(len(scales), 1, figsize=(11, 7 * len(scales)), squeeze=False, layout="constrained")
-    styles = _styles(list(dict.fromkeys(points["family"])))
     for scale, axes in zip(scales, grid.flat, strict=True):
         part = points[points["hires_scale"] == scale]
         best = aggregation.pareto_front(part)
-        axes.step(best["speed"][::-1], best["mse"][::-1], where="pre", color="0.5", linewidth=0.8, zorder=0)
-        axes.errorbar(**_errors(part), fmt="none", ecolor="0.7", elinewidth=0.8, zorder=1)
-        for row in part.itertuples():
-            axes.plot(row.speed, row.mse, **{**styles[row.family], "linestyle": "none"})
-        _label_axes(
-            axes,
-            AXES["speed"],
-            AXES["mse"],
-            f"hires {scale:g}x; no variant is better in both than those on the step line; bars: 95 % intervals",
+        axes.step(
+            best["speed"][::-1], best["mse"][::-1], where="pre", color="black", linestyle="--", linewidth=0.8, zorder=2
         )
+        axes.errorbar(**_errors(part), fmt="none", ecolor="0.8", elinewidth=0.8, zorder=1)
+        for style, rows in ((OURS, part[part["peer"] == ""]), (OTHERS, part[part["peer"] != ""])):
+            if len(rows):
+                axes.plot(rows["speed"], rows["mse"], markersize=6, **style)
+        slow = known[(known["hires_scale"] == scale) & (known["speed"] < SLOWEST)]
+        missing = "".join(f"; not shown: {row.variant} ({row.speed:.2f}x)" for row in slow.itertuples())
+        title = f"hires {scale:g}x; no variant is better in both than those on the dashed line; bars: 95 % intervals"
+        _label_axes(axes, AXES["speed"], AXES["mse"], title + missing)
+        axes.legend(fontsize=8, loc="upper left")
         _logarithmic(axes)
         axes.axvline(1, color="black", linewidth=0.6)
         axes.margins(0.12)
