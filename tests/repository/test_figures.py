@@ -1,0 +1,179 @@
+"""The figures in the README and the documentation are those of the stored rows."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+from todo_lab.evaluation.report import aggregation
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results" / "README.md"
+PERFORMANCE = ROOT / "docs" / "performance.md"
+SCALES = (2.0, 3.0)  # of docs/results
+
+
+VARIANTS = {  # a row's name in the pages -> its name in docs/benchmarks/unet.json, and in docs/results
+    "ToDo, factor 2": ("ToDo 2", "ToDo 2 and 1"),
+    "ToDo, factor 4": ("ToDo 4", "ToDo 4 and 1"),
+    "ToMe, ratio 0.5": ("ToMe 0.5", "ToMe paper"),
+    "tomesd, ratio 0.5": ("tomesd 0.5", "tomesd 0.5"),
+    "sd-webui-token-downsampling, factor 2": ("token-downsampling 2", "token-downsampling 2"),
+    "HyperTile": ("HyperTile 256", "hypertile 128"),
+}
+
+
+STORED = {  # a row's name in docs/results -> its name in the stored rows
+    **{f"ToDo {factor}": f"ToDo {factor} and 1" for factor in (2, 3, 4, 6)},
+    **{f"ToDo {factor}, fixed": f"ToDo {factor} and 1 fixed" for factor in (2, 4)},
+    "ToDo 2, area": "ToDo 2 and 1 area",
+    "ToMe 0.1": "ToMe 10%",
+    "ToMe 0.25": "ToMe 25%",
+    "ToMe 0.5 (ToMe paper)": "ToMe paper",
+    "ToMe 0.75": "ToMe 75%",
+    "cluster 0.5": "cluster 50%",
+    "HyperTile 128": "hypertile 128",
+    "BiGain 2": "BiGain 2 uniform_random",
+    "BiGain 4": "BiGain 4 uniform_random",
+    "BiGain 2, by timestep": "BiGain 2 uniform_timestep",
+    "BiGain 2, blended": "BiGain 2 linear_blend",
+}
+
+
+def rows_of(page: Path, heading: str) -> list[list[str]]:
+    """The cells of the first table under a heading, without its head and without bold."""
+    lines = page.read_text("utf-8").split(f"\n## {heading}\n")[1].splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    table_lines = itertools.takewhile(lambda line: line.startswith("|"), lines[first + 2 :])
+    return [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in table_lines]
+
+
+@functools.cache
+def stored(part: str) -> list[dict[str, Any]]:
+    return json.loads((ROOT / "docs" / "benchmarks" / "unet.json").read_text("utf-8"))[part]
+
+
+@functools.cache
+def unet_calls(layout: str = "sd1-ldm", batch: int = 1) -> dict[tuple[str, int], dict[str, Any]]:
+    rows = [row for row in stored("rows") if (row["layout"], row["batch"]) == (layout, batch) and "speed" in row]
+    return {(row["setting"], row["latent"]): row for row in rows}
+
+
+@functools.cache
+def images() -> pandas.DataFrame:
+    return pandas.read_parquet(RESULTS.parent / "results.parquet")
+
+
+@functools.cache
+def results() -> dict[tuple[str, float], tuple[float, float]]:
+    """(median speed of the hires pass, PSNR of the mean MSE) by variant and scale."""
+    groups = images()[images()["mse"] > 0].groupby(["variant", "hires_scale"])
+    return {key: (part["speed"].median(), -10 * math.log10(part["mse"].mean())) for key, part in groups}
+
+
+def test_the_readmes_table_is_that_of_the_stored_rows():
+    rows = rows_of(ROOT / "README.md", "Speed and difference")
+    assert {row[0] for row in rows} == set(VARIANTS)
+    for name, *cells in rows:
+        call, image = VARIANTS[name]
+        speeds = [f"{unet_calls()[call, latent]['speed']:.2f}x" for latent in (128, 256)]
+        assert cells == [*speeds, *(f"{results()[image, scale][1]:.1f} dB" for scale in SCALES)], name
+
+
+def test_the_table_of_results_is_that_of_the_stored_rows():
+    """A cell is empty where nothing was measured."""
+    for name, *cells in rows_of(RESULTS, "Table"):
+        found = [results().get((STORED.get(name, name), scale)) for scale in SCALES]
+        assert any(found), name
+        texts = [("", "") if pair is None else (f"{pair[0]:.2f}x", f"{pair[1]:.1f}") for pair in found]
+        assert cells == [*itertools.chain(*texts)], name
+
+
+def test_the_table_of_other_implementations_is_that_of_the_stored_rows():
+    """Each cell: the setting of ours, the ratio of the MSEs and its interval, or empty where nothing was measured."""
+    found = aggregation.matches(images(), aggregation.summarize(images()))
+    cells_of = {(row.variant, row.hires_scale): row for row in found.itertuples()}
+    names = {STORED.get(name, name) for name, *_ in rows_of(RESULTS, "Other implementations")}
+    assert names == {*found["variant"]}
+    for name, *cells in rows_of(RESULTS, "Other implementations"):
+        for scale, cell in zip(SCALES, cells, strict=True):
+            row = cells_of.get((STORED.get(name, name), scale))
+            assert cell == ("" if row is None else matched(row)), (name, scale)
+
+
+def matched(row: Any) -> str:
+    if not row.ours:
+        return "none"
+    name = next((page for page, stored_name in STORED.items() if stored_name == row.ours), row.ours)
+    return f"{name}: {row.ratio:.2g} ({row.ratio_low:.2g}–{row.ratio_high:.2g})"
+
+
+def test_the_table_of_unet_calls_is_that_of_the_stored_rows():
+    names = {
+        "sd-webui-token-downsampling 2": "token-downsampling 2",
+        "lower bound of ToDo 4": "lower bound of ToDo 4",
+    }
+    latents = (64, 96, 128, 192, 256)
+    baseline = [unet_calls()["baseline", latent] for latent in latents]
+    seconds, share, *rows = rows_of(PERFORMANCE, "One UNet call")
+    assert seconds[1:] == [seconds_text(row) for row in baseline]
+    assert share[1:] == [f"{row['attention'] / row['seconds']:.0%}".replace("%", " %") for row in baseline]
+    for name, *cells in rows:
+        found = [unet_calls().get((names.get(name, name), latent)) for latent in latents]
+        assert cells == ["" if row is None else f"{row['speed']:.2f}x" for row in found], name
+
+
+def seconds_text(row: dict[str, Any]) -> str:
+    return f"{row['seconds']:.{0 if row['seconds'] >= 100 else 1}f} s"
+
+
+def test_the_table_of_other_models_is_that_of_the_stored_rows():
+    groups = {
+        "SD 1.5 in diffusers, 768 px": ("sd1", 1, 96),
+        "SD 1.5, the WebUI's InvokeAI attention, 768 px": ("sd1-ldm and the WebUI's InvokeAI", 1, 96),
+        "ControlNet of SD 1.5 in diffusers, 768 px": ("sd1-controlnet", 1, 96),
+        "SDXL in diffusers, 1024 px": ("sdxl", 1, 128),
+    }
+    rows = rows_of(PERFORMANCE, "Other models")
+    assert {name for name, *_ in rows} == set(groups)
+    for name, seconds, speed, others in rows:
+        layout, batch, latent = groups[name]
+        calls = unet_calls(layout, batch)
+        assert seconds == seconds_text(calls["baseline", latent])
+        for other, figure in [("ToDo 2", speed), *(text.split(": ") for text in others.split(", ") if text)]:
+            assert figure == f"{calls[other, latent]['speed']:.2f}x", (name, other)
+
+
+def test_the_table_of_reductions_is_that_of_the_stored_rows():
+    found = {(row["reduction"], row["latent"]): row for row in stored("reductions")}
+    for name, *cells in rows_of(PERFORMANCE, "Cost of the reductions"):
+        small, large = (found[name.replace(",", ""), latent] for latent in (64, 128))
+        values = [small["find"], large["find"], large["merge"], large.get("unmerge")]
+        assert cells == ["" if value is None else plain_number(value) for value in values], name
+
+
+def plain_number(value: float) -> str:
+    """Whole from 2 on, else one digit; a hundredth and less is 0."""
+    return "0" if value < 0.05 else f"{value:.{0 if value >= 2 else 1}f}"
+
+
+@pytest.mark.parametrize("heading", ["In short", "Questions"])
+def test_speeds_and_decibels_in_the_text_of_the_results_are_those_of_stored_rows(heading):
+    text = (RESULTS).read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    known = {f"{speed:.2f}x" for speed, _ in results().values()} | {f"{psnr:.1f}" for _, psnr in results().values()}
+    figures = re.findall(r"\b\d+\.\d\dx|\b\d\d\.\d\b", text)
+    assert figures
+    assert set(figures) <= known
+
+
+def test_what_a_psnr_means_follows_from_its_definition():
+    for decibels, error, _ in rows_of(RESULTS, "What PSNR is good?"):
+        assert error == f"{255 * 10 ** (-float(decibels.removesuffix(' dB')) / 20):.0f} of 255"
