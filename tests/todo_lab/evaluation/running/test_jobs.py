@@ -34,6 +34,7 @@ def test_the_pocket_model_can_read_its_prompts():
     assert vocabulary().encode(prompt_sets.load_prompts("pocket")).shape == (60, 77)
 
 
+@pytest.mark.slow
 def test_the_pocket_prompts_are_those_that_the_script_makes():
     assert pocket_prompts() == prompt_sets.load_prompts("pocket")
 
