@@ -19,8 +19,6 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results" / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 SCALES = (2.0, 3.0)  # of docs/results
-
-
 VARIANTS = {  # a row's name in the pages -> its name in docs/benchmarks/unet.json, and in docs/results
     "ToDo, factor 2": ("ToDo 2", "ToDo 2 and 1"),
     "ToDo, factor 4": ("ToDo 4", "ToDo 4 and 1"),
@@ -29,17 +27,10 @@ VARIANTS = {  # a row's name in the pages -> its name in docs/benchmarks/unet.js
     "sd-webui-token-downsampling, factor 2": ("token-downsampling 2", "token-downsampling 2"),
     "HyperTile": ("HyperTile 256", "hypertile 128"),
 }
-
-
 STORED = {  # a row's name in docs/results -> its name in the stored rows
-    **{f"ToDo {factor}": f"ToDo {factor} and 1" for factor in (2, 3, 4, 6)},
-    **{f"ToDo {factor}, fixed": f"ToDo {factor} and 1 fixed" for factor in (2, 4)},
-    "ToDo 2, area": "ToDo 2 and 1 area",
-    "ToMe 0.1": "ToMe 10%",
-    "ToMe 0.25": "ToMe 25%",
+    **{f"ToDo {factor}": f"ToDo {factor} and 1" for factor in (2, 3, 4)},
+    "ToDo 2, fixed": "ToDo 2 and 1 fixed",
     "ToMe 0.5 (ToMe paper)": "ToMe paper",
-    "ToMe 0.75": "ToMe 75%",
-    "cluster 0.5": "cluster 50%",
     "HyperTile 128": "hypertile 128",
     "BiGain 2": "BiGain 2 uniform_random",
     "BiGain 4": "BiGain 4 uniform_random",
@@ -117,10 +108,7 @@ def matched(row: Any) -> str:
 
 
 def test_the_table_of_unet_calls_is_that_of_the_stored_rows():
-    names = {
-        "sd-webui-token-downsampling 2": "token-downsampling 2",
-        "lower bound of ToDo 4": "lower bound of ToDo 4",
-    }
+    names = {"sd-webui-token-downsampling 2": "token-downsampling 2"}
     latents = (64, 96, 128, 192, 256)
     baseline = [unet_calls()["baseline", latent] for latent in latents]
     seconds, share, *rows = rows_of(PERFORMANCE, "One UNet call")
@@ -167,7 +155,7 @@ def plain_number(value: float) -> str:
 
 @pytest.mark.parametrize("heading", ["In short", "Questions"])
 def test_speeds_and_decibels_in_the_text_of_the_results_are_those_of_stored_rows(heading):
-    text = (RESULTS).read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    text = RESULTS.read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
     known = {f"{speed:.2f}x" for speed, _ in results().values()} | {f"{psnr:.1f}" for _, psnr in results().values()}
     figures = re.findall(r"\b\d+\.\d\dx|\b\d\d\.\d\b", text)
     assert figures
