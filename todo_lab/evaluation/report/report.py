@@ -140,8 +140,13 @@ def _match_cells(row: pd.Series) -> list[str]:
     cells = [row["variant"], speed(row["speed"]), psnr(row["psnr"])]
     if not row["ours"]:
         return [*cells, "none", "", "", ""]
-    ratio = _with_interval(lambda v: f"{v:.2g}", row["ratio"], row["ratio_low"], row["ratio_high"])
+    ratio = _with_interval(two_digits, row["ratio"], row["ratio_low"], row["ratio_high"])
     return [*cells, row["ours"], speed(row["ours_speed"]), psnr(row["ours_psnr"]), ratio]
+
+
+def two_digits(value: float) -> str:
+    """Two significant digits without an exponent: 0.99, 2.5, 13, 120."""
+    return f"{float(f'{value:.2g}'):g}"
 
 
 def _table(document: Document, summary: pd.DataFrame, about: dict[str, Any]) -> None:

@@ -196,6 +196,11 @@ def test_a_match_is_compared_image_by_image():
     assert np.isnan(aggregation.matches(few, aggregation.summarize(few)).iloc[0]["ratio_low"])
 
 
+@pytest.mark.parametrize(("value", "text"), [(0.994, "0.99"), (2, "2"), (2.46, "2.5"), (118.4, "120"), (4321, "4300")])
+def test_a_ratio_of_errors_has_two_digits_and_no_exponent(value, text):
+    assert report.two_digits(value) == text
+
+
 def test_every_variant_counts_among_the_visible_ones_also_without_an_amount():
     table = made({"baseline": [0] * 6, "hypertile": [1] * 6, "few": [1] * 6}, [1] * 6)
     table.loc[(table["variant"] == "few") & (table["scene"] < 4), "psnr"] = 40.0
