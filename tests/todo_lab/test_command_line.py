@@ -81,10 +81,10 @@ def test_settings_need_torch_alone():
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
-        (["compare"], "demo"),
+        pytest.param(["compare"], "demo", marks=pytest.mark.slow),
         (["generate"], "demo"),
         (["evaluate", "OUT"], "evaluation"),
-        (["pocket", "check"], "evaluation"),
+        pytest.param(["pocket", "check"], "evaluation", marks=pytest.mark.slow),
         (["pocket", "export", "webui"], "demo"),
     ],
     ids=["compare", "generate", "evaluate", "pocket check", "pocket export"],
