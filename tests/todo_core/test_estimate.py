@@ -58,7 +58,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
-@pytest.mark.parametrize("size", [(16, 16), (16, 24)])
+@pytest.mark.parametrize("size", [pytest.param((16, 16), marks=pytest.mark.slow), (16, 24)])
 def test_multiply_adds_are_those_that_torch_counts(any_model, settings, size):
     small = any_model
     ours, theirs = estimated(small, size, settings).reduced.total, counted(small, size, settings)

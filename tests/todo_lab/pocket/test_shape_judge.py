@@ -20,6 +20,7 @@ def judge() -> ShapeJudge:
     return ShapeJudge()
 
 
+@pytest.mark.slow
 def test_the_judge_is_right_about_drawn_scenes_that_went_through_the_autoencoder(judge, pocket):
     figures, table = judge_figures(judge, pocket, unseen_scenes(60))
     assert figures["judge, objects"] >= 0.95, table  # docs/pocket.md has the figures of 200 scenes
