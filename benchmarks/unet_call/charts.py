@@ -22,6 +22,7 @@ LINES: dict[str, dict[str, Any]] = {
     "tomesd 0.5": {**PEER_LINE, "marker": "X", "linestyle": "--"},
     "ToMe 0.5": {**OURS_LINE, "marker": "P", "linestyle": "--"},
     "ToMe 0.5 reach 1": {**OURS_LINE, "marker": "D", "linestyle": ":"},
+    "BiGain 2": {**PEER_LINE, "marker": "^", "linestyle": "-"},
     "HyperTile 256": {**PEER_LINE, "marker": "v", "linestyle": ":"},
     # a large mark around a small one: both stay visible where the lines coincide
     "token-downsampling 2": {

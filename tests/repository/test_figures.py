@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ SCALES = (2.0, 3.0, 4.0)  # of docs/results
 README_SCALES = (2.0, 4.0)  # from 512 px to the 1024 and 2048 px of its speeds
 VARIANTS = {  # a row's name in the pages -> its name in docs/benchmarks/unet.json, and in docs/results
     "ToDo, factor 2": ("ToDo 2", "ToDo 2 and 1"),
-    "ToDo, factor 4": ("ToDo 4", "ToDo 4 and 1"),
+    "ToDo fast, factors 4 and 2": ("ToDo 4 and 2", "ToDo fast"),
     "ToMe, ratio 0.5": ("ToMe 0.5", "ToMe paper"),
     "tomesd, ratio 0.5": ("tomesd 0.5", "tomesd 0.5"),
     "sd-webui-token-downsampling, factor 2": ("token-downsampling 2", "token-downsampling 2"),
+    "BiGain, factor 2": ("BiGain 2", "BiGain 2 uniform_random"),
     "HyperTile": ("HyperTile 256", "hypertile 128"),
 }
 STORED = {  # a row's name in docs/results -> its name in the stored rows
@@ -37,6 +39,13 @@ STORED = {  # a row's name in docs/results -> its name in the stored rows
     "BiGain 4": "BiGain 4 uniform_random",
     "BiGain 2, by timestep": "BiGain 2 uniform_timestep",
     "BiGain 2, blended": "BiGain 2 linear_blend",
+}
+
+
+CALLS = {  # a row's name in docs/performance.md -> its name in docs/benchmarks/unet.json
+    "unpatched": "baseline",
+    "ToDo 2, outside its steps": "out of the window",
+    "sd-webui-token-downsampling 2": "token-downsampling 2",
 }
 
 
@@ -80,6 +89,13 @@ def test_the_readmes_table_is_that_of_the_stored_rows():
         assert cells == [*speeds, *(f"{results()[image, scale][1]:.1f} dB" for scale in README_SCALES)], name
 
 
+def test_other_speeds_in_the_readme_are_those_of_the_stored_rows():
+    lines = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if not line.startswith("|")]
+    found = re.findall(r"([\d.]+x) at (\d+) px", " ".join(lines))
+    known = {"512": unet_calls()["ToDo 2", 64], "1024": unet_calls("sdxl")["ToDo 2", 128]}
+    assert found == [(f"{row['speed']:.2f}x", size) for size, row in known.items()]
+
+
 def test_the_table_of_results_is_that_of_the_stored_rows():
     """A cell is empty where nothing was measured."""
     for name, *cells in rows_of(RESULTS, "Table"):
@@ -110,15 +126,20 @@ def matched(row: Any) -> str:
 
 
 def test_the_table_of_unet_calls_is_that_of_the_stored_rows():
-    names = {"sd-webui-token-downsampling 2": "token-downsampling 2"}
     latents = (64, 96, 128, 192, 256)
     baseline = [unet_calls()["baseline", latent] for latent in latents]
     seconds, share, *rows = rows_of(PERFORMANCE, "One UNet call")
     assert seconds[1:] == [seconds_text(row) for row in baseline]
     assert share[1:] == [f"{row['attention'] / row['seconds']:.0%}".replace("%", " %") for row in baseline]
     for name, *cells in rows:
-        found = [unet_calls().get((names.get(name, name), latent)) for latent in latents]
+        found = [unet_calls().get((CALLS.get(name, name), latent)) for latent in latents]
         assert cells == ["" if row is None else f"{row['speed']:.2f}x" for row in found], name
+
+
+def test_the_table_of_the_attention_alone_is_that_of_the_stored_rows():
+    for name, cell in rows_of(PERFORMANCE, "The attention alone"):
+        seconds = statistics.median(unet_calls()[CALLS.get(name, name), 128]["attentions"])
+        assert cell == f"{seconds:.2f} s", name
 
 
 def seconds_text(row: dict[str, Any]) -> str:
@@ -144,7 +165,7 @@ def test_the_table_of_other_models_is_that_of_the_stored_rows():
 
 def test_the_cost_of_the_search_is_that_of_the_stored_rows():
     found = {row["reduction"]: row["find"] for row in stored("reductions") if row["latent"] == 128}
-    text = PERFORMANCE.read_text("utf-8").split("\n## Cost of the search\n")[1].split("\n## ")[0]
+    text = PERFORMANCE.read_text("utf-8").split("\n## The attention alone\n")[1].split("\n## ")[0]
     assert re.findall(r"(\d+) ms", text) == [f"{found[name]:.0f}" for name in ("ToMe 0.5", "tomesd 0.5")]
 
 
