@@ -137,7 +137,7 @@ def test_the_table_of_unet_calls_is_that_of_the_stored_rows():
 
 
 def test_the_table_of_the_attention_alone_is_that_of_the_stored_rows():
-    for name, cell in rows_of(PERFORMANCE, "The attention alone"):
+    for name, cell in rows_of(PERFORMANCE, "Level-1 attention alone"):
         seconds = statistics.median(unet_calls()[CALLS.get(name, name), 128]["attentions"])
         assert cell == f"{seconds:.2f} s", name
 
@@ -165,7 +165,7 @@ def test_the_table_of_other_models_is_that_of_the_stored_rows():
 
 def test_the_cost_of_the_search_is_that_of_the_stored_rows():
     found = {row["reduction"]: row["find"] for row in stored("reductions") if row["latent"] == 128}
-    text = PERFORMANCE.read_text("utf-8").split("\n## The attention alone\n")[1].split("\n## ")[0]
+    text = PERFORMANCE.read_text("utf-8").split("\n## Level-1 attention alone\n")[1].split("\n## ")[0]
     assert re.findall(r"(\d+) ms", text) == [f"{found[name]:.0f}" for name in ("ToMe 0.5", "tomesd 0.5")]
 
 
