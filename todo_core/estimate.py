@@ -130,8 +130,9 @@ def _block(depth: int, block: Any) -> Block:
     attn2 = getattr(block, "attn2", None)
     width = _inputs(block.attn1.to_q)
     text = _inputs(attn2.to_k) if attn2 is not None else 0
-    # by name: the linear layers of Forge are no nn.Linear
-    feed_forward = sum(_weights(m) for m in block.ff.modules() if isinstance_str(m, "Linear"))
+    # by name: the linear layers of Forge are no nn.Linear. Those of peft hold the original one, which counts alone
+    linear = (m for m in block.ff.modules() if isinstance_str(m, "Linear") and not hasattr(m, "base_layer"))
+    feed_forward = sum(map(_weights, linear))
     return Block(depth, width, text, feed_forward)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from types import CodeType
 from typing import Any
@@ -20,14 +21,18 @@ def forget_compiled_code(unet: Module) -> None:
 
 
 def _is_compiled(unet: Module) -> bool:
-    """Whether ``unet`` was compiled in place, in parts, or inside the wrapper that torch.compile returns."""
-    modules = list(unet.modules())
+    """Whether ``unet`` or a part of it was compiled in place, or has a wrapper that torch.compile returned."""
+    modules = set(unet.modules())
     if any(getattr(module, "_compiled_call_impl", None) or hasattr(module, "_orig_mod") for module in modules):
         return True
     forwards = {getattr(kind.forward, "__code__", None) for kind in {type(module) for module in modules}}
-    return any(_has_compiled_code(code) for code in forwards if code)
+    if not any(_has_compiled_code(code) for code in forwards if code):
+        return False
+    # models of one class share that code, and a wrapper is known by its owner alone
+    wrapper: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
+    return any(one._modules.get("_orig_mod") in modules for one in gc.get_objects() if issubclass(type(one), wrapper))
 
 
 def _has_compiled_code(code: CodeType) -> bool:
     compiled_of: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
-    return bool(compiled_of(code)) if compiled_of else True  # unknown to this torch: better once too often
+    return bool(compiled_of(code)) if compiled_of else True  # unknown to this torch: look for a wrapper

@@ -16,7 +16,7 @@ def detect(model: Any) -> Host:
         if host is not None and host.sites:
             return host
         if host is not None:
-            raise UnsupportedModelError(host.unet, "its UNet has no spatial self-attention")
+            raise UnsupportedModelError(host.unet, "no spatial transformer in it has self-attention")
     raise UnsupportedModelError(
         model, "it is not a UNet or ControlNet of ldm, sgm or diffusers, or a pipeline with one"
     )

@@ -1,6 +1,7 @@
 """diffusers: UNet2DConditionModel of SD1.5, SD2 and SDXL, alone or in a pipeline, and ControlNetModel.
 
-A ControlNet is the first half of a UNet, with outputs of its own in the place of the second half.
+A ControlNet is the first half of a UNet, with outputs of its own in the place of the second half. In the UNets for
+video, spatial transformers see each frame as a row.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def find(model: Any) -> Host | None:
     if isinstance_str(model, "MultiControlNetModel"):
         raise UnsupportedModelError(model, "patch each of its ControlNets: for net in model.nets: apply_patch(net)")
     unet = original(getattr(model, "unet", model))
+    if isinstance_str(unet, "UNetControlNetXSModel"):
+        raise UnsupportedModelError(unet, "it runs a UNet and a ControlNet side by side. Patch a plain UNet")
     network = "UNet" if hasattr(unet, "up_blocks") else "ControlNet" if hasattr(unet, "controlnet_down_blocks") else ""
     if not (network and hasattr(unet, "down_blocks") and hasattr(unet, "mid_block")):
         return None

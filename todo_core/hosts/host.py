@@ -78,6 +78,11 @@ class Host:
     schedule: Callable[[], Tensor | None] = unknown_schedule  # the timesteps of the sampler's run, if they are known
     patch_keys: Callable[[KeysPatch], Handle] | None = None  # the host's own way to change the keys of each block
 
+    def is_checkpointed(self) -> bool:
+        """Whether a backward pass would run blocks again: ldm and sgm mark their blocks, diffusers what holds them."""
+        marks = (getattr(site.block, "checkpoint", False) for site in self.sites)
+        return any(marks) or any(getattr(module, "gradient_checkpointing", False) for module in self.unet.modules())
+
     def trained_side_at(self, level: int) -> float:
         """Side of this level's token grid at the size that the model was trained at, in tokens."""
         return self.trained_side / 2 ** (self.depth + level - 1)
@@ -112,10 +117,15 @@ def isinstance_str(x: object, name: str) -> bool:
 
 
 def weight_shape(layer: Any) -> tuple[int, ...] | None:
-    """The shape of a layer's weight, (outputs, inputs, ...); bitsandbytes packs 4-bit weights and keeps it beside."""
+    """The shape of a layer's weight, (outputs, inputs, ...).
+
+    bitsandbytes packs 4-bit weights and keeps the shape beside them. torch's quantised layers hide the weight.
+    """
     weight = getattr(layer, "weight", None)
     packed = getattr(weight, "quant_state", None)
     found = getattr(weight if packed is None else packed, "shape", None)
+    if found is None and hasattr(layer, "in_features"):
+        found = layer.out_features, layer.in_features
     return None if found is None else tuple(found)
 
 
@@ -131,9 +141,13 @@ def find_sites(modules: Iterable[tuple[int, Module]]) -> tuple[tuple[Site, ...],
     return tuple(sites), smallest_depth
 
 
+# of ldm and sgm; of diffusers; of Stable Video Diffusion, which has other blocks for time
+_TRANSFORMERS = ("SpatialTransformer", "Transformer2DModel", "TransformerSpatioTemporalModel")
+
+
 def blocks_of(transformer: Module) -> list[Any]:
     """The blocks of a spatial transformer whose attn1 is self-attention; none for any other module."""
-    if not (isinstance_str(transformer, "SpatialTransformer") or isinstance_str(transformer, "Transformer2DModel")):
+    if not any(isinstance_str(transformer, name) for name in _TRANSFORMERS):
         return []
     blocks = getattr(transformer, "transformer_blocks", ())
     return [b for b in blocks if hasattr(b, "attn1") and not _has_only_cross_attention(b)]

@@ -10,13 +10,17 @@ from .plan import LevelPlan
 log = logging.getLogger("todo_core")
 
 
-@dataclass
+@dataclass(repr=False)
 class Record:
     """Which plans ran in which steps and networks, and notes about what was not reduced."""
 
     ran_in: dict[LevelPlan, set[int]] = field(default_factory=dict)
     networks: set[str] = field(default_factory=set)  # "UNet", "ControlNet"
     notes: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        ran = [f"level {plan.level} by {plan.method} in {len(steps)} steps" for plan, steps in self.ran_in.items()]
+        return f"<Record: {'; '.join([*ran, *self.notes]) or 'nothing was reduced yet'}>"
 
     @property
     def levels(self) -> dict[int, LevelPlan]:

@@ -30,16 +30,26 @@ class BlockRun:
 class UNetCall:
     """What all hooks read during one UNet call. Without ``levels``, nothing is reduced."""
 
+    frame: FrameType | None = None  # the function that runs as long as this call does
     levels: dict[int, LevelPlan] = field(default_factory=dict)
     step: int = 0
     seeds: tuple[int, ...] = (0,)  # one for each row
-    seeds_of_step: tuple[int, ...] = (0,)  # also of rows that come in other calls
     grid: TokenGrid | None = None  # of the spatial transformer that is running
     site: Site | None = None  # the block that is running, for a host with patches
     block: BlockRun = field(default_factory=BlockRun)
     rows_done: dict[Module, int] = field(default_factory=dict)  # by blocks that see some of the rows at a time
     reduced: bool = False
     why_not: str = ""  # why a layer was not reduced, where no note says so
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the call is over. Python refuses to clear the frame of a function that runs."""
+        try:
+            if self.frame:
+                self.frame.clear()
+        except RuntimeError:
+            return False
+        return self.frame is not None
 
     def stop(self) -> None:
         """Reduce nothing in the rest of the call."""
@@ -57,31 +67,31 @@ class UNetCall:
 class RunningCalls:
     """The running calls of one UNet, a stack for each thread.
 
-    No hook tells that a BaseException has ended a call. So the stack is compared with Python's own: as many calls run
-    as the thread has frames of ``Module._call_impl`` for this UNet. Calls beyond that number are dropped.
+    No hook tells that a BaseException has ended a call. The frame of the call does: so calls that have ended are
+    dropped whenever somebody looks.
     """
 
-    def __init__(self, unet: Module) -> None:
-        self._unet = unet
+    def __init__(self) -> None:
         self._stacks: dict[int, list[UNetCall]] = {}
 
     @property
     def current(self) -> UNetCall | None:
         """The innermost running call of this thread."""
-        stack = self._stacks.get(get_ident())
-        if not stack:
-            return None
-        if len(stack) > 1:  # an outer call goes on after the end of an inner one
-            del stack[self._depth() :]
+        stack = self._stacks.get(get_ident(), [])
+        while stack and stack[-1].has_ended:
+            stack.pop()
         return stack[-1] if stack else None
 
-    def begin(self) -> tuple[UNetCall, UNetCall | None]:
-        """A new call, and the call that it runs inside, if any. To be called by the UNet's own hook."""
-        stack = self._stacks.setdefault(get_ident(), [])
-        del stack[max(0, self._depth() - 1) :]
-        outer = stack[-1] if stack else None
-        stack.append(UNetCall())
-        return stack[-1], outer
+    def begin(self, unet: Module) -> tuple[UNetCall, UNetCall | None]:
+        """A new call, and the call that it runs inside, if any. To be called by the hook of ``unet`` itself."""
+        for thread, stack in list(self._stacks.items()):
+            if all(call.has_ended for call in stack):  # an interrupted thread may be gone for good
+                self._stacks.pop(thread, None)
+        outer, call = self.current, UNetCall(_frame_of(unet))
+        if outer and not outer.frame:  # nobody can tell whether it runs
+            outer = None
+        self._stacks[get_ident()] = [*self._stacks.get(get_ident(), []), call] if outer else [call]
+        return call, outer
 
     def end(self) -> UNetCall | None:
         """End the innermost call and return it."""
@@ -96,16 +106,14 @@ class RunningCalls:
         """Forget all calls."""
         self._stacks.clear()
 
-    def _depth(self) -> int:
-        """How many calls of the UNet are on this thread's stack of frames."""
-        frame: FrameType | None = sys._getframe(1)
-        depth = 0
-        while frame:
-            if frame.f_code.co_name == "_call_impl" and frame.f_locals.get("self") is self._unet:
-                depth += 1
-            frame = frame.f_back
-        return depth
-
     def __getstate__(self) -> dict[str, Any]:
         """A copy of the UNet runs no call."""
-        return {"_unet": self._unet, "_stacks": {}}
+        return {"_stacks": {}}
+
+
+def _frame_of(unet: Module) -> FrameType | None:
+    """The innermost frame of ``Module._call_impl`` on this thread's stack that calls ``unet``."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame and not (frame.f_code.co_name == "_call_impl" and frame.f_locals.get("self") is unet):
+        frame = frame.f_back
+    return frame

@@ -12,19 +12,27 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.nn import Module
 
+from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import forget_compiled_code
 from ..settings import Settings
-from .hooks import SiteHooks, keys_patch
+from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
 from .module_calls import Args, Hook, Kwargs, read
+from .module_hooks import ModuleHooks
 from .plan import LEVELS, make_plan
 from .record import Record
 from .running_calls import RunningCalls
-from .step_draws import StepDraws
-from .steps import Step, StepCounter, timestep_of
+from .steps import Step, StepCounter, timesteps_of
 from .token_grid import TokenGrid
+
+CHECKPOINTED = (
+    "its blocks are checkpointed, and the backward pass would compute them without the reduction. "
+    "Switch gradient checkpointing off, or use torch.no_grad()"
+)
 
 
 class Session:
@@ -47,17 +55,19 @@ class Session:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
         self.plan = make_plan(settings, host, size or TokenGrid(side, side))
-        self._calls, self._draws = RunningCalls(host.unet), StepDraws(settings)
+        self._calls = RunningCalls()
         self._counter: StepCounter | None = StepCounter(host)
         self._step = Step(seeds=(settings.seed or 0,))
         self._on_error = self._stop_reducing if on_error else None
         self._report_error = on_error
         self._hooks: list[Handle] = []
-        self._sites = [
-            SiteHooks(site, host, settings, self._calls, self._draws, self.record, self._on_error)
-            for site in host.sites
-            if site.level in LEVELS
-        ]
+        self._shared = Shared(host, settings, self._calls, self.record, self._on_error)
+        kind = ModuleHooks if settings.target == "all" else PatchedKeysHooks if host.patch_keys else KeysHooks
+        self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
+
+    def __repr__(self) -> str:
+        state = "attached to" if self._hooks else "not attached to"
+        return f"<Session {state} {type(self.host.unet).__name__}; {self.plan}; {self.record}>".replace("\n", "; ")
 
     def attach(self) -> Session:
         """Put the hooks on the model."""
@@ -71,7 +81,7 @@ class Session:
             self._hooks.append(Hook(self._read_grid, self._on_error).before(transformer))
         if self.host.patch_keys and self.settings.target == "keys/values":
             by_site = {hooks.site: hooks for hooks in self._sites}
-            self._hooks.append(self.host.patch_keys(keys_patch(self._calls, by_site, self._on_error)))
+            self._hooks.append(self.host.patch_keys(keys_patch(by_site, self._shared)))
         for hooks in self._sites:
             self._hooks += hooks.attach()
         forget_compiled_code(unet)
@@ -84,7 +94,6 @@ class Session:
         while self._hooks:
             self._hooks.pop().remove()
         self._calls.clear()
-        self._draws.clear()
 
     def note_conflicts(self) -> None:
         """Note the layers that the plan reduces and that must not be reduced at the moment."""
@@ -107,11 +116,12 @@ class Session:
         return self.settings.window == "noise" or bool(self.plan.at(self._progress(math.nan)))
 
     def _begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
-        call, outer = self._calls.begin()
+        call, outer = self._calls.begin(unet)
         names = self.host.arguments
         latent, timestep = read(args, kwargs, 0, names.latent), read(args, kwargs, 1, names.timestep)
         size, plan, rows = TokenGrid.of(latent.shape), self.plan, int(latent.shape[0])
-        time = timestep_of(timestep) if self._needs_timestep() else math.nan
+        self._refuse_checkpoints(args, kwargs)
+        time = self._time(timestep) if self._needs_timestep() else math.nan
         if size != plan.size:
             plan = make_plan(self.settings, self.host, size)
         if outer:  # a call inside a call belongs to the same step and images
@@ -120,9 +130,27 @@ class Session:
             self.plan = plan
             if self._counter:
                 self._step = Step(*self._counter.step_of(time), seeds=self._step.seeds)
+                if self._counter.takes_turns:
+                    self.record.note("several generations take turns on this model: their steps are counted as one's")
+            elif unet is not self.host.unet and len(set(self._step.seeds)) > 1:  # torch.nn.DataParallel
+                self.record.note("replicas of this model run side by side: images may swap their seeds")
             call.seeds = self._step.next_seeds(rows)
-        call.step, call.seeds_of_step = self._step.number, self._step.seeds
+        call.step = self._step.number
         call.levels = {level.level: level for level in plan.at(self._progress(time))}
+
+    def _refuse_checkpoints(self, args: Args, kwargs: Kwargs) -> None:
+        """The backward pass would compute checkpointed blocks again, and no session would reduce them then."""
+        if torch.is_grad_enabled() and self.host.is_checkpointed():
+            tensors = (*args, *kwargs.values(), *self.host.unet.parameters())
+            if any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors):
+                raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
+
+    def _time(self, timestep: Any) -> float:
+        """The timestep of a call: that of its first row."""
+        times = timesteps_of(timestep)
+        if len(set(times)) > 1:
+            self.record.note("the rows of a call have different timesteps: the step of the first row counts for all")
+        return times[0]
 
     def _needs_timestep(self) -> bool:
         """Whether the step or the window depend on it. To read it, the program waits for a GPU."""

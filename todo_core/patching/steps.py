@@ -31,43 +31,66 @@ class StepCounter:
 
     With a scheduler, a pass goes from the timestep of its first call to the end of the scheduler's list: img2img
     begins in the middle of the list. A new list, or a timestep that stands earlier in it, begins a new pass.
-    Without one, each lower timestep is a new step, and a higher one begins a new pass.
+    Without one, each lower timestep is a new step, and a higher one begins a new pass. After a second higher one in a
+    row, as in DDIM inversion, each counts as a step.
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._schedule: Tensor | None = None  # of the last call that it has listed
         self._listed: Tensor | None = None
-        self._timesteps: list[float] = []
+        self._timesteps: list[list[float]] = []  # the schedule's, and the same rounded to bfloat16
         self._first_index = self._index = 0  # in the scheduler's list, of the pass and of the last call
-        self._last_timestep = -math.inf
-        self._number = 0
+        self._first = self._last = -math.inf  # timesteps of the pass and of the last call
+        self._number = self._cut_short = 0
+        self._rose = False
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether several generations seem to run at a time: passes are cut short, and begin ever lower."""
+        return self._cut_short >= 2
 
     def step_of(self, timestep: float) -> tuple[int, int | None]:
         """The step of a call, counted from 0, and the number of steps in the pass; None where that is unknown."""
         schedule = self._host.schedule()
         if schedule is not self._listed:  # read once a pass: the program waits for a GPU
-            # second-order schedulers list some timesteps twice
-            self._listed, self._timesteps = schedule, [] if schedule is None else list(dict.fromkeys(schedule.tolist()))
-        timesteps = self._timesteps
-        if timestep not in timesteps:
+            self._listed, self._timesteps = schedule, [] if schedule is None else _listed(schedule)
+        steps = next((steps for steps in self._timesteps if timestep in steps), None)
+        if steps is None:
             return self._count(timestep), None
-        index = timesteps.index(timestep)
+        index = steps.index(timestep)
         if schedule is not self._schedule or index < self._index:
             self._first_index = index
-        self._schedule, self._index = schedule, index
-        return index - self._first_index, len(timesteps) - self._first_index
+            self._begin_pass(timestep)
+        self._schedule, self._index, self._last = schedule, index, timestep
+        return index - self._first_index, len(steps) - self._first_index
 
     def _count(self, timestep: float) -> int:
-        is_new_pass, is_new_step = timestep > self._last_timestep, timestep < self._last_timestep
-        self._number = 0 if is_new_pass else self._number + is_new_step
-        self._last_timestep = timestep
+        rises = timestep > self._last
+        if rises and not self._rose:
+            self._number = 0
+            self._begin_pass(timestep)
+        elif timestep != self._last:
+            self._number += 1
+        if timestep != self._last:
+            self._rose = rises and self._last > -math.inf
+        self._last = timestep
         return self._number
 
+    def _begin_pass(self, timestep: float) -> None:
+        is_cut_short = timestep < self._first and self._last > timestep / 2
+        self._cut_short = self._cut_short + 1 if is_cut_short else 0
+        self._first = timestep
 
-def timestep_of(argument: Any) -> float:
-    """The timestep that a UNet is called with: a number, or a tensor with one for each row, all equal."""
-    return float(argument.flatten()[0]) if isinstance(argument, Tensor) else float(argument)
+
+def _listed(schedule: Tensor) -> list[list[float]]:
+    """The timesteps of a schedule, each once (second-order schedulers list some twice); exact, and in bfloat16."""
+    return [list(dict.fromkeys(times.tolist())) for times in (schedule, schedule.bfloat16())]
+
+
+def timesteps_of(argument: Any) -> list[float]:
+    """The timesteps that a UNet is called with: a number, or a tensor with one for all rows or for each row."""
+    return [float(t) for t in argument.flatten().tolist()] if isinstance(argument, Tensor) else [float(argument)]
 
 
 def seeds_of_rows(seeds: tuple[int, ...], rows: int) -> list[int]:

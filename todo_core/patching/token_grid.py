@@ -1,4 +1,4 @@
-"""Token grids: how many tokens a level has, from the 4-D tensor that the spatial transformer sees."""
+"""Token grids: how many tokens a level has, from the tensor that the spatial transformer sees."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class TokenGrid:
 
     @classmethod
     def of(cls, shape: Sequence[int]) -> TokenGrid:
-        """The grid of a 4-D tensor of this shape, (b, c, h, w)."""
-        if len(shape) != 4:
+        """The grid of a tensor of this shape: (b, c, h, w), or five dimensions with the frames of a video."""
+        if len(shape) not in (4, 5):
             raise ValueError(f"a token grid is read from a (b, c, h, w) tensor, not from shape {tuple(shape)}")
-        return cls(int(shape[2]), int(shape[3]))
+        return cls(int(shape[-2]), int(shape[-1]))
 
     @property
     def tokens(self) -> int:

@@ -1,0 +1,123 @@
+"""diffusers' UNets for video: spatial transformers see each frame as a row, and are reduced like those of images."""
+
+from __future__ import annotations
+
+import diffusers
+import pytest
+import torch
+
+from tests.models import TEXT_WIDTH, hook_count, noise, randomised
+from todo_core import UnsupportedModelError, apply_patch, patched, remove_patch
+
+FRAMES, SIDE = 3, 16
+SMALL = {"block_out_channels": (32, 64), "norm_num_groups": 8, "cross_attention_dim": TEXT_WIDTH, "sample_size": 16}
+LAYERS = {"layers_per_block": 1}
+
+
+def motion():
+    unet = diffusers.UNetMotionModel(
+        **SMALL,
+        **LAYERS,
+        down_block_types=("CrossAttnDownBlockMotion", "DownBlockMotion"),
+        up_block_types=("UpBlockMotion", "CrossAttnUpBlockMotion"),
+        num_attention_heads=4,
+        motion_num_attention_heads=4,
+    )
+    return unet, lambda x: unet(x, 500.0, encoder_hidden_states=noise(FRAMES, 7, TEXT_WIDTH)).sample
+
+
+def three_d():
+    unet = diffusers.UNet3DConditionModel(
+        **SMALL,
+        **LAYERS,
+        down_block_types=("CrossAttnDownBlock3D", "DownBlock3D"),
+        up_block_types=("UpBlock3D", "CrossAttnUpBlock3D"),
+        attention_head_dim=8,
+    )
+    return unet, lambda x: unet(x, 500.0, encoder_hidden_states=noise(1, 7, TEXT_WIDTH)).sample
+
+
+def i2v():
+    unet = diffusers.I2VGenXLUNet(
+        **SMALL,
+        **LAYERS,
+        down_block_types=("CrossAttnDownBlock3D", "DownBlock3D"),
+        up_block_types=("UpBlock3D", "CrossAttnUpBlock3D"),
+        attention_head_dim=8,
+    )
+
+    def call(x):
+        extra = {"image_latents": noise(*x.shape, seed=3), "image_embeddings": noise(1, TEXT_WIDTH, seed=4)}
+        text = noise(1, 7, TEXT_WIDTH)
+        return unet(x, torch.tensor(500.0), torch.tensor([8]), encoder_hidden_states=text, **extra).sample
+
+    return unet, call
+
+
+def svd():
+    unet = diffusers.UNetSpatioTemporalConditionModel(
+        sample_size=16,
+        in_channels=4,
+        block_out_channels=(32, 64),
+        down_block_types=("CrossAttnDownBlockSpatioTemporal", "DownBlockSpatioTemporal"),
+        up_block_types=("UpBlockSpatioTemporal", "CrossAttnUpBlockSpatioTemporal"),
+        layers_per_block=1,
+        cross_attention_dim=TEXT_WIDTH,
+        num_attention_heads=(2, 4),
+        addition_time_embed_dim=8,
+        projection_class_embeddings_input_dim=24,
+        num_frames=FRAMES,
+    )
+
+    def call(x):
+        return unet(x.transpose(1, 2), 500.0, noise(1, 1, TEXT_WIDTH), added_time_ids=torch.ones(1, 3)).sample
+
+    return unet, call
+
+
+@pytest.mark.parametrize("build", [motion, three_d, i2v, svd])
+@pytest.mark.parametrize("target", ["keys/values", "all"])
+def test_the_spatial_attention_of_each_frame_gets_fewer_keys(build, target):
+    torch.manual_seed(0)
+    unet, call = build()
+    randomised(unet)
+    video = noise(1, 4, FRAMES, SIDE, SIDE)
+    plain, seen = call(video), []
+    spatial = [name for name, m in unet.named_modules() if type(m).__name__ in TRANSFORMERS]
+    for name in spatial:
+        key = unet.get_submodule(name).transformer_blocks[0].attn1.to_k
+        key.register_forward_pre_hook(lambda _, args: seen.append(tuple(args[0].shape[:2])))
+    with patched(unet, factor_1=2, target=target) as session:
+        reduced = call(video)
+    assert set(seen) == {(FRAMES, SIDE * SIDE // 4)}
+    assert len(seen) == len(spatial)
+    assert session.record.notes == []
+    assert not reduced.equal(plain)
+    assert call(video).equal(plain)
+
+
+TRANSFORMERS = ("Transformer2DModel", "TransformerSpatioTemporalModel")
+
+
+def test_a_controlnet_xs_is_refused_by_name_and_left_as_it_was():
+    config = {"block_out_channels": (32, 64), "norm_num_groups": 8, "cross_attention_dim": TEXT_WIDTH}
+    blocks = {
+        "down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"),
+        "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D"),
+    }
+    unet = diffusers.UNet2DConditionModel(sample_size=16, attention_head_dim=4, layers_per_block=2, **config, **blocks)
+    adapter = diffusers.ControlNetXSAdapter.from_unet(unet, size_ratio=1.0, conditioning_embedding_out_channels=(8, 8))
+    both = diffusers.UNetControlNetXSModel.from_unet(unet, adapter)
+    with pytest.raises(UnsupportedModelError, match="side by side"):
+        apply_patch(both)
+    assert hook_count(both) == 0
+
+
+def test_attention_outside_of_spatial_transformers_is_refused_in_true_words():
+    unet = diffusers.UNet2DModel(sample_size=16, block_out_channels=(32, 64), norm_num_groups=8, layers_per_block=1,
+                                 down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+                                 up_block_types=("AttnUpBlock2D", "UpBlock2D"))  # fmt: skip
+    with pytest.raises(UnsupportedModelError, match="no spatial transformer in it has self-attention"):
+        apply_patch(unet)
+    with pytest.raises(UnsupportedModelError):
+        remove_patch(unet)

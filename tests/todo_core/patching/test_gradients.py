@@ -1,0 +1,103 @@
+"""Gradients through a reduced UNet: right without checkpointing, refused by name with it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from ldm.modules.attention import BasicTransformerBlock
+
+from tests.models import TEXT_WIDTH, diffusers_unet, double, noise, shallow_ldm_unet, words
+from todo_core import UnsupportedModelError, apply_patch, patched, remove_patch
+from todo_core.patching.module_calls import hooks_on
+
+REDUCED = {"factor_1": 2, "factor_2": 2}
+
+
+def loss_of(unet, latent, text):
+    timesteps = torch.full((len(latent),), 500.0)
+    if hasattr(unet, "input_blocks"):
+        return unet(latent, timesteps, [text]).square().mean()
+    return unet(latent, timesteps, encoder_hidden_states=text).sample.square().mean()
+
+
+@pytest.mark.parametrize("target", ["keys/values", "all"])
+def test_gradients_are_those_of_finite_differences(target, monkeypatch):
+    monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")  # else float32
+    unet = double(shallow_ldm_unet())
+    latent, text = noise(1, 4, 8, 8).double().requires_grad_(), words(1).double()
+    weight = unet.input_blocks[1][1].transformer_blocks[0].attn1.to_k.weight.requires_grad_()
+    with patched(unet, target=target, mlp=True, **REDUCED):
+        loss_of(unet, latent, text).backward()
+        for leaf in (latent, weight):
+            direction = noise(*leaf.shape, seed=4).double()
+            with torch.no_grad():
+                ends = []
+                for sign in (1, -1):
+                    leaf += sign * 1e-5 * direction
+                    ends.append(loss_of(unet, latent, text))
+                    leaf -= sign * 1e-5 * direction
+            measured = (ends[0] - ends[1]) / 2e-5
+            torch.testing.assert_close((leaf.grad * direction).sum(), measured, rtol=1e-5, atol=1e-12)
+
+
+def checkpointed_ldm():
+    unet = shallow_ldm_unet()
+    for block in (module for module in unet.modules() if isinstance(module, BasicTransformerBlock)):
+        block.checkpoint = True
+    return unet
+
+
+def checkpointed_diffusers(**options):
+    unet = diffusers_unet(block_out_channels=(32, 64), **TYPES)
+    unet.enable_gradient_checkpointing()
+    if options:
+        unet.train()
+        unet._set_gradient_checkpointing(gradient_checkpointing_func=reentrant)
+    return unet.train()
+
+
+TYPES = {
+    "down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"),
+    "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D"),
+}
+
+
+def reentrant(function, *args):
+    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=True)
+
+
+BUILDS = {
+    "ldm": checkpointed_ldm,
+    "diffusers": checkpointed_diffusers,
+    "diffusers, reentrant": lambda: checkpointed_diffusers(reentrant=True),
+}
+
+
+@pytest.mark.parametrize("what", ["latent", "text", "weights"])
+@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+def test_checkpointed_blocks_are_refused_where_a_backward_pass_may_follow(build, what):
+    unet = build().requires_grad_(what == "weights")
+    latent, text = noise(1, 4, 8, 8), noise(1, 7, TEXT_WIDTH)
+    latent.requires_grad_(what == "latent")
+    text.requires_grad_(what == "text")
+    apply_patch(unet, **REDUCED)
+    if what == "text" and hasattr(unet, "input_blocks"):
+        text = [text]
+        call = lambda: unet(latent, torch.ones(1), context=text[0])  # noqa: E731
+    else:
+        call = lambda: loss_of(unet, latent, text)  # noqa: E731
+    with pytest.raises(UnsupportedModelError, match="checkpointed"):
+        call()
+    remove_patch(unet)
+    assert not any(hooks_on(module) for module in unet.modules())
+
+
+@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+def test_without_a_backward_pass_checkpointed_blocks_are_reduced(build):
+    unet = build().requires_grad_(False)
+    latent, text = noise(1, 4, 8, 8), noise(1, 7, TEXT_WIDTH)
+    with patched(unet, **REDUCED) as session:
+        loss_of(unet, latent, text)  # nothing asks for gradients
+        with torch.no_grad():
+            loss_of(unet.requires_grad_(True), latent, text)
+    assert session.record.levels

@@ -1,0 +1,101 @@
+"""The counter of steps by timestep, for models whose sampler nobody sees."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests.models import noise
+from todo_core import patched
+from todo_core.patching.steps import StepCounter, timesteps_of
+
+
+def counter(schedule=None):
+    return StepCounter(SimpleNamespace(schedule=lambda: schedule))
+
+
+def steps(counter, timesteps):
+    return [counter.step_of(float(t))[0] for t in timesteps]
+
+
+def test_without_a_schedule_each_lower_timestep_is_a_step():
+    assert steps(counter(), [900, 900, 700, 500, 500, 100, 900, 700]) == [0, 0, 1, 2, 2, 3, 0, 1]
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_inversion_goes_up_and_counts_from_its_second_step_on(calls):
+    """The first rise could be a new pass; the second one cannot."""
+    rising = [t for t in range(100, 900, 100) for _ in range(calls)]
+    found = [step for step in range(8) for _ in range(calls)]
+    assert steps(counter(), [900, 50, *rising]) == [0, 1, *found]
+    assert steps(counter(), rising) == [0] * calls + [max(0, step - 1) for step in found[calls:]]
+
+
+@pytest.mark.parametrize("last", [900, 50])
+def test_one_step_passes_that_repeat_stay_at_step_0(last):
+    assert steps(counter(), [999, 500, 999, 500, 999, last]) == [0, 1, 0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.int64])
+def test_a_timestep_in_bfloat16_finds_its_place_in_the_schedule(kind):
+    schedule = torch.linspace(981, 1, 50).round().to(kind)
+    given = schedule.bfloat16().tolist()
+    assert [counter(schedule).step_of(t) for t in given[:1]] == [(0, 50)]
+    counting = counter(schedule)
+    assert [counting.step_of(t)[0] for t in given] == list(range(50))
+
+
+def turns(first, second):
+    return [t for pair in zip(first, second, strict=True) for t in pair]
+
+
+@pytest.mark.parametrize("with_schedule", [True, False])
+def test_generations_that_take_turns_are_noticed(with_schedule):
+    schedule = torch.arange(900, 0, -100)
+    counting = counter(schedule if with_schedule else None)
+    steps(counting, [900, 800])
+    steps(counting, turns([700, 600, 500, 400], [900, 800, 700, 600]))
+    assert counting.takes_turns
+
+
+@pytest.mark.parametrize("with_schedule", [True, False])
+@pytest.mark.parametrize(
+    "passes",
+    [
+        [range(900, 0, -100)] * 4,
+        [range(900, 0, -100), range(700, 0, -100), range(500, 0, -100), range(300, 0, -100)],  # weaker and weaker
+        [(900, 400)] * 5,
+        [(900,), (900,), (900,)],
+    ],
+)
+def test_generations_one_after_the_other_are_not(passes, with_schedule):
+    counting = counter(torch.arange(900, 0, -100) if with_schedule else None)
+    for timesteps in passes:
+        steps(counting, timesteps)
+    assert not counting.takes_turns
+
+
+def test_a_session_tells_so_once(ldm_sd1):
+    latent = noise(1, 4, 8, 8)
+    with patched(ldm_sd1.unet, factor_1=2) as session:
+        for t in [900, 800, *turns([700, 600, 500, 400], [900, 800, 700, 600])]:
+            ldm_sd1(latent, float(t))
+    assert [note for note in session.record.notes if "take turns" in note] == session.record.notes
+    assert len(session.record.notes) == 1
+
+
+def test_rows_of_different_timesteps_are_noted_once(ldm_sd1):
+    with patched(ldm_sd1.unet, factor_1=2) as session, torch.no_grad():
+        text = noise(2, 7, 32)
+        for times in ([900.0, 900.0], [800.0, 200.0], [700.0, 100.0]):
+            ldm_sd1.unet(noise(2, 4, 8, 8), torch.tensor(times), [text])
+    assert len(session.record.notes) == 1
+    assert "different timesteps" in session.record.notes[0]
+    assert session.record.steps == {0, 1, 2}
+
+
+def test_timesteps_are_read_from_numbers_and_tensors():
+    assert timesteps_of(5) == timesteps_of(torch.tensor(5)) == [5.0]
+    assert timesteps_of(torch.tensor([5, 4])) == [5.0, 4.0]
