@@ -105,3 +105,29 @@ def test_the_real_size_of_sd15(monkeypatch):
         full = models.UNet2DConditionModel(sample_size=64, cross_attention_dim=768, attention_head_dim=8)
     layout = Layout.of(detect(full))
     assert layout.work(TokenGrid(64, 64)).total == pytest.approx(401e9, rel=0.02)
+
+
+class Linear(torch.nn.Module):
+    """peft's layer: it holds the original one and two small ones, and shows the weight of the first."""
+
+    def __init__(self, base_layer, rank):
+        super().__init__()
+        self.base_layer = base_layer
+        self.lora_A = torch.nn.Linear(base_layer.in_features, rank, bias=False)
+        self.lora_B = torch.nn.Linear(rank, base_layer.out_features, bias=False)
+
+    @property
+    def weight(self):
+        return self.base_layer.weight
+
+
+def test_the_layers_of_peft_count_as_the_original_and_the_two_small_ones(ldm_sd1):
+    small, size = ldm_sd1.copy(), TokenGrid(16, 16)
+    before = Layout.of(detect(small.unet)).blocks
+    for block in detect(small.unet).sites:
+        first = block.block.ff.net[0]
+        first.proj = Linear(first.proj, 2)
+    after = Layout.of(detect(small.unet))
+    added = [now.feed_forward - then.feed_forward for now, then in zip(after.blocks, before, strict=True)]
+    assert added == [2 * (block.width + 8 * block.width) for block in before]
+    assert after.work(size).total > 0

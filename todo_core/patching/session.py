@@ -154,7 +154,7 @@ class Session:
 
     def _needs_timestep(self) -> bool:
         """Whether the step or the window depend on it. To read it, the program waits for a GPU."""
-        return self._counter is not None or self.settings.window == "noise" or not self._step.total
+        return self._counter is not None or self.settings.window == "noise"
 
     def _progress(self, timestep: float) -> float:
         """How much of the pass is done, from 0: by its steps, or by the noise if their number is unknown."""

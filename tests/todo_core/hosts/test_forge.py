@@ -321,3 +321,21 @@ def test_target_all_merges_values_that_another_patch_makes_the_block_pass(engine
     engine.forge_objects.unet.set_model_patch(lambda n, k, v, _: (n, k, v), "attn1_patch")
     with patched(engine, **settings):
         assert torch.equal(engine(LATENT), expected)
+
+
+def test_values_of_another_shape_are_left_alone_with_a_note(engine):
+    engine.forge_objects.unet.set_model_patch(lambda n, k, v, _: (n, k, torch.cat([v, v], 1)), "attn1_patch")
+    halve = lambda q, k, v, options: attend(q, k, v[:, : k.shape[1]], options)  # noqa: E731
+    engine.options["transformer_options"]["patches_replace"] = {"attn1": {None: halve}}
+    baseline = engine(LATENT)
+    with patched(engine, factor_1=2) as session:
+        assert torch.equal(engine(LATENT), baseline)
+    assert session.record.notes == ["a layer at level 1 is not reduced: its values are not those of its keys"]
+
+
+def test_options_that_somebody_has_replaced_meanwhile_stay(engine):
+    """Removing the patch must not bring back what stood there before."""
+    session = apply_patch(engine, factor_1=2)
+    theirs = engine.forge_objects.unet.model_options = {"transformer_options": {}}
+    session.remove()
+    assert engine.forge_objects.unet.model_options is theirs

@@ -172,6 +172,26 @@ def test_code_of_other_models_is_kept_where_the_unet_is_not_compiled(small):
     assert len(graphs) == 2
 
 
+def test_a_compiled_model_is_not_compiled_again_for_a_patch_on_another_of_its_class(small):
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph
+
+    other = small.copy()
+    compiled = torch.compile(small.unet, backend=backend)
+    call = lambda: compiled(LATENT, 500.0, encoder_hidden_states=words(2)).sample  # noqa: E731
+    with torch.no_grad():
+        call()
+        count = len(graphs)
+        with patched(other.unet, factor_1=2):
+            other(LATENT)
+        call()
+    assert count
+    assert len(graphs) == count
+
+
 def test_compiled_code_that_still_calls_a_hook_after_its_removal_gets_nothing(small, monkeypatch):
     monkeypatch.setattr("todo_core.patching.session.forget_compiled_code", lambda _: None)
     monkeypatch.setattr("todo_core.patching.patch.forget_compiled_code", lambda _: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 
 import ldm.modules.attention
@@ -22,7 +23,11 @@ from tests.models import (
     use_plain_attention,
 )
 from todo_core import Session, patched
-from todo_core.hosts import detect
+from todo_core.hosts import Site, detect
+from todo_core.patching.hooks import Shared
+from todo_core.patching.module_hooks import ModuleHooks
+from todo_core.patching.record import Record
+from todo_core.patching.running_calls import RunningCalls
 
 SIZE = (16, 8)
 TOKENS = 16 * 8
@@ -501,3 +506,178 @@ def test_a_second_attach_puts_no_second_hooks(sd1):
     session.remove()
     session.remove()
     assert hook_count(sd1.unet) == 0
+
+
+# what only one line of the hooks sees to ---------------------------------------------------------------------------
+
+
+def key_tokens(small, call):
+    """What the first block of level 1 makes its keys of, in one call."""
+    seen = []
+    handle = small.blocks(1)[0].attn1.to_k.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
+    try:
+        call()
+    finally:
+        handle.remove()
+    return seen[0]
+
+
+def test_grids_joined_to_one_row_draw_from_the_seeds_of_their_images(ldm_sd1, monkeypatch):
+    """As StyleAlign joins them."""
+
+    def tokens():
+        with patched(ldm_sd1.unet, method="similarity", random=True) as session:
+            session.begin_step(0, 10, [11, 22])
+            return key_tokens(ldm_sd1, lambda: ldm_sd1(LATENT))
+
+    apart = tokens()
+    shared = lambda block, x: block.attn1(x.reshape(1, -1, x.shape[-1])).reshape(x.shape)  # noqa: E731
+    replace_self_attention(monkeypatch, ldm_sd1, shared)
+    assert torch.equal(tokens().reshape(apart.shape), apart)
+
+
+@pytest.mark.parametrize("when", ["between blocks", "after an interrupt"])
+def test_a_module_of_a_block_that_does_not_run_is_left_alone(ldm_sd1, when):
+    """Others may call it within the UNet call, or after one that was interrupted."""
+    block, seen = ldm_sd1.blocks(1)[0], []
+
+    def call_alone(*_):
+        with lengths(ldm_sd1) as found:
+            block.attn1(noise(2, TOKENS, 32))
+        seen.extend(found)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with patched(ldm_sd1.unet, target="all", factor_1=2):
+        if when == "between blocks":
+            handle = block.register_forward_hook(call_alone)
+            ldm_sd1(LATENT)
+        else:
+            handle = block.attn1.to_q.register_forward_pre_hook(stop)
+            with pytest.raises(KeyboardInterrupt):
+                ldm_sd1(LATENT)
+            handle.remove()
+            call_alone()
+        handle.remove()
+    assert [pair[1:] for pair in seen] == [(TOKENS, TOKENS)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_block_called_alone_after_an_interrupt_is_left_alone(ldm_sd1, target):
+    block = ldm_sd1.blocks(1)[0]
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with patched(ldm_sd1.unet, target=target, factor_1=2):
+        handle = block.attn1.to_q.register_forward_pre_hook(stop)
+        with pytest.raises(KeyboardInterrupt):
+            ldm_sd1(LATENT)
+        handle.remove()
+        with lengths(ldm_sd1) as seen:
+            block(noise(2, TOKENS, 32), context=noise(2, 7, 32))
+    assert [pair[1:] for pair in seen] == [(TOKENS, TOKENS)]
+
+
+def test_a_grid_turned_inside_the_unet_is_planned_anew(ldm_sd1):
+    """It has as many tokens as the one that was planned."""
+    layers = ldm_sd1.unet.get_submodule(next(iter(ldm_sd1.attentions(1))).rsplit(".", 3)[0])
+    turn = lambda _, args: (args[0].transpose(2, 3).contiguous(), *args[1:])  # noqa: E731
+    handles = [
+        layers.register_forward_pre_hook(turn),
+        layers.register_forward_hook(lambda _, args, output: output.transpose(2, 3)),
+    ]
+    with patched(ldm_sd1.unet, factor_1=2) as session:
+        ldm_sd1(LATENT)
+    for handle in handles:
+        handle.remove()
+    assert {plan.grid.size for plan in session.record.ran_in} == {SIZE, SIZE[::-1]}
+
+
+def test_a_module_that_sees_some_rows_of_its_block_is_left_whole(ldm_sd1, monkeypatch):
+    rows = lambda block, x: torch.cat([block.attn1(row) for row in x.split(1)])  # noqa: E731
+    replace_self_attention(monkeypatch, ldm_sd1, rows)
+    plain = ldm_sd1(LATENT)
+    with patched(ldm_sd1.unet, target="all", **FIXED) as session:
+        assert torch.equal(ldm_sd1(LATENT), plain)
+    assert session.record.notes == [f"a layer at level 1 is not reduced: its input is not a grid of {TOKENS} tokens"]
+
+
+def test_a_block_without_cross_attention_is_hooked_at_what_it_has(ldm_sd1):
+    block = torch.nn.Module()
+    block.attn1, block.attn2, block.ff = torch.nn.Linear(1, 1), None, torch.nn.Linear(1, 1)
+    settings, unet = todo_core.Settings(target="all", crossattn=True, mlp=True), ldm_sd1.unet
+    site = Site(1, 0, torch.nn.Module(), block)
+    hooks = ModuleHooks(site, Shared(detect(unet), settings, RunningCalls(), Record(), None)).attach()
+    assert hook_count(block) == len(hooks) == 6
+    for hook in hooks:
+        hook.remove()
+
+
+# what is noted ------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_fails_before_its_first_block_is_not_told_to_have_reduced_nothing(ldm_sd1):
+    first = ldm_sd1.unet.input_blocks[0]
+    handle = first.register_forward_pre_hook(lambda *_: 1 / 0)
+    with patched(ldm_sd1.unet, factor_1=2) as session:
+        with pytest.raises(ZeroDivisionError):
+            ldm_sd1(LATENT)
+        handle.remove()
+    assert session.record.notes == []
+
+
+def test_the_note_of_a_call_that_reduced_nothing_has_the_reason_of_its_grid(ldm_sd1):
+    """Kohya's Deep Shrink leaves a grid at which auto does nothing."""
+    layers = {ldm_sd1.unet.get_submodule(name.rsplit(".", 3)[0]) for name in ldm_sd1.attentions(1)}
+
+    def shrink(_, args):
+        return torch.nn.functional.interpolate(args[0], scale_factor=0.5), *args[1:]
+
+    def grow(_, args, output):
+        return torch.nn.functional.interpolate(output, scale_factor=2)
+
+    handles = [layer.register_forward_pre_hook(shrink) for layer in layers]
+    handles += [layer.register_forward_hook(grow) for layer in layers]
+    host = detect(ldm_sd1.unet)
+    session = Session(dataclasses.replace(host, trained_side=8), todo_core.Settings(factor_2=1)).attach()
+    ldm_sd1(noise(1, 4, 16, 16))
+    session.remove()
+    for handle in handles:
+        handle.remove()
+    assert len(session.record.notes) == 1
+    assert "trained at 64 x 64" in session.record.notes[0]
+
+
+def test_conflicts_are_noted_where_only_the_method_afterwards_reduces(diffusers_sd1):
+    small = diffusers_sd1.copy()
+    small.unet.fuse_qkv_projections()
+    settings = {"factor_1": 1, "factor_2": 1, "end": 0.5}
+    with patched(small.unet, **settings) as session:
+        assert session.record.notes == []
+    with patched(small.unet, afterwards="cluster", **settings) as session:
+        assert len(session.record.notes) == 1
+
+
+def test_sessions_and_records_read_well(ldm_sd1):
+    with patched(ldm_sd1.unet, factor_1=2) as session:
+        assert "attached to UNetModel; level 1: 32 x 32, 1,024 tokens -> 256 by downsample" in repr(session)
+        assert repr(session.record) == "<Record: nothing was reduced yet>"
+        ldm_sd1(LATENT)
+        session.record.note("a note")
+        assert repr(session.record) == "<Record: level 1 by downsample in 1 steps; a note>"
+    assert "not attached" in repr(session)
+    assert "\n" not in repr(session)
+
+
+def test_replicas_are_told_that_images_may_swap_their_seeds(ldm_sd1):
+    for seeds, notes in (([5, 5], 0), ([5, 6], 1)):
+        with patched(ldm_sd1.unet, method="similarity") as session:
+            session.begin_step(0, 4, seeds)
+            replica = ldm_sd1.unet._replicate_for_data_parallel()
+            for name, child in ldm_sd1.unet.named_children():
+                replica._modules[name] = child
+            with torch.no_grad():
+                replica(LATENT, torch.full((2,), 500.0), [noise(2, 7, 32)] * 2)
+        assert len(session.record.notes) == notes

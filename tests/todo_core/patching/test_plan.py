@@ -6,6 +6,7 @@ import functools
 import math
 
 import pytest
+import torch
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
 from tests.models import (
@@ -17,6 +18,7 @@ from tests.models import (
     ldm_sd1,
     ldm_unet,
     noise,
+    shallow_ldm_unet,
 )
 from todo_core import Settings, TokenGrid
 from todo_core.hosts import detect
@@ -263,3 +265,17 @@ def test_odd_grids_round_as_the_convolutions_do(size):
     assert [level.target_grid for level in made.levels] == [level.grid.strided(2) for level in made.levels]
     fixed = plan(sd1_unet(), *size, factor_1=2, factor_2=2, phase="fixed")
     assert [level.target_grid for level in fixed.levels] == [level.grid.reduced(2) for level in fixed.levels]
+
+
+def test_a_method_afterwards_needs_an_end_before_the_last_step():
+    made = plan(sd1_unet(), 64, factor_1=1, factor_2=1, afterwards="cluster", ratio_1=0.5)
+    assert made.after == ()
+    assert not made.reduces
+
+
+def test_a_quantised_model_has_the_trained_side_of_its_family():
+    """torch's quantised layers hide their weight behind a method."""
+    unet = shallow_ldm_unet(context_dim=768)
+    quantised = torch.ao.quantization.quantize_dynamic(unet, {torch.nn.Linear}, dtype=torch.qint8)
+    assert type(detect(quantised).sites[0].block.attn2.to_k) is not torch.nn.Linear
+    assert detect(quantised).trained_side == detect(unet).trained_side == 64
