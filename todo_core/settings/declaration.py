@@ -39,9 +39,9 @@ class Setting:
             return "True or False"
         if self.kind == "seed":
             return "None (the image's own seed) or a whole number >= 0"
-        bound = f"from {self.minimum:g} to {self.maximum:g}"
         noun = "a number" if self.kind == "number" else "a whole number"
-        return f"{chr(39)}auto{chr(39)} or {noun} {bound}" if self.kind == "factor" else f"{noun} {bound}"
+        auto = "'auto' or " if self.kind == "factor" else ""
+        return f"{auto}{noun} from {self.minimum:g} to {self.maximum:g}"
 
     def check(self, value: Any) -> Any:
         """Return ``value`` in its own type, or raise SettingsError."""
