@@ -1,94 +1,294 @@
-"""What a declared setting has: its range or choices, its label and help, and how its text is read."""
+"""Every setting, declared once. Panel, infotext, API, axes and docs all read this declaration."""
 
 from __future__ import annotations
 
-import math
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from ..errors import SettingsError
-from .conditions import Values
+from ..errors import SettingsError, unknown_name
+from ..reduction.downsampling import NEAREST, RESAMPLES
+from .conditions import acts, can_rotate, uses, whole_module
+from .setting import Kind, Setting
 
-Kind = Literal["choice", "number", "integer", "flag", "factor", "seed"]
+METHODS = ("downsample", "similarity", "cluster")
+INFOTEXT_PREFIX = "ToDo"
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One declared setting: its names, its possible values, and when it has an effect (``used``)."""
+def _setting(default: Any, kind: Kind, label: str, help: str, **limits: Any) -> Any:
+    return field(default=default, metadata={"setting": Setting(default, kind, label, help, **limits)})
 
-    default: Any
-    kind: Kind
-    label: str
-    help: str
-    choices: tuple[str, ...] = ()
-    minimum: float = -math.inf
-    maximum: float = math.inf
-    step: float = 1
-    used: Callable[[Values], bool] = lambda settings: True
-    name: str = ""
-    infotext_key: str = ""
+
+@dataclass(frozen=True, init=False)
+class Settings:
+    """What the user wants. Immutable, validated at construction, independent of any model.
+
+    Keywords only; each field is described by ``SETTINGS[name]``.
+    Raises SettingsError on an unknown name, a wrong type, NaN, or a value out of range.
+    """
+
+    method: str = _setting(
+        "downsample",
+        "choice",
+        "Method",
+        "downsample: ToDo. similarity: ToMe. cluster: averages groups of tokens. none: off.",
+        choices=(*METHODS, "none"),
+    )
+    target: str = _setting(
+        "keys/values",
+        "choice",
+        "Target",
+        "keys/values: every query stays. all: the module's whole input is reduced.",
+        choices=("keys/values", "all"),
+        used=acts,
+    )
+    factor_1: int | str = _setting(
+        "auto",
+        "factor",
+        "Factor, level 1",
+        "Divides each side of the highest-resolution token grid. auto: chosen by the image size.",
+        minimum=1,
+        maximum=8,
+        used=uses("downsample"),
+    )
+    factor_2: int | str = _setting(
+        "auto",
+        "factor",
+        "Factor, level 2",
+        "The same for level 2, at half that resolution. 1: no reduction.",
+        minimum=1,
+        maximum=8,
+        used=uses("downsample"),
+    )
+    ratio_1: float = _setting(
+        0.5,
+        "number",
+        "Ratio, level 1",
+        "Share of the tokens that similarity or cluster removes at the highest resolution.",
+        minimum=0,
+        maximum=0.99,
+        step=0.01,
+        used=uses("similarity", "cluster"),
+    )
+    ratio_2: float = _setting(
+        0.0,
+        "number",
+        "Ratio, level 2",
+        "The same for level 2, at half that resolution. 0: no reduction.",
+        minimum=0,
+        maximum=0.99,
+        step=0.01,
+        used=uses("similarity", "cluster"),
+    )
+    resample: str = _setting(
+        "nearest-exact",
+        "choice",
+        "Resampling",
+        "nearest, nearest-exact: one token per cell. max: largest value. Others: weighted mean.",
+        choices=RESAMPLES,
+        used=uses("downsample"),
+    )
+    phase: str = _setting(
+        "rotate",
+        "choice",
+        "Kept position",
+        "rotate: another token of each cell at each step and block. fixed: always the same.",
+        choices=("rotate", "fixed"),
+        used=can_rotate,
+    )
+    start: float = _setting(
+        0.0,
+        "number",
+        "Start",
+        "Where in the pass the reduction begins. 0: the first step.",
+        minimum=0,
+        maximum=1,
+        step=0.05,
+        used=acts,
+    )
+    end: float = _setting(
+        1.0,
+        "number",
+        "End",
+        "Where in the pass the reduction ends. 0.7: full attention in the last 30 %.",
+        minimum=0,
+        maximum=1,
+        step=0.05,
+        used=acts,
+    )
+    window: str = _setting(
+        "steps",
+        "choice",
+        "Start/end unit",
+        "steps: share of the pass's steps. noise: 1 - timestep / 1000.",
+        choices=("steps", "noise"),
+        used=acts,
+    )
+    afterwards: str = _setting(
+        "none",
+        "choice",
+        "Afterwards",
+        "The method that reduces after the end.",
+        choices=("none", *METHODS),
+        used=acts,
+    )
+    passes: str = _setting(
+        "hires",
+        "choice",
+        "txt2img passes",
+        "The pass to reduce: the hires pass, the first pass, or both.",
+        choices=("hires", "first", "all"),
+        used=acts,
+    )
+    sx: int = _setting(
+        2,
+        "integer",
+        "Cell width",
+        "similarity keeps one destination token in each cell. Width of a cell, in tokens.",
+        minimum=1,
+        maximum=16,
+        used=uses("similarity"),
+    )
+    sy: int = _setting(
+        2,
+        "integer",
+        "Cell height",
+        "Height of a cell, in tokens.",
+        minimum=1,
+        maximum=16,
+        used=uses("similarity"),
+    )
+    random: bool = _setting(
+        True,
+        "flag",
+        "Random destinations",
+        "On: drawn from the image's seed and the step. Off: each cell's upper left token.",
+        used=uses("similarity"),
+    )
+    seed: int | None = _setting(
+        None,
+        "seed",
+        "Destination seed",
+        "One seed for all images. Empty: each image's own seed.",
+        minimum=0,
+        used=lambda s: "similarity" in s.methods and s.random,
+    )
+    attn: bool = _setting(
+        True,
+        "flag",
+        "Reduce self-attention",
+        "Only for target all. Self-attention is the costliest part.",
+        used=whole_module,
+    )
+    crossattn: bool = _setting(
+        False,
+        "flag",
+        "Reduce cross-attention",
+        "Only for target all. Reduces the queries to the prompt.",
+        used=whole_module,
+    )
+    mlp: bool = _setting(
+        False,
+        "flag",
+        "Reduce feed-forward",
+        "Only for target all. Reduces the tokens of these layers.",
+        used=whole_module,
+    )
+
+    reach: int = _setting(
+        0,
+        "integer",
+        "Reach",
+        "Search distance in cells. 0: the whole image. 1 or 2: many times faster at large sizes.",
+        minimum=0,
+        maximum=16,
+        used=uses("similarity"),
+    )
+
+    def __init__(self, /, **values: Any) -> None:
+        unknown = [name for name in values if name not in SETTINGS]
+        if unknown:
+            raise unknown_name(unknown[0], values[unknown[0]], SETTINGS)
+        for name, declared in SETTINGS.items():
+            object.__setattr__(self, name, declared.check(values.get(name, declared.default)))
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if not self.start < self.end:
+            raise SettingsError("start", self.start, f"a value below the end, {self.end:g}")
+        cap = 1 - 1 / (self.sx * self.sy)
+        for name in ("ratio_1", "ratio_2"):
+            if "similarity" in self.methods and getattr(self, name) > cap:
+                allowed = f"at most {cap:g}: one token of each {self.sx} x {self.sy} cell stays"
+                raise SettingsError(name, getattr(self, name), allowed)
 
     @property
-    def allowed(self) -> str:
-        """The possible values, in words."""
-        if self.kind == "choice":
-            return ", ".join(map(repr, self.choices))
-        if self.kind == "flag":
-            return "True or False"
-        if self.kind == "seed":
-            return "None (the image's own seed) or a whole number >= 0"
-        noun = "a number" if self.kind == "number" else "a whole number"
-        auto = "'auto' or " if self.kind == "factor" else ""
-        return f"{auto}{noun} from {self.minimum:g} to {self.maximum:g}"
+    def methods(self) -> frozenset[str]:
+        """The methods in use: ``method`` and ``afterwards``, without none."""
+        return frozenset((self.method, self.afterwards) if self.method != "none" else ()) - {"none"}
 
-    def check(self, value: Any) -> Any:
-        """Return ``value`` in its own type, or raise SettingsError."""
-        if self.kind == "choice" and isinstance(value, str) and value in self.choices:
-            return value
-        if self.kind == "flag" and isinstance(value, bool):
-            return value
-        if (self.kind == "factor" and value == "auto") or (self.kind == "seed" and value is None):
-            return value
-        if self.kind in ("number", "factor", "integer", "seed") and self._is_number(value):
-            return float(value) if self.kind == "number" else int(value)
-        raise SettingsError(self.name, value, self.allowed)
+    @property
+    def rotates(self) -> bool:
+        """Whether downsample keeps one token of each cell, at a position that changes."""
+        return self.phase == "rotate" and self.resample in NEAREST
 
-    def _is_number(self, value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return False
-        if not abs(value) <= sys.float_info.max:  # NaN, infinity, and whole numbers beyond every float
-            return False
-        has_its_type = self.kind == "number" or value == int(value)
-        return has_its_type and self.minimum <= value <= self.maximum
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Names of the settings that have an effect, given the others."""
+        return tuple(name for name, declared in SETTINGS.items() if declared.used(self))
 
-    def parse(self, value: Any) -> Any:
-        """As ``check``, after reading text: infotext, dropdowns and axes have values as text."""
-        return self.check(self._read(value))
+    def includes(self, name: str) -> bool:
+        """Whether ``passes`` names the pass ``first`` or ``hires``."""
+        return self.passes in (name, "all")
 
-    def parse_older(self, value: Any) -> Any:
-        """As ``parse``, for images and presets of older versions, which had fractional factors: they are rounded."""
-        read = self._read(value)
-        if self.kind == "factor" and isinstance(read, float) and read >= self.minimum:
-            read = min(math.floor(read + 0.5), int(self.maximum))
-        return self.check(read)
+    def to_dict(self) -> dict[str, Any]:
+        """All values by name; JSON types only."""
+        return dataclasses.asdict(self)
 
-    def _read(self, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        text = value.strip()
-        if self.kind == "choice" or (self.kind == "factor" and text == "auto"):
-            return text
-        if self.kind == "flag":
-            return {"true": True, "false": False}.get(text.lower(), text)
-        if self.kind == "seed" and text.lower() in ("", "none"):
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Settings:
+        """Build from values that may be text, as those of a panel, an axis or a JSON request."""
+        return cls._read(values, Setting.parse)
+
+    @classmethod
+    def parse_older(cls, values: Mapping[str, Any]) -> Settings:
+        """As ``parse``, for stored values: fractional factors of older versions are rounded."""
+        return cls._read(values, Setting.parse_older)
+
+    @classmethod
+    def _read(cls, values: Mapping[str, Any], read: Callable[[Setting, Any], Any]) -> Settings:
+        return cls(**{name: read(SETTINGS[name], v) if name in SETTINGS else v for name, v in values.items()})
+
+    def to_infotext(self, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
+        """Infotext keys and values: the method, and all settings that have an effect and are not at their default."""
+        names = [name for name in self.used if name not in without and getattr(self, name) != SETTINGS[name].default]
+        chosen = dict.fromkeys(["method", *names])
+        return {SETTINGS[name].infotext_key: SETTINGS[name].format(getattr(self, name)) for name in chosen}
+
+    @classmethod
+    def from_infotext(cls, infotext: Mapping[str, Any]) -> Settings | None:
+        """Read the keys that ``to_infotext`` writes; None if the image was not reduced by this extension."""
+        if INFOTEXT_PREFIX not in infotext:
             return None
-        try:
-            return int(text) if text.lstrip("-").isdigit() else float(text)
-        except ValueError:
-            return text
+        present = {s.name: infotext[s.infotext_key] for s in SETTINGS.values() if s.infotext_key in infotext}
+        return cls.parse_older(present)
 
-    def format(self, value: Any) -> str:
-        """The text of a value: ``parse(format(value)) == value``."""
-        return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+def _infotext_key(name: str) -> str:
+    return INFOTEXT_PREFIX if name == "method" else f"{INFOTEXT_PREFIX} {name.replace('_', ' ')}"
+
+
+def _declared() -> dict[str, Setting]:
+    fields = dataclasses.fields(Settings)
+    named = ((f.name, f.metadata["setting"]) for f in fields)
+    return {name: dataclasses.replace(s, name=name, infotext_key=_infotext_key(name)) for name, s in named}
+
+
+SETTINGS: dict[str, Setting] = _declared()
+"""Every setting by name, in the order of the panel and of the API's positional list."""
+
+Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=s.default) for n, s in SETTINGS.items()]
+)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
-from .fields import Settings
+from .declaration import Settings
 
 DEFAULT = "ToDo balanced"
 CUSTOM = "custom"
