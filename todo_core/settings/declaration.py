@@ -10,11 +10,30 @@ from typing import Any
 
 from ..errors import SettingsError, unknown_name
 from ..reduction.downsampling import NEAREST, RESAMPLES
-from .conditions import acts, can_rotate, uses, whole_module
 from .setting import Kind, Setting
 
 METHODS = ("downsample", "similarity", "cluster")
 INFOTEXT_PREFIX = "ToDo"
+
+
+def acts(settings: Settings) -> bool:
+    """Whether anything is reduced."""
+    return settings.method != "none"
+
+
+def uses(*methods: str) -> Callable[[Settings], bool]:
+    """Whether one of these methods is in use."""
+    return lambda settings: bool(settings.methods & set(methods))
+
+
+def can_rotate(settings: Settings) -> bool:
+    """Whether the resampling keeps one token of each cell, whose position may rotate."""
+    return "downsample" in settings.methods and settings.resample in NEAREST
+
+
+def whole_module(settings: Settings) -> bool:
+    """Whether the whole input of modules is reduced."""
+    return settings.target == "all" and acts(settings)
 
 
 def _setting(default: Any, kind: Kind, label: str, help: str, **limits: Any) -> Any:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import SettingsError
-from .conditions import Values
 
 Kind = Literal["choice", "number", "integer", "flag", "factor", "seed"]
 
@@ -26,7 +25,7 @@ class Setting:
     minimum: float = -math.inf
     maximum: float = math.inf
     step: float = 1
-    used: Callable[[Values], bool] = lambda settings: True
+    used: Callable[[Any], bool] = lambda settings: True
     name: str = ""
     infotext_key: str = ""
 
