@@ -1,19 +1,21 @@
-"""Every setting, declared once. Panel, infotext, API, axes and docs all read this declaration."""
+"""Every setting, declared once. Panel, infotext, API, axes, docs and type checkers all read this declaration."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 from ..errors import SettingsError, unknown_name
-from ..reduction.downsampling import NEAREST, RESAMPLES
-from .setting import Kind, Setting
+from ..reduction.downsampling import NEAREST, Resample
+from .setting import INFOTEXT_PREFIX, Factor, Setting
 
-METHODS = ("downsample", "similarity", "cluster")
-INFOTEXT_PREFIX = "ToDo"
+Method = Literal["downsample", "similarity", "cluster"]
+METHODS = get_args(Method)
 
 
 def acts(settings: Settings) -> bool:
@@ -31,208 +33,96 @@ def can_rotate(settings: Settings) -> bool:
     return "downsample" in settings.methods and settings.resample in NEAREST
 
 
+def draws(settings: Settings) -> bool:
+    """Whether similarity draws its destinations."""
+    return "similarity" in settings.methods and settings.random
+
+
 def whole_module(settings: Settings) -> bool:
     """Whether the whole input of modules is reduced."""
     return settings.target == "all" and acts(settings)
 
 
-def _setting(default: Any, kind: Kind, label: str, help: str, **limits: Any) -> Any:
-    return field(default=default, metadata={"setting": Setting(default, kind, label, help, **limits)})
-
-
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """What the user wants. Immutable, validated at construction, independent of any model.
 
-    Keywords only; each field is described by ``SETTINGS[name]``.
+    Keywords only. A field's annotation is its declaration and the string under it the help: ``SETTINGS`` has both.
     Raises SettingsError on an unknown name, a wrong type, NaN, or a value out of range.
     """
 
-    method: str = _setting(
-        "downsample",
-        "choice",
-        "Method",
-        "downsample: ToDo. similarity: ToMe. cluster: averages groups of tokens. none: off.",
-        choices=(*METHODS, "none"),
-    )
-    target: str = _setting(
-        "keys/values",
-        "choice",
-        "Target",
-        "keys/values: every query stays. all: the module's whole input is reduced.",
-        choices=("keys/values", "all"),
-        used=acts,
-    )
-    factor_1: int | str = _setting(
-        "auto",
-        "factor",
-        "Factor, level 1",
-        "Divides each side of the highest-resolution token grid. auto: chosen by the image size.",
-        minimum=1,
-        maximum=8,
-        used=uses("downsample"),
-    )
-    factor_2: int | str = _setting(
-        "auto",
-        "factor",
-        "Factor, level 2",
-        "The same for level 2, at half that resolution. 1: no reduction.",
-        minimum=1,
-        maximum=8,
-        used=uses("downsample"),
-    )
-    ratio_1: float = _setting(
-        0.5,
-        "number",
-        "Ratio, level 1",
-        "Share of the tokens that similarity or cluster removes at the highest resolution.",
-        minimum=0,
-        maximum=0.99,
-        step=0.01,
-        used=uses("similarity", "cluster"),
-    )
-    ratio_2: float = _setting(
-        0.0,
-        "number",
-        "Ratio, level 2",
-        "The same for level 2, at half that resolution. 0: no reduction.",
-        minimum=0,
-        maximum=0.99,
-        step=0.01,
-        used=uses("similarity", "cluster"),
-    )
-    resample: str = _setting(
-        "nearest-exact",
-        "choice",
-        "Resampling",
-        "nearest, nearest-exact: one token per cell. max: largest value. Others: weighted mean.",
-        choices=RESAMPLES,
-        used=uses("downsample"),
-    )
-    phase: str = _setting(
-        "rotate",
-        "choice",
-        "Kept position",
-        "rotate: another token of each cell at each step and block. fixed: always the same.",
-        choices=("rotate", "fixed"),
-        used=can_rotate,
-    )
-    start: float = _setting(
-        0.0,
-        "number",
-        "Start",
-        "Where in the pass the reduction begins. 0: the first step.",
-        minimum=0,
-        maximum=1,
-        step=0.05,
-        used=acts,
-    )
-    end: float = _setting(
-        1.0,
-        "number",
-        "End",
-        "Where in the pass the reduction ends. 0.7: full attention in the last 30 %.",
-        minimum=0,
-        maximum=1,
-        step=0.05,
-        used=acts,
-    )
-    window: str = _setting(
-        "steps",
-        "choice",
-        "Start/end unit",
-        "steps: share of the pass's steps. noise: 1 - timestep / 1000.",
-        choices=("steps", "noise"),
-        used=acts,
-    )
-    afterwards: str = _setting(
-        "none",
-        "choice",
-        "Afterwards",
-        "The method that reduces after the end.",
-        choices=("none", *METHODS),
-        used=acts,
-    )
-    passes: str = _setting(
-        "hires",
-        "choice",
-        "txt2img passes",
-        "The pass to reduce: the hires pass, the first pass, or both.",
-        choices=("hires", "first", "all"),
-        used=acts,
-    )
-    sx: int = _setting(
-        2,
-        "integer",
-        "Cell width",
-        "similarity keeps one destination token in each cell. Width of a cell, in tokens.",
-        minimum=1,
-        maximum=16,
-        used=uses("similarity"),
-    )
-    sy: int = _setting(
-        2,
-        "integer",
-        "Cell height",
-        "Height of a cell, in tokens.",
-        minimum=1,
-        maximum=16,
-        used=uses("similarity"),
-    )
-    random: bool = _setting(
-        True,
-        "flag",
-        "Random destinations",
-        "On: drawn from the image's seed and the step. Off: each cell's upper left token.",
-        used=uses("similarity"),
-    )
-    seed: int | None = _setting(
-        None,
-        "seed",
-        "Destination seed",
-        "One seed for all images. Empty: each image's own seed.",
-        minimum=0,
-        used=lambda s: "similarity" in s.methods and s.random,
-    )
-    attn: bool = _setting(
-        True,
-        "flag",
-        "Reduce self-attention",
-        "Only for target all. Self-attention is the costliest part.",
-        used=whole_module,
-    )
-    crossattn: bool = _setting(
-        False,
-        "flag",
-        "Reduce cross-attention",
-        "Only for target all. Reduces the queries to the prompt.",
-        used=whole_module,
-    )
-    mlp: bool = _setting(
-        False,
-        "flag",
-        "Reduce feed-forward",
-        "Only for target all. Reduces the tokens of these layers.",
-        used=whole_module,
-    )
+    method: Annotated[Literal[Method, "none"], Setting("Method")] = "downsample"
+    """downsample: ToDo. similarity: ToMe. cluster: averages groups of tokens. none: off."""
 
-    reach: int = _setting(
-        0,
-        "integer",
-        "Reach",
-        "Search distance in cells. 0: the whole image. 1 or 2: many times faster at large sizes.",
-        minimum=0,
-        maximum=16,
-        used=uses("similarity"),
-    )
+    target: Annotated[Literal["keys/values", "all"], Setting("Target", acts)] = "keys/values"
+    """keys/values: every query stays. all: the module's whole input is reduced."""
 
-    def __init__(self, /, **values: Any) -> None:
-        unknown = [name for name in values if name not in SETTINGS]
-        if unknown:
-            raise unknown_name(unknown[0], values[unknown[0]], SETTINGS)
-        for name, declared in SETTINGS.items():
-            object.__setattr__(self, name, declared.check(values.get(name, declared.default)))
-        self._check_together()
+    factor_1: Annotated[Factor, Setting("Factor, level 1", uses("downsample"), minimum=1, maximum=8)] = "auto"
+    """Divides each side of the highest-resolution token grid. auto: chosen by the image size."""
+
+    factor_2: Annotated[Factor, Setting("Factor, level 2", uses("downsample"), minimum=1, maximum=8)] = "auto"
+    """The same for level 2, at half that resolution. 1: no reduction."""
+
+    ratio_1: Annotated[float, Setting("Ratio, level 1", uses("similarity", "cluster"), maximum=0.99, step=0.01)] = 0.5
+    """Share of the tokens that similarity or cluster removes at the highest resolution."""
+
+    ratio_2: Annotated[float, Setting("Ratio, level 2", uses("similarity", "cluster"), maximum=0.99, step=0.01)] = 0.0
+    """The same for level 2, at half that resolution. 0: no reduction."""
+
+    resample: Annotated[Resample, Setting("Resampling", uses("downsample"))] = "nearest-exact"
+    """nearest, nearest-exact: one token per cell. max: largest value. Others: weighted mean."""
+
+    phase: Annotated[Literal["rotate", "fixed"], Setting("Kept position", can_rotate)] = "rotate"
+    """rotate: another token of each cell at each step and block. fixed: always the same."""
+
+    start: Annotated[float, Setting("Start", acts, maximum=1, step=0.05)] = 0.0
+    """Where in the pass the reduction begins. 0: the first step."""
+
+    end: Annotated[float, Setting("End", acts, maximum=1, step=0.05)] = 1.0
+    """Where in the pass the reduction ends. 0.7: full attention in the last 30 %."""
+
+    window: Annotated[Literal["steps", "noise"], Setting("Start/end unit", acts)] = "steps"
+    """steps: share of the pass's steps. noise: 1 - timestep / 1000."""
+
+    afterwards: Annotated[Literal["none", Method], Setting("Afterwards", acts)] = "none"
+    """The method that reduces after the end."""
+
+    passes: Annotated[Literal["hires", "first", "all"], Setting("txt2img passes", acts)] = "hires"
+    """The pass to reduce: the hires pass, the first pass, or both."""
+
+    sx: Annotated[int, Setting("Cell width", uses("similarity"), minimum=1, maximum=16)] = 2
+    """similarity keeps one destination token in each cell. Width of a cell, in tokens."""
+
+    sy: Annotated[int, Setting("Cell height", uses("similarity"), minimum=1, maximum=16)] = 2
+    """Height of a cell, in tokens."""
+
+    random: Annotated[bool, Setting("Random destinations", uses("similarity"))] = True
+    """On: drawn from the image's seed and the step. Off: each cell's upper left token."""
+
+    seed: Annotated[int | None, Setting("Destination seed", draws)] = None
+    """One seed for all images. Empty: each image's own seed."""
+
+    attn: Annotated[bool, Setting("Reduce self-attention", whole_module)] = True
+    """Only for target all. Self-attention is the costliest part."""
+
+    crossattn: Annotated[bool, Setting("Reduce cross-attention", whole_module)] = False
+    """Only for target all. Reduces the queries to the prompt."""
+
+    mlp: Annotated[bool, Setting("Reduce feed-forward", whole_module)] = False
+    """Only for target all. Reduces the tokens of these layers."""
+
+    reach: Annotated[int, Setting("Reach", uses("similarity"), maximum=16)] = 0
+    """Search distance in cells. 0: the whole image. 1 or 2: many times faster at large sizes."""
+
+    if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
+
+        def __init__(self, /, **values: Any) -> None:
+            for name in values:
+                if name not in SETTINGS:
+                    raise unknown_name(name, values[name], SETTINGS)
+            for name, declared in SETTINGS.items():
+                object.__setattr__(self, name, declared.check(values.get(name, declared.default)))
+            self._check_together()
 
     def _check_together(self) -> None:
         if not self.start < self.end:
@@ -295,19 +185,36 @@ class Settings:
         return cls.parse_older(present)
 
 
-def _infotext_key(name: str) -> str:
-    return INFOTEXT_PREFIX if name == "method" else f"{INFOTEXT_PREFIX} {name.replace('_', ' ')}"
-
-
 def _declared() -> dict[str, Setting]:
-    fields = dataclasses.fields(Settings)
-    named = ((f.name, f.metadata["setting"]) for f in fields)
-    return {name: dataclasses.replace(s, name=name, infotext_key=_infotext_key(name)) for name, s in named}
+    """The settings in the annotations, each with what else its field tells."""
+    declared, helps = {}, _strings_under_fields()
+    for name, hint in get_type_hints(Settings, include_extras=True).items():
+        own = {"name": name, "type": hint.__origin__, "default": getattr(Settings, name), "help": helps.get(name, "")}
+        declared[name] = dataclasses.replace(hint.__metadata__[0], **own)
+    return declared
+
+
+def _strings_under_fields() -> dict[str, str]:
+    """What editors show as a field's documentation. Python keeps it in the source alone."""
+    try:
+        (of_class,) = ast.parse(inspect.getsource(Settings)).body
+    except OSError:  # a program that ships without sources
+        return {}
+    found = {}
+    for pair in pairwise(ast.iter_child_nodes(of_class)):
+        match pair:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = text
+    return found
 
 
 SETTINGS: dict[str, Setting] = _declared()
 """Every setting by name, in the order of the panel and of the API's positional list."""
 
-Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-    [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=s.default) for n, s in SETTINGS.items()]
-)
+KEYWORDS = [
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=declared.default, annotation=declared.type)
+    for name, declared in SETTINGS.items()
+]
+"""The same as parameters of a function, for ``help`` and ``inspect.signature``."""
+
+Settings.__signature__ = inspect.Signature(KEYWORDS)  # type: ignore[attr-defined]

@@ -6,28 +6,43 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 from ..errors import SettingsError
 
-Kind = Literal["choice", "number", "integer", "flag", "factor", "seed"]
+INFOTEXT_PREFIX = "ToDo"
+Factor = int | Literal["auto"]
+_KINDS = {bool: "flag", float: "number", int: "integer", Factor: "factor", int | None: "seed"}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One declared setting: its names, its possible values, and when it has an effect (``used``)."""
+    """One declared setting: its possible values, and when it has an effect. Its field gives name, type and default."""
 
-    default: Any
-    kind: Kind
     label: str
-    help: str
-    choices: tuple[str, ...] = ()
-    minimum: float = -math.inf
+    used: Callable[[Any], bool] = lambda settings: True
+    minimum: float = 0
     maximum: float = math.inf
     step: float = 1
-    used: Callable[[Any], bool] = lambda settings: True
     name: str = ""
-    infotext_key: str = ""
+    type: Any = None
+    default: Any = None
+    help: str = ""
+
+    @property
+    def kind(self) -> str:
+        """One of choice, flag, number, integer, factor ("auto" or an integer) and seed (None or an integer)."""
+        return "choice" if self.choices else _KINDS[self.type]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values of a choice, and nothing for other kinds."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def infotext_key(self) -> str:
+        """The key of its value in an image's infotext."""
+        return INFOTEXT_PREFIX if self.name == "method" else f"{INFOTEXT_PREFIX} {self.name.replace('_', ' ')}"
 
     @property
     def allowed(self) -> str:
