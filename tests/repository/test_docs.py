@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from todo_core import SETTINGS
-from todo_core.settings import table
+from todo_core.settings import BUILT_IN, table
 from todo_lab.__main__ import main
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +71,12 @@ def test_the_table_tells_every_setting():
     for row, (name, setting) in zip(rows, SETTINGS.items(), strict=True):
         for told in (f"`{name}`", setting.label, setting.help, setting.allowed, f"`{setting.default!r}`"):
             assert told in row
+
+
+def test_the_python_page_names_the_built_in_presets():
+    text = " ".join((ROOT / "docs" / "python.md").read_text("utf-8").split())
+    *first, last = BUILT_IN
+    assert f"`preset` names a built-in preset: {', '.join(first)} or {last}." in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -1,4 +1,4 @@
-"""Every setting, declared once. Panel, infotext, API, axes, docs and type checkers all read this declaration."""
+"""Every setting and built-in preset, declared once. Panel, infotext, API, axes, docs and editors read them here."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import Parameter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
-from ..errors import SettingsError, unknown_name
+from ..errors import SettingsError, none_of, unknown_name
 from ..reduction.downsampling import NEAREST, Resample
 from .setting import INFOTEXT_PREFIX, Factor, Setting
 
@@ -157,6 +158,11 @@ class Settings:
         return dataclasses.asdict(self)
 
     @classmethod
+    def preset(cls, name: str) -> Settings:
+        """A built-in preset, such as "ToDo fast". Raises SettingsError for another name."""
+        return find_preset(name, BUILT_IN)
+
+    @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Settings:
         """Build from values that may be text, as those of a panel, an axis or a JSON request."""
         return cls._read(values, Setting.parse)
@@ -211,10 +217,24 @@ def _strings_under_fields() -> dict[str, str]:
 SETTINGS: dict[str, Setting] = _declared()
 """Every setting by name, in the order of the panel and of the API's positional list."""
 
-KEYWORDS = [
-    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=declared.default, annotation=declared.type)
-    for name, declared in SETTINGS.items()
-]
-"""The same as parameters of a function, for ``help`` and ``inspect.signature``."""
+Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [Parameter(name, Parameter.KEYWORD_ONLY, default=s.default, annotation=s.type) for name, s in SETTINGS.items()]
+)
 
-Settings.__signature__ = inspect.Signature(KEYWORDS)  # type: ignore[attr-defined]
+DEFAULT = "ToDo balanced"
+BUILT_IN: Mapping[str, Settings] = {
+    DEFAULT: Settings(),
+    "ToDo fast": Settings(factor_1=4, factor_2=2),
+    "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5),
+    "ToDo paper": Settings(factor_2=1, resample="nearest", phase="fixed"),
+    "Sharp finish": Settings(end=0.7),
+}
+"""The built-in presets. The papers' have their authors' settings (arXiv 2303.17604; arXiv 2402.13573 and its code,
+ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px, 3 at 1536 px and 4 at 2048 px)."""
+
+
+def find_preset(name: Any, presets: Mapping[str, Settings]) -> Settings:
+    """The preset of this name. Raises SettingsError, with the nearest name."""
+    if name not in list(presets):  # a list: the name may be of any type
+        raise none_of("preset", name, presets)
+    return presets[name]
