@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+from difflib import SequenceMatcher
 from typing import Any
 
 
@@ -29,11 +29,22 @@ class UnsupportedModelError(TypeError):
 
 def unknown_name(name: Any, value: Any, names: Iterable[str]) -> SettingsError:
     """The error for a name that is none of ``names``, with the nearest of them."""
+    shown, known = str(name)[:100], list(names)
+    return SettingsError(shown, value, f"only these names: {', '.join(known)}{_nearest(shown, known)}")
+
+
+def none_of(field: str, value: Any, names: Iterable[str]) -> SettingsError:
+    """The error for a value that is none of ``names``, with the nearest of them."""
     known = list(names)
-    similarity = {each: difflib.SequenceMatcher(None, each, str(name)[:100]).ratio() for each in known}
+    return SettingsError(field, value, f"{', '.join(map(repr, known))}{_nearest(value, known)}")
+
+
+def _nearest(wrong: Any, known: list[str]) -> str:
+    if not isinstance(wrong, str):
+        return ""
+    similarity = {each: SequenceMatcher(None, each.lower(), wrong[:100].lower()).ratio() for each in known}
     nearest = max(known, key=similarity.__getitem__)  # the first of equals: level 1 before level 2
-    hint = f" (did you mean {nearest}?)" if similarity[nearest] >= 0.6 else ""
-    return SettingsError(str(name)[:100], value, f"only these names: {', '.join(known)}{hint}")
+    return f" (did you mean {nearest}?)" if similarity[nearest] >= 0.6 else ""
 
 
 def short_repr(value: Any) -> str:

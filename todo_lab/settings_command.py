@@ -1,18 +1,56 @@
-"""Print the table of settings as Markdown: ``python -m todo_lab settings``. It needs torch alone."""
+"""Print what is generated from the settings' declaration: ``python -m todo_lab settings``. It needs torch alone."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import sys
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
+import todo_core
+from todo_core import SETTINGS
 from todo_core.settings import table
+
+HEAD = """\
+# Written by: python -m todo_lab settings --stub > todo_core/__init__.pyi
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+"""
+FIRST_PARAMETERS = "    model: Any,\n    settings: Settings | None = None,\n    *,\n    preset: str | None = None,\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command has no arguments."""
+    """Add the command's option."""
+    parser.add_argument("--stub", action="store_true", help="print todo_core/__init__.pyi instead of the table")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the table to standard output."""
-    sys.stdout.write(table.markdown())
+    """Write the table of settings as Markdown, or the stub, to standard output."""
+    sys.stdout.write(stub() if options.stub else table.markdown())
     return 0
+
+
+def stub() -> str:
+    """What type checkers and editors read of todo_core: its __init__, where two signatures have every setting."""
+    source = Path(todo_core.__file__).with_suffix(".py").read_text("utf-8").partition('"""\n\n')[2]
+    names = re.sub("__version__ = .*", "__version__: str", source.replace("apply_patch, patched, ", "", 1))
+    settings = "".join(f"    {s.name}: {_text(s.type)} = {_text(s.default)},\n" for s in SETTINGS.values())
+    return (
+        f"{HEAD}{names}\ndef apply_patch(\n{FIRST_PARAMETERS}{settings}) -> Session: ...\n"
+        f"@contextmanager\ndef patched(\n{FIRST_PARAMETERS}{settings}) -> Iterator[Session]: ...\n"
+    )
+
+
+def _text(value: Any) -> str:
+    """The source of a type or a default."""
+    if isinstance(value, str):
+        return json.dumps(value)
+    if get_origin(value) is Literal:
+        return f"Literal[{', '.join(map(_text, get_args(value)))}]"
+    if types := get_args(value):
+        return " | ".join(map(_text, types))
+    return "None" if value is type(None) else getattr(value, "__name__", repr(value))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from torch.nn import Module
@@ -12,22 +11,27 @@ from torch.nn import Module
 from ..hosts import detect
 from ..hosts.compiled_code import forget_compiled_code
 from ..settings import Settings
+from ..settings.keywords import combine, show_settings
 from .module_calls import hooks_on
 from .session import Session
 
 
-def apply_patch(model: Any, settings: Settings | None = None, **overrides: Any) -> Session:
+@show_settings
+def apply_patch(
+    model: Any, settings: Settings | None = None, *, preset: str | None = None, **overrides: Any
+) -> Session:
     """Reduce the self-attention of ``model`` from its next call on, and return the session.
 
     ``model`` is a UNet or ControlNet of ldm, sgm or diffusers, an ldm LatentDiffusion, an sgm DiffusionEngine, or a
-    diffusers pipeline, of which only the UNet is patched. ``overrides`` are fields of ``Settings``. An earlier patch is
-    taken off first. ``passes`` has no effect here: every call whose timestep is in the window is reduced.
+    diffusers pipeline, of which only the UNet is patched. ``overrides`` are fields of ``Settings``; the others come
+    from ``settings`` or from the built-in ``preset``. An earlier patch is taken off first. ``passes`` has no effect
+    here: every call whose timestep is in the window is reduced.
     The patch is for sampling. Gradient checkpointing would recompute the blocks without the reduction.
     ``session.plan`` says what will happen: at the size that the model was trained at, until a call has another.
 
     Raises SettingsError and UnsupportedModelError before anything is changed.
     """
-    settings = replace(settings or Settings(), **overrides)
+    settings = combine(settings, preset, overrides)
     host = detect(model)
     _remove(host.unet)
     session = Session(host, settings).attach()
@@ -41,15 +45,18 @@ def remove_patch(model: Any) -> Any:
     return model
 
 
+@show_settings
 @contextmanager
-def patched(model: Any, settings: Settings | None = None, **overrides: Any) -> Iterator[Session]:
-    """``with patched(model, settings) as session:`` takes the patch off at the end of the block, whatever happens.
+def patched(
+    model: Any, settings: Settings | None = None, *, preset: str | None = None, **overrides: Any
+) -> Iterator[Session]:
+    """``with patched(model, factor_1=2) as session:`` takes the patch off at the end of the block, whatever happens.
 
     A patch that was there before the block comes back, as with torch's own nested contexts.
     """
     unet = detect(model).unet
     outer = _session_on(unet)
-    session = apply_patch(model, settings, **overrides)
+    session = apply_patch(model, settings, preset=preset, **overrides)
     try:
         yield session
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,8 @@ from torch import Tensor
 
 Size = tuple[int, int]
 NEAREST = ("nearest", "nearest-exact")
-RESAMPLES = (*NEAREST, "bilinear", "bicubic", "area", "max")
+Resample = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "area", "max"]
+RESAMPLES = get_args(Resample)
 
 
 def stride(size: Size, factor: int, turn: int, *, exact: bool = True) -> StridedTokens:

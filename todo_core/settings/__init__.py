@@ -1,6 +1,6 @@
 """What the user wants: the declaration of each setting, when it has an effect, and presets."""
 
-from .declaration import Setting
-from .fields import INFOTEXT_PREFIX, METHODS, SETTINGS, Settings
+from .declaration import BUILT_IN, METHODS, SETTINGS, Settings
+from .setting import INFOTEXT_PREFIX, Setting
 
-__all__ = ["INFOTEXT_PREFIX", "METHODS", "SETTINGS", "Setting", "Settings"]
+__all__ = ["BUILT_IN", "INFOTEXT_PREFIX", "METHODS", "SETTINGS", "Setting", "Settings"]

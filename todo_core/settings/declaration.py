@@ -1,94 +1,240 @@
-"""What a declared setting has: its range or choices, its label and help, and how its text is read."""
+"""Every setting and built-in preset, declared once. Panel, infotext, API, axes, docs and editors read them here."""
 
 from __future__ import annotations
 
-import math
-import sys
-from collections.abc import Callable
+import ast
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from inspect import Parameter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
-from ..errors import SettingsError
-from .conditions import Values
+from ..errors import SettingsError, none_of, unknown_name
+from ..reduction.downsampling import NEAREST, Resample
+from .setting import INFOTEXT_PREFIX, Factor, Setting
 
-Kind = Literal["choice", "number", "integer", "flag", "factor", "seed"]
+Method = Literal["downsample", "similarity", "cluster"]
+METHODS = get_args(Method)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One declared setting: its names, its possible values, and when it has an effect (``used``)."""
+def acts(settings: Settings) -> bool:
+    """Whether anything is reduced."""
+    return settings.method != "none"
 
-    default: Any
-    kind: Kind
-    label: str
-    help: str
-    choices: tuple[str, ...] = ()
-    minimum: float = -math.inf
-    maximum: float = math.inf
-    step: float = 1
-    used: Callable[[Values], bool] = lambda settings: True
-    name: str = ""
-    infotext_key: str = ""
+
+def uses(*methods: str) -> Callable[[Settings], bool]:
+    """Whether one of these methods is in use."""
+    return lambda settings: bool(settings.methods & set(methods))
+
+
+def can_rotate(settings: Settings) -> bool:
+    """Whether the resampling keeps one token of each cell, whose position may rotate."""
+    return "downsample" in settings.methods and settings.resample in NEAREST
+
+
+def draws(settings: Settings) -> bool:
+    """Whether similarity draws its destinations."""
+    return "similarity" in settings.methods and settings.random
+
+
+def whole_module(settings: Settings) -> bool:
+    """Whether the whole input of modules is reduced."""
+    return settings.target == "all" and acts(settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the user wants. Immutable, validated at construction, independent of any model.
+
+    Keywords only. A field's annotation is its declaration and the string under it the help: ``SETTINGS`` has both.
+    Raises SettingsError on an unknown name, a wrong type, NaN, or a value out of range.
+    """
+
+    method: Annotated[Literal[Method, "none"], Setting("Method")] = "downsample"
+    """downsample: ToDo. similarity: ToMe. cluster: averages groups of tokens. none: off."""
+
+    target: Annotated[Literal["keys/values", "all"], Setting("Target", acts)] = "keys/values"
+    """keys/values: every query stays. all: the module's whole input is reduced."""
+
+    factor_1: Annotated[Factor, Setting("Factor, level 1", uses("downsample"), minimum=1, maximum=8)] = "auto"
+    """Divides each side of the highest-resolution token grid. auto: chosen by the image size."""
+
+    factor_2: Annotated[Factor, Setting("Factor, level 2", uses("downsample"), minimum=1, maximum=8)] = "auto"
+    """The same for level 2, at half that resolution. 1: no reduction."""
+
+    ratio_1: Annotated[float, Setting("Ratio, level 1", uses("similarity", "cluster"), maximum=0.99, step=0.01)] = 0.5
+    """Share of the tokens that similarity or cluster removes at the highest resolution."""
+
+    ratio_2: Annotated[float, Setting("Ratio, level 2", uses("similarity", "cluster"), maximum=0.99, step=0.01)] = 0.0
+    """The same for level 2, at half that resolution. 0: no reduction."""
+
+    resample: Annotated[Resample, Setting("Resampling", uses("downsample"))] = "nearest-exact"
+    """nearest, nearest-exact: one token per cell. max: largest value. Others: weighted mean."""
+
+    phase: Annotated[Literal["rotate", "fixed"], Setting("Kept position", can_rotate)] = "rotate"
+    """rotate: another token of each cell at each step and block. fixed: always the same."""
+
+    start: Annotated[float, Setting("Start", acts, maximum=1, step=0.05)] = 0.0
+    """Where in the pass the reduction begins. 0: the first step."""
+
+    end: Annotated[float, Setting("End", acts, maximum=1, step=0.05)] = 1.0
+    """Where in the pass the reduction ends. 0.7: full attention in the last 30 %."""
+
+    window: Annotated[Literal["steps", "noise"], Setting("Start/end unit", acts)] = "steps"
+    """steps: share of the pass's steps. noise: 1 - timestep / 1000."""
+
+    afterwards: Annotated[Literal["none", Method], Setting("Afterwards", acts)] = "none"
+    """The method that reduces after the end."""
+
+    passes: Annotated[Literal["hires", "first", "all"], Setting("txt2img passes", acts)] = "hires"
+    """The pass to reduce: the hires pass, the first pass, or both."""
+
+    sx: Annotated[int, Setting("Cell width", uses("similarity"), minimum=1, maximum=16)] = 2
+    """similarity keeps one destination token in each cell. Width of a cell, in tokens."""
+
+    sy: Annotated[int, Setting("Cell height", uses("similarity"), minimum=1, maximum=16)] = 2
+    """Height of a cell, in tokens."""
+
+    random: Annotated[bool, Setting("Random destinations", uses("similarity"))] = True
+    """On: drawn from the image's seed and the step. Off: each cell's upper left token."""
+
+    seed: Annotated[int | None, Setting("Destination seed", draws)] = None
+    """One seed for all images. Empty: each image's own seed."""
+
+    attn: Annotated[bool, Setting("Reduce self-attention", whole_module)] = True
+    """Only for target all. Self-attention is the costliest part."""
+
+    crossattn: Annotated[bool, Setting("Reduce cross-attention", whole_module)] = False
+    """Only for target all. Reduces the queries to the prompt."""
+
+    mlp: Annotated[bool, Setting("Reduce feed-forward", whole_module)] = False
+    """Only for target all. Reduces the tokens of these layers."""
+
+    reach: Annotated[int, Setting("Reach", uses("similarity"), maximum=16)] = 0
+    """Search distance in cells. 0: the whole image. 1 or 2: many times faster at large sizes."""
+
+    if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
+
+        def __init__(self, /, **values: Any) -> None:
+            for name in values:
+                if name not in SETTINGS:
+                    raise unknown_name(name, values[name], SETTINGS)
+            for name, declared in SETTINGS.items():
+                object.__setattr__(self, name, declared.check(values.get(name, declared.default)))
+            self._check_together()
+
+    def _check_together(self) -> None:
+        if not self.start < self.end:
+            raise SettingsError("start", self.start, f"a value below the end, {self.end:g}")
+        cap = 1 - 1 / (self.sx * self.sy)
+        for name in ("ratio_1", "ratio_2"):
+            if "similarity" in self.methods and getattr(self, name) > cap:
+                allowed = f"at most {cap:g}: one token of each {self.sx} x {self.sy} cell stays"
+                raise SettingsError(name, getattr(self, name), allowed)
 
     @property
-    def allowed(self) -> str:
-        """The possible values, in words."""
-        if self.kind == "choice":
-            return ", ".join(map(repr, self.choices))
-        if self.kind == "flag":
-            return "True or False"
-        if self.kind == "seed":
-            return "None (the image's own seed) or a whole number >= 0"
-        bound = f"from {self.minimum:g} to {self.maximum:g}"
-        noun = "a number" if self.kind == "number" else "a whole number"
-        return f"{chr(39)}auto{chr(39)} or {noun} {bound}" if self.kind == "factor" else f"{noun} {bound}"
+    def methods(self) -> frozenset[str]:
+        """The methods in use: ``method`` and ``afterwards``, without none."""
+        return frozenset((self.method, self.afterwards) if self.method != "none" else ()) - {"none"}
 
-    def check(self, value: Any) -> Any:
-        """Return ``value`` in its own type, or raise SettingsError."""
-        if self.kind == "choice" and isinstance(value, str) and value in self.choices:
-            return value
-        if self.kind == "flag" and isinstance(value, bool):
-            return value
-        if (self.kind == "factor" and value == "auto") or (self.kind == "seed" and value is None):
-            return value
-        if self.kind in ("number", "factor", "integer", "seed") and self._is_number(value):
-            return float(value) if self.kind == "number" else int(value)
-        raise SettingsError(self.name, value, self.allowed)
+    @property
+    def rotates(self) -> bool:
+        """Whether downsample keeps one token of each cell, at a position that changes."""
+        return self.phase == "rotate" and self.resample in NEAREST
 
-    def _is_number(self, value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return False
-        if not abs(value) <= sys.float_info.max:  # NaN, infinity, and whole numbers beyond every float
-            return False
-        has_its_type = self.kind == "number" or value == int(value)
-        return has_its_type and self.minimum <= value <= self.maximum
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Names of the settings that have an effect, given the others."""
+        return tuple(name for name, declared in SETTINGS.items() if declared.used(self))
 
-    def parse(self, value: Any) -> Any:
-        """As ``check``, after reading text: infotext, dropdowns and axes have values as text."""
-        return self.check(self._read(value))
+    def includes(self, name: str) -> bool:
+        """Whether ``passes`` names the pass ``first`` or ``hires``."""
+        return self.passes in (name, "all")
 
-    def parse_older(self, value: Any) -> Any:
-        """As ``parse``, for images and presets of older versions, which had fractional factors: they are rounded."""
-        read = self._read(value)
-        if self.kind == "factor" and isinstance(read, float) and read >= self.minimum:
-            read = min(math.floor(read + 0.5), int(self.maximum))
-        return self.check(read)
+    def to_dict(self) -> dict[str, Any]:
+        """All values by name; JSON types only."""
+        return dataclasses.asdict(self)
 
-    def _read(self, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        text = value.strip()
-        if self.kind == "choice" or (self.kind == "factor" and text == "auto"):
-            return text
-        if self.kind == "flag":
-            return {"true": True, "false": False}.get(text.lower(), text)
-        if self.kind == "seed" and text.lower() in ("", "none"):
+    @classmethod
+    def preset(cls, name: str) -> Settings:
+        """A built-in preset, such as "ToDo fast". Raises SettingsError for another name."""
+        return find_preset(name, BUILT_IN)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Settings:
+        """Build from values that may be text, as those of a panel, an axis or a JSON request."""
+        return cls._read(values, Setting.parse)
+
+    @classmethod
+    def parse_older(cls, values: Mapping[str, Any]) -> Settings:
+        """As ``parse``, for stored values: fractional factors of older versions are rounded."""
+        return cls._read(values, Setting.parse_older)
+
+    @classmethod
+    def _read(cls, values: Mapping[str, Any], read: Callable[[Setting, Any], Any]) -> Settings:
+        return cls(**{name: read(SETTINGS[name], v) if name in SETTINGS else v for name, v in values.items()})
+
+    def to_infotext(self, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
+        """Infotext keys and values: the method, and all settings that have an effect and are not at their default."""
+        names = [name for name in self.used if name not in without and getattr(self, name) != SETTINGS[name].default]
+        chosen = dict.fromkeys(["method", *names])
+        return {SETTINGS[name].infotext_key: SETTINGS[name].format(getattr(self, name)) for name in chosen}
+
+    @classmethod
+    def from_infotext(cls, infotext: Mapping[str, Any]) -> Settings | None:
+        """Read the keys that ``to_infotext`` writes; None if the image was not reduced by this extension."""
+        if INFOTEXT_PREFIX not in infotext:
             return None
-        try:
-            return int(text) if text.lstrip("-").isdigit() else float(text)
-        except ValueError:
-            return text
+        present = {s.name: infotext[s.infotext_key] for s in SETTINGS.values() if s.infotext_key in infotext}
+        return cls.parse_older(present)
 
-    def format(self, value: Any) -> str:
-        """The text of a value: ``parse(format(value)) == value``."""
-        return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+def _declared() -> dict[str, Setting]:
+    """The settings in the annotations, each with what else its field tells."""
+    declared, helps = {}, _strings_under_fields()
+    for name, hint in get_type_hints(Settings, include_extras=True).items():
+        own = {"name": name, "type": hint.__origin__, "default": getattr(Settings, name), "help": helps.get(name, "")}
+        declared[name] = dataclasses.replace(hint.__metadata__[0], **own)
+    return declared
+
+
+def _strings_under_fields() -> dict[str, str]:
+    """What editors show as a field's documentation. Python keeps it in the source alone."""
+    try:
+        (of_class,) = ast.parse(inspect.getsource(Settings)).body
+    except OSError:  # a program that ships without sources
+        return {}
+    found = {}
+    for pair in pairwise(ast.iter_child_nodes(of_class)):
+        match pair:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = text
+    return found
+
+
+SETTINGS: dict[str, Setting] = _declared()
+"""Every setting by name, in the order of the panel and of the API's positional list."""
+
+Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [Parameter(name, Parameter.KEYWORD_ONLY, default=s.default, annotation=s.type) for name, s in SETTINGS.items()]
+)
+
+DEFAULT = "ToDo balanced"
+BUILT_IN: Mapping[str, Settings] = {
+    DEFAULT: Settings(),
+    "ToDo fast": Settings(factor_1=4, factor_2=2),
+    "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5),
+    "ToDo paper": Settings(factor_2=1, resample="nearest", phase="fixed"),
+    "Sharp finish": Settings(end=0.7),
+}
+"""The built-in presets. The papers' have their authors' settings (arXiv 2303.17604; arXiv 2402.13573 and its code,
+ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px, 3 at 1536 px and 4 at 2048 px)."""
+
+
+def find_preset(name: Any, presets: Mapping[str, Settings]) -> Settings:
+    """The preset of this name. Raises SettingsError, with the nearest name."""
+    if name not in list(presets):  # a list: the name may be of any type
+        raise none_of("preset", name, presets)
+    return presets[name]

@@ -9,21 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
-from .fields import Settings
+from .declaration import BUILT_IN, Settings, find_preset
 
-DEFAULT = "ToDo balanced"
 CUSTOM = "custom"
 LONGEST_NAME = 60
 RETIRED = ("img2img",)  # settings of earlier versions, which files of presets may still have
-BUILT_IN: Mapping[str, Settings] = {
-    DEFAULT: Settings(),
-    "ToDo fast": Settings(factor_1=4, factor_2=2),
-    "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5),
-    "ToDo paper": Settings(factor_2=1, resample="nearest", phase="fixed"),
-    "Sharp finish": Settings(end=0.7),
-}
-"""The papers' presets have their authors' settings (arXiv 2303.17604; arXiv 2402.13573 and its code,
-ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px, 3 at 1536 px and 4 at 2048 px)."""
 
 
 class Presets:
@@ -44,9 +34,7 @@ class Presets:
 
     def get(self, name: str) -> Settings:
         """The settings of a preset. Raises SettingsError for an unknown name."""
-        if name not in self.names:
-            raise SettingsError("preset", name, ", ".join(map(repr, self.names)))
-        return BUILT_IN[name] if name in BUILT_IN else self._own[name]
+        return find_preset(name, {**BUILT_IN, **self._own})
 
     def name_of(self, settings: Settings) -> str:
         """The first preset with these settings, or "custom"."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .declaration import Setting
-from .fields import SETTINGS, Settings
+from .declaration import SETTINGS, Settings
+from .setting import Setting
 
 
 def markdown() -> str:

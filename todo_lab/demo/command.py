@@ -12,7 +12,6 @@ from typing import Any
 
 from todo_core.errors import SettingsError
 from todo_core.settings import SETTINGS, Settings
-from todo_core.settings.presets import BUILT_IN
 
 from ..command_line import USAGE_ERROR
 from ..sampling import checkpoints
@@ -99,9 +98,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 def parse_settings(preset: str, changes: Sequence[str]) -> Settings:
     """A preset with changes of the form NAME=VALUE. Raises SettingsError."""
-    if preset not in BUILT_IN:
-        raise SettingsError("preset", preset, ", ".join(map(repr, BUILT_IN)))
-    values = BUILT_IN[preset].to_dict()
+    values = Settings.preset(preset).to_dict()
     for change in changes:
         name, sign, value = change.partition("=")
         if not sign or name not in SETTINGS:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,8 @@ from todo_core import Settings, SettingsError
 from todo_core.hosts import Level
 from todo_core.patching.plan import plan_level
 from todo_core.patching.token_grid import TokenGrid
-from todo_core.settings.presets import BUILT_IN, CUSTOM, DEFAULT, Presets
+from todo_core.settings.declaration import BUILT_IN, DEFAULT
+from todo_core.settings.presets import CUSTOM, Presets
 
 OWN = Settings(factor_1=3, end=0.6)
 
@@ -36,10 +39,6 @@ def test_the_papers_values():
     assert factors == {1024: 2, 1536: 3, 2048: 4}
 
 
-def test_there_are_few_and_each_differs():
-    assert len(BUILT_IN) <= 5
-
-
 def test_what_is_saved_is_there_after_a_restart(path):
     Presets(path).save(" mine ", OWN)
     again = Presets(path)
@@ -59,6 +58,36 @@ def test_saving_again_replaces_and_rename_and_delete_follow(path):
     presets.delete("b")
     assert Presets(path).names == [*BUILT_IN, "c"]
     assert Presets(path).get("c") == Settings(factor_1=5)
+
+
+@pytest.mark.parametrize("stopped", ["write_text", "replace"])
+def test_a_save_that_stops_halfway_leaves_the_old_file_whole(path, monkeypatch, stopped):
+    def half(file, text, *more):
+        file.write_bytes(text[: len(text) // 2].encode())
+        raise OSError("disk full")
+
+    def no(*files):
+        raise OSError("no right to replace")
+
+    presets = Presets(path)
+    presets.save("old", OWN)
+    with monkeypatch.context() as patch:
+        patch.setattr(*((Path, "write_text", half) if stopped == "write_text" else (os, "replace", no)))
+        with pytest.raises(OSError, match="disk full|no right"):
+            presets.save("new", Settings(factor_1=7))
+    again = Presets(path)
+    assert again.names == presets.names == [*BUILT_IN, "old"]
+    assert again.trouble == ""
+
+
+def test_a_save_puts_a_new_file_in_the_old_ones_place(path):
+    """Whoever reads the old one reads it whole."""
+    presets = Presets(path)
+    presets.save("old", OWN)
+    with path.open() as reader:
+        presets.save("new", Settings(factor_1=7))
+        assert json.load(reader).keys() == {"old"}
+    assert [file.name for file in path.parent.iterdir()] == ["presets.json"]
 
 
 @pytest.mark.parametrize("name", ["", "  ", CUSTOM, DEFAULT, "two\nlines", "x" * 61, "a; b"])

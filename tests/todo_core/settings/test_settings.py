@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.naive import examples
 from todo_core.errors import SettingsError
-from todo_core.settings import SETTINGS, Settings
+from todo_core.settings import SETTINGS, Settings, declaration
 
 DEFAULTS = {
     "method": "downsample",
@@ -187,12 +187,10 @@ def test_a_value_out_of_range_is_refused_by_name_value_and_range(name, value, al
     assert str(error) == f"{name} = {value!r} is not possible; allowed: {allowed}"
 
 
-def test_an_endless_seed_is_kept_or_refused_by_name():
-    try:
-        seed = Settings(seed=10**400).seed
-    except SettingsError as error:
-        seed = error.value
-    assert seed == 10**400
+def test_a_seed_beyond_every_float_is_refused_by_name():
+    error = refused(seed=10**400)
+    assert (error.field, error.value) == ("seed", 10**400)
+    assert Settings(seed=10**300).seed == 10**300
 
 
 def test_the_error_is_a_value_error_for_callers_that_know_no_other():
@@ -469,3 +467,14 @@ def test_used_are_the_settings_that_can_matter(values, used):
 def test_every_setting_has_a_label_of_its_own_and_a_help():
     assert len({declared.label for declared in SETTINGS.values()}) == len(DEFAULTS)
     assert all(declared.help.endswith(".") for declared in SETTINGS.values())
+
+
+def test_where_a_program_ships_without_its_sources_only_the_help_is_missing(monkeypatch):
+    def no_source(of):
+        raise OSError("could not get source code")
+
+    monkeypatch.setattr(declaration.inspect, "getsource", no_source)
+    declared = declaration._declared()
+    assert {name: (s.label, s.type, s.default, s.help) for name, s in declared.items()} == {
+        name: (s.label, s.type, s.default, "") for name, s in SETTINGS.items()
+    }

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.models import hook_count
 from todo_core import SETTINGS, SettingsError
-from todo_core.settings.presets import BUILT_IN
+from todo_core.settings import BUILT_IN
 from todo_core.webui.panel.controls import control_value
 from todo_lab.demo import model_runner, page_html
 from todo_lab.demo import page as page_module

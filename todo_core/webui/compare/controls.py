@@ -10,7 +10,8 @@ import gradio as gr
 from modules.ui_common import create_refresh_button
 from modules.ui_components import FormRow
 
-from ...settings.presets import DEFAULT, Presets
+from ...settings.declaration import DEFAULT
+from ...settings.presets import Presets
 from ..panel import texts
 from . import output
 from .request import DEFAULT_REPEATS, MOST_REPEATS, PANEL, SEPARATOR

@@ -63,13 +63,12 @@ def convert_token_merging(params: dict[str, Any]) -> None:
     first, hires = (float(params.get(key, 0)) for key in _MERGING_KEYS)
     if first and hires and first != hires:
         return
-    passes = "all" if first and hires else "first" if first else "hires"
     settings = Settings(
         method="similarity",
         target="all",
         ratio_1=min(first or hires, 0.75),
         random=False,
-        passes=passes,
+        passes="all" if first and hires else "first" if first else "hires",
     )
     for key in _MERGING_KEYS:
         params.pop(key, None)

@@ -12,7 +12,8 @@ import gradio as gr
 from modules.ui_components import FormRow, InputAccordion
 
 from ...settings import SETTINGS, Settings
-from ...settings.presets import DEFAULT, Presets
+from ...settings.declaration import DEFAULT
+from ...settings.presets import Presets
 from .. import compat
 from ..generation import infotext
 from . import options, texts, visibility

@@ -7,8 +7,8 @@ from typing import Any
 
 from ...errors import SettingsError
 from ...settings import SETTINGS
-from ...settings.declaration import Setting
 from ...settings.presets import Presets
+from ...settings.setting import Setting
 from ..generation import request
 from .error_text import PanelError
 

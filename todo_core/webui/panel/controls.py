@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from ...settings.declaration import Setting
+from ...settings.setting import Setting
 
 
 def control_value(setting: Setting, value: Any) -> Any:

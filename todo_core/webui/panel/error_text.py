@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import SettingsError, short_repr
 from ...settings import SETTINGS
-from ...settings.declaration import Setting
+from ...settings.setting import Setting
 from . import texts
 
 _OTHER_LABELS = {

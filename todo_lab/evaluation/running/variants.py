@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from todo_core.errors import SettingsError
-from todo_core.settings import SETTINGS, Settings
-from todo_core.settings.presets import BUILT_IN
+from todo_core.settings import BUILT_IN, SETTINGS, Settings
 
 NO_REDUCTION = Settings(method="none")
 METHOD_NAMES = {"downsample": "ToDo", "similarity": "ToMe", "cluster": "cluster"}

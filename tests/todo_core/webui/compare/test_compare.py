@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI, load_script
-from todo_core.settings.presets import BUILT_IN
+from todo_core.settings import BUILT_IN
 from todo_core.webui.compare import controls
 from todo_core.webui.compare.output import legend
 from todo_core.webui.compare.request import PANEL, CompareRequest

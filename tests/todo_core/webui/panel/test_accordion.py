@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.todo_core.webui.webui_double import pasted
 from todo_core import SETTINGS, Settings, SettingsError
-from todo_core.settings.presets import BUILT_IN, Presets
+from todo_core.settings import BUILT_IN
+from todo_core.settings.presets import Presets
 from todo_core.webui.extension import Extension
 from todo_core.webui.generation import infotext, request
 from todo_core.webui.generation.infotext import KEYS

@@ -11,7 +11,7 @@ import pytest
 from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI
 from todo_core import SETTINGS, SettingsError
-from todo_core.settings.presets import BUILT_IN
+from todo_core.settings import BUILT_IN
 
 
 class AxisOption:

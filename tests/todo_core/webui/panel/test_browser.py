@@ -10,8 +10,7 @@ import pytest
 from tests.models import LatentDiffusion, ldm_unet
 from tests.todo_core.webui.page import served
 from tests.webui.page import browser as web
-from todo_core.settings import SETTINGS, Settings
-from todo_core.settings.presets import BUILT_IN
+from todo_core.settings import BUILT_IN, SETTINGS, Settings
 
 
 def used(**changes) -> set[str]:

@@ -1,0 +1,84 @@
+# Written by: python -m todo_lab settings --stub > todo_core/__init__.pyi
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from . import tomesd
+from .errors import SettingsError, UnsupportedModelError
+from .patching.patch import remove_patch
+from .patching.plan import LevelPlan, Plan
+from .patching.session import Session
+from .patching.token_grid import TokenGrid
+from .settings import SETTINGS, Settings
+
+__all__ = [
+    "SETTINGS",
+    "LevelPlan",
+    "Plan",
+    "Session",
+    "Settings",
+    "SettingsError",
+    "TokenGrid",
+    "UnsupportedModelError",
+    "apply_patch",
+    "patched",
+    "remove_patch",
+    "tomesd",
+]
+__version__: str
+
+def apply_patch(
+    model: Any,
+    settings: Settings | None = None,
+    *,
+    preset: str | None = None,
+    method: Literal["downsample", "similarity", "cluster", "none"] = "downsample",
+    target: Literal["keys/values", "all"] = "keys/values",
+    factor_1: int | Literal["auto"] = "auto",
+    factor_2: int | Literal["auto"] = "auto",
+    ratio_1: float = 0.5,
+    ratio_2: float = 0.0,
+    resample: Literal["nearest", "nearest-exact", "bilinear", "bicubic", "area", "max"] = "nearest-exact",
+    phase: Literal["rotate", "fixed"] = "rotate",
+    start: float = 0.0,
+    end: float = 1.0,
+    window: Literal["steps", "noise"] = "steps",
+    afterwards: Literal["none", "downsample", "similarity", "cluster"] = "none",
+    passes: Literal["hires", "first", "all"] = "hires",
+    sx: int = 2,
+    sy: int = 2,
+    random: bool = True,
+    seed: int | None = None,
+    attn: bool = True,
+    crossattn: bool = False,
+    mlp: bool = False,
+    reach: int = 0,
+) -> Session: ...
+@contextmanager
+def patched(
+    model: Any,
+    settings: Settings | None = None,
+    *,
+    preset: str | None = None,
+    method: Literal["downsample", "similarity", "cluster", "none"] = "downsample",
+    target: Literal["keys/values", "all"] = "keys/values",
+    factor_1: int | Literal["auto"] = "auto",
+    factor_2: int | Literal["auto"] = "auto",
+    ratio_1: float = 0.5,
+    ratio_2: float = 0.0,
+    resample: Literal["nearest", "nearest-exact", "bilinear", "bicubic", "area", "max"] = "nearest-exact",
+    phase: Literal["rotate", "fixed"] = "rotate",
+    start: float = 0.0,
+    end: float = 1.0,
+    window: Literal["steps", "noise"] = "steps",
+    afterwards: Literal["none", "downsample", "similarity", "cluster"] = "none",
+    passes: Literal["hires", "first", "all"] = "hires",
+    sx: int = 2,
+    sy: int = 2,
+    random: bool = True,
+    seed: int | None = None,
+    attn: bool = True,
+    crossattn: bool = False,
+    mlp: bool = False,
+    reach: int = 0,
+) -> Iterator[Session]: ...

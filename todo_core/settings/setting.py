@@ -1,0 +1,108 @@
+"""What a declared setting has: its range or choices, its label and help, and how its text is read."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from ..errors import SettingsError
+
+INFOTEXT_PREFIX = "ToDo"
+Factor = int | Literal["auto"]
+_KINDS = {bool: "flag", float: "number", int: "integer", Factor: "factor", int | None: "seed"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One declared setting: its possible values, and when it has an effect. Its field gives name, type and default."""
+
+    label: str
+    used: Callable[[Any], bool] = lambda settings: True
+    minimum: float = 0
+    maximum: float = math.inf
+    step: float = 1
+    name: str = ""
+    type: Any = None
+    default: Any = None
+    help: str = ""
+
+    @property
+    def kind(self) -> str:
+        """One of choice, flag, number, integer, factor ("auto" or an integer) and seed (None or an integer)."""
+        return "choice" if self.choices else _KINDS[self.type]
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values of a choice, and nothing for other kinds."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def infotext_key(self) -> str:
+        """The key of its value in an image's infotext."""
+        return INFOTEXT_PREFIX if self.name == "method" else f"{INFOTEXT_PREFIX} {self.name.replace('_', ' ')}"
+
+    @property
+    def allowed(self) -> str:
+        """The possible values, in words."""
+        if self.kind == "choice":
+            return ", ".join(map(repr, self.choices))
+        if self.kind == "flag":
+            return "True or False"
+        if self.kind == "seed":
+            return "None (the image's own seed) or a whole number >= 0"
+        noun = "a number" if self.kind == "number" else "a whole number"
+        auto = "'auto' or " if self.kind == "factor" else ""
+        return f"{auto}{noun} from {self.minimum:g} to {self.maximum:g}"
+
+    def check(self, value: Any) -> Any:
+        """Return ``value`` in its own type, or raise SettingsError."""
+        if self.kind == "choice" and isinstance(value, str) and value in self.choices:
+            return value
+        if self.kind == "flag" and isinstance(value, bool):
+            return value
+        if (self.kind == "factor" and value == "auto") or (self.kind == "seed" and value is None):
+            return value
+        if self.kind in ("number", "factor", "integer", "seed") and self._is_number(value):
+            return float(value) if self.kind == "number" else int(value)
+        raise SettingsError(self.name, value, self.allowed)
+
+    def _is_number(self, value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return False
+        if not abs(value) <= sys.float_info.max:  # NaN, infinity, and whole numbers beyond every float
+            return False
+        has_its_type = self.kind == "number" or value == int(value)
+        return has_its_type and self.minimum <= value <= self.maximum
+
+    def parse(self, value: Any) -> Any:
+        """As ``check``, after reading text: infotext, dropdowns and axes have values as text."""
+        return self.check(self._read(value))
+
+    def parse_older(self, value: Any) -> Any:
+        """As ``parse``, for images and presets of older versions, which had fractional factors: they are rounded."""
+        read = self._read(value)
+        if self.kind == "factor" and isinstance(read, float) and read >= self.minimum:
+            read = min(math.floor(read + 0.5), int(self.maximum))
+        return self.check(read)
+
+    def _read(self, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        text = value.strip()
+        if self.kind == "choice" or (self.kind == "factor" and text == "auto"):
+            return text
+        if self.kind == "flag":
+            return {"true": True, "false": False}.get(text.lower(), text)
+        if self.kind == "seed" and text.lower() in ("", "none"):
+            return None
+        try:
+            return int(text) if text.lstrip("-").isdigit() else float(text)
+        except ValueError:
+            return text
+
+    def format(self, value: Any) -> str:
+        """The text of a value: ``parse(format(value)) == value``."""
+        return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
