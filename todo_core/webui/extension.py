@@ -13,7 +13,7 @@ from ..settings.presets import Presets
 from . import compat, logs
 from .generation import infotext, other_reducers, request, status
 from .generation.job import Job
-from .generation.pass_timer import Baselines, timer_of
+from .generation.pass_timer import timer_of
 from .generation.request import Request
 from .panel import axes, options
 from .panel.error_text import page_text
@@ -29,7 +29,6 @@ class Extension:
     def __init__(self, folder: Path, model: Callable[[], Any]) -> None:
         self.presets = Presets(presets_file(folder))
         self.model = model
-        self._baselines = Baselines()
         self._latest: Callable[[], Job | None] = lambda: None
 
     def begin(self, p: Any, args: tuple[Any, ...], *, is_img2img: bool) -> None:
@@ -46,7 +45,7 @@ class Extension:
             log.error("ToDo: %s", error)
             p.comment(status.invalid_settings(str(error) if request.has_names(args) else page_text(error)))
             requested = request.OFF
-        job = Job(p, _resolve_conflict(p, requested), self.model, self._baselines)
+        job = Job(p, _resolve_conflict(p, requested), self.model)
         setattr(p, _JOB, job)
         self._latest = weakref.ref(job)
 

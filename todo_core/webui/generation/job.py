@@ -10,7 +10,7 @@ from ...patching.token_grid import TokenGrid
 from .. import compat
 from ..panel import options
 from . import infotext, other_reducers, status
-from .pass_timer import Baselines, PassTimer, TimedPass, timer_of
+from .pass_timer import timer_of
 from .request import Request, cell_of
 from .sampled_pass import SampledPass
 
@@ -20,10 +20,10 @@ log = logging.getLogger("todo_core")
 class Job:
     """The state of one generation; lives as long as its processing object ``p``."""
 
-    def __init__(self, p: Any, request: Request, model: Callable[[], Any], baselines: Baselines) -> None:
+    def __init__(self, p: Any, request: Request, model: Callable[[], Any]) -> None:
         """``model`` returns the WebUI's current model."""
-        self._p, self._request, self._model, self._baselines = p, request, model, baselines
-        self._timer = timer_of(p) or PassTimer()
+        self._p, self._request, self._model = p, request, model
+        self._timer = timer_of(p)
         self._asked_at = compat.time_of_request()
         self.begin_batch()
 
@@ -31,7 +31,6 @@ class Job:
         """A new batch of images: nothing has run yet."""
         infotext.clear(self._p.extra_generation_params)
         self._passes: list[SampledPass] = []
-        self._timed: dict[TimedPass, Any] = {}  # with the kind of each pass
         self._current: SampledPass | None = None
         self._name = ""  # of the pass that was announced last, with its sampler
         self._sampler: Any = None
@@ -54,55 +53,43 @@ class Job:
             return
         self._end_pass()
         self._name, self._sampler = name, self._p.sampler  # Tiled Diffusion has one sampler for all passes
-        timed = self._timer.begin_pass(name, self._p.sampler.model_wrap_cfg)
-        self._timed[timed] = compat.kind_of_pass(self._p, name, x)
+        if self._timer:
+            self._timer.begin_pass(name, self._p.sampler.model_wrap_cfg)
         if self._request.enabled and self._includes(name) and not self._leaves_to_others(name):
             latent = TokenGrid.of(x.shape)
-            self._current = SampledPass(name, self._request.settings, self._p, latent, self._model, timed)
+            self._current = SampledPass(name, self._request.settings, self._p, latent, self._model)
             self._passes.append(self._current)
 
     def begin_step(self, params: Any) -> None:
         """The denoiser is about to call the UNet."""
-        self._timer.begin_step(params)
+        if self._timer:
+            self._timer.begin_step(params)
         if self._current:
             self._current.begin_step(params)
 
     def end_sampling(self) -> None:
         """The sampler has returned, perhaps because of an interrupt."""
-        self._timer.end_pass()
+        if self._timer:
+            self._timer.end_pass()
         self._end_pass()
         self._is_sampled = True
 
     def _end_pass(self) -> None:
         if self._current:
             self._current.close()
+            if self._timer and self._current.record.ran_in:
+                self._timer.note_reduced()
         self._current = None
 
     def end_batch(self) -> None:
         """The batch is decoded: tell the user what was reduced."""
         self._current = None
         if self._request.enabled:
-            lines = [*self._conflicts, *(sampled.status() + self._saving(sampled) for sampled in self._passes)]
+            lines = [*self._conflicts, *(sampled.status() for sampled in self._passes)]
             for line in lines or [status.no_pass(self._why_no_pass())]:
                 self._p.comment(status.of_cell(cell_of(self._p), line))
                 log.info(line)
-        for timed, kind in self._timed.items():
-            if timed.is_complete and not timed.reduced and not timer_of(self._p):
-                self._baselines.note(kind, timed)
-        self._passes, self._timed = [], {}
-
-    def _saving(self, sampled: SampledPass) -> str:
-        """The pass's time beside that of the same pass without ToDo, if the WebUI has run one since its start.
-
-        Compare has a table of its own.
-        """
-        if timer_of(self._p):
-            return ""
-        timed = sampled.timed
-        baseline = self._baselines.of(self._timed[timed], timed)
-        if not timed.reduced or not timed.is_complete or baseline is None:
-            return ""
-        return status.saving(timed.name, timed.seconds, baseline)
+        self._passes = []
 
     def _leaves_to_others(self, pass_name: str) -> bool:
         """Whether the user leaves this pass to the WebUI's token merging or HyperTile. Notes any of them."""

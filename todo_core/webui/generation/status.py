@@ -24,11 +24,6 @@ def reduced(pass_name: str, record: Record, steps: int) -> str:
     return f"ToDo reduced the {pass_name} pass: {'; '.join([*lines, *record.notes])}"
 
 
-def saving(pass_name: str, seconds: float, baseline: float) -> str:
-    """What follows the line of a reduced pass: its time, and that of the same pass without ToDo."""
-    return f"; {pass_name} pass {seconds:.1f} s, {baseline:.1f} s without ToDo"
-
-
 def of_cell(cell: str, line: str) -> str:
     """The line of one cell of an X/Y/Z plot, after the cell's values; the line itself outside of a plot."""
     return f"ToDo with {cell}: {line.removeprefix('ToDo ')}" if cell else line
