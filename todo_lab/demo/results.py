@@ -87,7 +87,7 @@ def why_not_reduced(settings: Settings, hires: Pass) -> str:
         return "the method is none" if settings.method == "none" else "the settings act in the first pass only"
     if hires.record.ran_in:
         return ""
-    return "; ".join(hires.plan.reasons) or "none of its steps is between start and end"
+    return hires.plan.reason or "none of its steps is between start and end"
 
 
 def unique_notes(passes: Iterable[Pass]) -> list[str]:

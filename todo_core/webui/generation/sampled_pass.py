@@ -69,7 +69,7 @@ class SampledPass:
         if self.record.ran_in:
             return status.reduced(self.name, self.record, self.steps)
         if self._sessions and not self._sessions[0].plan.reduces:
-            return status.nothing_to_reduce(self._sessions[0].plan, self._sessions[0].host)
+            return status.nothing_to_reduce(self._sessions[0].plan)
         return status.not_reduced(self.name, self._why_nothing_ran())
 
     def _why_nothing_ran(self) -> str:
