@@ -111,7 +111,7 @@ class Estimate:
 
     def __str__(self) -> str:
         if not self.plan.reduces:
-            return f"nothing to reduce: {'; '.join(self.plan.reasons)}"
+            return self.plan.nothing_to_reduce
         levels = [level for level in self.plan.levels if level.reduces] or [a for a in self.plan.after if a.reduces]
         left = "keys" if self.plan.settings.target == "keys/values" else "tokens"
         tokens = " and ".join(f"{level.grid.tokens:,} \N{RIGHTWARDS ARROW} {level.keys:,}" for level in levels)

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from .. import reduction
 from ..hosts import Host, Level
+from ..hosts.host import IMAGE_PIXELS
 from ..settings import SETTINGS, Settings
 from .token_grid import TokenGrid
 
@@ -67,11 +68,21 @@ class Plan:
         return not self.why and any(level.reduces for level in (*self.levels, *self.after))
 
     @property
-    def reasons(self) -> tuple[str, ...]:
-        """Why nothing is reduced, a clause for each level; empty where something is."""
-        if self.why:
-            return (self.why,)
-        return () if self.reduces else tuple(f"level {level.level}: {level.why}" for level in self.levels)
+    def reason(self) -> str:
+        """Why nothing is reduced, as a clause; empty where something is."""
+        if self.why or self.reduces:
+            return self.why
+        clauses = [level.why for level in self.levels]
+        is_auto = self.settings.method == "downsample" and self.settings.factor_1 == "auto"  # level 1 says what to do
+        if is_auto or len(set(clauses)) == 1:
+            return clauses[0]
+        return "; ".join(f"level {level.level}: {level.why}" for level in self.levels)
+
+    @property
+    def nothing_to_reduce(self) -> str:
+        """What a plan that reduces nothing says: its size in image pixels, and the reason."""
+        width, height = self.size.width * IMAGE_PIXELS, self.size.height * IMAGE_PIXELS
+        return f"nothing to reduce at {width} x {height}: {self.reason}."
 
     def at(self, progress: float) -> tuple[LevelPlan, ...]:
         """The levels that are reduced after this part of the pass, from 0 to 1."""

@@ -36,23 +36,6 @@ def time_of_request() -> Any:
     return getattr(shared.state, "time_start", None)
 
 
-def kind_of_pass(p: Any, name: str, x: Any) -> tuple[Any, ...]:
-    """What the time of a pass depends on, as far as the WebUI tells: passes of equal kinds can be compared.
-
-    Features of other extensions count by the keys that they have written into the infotext so far.
-    """
-    from modules import shared
-
-    checkpoint = getattr(loaded_model(), "sd_checkpoint_info", None)
-    sampler = getattr(getattr(p.sampler, "config", None), "name", getattr(p, "sampler_name", ""))
-    options = ("cross_attention_optimization", "batch_cond_uncond", "hypertile_enable_unet")
-    values = tuple(getattr(shared.opts, option, None) for option in options)
-    merging = p.get_token_merging_ratio(for_hr=name == "hires")
-    features = frozenset(key for key in p.extra_generation_params if not key.startswith("ToDo"))
-    is_guided = getattr(p, "cfg_scale", 7) != 1
-    return (getattr(checkpoint, "title", None), name, tuple(x.shape), sampler, values, merging, features, is_guided)
-
-
 def row_seeds(params: Any) -> list[int]:
     """The image's seed for each row of ``params.x``, the batch that the denoiser is about to run.
 

@@ -78,7 +78,9 @@ def test_auto_leaves_alone_what_is_not_above_the_trained_size_and_says_so(side):
     level = made.levels[0]
     assert (level.keys, level.target_grid) == (side * side, None)
     assert level.why == "this model was trained at 512 x 512. Set a factor to reduce anyway"
-    assert level.why in made.reasons[0]
+    assert made.reason == level.why
+    pixels = side * 8
+    assert made.nothing_to_reduce == f"nothing to reduce at {pixels} x {pixels}: {level.why}."
 
 
 def test_auto_says_why_level_2_stays_whole_where_level_1_does_not():
@@ -199,17 +201,18 @@ def test_the_plan_says_what_comes_past_the_end():
     ("settings", "reason"),
     [
         ({"method": "none"}, "the method is none"),
-        ({"factor_1": 1}, "level 1: its factor is 1"),
-        ({"method": "similarity", "ratio_1": 0}, "level 1: its ratio is 0"),
-        ({"method": "cluster", "ratio_1": 0}, "level 1: its ratio is 0"),
-        ({"target": "all", "attn": False, "factor_1": 2}, "level 1: target is all, but attn, cross"),
+        ({"factor_1": 1}, "level 1: its factor is 1; level 2: auto reduces only level 1 at this size"),
+        ({"factor_1": 1, "factor_2": 1}, "its factor is 1"),
+        ({"method": "similarity", "ratio_1": 0}, "its ratio is 0"),
+        ({"method": "cluster", "ratio_1": 0}, "its ratio is 0"),
+        ({"target": "all", "attn": False, "factor_1": 2}, "target is all, but attn, cross"),
     ],
 )
 def test_a_plan_that_does_nothing_says_why(settings, reason):
     made = plan(sd1_unet(), 128, **settings)
     assert not made.reduces
     assert made.at(0.5) == ()
-    assert made.reasons[0].startswith(reason)
+    assert made.reason.startswith(reason)
 
 
 def test_a_grid_too_small_to_lose_a_token_says_so():
@@ -226,7 +229,7 @@ def test_a_reason_from_outside_leaves_the_whole_pass_alone():
     made = make_plan(Settings(factor_1=2), detect(sd1_unet()), TokenGrid(128, 128), why="this is the first pass")
     assert not made.reduces
     assert made.at(0.5) == ()
-    assert made.reasons == ("this is the first pass",)
+    assert made.reason == "this is the first pass"
     assert str(made) == "nothing to reduce: this is the first pass"
 
 

@@ -2,7 +2,6 @@
 
 import base64
 import io
-import re
 
 import numpy as np
 import pytest
@@ -57,14 +56,6 @@ def test_a_window_that_no_step_falls_into_is_told(webui):
     result = webui.txt2img({"factor_1": 2, "start": 0.9, "end": 0.95})
     assert todo_keys(result.infotext) == {}
     assert "ToDo reduced nothing in the hires pass: no step is between Start and End" in result.comments
-
-
-def test_the_saving_is_told_once_the_same_pass_has_run_without_todo(webui):
-    request = {"hr_second_pass_steps": 3, "height": 192}
-    webui.txt2img(**request)
-    comments = webui.txt2img({"factor_1": 2}, **request).comments
-    assert re.search(r"in 3 of 3 steps; hires pass \d+\.\d s, \d+\.\d s without ToDo", comments)
-    assert "without ToDo" not in webui.txt2img({"factor_1": 2}, **request, sampler_name="DPM++ 2M").comments
 
 
 @pytest.mark.parametrize("settings", [SIMILARITY, {"factor_1": 2, "phase": "rotate"}], ids=["similarity", "rotate"])

@@ -1,4 +1,4 @@
-"""Times the passes of a generation by the WebUI's own events; nothing is put on the model."""
+"""Times the passes of a generation for Compare by the WebUI's own events; nothing is put on the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TIMER = "todo_pass_timer"  # attribute of a processing object
 
 @dataclass(eq=False)
 class TimedPass:
-    """One pass of one batch. ``seconds`` is complete after the last step only."""
+    """One pass of one batch."""
 
     name: str
     seconds: float = 0.0
@@ -27,17 +27,15 @@ class TimedPass:
 
 
 class PassTimer:
-    """Seconds from the first step of a pass to the end of the last, with the work of this extension.
+    """The seconds of each pass's steps, with the work of this extension.
 
-    With ``each_step`` only the steps themselves count: without live previews, the sampler's own arithmetic and the
-    loading of a refiner. On a GPU this waits for the device after each step; otherwise once a pass.
-    ``interrupted`` is True after an interrupt or a skip.
+    Live previews, the sampler's own arithmetic and the loading of a refiner do not count. On a GPU this waits for the
+    device after each step. ``interrupted`` is True after an interrupt or a skip.
     """
 
-    def __init__(self, *, each_step: bool = False) -> None:
+    def __init__(self) -> None:
         self.passes: list[TimedPass] = []
         self.interrupted = False
-        self._each_step = each_step
         self._began: float | None = None
         self._device: Any = None
         self._hook: Any = None
@@ -58,13 +56,16 @@ class PassTimer:
         whole = {n: t for n, t in self._by_name().items() if all(x.is_complete and not x.reduced for x in t)}
         return {name: mean(timed.seconds / timed.steps for timed in passes) for name, passes in whole.items()}
 
-    def begin_pass(self, name: str, denoiser: Any) -> TimedPass:
+    def begin_pass(self, name: str, denoiser: Any) -> None:
         """This denoiser is about to sample the pass ``name``."""
         self.end_pass()
         self.passes.append(TimedPass(name))
         self._began = None
         self._hook = denoiser.register_forward_hook(self._end_step, always_call=True)
-        return self.passes[-1]
+
+    def note_reduced(self) -> None:
+        """ToDo has reduced something in the current pass."""
+        self.passes[-1].reduced = True
 
     def end_pass(self) -> None:
         """The sampler has returned, perhaps because of an interrupt. Can be repeated."""
@@ -75,8 +76,7 @@ class PassTimer:
     def begin_step(self, params: Any) -> None:
         """The denoiser is about to call the UNet."""
         self._device = params.x.device
-        if self._each_step or self._began is None:
-            self._began = _now(self._device)
+        self._began = _now(self._device)
 
     def _check_interrupt(self) -> None:
         """Remember an interrupt or a skip, which the WebUI forgets before the next batch."""
@@ -88,40 +88,16 @@ class PassTimer:
         if self._began is None or output is None:
             return
         timed.steps += 1
-        is_last = timed.steps >= (denoiser.total_steps or 0)
-        if self._each_step or is_last:
-            seconds = _now(self._device) - self._began
-            timed.seconds = timed.seconds + seconds if self._each_step else seconds
-        timed.is_complete = is_last and not self.interrupted
+        timed.seconds += _now(self._device) - self._began
+        timed.is_complete = timed.steps >= (denoiser.total_steps or 0) and not self.interrupted
 
     def _by_name(self) -> dict[str, list[TimedPass]]:
         return {name: [t for t in self.passes if t.name == name] for name in dict.fromkeys(t.name for t in self.passes)}
 
 
-class Baselines:
-    """The fastest step without reduction of each kind of pass that this process has run."""
-
-    LIMIT = 200
-
-    def __init__(self) -> None:
-        self._seconds: dict[Any, float] = {}  # of a step
-
-    def note(self, kind: Any, timed: TimedPass) -> None:
-        """Remember a complete pass without reduction; ``kind`` is everything that its time depends on."""
-        seconds = timed.seconds / timed.steps
-        self._seconds[kind] = min(seconds, self._seconds.pop(kind, seconds))
-        if len(self._seconds) > self.LIMIT:
-            del self._seconds[next(iter(self._seconds))]
-
-    def of(self, kind: Any, timed: TimedPass) -> float | None:
-        """The seconds of as many steps of this kind without reduction, if any were timed."""
-        seconds = self._seconds.get(kind)
-        return None if seconds is None else seconds * timed.steps
-
-
 def time_passes(p: Any) -> PassTimer:
-    """Time each step of the generation of ``p``, which has not begun."""
-    timer = PassTimer(each_step=True)
+    """Time the steps of the generation of ``p``, which has not begun."""
+    timer = PassTimer()
     setattr(p, _TIMER, timer)
     return timer
 

@@ -15,7 +15,6 @@ from ...patching.token_grid import TokenGrid
 from ...settings import Settings
 from .. import compat
 from . import infotext, status
-from .pass_timer import TimedPass
 
 log = logging.getLogger("todo_core")
 
@@ -28,16 +27,8 @@ class SampledPass:
     exception too. ``close`` ends the pass: most samplers make a denoiser for each pass, but some serve several.
     """
 
-    def __init__(
-        self,
-        name: str,
-        settings: Settings,
-        p: Any,
-        latent: TokenGrid,
-        model: Callable[[], Any],
-        timed: TimedPass,
-    ) -> None:
-        self.name, self.record, self.timed = name, Record(), timed
+    def __init__(self, name: str, settings: Settings, p: Any, latent: TokenGrid, model: Callable[[], Any]) -> None:
+        self.name, self.record = name, Record()
         self.steps = self.steps_in_window = 0
         self.error: Exception | None = None
         self._settings, self._p, self._latent, self._model = settings, p, latent, model
@@ -63,7 +54,6 @@ class SampledPass:
 
     def end(self) -> None:
         """Take the hooks off: an InterruptedException from inside the UNet skips ``_end_step``."""
-        self.timed.reduced = bool(self.record.ran_in)
         for session in self._sessions:
             session.remove()
 
@@ -79,7 +69,7 @@ class SampledPass:
         if self.record.ran_in:
             return status.reduced(self.name, self.record, self.steps)
         if self._sessions and not self._sessions[0].plan.reduces:
-            return status.nothing_to_reduce(self._sessions[0].plan, self._sessions[0].host)
+            return status.nothing_to_reduce(self._sessions[0].plan)
         return status.not_reduced(self.name, self._why_nothing_ran())
 
     def _why_nothing_ran(self) -> str:

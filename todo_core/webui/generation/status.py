@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from ...errors import SettingsError, UnsupportedModelError
-from ...hosts import Host
-from ...patching.plan import Plan, auto_factor
+from ...patching.plan import Plan
 from ...patching.record import Record
-from ...settings import Settings
 from .other_reducers import Reducer
 
-LATENT_SCALE = 8  # image pixels per latent pixel, each side
 DOWNSAMPLING = "sd-webui-token-downsampling"
 
 
@@ -24,11 +21,6 @@ def reduced(pass_name: str, record: Record, steps: int) -> str:
     return f"ToDo reduced the {pass_name} pass: {'; '.join([*lines, *record.notes])}"
 
 
-def saving(pass_name: str, seconds: float, baseline: float) -> str:
-    """What follows the line of a reduced pass: its time, and that of the same pass without ToDo."""
-    return f"; {pass_name} pass {seconds:.1f} s, {baseline:.1f} s without ToDo"
-
-
 def of_cell(cell: str, line: str) -> str:
     """The line of one cell of an X/Y/Z plot, after the cell's values; the line itself outside of a plot."""
     return f"ToDo with {cell}: {line.removeprefix('ToDo ')}" if cell else line
@@ -39,9 +31,9 @@ def not_reduced(pass_name: str, reason: str) -> str:
     return f"ToDo reduced nothing in the {pass_name} pass: {reason}"
 
 
-def nothing_to_reduce(plan: Plan, host: Host) -> str:
+def nothing_to_reduce(plan: Plan) -> str:
     """A pass whose plan reduces nothing."""
-    return f"ToDo found nothing to reduce {size_and_reason(plan, host)}"
+    return f"ToDo found {plan.nothing_to_reduce}"
 
 
 def no_pass(reason: str) -> str:
@@ -79,32 +71,6 @@ def downsampling_off() -> str:
 def downsampling_first() -> str:
     """The user leaves the image to sd-webui-token-downsampling."""
     return f"{DOWNSAMPLING} is on: ToDo skips this image (Settings > ToDo)"
-
-
-def size_and_reason(plan: Plan, host: Host) -> str:
-    """For a plan that reduces nothing: "at WIDTH x HEIGHT" in image pixels, and why."""
-    size = f"at {plan.size.width * LATENT_SCALE} x {plan.size.height * LATENT_SCALE}"
-    if plan.why:
-        return f"{size}: {plan.why}"
-    if _is_below_trained_size(plan, host):
-        side = round(host.trained_side * LATENT_SCALE)
-        return f"{size}: this model was trained at {side} x {side}. Set a factor to reduce anyway."
-    reasons = list(dict.fromkeys(level.why for level in plan.levels))
-    if len(reasons) == 1:
-        return f"{size}: {reasons[0]}"
-    return f"{size}. " + " ".join(f"Level {level.level}: {level.why}." for level in plan.levels)
-
-
-def _is_below_trained_size(plan: Plan, host: Host) -> bool:
-    """Whether level 1 is not reduced because its automatic factor is 1."""
-    settings = plan.settings
-    if settings.method != "downsample" or settings.factor_1 != "auto" or not _reduces_any_layer(settings):
-        return False
-    return auto_factor(host.level(1), plan.levels[0].grid) == 1
-
-
-def _reduces_any_layer(settings: Settings) -> bool:
-    return settings.target != "all" or settings.attn or settings.crossattn or settings.mlp
 
 
 def _level(level: int, tokens: int, left: int, method: str, count: int, steps: int) -> str:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from ...errors import SettingsError, UnsupportedModelError
 from ...estimate import Estimate, Layout
 from ...hosts import Host, detect
+from ...hosts.host import IMAGE_PIXELS
 from ...patching.plan import make_plan
 from ...patching.token_grid import TokenGrid
 from ...settings import Settings
-from ..generation.status import LATENT_SCALE, size_and_reason
 from .error_text import page_text
 
 NOT_LOADED = "No estimate: no checkpoint is loaded yet."
@@ -78,8 +78,8 @@ def _hires_size(width: int, height: int, fields: Mapping[str, float]) -> tuple[i
 
 
 def _estimate(size: PassSize, settings: Settings, host: Host, layout: Layout) -> str:
-    latent = TokenGrid(max(1, size.height // LATENT_SCALE), max(1, size.width // LATENT_SCALE))
+    latent = TokenGrid(max(1, size.height // IMAGE_PIXELS), max(1, size.width // IMAGE_PIXELS))
     plan = make_plan(settings, host, latent)
     if not plan.reduces:
-        return f"Nothing to reduce {size_and_reason(plan, host)}"
+        return plan.nothing_to_reduce[0].upper() + plan.nothing_to_reduce[1:]
     return f"{size.name}{size.width} x {size.height}: {Estimate.of(layout, plan)}"

@@ -18,7 +18,7 @@ from tests.todo_core.webui.webui_double import Processing, WebUI, load_script
 from todo_core.settings import BUILT_IN
 from todo_core.webui.compare import controls
 from todo_core.webui.compare.output import legend
-from todo_core.webui.compare.request import PANEL, CompareRequest
+from todo_core.webui.compare.request import FROM_PANEL, CompareRequest
 from todo_core.webui.generation import request
 
 
@@ -165,14 +165,15 @@ def test_the_upscale_button_tells_the_numbers_in_the_comments(compared):
 def test_only_the_passes_that_were_reduced_are_timed(compared, runs):
     assert json.loads(compared().js())["todo_compare"]["passes"] == ["hires"]
     runs.args = [{"passes": "all", "factor_1": 2}]
-    assert json.loads(compared(names=[PANEL]).js())["todo_compare"]["passes"] == ["first", "hires"]
+    assert json.loads(compared(names=[FROM_PANEL]).js())["todo_compare"]["passes"] == ["first", "hires"]
 
 
-def test_the_models_calls_are_timed_and_nothing_else(compared, monkeypatch):
+@pytest.mark.parametrize("one_sampler", [False, True])
+def test_the_models_calls_are_timed_and_nothing_else(compared, monkeypatch, one_sampler):
     clock = iter(range(10_000))
     monkeypatch.setattr("todo_core.webui.generation.pass_timer.time.perf_counter", lambda: float(next(clock)))
     # a step reads the clock when it begins and at the model's one answer: one second each, two steps
-    assert [row["seconds"] for row in rows(compared())] == [2, 2, 2]
+    assert [row["seconds"] for row in rows(compared(Compared(one_sampler=one_sampler)))] == [2, 2, 2]
 
 
 def test_the_grid_has_a_column_for_each_and_a_row_for_the_differences(compared):
@@ -242,7 +243,7 @@ def test_files_that_cannot_be_written_do_not_cost_the_images(compared, monkeypat
 
 def test_the_panels_settings_are_compared_though_it_is_unticked(compared, runs):
     runs.args = [False, "similarity"]
-    done = compared(names=[PANEL])
+    done = compared(names=[FROM_PANEL])
     assert "ToDo: similarity" in done.infotexts[2]
     assert "ToDo" not in done.infotexts[1]
 
@@ -362,7 +363,7 @@ def test_arguments_that_a_request_leaves_out_are_no_error(runs, tmp_path):
 
 
 def test_rounds_are_interleaved_and_give_a_median_and_a_spread(compared, runs, monkeypatch):
-    took = iter([9, 9, *[1, 1, 1, 1], *[1, 1, 4, 4], *[1, 1, 1, 1], *[1, 1, 2, 2], *[1, 1, 1, 1], *[1, 1, 3, 3]])
+    took = iter([*[1, 1, 1, 1], *[1, 1, 4, 4], *[1, 1, 1, 1], *[1, 1, 2, 2], *[1, 1, 1, 1], *[1, 1, 3, 3]])
     clock = [0.0, False]
 
     def now():
@@ -383,7 +384,7 @@ def test_rounds_are_interleaved_and_give_a_median_and_a_spread(compared, runs, m
 
 
 def test_a_busy_machine_is_told(compared, monkeypatch):
-    took, clock = iter([1, 1, *[1, 1, 1, 1], *[1.5, 1.5, 1, 1]]), [0.0, False]
+    took, clock = iter([*[1, 1, 1, 1], *[1.5, 1.5, 1, 1]]), [0.0, False]
 
     def now():
         clock[0], clock[1] = clock[0] + (next(took) if clock[1] else 0), not clock[1]
@@ -460,7 +461,7 @@ def test_the_controls_are_those_of_the_api(compared, is_img2img):
         "Difference maps",
         "Repeats",
     ]
-    assert controls[0].choices == [PANEL, *BUILT_IN]
+    assert controls[0].choices == [FROM_PANEL, *BUILT_IN]
     assert len({control.elem_id for control in controls}) == 3
 
 
