@@ -22,6 +22,14 @@ PAGE = ROOT / "todo_lab" / "demo" / "page.py"
 # both pages build the controls of the declared settings alike
 CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.controls.control_value"}
 
+# the rooms of each house, from the ground up
+FLOORS = {
+    "todo_core": ["errors image_difference", "reduction", "settings hosts", "patching", "estimate tomesd", "webui"],
+    "todo_core/webui": ["logs compat", "options", "generation", "panel", "compare", "extension __main__"],
+    "todo_lab": ["environment command_line settings_command", "sampling", "pocket", "evaluation demo", "__main__"],
+    "todo_lab/evaluation": ["metrics variants", "prompts backends", "running", "report", "command"],
+}
+
 
 def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
@@ -111,6 +119,24 @@ def test_no_two_files_import_each_other():
 
     arrows = {name: set(taken(path)) for name, path in files.items()}
     assert not {(a, b) for a, found in arrows.items() for b in found if a in arrows[b] and a < b}
+
+
+@pytest.mark.parametrize("house", FLOORS)
+def test_no_import_runs_up_a_floor(house):
+    """Nor from one room to another on the same floor."""
+    folder = ROOT / house
+    floor = {room: number for number, rooms in enumerate(FLOORS[house]) for room in rooms.split()}
+    files = {path: path.relative_to(folder).with_suffix("").parts[0] for path in PACKAGES if within(path, house)}
+    del files[folder / "__init__.py"]
+    assert set(files.values()) == set(floor), "each room has a floor"
+    prefix = house.replace("/", ".") + "."
+    taken = {(path, name) for path in files for name in imports(path) if name.startswith(prefix)}
+    arrows = {(path, name.removeprefix(prefix).split(".")[0]) for path, name in taken}
+    assert not [
+        f"{named(path)} imports {room}"
+        for path, room in arrows
+        if room in floor and room != files[path] and floor[room] >= floor[files[path]]
+    ]
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=named)

@@ -10,12 +10,12 @@ from typing import Any
 
 from ..errors import SettingsError
 from ..settings.presets import Presets
-from . import compat, logs
+from . import compat, logs, options
 from .generation import infotext, other_reducers, request, status
 from .generation.job import Job
 from .generation.pass_timer import timer_of
 from .generation.request import Request
-from .panel import axes, options
+from .panel import axes
 from .panel.error_text import page_text
 
 log = logging.getLogger("todo_core")

@@ -21,7 +21,7 @@ from ..sampling.request import SAMPLERS, Request
 from .prompts.prompt_sets import SETS, evenly_spaced, load_prompts
 from .running.jobs import Job, make_jobs, make_scenes
 from .running.joining import join_results
-from .running.variants import Variant, from_grid, from_peer, from_presets, unique_variants
+from .variants import Variant, from_grid, from_peer, from_presets, unique_variants
 
 log = logging.getLogger(__name__)
 ENGINES = ("local", "ray")

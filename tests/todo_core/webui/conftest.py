@@ -26,7 +26,7 @@ def opts():
     """The WebUI's options, as after its start with this extension; each test has its own."""
     from modules import shared
 
-    from todo_core.webui.panel import options
+    from todo_core.webui import options
 
     shared.opts.reset()
     shared.state.begin()

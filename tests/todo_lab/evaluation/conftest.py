@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from todo_core import Settings
+from todo_lab.evaluation import variants
 from todo_lab.evaluation.running import jobs as jobs_of
-from todo_lab.evaluation.running import variants
 from todo_lab.evaluation.running.jobs import Job
-from todo_lab.evaluation.running.variants import Variant
+from todo_lab.evaluation.variants import Variant
 from todo_lab.sampling.request import Request
 
 PROMPTS = ["a red circle over stripes", "a big blue star over rolling hills", "two pink hearts and a ring on the night"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from todo_lab.evaluation.backends.backend import TimedImage
-from todo_lab.evaluation.running.variants import BASELINE, Variant
+from todo_lab.evaluation.variants import BASELINE, Variant
 from todo_lab.sampling.request import Request
 
 

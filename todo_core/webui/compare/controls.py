@@ -13,7 +13,7 @@ from modules.ui_components import FormRow
 from ...settings.presets import DEFAULT, Presets
 from ..panel import texts
 from . import output
-from .request import DEFAULT_REPEATS, MOST_REPEATS, PANEL, SEPARATOR
+from .request import DEFAULT_REPEATS, FROM_PANEL, MOST_REPEATS, SEPARATOR
 from .table import ComparisonTable
 
 DEFAULT_CHOICE = (DEFAULT, "ToDo fast", "ToMe paper")
@@ -55,7 +55,7 @@ def build(presets: Callable[[], Presets], *, is_img2img: bool) -> list[Any]:
 
 def choices(presets: Presets) -> list[str]:
     """What can be compared."""
-    return [PANEL, *presets.names]
+    return [FROM_PANEL, *presets.names]
 
 
 def pasted_presets(params: dict[str, Any]) -> list[str] | None:

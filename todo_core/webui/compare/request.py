@@ -7,9 +7,10 @@ from typing import Any
 
 from ...errors import SettingsError
 from ...settings.presets import Presets
+from ..panel import texts
 from ..panel.error_text import PanelError
 
-PANEL = "the panel's settings"
+FROM_PANEL = texts.COMPARE_WITH_PANEL.label  # stands for a preset
 SEPARATOR = ";"
 DEFAULT_REPEATS, MOST_REPEATS = 2, 10
 
@@ -18,7 +19,7 @@ DEFAULT_REPEATS, MOST_REPEATS = 2, 10
 class CompareRequest:
     """The values of Compare's controls."""
 
-    names: tuple[str, ...]  # presets and PANEL
+    names: tuple[str, ...]  # presets and FROM_PANEL
     heat_maps: bool = True
     repeats: int = DEFAULT_REPEATS
 
@@ -30,9 +31,9 @@ class CompareRequest:
         chosen = tuple(dict.fromkeys(name for name in listed if name)) if is_list else ()
         try:
             if not chosen:
-                raise SettingsError("presets", names, f"at least one of {', '.join([PANEL, *presets.names])}")
+                raise SettingsError("presets", names, f"at least one of {', '.join([FROM_PANEL, *presets.names])}")
             for name in chosen:
-                if name != PANEL:
+                if name != FROM_PANEL:
                     presets.get(name)
             if not isinstance(repeats, (int, float)) or repeats not in range(1, MOST_REPEATS + 1):
                 raise SettingsError("repeats", repeats, f"a whole number from 1 to {MOST_REPEATS}")

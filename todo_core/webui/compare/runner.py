@@ -17,7 +17,7 @@ from ..generation.pass_timer import time_passes
 from ..panel.error_text import PanelError
 from . import output
 from .outcome import Outcome
-from .request import PANEL, CompareRequest
+from .request import FROM_PANEL, CompareRequest
 from .table import BASELINE, ComparisonTable, Variant
 
 log = logging.getLogger("todo_core")
@@ -103,8 +103,8 @@ def _copy(p: Any) -> Any:
 def _prepared(p: Any, name: str, presets: Presets) -> Outcome:
     own_p = _copy(p)
     settings: dict[str, Any] = {}
-    if name in (BASELINE, PANEL):
-        request.override(own_p, "enabled", name == PANEL)
+    if name in (BASELINE, FROM_PANEL):
+        request.override(own_p, "enabled", name == FROM_PANEL)
     else:
         request.override(own_p, "preset", name)
         settings = presets.get(name).to_dict()

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...patching.token_grid import TokenGrid
-from .. import compat
-from ..panel import options
+from .. import compat, options
 from . import infotext, other_reducers, status
 from .pass_timer import timer_of
 from .request import Request, cell_of

@@ -13,9 +13,9 @@ from modules.ui_components import FormRow, InputAccordion
 
 from ...settings import SETTINGS, Settings
 from ...settings.presets import DEFAULT, Presets
-from .. import compat
+from .. import compat, options
 from ..generation import infotext
-from . import options, texts, visibility
+from . import texts, visibility
 from .controls import build as build_control
 from .controls import control_value
 from .estimate_line import NOT_LOADED, estimate_line

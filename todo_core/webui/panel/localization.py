@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator
 
 from ...settings import SETTINGS
-from ..compare.request import PANEL
+from ..options import OPTIONS, SECTION
 from . import texts
-from .options import OPTIONS, SECTION
 
 
 def template() -> str:
@@ -26,4 +25,3 @@ def _texts() -> Iterator[str]:
         if isinstance(value, texts.Text):
             yield from value
     yield from (button.help for button in texts.BUTTONS.values())
-    yield PANEL

@@ -25,6 +25,7 @@ BUTTONS = {
     "export": Text("\U0001f4e4", "Save your presets as a JSON file"),
 }
 COMPARE = Text("ToDo compare")
+COMPARE_WITH_PANEL = Text("the panel's settings")
 COMPARE_PRESETS = Text("Presets to compare", "Each preset makes the same images again, beside the baseline.")
 COMPARE_HEAT_MAPS = Text("Difference maps", "A map under each image; black where it equals the baseline.")
 COMPARE_REPEATS = Text("Repeats", "How often each variant is timed, in turn. The table shows the median.")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...sampling.request import Request
-from ..running.variants import Variant
+from ..variants import Variant
 
 
 @dataclass

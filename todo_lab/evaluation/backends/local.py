@@ -14,7 +14,7 @@ from ...sampling.infotext import format_infotext
 from ...sampling.passes import LatentModel, Pass, decode_image, first_pass, hires_pass
 from ...sampling.request import Request
 from ..metrics.peak_memory import peak_memory
-from ..running.variants import Variant
+from ..variants import Variant
 from . import peers
 from .backend import TimedImage
 

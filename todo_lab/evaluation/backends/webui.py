@@ -20,7 +20,7 @@ from PIL import Image
 
 from ...sampling.infotext import PNG_KEY
 from ...sampling.request import Request
-from ..running.variants import BASELINE, Variant
+from ..variants import BASELINE, Variant
 from .backend import TimedImage
 
 SCRIPT = "ToDo"

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..running.measurement import Row
-from ..running.variants import BASELINE
+from ..variants import BASELINE
 from .bootstrap import MIN_PROMPTS, interval
 
 VISIBLE = 30.0  # dB of PSNR; below it the difference from the baseline is easy to see

@@ -11,7 +11,7 @@ import pandas as pd
 
 from todo_core.image_difference import HEAT_GAIN, heat_map
 
-from ..running.variants import BASELINE
+from ..variants import BASELINE
 from . import aggregation
 from .matplotlib_files import pyplot, saved
 

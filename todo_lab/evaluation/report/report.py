@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..metrics.pretrained_metrics import FID_LEAST, fid, has_fid_weights
 from ..running.row_store import RUN_FILE, RowStore, load_png, write_atomically
-from ..running.variants import BASELINE
+from ..variants import BASELINE
 from . import aggregation, charts
 from .bootstrap import MIN_PROMPTS
 from .document import Document

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from ...sampling.request import Request
-from .variants import Variant
+from ..variants import Variant
 
 
 @dataclass(frozen=True)

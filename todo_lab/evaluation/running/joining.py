@@ -12,9 +12,9 @@ import numpy as np
 
 from todo_core.errors import SettingsError
 
+from ..variants import BASELINE
 from .measurement import Row
 from .row_store import ROWS_FILE, RUN_FILE, RowStore, load_png, write_atomically
-from .variants import BASELINE
 
 SAME = ("model", "runs", "device", "dtype", "machine")
 LISTED = ("versions", "command")

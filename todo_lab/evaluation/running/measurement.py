@@ -15,8 +15,8 @@ from ..backends.backend import Backend, PreparedScene, TimedImage
 from ..metrics.image_metrics import measure_difference
 from ..metrics.pretrained_metrics import PretrainedMetrics
 from ..metrics.prompt_statistics import noun_count, word_count
+from ..variants import BASELINE
 from .jobs import Job
-from .variants import BASELINE
 
 log = logging.getLogger(__name__)
 Row = dict[str, Any]

@@ -18,7 +18,7 @@ from tests.todo_core.webui.webui_double import Processing, WebUI, load_script
 from todo_core.settings.presets import BUILT_IN
 from todo_core.webui.compare import controls
 from todo_core.webui.compare.output import legend
-from todo_core.webui.compare.request import PANEL, CompareRequest
+from todo_core.webui.compare.request import FROM_PANEL, CompareRequest
 from todo_core.webui.generation import request
 
 
@@ -165,7 +165,7 @@ def test_the_upscale_button_tells_the_numbers_in_the_comments(compared):
 def test_only_the_passes_that_were_reduced_are_timed(compared, runs):
     assert json.loads(compared().js())["todo_compare"]["passes"] == ["hires"]
     runs.args = [{"passes": "all", "factor_1": 2}]
-    assert json.loads(compared(names=[PANEL]).js())["todo_compare"]["passes"] == ["first", "hires"]
+    assert json.loads(compared(names=[FROM_PANEL]).js())["todo_compare"]["passes"] == ["first", "hires"]
 
 
 @pytest.mark.parametrize("one_sampler", [False, True])
@@ -243,7 +243,7 @@ def test_files_that_cannot_be_written_do_not_cost_the_images(compared, monkeypat
 
 def test_the_panels_settings_are_compared_though_it_is_unticked(compared, runs):
     runs.args = [False, "similarity"]
-    done = compared(names=[PANEL])
+    done = compared(names=[FROM_PANEL])
     assert "ToDo: similarity" in done.infotexts[2]
     assert "ToDo" not in done.infotexts[1]
 
@@ -461,7 +461,7 @@ def test_the_controls_are_those_of_the_api(compared, is_img2img):
         "Difference maps",
         "Repeats",
     ]
-    assert controls[0].choices == [PANEL, *BUILT_IN]
+    assert controls[0].choices == [FROM_PANEL, *BUILT_IN]
     assert len({control.elem_id for control in controls}) == 3
 
 

@@ -10,8 +10,7 @@ from modules import script_callbacks, shared
 
 from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI
-from todo_core.webui import logs
-from todo_core.webui.panel import options
+from todo_core.webui import logs, options
 
 OURS = {"factor_1": 2}
 

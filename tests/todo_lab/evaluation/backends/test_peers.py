@@ -12,7 +12,7 @@ import torch
 from todo_core import SettingsError
 from todo_lab.evaluation.backends import peers
 from todo_lab.evaluation.backends.local import Local
-from todo_lab.evaluation.running.variants import BASELINE, from_peer
+from todo_lab.evaluation.variants import BASELINE, from_peer
 from todo_lab.pocket.model.pocket_model import Pocket
 from todo_lab.sampling.request import Request
 

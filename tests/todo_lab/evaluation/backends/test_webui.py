@@ -14,12 +14,12 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from todo_core import Settings
+from todo_lab.evaluation import variants
 from todo_lab.evaluation.backends import webui
 from todo_lab.evaluation.backends.webui import WebUI, WebUIError
 from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
-from todo_lab.evaluation.running import variants
 from todo_lab.evaluation.running.measurement import measure_scene
-from todo_lab.evaluation.running.variants import BASELINE
+from todo_lab.evaluation.variants import BASELINE
 
 FIRST, HIRES = 0.02, 0.2  # seconds of the server's own clock
 

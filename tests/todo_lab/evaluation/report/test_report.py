@@ -12,12 +12,13 @@ import pytest
 
 from tests.todo_lab.evaluation.doubles import Double
 from todo_core import Settings
+from todo_lab.evaluation import variants
 from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
 from todo_lab.evaluation.prompts import prompt_sets
 from todo_lab.evaluation.report import aggregation, charts, image_grids, matplotlib_files, report
 from todo_lab.evaluation.report.bootstrap import interval
 from todo_lab.evaluation.report.findings import list_findings
-from todo_lab.evaluation.running import jobs, variants
+from todo_lab.evaluation.running import jobs
 from todo_lab.evaluation.running.row_store import RowStore
 from todo_lab.evaluation.running.runner import local_engine, run_jobs
 from todo_lab.sampling.request import Request

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from todo_core import SETTINGS, Settings, SettingsError
+from todo_lab.evaluation import variants
 from todo_lab.evaluation.metrics import prompt_statistics
 from todo_lab.evaluation.prompts import prompt_sets
 from todo_lab.evaluation.prompts.make_prompts import pocket_prompts
-from todo_lab.evaluation.running import jobs, variants
+from todo_lab.evaluation.running import jobs
 from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.sampling.request import Request
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import logs
+from . import logs
 
 SECTION = ("todo", "ToDo")
 SAVED_DEFAULTS = "saved defaults"
