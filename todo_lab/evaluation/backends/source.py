@@ -28,7 +28,7 @@ class Source:
     dtype: str = "float32"
     cores: int | None = None
     weights: str | None = None
-    peers: dict[str, str] = field(default_factory=dict)
+    peers: dict[str, str] = field(default_factory=dict, hash=False)
 
     def open(self) -> Backend:
         """Load the model, or connect to the WebUI."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
 from ..backends.backend import Backend
 from ..backends.source import Source
@@ -49,27 +48,14 @@ def ray_engine(source: Source, *, runs: int, models: Models | None = None, cores
 
 
 def _scene(source: Source, scene: SceneJobs, runs: int, models: Models) -> list[Result]:
-    backend, pretrained = _opened(repr(source), tuple(models.items()), _Held(source))
+    backend, pretrained = _opened(source, tuple(models.items()))
     return list(measure_scene(backend, scene.jobs, runs=runs, pretrained=pretrained, baseline=scene.baseline))
 
 
-class _Held:
-    """Wraps a source as a cache argument. All wrappers are equal, so only the key beside it counts."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def __eq__(self, other: Any) -> bool:
-        return isinstance(other, _Held)
-
-    def __hash__(self) -> int:
-        return 0
-
-
 @lru_cache(maxsize=1)
-def _opened(key: str, models: tuple[tuple[str, str | None], ...], held: _Held) -> tuple[Backend, PretrainedMetrics]:
+def _opened(source: Source, models: tuple[tuple[str, str | None], ...]) -> tuple[Backend, PretrainedMetrics]:
     """Load the model once per worker."""
-    return held.source.open(), PretrainedMetrics(**dict(models))
+    return source.open(), PretrainedMetrics(**dict(models))
 
 
 def _with_cores(source: Source, cores: int | None) -> Source:

@@ -15,6 +15,7 @@ from todo_lab.evaluation.running.row_store import RowStore
 from todo_lab.evaluation.running.runner import local_engine, run_jobs
 
 ray = pytest.importorskip("ray")
+from todo_lab.evaluation.running import ray_engine as engines  # noqa: E402
 from todo_lab.evaluation.running.ray_engine import ray_engine  # noqa: E402
 
 
@@ -41,6 +42,16 @@ def rows(folder, work, engine) -> dict:
     assert run_jobs(work, store, engine) == 0
     assert len(store.rows) == len(work)
     return {row["key"]: row for row in store.rows}
+
+
+def test_a_worker_opens_a_source_once_and_another_one_anew(monkeypatch):
+    opened = []
+    monkeypatch.setattr(Source, "open", lambda source: opened.append(source) or Double())
+    engines._opened.cache_clear()
+    for peers in ({"tomesd": "a"}, {"tomesd": "a"}, {"tomesd": "b"}):
+        engines._opened(Source(peers=peers), ())
+    assert [source.peers for source in opened] == [{"tomesd": "a"}, {"tomesd": "b"}]
+    engines._opened.cache_clear()
 
 
 @pytest.mark.slow
