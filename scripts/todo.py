@@ -34,23 +34,23 @@ class ToDoScript(scripts.Script):
 
     def before_process_batch(self, p, *args, **kwargs):
         """A batch begins."""
-        if job := extension.job_of(p):
-            job.begin_batch()
+        if generation := extension.generation_of(p):
+            generation.begin_batch()
 
     def process_before_every_sampling(self, p, *args, **kwargs):
         """A pass begins."""
-        if job := extension.job_of(p):
-            job.begin_pass(kwargs["x"])
+        if generation := extension.generation_of(p):
+            generation.begin_pass(kwargs["x"])
 
     def post_sample(self, p, *args):
         """All passes of a batch have ended; the batch is not decoded yet."""
-        if job := extension.job_of(p):
-            job.end_sampling()
+        if generation := extension.generation_of(p):
+            generation.end_sampling()
 
     def postprocess_batch(self, p, *args, **kwargs):
         """A batch is decoded."""
-        if job := extension.job_of(p):
-            job.end_batch()
+        if generation := extension.generation_of(p):
+            generation.end_batch()
 
     def postprocess(self, p, processed, *args):
         """The generation has ended."""

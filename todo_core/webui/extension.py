@@ -1,4 +1,4 @@
-"""The extension in one WebUI process: its presets, and a job for each generation."""
+"""The extension in one WebUI process: its presets, and the state of each generation."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
+from ..settings import Settings
 from ..settings.presets import Presets
 from . import compat, logs, options
 from .generation import infotext, other_reducers, request, status
-from .generation.job import Job
+from .generation.generation import Generation
 from .generation.pass_timer import timer_of
-from .generation.request import Request
 from .panel import axes
 from .panel.error_text import page_text
 
 log = logging.getLogger("todo_core")
 
-_JOB = "todo_job"  # attribute of a processing object, so that the state ends with the generation
+_GENERATION = "todo_generation"  # attribute of a processing object, so that the state ends with the generation
 
 
 class Extension:
@@ -29,7 +29,7 @@ class Extension:
     def __init__(self, folder: Path, model: Callable[[], Any]) -> None:
         self.presets = Presets(presets_file(folder))
         self.model = model
-        self._latest: Callable[[], Job | None] = lambda: None
+        self._latest: Callable[[], Generation | None] = lambda: None
 
     def begin(self, p: Any, args: tuple[Any, ...], *, is_img2img: bool) -> None:
         """A generation begins; no other script has changed the model for it yet. ``is_img2img`` tells the script's tab.
@@ -40,20 +40,20 @@ class Extension:
             return
         logs.set_level(options.value("todo_log"))
         try:
-            requested = request.read(args, self.presets.get, request.overrides_of(p))
+            settings = request.read(args, self.presets.get, request.overrides_of(p))
         except SettingsError as error:
             log.error("ToDo: %s", error)
             p.comment(status.invalid_settings(str(error) if request.has_names(args) else page_text(error)))
-            requested = request.OFF
-        job = Job(p, _resolve_conflict(p, requested), self.model)
-        setattr(p, _JOB, job)
-        self._latest = weakref.ref(job)
+            settings = None
+        generation = Generation(p, _resolve_conflict(p, settings), self.model)
+        setattr(p, _GENERATION, generation)
+        self._latest = weakref.ref(generation)
 
     def end(self, p: Any, processed: Any) -> None:
         """A generation has ended."""
-        if not job_of(p):
+        if not generation_of(p):
             return
-        delattr(p, _JOB)
+        delattr(p, _GENERATION)
         self._latest = lambda: None
         if "ToDo" in processed.comments or request.cell_of(p):
             compat.follow_comments(processed, p)
@@ -61,10 +61,10 @@ class Extension:
     def _belongs_to_another(self, p: Any, *, is_img2img: bool) -> bool:
         """Whether another extension runs ``p`` for an image of its own, as ADetailer does for each face.
 
-        Such a job has a copy of another job's object, or is an img2img job of the txt2img tab's scripts, or begins
-        before the job around it has ended.
+        Such a generation has a copy of another one's object, or is an img2img generation of the txt2img tab's scripts,
+        or begins before the one around it has ended.
         """
-        if _JOB in vars(p) and not job_of(p):
+        if _GENERATION in vars(p) and not generation_of(p):
             return True
         if hasattr(p, "init_images") and not is_img2img:
             return True
@@ -87,22 +87,22 @@ def presets_file(folder: Path) -> Path:
     return folder / "data" / "presets.json"
 
 
-def _resolve_conflict(p: Any, requested: Request) -> Request:
-    """The request, or OFF. Only one of this extension and sd-webui-token-downsampling may act on an image."""
-    if not requested.enabled or not other_reducers.downsampling_is_on(p):
-        return requested
+def _resolve_conflict(p: Any, settings: Settings | None) -> Settings | None:
+    """The settings, or None. Only one of this extension and sd-webui-token-downsampling may act on an image."""
+    if settings is None or not other_reducers.downsampling_is_on(p):
+        return settings
     if options.value("todo_downsampling_conflict") == "skip the image":
         p.comment(status.downsampling_first())
-        return request.OFF
+        return None
     other_reducers.disable_downsampling(p)
     p.comment(status.downsampling_off())
-    return requested
+    return settings
 
 
-def job_of(p: Any) -> Job | None:
-    """The job of a generation, if there is one. A copy of ``p`` has none."""
-    job = getattr(p, _JOB, None)
-    return job if job and job.is_of(p) else None
+def generation_of(p: Any) -> Generation | None:
+    """The state of the generation of ``p``, if ToDo follows it. A copy of ``p`` has none."""
+    generation = getattr(p, _GENERATION, None)
+    return generation if generation and generation.is_of(p) else None
 
 
 def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:
@@ -113,6 +113,5 @@ def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:
 
 def on_cfg_denoiser(params: Any) -> None:
     """WebUI callback: a step of some generation is about to call the UNet."""
-    job = job_of(params.denoiser.p)
-    if job:
-        job.begin_step(params)
+    if generation := generation_of(params.denoiser.p):
+        generation.begin_step(params)

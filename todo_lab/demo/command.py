@@ -26,16 +26,16 @@ from .progress import ProgressText
 log = logging.getLogger(__name__)
 
 INTERRUPTED = 130  # the shell's exit status for Ctrl+C
-Job = Callable[[ModelRunner, Request, Settings, argparse.Namespace], object]
+Action = Callable[[ModelRunner, Request, Settings, argparse.Namespace], object]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run app.py's job: a comparison, then the page unless ``--no-page`` was given."""
-    return run_job(options, _compare_and_serve)
+    """Do what app.py does: a comparison, then the page unless ``--no-page`` was given."""
+    return run_action(options, _compare_and_serve)
 
 
-def run_job(options: argparse.Namespace, job: Job) -> int:
-    """Check the options, load the model and run a job. An expected error is one line and exit status 2."""
+def run_action(options: argparse.Namespace, action: Action) -> int:
+    """Check the options, load the model and run the action. An expected error is one line and exit status 2."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
@@ -46,7 +46,7 @@ def run_job(options: argparse.Namespace, job: Job) -> int:
         log.info("Loading %s.", options.model or "the pocket model")
         runner = ModelRunner(options.model)
         prompt = (PROMPTS if runner.is_pocket else OWN_PROMPTS)[0]
-        job(runner, Request(**{"prompt": prompt, **runner.defaults, **given}), settings, options)
+        action(runner, Request(**{"prompt": prompt, **runner.defaults, **given}), settings, options)
     except EXPECTED_ERRORS as error:
         log.error("%s", error)
         return USAGE_ERROR

@@ -20,4 +20,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make both pictures; returns the exit status."""
-    return command.run_job(arguments, command.compare)
+    return command.run_action(arguments, command.compare)

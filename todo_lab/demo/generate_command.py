@@ -19,4 +19,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the picture; returns the exit status."""
-    return command.run_job(arguments, command.generate)
+    return command.run_action(arguments, command.generate)

@@ -24,7 +24,6 @@ from ..sampling.request import Request
 from . import pictures
 from .model_runner import GeneratedImage
 
-BASELINE, REDUCED, ZOOM, DIFFERENCE = "baseline.png", "reduced.png", "zoom.png", "difference.png"
 IMAGE, DATA = "image.png", "figures.json"
 NOT_REDUCED = "not reduced"
 BUSY = "This machine is busy: the figure is uncertain."
@@ -259,10 +258,10 @@ def images(comparison: Comparison, model: str) -> dict[str, Any]:
     reduced = png_text(comparison.request, model, comparison.settings, passes)
     both = comparison.baseline_image, comparison.reduced_image
     return {
-        BASELINE: image(both[0], baseline),
-        REDUCED: image(both[1], reduced),
-        ZOOM: image(pictures.zoom(*both), reduced),
-        DIFFERENCE: image(pictures.difference_map(*both), reduced),
+        "baseline.png": image(both[0], baseline),
+        "reduced.png": image(both[1], reduced),
+        "zoom.png": image(pictures.zoom(*both), reduced),
+        "difference.png": image(pictures.difference_map(*both), reduced),
     }
 
 

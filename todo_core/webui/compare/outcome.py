@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .table import Variant
+from .table import MeasuredVariant
 
 
 @dataclass
 class Outcome:
     """One variant and its result."""
 
-    variant: Variant
+    variant: MeasuredVariant
     p: Any  # the processing object of this variant alone
     processed: Any = None
     images: list[Any] = field(default_factory=list)  # PIL, without the WebUI's own grid

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw
 from ...image_difference import HEAT_GAIN, heat_map
 from .. import compat
 from .outcome import Outcome, comments_of
-from .table import BASELINE, ComparisonTable
+from .table import BASELINE_NAME, ComparisonTable
 
 log = logging.getLogger("todo_core")
 
@@ -59,7 +59,7 @@ def grid(outcomes: Sequence[Outcome], comparison: ComparisonTable, *, heat_maps:
     from modules import images
 
     rows = {row.name: row for row in comparison.rows}
-    baseline = next((o for o in outcomes if o.variant.name == BASELINE and not o.variant.trouble), None)
+    baseline = next((o for o in outcomes if o.variant.name == BASELINE_NAME and not o.variant.trouble), None)
     with_maps = heat_maps and baseline is not None and len(outcomes) > 1
     size = outcomes[0].images[0].size
     count = max(len(outcome.images) for outcome in outcomes)
@@ -139,7 +139,7 @@ def _grid_infotext(outcomes: Sequence[Outcome], title: str) -> str:
     from modules import processing
 
     p = copy(outcomes[0].p)
-    names = "; ".join(outcome.variant.name for outcome in outcomes if outcome.variant.name != BASELINE)
+    names = "; ".join(outcome.variant.name for outcome in outcomes if outcome.variant.name != BASELINE_NAME)
     p.extra_generation_params = {**p.extra_generation_params, "Script": title, INFOTEXT_KEY: names}
     return processing.create_infotext(p, p.all_prompts, p.all_seeds, p.all_subseeds)
 

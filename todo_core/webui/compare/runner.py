@@ -18,7 +18,7 @@ from ..panel.error_text import PanelError
 from . import output
 from .outcome import Outcome
 from .request import FROM_PANEL, CompareRequest
-from .table import BASELINE, ComparisonTable, Variant
+from .table import BASELINE_NAME, ComparisonTable, MeasuredVariant
 
 log = logging.getLogger("todo_core")
 
@@ -60,7 +60,7 @@ def refused(p: Any, error: PanelError) -> Any:
 
 def _rounds(p: Any, chosen: CompareRequest, state: Any) -> Iterator[str]:
     """Warm up, then yield the name of each variant in turn, round after round, until the user stops."""
-    names = (BASELINE, *chosen.names)
+    names = (BASELINE_NAME, *chosen.names)
     state.job_count = 1 + len(names) * p.n_iter * chosen.repeats
     state.textinfo = "ToDo compare: warming up"
     _warm_up(p)
@@ -103,12 +103,12 @@ def _copy(p: Any) -> Any:
 def _prepared(p: Any, name: str, presets: Presets) -> Outcome:
     own_p = _copy(p)
     settings: dict[str, Any] = {}
-    if name in (BASELINE, FROM_PANEL):
+    if name in (BASELINE_NAME, FROM_PANEL):
         request.override(own_p, "enabled", name == FROM_PANEL)
     else:
         request.override(own_p, "preset", name)
         settings = presets.get(name).to_dict()
-    return Outcome(Variant(name, settings=settings), own_p)
+    return Outcome(MeasuredVariant(name, settings=settings), own_p)
 
 
 def _make(outcome: Outcome, process_images: Callable[[Any], Any]) -> Exception | None:

@@ -17,13 +17,13 @@ import numpy as np
 from ...image_difference import Difference, difference
 from ..generation.pass_timer import PassTimer
 
-BASELINE = "baseline"
+BASELINE_NAME = "baseline"
 MOST_DIFFERENCE = 1.2  # between times of equal steps
 PASSES = {"first": "First pass", "hires": "Hires pass", "img2img": "img2img pass"}
 
 
 @dataclass
-class Variant:
+class MeasuredVariant:
     """The result of one variant. ``trouble`` says why its time and differences do not count; it is empty otherwise."""
 
     name: str
@@ -41,7 +41,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One variant in numbers; None where there is no number. The differences are means over its images."""
 
     name: str
@@ -68,7 +68,9 @@ class Row:
         _, seconds, ratio, mse, psnr, ssim = self.cells()
         lines = [self.name]
         if self.seconds is not None:
-            lines.append(f"{seconds} s" + (f", {ratio}" if self.ratio is not None and self.name != BASELINE else ""))
+            lines.append(
+                f"{seconds} s" + (f", {ratio}" if self.ratio is not None and self.name != BASELINE_NAME else "")
+            )
         if self.mse == 0:
             lines.append("identical")
         elif self.mse is not None:
@@ -81,19 +83,19 @@ class ComparisonTable:
     """The rows, and the passes whose times they sum: those that any variant reduced."""
 
     passes: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
     warning: str = ""
 
     @classmethod
-    def of(cls, variants: Sequence[Variant]) -> ComparisonTable:
+    def of(cls, variants: Sequence[MeasuredVariant]) -> ComparisonTable:
         """Compare each variant with the baseline, if the baseline is complete."""
         passes = _timed_passes(variants)
-        baseline = next((v for v in variants if v.name == BASELINE and not v.trouble), None)
+        baseline = next((v for v in variants if v.name == BASELINE_NAME and not v.trouble), None)
         return cls(passes, tuple(_row(variant, baseline, passes) for variant in variants), _warning(variants))
 
     @property
     def head(self) -> list[str]:
-        """Titles of ``Row.cells``."""
+        """Titles of ``ComparisonRow.cells``."""
         timed = " and ".join(PASSES[name] for name in self.passes) or "Time"
         return ["", f"{timed}, s", "speed", "MSE", "PSNR, dB", "SSIM"]
 
@@ -124,39 +126,41 @@ class ComparisonTable:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ComparisonTable:
         """Read the result of ``to_dict``, without the single images."""
-        rows = (Row(**{name: value for name, value in row.items() if name != "images"}) for row in values["rows"])
+        rows = (
+            ComparisonRow(**{name: value for name, value in row.items() if name != "images"}) for row in values["rows"]
+        )
         return cls(tuple(values["passes"]), tuple(rows), values.get("warning", ""))
 
 
-def _timed_passes(variants: Sequence[Variant]) -> tuple[str, ...]:
+def _timed_passes(variants: Sequence[MeasuredVariant]) -> tuple[str, ...]:
     """The passes that any variant reduced, in running order; the last pass if none was reduced."""
     ran = [name for name in PASSES if any(name in seconds for variant in variants for seconds in variant.seconds)]
     reduced = set().union(*(variant.reduced for variant in variants))
     return tuple(name for name in ran if name in reduced) or tuple(ran[-1:])
 
 
-def _row(variant: Variant, baseline: Variant | None, passes: tuple[str, ...]) -> Row:
+def _row(variant: MeasuredVariant, baseline: MeasuredVariant | None, passes: tuple[str, ...]) -> ComparisonRow:
     if variant.trouble:
-        return Row(variant.name, trouble=variant.trouble)
+        return ComparisonRow(variant.name, trouble=variant.trouble)
     seconds, spread = _seconds(variant, passes)
     if not baseline:
-        return Row(variant.name, seconds, spread)
+        return ComparisonRow(variant.name, seconds, spread)
     ratio = _seconds(baseline, passes)[0] / seconds if seconds else None
     if variant is baseline:
-        return Row(variant.name, seconds, spread, ratio)
+        return ComparisonRow(variant.name, seconds, spread, ratio)
     differences = tuple(difference(a, b) for a, b in zip(baseline.pictures, variant.pictures, strict=True))
     mse, ssim = _mean([d.mse for d in differences]), _mean([d.ssim for d in differences])
     psnr = -10 * math.log10(mse) if mse else None
-    return Row(variant.name, seconds, spread, ratio, mse, psnr, ssim, images=differences)
+    return ComparisonRow(variant.name, seconds, spread, ratio, mse, psnr, ssim, images=differences)
 
 
-def _seconds(variant: Variant, passes: tuple[str, ...]) -> tuple[float, float | None]:
+def _seconds(variant: MeasuredVariant, passes: tuple[str, ...]) -> tuple[float, float | None]:
     """The median of the rounds and half of their range; None for the latter if there was one round."""
     rounds = [sum(seconds.get(name, 0.0) for name in passes) for seconds in variant.seconds]
     return median(rounds), (max(rounds) - min(rounds)) / 2 if len(rounds) > 1 else None
 
 
-def _warning(variants: Sequence[Variant]) -> str:
+def _warning(variants: Sequence[MeasuredVariant]) -> str:
     """Whether steps that are the same in every variant took different times: the machine did something else too."""
     for name in PASSES:
         rounds = [steps[name] for variant in variants for steps in variant.unreduced_steps if name in steps]
@@ -174,7 +178,7 @@ def _text(value: float | None, form: str, unit: str = "") -> str:
     return "" if value is None else f"{value:{form}}{unit}"
 
 
-def _html_row(row: Row) -> str:
+def _html_row(row: ComparisonRow) -> str:
     name, *numbers = map(html.escape, row.cells())
     if row.trouble:
         return f'<tr><th>{name}</th><td colspan="{len(numbers)}">{html.escape(row.trouble)}</td></tr>'

@@ -16,13 +16,13 @@ KEYS = tuple(declared.infotext_key for declared in SETTINGS.values())
 
 
 def clear(params: dict[str, Any]) -> None:
-    """Remove our keys from a job's generation parameters: the next batch may run with other settings."""
+    """Remove our keys from a generation's parameters: the next batch may run with other settings."""
     for key in KEYS:
         params.pop(key, None)
 
 
 def write(params: dict[str, Any], settings: Settings, record: Record, *, is_img2img: bool) -> None:
-    """Write the settings that had an effect into a job's generation parameters; none if nothing was reduced."""
+    """Write the settings that had an effect into a generation's parameters; none if nothing was reduced."""
     clear(params)
     if not record.levels:
         return

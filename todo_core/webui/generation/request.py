@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import SettingsError, unknown_name
@@ -22,23 +21,12 @@ _CELL = "todo_cell"  # the values of the axes as text
 GetPreset = Callable[[str], Settings]
 
 
-@dataclass(frozen=True)
-class Request:
-    """Whether to act, and how."""
+def read(args: Sequence[Any], get_preset: GetPreset, overrides: Mapping[str, Any] | None = None) -> Settings | None:
+    """The settings in ``args``: one value for each of POSITIONS, or a mapping of names. None where ToDo is off.
 
-    enabled: bool
-    settings: Settings
-
-
-OFF = Request(False, Settings(method="none"))
-
-
-def read(args: Sequence[Any], get_preset: GetPreset, overrides: Mapping[str, Any] | None = None) -> Request:
-    """The request in ``args``: one value for each of POSITIONS, or a mapping of names. What follows it is ignored.
-
-    A mapping is enabled unless it sets "enabled" to False. Settings that it does not name have their defaults, or the
-    values of its "preset". ``overrides`` is a mapping too; it has priority over ``args`` and enables the request.
-    Raises SettingsError.
+    What follows a mapping is ignored. It is enabled unless it sets "enabled" to False. Settings that it does not name
+    have their defaults, or the values of its "preset". ``overrides`` is a mapping too; it has priority over ``args``
+    and enables ToDo. Raises SettingsError.
     """
     values = args[0] if has_names(args) else _by_position(args)
     enabled, settings = True, {}
@@ -49,7 +37,7 @@ def read(args: Sequence[Any], get_preset: GetPreset, overrides: Mapping[str, Any
             settings = get_preset(layer["preset"]).to_dict()
         settings |= {name: value for name, value in layer.items() if name not in ("enabled", "preset")}
         enabled = parse_enabled(layer.get("enabled", True))
-    return Request(True, Settings.parse(settings)) if enabled else OFF
+    return Settings.parse(settings) if enabled else None
 
 
 def has_names(args: Sequence[Any]) -> bool:

@@ -9,7 +9,7 @@ from tests.controlnet_double import ControlNet, script_with
 from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI
 
-from .test_job import OURS, Lengths, hooks_of
+from .test_generation import OURS, Lengths, hooks_of
 
 
 def steered(model, net):

@@ -104,9 +104,9 @@ def test_the_docs_tell_name_label_default_range_and_infotext_key(setting):
 @EACH
 def test_the_api_takes_it_by_name_and_by_position(setting):
     value, chosen = another(setting)
-    assert request.read([chosen.to_dict()], lambda name: None).settings == chosen
+    assert request.read([chosen.to_dict()], lambda name: None) == chosen
     by_position = [True, *(controls.control_value(s, getattr(chosen, s.name)) for s in SETTINGS.values())]
-    assert getattr(request.read(by_position, lambda name: None).settings, setting.name) == value
+    assert getattr(request.read(by_position, lambda name: None), setting.name) == value
 
 
 def test_the_translators_template_is_current():

@@ -7,21 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 from ...patching.token_grid import TokenGrid
+from ...settings import Settings
 from .. import compat, options
 from . import infotext, other_reducers, status
 from .pass_timer import timer_of
-from .request import Request, cell_of
+from .request import cell_of
 from .sampled_pass import SampledPass
 
 log = logging.getLogger("todo_core")
 
 
-class Job:
+class Generation:
     """The state of one generation; lives as long as its processing object ``p``."""
 
-    def __init__(self, p: Any, request: Request, model: Callable[[], Any]) -> None:
-        """``model`` returns the WebUI's current model."""
-        self._p, self._request, self._model = p, request, model
+    def __init__(self, p: Any, settings: Settings | None, model: Callable[[], Any]) -> None:
+        """``model`` returns the WebUI's current model. Without settings ToDo is off."""
+        self._p, self._settings, self._model = p, settings, model
         self._timer = timer_of(p)
         self._asked_at = compat.time_of_request()
         self.begin_batch()
@@ -37,12 +38,12 @@ class Job:
         self._is_sampled = False
 
     def is_of(self, p: Any) -> bool:
-        """Whether this is the job of ``p``, and not of an object that ``p`` is a copy of."""
+        """Whether this is the generation of ``p``, and not of an object that ``p`` is a copy of."""
         return self._p is p
 
     @property
     def is_decoding(self) -> bool:
-        """Whether other scripts of the same request have the finished samples and may run jobs of their own."""
+        """Whether other scripts of the same request have the finished samples and may run generations of their own."""
         return self._is_sampled and self._asked_at == compat.time_of_request()
 
     def begin_pass(self, x: Any) -> None:
@@ -54,9 +55,10 @@ class Job:
         self._name, self._sampler = name, self._p.sampler  # Tiled Diffusion has one sampler for all passes
         if self._timer:
             self._timer.begin_pass(name, self._p.sampler.model_wrap_cfg)
-        if self._request.enabled and self._includes(name) and not self._leaves_to_others(name):
+        settings = self._settings
+        if settings and _includes(settings, name) and not self._leaves_to_others(settings, name):
             latent = TokenGrid.of(x.shape)
-            self._current = SampledPass(name, self._request.settings, self._p, latent, self._model)
+            self._current = SampledPass(name, settings, self._p, latent, self._model)
             self._passes.append(self._current)
 
     def begin_step(self, params: Any) -> None:
@@ -83,33 +85,28 @@ class Job:
     def end_batch(self) -> None:
         """The batch is decoded: tell the user what was reduced."""
         self._current = None
-        if self._request.enabled:
+        if self._settings:
             lines = [*self._conflicts, *(sampled.status() for sampled in self._passes)]
-            for line in lines or [status.no_pass(self._why_no_pass())]:
+            for line in lines or [status.no_pass(self._why_no_pass(self._settings))]:
                 self._p.comment(status.of_cell(cell_of(self._p), line))
                 log.info(line)
         self._passes = []
 
-    def _leaves_to_others(self, pass_name: str) -> bool:
+    def _leaves_to_others(self, settings: Settings, pass_name: str) -> bool:
         """Whether the user leaves this pass to the WebUI's token merging or HyperTile. Notes any of them."""
         others = other_reducers.active_in_pass(self._p, pass_name)
         skips_pass = bool(others) and options.value("todo_merging_conflict") == "skip the pass"
         for other in others:
-            if other.merges and not skips_pass and self._works_with_merging():
+            if other.merges and not skips_pass and self._works_with_merging(settings):
                 continue
             line = status.skips_pass(other.name, pass_name) if skips_pass else status.skips_layers(other)
             self._conflicts.append(line)
         return skips_pass
 
-    def _works_with_merging(self) -> bool:
-        return self._request.settings.target == "keys/values" and compat.merging_composes(self._model())
+    def _works_with_merging(self, settings: Settings) -> bool:
+        return settings.target == "keys/values" and compat.merging_composes(self._model())
 
-    def _includes(self, pass_name: str) -> bool:
-        settings = self._request.settings
-        return settings.method != "none" and (pass_name == "img2img" or settings.includes(pass_name))
-
-    def _why_no_pass(self) -> str:
-        settings = self._request.settings
+    def _why_no_pass(self, settings: Settings) -> str:
         if settings.method == "none":
             return "the method is none"
         if compat.pass_of(self._p) == "img2img":
@@ -117,3 +114,7 @@ class Job:
         if settings.passes == "hires":
             return "hires fix is off" if not self._p.enable_hr else "the hires pass did not run"
         return "the first pass did not run"
+
+
+def _includes(settings: Settings, pass_name: str) -> bool:
+    return settings.method != "none" and (pass_name == "img2img" or settings.includes(pass_name))
