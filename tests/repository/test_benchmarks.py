@@ -9,6 +9,8 @@ import math
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -116,11 +118,29 @@ def test_the_reductions_alone(bench: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert "| ToMe 0.5 |" in bench.report.reductions_table(rows)
 
 
-def test_memory_of_one_variant(bench: Any) -> None:
-    subject = bench.models.build("sd1", channels=CHANNELS)
-    baseline = bench.variants.variants(subject, SIDE, [], {})["baseline"]
-    found = bench.measure.peak(subject, SIDE, baseline, baseline, batch=1)
-    assert found is None or found >= 0
+@pytest.mark.parametrize(("before", "during", "more"), [(100, 140.5, 40.5), (None, 140.5, None), (100, None, None)])
+def test_memory_is_what_the_reduced_call_needs_beyond_the_model(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, before: float | None, during: float | None, more: float | None
+) -> None:
+    peaks, told = iter([before, during]), list[str]()
+
+    @contextmanager
+    def heard(name: str) -> Iterator[None]:
+        told.append(name)
+        yield
+        told.append(f"no {name}")
+
+    @contextmanager
+    def peak_memory(device: torch.device) -> Iterator[Any]:
+        told.append("measured")
+        yield SimpleNamespace(mib=next(peaks))
+
+    monkeypatch.setattr(bench.measure, "peak_memory", peak_memory)
+    calls = SimpleNamespace(device="cpu", call=lambda side, batch: lambda: told.append(f"{side} x{batch}"))
+    found = bench.measure.peak(calls, SIDE * 2, partial(heard, "patch"), partial(heard, "small"), batch=3)
+    assert found == more
+    first_call = ["small", f"{bench.measure.SMALL_SIDE} x3", "no small"]
+    assert told == [*first_call, "patch", "measured", "measured", f"{SIDE * 2} x3", "no patch"]
 
 
 def test_goals_are_answered_only_where_the_interval_is_on_one_side(bench: Any) -> None:

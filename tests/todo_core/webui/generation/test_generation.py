@@ -8,10 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from modules import shared
+from torch.nn import functional
 
 from tests.models import LatentDiffusion, double, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Interrupted, Processed, Processing, ProcessingImg2Img, WebUI
 from todo_core import SETTINGS
+from todo_core.hosts import detect
 from todo_core.webui import compat
 
 OURS = {"enabled": True, "factor_1": 2}
@@ -110,6 +112,12 @@ def test_another_method_takes_over_past_the_end(webui):
     assert "1,024 to 768 tokens (similarity) in 2 of 4 steps" in done.comments
     assert done.extra_generation_params["ToDo afterwards"] == "similarity"
     assert done.extra_generation_params["ToDo ratio 1"] == "0.25"
+
+
+def test_a_method_that_did_not_take_over_stays_out_of_the_infotext(webui):
+    ours = OURS | {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
+    done = webui.generate(Processing(interrupt_at=1), ours)
+    assert done.extra_generation_params == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"}
 
 
 def test_the_upscale_button_runs_the_hires_pass_alone(webui):
@@ -364,6 +372,19 @@ def test_a_unet_that_never_calls_its_attention_is_reported(webui, monkeypatch):
     done = webui.generate(Processing(), OURS)
     assert "this model never called its self-attention" in done.comments
     assert "ToDo" not in done.infotexts[0]
+
+
+def test_a_grid_that_another_extension_makes_too_small_is_told(script):
+    """As Kohya's hires fix, which shrinks the tokens inside the UNet."""
+    model = LatentDiffusion(shallow_ldm_unet(), image_size=8)
+    for transformer in {site.transformer for site in detect(model).sites if site.level == 1}:
+        transformer.register_forward_pre_hook(lambda _, args: (functional.avg_pool2d(args[0], 4), *args[1:]))
+        transformer.register_forward_hook(lambda _, args, out: functional.interpolate(out, scale_factor=4.0))
+    done = WebUI(script, model).generate(Processing(), {"factor_2": 1})
+    assert done.comments == (
+        "ToDo reduced nothing in the hires pass: a call that was to be reduced has reduced nothing: "
+        "this model was trained at 64 x 64. Set a factor to reduce anyway\n"
+    )
 
 
 def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):

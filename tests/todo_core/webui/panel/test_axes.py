@@ -53,6 +53,15 @@ def test_choices_are_the_declared_ones(axes):
 
 
 @pytest.mark.parametrize(
+    ("label", "kind"),
+    [("End", float), ("Ratio, level 1", float), ("Cell width", int), ("Factor, level 1", str), ("Method", str)],
+)
+def test_a_range_is_read_where_every_value_is_a_number(axes, label, kind):
+    """The WebUI reads "0.1-0.5 [3]" for float and "1-4" for int, and takes any other text as it stands."""
+    assert axes[f"[ToDo] {label}"].type is kind
+
+
+@pytest.mark.parametrize(
     ("label", "good", "bad"),
     [
         ("[ToDo] Factor, level 1", ["auto", "2", "3"], ["0.5", "much"]),
