@@ -64,7 +64,7 @@ def test_a_preset_by_name_with_changes(diffusers_sd1, put):
 @pytest.mark.parametrize(
     ("args", "values", "field", "said"),
     [
-        ([], {"preset": "todo fst"}, "preset", r"'Sharp finish' \(did you mean ToDo fast\?\)"),
+        ([], {"preset": "todo fst"}, "preset", r"\(did you mean ToDo fast\?\)"),
         ([], {"preset": 3}, "preset", "'ToDo balanced', 'ToDo fast'"),
         ([], {"preset": ["ToDo fast"]}, "preset", "'ToDo balanced', 'ToDo fast'"),
         ([], {"prest": "ToDo fast"}, "prest", r"\(did you mean preset\?\)"),

@@ -10,6 +10,7 @@ from modules import script_callbacks, shared
 
 from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI
+from todo_core.settings import BUILT_IN
 from todo_core.webui import logs, options
 
 OURS = {"factor_1": 2}
@@ -210,7 +211,7 @@ def test_the_settings_page_has_every_option(page):
 
 def test_the_starting_preset_is_one_of_todays(page, module):
     module.EXTENSION.presets.save("mine", module.EXTENSION.presets.get("ToDo fast"))
-    assert page["todo_default_preset"].component_args()["choices"][-2:] == ["Sharp finish", "mine"]
+    assert page["todo_default_preset"].component_args()["choices"][-2:] == [list(BUILT_IN)[-1], "mine"]
 
 
 def test_an_option_that_is_missing_or_unknown_is_at_its_default(opts):
