@@ -4,13 +4,13 @@ from pathlib import Path
 
 from modules import scripts
 
-from todo_core.settings.presets import Presets
 from todo_core.webui.compare import controls as compare_controls
 from todo_core.webui.compare import runner
 from todo_core.webui.compare.request import CompareRequest
 from todo_core.webui.extension import presets_file
 from todo_core.webui.panel import texts
 from todo_core.webui.panel.error_text import PanelError
+from todo_core.webui.presets import Presets
 
 FILE = presets_file(Path(scripts.basedir()))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import todo_core
-from todo_core import SETTINGS
-from todo_core.settings import table
+from todo_core import SETTINGS, Settings
+from todo_core.settings import Setting
 
 HEAD = """\
 # Written by: python -m todo_lab settings --stub > todo_core/__init__.pyi
@@ -30,8 +30,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the table of settings as Markdown, or the stub, to standard output."""
-    sys.stdout.write(stub() if options.stub else table.markdown())
+    sys.stdout.write(stub() if options.stub else table())
     return 0
+
+
+def table() -> str:
+    """A Markdown table: name, default, what is allowed, infotext key, label and help."""
+    head = ["| name | default | allowed | infotext | in the panel |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *(_row(setting) for setting in SETTINGS.values())]) + "\n"
+
+
+def _row(setting: Setting) -> str:
+    default, allowed = f"`{setting.default!r}`", setting.allowed.replace("|", "\\|")
+    panel = f"**{setting.label}.** {setting.help}"
+    return f"| `{setting.name}` | {default} | {allowed} | `{setting.infotext_key}` | {panel}{_only_with(setting)} |"
+
+
+def _only_with(setting: Setting) -> str:
+    """Which methods use it, if not all of them do."""
+    users = [m for m in ("downsample", "similarity", "cluster") if setting.used(Settings(method=m, target="all"))]
+    return "" if len(users) == 3 else f" *Only {', '.join(users)}.*"
 
 
 def stub() -> str:

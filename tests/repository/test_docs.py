@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from todo_core import SETTINGS
-from todo_core.settings import BUILT_IN, table
+from todo_core.settings import BUILT_IN
 from todo_lab.__main__ import main
+from todo_lab.settings_command import table
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -31,12 +32,12 @@ def anchors(page: Path) -> set[str]:
 def test_the_table_of_settings_is_the_declared_one(capsys):
     assert main(["settings"]) == 0
     printed = capsys.readouterr().out
-    assert printed == table.markdown()
+    assert printed == table()
     assert (ROOT / "docs" / "settings.md").read_text("utf-8").endswith(printed)
 
 
 def test_the_table_tells_every_setting():
-    rows = table.markdown().splitlines()[2:]
+    rows = table().splitlines()[2:]
     for row, (name, setting) in zip(rows, SETTINGS.items(), strict=True):
         for told in (f"`{name}`", setting.label, setting.help, setting.allowed, f"`{setting.default!r}`"):
             assert told in row

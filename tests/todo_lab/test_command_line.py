@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from todo_core.settings import table
 from todo_lab.__main__ import COMMANDS, main
 from todo_lab.command_line import Command, Group
+from todo_lab.settings_command import table
 
 ROOT = Path(__file__).parents[2]
 TORCH_ALONE = (
@@ -75,7 +75,7 @@ def test_without_a_command_the_commands_are_listed(capsys):
 def test_settings_need_torch_alone():
     done = run_without(TORCH_ALONE, "settings")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == table.markdown()
+    assert done.stdout == table()
 
 
 @pytest.mark.parametrize(

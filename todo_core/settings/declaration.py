@@ -221,7 +221,7 @@ Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
     [Parameter(name, Parameter.KEYWORD_ONLY, default=s.default, annotation=s.type) for name, s in SETTINGS.items()]
 )
 
-DEFAULT = "ToDo balanced"
+DEFAULT, CUSTOM = "ToDo balanced", "custom"  # names of the default settings, and of settings that no preset has
 BUILT_IN: Mapping[str, Settings] = {
     DEFAULT: Settings(),
     "ToDo fast": Settings(factor_1=4, factor_2=2),

@@ -10,13 +10,13 @@ from typing import Any
 
 from ..errors import SettingsError
 from ..settings import Settings
-from ..settings.presets import Presets
 from . import compat, logs, options
 from .generation import infotext, other_reducers, request, status
 from .generation.generation import Generation
 from .generation.pass_timer import timer_of
 from .panel import axes
 from .panel.error_text import page_text
+from .presets import Presets
 
 log = logging.getLogger("todo_core")
 

@@ -13,7 +13,7 @@ import gradio as gr
 
 from todo_core.errors import SettingsError
 from todo_core.settings import BUILT_IN, SETTINGS, Settings
-from todo_core.settings.presets import CUSTOM
+from todo_core.settings.declaration import CUSTOM
 from todo_core.webui.panel.controls import build as build_control
 from todo_core.webui.panel.controls import control_value
 

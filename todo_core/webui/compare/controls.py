@@ -11,8 +11,8 @@ from modules.ui_common import create_refresh_button
 from modules.ui_components import FormRow
 
 from ...settings.declaration import DEFAULT
-from ...settings.presets import Presets
 from ..panel import texts
+from ..presets import Presets
 from . import output
 from .request import DEFAULT_REPEATS, FROM_PANEL, MOST_REPEATS, SEPARATOR
 from .table import ComparisonTable

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import SettingsError
-from ...settings.presets import Presets
 from ..panel import texts
 from ..panel.error_text import PanelError
+from ..presets import Presets
 
 FROM_PANEL = texts.COMPARE_WITH_PANEL.label  # stands for a preset
 SEPARATOR = ";"

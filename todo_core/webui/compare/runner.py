@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ...settings.presets import Presets
 from .. import compat
 from ..generation import other_reducers, request, status
 from ..generation.pass_timer import time_passes
 from ..panel.error_text import PanelError
+from ..presets import Presets
 from . import output
 from .outcome import Outcome
 from .request import FROM_PANEL, CompareRequest

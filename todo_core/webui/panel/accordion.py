@@ -13,9 +13,9 @@ from modules.ui_components import FormRow, InputAccordion
 
 from ...settings import SETTINGS, Settings
 from ...settings.declaration import DEFAULT
-from ...settings.presets import Presets
 from .. import compat, options
 from ..generation import infotext
+from ..presets import Presets
 from . import texts, visibility
 from .controls import build as build_control
 from .controls import control_value

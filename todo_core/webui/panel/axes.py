@@ -7,9 +7,9 @@ from typing import Any
 
 from ...errors import SettingsError
 from ...settings import SETTINGS
-from ...settings.presets import Presets
 from ...settings.setting import Setting
 from ..generation import request
+from ..presets import Presets
 from .error_text import PanelError
 
 PREFIX = "[ToDo] "

@@ -10,7 +10,8 @@ from modules.ui_components import FormRow, ToolButton
 
 from ...errors import SettingsError
 from ...settings import SETTINGS, Settings
-from ...settings.presets import CUSTOM, Presets
+from ...settings.declaration import CUSTOM
+from ..presets import Presets
 from . import texts
 from .controls import control_value
 from .error_text import page_text

@@ -417,7 +417,7 @@ def test_names_can_be_text(compared):
 
 
 def load_presets():
-    from todo_core.settings.presets import Presets
+    from todo_core.webui.presets import Presets
 
     return Presets(Path("/nonexistent/presets.json"))
 

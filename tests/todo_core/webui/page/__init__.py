@@ -9,8 +9,8 @@ from typing import Any
 
 import gradio as gr
 
-from todo_core.settings.presets import Presets
 from todo_core.webui.panel import accordion
+from todo_core.webui.presets import Presets
 
 ROOT = Path(__file__).parents[4]
 SCRIPTS = (Path(__file__).with_name("webui.js"), *sorted((ROOT / "javascript").glob("*.js")))

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tests.todo_core.webui.webui_double import pasted
 from todo_core import SETTINGS, Settings, SettingsError
 from todo_core.settings import BUILT_IN
-from todo_core.settings.presets import Presets
 from todo_core.webui.extension import Extension
 from todo_core.webui.generation import infotext, request
 from todo_core.webui.generation.infotext import KEYS
 from todo_core.webui.panel import accordion, controls, visibility
 from todo_core.webui.panel.estimate_line import NOT_LOADED
 from todo_core.webui.panel.preset_row import PresetRow
+from todo_core.webui.presets import Presets
 
 
 @pytest.fixture(scope="module")

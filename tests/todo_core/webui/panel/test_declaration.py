@@ -13,10 +13,10 @@ from modules import shared
 
 from tests.todo_core.webui.webui_double import pasted
 from todo_core import SETTINGS, Settings
-from todo_core.settings.presets import Presets
 from todo_core.webui import options
 from todo_core.webui.generation import request
 from todo_core.webui.panel import accordion, axes, controls, localization, texts
+from todo_core.webui.presets import Presets
 
 ROOT = Path(__file__).parents[4]
 EACH = pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from todo_core import Settings, SettingsError
-from todo_core.settings.presets import Presets
 from todo_core.webui.compare.request import CompareRequest
 from todo_core.webui.generation import request
 from todo_core.webui.panel.error_text import PanelError, page_text
+from todo_core.webui.presets import Presets
 
 
 def text_of(call):

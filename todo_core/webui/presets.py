@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
-from .declaration import BUILT_IN, Settings, find_preset
+from ..settings.declaration import BUILT_IN, CUSTOM, Settings, find_preset
 
-CUSTOM = "custom"
 LONGEST_NAME = 60
 RETIRED = ("img2img",)  # settings of earlier versions, which files of presets may still have
 
