@@ -10,8 +10,7 @@ from tomesd.merge import bipartite_soft_matching_random2d
 
 from tests.fake_gpu import Sorts
 from tests.naive import cells, cells_apart, examples, group_means, partition, random_tokens, token_ids, tome_groups
-from todo_core.reduction import local_search, match, nearest_destination, random_draws, removable, rounded_search
-from todo_core.reduction.scores import highest_scores
+from todo_core.reduction import local_search, match, nearest_destination, random_draws, removable
 
 SIZES = [
     ((8, 8), (2, 2)),
@@ -217,21 +216,20 @@ def test_scores_made_in_parts_give_the_same_groups(monkeypatch, pairs, size, cel
     assert parts.index.equal(whole.index)
 
 
-@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, False), (torch.float32, False), (torch.float32, True)])
-def test_no_matrix_of_all_pairs_is_ever_made(monkeypatch, dtype, rounding):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_no_matrix_of_all_pairs_is_ever_made(monkeypatch, dtype):
     made = []
     matmul = torch.Tensor.__matmul__
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: made.append(matmul(a, b)) or made[-1])
     monkeypatch.setattr(nearest_destination, "_MAX_SCORES", 50 * 100)
-    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: rounding)
     match(random_tokens((20, 20), batch=1, dtype=dtype), (20, 20), 0.5)
-    padded = 100 if dtype is torch.float64 else 128
+    padded = 128
     assert max(scores.numel() for scores in made) <= 50 * padded
     assert sum(scores.numel() for scores in made if scores.shape[-1] == padded) >= 300 * padded
 
 
 def tokens_of(kind, count, channels, seed):
-    """Float32 tokens (1, count, channels) of a kind that might mislead a search by rounded scores."""
+    """Float32 tokens (1, count, channels) of a kind that might mislead a search by scores."""
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(count, channels, generator=generator)
     which = torch.randint(count, (count,), generator=generator)
@@ -260,16 +258,14 @@ def first_like(tokens, destinations, found):
     return torch.stack([(there == there[i]).all(1).nonzero()[0, 0] for i in found])
 
 
-@pytest.mark.parametrize("rounding", [False, True])
 @pytest.mark.parametrize("kind", tokens_of(None, 3, 3, 0))
 @examples(12)
 @given(st.integers(2, 400), st.sampled_from([1, 3, 32, 75]), st.floats(0.1, 0.9), st.integers(0, 2**32))
-def test_what_is_found_is_the_best_of_float64_within_its_rounding(kind, rounding, count, channels, share, seed):
+def test_what_is_found_is_the_best_of_float64_within_its_rounding(kind, count, channels, share, seed):
     tokens = tokens_of(kind, count, channels, seed)
     split = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     sources, destinations = (part.sort().values for part in split.tensor_split([max(1, int(count * share))]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nearest_destination, "rounding_pays", lambda destinations: rounding)
         patch.setattr(nearest_destination, "_MAX_SOURCES", 100)
         values, found = (of[0] for of in nearest_destination.nearest_of_all(tokens, sources[None], destinations[None]))
     exact = torch.nn.functional.normalize(tokens[0].double(), dim=1)
@@ -283,44 +279,23 @@ def test_what_is_found_is_the_best_of_float64_within_its_rounding(kind, rounding
     assert found[clear].equal(scores.argmax(1)[clear])
 
 
-@pytest.mark.parametrize("kind", ["noise", "near ties", "one direction", "few zeros"])
-def test_rounding_first_changes_no_group(monkeypatch, kind):
-    tokens, size = tokens_of(kind, 48 * 40, 64, 3), (48, 40)
-    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: False)
-    plain = match(tokens, size, 0.5)
-    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: True)
-    assert partition(match(tokens, size, 0.5).index[0]) == partition(plain.index[0])
-    with torch.autocast("cpu", torch.float16):
-        assert partition(match(tokens, size, 0.5).index[0]) == partition(plain.index[0])
-
-
-def test_with_rounding_the_groups_of_many_tokens_are_tomesds(monkeypatch):
-    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: True)
-    metric, ids = random_tokens((64, 64), channels=128, dtype=torch.float32), token_ids((64, 64), 2)
-    ours, (merge, unmerge) = match(metric, (64, 64), 0.5), tomesd_match(metric, (64, 64), 0.5, (2, 2))
+@pytest.mark.parametrize("size", [(64, 64), (48, 40)])
+def test_the_groups_of_many_tokens_are_tomesds(size):
+    metric, ids = random_tokens(size, channels=128, dtype=torch.float32), token_ids(size, 2)
+    ours, (merge, unmerge) = match(metric, size, 0.5), tomesd_match(metric, size, 0.5, (2, 2))
     torch.testing.assert_close(ours.unmerge(ours.merge(ids)), unmerge(merge(ids)))
+    with torch.autocast("cpu", torch.float16):
+        assert match(metric, size, 0.5).index.equal(ours.index)
 
 
-def test_rounding_leaves_few_in_doubt(monkeypatch):
-    again = []
-    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: True)
-
-    def counted(sources, destinations):
-        again.append(len(sources))
-        return highest_scores(sources, destinations)
-
-    monkeypatch.setattr(nearest_destination, "highest_scores", counted)
-    monkeypatch.setattr(rounded_search, "highest_scores", counted)
-    match(tokens_of("noise", 48 * 40, 64, 0), (48, 40), 0.5)
-    assert sum(again) < 48 * 40 / 20
-
-
-def test_once_rounding_decides_little_it_is_given_up(monkeypatch):
-    tried, search = [], rounded_search.RoundedSearch.search
-    monkeypatch.setattr(rounded_search.RoundedSearch, "search", lambda *given: tried.append(given) or search(*given))
-    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: True)
-    match(tokens_of("constant", 48 * 40, 64, 0), (48, 40), 0.5)
-    assert len(tried) == 1
+@pytest.mark.parametrize("reach", [0, 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_search_is_no_part_of_a_gradient(reach, dtype):
+    tokens = torch.randn(2, 64, 8, dtype=dtype, requires_grad=True)
+    found = match(tokens, (8, 8), 0.5, reach=reach)
+    found.merge(tokens).sum().backward()
+    sizes = torch.stack([index.bincount()[index] for index in found.index])
+    torch.testing.assert_close(tokens.grad, (1 / sizes.to(dtype))[..., None].expand_as(tokens))
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 6), st.integers(1, 6), st.floats(0, 1))
