@@ -38,7 +38,6 @@ COMPILE = f"{PATCHING}/test_compile.py"
 COSTS = [f"{PATCHING}/test_gpu_costs.py"]
 # the tests of each file, the quickest first
 TESTS = {
-    "reduction/autocast": [f"{REDUCTION}/test_autocast.py", *COSTS],
     "reduction/clustering": [f"{REDUCTION}/test_clustering.py"],
     "reduction/downsampling": [f"{REDUCTION}/test_downsampling.py"],
     "reduction/grouping": [f"{REDUCTION}/test_clustering.py", *SEARCH],

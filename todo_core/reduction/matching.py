@@ -6,14 +6,14 @@ Source: Bolya and Hoffman, "Token Merging for Fast Stable Diffusion", arXiv 2303
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
-from .autocast import uncast
 from .grouping import wide, widened
 from .local_search import nearest_in_reach
 from .nearest_destination import nearest_of_all
@@ -35,7 +35,7 @@ def match(
     """
     b, n, _ = metric.shape
     sources, destinations = (part.expand(b, -1) for part in _split(size, cell, draws, metric.device))
-    with uncast(metric.device) as dtype:
+    with _without_autocast(metric.device) as dtype:
         if reach:
             best, nearest = nearest_in_reach(metric, sources, destinations, size, cell, reach, dtype=dtype)
         else:
@@ -49,6 +49,22 @@ def match(
         sources.gather(1, merged),
         nearest.gather(1, merged),
     )
+
+
+@contextmanager
+def _without_autocast(device: torch.device) -> Iterator[torch.dtype | None]:
+    """Gives the dtype that autocast multiplies in on a GPU, or None for the tensors' own.
+
+    Autocast would cast the same tokens again for each part of a search. A CPU's search in float32 is faster.
+    """
+    if device.type not in ("cpu", "cuda"):
+        yield None
+        return
+    dtype = None
+    if device.type == "cuda" and torch.is_autocast_enabled():
+        dtype = torch.get_autocast_gpu_dtype()
+    with torch.autocast(device.type, enabled=False):
+        yield dtype
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tomesd.merge import bipartite_soft_matching_random2d
 
-from tests.fake_gpu import Sorts
+from tests.fake_gpu import Sorts, autocast_to_half
 from tests.naive import cells, cells_apart, examples, group_means, partition, random_tokens, token_ids, tome_groups
 from todo_core.reduction import local_search, match, nearest_destination, random_draws, removable
+from todo_core.reduction.matching import _without_autocast
 
+AUTOCAST = {"cuda": autocast_to_half, "cpu": lambda: torch.autocast("cpu", torch.bfloat16), "none": nullcontext}
 SIZES = [
     ((8, 8), (2, 2)),
     ((32, 32), (2, 2)),
@@ -375,3 +379,20 @@ def test_tokens_of_zeros_are_like_nothing_and_break_nothing():
     found = match(x, (4, 4), 0.5)
     assert found.unmerge(found.merge(token_ids((4, 4)))).isfinite().all()
     assert len(partition(found.index[0])) == 8
+
+
+@pytest.mark.parametrize(
+    ("device", "on", "dtype"),
+    [("cuda", "cuda", torch.float16), ("cuda", "none", None), ("cpu", "cpu", None), ("mps", "cpu", None)],
+)
+def test_only_a_gpu_multiplies_in_autocasts_own_dtype(device, on, dtype):
+    with AUTOCAST[on](), _without_autocast(torch.device(device)) as found:
+        assert found == dtype
+
+
+def test_a_cpu_does_not_cast_inside_and_does_again_outside():
+    tokens = torch.ones(2, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        with _without_autocast(torch.device("cpu")):
+            assert (tokens @ tokens).dtype == torch.float32
+        assert (tokens @ tokens).dtype == torch.bfloat16
