@@ -30,7 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 REDUCTION, PATCHING = "tests/todo_core/reduction", "tests/todo_core/patching"
-SEARCH = [f"{REDUCTION}/test_matching.py", f"{REDUCTION}/test_rounded_search.py"]
+SEARCH = [f"{REDUCTION}/test_matching.py"]
 SESSION = [f"{PATCHING}/test_hooks.py", f"{PATCHING}/test_interruption.py", f"{PATCHING}/test_refusals.py"]
 SESSION += [f"{PATCHING}/test_session_ldm.py", f"{PATCHING}/test_session_diffusers.py", f"{PATCHING}/test_copies.py"]
 FORGE = ["tests/todo_core/hosts/test_forge.py"]
@@ -38,15 +38,14 @@ COMPILE = f"{PATCHING}/test_compile.py"
 COSTS = [f"{PATCHING}/test_gpu_costs.py"]
 # the tests of each file, the quickest first
 TESTS = {
-    "reduction/autocast": [f"{REDUCTION}/test_autocast.py", *COSTS],
     "reduction/clustering": [f"{REDUCTION}/test_clustering.py"],
     "reduction/downsampling": [f"{REDUCTION}/test_downsampling.py"],
     "reduction/grouping": [f"{REDUCTION}/test_clustering.py", *SEARCH],
     "reduction/local_search": [*SEARCH, *COSTS],
     "reduction/matching": [*SEARCH, *COSTS],
     "reduction/nearest_destination": [*SEARCH, *COSTS],
-    "reduction/rounded_search": SEARCH[::-1],
     "reduction/scores": [*SEARCH, *COSTS],
+    "reduction/tables": [f"{REDUCTION}/test_modes.py", *COSTS],
     "hosts/compiled_code": [COMPILE],
     "patching/hooks": [*SESSION, *FORGE],
     "patching/module_calls": [*SESSION, COMPILE],

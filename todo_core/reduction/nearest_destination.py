@@ -1,20 +1,19 @@
-"""For each source token, the destination most like it. All pairs are compared, a part of them at a time.
-
-On a CPU with bfloat16 instructions, `rounded_search` narrows the search first and finds the same destinations.
-"""
+"""For each source token, the destination most like it. All pairs are compared, a part of them at a time."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from .rounded_search import RoundedSearch, rounding_pays
-from .scores import BLOCK, Nearest, gather_tokens, highest_scores, unit
+from .scores import Nearest, gather_tokens, unit
 
-# At most this many scores exist at a time, so that no N x N matrix is ever held.
+# At most this many scores of an image exist at a time, so that no N x N matrix is ever held.
 _MAX_SCORES = 1 << 22  # pragma: no mutate
 # On a CPU, at most this many sources are scored at a time: their scores then stay in its cache.
 _MAX_SOURCES = 512  # pragma: no mutate
+# A CPU finds the highest value of a row much faster than its index.
+# So it finds the best block of this many scores first, and looks for the index in that block alone.
+_BLOCK = 64  # pragma: no mutate
 
 
 def nearest_of_all(
@@ -25,18 +24,27 @@ def nearest_of_all(
     ``sources`` (b, s) and ``destinations`` (b, d) are positions in ``metric`` (b, n, c). The second result counts the
     destinations, 0 to d - 1. Of equally similar destinations it names the first. ``dtype`` is that of the products.
     """
-    metric = metric.detach()
-    if metric.device.type == "cpu" and metric.dtype == torch.float32 and sources.shape[1]:
-        images = [_nearest_in_image(*image) for image in zip(metric, sources, destinations, strict=True)]
-        values, which = (torch.stack(parts) for parts in zip(*images, strict=True))
-        return values, which
-    tokens = unit(metric, dtype)
+    tokens, count = unit(metric, dtype), destinations.shape[1]
+    if metric.device.type == "cpu":
+        # copies of the last destination fill the last block
+        destinations = torch.cat([destinations, destinations[:, -1:].expand(-1, -count % _BLOCK)], 1)
     candidates = gather_tokens(tokens, destinations).transpose(1, 2)
-    parts = gather_tokens(tokens, sources).split(_sources_at_a_time(metric, destinations.shape[1]), dim=1)
-    nearest = [(part @ candidates).max(dim=-1) for part in parts]
+    parts = gather_tokens(tokens, sources).split(_sources_at_a_time(metric, count), dim=1)
+    nearest = [_highest(part @ candidates, count) for part in parts]
     if len(nearest) == 1:
-        return nearest[0].values, nearest[0].indices
-    return torch.cat([best.values for best in nearest], 1), torch.cat([best.indices for best in nearest], 1)
+        return nearest[0]
+    return torch.cat([values for values, _ in nearest], 1), torch.cat([which for _, which in nearest], 1)
+
+
+def _highest(scores: Tensor, count: int) -> Nearest:
+    """The highest of each row of scores (b, s, d), and where it first is; from ``count`` - 1 on all are the same."""
+    if scores.device.type != "cpu":
+        best = scores.max(dim=-1)
+        return best.values, best.indices
+    blocks = scores.unflatten(2, (-1, _BLOCK))
+    block = blocks.amax(3).argmax(2, keepdim=True)
+    values, column = blocks.gather(2, block[..., None].expand(-1, -1, -1, _BLOCK))[:, :, 0].max(2)
+    return values, (block[..., 0] * _BLOCK + column).clamp(max=count - 1)
 
 
 def _sources_at_a_time(metric: Tensor, destinations: int) -> int:
@@ -44,26 +52,6 @@ def _sources_at_a_time(metric: Tensor, destinations: int) -> int:
 
     Attention and feed-forward of the same tokens need more, so the peak of a UNet call stays as it is.
     """
-    on_gpu = max(_MAX_SCORES, 2 * metric[0].numel())  # pragma: no mutate
-    scores = _MAX_SCORES if metric.device.type == "cpu" else on_gpu  # pragma: no mutate
-    return max(1, scores // max(1, destinations))  # pragma: no mutate
-
-
-def _nearest_in_image(tokens: Tensor, sources: Tensor, destinations: Tensor) -> Nearest:
-    """The same for one image: tokens (n, c), positions (s) and (d)."""
-    count = destinations.shape[0]
-    # Copies of the last destination fill the last block. A copy is never the first of its equals.
-    padded = torch.cat([destinations, destinations[-1:].expand(-count % BLOCK)])
-    candidates = unit(tokens.index_select(0, padded))
-    rounded = RoundedSearch(candidates) if rounding_pays(candidates) else None
-    nearest = []
-    most = max(1, min(_MAX_SOURCES, _MAX_SCORES // count))  # pragma: no mutate
-    for part in sources.tensor_split(-(-len(sources) // most)):  # pragma: no mutate
-        vectors = unit(tokens.index_select(0, part))
-        best = rounded.search(vectors) if rounded else None
-        if best is None:
-            rounded = None  # rounding that decides too little in one part is unlikely to decide more in the next
-            best = highest_scores(vectors, candidates)
-        nearest.append(best)
-    values, which = (torch.cat(parts) for parts in zip(*nearest, strict=True))
-    return values, which.clamp(max=count - 1)  # scores of NaN equal no destination
+    if metric.device.type == "cpu":
+        return max(1, min(_MAX_SOURCES, _MAX_SCORES // destinations))  # pragma: no mutate
+    return max(1, max(_MAX_SCORES, 2 * metric[0].numel()) // destinations)  # pragma: no mutate

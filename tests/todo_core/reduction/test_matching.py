@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tomesd.merge import bipartite_soft_matching_random2d
 
-from tests.fake_gpu import Sorts
+from tests.fake_gpu import Sorts, autocast_to_half
 from tests.naive import cells, cells_apart, examples, group_means, partition, random_tokens, token_ids, tome_groups
-from todo_core.reduction import local_search, match, nearest_destination, random_draws, removable, rounded_search
-from todo_core.reduction.scores import highest_scores
+from todo_core.reduction import local_search, match, nearest_destination, random_draws, removable
+from todo_core.reduction.matching import _without_autocast
 
+AUTOCAST = {"cuda": autocast_to_half, "cpu": lambda: torch.autocast("cpu", torch.bfloat16), "none": nullcontext}
 SIZES = [
     ((8, 8), (2, 2)),
     ((32, 32), (2, 2)),
@@ -95,10 +98,42 @@ def test_a_reach_over_the_whole_grid_is_none(grid_and_cell, ratio, data):
     assert torch.equal(everywhere.index, near.index)
 
 
+@examples(60)
+@given(grid_and_cell(side=20), st.integers(1, 12), st.integers(0, 2**32))
+def test_on_any_grid_with_any_reach_the_groups_are_those_of_plain_loops(case, reach, seed):
+    size, cell = case
+    metric = random_tokens(size, channels=4, batch=1, seed=seed)
+    tokens, corners = size[0] * size[1], [tokens[0] for tokens in cells(size, cell)]
+    removed = min(int(tokens * 0.6), tokens - len(corners))
+    near = tome_groups(metric[0], corners, removed, lambda a, b: cells_apart(a, b, size, cell) <= reach)
+    assert partition(match(metric, size, 0.6, cell, reach=reach).index[0]) == near
+
+
+@pytest.mark.parametrize("size", [(64, 64), (50, 70)])
+def test_no_reach_makes_more_scores_than_the_whole_search(monkeypatch, size):
+    """But for the destinations and the padding, which a tile's product contains too."""
+    made = []
+    matmul = torch.Tensor.__matmul__
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: made.append(matmul(a, b)) or made[-1])
+    scores = {}
+    for reach in (0, 1, 2, 4, 8, 16, 31, 34, 64, 1000):
+        made.clear()
+        match(random_tokens(size, channels=1, batch=1), size, 0.5, reach=reach)
+        scores[reach] = sum(part.numel() for part in made)
+    assert max(scores.values()) <= 2 * scores[0]
+    assert scores[1000] == scores[64] == scores[0]
+    assert scores[1] < scores[0] / 30
+
+
+def test_the_tables_of_a_reach_are_small():
+    tables = local_search._tiles((256, 256), (2, 2), 16, torch.device("cpu"))[1:]
+    assert sum(table.nbytes for table in tables) < 4 * 2**20
+
+
 def test_in_parts_a_reach_gives_the_same(monkeypatch):
     metric = random_tokens((16, 12), channels=8)
     at_once = match(metric, (16, 12), 0.5, reach=1)
-    monkeypatch.setattr(local_search, "_MAX_NUMBERS", 9 * 8 * 5)  # five cells at a time
+    monkeypatch.setattr(local_search, "_MAX_NUMBERS", 16 * 16 * 5)  # five tiles at a time
     assert torch.equal(match(metric, (16, 12), 0.5, reach=1).index, at_once.index)
 
 
@@ -217,21 +252,20 @@ def test_scores_made_in_parts_give_the_same_groups(monkeypatch, pairs, size, cel
     assert parts.index.equal(whole.index)
 
 
-@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, False), (torch.float32, False), (torch.float32, True)])
-def test_no_matrix_of_all_pairs_is_ever_made(monkeypatch, dtype, rounding):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_no_matrix_of_all_pairs_is_ever_made(monkeypatch, dtype):
     made = []
     matmul = torch.Tensor.__matmul__
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: made.append(matmul(a, b)) or made[-1])
     monkeypatch.setattr(nearest_destination, "_MAX_SCORES", 50 * 100)
-    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: rounding)
     match(random_tokens((20, 20), batch=1, dtype=dtype), (20, 20), 0.5)
-    padded = 100 if dtype is torch.float64 else 128
+    padded = 128
     assert max(scores.numel() for scores in made) <= 50 * padded
     assert sum(scores.numel() for scores in made if scores.shape[-1] == padded) >= 300 * padded
 
 
 def tokens_of(kind, count, channels, seed):
-    """Float32 tokens (1, count, channels) of a kind that might mislead a search by rounded scores."""
+    """Float32 tokens (1, count, channels) of a kind that might mislead a search by scores."""
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(count, channels, generator=generator)
     which = torch.randint(count, (count,), generator=generator)
@@ -260,16 +294,14 @@ def first_like(tokens, destinations, found):
     return torch.stack([(there == there[i]).all(1).nonzero()[0, 0] for i in found])
 
 
-@pytest.mark.parametrize("rounding", [False, True])
 @pytest.mark.parametrize("kind", tokens_of(None, 3, 3, 0))
 @examples(12)
 @given(st.integers(2, 400), st.sampled_from([1, 3, 32, 75]), st.floats(0.1, 0.9), st.integers(0, 2**32))
-def test_what_is_found_is_the_best_of_float64_within_its_rounding(kind, rounding, count, channels, share, seed):
+def test_what_is_found_is_the_best_of_float64_within_its_rounding(kind, count, channels, share, seed):
     tokens = tokens_of(kind, count, channels, seed)
     split = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     sources, destinations = (part.sort().values for part in split.tensor_split([max(1, int(count * share))]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nearest_destination, "rounding_pays", lambda destinations: rounding)
         patch.setattr(nearest_destination, "_MAX_SOURCES", 100)
         values, found = (of[0] for of in nearest_destination.nearest_of_all(tokens, sources[None], destinations[None]))
     exact = torch.nn.functional.normalize(tokens[0].double(), dim=1)
@@ -283,44 +315,23 @@ def test_what_is_found_is_the_best_of_float64_within_its_rounding(kind, rounding
     assert found[clear].equal(scores.argmax(1)[clear])
 
 
-@pytest.mark.parametrize("kind", ["noise", "near ties", "one direction", "few zeros"])
-def test_rounding_first_changes_no_group(monkeypatch, kind):
-    tokens, size = tokens_of(kind, 48 * 40, 64, 3), (48, 40)
-    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: False)
-    plain = match(tokens, size, 0.5)
-    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: True)
-    assert partition(match(tokens, size, 0.5).index[0]) == partition(plain.index[0])
-    with torch.autocast("cpu", torch.float16):
-        assert partition(match(tokens, size, 0.5).index[0]) == partition(plain.index[0])
-
-
-def test_with_rounding_the_groups_of_many_tokens_are_tomesds(monkeypatch):
-    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: True)
-    metric, ids = random_tokens((64, 64), channels=128, dtype=torch.float32), token_ids((64, 64), 2)
-    ours, (merge, unmerge) = match(metric, (64, 64), 0.5), tomesd_match(metric, (64, 64), 0.5, (2, 2))
+@pytest.mark.parametrize("size", [(64, 64), (48, 40)])
+def test_the_groups_of_many_tokens_are_tomesds(size):
+    metric, ids = random_tokens(size, channels=128, dtype=torch.float32), token_ids(size, 2)
+    ours, (merge, unmerge) = match(metric, size, 0.5), tomesd_match(metric, size, 0.5, (2, 2))
     torch.testing.assert_close(ours.unmerge(ours.merge(ids)), unmerge(merge(ids)))
+    with torch.autocast("cpu", torch.float16):
+        assert match(metric, size, 0.5).index.equal(ours.index)
 
 
-def test_rounding_leaves_few_in_doubt(monkeypatch):
-    again = []
-    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: True)
-
-    def counted(sources, destinations):
-        again.append(len(sources))
-        return highest_scores(sources, destinations)
-
-    monkeypatch.setattr(nearest_destination, "highest_scores", counted)
-    monkeypatch.setattr(rounded_search, "highest_scores", counted)
-    match(tokens_of("noise", 48 * 40, 64, 0), (48, 40), 0.5)
-    assert sum(again) < 48 * 40 / 20
-
-
-def test_once_rounding_decides_little_it_is_given_up(monkeypatch):
-    tried, search = [], rounded_search.RoundedSearch.search
-    monkeypatch.setattr(rounded_search.RoundedSearch, "search", lambda *given: tried.append(given) or search(*given))
-    monkeypatch.setattr(nearest_destination, "rounding_pays", lambda destinations: True)
-    match(tokens_of("constant", 48 * 40, 64, 0), (48, 40), 0.5)
-    assert len(tried) == 1
+@pytest.mark.parametrize("reach", [0, 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_search_is_no_part_of_a_gradient(reach, dtype):
+    tokens = torch.randn(2, 64, 8, dtype=dtype, requires_grad=True)
+    found = match(tokens, (8, 8), 0.5, reach=reach)
+    found.merge(tokens).sum().backward()
+    sizes = torch.stack([index.bincount()[index] for index in found.index])
+    torch.testing.assert_close(tokens.grad, (1 / sizes.to(dtype))[..., None].expand_as(tokens))
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 6), st.integers(1, 6), st.floats(0, 1))
@@ -394,9 +405,38 @@ def test_likeness_is_of_direction_not_of_length():
     assert frozenset({0, 2}) in partition(match(metric, (2, 2), 0.25).index[0])
 
 
+@pytest.mark.parametrize("reach", [0, 1])
+@pytest.mark.parametrize("scale", [5000, 1e-6])
+def test_the_length_of_a_half_precision_token_neither_overflows_nor_vanishes(scale, reach):
+    """A length of 5000 * sqrt(320) is no number of float16, nor is the square of 1e-6; a token of zeros has none."""
+    metric = random_tokens((8, 8), channels=320, batch=1)
+    metric[:, 9] = 0
+    half = (metric * scale).half()
+    found, expected = match(half, (8, 8), 0.5, reach=reach), match(half.double(), (8, 8), 0.5, reach=reach)
+    same = (found.index == expected.index).float().mean()
+    assert same > 0.9, "but for the rounding of close scores"
+
+
 def test_tokens_of_zeros_are_like_nothing_and_break_nothing():
     x = torch.zeros(1, 16, 4)
     x[0, 5] = 1
     found = match(x, (4, 4), 0.5)
     assert found.unmerge(found.merge(token_ids((4, 4)))).isfinite().all()
     assert len(partition(found.index[0])) == 8
+
+
+@pytest.mark.parametrize(
+    ("device", "on", "dtype"),
+    [("cuda", "cuda", torch.float16), ("cuda", "none", None), ("cpu", "cpu", None), ("mps", "cpu", None)],
+)
+def test_only_a_gpu_multiplies_in_autocasts_own_dtype(device, on, dtype):
+    with AUTOCAST[on](), _without_autocast(torch.device(device)) as found:
+        assert found == dtype
+
+
+def test_a_cpu_does_not_cast_inside_and_does_again_outside():
+    tokens = torch.ones(2, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        with _without_autocast(torch.device("cpu")):
+            assert (tokens @ tokens).dtype == torch.float32
+        assert (tokens @ tokens).dtype == torch.bfloat16
