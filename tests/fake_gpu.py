@@ -166,6 +166,6 @@ def fake_half() -> Iterator[None]:
             yield
         finally:
             torch.set_default_dtype(default)
-            for cached in (downsampling._flat_positions, downsampling._windows, local_search._neighbours):
+            for cached in (downsampling._flat_positions, downsampling._windows, local_search._tiles):
                 cached.cache_clear()
             matching._tables.cache_clear()

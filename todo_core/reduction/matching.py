@@ -35,8 +35,9 @@ def match(
     """
     b, n, _ = metric.shape
     sources, destinations = (part.expand(b, -1) for part in _split(size, cell, draws, metric.device))
+    furthest = max(-(-side // step) for side, step in zip(size, cell, strict=True)) - 1  # from one cell to another
     with _without_autocast(metric.device) as dtype:
-        if reach:
+        if 0 < reach < furthest:
             best, nearest = nearest_in_reach(metric, sources, destinations, size, cell, reach, dtype=dtype)
         else:
             best, nearest = nearest_of_all(metric, sources, destinations, dtype=dtype)

@@ -98,10 +98,42 @@ def test_a_reach_over_the_whole_grid_is_none(grid_and_cell, ratio, data):
     assert torch.equal(everywhere.index, near.index)
 
 
+@examples(60)
+@given(grid_and_cell(side=20), st.integers(1, 12), st.integers(0, 2**32))
+def test_on_any_grid_with_any_reach_the_groups_are_those_of_plain_loops(case, reach, seed):
+    size, cell = case
+    metric = random_tokens(size, channels=4, batch=1, seed=seed)
+    tokens, corners = size[0] * size[1], [tokens[0] for tokens in cells(size, cell)]
+    removed = min(int(tokens * 0.6), tokens - len(corners))
+    near = tome_groups(metric[0], corners, removed, lambda a, b: cells_apart(a, b, size, cell) <= reach)
+    assert partition(match(metric, size, 0.6, cell, reach=reach).index[0]) == near
+
+
+@pytest.mark.parametrize("size", [(64, 64), (50, 70)])
+def test_no_reach_makes_more_scores_than_the_whole_search(monkeypatch, size):
+    """But for the destinations and the padding, which a tile's product contains too."""
+    made = []
+    matmul = torch.Tensor.__matmul__
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: made.append(matmul(a, b)) or made[-1])
+    scores = {}
+    for reach in (0, 1, 2, 4, 8, 16, 31, 34, 64, 1000):
+        made.clear()
+        match(random_tokens(size, channels=1, batch=1), size, 0.5, reach=reach)
+        scores[reach] = sum(part.numel() for part in made)
+    assert max(scores.values()) <= 2 * scores[0]
+    assert scores[1000] == scores[64] == scores[0]
+    assert scores[1] < scores[0] / 30
+
+
+def test_the_tables_of_a_reach_are_small():
+    tables = local_search._tiles((256, 256), (2, 2), 16, torch.device("cpu"))[1:]
+    assert sum(table.nbytes for table in tables) < 4 * 2**20
+
+
 def test_in_parts_a_reach_gives_the_same(monkeypatch):
     metric = random_tokens((16, 12), channels=8)
     at_once = match(metric, (16, 12), 0.5, reach=1)
-    monkeypatch.setattr(local_search, "_MAX_NUMBERS", 9 * 8 * 5)  # five cells at a time
+    monkeypatch.setattr(local_search, "_MAX_NUMBERS", 16 * 16 * 5)  # five tiles at a time
     assert torch.equal(match(metric, (16, 12), 0.5, reach=1).index, at_once.index)
 
 
