@@ -405,6 +405,18 @@ def test_likeness_is_of_direction_not_of_length():
     assert frozenset({0, 2}) in partition(match(metric, (2, 2), 0.25).index[0])
 
 
+@pytest.mark.parametrize("reach", [0, 1])
+@pytest.mark.parametrize("scale", [5000, 1e-6])
+def test_the_length_of_a_half_precision_token_neither_overflows_nor_vanishes(scale, reach):
+    """A length of 5000 * sqrt(320) is no number of float16, nor is the square of 1e-6; a token of zeros has none."""
+    metric = random_tokens((8, 8), channels=320, batch=1)
+    metric[:, 9] = 0
+    half = (metric * scale).half()
+    found, expected = match(half, (8, 8), 0.5, reach=reach), match(half.double(), (8, 8), 0.5, reach=reach)
+    same = (found.index == expected.index).float().mean()
+    assert same > 0.9, "but for the rounding of close scores"
+
+
 def test_tokens_of_zeros_are_like_nothing_and_break_nothing():
     x = torch.zeros(1, 16, 4)
     x[0, 5] = 1
