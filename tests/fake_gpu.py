@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.cpp_extension import get_cxx_compiler, include_paths, library_paths
 
-from todo_core.reduction import downsampling, local_search, matching
+from todo_core.reduction import downsampling, local_search, matching, tables
 
 _GUARD = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -158,14 +158,15 @@ def autocast_to_half() -> Iterator[None]:
 
 @contextmanager
 def fake_half() -> Iterator[None]:
-    """All new tensors are fake and in half precision. At the end ToDo's caches forget the fake ones."""
-    default = torch.get_default_dtype()
+    """All new tensors are fake and in half precision. ToDo's caches keep them as they keep a GPU's, until the end."""
+    default, makes_plain_tensors = torch.get_default_dtype(), tables.makes_plain_tensors
+    tables.makes_plain_tensors = lambda device: True
     with FakeTensorMode(allow_non_fake_inputs=True):
         torch.set_default_dtype(torch.float16)
         try:
             yield
         finally:
             torch.set_default_dtype(default)
-            for cached in (downsampling._flat_positions, downsampling._windows, local_search._tiles):
-                cached.cache_clear()
-            matching._tables.cache_clear()
+            tables.makes_plain_tensors = makes_plain_tensors
+            for kept in (downsampling._flat_positions, downsampling._windows, local_search._tiles, matching._tables):
+                kept.cache_clear()

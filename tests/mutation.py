@@ -45,6 +45,7 @@ TESTS = {
     "reduction/matching": [*SEARCH, *COSTS],
     "reduction/nearest_destination": [*SEARCH, *COSTS],
     "reduction/scores": [*SEARCH, *COSTS],
+    "reduction/tables": [f"{REDUCTION}/test_modes.py", *COSTS],
     "hosts/compiled_code": [COMPILE],
     "patching/hooks": [*SESSION, *FORGE],
     "patching/module_calls": [*SESSION, COMPILE],

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .tables import kept_tables
+
 Size = tuple[int, int]
 NEAREST = ("nearest", "nearest-exact")
 RESAMPLES = (*NEAREST, "bilinear", "bicubic", "area", "max")
@@ -128,15 +130,14 @@ def _largest(grid: Tensor, target: Size) -> Tensor:
     return grid.unflatten(2, (target[1], -1)).unflatten(1, (target[0], -1)).amax((2, 4))
 
 
-@lru_cache(maxsize=64)
+@kept_tables
 def _windows(side: int, kept: int, device: torch.device) -> Tensor:
     """The positions in each window, as many for each: shorter windows repeat their last position."""
     ends = [-(-(i + 1) * side // kept) for i in range(kept)]
     starts = [i * side // kept for i in range(kept)]
     length = max(end - start for start, end in zip(starts, ends, strict=True))
-    with torch.inference_mode(False):  # the cache outlives a caller's inference mode
-        positions = [min(s + k, end - 1) for s, end in zip(starts, ends, strict=True) for k in range(length)]
-        return torch.tensor(positions).to(device)
+    positions = [min(s + k, end - 1) for s, end in zip(starts, ends, strict=True) for k in range(length)]
+    return torch.tensor(positions, device=device)
 
 
 @dataclass(frozen=True)
@@ -187,9 +188,7 @@ def _cell_of_each(kept: tuple[int, ...], side: int) -> tuple[int, ...]:
     return tuple(cells)
 
 
-@lru_cache(maxsize=64)
+@kept_tables
 def _flat_positions(rows: tuple[int, ...], columns: tuple[int, ...], width: int, device: torch.device) -> Tensor:
-    """Positions of rows x columns in a flat grid of ``width``; cached, so that a device gets each of them once."""
-    with torch.inference_mode(False):  # the cache outlives a caller's inference mode
-        flat = torch.tensor(rows)[:, None] * width + torch.tensor(columns)
-        return flat.flatten().to(device)
+    """Positions of rows x columns in a flat grid of ``width``."""
+    return torch.tensor([row * width + column for row in rows for column in columns], device=device)

@@ -12,13 +12,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .scores import Nearest, gather_tokens, unit
+from .tables import kept_tables
 
 Size = tuple[int, int]
 
@@ -59,17 +58,16 @@ def nearest_in_reach(
     return values, which
 
 
-@lru_cache(maxsize=16)
+@kept_tables
 def _tiles(size: Size, cell: Size, reach: int, device: torch.device) -> tuple[Size, Tensor, Tensor, Tensor]:
     """The tokens (ty, tx) of a tile; for each tile, its window of cells, and what is out of reach, as in `_along`."""
-    with torch.inference_mode(False):  # the cache outlives a caller's inference mode
-        (ty, rows, far_rows), (tx, columns, far_columns) = (
-            _along(side, step, reach, device) for side, step in zip(size, cell, strict=True)
-        )
-        across = -(-size[1] // cell[1])
-        windows = rows[:, None, :, None] * across + columns[None, :, None, :]
-        far_rows = far_rows.repeat_interleave(len(columns), dim=0)
-        return (ty, tx), windows.flatten(2).flatten(0, 1), far_rows, far_columns.repeat(len(rows), 1, 1)
+    (ty, rows, far_rows), (tx, columns, far_columns) = (
+        _along(side, step, reach, device) for side, step in zip(size, cell, strict=True)
+    )
+    across = -(-size[1] // cell[1])
+    windows = rows[:, None, :, None] * across + columns[None, :, None, :]
+    far_rows = far_rows.repeat_interleave(len(columns), dim=0)
+    return (ty, tx), windows.flatten(2).flatten(0, 1), far_rows, far_columns.repeat(len(rows), 1, 1)
 
 
 def _along(side: int, step: int, reach: int, device: torch.device) -> tuple[int, Tensor, Tensor]:

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from .grouping import wide, widened
 from .local_search import nearest_in_reach
 from .nearest_destination import nearest_of_all
 from .scores import gather_tokens
+from .tables import kept_tables
 
 Size = tuple[int, int]
 
@@ -148,25 +149,23 @@ def _split(size: Size, cell: Size, draws: Tensor | None, device: torch.device) -
     return _all_but(destinations, size[0] * size[1]), destinations
 
 
-@lru_cache(maxsize=64)
+@kept_tables
 def _tables(size: Size, cell: Size, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """The tokens (cells, sy*sx) of each cell, their number (cells), and the sources (1, s) without draws.
 
-    Cells that are cut off repeat their last token. The tables are cached, so that a device gets each of them once.
+    Cells that are cut off repeat their last token.
     """
-    with torch.inference_mode(False):  # the cache outlives a caller's inference mode
-        (tops, heights), (lefts, widths) = (_starts(side, step) for side, step in zip(size, cell, strict=True))
-        corners, counts = (tops[:, None] * size[1] + lefts).flatten(), (heights[:, None] * widths).flatten()
-        width = widths.repeat(len(tops))[:, None]
-        number = torch.arange(cell[0] * cell[1], device="cpu").minimum(counts[:, None] - 1)
-        tokens = corners[:, None] + number // width * size[1] + number % width
-        sources = _all_but(tokens[None, :, 0], size[0] * size[1])
-        return tokens.to(device), counts.to(device), sources.to(device)
+    (tops, heights), (lefts, widths) = (_starts(side, step, device) for side, step in zip(size, cell, strict=True))
+    corners, counts = (tops[:, None] * size[1] + lefts).flatten(), (heights[:, None] * widths).flatten()
+    width = widths.repeat(len(tops))[:, None]
+    number = torch.arange(cell[0] * cell[1], device=device).minimum(counts[:, None] - 1)
+    tokens = corners[:, None] + number // width * size[1] + number % width
+    return tokens, counts, _all_but(tokens[None, :, 0], size[0] * size[1])
 
 
-def _starts(side: int, step: int) -> tuple[Tensor, Tensor]:
+def _starts(side: int, step: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Where each cell along a side starts, and how many tokens long it is; the last one may be shorter."""
-    starts = torch.arange(0, side, step, device="cpu")
+    starts = torch.arange(0, side, step, device=device)
     return starts, (side - starts).clamp(max=step)
 
 

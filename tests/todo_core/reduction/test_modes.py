@@ -1,0 +1,115 @@
+"""What is remembered of a grid holds no tensor of a mode: not of torch.export's, and not of a default device."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tests.naive import random_tokens
+from todo_core.reduction import downsample, downsampling, local_search, match, matching, tables
+
+SIZE = (10, 13)
+# each reduction that remembers tables of its grid
+REDUCTIONS = {
+    "fixed positions": lambda x: downsample(SIZE, (4, 5)),
+    "max": lambda x: downsample(SIZE, (4, 5), "max"),
+    "similarity": lambda x: match(x, SIZE, 0.5),
+    "random": lambda x: match(x, SIZE, 0.5, draws=torch.full((2, 35), 0.6, device=x.device)),
+    "reach": lambda x: match(x, SIZE, 0.5, reach=2),
+}
+every_reduction = pytest.mark.parametrize("build", REDUCTIONS.values(), ids=REDUCTIONS)
+
+
+class Reduced(torch.nn.Module):
+    def __init__(self, build):
+        super().__init__()
+        self.build = build
+
+    def forward(self, x):
+        reduction = self.build(x)
+        return reduction.unmerge(reduction.merge(x))
+
+
+@pytest.fixture
+def forgotten():
+    """Forgets all grids; no failing test leaves one behind."""
+    clear()
+    yield clear
+    clear()
+
+
+def clear():
+    for kept in (downsampling._flat_positions, downsampling._windows, local_search._tiles, matching._tables):
+        kept.cache_clear()
+
+
+def fake(module, x):
+    with FakeTensorMode() as mode:
+        assert module(mode.from_tensor(x)).shape == x.shape
+
+
+def fake_of_real(module, x):
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        module(x)
+
+
+def exported(module, x, strict=False):
+    program = torch.export.export(module, (x,), strict=strict).module()
+    torch.testing.assert_close(program(x), module(x))
+
+
+def functional(module, x):
+    torch.func.functionalize(module)(x)
+
+
+def traced(module, x):
+    torch.testing.assert_close(make_fx(module, tracing_mode="fake")(x)(x), module(x))
+
+
+def on_meta(module, x):
+    assert module(x.to("meta")).device.type == "meta"
+
+
+@every_reduction
+@pytest.mark.parametrize("first", [fake, fake_of_real, exported, functional, traced, on_meta])
+@pytest.mark.parametrize("real_before", [False, True])
+def test_after_any_mode_a_grid_is_reduced_as_before_and_a_mode_works_after_a_real_call(
+    forgotten, build, first, real_before
+):
+    module, x = Reduced(build), random_tokens(SIZE, dtype=torch.float32)
+    expected = module(x)
+    if not real_before:
+        forgotten()
+    first(module, x)
+    after = module(x)
+    assert type(after) is torch.Tensor
+    assert after.equal(expected)
+
+
+@pytest.mark.parametrize("name", ["fixed positions", "max"])
+def test_a_strict_export_reduces_too(forgotten, name):
+    exported(Reduced(REDUCTIONS[name]), random_tokens(SIZE, dtype=torch.float32), strict=True)
+
+
+@every_reduction
+@pytest.mark.parametrize("remembered", [False, True])
+def test_a_default_device_changes_nothing(forgotten, build, remembered):
+    module, x = Reduced(build), random_tokens(SIZE, dtype=torch.float32)
+    expected = module(x)
+    for context in (torch.device("meta"), nullcontext()):
+        if not remembered:
+            forgotten()
+        with context:
+            assert module(x).equal(expected)
+
+
+def test_real_tables_are_made_once():
+    size = (14, 22), (2, 2), 3, torch.device("cpu")
+    assert local_search._tiles(*size) is local_search._tiles(*size)
+    with FakeTensorMode():
+        assert not tables.makes_plain_tensors(torch.device("cpu"))
+        assert local_search._tiles(*size) is not local_search._tiles(*size)
