@@ -43,7 +43,7 @@ def nearest_in_reach(
     candidates = gather_tokens(tokens, destinations)
     tile, windows, far_rows, far_columns = _tiles(size, cell, reach, tokens.device)
     tokens_of = _by_tile(tokens, size, tile)
-    numbers = windows.shape[1] * max(tokens_of.shape[2:])  # of a tile
+    numbers = windows.shape[1] * max(tokens_of.shape[2:])  # of a tile  # pragma: no mutate
     count = max(1, _MAX_NUMBERS // numbers)  # of tiles at a time  # pragma: no mutate
     nearest = []
     parts = (tokens_of.split(count, 1), *(table.split(count) for table in (windows, far_rows, far_columns)))
