@@ -110,8 +110,8 @@ def test_on_any_grid_with_any_reach_the_groups_are_those_of_plain_loops(case, re
 
 
 @pytest.mark.parametrize("size", [(64, 64), (50, 70)])
-def test_no_reach_makes_more_scores_than_the_whole_search(monkeypatch, size):
-    """But for the destinations and the padding, which a tile's product contains too."""
+def test_no_reach_makes_more_than_twice_the_scores_of_the_whole_search(monkeypatch, size):
+    """A tile's product contains destinations and padding too."""
     made = []
     matmul = torch.Tensor.__matmul__
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: made.append(matmul(a, b)) or made[-1])
