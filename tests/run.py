@@ -1,6 +1,6 @@
 """Run every check: python3 tests/run.py [--all] [pytest arguments].
 
-It needs nothing but Python 3.10 to 3.12. The first run makes two environments, later ones reuse them: .venv-test, and
+It needs nothing but Python 3.10 to 3.14. The first run makes two environments, later ones reuse them: .venv-test, and
 .venv-demo for tests/todo_lab/demo, since the demo's gradio is newer than the WebUI's. Tests that are marked slow run
 with --all alone. Arguments go to pytest in both environments; a path runs only where its tests belong.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from todo_lab.environment import DEMO, PYTEST, TESTS, Environment  # noqa: E402
+from todo_lab.environment import DEMO, PYTEST, TESTS, Environment, check_python  # noqa: E402
 
 DEMO_TESTS = ROOT / "tests" / "todo_lab" / "demo"
 NOTHING_COLLECTED = 5
@@ -27,6 +27,7 @@ THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THR
 
 def main(arguments: list[str]) -> int:
     """Run all checks in turn and stop at the first that fails; the exit status."""
+    check_python()
     started = time.monotonic()
     os.environ.update(THREADS)  # the workers share the cores, so each process computes on one
     slow = "--all" in arguments
