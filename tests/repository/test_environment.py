@@ -72,6 +72,14 @@ def test_a_sigterm_before_the_child_starts_ends_it_as_well(made, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) == started
 
 
+def test_its_processes_keep_bytecode(made, monkeypatch):
+    """Images and shells often forbid it. Each process would compile torch and all others again."""
+    env, _ = made
+    env.python = Path(sys.executable)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert env.run("-c", "import sys; sys.exit(sys.dont_write_bytecode)", cwd=ROOT) == 0
+
+
 def test_it_is_made_once(made, tmp_path):
     env, installed = made
     env.ensure()
