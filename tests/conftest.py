@@ -1,23 +1,35 @@
-"""Shared models for the tests; each test gets them clean and has to leave them clean."""
+"""Shared models for the tests; each test gets them clean and has to leave them clean.
+
+Nothing here imports torch or a model library at the top: xdist's controller reads this file too, and would import them
+for nothing before its workers start.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
-from tests import chromium as browser
-from tests import models
+if TYPE_CHECKING:
+    from tests import models
 
-torch.set_num_threads(1)  # small tensors: threads only wait for each other
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # and in every process that a test starts
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # in every process that a test starts
+SMALL = ("ldm_sd1", "ldm_sd2", "ldm_sdxl", "diffusers_sd1", "diffusers_sd2", "diffusers_sdxl")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)  # small tensors: threads only wait for each other
 
 
 def _torch_state() -> tuple[object, ...]:
     """What a test must leave as it was: autocast left on makes each later test up to 100 times slower on a CPU."""
+    import torch
+
     autocast = [torch.is_autocast_enabled(device) for device in ("cpu", "cuda")]
     return *autocast, torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()
 
@@ -29,9 +41,11 @@ def _torch_is_left_as_it_was() -> Iterator[None]:
     assert _torch_state() == before, "autocast, gradients, default dtype or threads of torch are not as before"
 
 
-def _lent(small: models.Small) -> Iterator[models.Small]:
+def _lent(name: str, *, double: bool = False) -> Iterator[models.Small]:
+    from tests import models
     from todo_core import remove_patch
 
+    small = models.doubled(name) if double else models.SMALL[name]()
     yield small
     remove_patch(small.unet)
     assert models.hook_count(small.unet) == 0, "a hook outlived remove_patch"
@@ -40,62 +54,67 @@ def _lent(small: models.Small) -> Iterator[models.Small]:
 @pytest.fixture(params=["ldm_sd1", "diffusers_sd1"])
 def sd1(request: pytest.FixtureRequest) -> Iterator[models.Small]:
     """The layout of SD1.5 in both libraries."""
-    yield from _lent(models.SMALL[request.param]())
+    yield from _lent(request.param)
 
 
 @pytest.fixture(params=["ldm_sd1", "diffusers_sd1"])
 def sd1_double(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[models.Small]:
     """The same in double precision."""
     monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")  # else float32
-    yield from _lent(models.doubled(request.param))
+    yield from _lent(request.param, double=True)
 
 
 @pytest.fixture
 def ldm_sd1_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[models.Small]:
     """The layout of SD1.5 in ldm, in double precision."""
     monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")  # else float32
-    yield from _lent(models.doubled("ldm_sd1"))
+    yield from _lent("ldm_sd1", double=True)
 
 
 @pytest.fixture(params=["ldm_sdxl", "diffusers_sdxl"])
 def sdxl(request: pytest.FixtureRequest) -> Iterator[models.Small]:
     """The layout of SDXL in both libraries."""
-    yield from _lent(models.SMALL[request.param]())
+    yield from _lent(request.param)
 
 
-@pytest.fixture(params=list(models.SMALL))
+@pytest.fixture(params=SMALL)
 def any_model(request: pytest.FixtureRequest) -> Iterator[models.Small]:
     """Each small model in turn."""
-    yield from _lent(models.SMALL[request.param]())
+    from tests import models
+
+    assert tuple(models.SMALL) == SMALL
+    yield from _lent(request.param)
 
 
 @pytest.fixture
 def ldm_sd1() -> Iterator[models.Small]:
     """The layout of SD1.5 in ldm."""
-    yield from _lent(models.ldm_sd1())
+    yield from _lent("ldm_sd1")
 
 
 @pytest.fixture
 def ldm_sdxl() -> Iterator[models.Small]:
     """The layout of SDXL in ldm."""
-    yield from _lent(models.ldm_sdxl())
+    yield from _lent("ldm_sdxl")
 
 
 @pytest.fixture
 def diffusers_sd1() -> Iterator[models.Small]:
     """The layout of SD1.5 in diffusers."""
-    yield from _lent(models.diffusers_sd1())
+    yield from _lent("diffusers_sd1")
 
 
 @pytest.fixture
 def diffusers_sdxl() -> Iterator[models.Small]:
     """The layout of SDXL in diffusers."""
-    yield from _lent(models.diffusers_sdxl())
+    yield from _lent("diffusers_sdxl")
 
 
 @pytest.fixture(scope="module")
 def chromium(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A headless Chromium for the tests of one file."""
+    from tests import chromium as browser
+
     with browser.launched(request.config.getoption("--webui-browser")) as started:
         yield started
 

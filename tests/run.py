@@ -1,6 +1,6 @@
 """Run every check: python3 tests/run.py [--all] [pytest arguments].
 
-It needs nothing but Python 3.10 to 3.12. The first run makes two environments, later ones reuse them: .venv-test, and
+It needs nothing but Python 3.10 to 3.14. The first run makes two environments, later ones reuse them: .venv-test, and
 .venv-demo for tests/todo_lab/demo, since the demo's gradio is newer than the WebUI's. Tests that are marked slow run
 with --all alone. Arguments go to pytest in both environments; a path runs only where its tests belong.
 """
@@ -8,16 +8,20 @@ with --all alone. Arguments go to pytest in both environments; a path runs only 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from todo_lab.environment import DEMO, PYTEST, TESTS, Environment  # noqa: E402
+from todo_lab.environment import DEMO, PYTEST, SIGNALLED, TESTS, Environment, check_python  # noqa: E402
 
 DEMO_TESTS = ROOT / "tests" / "todo_lab" / "demo"
 NOTHING_COLLECTED = 5
@@ -26,28 +30,68 @@ THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THR
 
 
 def main(arguments: list[str]) -> int:
-    """Run all checks in turn and stop at the first that fails; the exit status."""
+    """Run all checks; the exit status of one that fails. mypy and the demo's tests run beside the other tests."""
+    check_python()
     started = time.monotonic()
     os.environ.update(THREADS)  # the workers share the cores, so each process computes on one
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(SIGNALLED + number))  # else those beside would run on
     slow = "--all" in arguments
     arguments = [argument for argument in arguments if argument != "--all"]
     options = [] if slow or "-m" in arguments else ["-m", "not slow"]
-    if "-n" not in arguments:
-        options += ["-n", str(min(os.cpu_count() or 1, MOST_WORKERS)), "--dist", "worksteal"]
     here, demo = split(arguments)
 
     make([TESTS] if demo is None else [TESTS, DEMO])
-    for check in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
-        TESTS.check(*check)
-    collected = False
-    if here is not None:
-        collected |= run(TESTS, *options, *here)
+    for check in (["check", "."], ["format", "--check", "."]):
+        TESTS.check("ruff", *check)
+    workers = min(os.cpu_count() or 1, MOST_WORKERS)
+    suites = [] if here is None else [(TESTS, pytest(workers, [*options, *here]))]
     if demo is not None:
         DEMO.also(PYTEST)
-        collected |= run(DEMO, *options, *demo)
+        suites.append((DEMO, pytest(workers // 4 if suites else workers, [*options, *demo])))
+    (environment, words), *others = suites
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(beside(*one)) for one in [(TESTS, ["mypy"]), *others]]
+        found = [passed(environment.run("-m", *words)), *(finish() for finish in waiting)]
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
+    collected = found.count(NOTHING_COLLECTED) < len(suites)
     sys.stdout.write(f"All checks passed in {minutes} min {seconds} s.\n" if collected else "No test was found.\n")
     return 0 if collected else NOTHING_COLLECTED
+
+
+def pytest(workers: int, arguments: list[str]) -> list[str]:
+    """pytest's words. Without workers it runs in one process, which saves an import of the libraries."""
+    spread = [] if "-n" in arguments else ["-n", str(workers), "--dist", "worksteal"]
+    return ["pytest", *spread, *arguments]
+
+
+def passed(status: int) -> int:
+    """The status. Ends the program if it is that of a failure."""
+    if status not in (0, NOTHING_COLLECTED):
+        sys.exit(status)
+    return status
+
+
+@contextmanager
+def beside(environment: Environment, words: Sequence[str]) -> Iterator[Callable[[], int]]:
+    """Run a check beside another one. Yields a function that waits for it, prints its output and returns its status.
+
+    That ends the program if the check failed. Leaving the block ends the check.
+    """
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+        child = environment.start("-m", *words, stdout=output, stderr=subprocess.STDOUT)
+
+        def finish() -> int:
+            status = child.wait()
+            output.seek(0)
+            sys.stdout.write(" ".join(("$ python -m", *words)) + "\n" + output.read())
+            sys.stdout.flush()
+            return passed(status)
+
+        try:
+            yield finish
+        finally:
+            child.terminate()
+            child.wait()
 
 
 def make(environments: Sequence[Environment]) -> None:
@@ -58,14 +102,6 @@ def make(environments: Sequence[Environment]) -> None:
         first.ensure()
         for one in beside:
             one.result()
-
-
-def run(environment: Environment, *arguments: str) -> bool:
-    """Run pytest; whether it found a test. Ends the program if a test fails."""
-    status = environment.run("-m", "pytest", *arguments)
-    if status not in (0, NOTHING_COLLECTED):
-        sys.exit(status)
-    return status == 0
 
 
 def split(arguments: list[str]) -> tuple[list[str] | None, list[str] | None]:

@@ -18,10 +18,17 @@ from typing import Any
 from urllib.request import urlopen
 
 ROOT = Path(__file__).resolve().parents[1]
-OLDEST = (3, 10)
+OLDEST, NEWEST = (3, 10), (3, 14)  # torch and the other pinned packages have wheels for these
 SIGNALLED = 128  # a shell adds the number of the signal that ended a process
 TORCH = ("torch==2.13.0",)
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
+
+
+def check_python() -> None:
+    """Exit with one line if the packages have no wheels for this Python."""
+    if not OLDEST <= sys.version_info[:2] <= NEWEST:
+        oldest, newest = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
+        sys.exit(f"Python {oldest} to {newest} is needed; this is {platform.python_version()}.")
 
 
 def cpu_index() -> tuple[str, ...]:
@@ -58,8 +65,7 @@ class Environment:
 
     def ensure(self) -> None:
         """Make the environment if it is missing. The stamp is written last, so an interrupted one is made again."""
-        if sys.version_info < OLDEST:
-            sys.exit(f"Python {OLDEST[0]}.{OLDEST[1]} or later is needed; this is {platform.python_version()}.")
+        check_python()
         stamp, fingerprint = self.home / "requirements.sha256", self._fingerprint(self._installs)
         if stamp.exists() and stamp.read_text() == fingerprint:
             return
@@ -80,10 +86,15 @@ class Environment:
             self._pip(install)
             stamp.write_text(fingerprint)
 
+    def start(self, *args: str, cwd: Path = ROOT, **options: Any) -> subprocess.Popen[str]:
+        """Start the environment's Python. It keeps bytecode: to compile the libraries takes some 10 s a process."""
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return subprocess.Popen([str(self.python), *args], cwd=cwd, env=env, text=True, **options)
+
     def run(self, *args: str, cwd: Path = ROOT) -> int:
         """Run the environment's Python; returns the exit status. SIGTERM and Ctrl+C end the child too."""
         with _sigterm() as on_sigterm:
-            child = subprocess.Popen([str(self.python), *args], cwd=cwd)
+            child = self.start(*args, cwd=cwd)
             on_sigterm(child.terminate)
             while True:
                 try:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import json
 import math
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,12 @@ def bench() -> Iterator[Any]:
             del sys.modules[name]
 
 
+@pytest.fixture(scope="module")
+def subject_of(bench: Any) -> Callable[[str], Any]:
+    """The narrow UNet of a layout, made once. Patches have to leave it as it was."""
+    return functools.cache(lambda layout: bench.models.build(layout, channels=CHANNELS))
+
+
 def keys_of(subject: Any, patch: Any) -> set[int]:
     """How many keys the level-1 attentions see."""
     seen: set[int] = set()
@@ -66,8 +73,8 @@ def rows_of(names: dict[str, float], latent: int = 96, run: str = "one", **group
     ]
 
 
-def test_every_variant_without_a_path_is_measured(bench: Any) -> None:
-    subject = bench.models.build("sd1-ldm", channels=CHANNELS)
+def test_every_variant_without_a_path_is_measured(bench: Any, subject_of: Callable[[str], Any]) -> None:
+    subject = subject_of("sd1-ldm")
     patches = bench.variants.variants(subject, SIDE, bench.variants.NAMES, {})
     rows = bench.measure.measure(subject, SIDE, patches, batch=1, repeats=1, warm_up=8)
     names = [row["setting"] for row in rows]
@@ -77,8 +84,8 @@ def test_every_variant_without_a_path_is_measured(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("layout", ["sd1", "sdxl", "sd1-ldm", "sd1-controlnet"])
-def test_the_lower_bound_has_the_keys_of_todo(bench: Any, layout: str) -> None:
-    subject = bench.models.build(layout, channels=CHANNELS)
+def test_the_lower_bound_has_the_keys_of_todo(bench: Any, subject_of: Callable[[str], Any], layout: str) -> None:
+    subject = subject_of(layout)
     bounds = bench.variants.variants(subject, SIDE, ["lower bound of ToDo 4"], {})
     ours = keys_of(subject, patched(subject.unet, bench.variants.OURS["ToDo 4"]))
     assert keys_of(subject, bounds["lower bound of ToDo 4"]()) == ours == {16 if layout != "sdxl" else 4}
@@ -87,15 +94,17 @@ def test_the_lower_bound_has_the_keys_of_todo(bench: Any, layout: str) -> None:
 
 @pytest.mark.parametrize("name", ["ToDo 2", "ToMe 0.5", "cluster 0.5"])
 @pytest.mark.parametrize("layout", ["sd1", "sdxl", "sd1-ldm", "sd1-controlnet"])
-def test_our_settings_reduce_every_layout(bench: Any, layout: str, name: str) -> None:
-    subject = bench.models.build(layout, channels=CHANNELS)
+def test_our_settings_reduce_every_layout(bench: Any, subject_of: Callable[[str], Any], layout: str, name: str) -> None:
+    subject = subject_of(layout)
     whole = 256 if layout != "sdxl" else 64
     keys = keys_of(subject, patched(subject.unet, bench.variants.OURS[name]))
     assert keys == {whole // 4 if name == "ToDo 2" else whole // 2}
 
 
-def test_a_variant_that_cannot_run_leaves_the_others_alone(bench: Any, tmp_path: Path) -> None:
-    subject = bench.models.build("sd1-ldm", channels=CHANNELS)
+def test_a_variant_that_cannot_run_leaves_the_others_alone(
+    bench: Any, subject_of: Callable[[str], Any], tmp_path: Path
+) -> None:
+    subject = subject_of("sd1-ldm")
     paths = {"hypertile": tmp_path}  # nothing lies there
     patches = bench.variants.variants(subject, SIDE, ["HyperTile 256", "ToDo 2"], paths)
     rows = bench.measure.measure(subject, SIDE, patches, batch=1, repeats=1)
@@ -109,9 +118,9 @@ def test_a_variant_that_cannot_run_leaves_the_others_alone(bench: Any, tmp_path:
     assert "HyperTile 256 at latent 16, all of it: FileNotFoundError" in bench.report.left_out(rows)[0]
 
 
-def test_the_reductions_alone(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reductions_alone(bench: Any, subject_of: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.reductions, "MIN_SECONDS", 0)
-    subject = bench.models.build("sd1", channels=CHANNELS)
+    subject = subject_of("sd1")
     rows = bench.reductions.reductions(subject, SIDE, batch=1, repeats=1)
     assert {"ToDo 2", "ToMe 0.5", "cluster 0.5", "tomesd 0.5"} <= {row["reduction"] for row in rows}
     assert all(row["tokens"] == SIDE**2 and row["find"] > 0 and row["merge"] > 0 for row in rows)
@@ -276,6 +285,6 @@ def test_settings_of_the_gpu_table_run_on_a_gpu_in_half_precision(
         names = {"ToDo 4", "ToMe 0.75", "lower bound of ToDo 3"}  # tomesd wants a generator of a real GPU
         assert names < set(bench.gpu.SETTINGS)
         patches = bench.variants.variants(subject, SIDE, names, {})
-        for patch in patches.values():
-            with torch.no_grad(), patch(), fake_gpu.Count():
+        for name in names:
+            with torch.no_grad(), patches[name](), fake_gpu.Count():
                 subject.call(SIDE, 2)()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,9 +12,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from todo_lab import environment
-from todo_lab.environment import DEMO, TESTS, Environment, cpu_index, requirements
+from todo_lab.environment import DEMO, NEWEST, OLDEST, TESTS, Environment, cpu_index, requirements
 
 
 @pytest.fixture
@@ -38,6 +40,11 @@ environment.python = Path(sys.executable)
 sys.exit(environment.run("-c", "import os, time; print(os.getpid(), flush=True); time.sleep(3600)"))
 """
 ROOT = Path(__file__).parents[2]
+PYTHONS = [f"3.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1)]
+# audioop left Python with 3.13; numpy 1 and pillow 10 have no wheels from there on, and packages ask for later ones.
+# Without Ray a slow test is skipped.
+WITHOUT = {version: {"audioop-lts"} for version in ("3.10", "3.11", "3.12")}
+WITHOUT |= {"3.13": {"numpy", "pillow"}, "3.14": {"numpy", "pillow", "ray"}}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without a signal")
@@ -63,6 +70,14 @@ def test_a_sigterm_before_the_child_starts_ends_it_as_well(made, monkeypatch):
     started = signal.getsignal(signal.SIGTERM)
     assert env.run("-c", "import time; time.sleep(3600)", cwd=ROOT) == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == started
+
+
+def test_its_processes_keep_bytecode(made, monkeypatch):
+    """Images and shells often forbid it. Each process would compile torch and all others again."""
+    env, _ = made
+    env.python = Path(sys.executable)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert env.run("-c", "import sys; sys.exit(sys.dont_write_bytecode)", cwd=ROOT) == 0
 
 
 def test_it_is_made_once(made, tmp_path):
@@ -145,10 +160,49 @@ def test_torch_without_cuda_where_there_is_no_gpu(monkeypatch, system, driver, r
     assert bool(cpu_index()) == asked
 
 
-def test_an_old_python_is_rejected(made, monkeypatch):
+@pytest.mark.parametrize(("version", "allowed"), [((3, 9), False), (OLDEST, True), (NEWEST, True), ((3, 15), False)])
+def test_a_python_without_wheels_is_refused_before_anything_is_made(made, monkeypatch, version, allowed):
+    env, installed = made
+    monkeypatch.setattr(sys, "version_info", (*version, 1, "final", 0))
+    monkeypatch.setattr(environment.platform, "python_version", lambda: "the version of this one")
+    with nullcontext() if allowed else pytest.raises(SystemExit) as refused:
+        env.ensure()
+    assert bool(installed) == env.home.exists() == allowed
+    if refused:
+        assert str(refused.value) == "Python 3.10 to 3.14 is needed; this is the version of this one."
+
+
+@pytest.mark.parametrize(("command", "words"), [("app", ["--no-page"]), ("tests.run", ["tests/repository"])])
+def test_both_commands_say_so_first(monkeypatch, command, words):
+    monkeypatch.syspath_prepend(str(ROOT))
+    main = importlib.import_module(command).main
     monkeypatch.setattr(environment, "OLDEST", (99, 0))
-    with pytest.raises(SystemExit, match=r"Python 99.0 or later is needed; this is \d"):
-        made[0].ensure()
+    monkeypatch.setattr(environment.venv, "create", lambda *_, **__: pytest.fail("it installs"))
+    monkeypatch.setattr(Environment, "run", lambda *_, **__: pytest.fail("it runs something"))
+    with pytest.raises(SystemExit, match=r"^Python 99\.0 to 3\.14 is needed; this is \d"):
+        main(words)
+
+
+def test_pages_and_classifiers_name_the_same_range():
+    oldest, newest = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
+    for page in ("README.md", "CONTRIBUTING.md", "tests/run.py"):
+        assert f"Python {oldest} to {newest}" in (ROOT / page).read_text()
+    declared = (ROOT / "pyproject.toml").read_text()
+    assert f'requires-python = ">={oldest}"' in declared
+    assert set(re.findall(r"Python :: (3\.\d+)", declared)) == set(PYTHONS)
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("env", [DEMO, TESTS], ids=["demo", "tests"])
+def test_every_python_gets_every_package_once(env, python):
+    """Some packages differ by Python. Those without a wheel for it are not asked for."""
+    files = [Path(install[-1]).read_text() for install in env._installs if "-r" in install]
+    lines = [line.partition("#")[0].strip() for text in files for line in text.splitlines()]
+    known = [Requirement(line) for line in lines if line]
+    asked = [one.name for one in known if not one.marker or one.marker.evaluate({"python_version": python})]
+    assert len(set(asked)) == len(asked)
+    missing = {one.name for one in known} - set(asked)
+    assert missing == (WITHOUT[python] if env is TESTS else set())
 
 
 def test_every_requirements_file_exists():

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from todo_lab.pocket.model.pocket_model import Pocket
+if TYPE_CHECKING:
+    from todo_lab.pocket.model.pocket_model import Pocket
 
 
 @pytest.fixture(scope="session")
 def shipped() -> Pocket:
+    from todo_lab.pocket.model.pocket_model import Pocket
+
     return Pocket()
 
 

@@ -16,12 +16,21 @@ import pytest
 
 from tests.todo_lab.evaluation.doubles import differing
 from todo_lab.__main__ import main
+from todo_lab.evaluation.report import matplotlib_files
 
 ROOT = Path(__file__).parents[3]
 TINY = [
     "--limit", "2", "--seeds", "1", "--presets", "ToDo fast", "ToMe paper", "--sizes", "64x64", "--steps", "2",
     "--hires-steps", "2", "--cores", "1", "--runs", "2",
 ]  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_charts():
+    """They are written faster. What they show, test_report.py tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matplotlib_files, "DPI", 50)
+        yield
 
 
 def rows(folder: Path) -> list[dict]:

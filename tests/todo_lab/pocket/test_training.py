@@ -134,7 +134,7 @@ def test_the_whole_training_runs(tmp_path):
 
 def test_the_decoder_alone_learns(tmp_path):
     shipped = weights_file.load().first_stage_model
-    options = Options(tmp_path, steps=3, scenes=8, batch=16, start=weights_file.shipped(), device="cpu")
+    options = Options(tmp_path, steps=2, scenes=8, batch=4, start=weights_file.shipped(), device="cpu")
     train_decoder(options)
     written = diffusion._model(options).first_stage_model
     for name, before in shipped.state_dict().items():

@@ -33,7 +33,8 @@ def test_the_autoencoder_shows_unseen_scenes_well(pocket):
 
 
 def test_a_caption_of_one_object_decides_its_shape(pocket):
-    figures = caption_figures(pocket, ShapeJudge(), unseen_scenes(12, most=1), scales=[1])
+    scenes, base = unseen_scenes(12, most=1), Request(prompt="", steps=8)
+    figures = caption_figures(pocket, ShapeJudge(), scenes, scales=[1], base=base)
     assert figures["shapes, 128 px"] >= 0.9, figures
 
 
