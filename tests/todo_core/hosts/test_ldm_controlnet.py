@@ -62,5 +62,5 @@ def test_only_a_controlnet_with_attention_is_found():
     assert find_controlnet(without) is None
     for other in (ldm_unet(), torch.nn.Linear(2, 2), None):
         assert find_controlnet(other) is None
-    with pytest.raises(UnsupportedModelError, match="no spatial self-attention"):
+    with pytest.raises(UnsupportedModelError, match="no spatial transformer in it has self-attention"):
         detect(without)

@@ -23,7 +23,11 @@ def test_a_grid_is_read_from_height_and_width_of_a_4d_shape():
     assert str(grid) == "5 x 7"
 
 
-@pytest.mark.parametrize("shape", [(), (64,), (2, 4096), (2, 4096, 320), (1, 4, 8, 64, 64)])
+def test_a_video_has_the_grid_of_its_frames():
+    assert TokenGrid.of((1, 4, 8, 64, 48)).size == (64, 48)
+
+
+@pytest.mark.parametrize("shape", [(), (64,), (2, 4096), (2, 4096, 320), (1, 1, 4, 8, 64, 64)])
 def test_no_other_shape_is_taken_for_a_grid(shape):
     with pytest.raises(ValueError, match="not from shape") as caught:
         TokenGrid.of(shape)
