@@ -1,7 +1,7 @@
 """Mutation tests: change one operator or number of the library at a time, and see whether a test fails.
 
     .venv-test/bin/pip install -r tests/requirements-mutation.txt
-    .venv-test/bin/python tests/mutation.py                        # all of reduction and patching
+    .venv-test/bin/python tests/mutation.py                        # all of reduction, hosts and patching
     .venv-test/bin/python tests/mutation.py --files scores grouping --share 0.2 --out survivors.txt
 
 The changes are those of cosmic-ray. A change that no test notices survives and is printed. Each change gets a fork of
@@ -34,6 +34,8 @@ SEARCH = [f"{REDUCTION}/test_matching.py"]
 SESSION = [f"{PATCHING}/test_hooks.py", f"{PATCHING}/test_interruption.py", f"{PATCHING}/test_refusals.py"]
 SESSION += [f"{PATCHING}/test_session_ldm.py", f"{PATCHING}/test_session_diffusers.py", f"{PATCHING}/test_copies.py"]
 FORGE = ["tests/todo_core/hosts/test_forge.py"]
+HOSTS = ["tests/todo_core/hosts/test_ldm_controlnet.py", "tests/todo_core/hosts/test_video_unets.py"]
+HOSTS += [f"{PATCHING}/test_plan.py"]
 COMPILE = f"{PATCHING}/test_compile.py"
 COSTS = [f"{PATCHING}/test_gpu_costs.py"]
 # the tests of each file, the quickest first
@@ -47,15 +49,21 @@ TESTS = {
     "reduction/scores": [*SEARCH, *COSTS],
     "reduction/tables": [f"{REDUCTION}/test_modes.py", *COSTS],
     "hosts/compiled_code": [COMPILE],
+    "hosts/detection": [*HOSTS, *SESSION],
+    "hosts/diffusers": [*HOSTS, *SESSION],
+    "hosts/forge": FORGE,
+    "hosts/host": [*HOSTS, *SESSION, *FORGE],
+    "hosts/ldm": [*HOSTS, *SESSION],
+    "hosts/ldm_layers": [*HOSTS, *SESSION, *FORGE],
     "patching/hooks": [*SESSION, *FORGE],
     "patching/module_calls": [*SESSION, COMPILE],
+    "patching/module_hooks": [*SESSION, *FORGE],
     "patching/patch": [f"{PATCHING}/test_copies.py", *SESSION],
     "patching/plan": [f"{PATCHING}/test_plan.py", *SESSION],
     "patching/record": SESSION,
     "patching/running_calls": [f"{PATCHING}/test_interruption.py", *SESSION],
-    "patching/session": [*SESSION, *FORGE],
-    "patching/step_draws": [f"{PATCHING}/test_step_draws.py", *COSTS],
-    "patching/steps": SESSION,
+    "patching/session": [*SESSION, f"{PATCHING}/test_gradients.py", *FORGE],
+    "patching/steps": [f"{PATCHING}/test_steps.py", *SESSION],
     "patching/token_grid": [f"{PATCHING}/test_token_grid.py", f"{PATCHING}/test_plan.py"],
 }
 # they change nothing, or what no test should hold
