@@ -14,6 +14,7 @@ from tests.fake_gpu import Sorts, autocast_to_half
 from tests.naive import cells, cells_apart, examples, group_means, partition, random_tokens, token_ids, tome_groups
 from todo_core.reduction import local_search, match, nearest_destination, random_draws, removable
 from todo_core.reduction.matching import _without_autocast
+from todo_core.reduction.scores import unit
 
 AUTOCAST = {"cuda": autocast_to_half, "cpu": lambda: torch.autocast("cpu", torch.bfloat16), "none": nullcontext}
 SIZES = [
@@ -415,6 +416,12 @@ def test_the_length_of_a_half_precision_token_neither_overflows_nor_vanishes(sca
     found, expected = match(half, (8, 8), 0.5, reach=reach), match(half.double(), (8, 8), 0.5, reach=reach)
     same = (found.index == expected.index).float().mean()
     assert same > 0.9, "but for the rounding of close scores"
+
+
+@pytest.mark.parametrize(("given", "asked", "made"), [("float32", None, "float32"), ("float32", "float16", "float16")])
+def test_unit_vectors_have_the_dtype_that_is_asked_for(given, asked, made):
+    tokens = random_tokens((4, 4)).to(getattr(torch, given))
+    assert unit(tokens, asked and getattr(torch, asked)).dtype == getattr(torch, made)
 
 
 def test_tokens_of_zeros_are_like_nothing_and_break_nothing():
