@@ -76,7 +76,8 @@ def _add(joined: dict[str, Row], scenes: dict[str, int], folder: Path, out: Path
 def _equal_images(out: Path, one: Row, other: Row) -> bool:
     if not (one.get("image") and other.get("image")):
         return True  # a failed row has none
-    return np.array_equal(load_png(out / one["image"]), load_png(out / other["image"]))
+    first, second = (load_png(Path(os.path.normpath(out / row["image"]))) for row in (one, other))  # "out/.." may miss
+    return np.array_equal(first, second)
 
 
 def _named(row: Row) -> str:

@@ -12,6 +12,7 @@ from tests.todo_lab.evaluation.doubles import Double
 from todo_core import SettingsError
 from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
 from todo_lab.evaluation.report import aggregation
+from todo_lab.evaluation.running import joining
 from todo_lab.evaluation.running.joining import join_results
 from todo_lab.evaluation.running.row_store import RowStore
 from todo_lab.evaluation.running.runner import local_engine, run_jobs
@@ -80,6 +81,14 @@ def test_the_same_job_in_two_folders_is_refused(tmp_path, work):
     one, other = sweep(tmp_path / "one", work), sweep(tmp_path / "other", without(work, 2, 3, 4, 5))
     with pytest.raises(SettingsError, match="'ToDo 2' of .* is in two folders"):
         join_results([one, other], tmp_path / "out")
+
+
+def test_baselines_are_found_while_the_new_folder_is_not_there(tmp_path, work, monkeypatch):
+    """Their names begin at that folder. The system cannot go back out of it; older versions of Pillow could."""
+    one, other = sweep(tmp_path / "one", without(work, 5)), sweep(tmp_path / "other", without(work, 1, 2, 3, 4))
+    monkeypatch.setattr(joining, "load_png", lambda path: path.read_bytes())
+    join_results([one, other], tmp_path / "deep" / "out")
+    assert len(RowStore(tmp_path / "deep" / "out").rows) == len(work)
 
 
 def test_different_baselines_are_not_joined(tmp_path, work):
