@@ -35,7 +35,7 @@ def most_different(baseline: np.ndarray, reduced: np.ndarray, side: int) -> tupl
     squares = ((baseline.astype(float) - reduced) ** 2).sum(-1)
     sums = np.pad(squares.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
     windows = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
-    top, left = np.unravel_index(windows.argmax(), windows.shape)
+    top, left = np.unravel_index(np.argmax(windows), windows.shape)
     return int(top), int(left)
 
 

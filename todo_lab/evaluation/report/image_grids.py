@@ -90,7 +90,7 @@ def _most_changed_window(baseline: np.ndarray, image: np.ndarray) -> tuple[slice
     side = max(8, min(difference.shape) // CROP)
     area = np.pad(difference, ((1, 0), (1, 0))).cumsum(0).cumsum(1)
     sums = area[side:, side:] - area[:-side, side:] - area[side:, :-side] + area[:-side, :-side]
-    top, left = np.unravel_index(int(sums.argmax()), sums.shape)
+    top, left = np.unravel_index(int(np.argmax(sums)), sums.shape)
     return slice(int(top), int(top) + side), slice(int(left), int(left) + side)
 
 
