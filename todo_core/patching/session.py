@@ -55,13 +55,12 @@ class Session:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
         self.plan = make_plan(settings, host, size or TokenGrid(side, side))
-        self._calls = RunningCalls()
         self._counter: StepCounter | None = StepCounter(host)
         self._step = Step(seeds=(settings.seed or 0,))
-        self._on_error = self._stop_reducing if on_error else None
         self._report_error = on_error
         self._hooks: list[Handle] = []
-        self._shared = Shared(host, settings, self._calls, self.record, self._on_error)
+        guard = self._stop_reducing if on_error else None
+        self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
         kind = ModuleHooks if settings.target == "all" else PatchedKeysHooks if host.patch_keys else KeysHooks
         self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
 
@@ -74,11 +73,11 @@ class Session:
         self.remove()
         unet = self.host.unet
         self._hooks += [
-            Hook(self._begin_call, self._on_error).before(unet),
+            Hook(self._begin_call, self._shared.on_error).before(unet),
             Hook(self._end_call).after(unet, always=True),
         ]
         for transformer in {hooks.site.transformer: None for hooks in self._sites}:
-            self._hooks.append(Hook(self._read_grid, self._on_error).before(transformer))
+            self._hooks.append(Hook(self._read_grid, self._shared.on_error).before(transformer))
         if self.host.patch_keys and self.settings.target == "keys/values":
             by_site = {hooks.site: hooks for hooks in self._sites}
             self._hooks.append(self.host.patch_keys(keys_patch(by_site, self._shared)))
@@ -93,7 +92,7 @@ class Session:
             forget_compiled_code(self.host.unet)
         while self._hooks:
             self._hooks.pop().remove()
-        self._calls.clear()
+        self._shared.calls.clear()
 
     def note_conflicts(self) -> None:
         """Note the layers that the plan reduces and that must not be reduced at the moment."""
@@ -116,7 +115,7 @@ class Session:
         return self.settings.window == "noise" or bool(self.plan.at(self._progress(math.nan)))
 
     def _begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
-        call, outer = self._calls.begin(unet)
+        call, outer = self._shared.calls.begin(unet)
         names = self.host.arguments
         latent, timestep = read(args, kwargs, 0, names.latent), read(args, kwargs, 1, names.timestep)
         size, plan, rows = TokenGrid.of(latent.shape), self.plan, int(latent.shape[0])
@@ -163,20 +162,20 @@ class Session:
         return 1 - timestep / 1000
 
     def _read_grid(self, transformer: Module, args: Args, kwargs: Kwargs) -> None:
-        call = self._calls.current
+        call = self._shared.calls.current
         if call and call.levels:
             call.grid = TokenGrid.of(read(args, kwargs, 0, self.host.arguments.hidden).shape)
 
     def _stop_reducing(self, error: Exception) -> None:
         """Let the rest of the call run without reduction."""
-        call = self._calls.current
+        call = self._shared.calls.current
         if call:
             call.stop()
         if self._report_error:
             self._report_error(error)
 
     def _end_call(self, unet: Module, args: Args, output: Any) -> None:
-        call = self._calls.end()
+        call = self._shared.calls.end()
         ended_well = output is not None  # torch gives no output after an Exception
         if ended_well and call and call.levels and not call.reduced and not self.record.notes:
             why = call.why_not or "this model never called its self-attention. Is it compiled or cached?"
