@@ -19,16 +19,6 @@ from todo_core.webui import compat
 OURS = {"enabled": True, "factor_1": 2}
 
 
-@pytest.fixture(scope="module")
-def model():
-    return LatentDiffusion(shallow_ldm_unet(), image_size=64)
-
-
-@pytest.fixture
-def webui(script, model):
-    return WebUI(script, model)
-
-
 class Lengths:
     """(queries, keys) of the first attn1 of a model, one pair a UNet call."""
 

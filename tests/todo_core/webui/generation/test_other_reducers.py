@@ -8,22 +8,11 @@ import pytest
 import torch
 from modules import script_callbacks, shared
 
-from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI
 from todo_core.settings import BUILT_IN
 from todo_core.webui import logs, options
 
 OURS = {"factor_1": 2}
-
-
-@pytest.fixture(scope="module")
-def model():
-    return LatentDiffusion(shallow_ldm_unet(), image_size=64)
-
-
-@pytest.fixture
-def webui(script, model):
-    return WebUI(script, model)
 
 
 def generated(webui, *args, **changes):
