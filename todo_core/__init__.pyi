@@ -53,6 +53,7 @@ def apply_patch(
     crossattn: bool = False,
     mlp: bool = False,
     reach: int = 0,
+    interval: int | Literal["auto"] = 1,
 ) -> Session: ...
 @contextmanager
 def patched(
@@ -81,4 +82,5 @@ def patched(
     crossattn: bool = False,
     mlp: bool = False,
     reach: int = 0,
+    interval: int | Literal["auto"] = 1,
 ) -> Iterator[Session]: ...

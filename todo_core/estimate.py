@@ -8,6 +8,7 @@ How closely time follows work depends on device and kernels: the ratio of work i
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -34,33 +35,52 @@ class Block:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the work of a UNet depends on. ``weights`` has, for each depth, the weights that each position uses once."""
+    """What the work of a UNet depends on. ``weights`` has, for each depth, the weights that each position uses once.
+
+    ``deep_weights`` are those of them that stand in the transformers below level 1.
+    """
 
     depth: int  # how often the latent is halved before level 1
     weights: tuple[int, ...]
+    deep_weights: tuple[int, ...]
     blocks: tuple[Block, ...]
 
     @classmethod
     def of(cls, host: Host) -> Layout:
         """Count the layers of a model."""
-        weights: dict[int, int] = {}
+        weights: Counter[int] = Counter()
+        deep_weights: Counter[int] = Counter()
         blocks: list[Block] = []
         in_blocks: set[nn.Module] = set()
+        in_deep = {module for transformer in host.deep_transformers for module in transformer.modules()}
         for depth, module in host.modules():
             for block in blocks_of(module):
                 blocks.append(_block(depth, block))
                 in_blocks.update(block.modules())
             if module not in in_blocks:
-                weights[depth] = weights.get(depth, 0) + _weights_per_position(module)
-        by_depth = tuple(weights.get(depth, 0) for depth in range(max(weights, default=-1) + 1))
-        return cls(host.depth, by_depth, tuple(blocks))
+                weights[depth] += _weights_per_position(module)
+                deep_weights[depth] += _weights_per_position(module) if module in in_deep else 0
+        depths = range(max(weights, default=-1) + 1)
+        by_depth = tuple(weights[depth] for depth in depths)
+        return cls(host.depth, by_depth, tuple(deep_weights[depth] for depth in depths), tuple(blocks))
 
-    def work(self, size: TokenGrid, levels: tuple[LevelPlan, ...] = (), settings: Settings | None = None) -> Work:
-        """Multiply-adds of one row at a latent of ``size`` with these levels reduced."""
+    def work(
+        self,
+        size: TokenGrid,
+        levels: tuple[LevelPlan, ...] = (),
+        settings: Settings | None = None,
+        *,
+        predicts: bool = False,
+    ) -> Work:
+        """Multiply-adds of one row at a latent of ``size`` with these levels reduced, perhaps without deep ones."""
         tokens_left = {level.level: level.keys for level in levels if level.reduces}
-        rest: float = sum(w * size.halved(depth).tokens for depth, w in enumerate(self.weights))
+        left_out = self.deep_weights if predicts else [0] * len(self.weights)
+        weights = zip(self.weights, left_out, strict=True)
+        rest: float = sum((w - out) * size.halved(depth).tokens for depth, (w, out) in enumerate(weights))
         attention: float = 0
         for block in self.blocks:
+            if predicts and block.depth > self.depth:
+                continue
             n = size.halved(block.depth).tokens
             left = tokens_left.get(block.depth - self.depth + 1, n)
             part, other = _block_work(block, n, left, settings or Settings())
@@ -100,6 +120,9 @@ class Estimate:
         """Average over the steps before, inside and after the window."""
         settings, unpatched = plan.settings, layout.work(plan.size)
         within = layout.work(plan.size, plan.at(settings.start), settings)
+        if plan.deep.predicts:
+            predicted = layout.work(plan.size, plan.at(settings.start), settings, predicts=True)
+            within = within * (1 / plan.deep.interval) + predicted * (1 - 1 / plan.deep.interval)
         after = layout.work(plan.size, () if settings.end >= 1 else plan.at(1), settings)
         reduced = unpatched * settings.start + within * (settings.end - settings.start) + after * (1 - settings.end)
         return cls(plan, unpatched, reduced)
@@ -115,7 +138,10 @@ class Estimate:
         levels = [level for level in self.plan.levels if level.reduces] or [a for a in self.plan.after if a.reduces]
         left = "keys" if self.plan.settings.target == "keys/values" else "tokens"
         tokens = " and ".join(f"{level.grid.tokens:,} \N{RIGHTWARDS ARROW} {level.keys:,}" for level in levels)
-        return f"{tokens} {left}, up to {self.speed_up:.1f}x faster"
+        parts = [f"{tokens} {left}"] if levels else []
+        if self.plan.deep.predicts:
+            parts.append(f"deep layers in 1 of {self.plan.deep.interval} steps")
+        return f"{', '.join(parts)}, up to {self.speed_up:.1f}x faster"
 
 
 def _weights_per_position(module: Any) -> int:

@@ -26,7 +26,14 @@ CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.contr
 
 # the rooms of each house, from the ground up
 FLOORS = {
-    "todo_core": ["errors image_difference", "reduction", "settings hosts", "patching", "estimate tomesd", "webui"],
+    "todo_core": [
+        "errors image_difference",
+        "reduction prediction",
+        "settings hosts",
+        "patching",
+        "estimate tomesd",
+        "webui",
+    ],
     "todo_core/webui": ["logs compat presets", "options", "generation", "panel", "compare", "extension __main__"],
     "todo_lab": ["environment command_line settings_command", "sampling", "pocket", "evaluation demo", "__main__"],
     "todo_lab/evaluation": ["metrics variants", "prompts backends", "running", "report", "command"],

@@ -83,6 +83,11 @@ class Host:
         marks = (getattr(site.block, "checkpoint", False) for site in self.sites)
         return any(marks) or any(getattr(module, "gradient_checkpointing", False) for module in self.unet.modules())
 
+    @property
+    def deep_transformers(self) -> tuple[Module, ...]:
+        """The transformers below level 1, in running order."""
+        return tuple({site.transformer: None for site in self.sites if site.level > 1})
+
     def trained_side_at(self, level: int) -> float:
         """Side of this level's token grid at the size that the model was trained at, in tokens."""
         return self.trained_side / 2 ** (self.depth + level - 1)

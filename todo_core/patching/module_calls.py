@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -27,8 +28,8 @@ def write(args: Args, kwargs: Kwargs, position: int, name: str, value: Any) -> t
 
 
 @torch._disable_dynamo  # as torch.compiler.disable, without importing the compiler here
-def _untraced(run: Callable[..., Any], *call: Any) -> Any:
-    return run(*call)
+def _untraced(run: Callable[..., Any], *call: Any, **keywords: Any) -> Any:
+    return run(*call, **keywords)
 
 
 class Hook:
@@ -81,7 +82,52 @@ class Hook:
             return None
 
 
-def hooks_on(module: Module) -> list[Hook]:
-    """ToDo's hooks on this module, without those on its parts."""
-    hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
-    return [hook for hook in hooks if isinstance(hook, Hook)]
+class Forward:
+    """A ``forward`` on one module, which decides whether the module's own one runs: no hook could keep it from running.
+
+    ``run`` is a method that gets the module's own forward and the arguments of the call.
+    """
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self._run = run
+        self._module: Any = None
+        self._is_off = False
+
+    @property
+    def owner(self) -> Any:
+        """The object whose method runs."""
+        return getattr(self._run, "__self__", None)
+
+    def on(self, module: Module) -> Forward:
+        """Put it on a module that has no ``forward`` of its own instance."""
+        self._module = module
+        module.forward = self
+        return self
+
+    def remove(self) -> None:
+        """Take it off its module, unless somebody else has put another one over it: that one calls this one."""
+        self._is_off = True
+        if self._module is not None and vars(self._module).get("forward") is self:
+            del self._module.forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module calls in the place of its own forward."""
+        own = partial(type(self._module).forward, self._module)
+        if self._is_off:
+            return own(*args, **kwargs)
+        if torch.compiler.is_compiling():
+            return _untraced(self._run, own, *args, **kwargs)
+        return self._run(own, *args, **kwargs)
+
+
+def hooks_on(module: Module) -> list[Hook | Forward]:
+    """ToDo's hooks on this module, without those on its parts, and its forward."""
+    hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values(), vars(module).get("forward"))
+    return [hook for hook in hooks if isinstance(hook, (Hook, Forward))]
+
+
+def remove_forwards(model: Module) -> None:
+    """Take ToDo's forwards off a copy of a model whose modules have the original's."""
+    for module in model.modules():
+        if isinstance(vars(module).get("forward"), Forward):
+            del module.forward

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -17,6 +18,7 @@ LEVELS = (1, 2)
 _ROUNDING = 1e-6
 # auto reduces from this many times the trained side on: 1.25 is the smallest measured.
 _ENLARGED = 1.2
+AUTO_INTERVAL = 2
 _LARGEST_FACTOR = int(SETTINGS["factor_1"].maximum)
 
 
@@ -53,19 +55,49 @@ class LevelPlan:
 
 
 @dataclass(frozen=True)
+class DeepPlan:
+    """What happens to the deep transformers, those below level 1: they run in every ``interval``-th step.
+
+    ``why`` is a clause that says why they run in every step; it is empty where they do not.
+    """
+
+    transformers: int
+    interval: int = 1
+    why: str = ""
+
+    @property
+    def predicts(self) -> bool:
+        """Whether they are predicted in some steps."""
+        return not self.why
+
+    def computes(self, step: int, total: int | None, computed: Sequence[int]) -> bool:
+        """Whether they run in ``step`` of ``total``, after these computed steps. The first two and the last one are."""
+        is_due = len(computed) < 2 or step - computed[-1] >= self.interval
+        return is_due or (total is not None and step + 1 >= total)
+
+    def __str__(self) -> str:
+        how = f"not predicted: {self.why}" if self.why else f"computed in 1 of {self.interval} steps"
+        return f"below level 1: {self.transformers} transformers, {how}"
+
+
+@dataclass(frozen=True)
 class Plan:
-    """What will happen in a pass: to ``levels`` inside the window, and to those of ``after`` past its end."""
+    """What will happen in a pass: to ``levels`` inside the window, and to those of ``after`` past its end.
+
+    The deep transformers are predicted inside the window.
+    """
 
     settings: Settings
     size: TokenGrid  # of the latent
     levels: tuple[LevelPlan, ...]
+    deep: DeepPlan
     after: tuple[LevelPlan, ...] = ()
     why: str = ""  # why the whole pass is not reduced
 
     @property
     def reduces(self) -> bool:
-        """Whether anything is reduced, at any level and any time."""
-        return not self.why and any(level.reduces for level in (*self.levels, *self.after))
+        """Whether anything is reduced, at any level and any time, or predicted."""
+        return not self.why and (self.deep.predicts or any(level.reduces for level in (*self.levels, *self.after)))
 
     @property
     def reason(self) -> str:
@@ -88,14 +120,22 @@ class Plan:
         """The levels that are reduced after this part of the pass, from 0 to 1."""
         if self.why or progress < self.settings.start - _ROUNDING:
             return ()
-        is_inside = self.settings.end >= 1 or progress < self.settings.end - _ROUNDING
-        return tuple(level for level in (self.levels if is_inside else self.after) if level.reduces)
+        return tuple(level for level in (self.levels if self._is_before_end(progress) else self.after) if level.reduces)
+
+    def predicts_at(self, progress: float) -> bool:
+        """Whether the deep transformers are run or predicted by their interval after this part of the pass."""
+        is_inside = progress >= self.settings.start - _ROUNDING and self._is_before_end(progress)
+        return is_inside and not self.why and self.deep.predicts
+
+    def _is_before_end(self, progress: float) -> bool:
+        return self.settings.end >= 1 or progress < self.settings.end - _ROUNDING
 
     def __str__(self) -> str:
         if self.why:
             return f"nothing to reduce: {self.why}"
         lines = [str(level) for level in self.levels]
         lines += [f"past {self.settings.end:g}: {level}" for level in self.after]
+        lines += [str(self.deep)] if self.settings.interval != 1 else []
         return "\n".join(lines)
 
 
@@ -107,7 +147,21 @@ def make_plan(settings: Settings, host: Host, size: TokenGrid, *, why: str = "")
     after: tuple[LevelPlan, ...] = ()
     if settings.afterwards != "none" and settings.end < 1:
         after = _plan_levels(settings, settings.afterwards, host, size)
-    return Plan(settings, size, levels, after, why)
+    return Plan(settings, size, levels, plan_deep(settings, host, size), after, why)
+
+
+def plan_deep(settings: Settings, host: Host, size: TokenGrid) -> DeepPlan:
+    """The interval of a pass at a latent of ``size``."""
+    deep, interval = len(host.deep_transformers), settings.interval
+    if interval == 1:
+        return DeepPlan(deep, why="the interval is 1")
+    if not deep:
+        return DeepPlan(deep, why="this model has no transformer below level 1")
+    if interval == "auto":
+        interval = AUTO_INTERVAL if size.scale(host.trained_side) >= _ENLARGED else 1
+        if interval == 1:
+            return DeepPlan(deep, why="auto predicts only in passes that enlarge the image")
+    return DeepPlan(deep, interval)
 
 
 def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -> tuple[LevelPlan, ...]:

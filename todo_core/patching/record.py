@@ -12,15 +12,23 @@ log = logging.getLogger("todo_core")
 
 @dataclass(repr=False)
 class Record:
-    """Which plans ran in which steps and networks, and notes about what was not reduced."""
+    """Which plans ran in which steps and networks, what was predicted, and notes about what was not reduced."""
 
     ran_in: dict[LevelPlan, set[int]] = field(default_factory=dict)
+    predicted_in: set[int] = field(default_factory=set)  # steps in which deep transformers were predicted
     networks: set[str] = field(default_factory=set)  # "UNet", "ControlNet"
     notes: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         ran = [f"level {plan.level} by {plan.method} in {len(steps)} steps" for plan, steps in self.ran_in.items()]
+        if self.predicted_in:
+            ran.append(f"deep transformers predicted in {len(self.predicted_in)} steps")
         return f"<Record: {'; '.join([*ran, *self.notes]) or 'nothing was reduced yet'}>"
+
+    @property
+    def acted(self) -> bool:
+        """Whether anything was reduced or predicted."""
+        return bool(self.ran_in or self.predicted_in)
 
     @property
     def levels(self) -> dict[int, LevelPlan]:
@@ -29,8 +37,8 @@ class Record:
 
     @property
     def steps(self) -> set[int]:
-        """All steps in which anything was reduced."""
-        return set().union(*self.ran_in.values())
+        """All steps in which anything was reduced or predicted."""
+        return self.predicted_in.union(*self.ran_in.values())
 
     @property
     def methods(self) -> set[str]:
@@ -51,5 +59,6 @@ class Record:
     def reset(self) -> None:
         """Clear everything."""
         self.ran_in.clear()
+        self.predicted_in.clear()
         self.networks.clear()
         self.notes.clear()

@@ -14,6 +14,7 @@ from torch.nn import Module
 from ..hosts import Site
 from ..reduction import Reduction
 from .plan import LevelPlan
+from .streams import Stream
 from .token_grid import TokenGrid
 
 
@@ -37,6 +38,7 @@ class UNetCall:
     grid: TokenGrid | None = None  # of the spatial transformer that is running
     site: Site | None = None  # the block that is running, for a host with patches
     block: BlockRun = field(default_factory=BlockRun)
+    stream: Stream | None = None  # where deep transformers are run or predicted by their interval
     rows_done: dict[Module, int] = field(default_factory=dict)  # by blocks that see some of the rows at a time
     reduced: bool = False
     why_not: str = ""  # why a layer was not reduced, where no note says so
@@ -53,7 +55,7 @@ class UNetCall:
 
     def stop(self) -> None:
         """Reduce nothing in the rest of the call."""
-        self.levels, self.grid = {}, None
+        self.levels, self.grid, self.stream = {}, None, None
 
     def next_seeds(self, block: Module, rows: int) -> tuple[int, ...]:
         """The seeds of the ``rows`` that the block sees now: all, or the next ones where it runs row by row."""

@@ -19,14 +19,17 @@ from torch.nn import Module
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import forget_compiled_code
+from ..reduction.tables import makes_plain_tensors
 from ..settings import Settings
+from .deep_hooks import DeepHooks
 from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
-from .module_calls import Args, Hook, Kwargs, read
+from .module_calls import Args, Hook, Kwargs, read, remove_forwards
 from .module_hooks import ModuleHooks
 from .plan import LEVELS, make_plan
 from .record import Record
 from .running_calls import RunningCalls
 from .steps import Step, StepCounter, timesteps_of
+from .streams import Streams
 from .token_grid import TokenGrid
 
 CHECKPOINTED = (
@@ -59,10 +62,13 @@ class Session:
         self._step = Step(seeds=(settings.seed or 0,))
         self._report_error = on_error
         self._hooks: list[Handle] = []
+        self._streams = Streams()
         guard = self._stop_reducing if on_error else None
         self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
         kind = ModuleHooks if settings.target == "all" else PatchedKeysHooks if host.patch_keys else KeysHooks
         self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
+        deep = host.deep_transformers if settings.interval != 1 else ()
+        self._deep = [DeepHooks(transformer, self._shared) for transformer in deep]
 
     def __repr__(self) -> str:
         state = "attached to" if self._hooks else "not attached to"
@@ -70,7 +76,7 @@ class Session:
 
     def attach(self) -> Session:
         """Put the hooks on the model."""
-        self.remove()
+        self.detach()
         unet = self.host.unet
         self._hooks += [
             Hook(self._begin_call, self._shared.on_error).before(unet),
@@ -83,11 +89,18 @@ class Session:
             self._hooks.append(self.host.patch_keys(keys_patch(by_site, self._shared)))
         for hooks in self._sites:
             self._hooks += hooks.attach()
+        for deep in self._deep:
+            self._hooks += deep.attach()
         forget_compiled_code(unet)
         return self
 
     def remove(self) -> None:
-        """Take every hook off."""
+        """Take every hook off, and free what is remembered of earlier steps."""
+        self.detach()
+        self._streams.reset()
+
+    def detach(self) -> None:
+        """Take every hook off. ``attach`` goes on where the pass was."""
         if self._hooks:
             forget_compiled_code(self.host.unet)
         while self._hooks:
@@ -108,11 +121,13 @@ class Session:
         """
         fixed = self.settings.seed
         self._counter = None
+        self._streams.begin_step()
         self._step = Step(number, total, tuple(seeds) if fixed is None else (fixed,) * len(seeds))
 
     def acts_in_step(self) -> bool:
         """Whether the step of ``begin_step`` is reduced; True too where that depends on the timestep of its calls."""
-        return self.settings.window == "noise" or bool(self.plan.at(self._progress(math.nan)))
+        progress = self._progress(math.nan)
+        return self.settings.window == "noise" or bool(self.plan.at(progress)) or self.plan.predicts_at(progress)
 
     def _begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
         call, outer = self._shared.calls.begin(unet)
@@ -135,14 +150,36 @@ class Session:
                 self.record.note("replicas of this model run side by side: images may swap their seeds")
             call.seeds = self._step.next_seeds(rows)
         call.step = self._step.number
-        call.levels = {level.level: level for level in plan.at(self._progress(time))}
+        progress = self._progress(time)
+        call.levels = {level.level: level for level in plan.at(progress)}
+        if plan.predicts_at(progress) and not outer and self._may_predict(unet, args, kwargs):
+            call.stream = self._streams.next(call.step)
+            context = read(args, kwargs, 2, names.context)
+            call.stream.begin_call(self._step, plan.deep, latent, timestep, context, call.seeds)
 
     def _refuse_checkpoints(self, args: Args, kwargs: Kwargs) -> None:
         """The backward pass would compute checkpointed blocks again, and no session would reduce them then."""
-        if torch.is_grad_enabled() and self.host.is_checkpointed():
-            tensors = (*args, *kwargs.values(), *self.host.unet.parameters())
-            if any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors):
-                raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
+        if self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
+            raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
+
+    def _may_predict(self, unet: Module, args: Args, kwargs: Kwargs) -> bool:
+        """Whether deep transformers may be remembered and predicted in this call; with a note where not."""
+        latent: Tensor = read(args, kwargs, 0, self.host.arguments.latent)
+        if not makes_plain_tensors(latent.device):  # torch.export: what it computes has no values
+            return False
+        if unet is not self.host.unet:
+            remove_forwards(unet)  # a replica's would run the module that it is a copy of
+            self.record.note("replicas of this model run side by side: deep transformers run in every step")
+            return False
+        if self._asks_for_gradients(args, kwargs):
+            self.record.note("a call asks for gradients: deep transformers run in every step")
+            return False
+        return True
+
+    def _asks_for_gradients(self, args: Args, kwargs: Kwargs) -> bool:
+        tensors = (*args, *kwargs.values(), *self.host.unet.parameters())
+        asking = (isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)
+        return torch.is_grad_enabled() and any(asking)
 
     def _time(self, timestep: Any) -> float:
         """The timestep of a call: that of its first row."""
@@ -177,6 +214,10 @@ class Session:
     def _end_call(self, unet: Module, args: Args, output: Any) -> None:
         call = self._shared.calls.end()
         ended_well = output is not None  # torch gives no output after an Exception
+        if not ended_well:
+            self._streams.reset()
+        elif call and call.stream and call.step + 1 == self._step.total:
+            call.stream.forget()
         if ended_well and call and call.levels and not call.reduced and not self.record.notes:
             why = call.why_not or "this model never called its self-attention. Is it compiled or cached?"
             self.record.note(f"a call that was to be reduced has reduced nothing: {why}")

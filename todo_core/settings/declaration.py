@@ -115,6 +115,9 @@ class Settings:
     reach: Annotated[int, Setting("Reach", uses("similarity"), maximum=16)] = 0
     """Search distance in cells. 0: the whole image. 1 or 2: many times faster at large sizes."""
 
+    interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = 1
+    """Deep transformers run in every n-th step and are predicted between. 1: no prediction."""
+
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
 
         def __init__(self, /, **values: Any) -> None:
@@ -169,16 +172,16 @@ class Settings:
 
     @classmethod
     def parse_older(cls, values: Mapping[str, Any]) -> Settings:
-        """As ``parse``, for stored values: fractional factors of older versions are rounded."""
-        return cls._read(values, Setting.parse_older)
+        """As ``parse``, for values of older versions: settings that they lack act as they did; factors are rounded."""
+        return cls._read({s.name: s.left_out for s in SETTINGS.values()} | dict(values), Setting.parse_older)
 
     @classmethod
     def _read(cls, values: Mapping[str, Any], read: Callable[[Setting, Any], Any]) -> Settings:
         return cls(**{name: read(SETTINGS[name], v) if name in SETTINGS else v for name, v in values.items()})
 
     def to_infotext(self, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
-        """Infotext keys and values: the method, and all settings that have an effect and are not at their default."""
-        names = [name for name in self.used if name not in without and getattr(self, name) != SETTINGS[name].default]
+        """Infotext keys and values: the method, and all settings that have an effect and are not as without a key."""
+        names = [name for name in self.used if name not in without and getattr(self, name) != SETTINGS[name].left_out]
         chosen = dict.fromkeys(["method", *names])
         return {SETTINGS[name].infotext_key: SETTINGS[name].format(getattr(self, name)) for name in chosen}
 

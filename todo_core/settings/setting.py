@@ -24,6 +24,7 @@ class Setting:
     minimum: float = 0
     maximum: float = math.inf
     step: float = 1
+    in_older_images: Any = None  # the value of images from before this setting, if it is not the default
     name: str = ""
     type: Any = None
     default: Any = None
@@ -38,6 +39,11 @@ class Setting:
     def choices(self) -> tuple[str, ...]:
         """The values of a choice, and nothing for other kinds."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def left_out(self) -> Any:
+        """The value that infotext leaves out."""
+        return self.default if self.in_older_images is None else self.in_older_images
 
     @property
     def infotext_key(self) -> str:

@@ -253,8 +253,11 @@ def _attached(session: Session | None, step: int, steps: int, seeds: Sequence[in
     try:
         session.attach().begin_step(step, steps, seeds)
         yield
-    finally:
+    except BaseException:
         session.remove()
+        raise
+    finally:
+        session.detach()
 
 
 def _synchronized_time(device: torch.device) -> float:

@@ -78,7 +78,7 @@ class Generation:
     def _end_pass(self) -> None:
         if self._current:
             self._current.close()
-            if self._timer and self._current.record.ran_in:
+            if self._timer and self._current.record.acted:
                 self._timer.note_reduced()
         self._current = None
 

@@ -24,10 +24,12 @@ def clear(params: dict[str, Any]) -> None:
 def write(params: dict[str, Any], settings: Settings, record: Record, *, is_img2img: bool) -> None:
     """Write the settings that had an effect into a generation's parameters; none if nothing was reduced."""
     clear(params)
-    if not record.levels:
+    if not record.acted:
         return
     without = {"passes"} if is_img2img else set()
-    without |= {f"{kind}_{level}" for kind in ("factor", "ratio") for level in (1, 2) if level not in record.levels}
+    if not record.predicted_in:  # else factors of 1 keep a level from being reduced when the image is repeated
+        without.add("interval")
+        without |= {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
     if settings.afterwards not in record.methods:
         settings = replace(settings, afterwards="none")
     params.update(settings.to_infotext(without=frozenset(without)))

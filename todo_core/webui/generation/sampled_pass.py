@@ -52,21 +52,20 @@ class SampledPass:
         except Exception as error:
             self._fail(error)
 
-    def end(self) -> None:
-        """Take the hooks off: an InterruptedException from inside the UNet skips ``_end_step``."""
+    def close(self) -> None:
+        """The pass is over: take everything off. An InterruptedException from inside the UNet skips ``_end_step``."""
+        self._remove()
+        self._step_hook.remove()
+
+    def _remove(self) -> None:
         for session in self._sessions:
             session.remove()
-
-    def close(self) -> None:
-        """The pass is over: take everything off."""
-        self.end()
-        self._step_hook.remove()
 
     def status(self) -> str:
         """What happened, in one line."""
         if self.error:
             return status.failed(self.name, self.error)
-        if self.record.ran_in:
+        if self.record.acted:
             return status.reduced(self.name, self.record, self.steps)
         if self._sessions and not self._sessions[0].plan.reduces:
             return status.nothing_to_reduce(self._sessions[0].plan)
@@ -86,7 +85,7 @@ class SampledPass:
         model = self._model()
         if self._sessions and self._sessions[0].host.unet is compat.unet_of(model):
             return
-        self.end()
+        self._remove()
         host = detect(model)
         found = (find_controlnet(module) for module in compat.controlnets_of(self._p))
         controlnets = (replace(net, trained_side=host.trained_side) for net in found if net)
@@ -96,7 +95,8 @@ class SampledPass:
         ]
 
     def _end_step(self, *_: Any) -> None:
-        self.end()
+        for session in self._sessions:
+            session.detach()
         params, is_img2img = self._p.extra_generation_params, self.name == "img2img"
         try:
             infotext.write(params, self._settings, self.record, is_img2img=is_img2img)
@@ -106,6 +106,6 @@ class SampledPass:
     def _fail(self, error: Exception) -> None:
         """Leave the rest of the pass alone and keep the reason: our errors must not cost the user the image."""
         self.error = error
-        self.end()
+        self._remove()
         is_expected = isinstance(error, UnsupportedModelError)
         log.log(logging.WARNING if is_expected else logging.ERROR, self.status(), exc_info=not is_expected and error)

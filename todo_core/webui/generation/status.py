@@ -11,11 +11,13 @@ DOWNSAMPLING = "sd-webui-token-downsampling"
 
 
 def reduced(pass_name: str, record: Record, steps: int) -> str:
-    """Which levels were reduced, in how many of the pass's ``steps``."""
+    """Which levels were reduced, and how many of the pass's ``steps`` were computed below level 1."""
     steps_of: dict[tuple[int, int, int, str], set[int]] = {}
     for plan, ran_in in record.ran_in.items():  # a refiner's plan may differ in what the line does not tell
         steps_of.setdefault((plan.level, plan.grid.tokens, plan.keys, plan.method), set()).update(ran_in)
     lines = [_level(*plan, len(steps_of[plan]), steps) for plan in sorted(steps_of)]
+    if record.predicted_in:
+        lines.append(f"transformers below level 1 computed in {steps - len(record.predicted_in)} of {steps} steps")
     if "ControlNet" in record.networks:
         lines.append("ControlNet too" if "UNet" in record.networks else "in ControlNet alone")
     return f"ToDo reduced the {pass_name} pass: {'; '.join([*lines, *record.notes])}"

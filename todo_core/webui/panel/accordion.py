@@ -23,7 +23,7 @@ from .estimate_line import NOT_LOADED, estimate_line
 from .preset_row import PresetRow
 from .visibility import QUIET, set_initial, watch_saved_defaults
 
-SIMPLE = ("factor_1", "ratio_1", "start", "end")
+SIMPLE = ("factor_1", "ratio_1", "interval", "start", "end")
 ADVANCED = (
     ("method", "target"),
     ("passes",),

@@ -1,0 +1,430 @@
+"""Deep transformers between their computed steps, beside a loop that stores and predicts, written on its own."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.models import diffusers_unet, ldm_unet, noise, snapshot, words
+from tests.naive import examples
+from todo_core import Settings, apply_patch, patched, remove_patch
+from todo_core.hosts import detect
+from todo_core.patching.plan import make_plan
+from todo_core.patching.session import Session
+from todo_core.patching.token_grid import TokenGrid
+from todo_core.prediction import History
+
+OFF = {"factor_1": 1, "factor_2": 1}
+TRANSFORMER = {
+    "ldm_sd1": r"(input_blocks\.[4578]|middle_block|output_blocks\.[345678])\.1",
+    "ldm_sdxl": r"(input_blocks\.[78]|middle_block|output_blocks\.[012])\.1",
+    "diffusers_sd1": r"(down_blocks\.[12]|mid_block|up_blocks\.[12])\.attentions\.\d",
+    "diffusers_sdxl": r"(down_blocks\.2|mid_block|up_blocks\.0)\.attentions\.\d",
+}
+TIMES = (900, 780, 650, 540, 410, 290, 160, 30)
+
+
+def deep(small, name):
+    found = [m for n, m in small.unet.named_modules() if re.fullmatch(TRANSFORMER[name], n)]
+    assert len(found) == {"ldm_sd1": 11, "ldm_sdxl": 6, "diffusers_sd1": 11, "diffusers_sdxl": 6}[name]
+    return found
+
+
+def chain(steps, seed=3, rows=2, side=16, drift=0.2):
+    """Latents of a pass: each is the last one, a little changed."""
+    latents = [noise(rows, 4, side, side, seed=seed)]
+    for i in range(1, steps):
+        latents.append((1 - drift) * latents[-1] + drift * noise(rows, 4, side, side, seed=seed + i))
+    return latents
+
+
+def naive(runs, time, x):
+    """The formula of the module's docstring in numpy, channel by channel; a run is (time, x, y)."""
+    (t_a, x_a, y_a), (t_b, x_b, y_b) = ((t, x.double().numpy(), y.double().numpy()) for t, x, y in runs)
+    now, s = x.double().numpy(), (time - t_b) / (t_b - t_a)
+    out = np.empty_like(now)
+    for c in range(now.shape[1]):
+        dx, dr = x_b[:, c] - x_a[:, c], (y_b - x_b)[:, c] - (y_a - x_a)[:, c]
+        gain = min(1, max(-1, (dx * dr).sum() / (dx * dx).sum()))
+        line = (y_b - x_b)[:, c] + s * dr
+        out[:, c] = now[:, c] + line + gain * (now[:, c] - x_b[:, c] - s * dx)
+    return torch.from_numpy(out)
+
+
+# the formula --------------------------------------------------------------------------------------------------------
+
+
+@examples(40)
+@given(
+    st.integers(1, 3), st.integers(1, 5), st.integers(1, 7), st.integers(1, 7), st.floats(0.1, 3), st.integers(0, 10**6)
+)
+def test_a_prediction_equals_the_naive_formula(rows, channels, height, width, span, seed):
+    x_a, x_b, y_a, y_b, x = (noise(rows, channels, height, width, seed=seed + i).double() for i in range(5))
+    history = History()
+    history.add(torch.tensor(10.0), x_a, y_a)
+    assert not history.can_predict(x)
+    history.add(torch.tensor(10 - span), x_b, y_b)
+    assert history.can_predict(x)
+    times = (10.0, torch.tensor(10 - span).item(), torch.tensor(10 - 1.7 * span).item())
+    expected = naive([(times[0], x_a, y_a), (times[1], x_b, y_b)], times[2], x)
+    torch.testing.assert_close(history.predict(torch.tensor(times[2]), x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_transformer_that_adds_a_fixed_share_of_each_channel_is_predicted_exactly():
+    share = torch.tensor([0.5, -0.9, 0.0, 0.2]).view(1, 4, 1, 1)
+    inputs, history = [noise(2, 4, 6, 5, seed=i) for i in range(3)], History()
+    for time, x in enumerate(inputs[:2]):
+        history.add(torch.tensor(float(time)), x, x + share * x)
+    predicted = history.predict(torch.tensor(2.0), inputs[2])
+    torch.testing.assert_close(predicted, inputs[2] * (1 + share), rtol=1e-5, atol=1e-5)
+
+
+def test_equal_times_and_equal_inputs_give_the_last_residual():
+    x, history = noise(1, 3, 4, 4), History()
+    history.add(torch.tensor(5.0), x, x + 1)
+    history.add(torch.tensor(5.0), x, x + 2)
+    assert torch.equal(history.predict(torch.tensor(4.0), x), x + 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sixteen_bits_hold_the_gain_of_large_values(dtype):
+    """Products of such inputs are beyond float16."""
+    inputs = [600 * noise(1, 4, 16, 16, seed=i) for i in range(3)]
+    history, exact = History(), History()
+    for time, x in enumerate(inputs[:2]):
+        for each, kind in ((history, dtype), (exact, torch.float64)):
+            each.add(torch.tensor(float(time)), x.to(kind), 1.5 * x.to(kind))
+    predicted = history.predict(torch.tensor(2.0), inputs[2].to(dtype))
+    assert predicted.dtype == dtype
+    expected = exact.predict(torch.tensor(2.0), inputs[2].double())
+    error = (predicted.double() - expected).norm() / expected.norm()
+    assert error < {torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
+
+
+def test_other_shapes_begin_a_new_history():
+    history = History()
+    for size in (4, 5, 5):
+        assert not history.can_predict(noise(1, 2, size, size))
+        history.add(torch.tensor(float(size)), noise(1, 2, size, size), noise(1, 2, size, size, seed=2))
+    assert history.can_predict(noise(1, 2, 5, 5))
+    assert not history.can_predict(noise(1, 2, 4, 4))
+    assert not history.can_predict(noise(1, 2, 5, 5).double())
+    with pytest.raises(ValueError, match="two computed runs"):
+        History().predict(torch.tensor(0.0), noise(1, 2, 5, 5))
+
+
+# in a model ---------------------------------------------------------------------------------------------------------
+
+
+def by_a_loop(small, transformers, latents, interval, first=0):
+    """The pass of a UNet whose transformers store and predict by hand."""
+    runs = {m: [] for m in transformers}
+    outputs, computed = [], []
+    for step, (time, latent) in enumerate(zip(TIMES, latents, strict=False)):
+        computes = len(computed) < 2 or step - computed[-1] >= interval or step == len(latents) - 1
+        if step < first:
+            outputs.append(small(latent, time))
+            continue
+        computed += [step] if computes else []
+        for module in transformers:
+
+            def forward(x, *args, module=module, computes=computes, time=time, **kwargs):
+                if not computes:
+                    y = naive(runs[module][-2:], time, x).to(x.dtype)
+                    return (y,) if kwargs.get("return_dict") is False else y
+                output = type(module).forward(module, x, *args, **kwargs)
+                runs[module].append((time, x, output[0] if isinstance(output, tuple) else output))
+                return output
+
+            module.forward = forward
+        try:
+            outputs.append(small(latent, time))
+        finally:
+            for module in transformers:
+                del module.forward
+    return outputs
+
+
+def run(small, session, latents, seeds=(0, 0)):
+    outputs = []
+    for step, latent in enumerate(latents):
+        session.attach().begin_step(step, len(latents), seeds)
+        outputs.append(small(latent, TIMES[step]))
+        session.detach()
+    session.remove()
+    return outputs
+
+
+def session_of(small, size=16, **settings):
+    return Session(detect(small.unet), Settings(**(OFF | settings)), size=TokenGrid(size, size))
+
+
+@pytest.mark.parametrize("name", sorted(TRANSFORMER))
+@pytest.mark.parametrize("interval", [2, 4])
+def test_a_pass_equals_the_loop(name, interval, request):
+    small, latents = request.getfixturevalue(name), chain(8)
+    session, before = session_of(small, interval=interval), snapshot(small.unet)
+    ours = run(small, session, latents)
+    assert snapshot(small.unet) == before
+    for step, (mine, theirs) in enumerate(
+        zip(ours, by_a_loop(small, deep(small, name), latents, interval), strict=True)
+    ):
+        torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=1e-4, msg=lambda m, step=step: f"step {step}: {m}")
+    predicted = {step for step in range(2, 7) if (step - 1) % interval}
+    assert session.record.predicted_in == predicted
+    assert not torch.equal(ours[2], small(latents[2], TIMES[2])), "a prediction must show"
+
+
+@pytest.mark.parametrize("name", ["ldm_sd1", "diffusers_sdxl"])
+def test_predicted_transformers_do_not_run(name, request):
+    small, ran = request.getfixturevalue(name), []
+    blocks = [m for t in deep(small, name) for m in t.modules() if type(m).__name__ == "BasicTransformerBlock"]
+    handles = [m.register_forward_hook(lambda *_: ran.append(1)) for m in blocks]
+    counts, session = [], session_of(small, interval=2)
+    try:
+        for step, latent in enumerate(chain(6)):
+            ran.clear()
+            session.attach().begin_step(step, 6, (0, 0))
+            small(latent, TIMES[step])
+            session.detach()
+            counts.append(len(ran))
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert counts == [len(blocks), len(blocks), 0, len(blocks), 0, len(blocks)]
+
+
+def test_interval_1_is_bit_identical_and_puts_no_forward_on(ldm_sd1):
+    session = session_of(ldm_sd1, interval=1, factor_1=2)
+    session.attach()
+    assert not any("forward" in vars(m) for m in ldm_sd1.unet.modules())
+    session.remove()
+    with patched(ldm_sd1.unet, **OFF, interval=1) as on:
+        outputs = [ldm_sd1(latent, time) for latent, time in zip(chain(4), TIMES, strict=False)]
+    assert all(torch.equal(a, ldm_sd1(b, t)) for a, b, t in zip(outputs, chain(4), TIMES, strict=False))
+    assert not on.record.predicted_in
+
+
+def test_the_window_decides_where_it_predicts(ldm_sd1):
+    session, latents = session_of(ldm_sd1, interval=2, start=0.25, end=0.75), chain(8)
+    ours = run(ldm_sd1, session, latents)
+    assert session.record.predicted_in == {4}
+    theirs = by_a_loop(ldm_sd1, deep(ldm_sd1, "ldm_sd1"), latents[:6], 2, first=2)
+    torch.testing.assert_close(ours[4], theirs[4], atol=2e-5, rtol=1e-4)
+    assert all(torch.equal(ours[i], ldm_sd1(latents[i], TIMES[i])) for i in (0, 1, 6, 7))
+
+
+def test_todo_and_the_interval_act_together(ldm_sd1):
+    session, latents = session_of(ldm_sd1, interval=2, factor_1=2, phase="fixed"), chain(4)
+    ours = run(ldm_sd1, session, latents)
+    with patched(ldm_sd1.unet, factor_1=2, factor_2=1, phase="fixed"):
+        theirs = by_a_loop(ldm_sd1, deep(ldm_sd1, "ldm_sd1"), latents, 2)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, atol=2e-5, rtol=1e-4)
+    assert {plan.level for plan in session.record.ran_in} == {1}
+    assert session.record.ran_in[session.plan.levels[0]] == {0, 1, 2, 3}
+
+
+# streams ------------------------------------------------------------------------------------------------------------
+
+
+@examples(15)
+@given(interval=st.integers(2, 5), rows=st.lists(st.integers(1, 3), min_size=2, max_size=7))
+def test_other_rows_are_computed_anew(interval, rows):
+    """The steps in which each step's rows have been alike for long enough are predicted, and no others."""
+    small_unet = STREAMED
+    session = Session(detect(small_unet), Settings(**OFF, interval=interval), size=TokenGrid(8, 8))
+    expected, computed, last = set(), [], None
+    for step, count in enumerate(rows):
+        computed = computed if count == last else []
+        last = count
+        if len(computed) < 2 or step - computed[-1] >= interval or step == len(rows) - 1:
+            computed.append(step)
+        else:
+            expected.add(step)
+        session.attach().begin_step(step, len(rows), tuple(range(count)))
+        with torch.no_grad():
+            latent = noise(1, 4, 8, 8).repeat(count, 1, 1, 1)
+            small_unet(latent, torch.full((count,), 900.0 - step), [words(1).repeat(count, 1, 1)] * 2)
+        session.detach()
+    session.remove()
+    assert session.record.predicted_in == expected
+
+
+STREAMED = ldm_unet(channel_mult=[1, 2], num_res_blocks=1, attention_resolutions=[2, 1], num_heads=2)
+
+
+def calls(small, session, steps):
+    """Several UNet calls a step; ``steps`` has a list of (latent, text) for each step."""
+    for step, parts in enumerate(steps):
+        session.attach().begin_step(step, len(steps), (0, 0))
+        for latent, text in parts:
+            small(latent, TIMES[step], text)
+        session.detach()
+
+
+def test_each_call_of_a_step_has_a_stream_of_its_own(ldm_sd1):
+    """Split halves: the same rows, other prompts. Each is predicted from its own past."""
+    cond, uncond, latents = words(2), words(2, seed=5), chain(5)
+    apart, together = [], session_of(ldm_sd1, interval=2)
+    for text in (cond, uncond):
+        session = session_of(ldm_sd1, interval=2)
+        for step, latent in enumerate(latents):
+            session.attach().begin_step(step, 5, (0, 0))
+            apart.append(ldm_sd1(latent, TIMES[step], text))
+            session.remove() if step == 4 else session.detach()
+    outputs = {0: [], 1: []}
+    for step, latent in enumerate(latents):
+        together.attach().begin_step(step, 5, (0, 0))
+        for place, text in enumerate((cond, uncond)):
+            outputs[place].append(ldm_sd1(latent, TIMES[step], text))
+        together.detach()
+    together.remove()
+    assert all(torch.equal(a, b) for a, b in zip(outputs[0] + outputs[1], apart, strict=True))
+    assert together.record.predicted_in == {2, 4}
+
+
+def test_another_prompt_begins_anew(ldm_sd1):
+    session, latents = session_of(ldm_sd1, interval=2), chain(8)
+    texts = [words(2)] * 4 + [words(2, seed=9)] * 4
+    calls(ldm_sd1, session, [[(latent, text.clone())] for latent, text in zip(latents, texts, strict=True)])
+    assert session.record.predicted_in == {2, 6}  # 4 would have been, with one prompt
+    session.remove()
+
+
+def test_another_image_begins_anew(ldm_sd1):
+    """A second generation on one patch, in the same step: its latent is no small change of the last one."""
+    session, latents = session_of(ldm_sd1, interval=2), [*chain(2), *chain(2, seed=50)]
+    calls(ldm_sd1, session, [[(latent, None)] for latent in latents])
+    assert session.record.predicted_in == set()
+    session.remove()
+
+
+def test_memory_is_freed_at_the_end_of_a_pass_an_error_and_removal(ldm_sd1):
+    def held(session):
+        return sum(len(s.histories) for s in session._streams._streams.values())
+
+    latents = chain(4)
+    session = session_of(ldm_sd1, interval=2)
+    calls(ldm_sd1, session, [[(latent, None)] for latent in latents])
+    assert held(session) == 0, "the last step has run"
+    session.remove()
+    for step in range(2):
+        session.attach().begin_step(step, 9, (0, 0))
+        ldm_sd1(latents[step], TIMES[step])
+        session.detach()
+    assert held(session) == 11
+    session.remove()
+    assert held(session) == 0
+    session.attach().begin_step(0, 9, (0, 0))
+    ldm_sd1(latents[0], TIMES[0])
+    handle = ldm_sd1.unet.out.register_forward_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        ldm_sd1(latents[1], TIMES[1])
+    handle.remove()
+    assert held(session) == 0
+    session.remove()
+
+
+def test_a_new_pass_on_the_same_patch_begins_anew(diffusers_sd1):
+    apply_patch(diffusers_sd1.unet, **OFF, interval=2)
+    try:
+        first = [diffusers_sd1(latent, time) for latent, time in zip(chain(4), TIMES, strict=False)]
+        again = [diffusers_sd1(latent, time) for latent, time in zip(chain(4), TIMES, strict=False)]
+    finally:
+        remove_patch(diffusers_sd1.unet)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert torch.equal(first[1], diffusers_sd1(chain(4)[1], TIMES[1]))
+    assert not torch.equal(first[2], diffusers_sd1(chain(4)[2], TIMES[2]))
+
+
+# what may not be replaced -------------------------------------------------------------------------------------------
+
+
+def test_a_forward_of_somebody_else_is_left_alone(ldm_sd1):
+    first, *_ = deep(ldm_sd1, "ldm_sd1")
+    seen = []
+
+    def theirs(x, context=None):
+        seen.append(1)
+        return type(first).forward(first, x, context)
+
+    first.forward = theirs
+    try:
+        session = session_of(ldm_sd1, interval=2)
+        run(ldm_sd1, session, chain(4))
+        assert vars(first)["forward"] is theirs
+        assert len(seen) == 4
+        assert session.record.predicted_in == {2}
+        assert ["SpatialTransformer.forward" in note for note in session.record.notes] == [True]
+    finally:
+        del first.forward
+
+
+def test_a_forward_put_over_ours_goes_on_after_removal(ldm_sd1):
+    first, *_ = deep(ldm_sd1, "ldm_sd1")
+    plain = ldm_sd1(chain(1)[0])
+    session = session_of(ldm_sd1, interval=2).attach()
+    ours = first.forward
+    first.forward = lambda *args, **kwargs: ours(*args, **kwargs)
+    session.remove()
+    try:
+        assert torch.equal(ldm_sd1(chain(1)[0]), plain)
+    finally:
+        del first.forward
+
+
+def test_calls_that_ask_for_gradients_are_computed(diffusers_sd1):
+    latents = chain(4)
+    with patched(diffusers_sd1.unet, **OFF, interval=2) as session:
+        for latent, time in zip(latents, TIMES, strict=False):
+            leaf = latent.clone().requires_grad_()
+            made = diffusers_sd1.unet(leaf, time, encoder_hidden_states=words(2)).sample
+            made.square().sum().backward()
+    plain = latents[3].clone().requires_grad_()
+    diffusers_sd1.unet(plain, TIMES[3], encoder_hidden_states=words(2)).sample.square().sum().backward()
+    assert torch.equal(plain.grad, leaf.grad)
+    assert session.record.predicted_in == set()
+    assert any("asks for gradients" in note for note in session.record.notes)
+
+
+def test_an_error_in_a_prediction_costs_no_image(ldm_sd1, monkeypatch):
+    errors = []
+    session = Session(detect(ldm_sd1.unet), Settings(**OFF, interval=2), size=TokenGrid(16, 16), on_error=errors.append)
+    monkeypatch.setattr(History, "predict", lambda *_: 1 / 0)
+    latents = chain(4)
+    outputs = run(ldm_sd1, session, latents)
+    assert torch.equal(outputs[2], ldm_sd1(latents[2], TIMES[2]))
+    assert [type(error) for error in errors] == [ZeroDivisionError]
+
+
+# the plan -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_says_what_is_predicted_or_why_nothing_is(ldm_sd1):
+    host = detect(ldm_sd1.unet)
+
+    def plan(side, **settings):
+        return make_plan(Settings(**(OFF | settings)), host, TokenGrid(side, side))
+
+    assert "below level 1: 11 transformers, computed in 1 of 3 steps" in str(plan(64, interval=3))
+    assert plan(64, interval=3).reduces
+    assert not plan(64, interval=1).reduces
+    assert not plan(32, interval="auto").reduces
+    assert "auto predicts only in passes that enlarge the image" in str(plan(32, interval="auto"))
+    assert plan(128, interval="auto").deep.interval == 2
+    assert not plan(64, interval=3, method="none").predicts_at(0.5)
+
+
+def test_a_model_with_one_level_says_so():
+    unet = diffusers_unet(
+        block_out_channels=(32,), down_block_types=("CrossAttnDownBlock2D",), up_block_types=("CrossAttnUpBlock2D",),
+        mid_block_type=None,
+    )  # fmt: skip
+    plan = make_plan(Settings(interval=2), detect(unet), TokenGrid(16, 16))
+    assert plan.deep.why == "this model has no transformer below level 1"

@@ -1,0 +1,104 @@
+"""What is remembered between the steps of a pass: one stream for each UNet call of a step.
+
+A step may have several calls, one after the other: halves of a batch, the second one of a second-order sampler, those
+of PAG or SAG, reference-only's two. Each has a stream of its own, by its place in the step.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from ..prediction import History
+from .plan import DeepPlan
+from .steps import Step, timesteps_of
+
+
+@dataclass(eq=False)
+class Stream:
+    """The calls at one place of the steps: in which steps the deep transformers ran, and what each of them did."""
+
+    alike: Any = None  # what the calls of a stream have in common
+    contexts: tuple[Tensor, ...] = ()  # of the last call, each (b, tokens, c)
+    latent: Tensor = field(default_factory=lambda: torch.zeros(()))
+    time: Tensor = field(default_factory=lambda: torch.zeros(()))
+    predicts: bool = False  # in the call that runs
+    computed: list[int] = field(default_factory=list)  # steps
+    histories: dict[Module, History] = field(default_factory=lambda: defaultdict(History))
+
+    def begin_call(self, step: Step, deep: DeepPlan, latent: Tensor, time: Any, context: Any, alike: Any) -> None:
+        """Decide whether the deep transformers of a call run.
+
+        ``latent`` is (b, c, h, w), ``time`` the timestep of its first row. ``alike`` has what must be as in the last
+        call; another prompt, or another latent than this pass could have made of the last one, begins anew.
+        """
+        contexts = _tensors(context)
+        alike = (alike, latent.shape, latent.dtype, latent.device, [each.shape for each in contexts])
+        self.predicts = alike == self.alike and not deep.computes(step.number, step.total, self.computed)
+        if alike != self.alike or (self.predicts and self._jumps(latent, contexts)):
+            self.forget()
+            self.predicts = False
+        if not self.predicts:
+            self.computed.append(step.number)
+        self.alike, self.contexts, self.latent = alike, contexts, latent
+        self.time = _time_on(latent.device, time)
+
+    def _jumps(self, latent: Tensor, contexts: tuple[Tensor, ...]) -> bool:
+        """Whether prompt or image differ from the last call's. To read it, the program waits for a GPU, once a call."""
+        differ = (latent - self.latent).float().square().sum() > self.latent.float().square().sum()
+        for context, before in zip(contexts, self.contexts, strict=True):
+            if context is not before:
+                differ |= (context != before).any()
+        return bool(differ)
+
+    def forget(self) -> None:
+        """Free the memory: no step will be predicted any more."""
+        self.computed, self.histories = [], defaultdict(History)
+
+
+class Streams:
+    """The streams of one pass, by the place of their calls in a step."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: the pass is over."""
+        self._streams: defaultdict[int, Stream] = defaultdict(Stream)
+        self._step, self._place = -1, 0
+
+    def begin_step(self) -> None:
+        """The next call is the first of a step."""
+        self._place = 0
+
+    def next(self, step: int) -> Stream:
+        """The stream of the next call, which belongs to this step. An earlier step than the last begins a new pass."""
+        if step < self._step:
+            self.reset()
+        if step != self._step:
+            self._step, self._place = step, 0
+        stream = self._streams[self._place]
+        self._place += 1
+        return stream
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of a patched model begins anew."""
+        return {"_streams": defaultdict(Stream), "_step": -1, "_place": 0}
+
+
+def _tensors(context: Any) -> tuple[Tensor, ...]:
+    """The tensors of a context, each once: some versions of ldm take a list, with one for each block."""
+    given = context if isinstance(context, (list, tuple)) else [context]
+    return tuple({id(each): each for each in given if isinstance(each, Tensor)}.values())
+
+
+def _time_on(device: torch.device, timestep: Any) -> Tensor:
+    """A call's first timestep as a 0-dimensional tensor, without a wait for the device."""
+    if isinstance(timestep, Tensor) and timestep.device == device:
+        return timestep.flatten()[0].float()
+    return torch.full((), timesteps_of(timestep)[0], device=device)
