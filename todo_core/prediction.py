@@ -5,7 +5,8 @@ The prediction continues the line through both residuals, and corrects it by how
 
     r = r_b + s (r_b - r_a) + g (x - x_b - s (x_b - x_a)),    s = (t - t_b) / (t_b - t_a)
 
-The gain g, one number for each channel, is the least-squares slope from x_b - x_a to r_b - r_a, within -1 and 1.
+The gain g, one number for each channel of each row, is the least-squares slope from x_b - x_a to r_b - r_a, within -1
+and 1.
 Kin: DeepCache (arXiv 2312.00858) keeps features of deep layers, TaylorSeer (arXiv 2503.06923) continues their line.
 """
 
@@ -15,8 +16,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-_DIMENSIONS = (0, 2, 3)  # all but the channels
 
 
 @dataclass
@@ -35,7 +34,7 @@ class History:
         self._last: Run | None = None
         self._between = torch.zeros(())  # time from the run before it
         self._slope: Tensor | None = None  # (r_b - r_a) - g (x_b - x_a)
-        self._gain = torch.zeros(())  # g, (c, 1, 1)
+        self._gain = torch.zeros(())  # g, (b, c, 1, 1)
 
     def add(self, time: Tensor, x: Tensor, y: Tensor) -> None:
         """A computed run: input and output, both (b, c, h, w)."""
@@ -62,11 +61,10 @@ class History:
 
 
 def _gain(x_change: Tensor, r_change: Tensor) -> Tensor:
-    """The slope of each channel, (c, 1, 1): 16-bit numbers could not hold the sums."""
-    products = (x_change.float() * r_change.float()).sum(_DIMENSIONS)
-    squares = x_change.float().square().sum(_DIMENSIONS)
-    slope = (products / squares).nan_to_num(0, 0, 0).clamp(-1, 1)
-    return slope[:, None, None].to(x_change.dtype)
+    """The slope of each channel, (b, c, 1, 1): 16-bit numbers could not hold the sums."""
+    x, r = x_change.flatten(2).float(), r_change.flatten(2).float()
+    slope = ((x * r).sum(2) / x.square().sum(2)).nan_to_num(0, 0, 0).clamp(-1, 1)
+    return slope[:, :, None, None].to(x_change.dtype)
 
 
 def _are_alike(x: Tensor, other: Tensor) -> bool:

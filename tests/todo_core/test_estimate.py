@@ -88,6 +88,28 @@ def test_past_the_end_the_other_method_counts(ldm_sd1):
     assert both.reduced.total == pytest.approx(0.6 * first.reduced.total + 0.4 * then.reduced.total)
 
 
+def test_predicted_transformers_count_as_what_torch_sees_when_they_do_not_run(any_model):
+    small, size = any_model, (16, 24)
+    layout = Layout.of(detect(small.unet))
+    plan = make_plan(Settings(interval=2), detect(small.unet), TokenGrid(*size))
+    small = small.copy()
+    for transformer in detect(small.unet).deep_transformers:
+        one_tuple = isinstance(small.unet, models.UNet2DConditionModel)
+        transformer.forward = lambda x, *_, one_tuple=one_tuple, **__: (x,) if one_tuple else x
+    left = counted(small, size, Settings(method="none"))
+    assert layout.work(TokenGrid(*size), predicts=True).total == pytest.approx(left, rel=0.01)
+    whole = layout.work(TokenGrid(*size), plan.levels, plan.settings)
+    part = layout.work(TokenGrid(*size), plan.levels, plan.settings, predicts=True)
+    assert Estimate.of(layout, plan).reduced.total == pytest.approx((whole.total + part.total) / 2)
+
+
+def test_the_line_tells_the_interval(ldm_sd1):
+    estimate = estimated(ldm_sd1, (32, 32), Settings(factor_1=2, interval=3))
+    assert str(estimate).startswith("1,024 → 256 keys, deep layers in 1 of 3 steps, up to ")
+    alone = estimated(ldm_sd1, (32, 32), Settings(factor_1=1, factor_2=1, interval=3))
+    assert str(alone).startswith("deep layers in 1 of 3 steps, up to ")
+
+
 def test_the_line_tells_tokens_keys_and_an_upper_bound_of_the_speed_up(ldm_sd1):
     estimate = estimated(ldm_sd1, (32, 32), Settings(factor_1=2))
     assert str(estimate) == f"1,024 → 256 keys, up to {estimate.speed_up:.1f}x faster"

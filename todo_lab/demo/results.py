@@ -55,6 +55,9 @@ def _pass_rows(sampled: Pass, request: Request) -> list[PlanRow]:
         return []
     steps, suffix = (request.hires_steps, "") if sampled.name == "hires" else (request.steps, f", {sampled.name} pass")
     rows = [_row(sampled.record, level, f"{level.level}{suffix}", steps) for level in plan.levels]
+    if plan.deep.predicts:
+        outcome = f"{_steps(sampled.record.predicted_in)} of {steps} steps"
+        rows.append(PlanRow(f"below 1{suffix}", "-", "-", "predicted", plan.deep.transformers, outcome))
     after = f", after {plan.settings.end:g}"
     return rows + [_row(sampled.record, level, f"{level.level}{suffix}{after}", steps) for level in plan.after]
 
@@ -84,7 +87,7 @@ def why_not_reduced(settings: Settings, hires: Pass) -> str:
     """Why nothing was reduced in the hires pass; empty if something was."""
     if hires.plan is None:
         return "the method is none" if settings.method == "none" else "the settings act in the first pass only"
-    if hires.record.ran_in:
+    if hires.record.acted:
         return ""
     return hires.plan.reason or "none of its steps is between start and end"
 

@@ -181,3 +181,51 @@ def test_a_bare_patch_reads_the_timestep_once_a_call():
     finally:
         session.remove()
     assert (count.syncs, count.blocking) == (1, 0)
+
+
+def two_levels() -> UNet2DConditionModel:
+    with torch.device("cuda"):
+        return UNet2DConditionModel(
+            sample_size=64,
+            block_out_channels=(320, 640),
+            layers_per_block=2,
+            down_block_types=["CrossAttnDownBlock2D", "CrossAttnDownBlock2D"],
+            up_block_types=["CrossAttnUpBlock2D", "CrossAttnUpBlock2D"],
+            cross_attention_dim=768,
+            attention_head_dim=8,
+        ).requires_grad_(False)
+
+
+def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
+    """Six deep transformers. The one wait compares prompt and latent with those of the last step."""
+    unet, counts = two_levels(), []
+    session = Session(detect(unet), Settings(factor_1=1, factor_2=1, interval=2)).attach()
+    try:
+        for step in range(4):
+            session.begin_step(step, 50, [0, 1])
+            with Count() as count:
+                call(unet, 64)
+            counts.append(count)
+    finally:
+        session.remove()
+    first, second, predicted, third = counts
+    assert session.record.predicted_in == {2}
+    assert [(c.syncs, c.blocking, c.copies) for c in counts] == [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 0, 0)]
+    assert first.launches <= 6 * 1 + 4
+    assert max(second.launches, third.launches) <= 6 * 14 + 4
+    assert predicted.launches <= 6 * 8 + 12
+
+
+def test_the_memory_of_a_pass_is_three_tensors_a_transformer():
+    unet = two_levels()
+    session = Session(detect(unet), Settings(factor_1=1, factor_2=1, interval=2)).attach()
+    try:
+        for step in range(3):
+            session.begin_step(step, 50, [0, 1])
+            call(unet, 64)
+        held = [h for stream in session._streams._streams.values() for h in stream.histories.values()]
+        tensors = [t for h in held for t in (h._last.x, h._last.residual, h._slope)]
+        assert sum(t.numel() for t in tensors) == 3 * 6 * (2 * 640 * 32 * 32)
+        assert {t.dtype for t in tensors} == {torch.float16}
+    finally:
+        session.remove()

@@ -39,6 +39,7 @@ DEFAULTS = {
     "crossattn": False,
     "mlp": False,
     "reach": 0,
+    "interval": 1,
 }
 CHOICES = {
     "method": ["downsample", "similarity", "cluster", "none"],
@@ -65,7 +66,7 @@ def valid_settings(draw):
     fields = {name: st.sampled_from(choices) for name, choices in CHOICES.items()}
     fields |= dict.fromkeys(FLAGS, st.booleans())
     fields |= {"factor_1": factors, "factor_2": factors, "ratio_1": ratios, "ratio_2": ratios, "sx": sides, "sy": sides}
-    fields["seed"] = st.none() | st.integers(0, 2**64)
+    fields |= {"seed": st.none() | st.integers(0, 2**64), "interval": factors}
     values = draw(st.fixed_dictionaries({}, optional=fields))
     if draw(st.booleans()):
         values["start"], values["end"] = sorted(draw(st.lists(st.floats(0, 1), min_size=2, max_size=2, unique=True)))
@@ -439,7 +440,7 @@ def test_parse_refuses_an_unknown_name():
     assert (caught.value.field, caught.value.value) == ("factor", "2")
 
 
-ALWAYS = {"method", "target", "start", "end", "window", "afterwards", "passes"}
+ALWAYS = {"method", "target", "start", "end", "window", "afterwards", "passes", "interval"}
 FACTORS, RATIOS = {"factor_1", "factor_2", "resample"}, {"ratio_1", "ratio_2"}
 CELL, MODULES = {"sx", "sy", "random", "reach"}, {"attn", "crossattn", "mlp"}
 

@@ -78,6 +78,8 @@ class SampledPass:
             return "no step ran"
         if not self.steps_in_window:
             return "no step is between Start and End"
+        if self._sessions[0].plan.deep.predicts:
+            return "too few steps in a row are alike to predict one"
         return "this model never called its self-attention"
 
     def _follow_model(self) -> None:

@@ -15,6 +15,7 @@ from tests.todo_core.webui.webui_double import Interrupted, Processed, Processin
 from todo_core import SETTINGS
 from todo_core.hosts import detect
 from todo_core.webui import compat
+from todo_core.webui.generation.infotext import settings_of
 
 OURS = {"enabled": True, "factor_1": 2}
 
@@ -208,6 +209,37 @@ def test_an_interrupt_leaves_nothing_and_the_infotext_tells_what_ran(webui):
     assert hooks_of(webui.model) == 0
     assert done.infotexts == ["ToDo: downsample, ToDo factor 1: 2"]
     assert "hires pass: level 1 from 1,024 to 256 tokens (downsample) in 2 of 4 steps\n" in done.comments
+
+
+def forwards_of(model):
+    return sum("forward" in vars(module) for module in model.model.diffusion_model.modules())
+
+
+@pytest.mark.parametrize("factors", [(1, 1), (2, 1)], ids=["alone", "with ToDo"])
+def test_the_interval_is_told_in_comment_and_infotext_and_can_be_pasted(webui, factors):
+    ours = {"factor_1": factors[0], "factor_2": factors[1], "interval": 2}
+    done = webui.generate(Processing(), ours)
+    assert "transformers below level 1 computed in 3 of 4 steps" in done.comments
+    assert ("level 1 from" in done.comments) == (factors != (1, 1))
+    assert "ToDo interval: 2" in done.infotexts[0]
+    assert "ToDo factor 2: 1" in done.infotexts[0]
+    assert forwards_of(webui.model) == hooks_of(webui.model) == 0
+    pasted = settings_of(done.extra_generation_params)
+    assert (pasted.factor_1, pasted.factor_2, pasted.interval) == (*factors, 2)
+    again = webui.generate(Processing(), {k: v for k, v in pasted.to_dict().items() if k != "passes"})
+    assert torch.equal(done.images[0], again.images[0])
+    assert torch.equal(*webui.first_pass)
+
+
+def test_too_few_steps_for_the_interval_are_told(webui):
+    done = webui.generate(Processing(steps=2), {"factor_1": 1, "factor_2": 1, "interval": 2})
+    assert "ToDo reduced nothing in the hires pass: too few steps in a row" in done.comments
+    assert "ToDo" not in done.infotexts[0]
+
+
+def test_an_interrupt_between_computed_and_predicted_steps_leaves_nothing(webui):
+    webui.generate(Processing(interrupt_at=2), OURS | {"interval": 2})
+    assert forwards_of(webui.model) == hooks_of(webui.model) == 0
 
 
 @pytest.mark.parametrize("where", ["before the UNet", "in the UNet"])
@@ -414,12 +446,17 @@ def test_a_level_that_was_not_reduced_stays_out_of_the_infotext(script):
 
 
 @pytest.mark.parametrize("method", ["downsample", "similarity", "cluster"])
-@pytest.mark.parametrize("target", ["keys/values", "all"])
-def test_an_image_is_the_same_alone_and_in_any_batch(script, method, target, monkeypatch):
+@pytest.mark.parametrize(
+    "more", [{"target": "keys/values"}, {"target": "all"}, {"interval": 2}], ids=["keys/values", "all", "interval"]
+)
+def test_an_image_is_the_same_alone_and_in_any_batch(script, method, more, monkeypatch):
     # in double precision: kernels round by batch size, and in single precision that can put a token in another group
     monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")
     webui = WebUI(script, LatentDiffusion(double(shallow_ldm_unet()), image_size=64))
-    ours, small = OURS | {"method": method, "target": target}, {"width": 64, "height": 128, "steps": 2}
+    ours, small = (
+        OURS | {"method": method, **more},
+        {"width": 64, "height": 128, "steps": 4 if "interval" in more else 2},
+    )
     batch = webui.generate(Processing(seeds=[1, 2, 3, 4], batch_size=2, n_iter=2, **small), ours).images
     split = webui.generate(Processing(seeds=[1, 2, 3, 4], batch_size=4, split=True, **small), ours).images
     for seed, *images in zip([1, 2, 3, 4], batch, split, strict=True):

@@ -83,7 +83,7 @@ def test_the_simple_view_has_four_rows_and_the_rest_is_folded(panel):
     panel.accordion.locator(".label-wrap").first.click()
     panel.control("factor_1").wait_for(state="visible")
     assert panel.control("preset").is_visible()
-    assert panel.shown() == {"factor_1", "start", "end"}
+    assert panel.shown() == {"factor_1", "interval", "start", "end"}
 
 
 def test_controls_without_a_use_are_hidden(panel):

@@ -1,0 +1,142 @@
+"""The interval on a real WebUI: which attention ran in each step, what is left behind, what the user is told."""
+
+import numpy as np
+import pytest
+
+from ..helpers import reduced, todo_keys
+
+STEPS = {"hr_second_pass_steps": 8}
+ALONE = {"factor_1": 1, "factor_2": 1, "interval": 2}  # no reduction beside it
+WITH_TODO = {"factor_1": 2, "factor_2": 1, "interval": 2}
+LEVEL_1 = 1024  # queries at level 1 in the hires pass of 256 px
+PLANNED = [True, True, False, True, False, True, False, True]
+
+
+def deep_runs(events):
+    """How many self-attentions below level 1 ran in each step."""
+    return [sum(queries < LEVEL_1 for call in e["calls"] for queries, _ in call["lengths"]) for e in events]
+
+
+def assert_planned(result, planned=PLANNED):
+    """The deep attentions ran in the planned steps alone, level 1 in every step."""
+    runs = deep_runs(result.hires)
+    assert [bool(count) for count in runs] == planned
+    assert len({count for count in runs if count}) == 1
+    shallow = [sum(q == LEVEL_1 for call in e["calls"] for q, _ in call["lengths"]) for e in result.hires]
+    assert len(set(shallow)) == 1
+    assert shallow[0] > 0
+
+
+def assert_nothing_is_left(webui, **request):
+    assert webui.hooks() == 0
+    assert np.array_equal(webui.txt2img(**request).pixels, webui.baseline(**request).pixels)
+
+
+@pytest.mark.parametrize("settings", [ALONE, WITH_TODO], ids=["alone", "with ToDo"])
+def test_deep_transformers_run_in_the_planned_steps(webui, settings):
+    baseline, result = webui.baseline(**STEPS), webui.txt2img(settings, **STEPS)
+    assert_planned(result)
+    assert [e["latent"] for e in result.first] == [e["latent"] for e in baseline.first]
+    assert [e["latent"] for e in result.hires[:2]] == [e["latent"] for e in baseline.hires[:2]] or settings != ALONE
+    assert not np.array_equal(result.pixels, baseline.pixels)
+    assert result.hooks_left == 0
+    assert "transformers below level 1 computed in 5 of 8 steps" in result.comments
+    expected = {
+        "ToDo": "downsample",
+        "ToDo interval": "2",
+        "ToDo factor 2": "1",
+        "ToDo factor 1": str(settings["factor_1"]),
+    }
+    assert todo_keys(result.infotext) == expected
+    assert reduced(result.hires) == (set() if settings == ALONE else {(1024, 256)})
+    assert_nothing_is_left(webui, **STEPS)
+
+
+def test_it_repeats_bit_for_bit(webui):
+    first, second = (webui.txt2img(WITH_TODO, **STEPS) for _ in range(2))
+    assert np.array_equal(first.pixels, second.pixels)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"batch_size": 2},
+        {"prompt": "a cat AND a dog :0.5"},
+        {"sampler_name": "DPM++ 2M"},
+        {"sampler_name": "Euler a"},
+        {"sampler_name": "DPM++ 2M SDE"},
+        {"sampler_name": "UniPC"},
+        {"negative_prompt": "many words, " * 90},  # longer than the prompt: two calls a step on A1111
+    ],
+    ids=lambda request: f"{next(iter(request))} {str(next(iter(request.values())))[:20]}",
+)
+def test_other_requests_are_predicted_too(webui, request_):
+    result = webui.txt2img(WITH_TODO, **STEPS, **request_)
+    assert_planned(result)
+    assert result.hooks_left == 0
+    assert result.pixels.std() > 5
+    assert_nothing_is_left(webui)
+
+
+def test_heun_is_predicted_call_by_call(webui):
+    result = webui.txt2img(ALONE, sampler_name="Heun", hr_second_pass_steps=6)
+    runs = [bool(count) for count in deep_runs(result.hires)]
+    assert runs[:2] == [True, True]
+    assert 3 <= runs.count(False) <= len(runs) // 2
+    assert_nothing_is_left(webui)
+
+
+def test_prompt_editing_is_computed_at_the_change(webui):
+    """The prompt changes after half of the pass: the step of the change and the next one are computed."""
+    result = webui.txt2img(ALONE, **STEPS, prompt="a [cat:dog:0.5]")
+    runs = [bool(count) for count in deep_runs(result.hires)]
+    assert runs[:3] == [True, True, False]
+    assert [True, True] in [runs[i : i + 2] for i in range(3, 6)]
+    assert_nothing_is_left(webui)
+
+
+def test_an_alternating_prompt_is_never_predicted(webui):
+    result = webui.txt2img(ALONE, **STEPS, prompt="a [cat|dog]")
+    assert all(deep_runs(result.hires))
+    assert "reduced nothing in the hires pass" in result.comments
+    assert todo_keys(result.infotext) == {}
+
+
+def test_the_same_seed_in_a_batch_and_alone(webui):
+    """Rows have the history of their own image."""
+    batch = webui.txt2img(ALONE, **STEPS, batch_size=2)
+    alone = webui.txt2img(ALONE, **STEPS)
+    assert np.abs(batch.pixels[0] - alone.pixels[0]).mean() < 3
+
+
+@pytest.mark.parametrize("button", ["interrupt", "skip"])
+def test_an_interrupt_leaves_nothing(webui, button):
+    webui.baseline(**STEPS)
+    result = webui.interrupted_at(4 + 3, WITH_TODO, button, **STEPS)
+    assert result.pixels.shape[0] >= 1
+    assert_nothing_is_left(webui, **STEPS)
+    assert_planned(webui.txt2img(WITH_TODO, **STEPS))
+
+
+def test_a_pass_in_img2img_is_predicted(webui):
+    image = webui.txt2img(enable_hr=False, steps=2).base64_images[0]
+    result = webui.img2img(image, ALONE, steps=12, denoising_strength=0.7)
+    runs = [sum(q < 256 for call in e["calls"] for q, _ in call["lengths"]) for e in result.events]
+    assert 0 < sum(count == 0 for count in runs) < len(runs)
+    assert runs[0]
+    assert runs[1]
+    assert runs[-1]
+    assert result.hooks_left == 0
+
+
+def test_another_checkpoint_in_the_hires_pass_is_predicted(webui, other_checkpoint):
+    result = webui.txt2img(ALONE, **STEPS, hr_checkpoint_name=other_checkpoint)
+    runs = [bool(count) for count in deep_runs(result.hires)]
+    assert runs == PLANNED
+    assert_nothing_is_left(webui)
+
+
+def test_the_window_ends_it(webui):
+    result = webui.txt2img({**ALONE, "end": 0.5}, **STEPS)
+    assert [bool(count) for count in deep_runs(result.hires)] == [True, True, False, True, True, True, True, True]
+    assert "computed in 7 of 8 steps" in result.comments
