@@ -30,7 +30,7 @@ C10_REGISTER_GUARD_IMPL(CUDA, c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CU
 """
 _OURS = f"{Path(__file__).resolve().parents[1] / 'todo_core'}/"
 _NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view"}
-_TIMESTEP = 500.0  # what a read of the device returns
+_TIMESTEP = 500.0  # what a read of a number on the device returns; that of a truth value is False
 
 
 def register_guard(folder: Path) -> None:
@@ -86,7 +86,7 @@ class Count(TorchDispatchMode):
         name, ours = func.overloadpacket.__name__, self._everywhere or in_our_frames()
         if name == "_local_scalar_dense":
             self.syncs += ours and args[0].device.type == "cuda"
-            return _TIMESTEP
+            return False if args[0].dtype is torch.bool else _TIMESTEP
         out = func(*args, **kwargs)
         outputs = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
@@ -133,11 +133,13 @@ class Count(TorchDispatchMode):
 
 
 def in_our_frames() -> bool:
-    """Whether a function of ToDo is on the stack."""
+    """Whether a function of ToDo is on the stack, and none of the model's inside it."""
     frame = sys._getframe(1)
     while frame:
         if frame.f_code.co_filename.startswith(_OURS):
             return True
+        if "/diffusers/" in frame.f_code.co_filename:
+            return False
         frame = frame.f_back
     return False
 

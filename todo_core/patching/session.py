@@ -19,7 +19,6 @@ from torch.nn import Module
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import forget_compiled_code
-from ..reduction.tables import makes_plain_tensors
 from ..settings import Settings
 from .deep_hooks import DeepHooks
 from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
@@ -164,9 +163,6 @@ class Session:
 
     def _may_predict(self, unet: Module, args: Args, kwargs: Kwargs) -> bool:
         """Whether deep transformers may be remembered and predicted in this call; with a note where not."""
-        latent: Tensor = read(args, kwargs, 0, self.host.arguments.latent)
-        if not makes_plain_tensors(latent.device):  # torch.export: what it computes has no values
-            return False
         if unet is not self.host.unet:
             remove_forwards(unet)  # a replica's would run the module that it is a copy of
             self.record.note("replicas of this model run side by side: deep transformers run in every step")

@@ -38,7 +38,8 @@ class Stream:
         call; another prompt, or another latent than this pass could have made of the last one, begins anew.
         """
         contexts = _tensors(context)
-        alike = (alike, latent.shape, latent.dtype, latent.device, [each.shape for each in contexts])
+        # the type: tensors of torch.export have no values
+        alike = (alike, type(latent), latent.shape, latent.dtype, latent.device, [each.shape for each in contexts])
         self.predicts = alike == self.alike and not deep.computes(step.number, step.total, self.computed)
         if alike != self.alike or (self.predicts and self._jumps(latent, contexts)):
             self.forget()

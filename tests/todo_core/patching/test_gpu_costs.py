@@ -212,7 +212,7 @@ def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
     assert session.record.predicted_in == {2}
     assert [(c.syncs, c.blocking, c.copies) for c in counts] == [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 0, 0)]
     assert first.launches <= 6 * 1 + 4
-    assert max(second.launches, third.launches) <= 6 * 14 + 4
+    assert max(second.launches, third.launches) <= 6 * 15 + 4
     assert predicted.launches <= 6 * 8 + 12
 
 
@@ -222,7 +222,8 @@ def test_the_memory_of_a_pass_is_three_tensors_a_transformer():
     try:
         for step in range(3):
             session.begin_step(step, 50, [0, 1])
-            call(unet, 64)
+            with Count():
+                call(unet, 64)
         held = [h for stream in session._streams._streams.values() for h in stream.histories.values()]
         tensors = [t for h in held for t in (h._last.x, h._last.residual, h._slope)]
         assert sum(t.numel() for t in tensors) == 3 * 6 * (2 * 640 * 32 * 32)
