@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+_TINY = 1e-30  # so that 0 / 0 is 0
+
 
 @dataclass
 class Run:
@@ -32,7 +34,7 @@ class History:
 
     def __init__(self) -> None:
         self._last: Run | None = None
-        self._between = torch.zeros(())  # time from the run before it
+        self._rate = torch.zeros(())  # 1 / (t_b - t_a); 0 where both are at one time
         self._slope: Tensor | None = None  # (r_b - r_a) - g (x_b - x_a)
         self._gain = torch.zeros(())  # g, (b, c, 1, 1)
 
@@ -43,7 +45,8 @@ class History:
             x_change, r_change = x - before.x, run.residual - before.residual
             self._gain = _gain(x_change, r_change)
             self._slope = r_change.addcmul_(x_change, self._gain, value=-1)
-            self._between = time - before.time
+            passed = time - before.time
+            self._rate = passed.reciprocal().masked_fill_(passed == 0, 0)
         self._last = run
 
     def can_predict(self, x: Tensor) -> bool:
@@ -55,7 +58,7 @@ class History:
         last = self._last
         if last is None or self._slope is None:
             raise ValueError("two computed runs must come before a prediction")
-        passed = torch.where(self._between == 0, 0, (time - last.time) / self._between).to(x.dtype)
+        passed = ((time - last.time) * self._rate).to(x.dtype)
         line = torch.addcmul(last.residual, self._slope, passed)
         return torch.addcmul(x + line, x - last.x, self._gain)
 
@@ -63,7 +66,7 @@ class History:
 def _gain(x_change: Tensor, r_change: Tensor) -> Tensor:
     """The slope of each channel, (b, c, 1, 1): 16-bit numbers could not hold the sums."""
     x, r = x_change.flatten(2).float(), r_change.flatten(2).float()
-    slope = ((x * r).sum(2) / x.square().sum(2)).nan_to_num(0, 0, 0).clamp(-1, 1)
+    slope = ((x * r).sum(2) / x.square().sum(2).clamp_min(_TINY)).clamp(-1, 1)
     return slope[:, :, None, None].to(x_change.dtype)
 
 
