@@ -120,7 +120,7 @@ class Session:
         """
         fixed = self.settings.seed
         self._counter = None
-        self._streams.begin_step()
+        self._streams.begin_step(number)
         self._step = Step(number, total, tuple(seeds) if fixed is None else (fixed,) * len(seeds))
 
     def acts_in_step(self) -> bool:

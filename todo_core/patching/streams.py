@@ -73,8 +73,10 @@ class Streams:
         self._streams: defaultdict[int, Stream] = defaultdict(Stream)
         self._step, self._place = -1, 0
 
-    def begin_step(self) -> None:
-        """The next call is the first of a step."""
+    def begin_step(self, step: int) -> None:
+        """The next call is the first of this step. One that is no later than the last begins a new pass."""
+        if step <= self._step:
+            self.reset()
         self._place = 0
 
     def next(self, step: int) -> Stream:

@@ -20,7 +20,8 @@ def deep_runs(events):
 def assert_planned(result, planned=PLANNED):
     """The deep attentions ran in the planned steps alone, level 1 in every step."""
     runs = deep_runs(result.hires)
-    assert [bool(count) for count in runs] == planned
+    assert len(runs) >= len(planned) - 1, "UniPC makes one call less than it has steps"
+    assert [bool(count) for count in runs] == planned[: len(runs)]
     assert len({count for count in runs if count}) == 1
     shallow = [sum(q == LEVEL_1 for call in e["calls"] for q, _ in call["lengths"]) for e in result.hires]
     assert len(set(shallow)) == 1
@@ -87,8 +88,8 @@ def test_heun_is_predicted_call_by_call(webui):
 
 
 def test_prompt_editing_is_computed_at_the_change(webui):
-    """The prompt changes after half of the pass: the step of the change and the next one are computed."""
-    result = webui.txt2img(ALONE, **STEPS, prompt="a [cat:dog:0.5]")
+    """1.5 is half of the hires pass: the step of the change and the next one are computed."""
+    result = webui.txt2img(ALONE, **STEPS, prompt="a [cat:dog:1.5]")
     runs = [bool(count) for count in deep_runs(result.hires)]
     assert runs[:3] == [True, True, False]
     assert [True, True] in [runs[i : i + 2] for i in range(3, 6)]

@@ -1,0 +1,107 @@
+"""Time of a pass with predicted deep transformers: a full-size UNet with random weights, step by step.
+
+    python benchmarks/interval.py --layout sdxl --side 128 --steps 10
+    python benchmarks/interval.py --layout sdxl --side 192 --steps 3     # the two kinds of step alone
+    python benchmarks/interval.py --channels 32 --side 32 --steps 4      # a trial
+
+In each step the unpatched UNet, ToDo at level 1, and ToDo with each interval take turns, so that a slower machine slows
+all of them. Seconds are medians over the steps of a kind. The speed of a pass is the sum of the unpatched steps to the
+sum of its own. The first call of each is a warm-up at a small latent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from unet_call.models import CHANNELS, LAYOUTS, Subject, build
+
+from todo_core import Session, Settings
+
+WARM_UP_SIDE = 32
+
+
+def sessions(subject: Subject, factor: int, intervals: list[int]) -> dict[str, Session | None]:
+    """The variants by name; None is the unpatched UNet."""
+    todo = Settings(factor_1=factor, factor_2=1)
+    made: dict[str, Session | None] = {"unpatched": None, f"ToDo {factor}": Session(subject.host, todo)}
+    for interval in intervals:
+        settings = Settings(factor_1=factor, factor_2=1, interval=interval)
+        made[f"ToDo {factor}, interval {interval}"] = Session(subject.host, settings)
+    return made
+
+
+def step_seconds(session: Session | None, call: Callable[[], Any], step: int, steps: int, device: str) -> float:
+    """One step; attaching and detaching count, as in a WebUI."""
+    _wait(device)
+    start = time.perf_counter()
+    if session:
+        session.attach().begin_step(step, steps, (0,))
+    call()
+    if session:
+        session.detach()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+@torch.inference_mode()
+def measure(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of each step by variant, and the steps in which the deep transformers were predicted."""
+    variants = sessions(subject, args.factor, args.intervals)
+    small, call = subject.call(WARM_UP_SIDE, args.batch), subject.call(args.side, args.batch)
+    for session in variants.values():
+        step_seconds(session, small, 0, args.steps, args.device)
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for step in range(args.steps):
+        for name, session in variants.items():
+            seconds[name].append(step_seconds(session, call, step, args.steps, args.device))
+        print(f"step {step}:", {name: round(each[-1], 2) for name, each in seconds.items()}, flush=True)
+    predicted = {name: sorted(session.record.predicted_in) for name, session in variants.items() if session}
+    return {"seconds": seconds, "predicted": predicted}
+
+
+def table(seconds: dict[str, list[float]], predicted: dict[str, list[int]]) -> str:
+    """One row for each variant, as markdown."""
+    whole = seconds["unpatched"]
+    lines = ["| variant | computed step | predicted step | speed of the pass |", "|---|---|---|---|"]
+    for name, each in seconds.items():
+        kinds: tuple[list[float], list[float]] = ([], [])
+        for step, value in enumerate(each):
+            kinds[step in predicted.get(name, ())].append(value)
+        cells = [f"{statistics.median(kind):.2f} s ({len(kind)})" if kind else "-" for kind in kinds]
+        lines.append(f"| {name} | {cells[0]} | {cells[1]} | {sum(whole) / sum(each):.2f}x |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layout", choices=LAYOUTS, default="sdxl")
+    parser.add_argument("--side", type=int, default=128, help="of the latent; default 128, an image of 1024 px")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--intervals", type=int, nargs="+", default=[2, 3])
+    parser.add_argument("--factor", type=int, default=2, help="of ToDo at level 1")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--device", default="cuda" if gpu else "cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float16" if gpu else "float32")
+    parser.add_argument("--channels", type=int, default=CHANNELS, help="fewer, for a trial; a multiple of 32")
+    args = parser.parse_args()
+    subject = build(args.layout, device=args.device, dtype=args.dtype, channels=args.channels)
+    found = measure(subject, args)
+    print(f"\n{args.layout}, latent {args.side}, batch {args.batch}, {args.dtype}, {torch.get_num_threads()} threads\n")
+    print(table(found["seconds"], found["predicted"]))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
