@@ -27,6 +27,8 @@ class Stream:
     contexts: tuple[Tensor, ...] = ()  # of the last call, each (b, tokens, c)
     latent: Tensor = field(default_factory=lambda: torch.zeros(()))
     time: Tensor = field(default_factory=lambda: torch.zeros(()))
+    changed: Tensor | None = None  # whether prompt or image changed between the last two computed steps
+    changed_since: Tensor | None = None  # and after the last one
     predicts: bool = False  # in the call that runs
     computed: list[int] = field(default_factory=list)  # steps
     histories: dict[Module, History] = field(default_factory=lambda: defaultdict(History))
@@ -40,26 +42,32 @@ class Stream:
         contexts = _tensors(context)
         # the type: tensors of torch.export have no values
         alike = (alike, type(latent), latent.shape, latent.dtype, latent.device, [each.shape for each in contexts])
-        self.predicts = alike == self.alike and not deep.computes(step.number, step.total, self.computed)
-        if alike != self.alike or (self.predicts and self._jumps(latent, contexts)):
+        if alike == self.alike:
+            self.changed_since = _either(self.changed_since, self._differs(latent, contexts))
+        else:
             self.forget()
+        self.predicts = not deep.computes(step.number, step.total, self.computed)
+        if self.predicts and (changed := _either(self.changed, self.changed_since)) is not None and bool(changed):
+            self.forget()  # to read it, the program has waited for a GPU: once a call
             self.predicts = False
         if not self.predicts:
             self.computed.append(step.number)
+            self.changed, self.changed_since = self.changed_since, None
         self.alike, self.contexts, self.latent = alike, contexts, latent
         self.time = _time_on(latent.device, time)
 
-    def _jumps(self, latent: Tensor, contexts: tuple[Tensor, ...]) -> bool:
-        """Whether prompt or image differ from the last call's. To read it, the program waits for a GPU, once a call."""
-        differ = (latent - self.latent).float().square().sum() > self.latent.float().square().sum()
+    def _differs(self, latent: Tensor, contexts: tuple[Tensor, ...]) -> Tensor:
+        """Whether prompt or image differ from the last call's, as a truth value that stays on the device."""
+        differs = (latent - self.latent).float().square().sum() > self.latent.float().square().sum()
         for context, before in zip(contexts, self.contexts, strict=True):
             if context is not before:
-                differ |= (context != before).any()
-        return bool(differ)
+                differs = differs | (context != before).any()
+        return differs
 
     def forget(self) -> None:
         """Free the memory: no step will be predicted any more."""
         self.computed, self.histories = [], defaultdict(History)
+        self.changed = self.changed_since = None
 
 
 class Streams:
@@ -98,6 +106,10 @@ def _tensors(context: Any) -> tuple[Tensor, ...]:
     """The tensors of a context, each once: some versions of ldm take a list, with one for each block."""
     given = context if isinstance(context, (list, tuple)) else [context]
     return tuple({id(each): each for each in given if isinstance(each, Tensor)}.values())
+
+
+def _either(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return other if one is None else one if other is None else one | other
 
 
 def _time_on(device: torch.device, timestep: Any) -> Tensor:

@@ -26,7 +26,7 @@ TRANSFORMER = {
     "diffusers_sd1": r"(down_blocks\.[12]|mid_block|up_blocks\.[12])\.attentions\.\d",
     "diffusers_sdxl": r"(down_blocks\.2|mid_block|up_blocks\.0)\.attentions\.\d",
 }
-TIMES = (900, 780, 650, 540, 410, 290, 160, 30)
+TIMES = (900, 780, 650, 540, 410, 290, 160, 90, 60, 30)
 
 
 def deep(small, name):
@@ -289,11 +289,16 @@ def test_each_call_of_a_step_has_a_stream_of_its_own(ldm_sd1):
     assert together.record.predicted_in == {2}
 
 
-def test_another_prompt_begins_anew(ldm_sd1):
-    session, latents = session_of(ldm_sd1, interval=2), chain(8)
-    texts = [words(2)] * 4 + [words(2, seed=9)] * 4
+@pytest.mark.parametrize(
+    ("change", "predicted"),
+    [(4, {2, 6, 8}), (5, {2, 4, 8})],
+    ids=["in a step that would be predicted", "in a computed step"],
+)
+def test_another_prompt_begins_anew(ldm_sd1, change, predicted):
+    session, latents = session_of(ldm_sd1, interval=2), chain(10)
+    texts = [words(2)] * change + [words(2, seed=9)] * (10 - change)
     calls(ldm_sd1, session, [[(latent, text.clone())] for latent, text in zip(latents, texts, strict=True)])
-    assert session.record.predicted_in == {2, 6}  # 4 would have been, with one prompt
+    assert session.record.predicted_in == predicted
     session.remove()
 
 
