@@ -44,16 +44,23 @@ def chain(steps, seed=3, rows=2, side=16, drift=0.2):
 
 
 def naive(runs, time, x):
-    """The formula of the module's docstring in numpy, row by row and channel by channel; a run is (time, x, y)."""
-    (t_a, x_a, y_a), (t_b, x_b, y_b) = ((t, x.double().numpy(), y.double().numpy()) for t, x, y in runs)
-    now, s = x.double().numpy(), (time - t_b) / (t_b - t_a)
-    out = np.empty_like(now)
-    for at in np.ndindex(now.shape[:2]):
-        dx, dr = x_b[at] - x_a[at], (y_b - x_b)[at] - (y_a - x_a)[at]
-        gain = min(1, max(-1, (dx * dr).sum() / (dx * dx).sum()))
-        line = (y_b - x_b)[at] + s * dr
-        out[at] = now[at] + line + gain * (now[at] - x_b[at] - s * dx)
-    return torch.from_numpy(out)
+    """The formula of the module's docstring in numpy, row by row, with one row of a matrix a token.
+
+    A run is (time, x, y).
+    """
+    (t_a, x_a, y_a), (t_b, x_b, y_b) = ((t, tokens(x), tokens(y)) for t, x, y in runs)
+    now, s, rows = tokens(x), (time - t_b) / (t_b - t_a), []
+    for row in range(len(now)):
+        dx, dr = x_b[row] - x_a[row], (y_b - x_b)[row] - (y_a - x_a)[row]
+        gram = dx.T @ dx
+        weights = np.linalg.solve(gram + 0.3 * gram.trace() / len(gram) * np.eye(len(gram)), dx.T @ dr)
+        rows.append(now[row] + (y_b - x_b)[row] + s * dr + (now[row] - x_b[row] - s * dx) @ weights)
+    return torch.from_numpy(np.stack(rows)).transpose(1, 2).reshape(x.shape)
+
+
+def tokens(x):
+    """(b, c, h, w) to (b, h*w, c) in numpy."""
+    return x.double().flatten(2).transpose(1, 2).numpy()
 
 
 # the formula --------------------------------------------------------------------------------------------------------
@@ -75,13 +82,52 @@ def test_a_prediction_equals_the_naive_formula(rows, channels, height, width, sp
     torch.testing.assert_close(history.predict(torch.tensor(times[2]), x), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_transformer_that_adds_a_fixed_share_of_each_channel_is_predicted_exactly():
-    share = torch.tensor([0.5, -0.9, 0.0, 0.2]).view(1, 4, 1, 1)
-    inputs, history = [noise(2, 4, 6, 5, seed=i) for i in range(3)], History()
-    for time, x in enumerate(inputs[:2]):
-        history.add(torch.tensor(float(time)), x, x + share * x)
-    predicted = history.predict(torch.tensor(2.0), inputs[2])
-    torch.testing.assert_close(predicted, inputs[2] * (1 + share), rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("size", [(2, 3), (9, 8)], ids=["fewer tokens than channels", "more tokens"])
+def test_an_input_on_its_own_line_gives_a_residual_on_its_line(size):
+    """The correction vanishes there, whatever W is."""
+    x_a, x_b, y_a, y_b = (noise(2, 12, *size, seed=i).double() for i in range(4))
+    history = History()
+    history.add(torch.tensor(1.0), x_a, y_a)
+    history.add(torch.tensor(2.0), x_b, y_b)
+    x = x_b + 1.5 * (x_b - x_a)
+    residual = (y_b - x_b) + 1.5 * ((y_b - x_b) - (y_a - x_a))
+    torch.testing.assert_close(history.predict(torch.tensor(3.5), x), x + residual, rtol=1e-5, atol=1e-5)
+
+
+def test_a_linear_transformer_is_predicted_better_than_by_the_line():
+    mix = noise(12, 12, seed=9) * 12**-0.5
+    inputs, history = [noise(2, 12, 16, 16, seed=i) for i in range(3)], History()
+    outputs = [x + torch.einsum("oc,bchw->bohw", mix, x) for x in inputs]
+    for time in range(2):
+        history.add(torch.tensor(float(time)), inputs[time], outputs[time])
+    line = inputs[2] + 2 * (outputs[1] - inputs[1]) - (outputs[0] - inputs[0])
+    error, of_line = (
+        float((made - outputs[2]).norm()) for made in (history.predict(torch.tensor(2.0), inputs[2]), line)
+    )
+    assert error < 0.3 * of_line
+
+
+def test_rows_do_not_depend_on_each_other():
+    runs = [noise(3, 8, 5, 5, seed=i) for i in range(5)]
+    together, alone = History(), History()
+    for i in range(2):
+        together.add(torch.tensor(float(i)), runs[i], runs[i + 2])
+        alone.add(torch.tensor(float(i)), runs[i][1:2], runs[i + 2][1:2])
+    expected = alone.predict(torch.tensor(2.0), runs[4][1:2])
+    torch.testing.assert_close(together.predict(torch.tensor(2.0), runs[4])[1:2], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_autocast_does_not_reach_the_solution():
+    runs, plain, cast = [noise(1, 8, 5, 5, seed=i) for i in range(5)], History(), History()
+    for i in range(2):
+        plain.add(torch.tensor(float(i)), runs[i], runs[i + 2])
+        with torch.autocast("cpu", torch.bfloat16):
+            cast.add(torch.tensor(float(i)), runs[i], runs[i + 2])
+    assert torch.equal(cast._weights, plain._weights)
+    with torch.autocast("cpu", torch.bfloat16):
+        made = cast.predict(torch.tensor(2.0), runs[4])
+    assert made.dtype == torch.float32
+    torch.testing.assert_close(made, plain.predict(torch.tensor(2.0), runs[4]), rtol=0.05, atol=0.05)
 
 
 def test_equal_times_and_equal_inputs_give_the_last_residual():
@@ -92,7 +138,7 @@ def test_equal_times_and_equal_inputs_give_the_last_residual():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_sixteen_bits_hold_the_gain_of_large_values(dtype):
+def test_sixteen_bits_hold_the_solution_of_large_values(dtype):
     """Products of such inputs are beyond float16."""
     inputs = [600 * noise(1, 4, 16, 16, seed=i) for i in range(3)]
     history, exact = History(), History()
@@ -103,7 +149,7 @@ def test_sixteen_bits_hold_the_gain_of_large_values(dtype):
     assert predicted.dtype == dtype
     expected = exact.predict(torch.tensor(2.0), inputs[2].double())
     error = (predicted.double() - expected).norm() / expected.norm()
-    assert error < {torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
+    assert error < {torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
 
 
 def test_other_shapes_begin_a_new_history():
