@@ -36,10 +36,11 @@ def bench() -> Iterator[Any]:
     try:
         names = [path.stem for path in (FOLDER / "unet_call").glob("*.py") if path.stem != "__init__"]
         parts = {name: importlib.import_module(f"unet_call.{name}") for name in names}
-        yield SimpleNamespace(unet=importlib.import_module("unet"), gpu=importlib.import_module("gpu"), **parts)
+        commands = {name: importlib.import_module(name) for name in ("unet", "gpu", "interval")}
+        yield SimpleNamespace(**commands, **parts)
     finally:
         sys.path.remove(str(FOLDER))
-        for name in [name for name in sys.modules if name.split(".")[0] in ("unet", "gpu", "unet_call")]:
+        for name in [name for name in sys.modules if name.split(".")[0] in ("unet", "gpu", "interval", "unet_call")]:
             del sys.modules[name]
 
 
@@ -288,3 +289,21 @@ def test_settings_of_the_gpu_table_run_on_a_gpu_in_half_precision(
         for name in names:
             with torch.no_grad(), patches[name](), fake_gpu.Count():
                 subject.call(SIDE, 2)()
+
+
+@pytest.mark.parametrize("layout", ["sd1", "sdxl"])
+def test_the_pass_with_an_interval_is_timed_by_kind_of_step(bench, subject_of, layout):
+    args = SimpleNamespace(factor=2, intervals=[2, 3], steps=6, side=SIDE, batch=1, device="cpu")
+    found = bench.interval.measure(subject_of(layout), args)
+    assert {name: len(each) for name, each in found["seconds"].items()} == dict.fromkeys(found["seconds"], 6)
+    assert found["predicted"] == {"ToDo 2": [], "ToDo 2, interval 2": [2, 4], "ToDo 2, interval 3": [2, 3]}
+    assert not any("forward" in vars(module) for module in subject_of(layout).unet.modules())
+
+
+def test_the_table_of_the_interval_has_medians_and_the_speed_of_the_pass(bench):
+    seconds = {"unpatched": [4.0, 4.0, 4.0, 4.0], "ToDo 2, interval 2": [3.0, 3.0, 1.0, 3.0]}
+    table = bench.interval.table(seconds, {"ToDo 2, interval 2": [2]}).splitlines()
+    assert table[2:] == [
+        "| unpatched | 4.00 s (4) | - | 1.00x |",
+        "| ToDo 2, interval 2 | 3.00 s (3) | 1.00 s (1) | 1.60x |",
+    ]
