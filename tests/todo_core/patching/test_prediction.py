@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 
 import numpy as np
@@ -10,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models import diffusers_unet, ldm_unet, noise, snapshot, words
+from tests.models import Small, diffusers_unet, ldm_unet, noise, snapshot, words
 from tests.naive import examples
 from todo_core import Settings, apply_patch, patched, remove_patch
 from todo_core.hosts import detect
@@ -479,3 +481,62 @@ def test_a_model_with_one_level_says_so():
     )  # fmt: skip
     plan = make_plan(Settings(interval=2), detect(unet), TokenGrid(16, 16))
     assert plan.deep.why == "this model has no transformer below level 1"
+
+
+# copies, replicas and compilers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "pickle"])
+def test_a_copy_of_a_patched_model_has_forwards_and_streams_of_its_own(diffusers_sd1, duplicate):
+    latents = chain(4)
+    with patched(diffusers_sd1.unet, **OFF, interval=2) as session:
+        first = diffusers_sd1(latents[0], TIMES[0])
+        other = Small(duplicate(diffusers_sd1.unet), diffusers_sd1.levels, diffusers_sd1.halvings)
+        theirs = [other(latent, time) for latent, time in zip(latents, TIMES, strict=False)]
+        ours = [first, *(diffusers_sd1(latent, time) for latent, time in zip(latents[1:], TIMES[1:], strict=False))]
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert session.record.predicted_in == {2}
+    remove_patch(other.unet)
+    assert not any("forward" in vars(module) for module in other.unet.modules())
+    assert torch.equal(other(latents[2], TIMES[2]), diffusers_sd1(latents[2], TIMES[2]))
+
+
+def test_replicas_run_in_every_step(diffusers_sd1):
+    """torch.nn.DataParallel copies the attributes of modules: a forward on an instance would run the original."""
+    unet, latents = diffusers_sd1.unet, chain(4)
+    session = Session(detect(unet), Settings(**OFF, interval=2), size=TokenGrid(16, 16)).attach()
+    try:
+        for step, latent in enumerate(latents):
+            session.begin_step(step, 9, (0, 0))
+            replica = copy.copy(unet)
+            replica.__dict__ = unet.__dict__.copy()
+            replica._modules = {n: _replica(m) for n, m in unet._modules.items()}
+            with torch.no_grad():
+                made = replica(latent, TIMES[step], encoder_hidden_states=words(2)).sample
+    finally:
+        session.remove()
+    assert torch.equal(made, diffusers_sd1(latents[3], TIMES[3]))
+    assert session.record.predicted_in == set()
+    assert any("replicas" in note for note in session.record.notes)
+
+
+def _replica(module):
+    if module is None:
+        return None
+    made = module._replicate_for_data_parallel() if not module._modules else copy.copy(module)
+    made.__dict__ = module.__dict__.copy()
+    made._modules = {name: _replica(part) for name, part in module._modules.items()}
+    return made
+
+
+@pytest.mark.slow
+def test_a_compiled_model_is_predicted_too(diffusers_sd1):
+    small, latents = diffusers_sd1.copy(), chain(4)
+    with patched(small.unet, **OFF, interval=2):
+        expected = [small(latent, time) for latent, time in zip(latents, TIMES, strict=False)]
+    small.unet.compile(backend="eager")
+    with patched(small.unet, **OFF, interval=2) as session:
+        made = [small(latent, time) for latent, time in zip(latents, TIMES, strict=False)]
+    assert session.record.predicted_in == {2}
+    for a, b in zip(made, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
