@@ -1,7 +1,7 @@
 """Time of a pass with predicted deep transformers: a full-size UNet with random weights, step by step.
 
     python benchmarks/interval.py --layout sdxl --side 128 --steps 10
-    python benchmarks/interval.py --layout sdxl --side 192 --steps 3     # the two kinds of step alone
+    python benchmarks/interval.py --layout sdxl --side 192 --steps 4     # the two kinds of step alone
     python benchmarks/interval.py --channels 32 --side 32 --steps 4      # a trial
 
 In each step the unpatched UNet, ToDo at level 1, and ToDo with each interval take turns, so that a slower machine slows

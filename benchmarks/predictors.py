@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -27,8 +27,6 @@ from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.prompts import prompt_sets
 from todo_lab.sampling.passes import Pass, decode_image, first_pass, hires_pass
 from todo_lab.sampling.request import SAMPLERS, Request
-
-Weights = Callable[[Tensor, Tensor], Tensor]
 
 
 def no_weights(x_change: Tensor, r_change: Tensor) -> Tensor:
@@ -90,11 +88,12 @@ def main() -> None:
     parser.add_argument("--cores", type=int)
     args = parser.parse_args()
     model = Source(device="cpu", dtype="float32", cores=args.cores, weights=args.weights).open().model
-    variants = {"ToDo auto": (Settings(), "ridge 0.3")}
+    ours = f"ridge {prediction.RIDGE:g}"
+    variants = {"ToDo auto": (Settings(), ours)}
     for interval in args.intervals:
         alone = Settings(factor_1=1, factor_2=1, interval=interval)
         variants |= {f"interval {interval}, {name}": (alone, name) for name in args.predictors}
-        variants[f"interval {interval} and ToDo auto"] = Settings(interval=interval), "ridge 0.3"
+        variants[f"interval {interval} and ToDo auto"] = Settings(interval=interval), ours
     found: dict[str, list[float]] = {name: [] for name in variants}
     predicted = {}
     for text in prompt_sets.evenly_spaced(prompt_sets.load_prompts("pocket"), args.prompts):

@@ -58,8 +58,9 @@ class Layout:
                 blocks.append(_block(depth, block))
                 in_blocks.update(block.modules())
             if module not in in_blocks:
-                weights[depth] += _weights_per_position(module)
-                deep_weights[depth] += _weights_per_position(module) if module in in_deep else 0
+                own = _weights_per_position(module)
+                weights[depth] += own
+                deep_weights[depth] += own if module in in_deep else 0
         depths = range(max(weights, default=-1) + 1)
         by_depth = tuple(weights[depth] for depth in depths)
         return cls(host.depth, by_depth, tuple(deep_weights[depth] for depth in depths), tuple(blocks))

@@ -158,7 +158,7 @@ class Session:
 
     def _refuse_checkpoints(self, args: Args, kwargs: Kwargs) -> None:
         """The backward pass would compute checkpointed blocks again, and no session would reduce them then."""
-        if self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
+        if torch.is_grad_enabled() and self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
             raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
 
     def _may_predict(self, unet: Module, args: Args, kwargs: Kwargs) -> bool:
@@ -173,9 +173,10 @@ class Session:
         return True
 
     def _asks_for_gradients(self, args: Args, kwargs: Kwargs) -> bool:
+        if not torch.is_grad_enabled():  # before anything else: samplers run without, at every step
+            return False
         tensors = (*args, *kwargs.values(), *self.host.unet.parameters())
-        asking = (isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)
-        return torch.is_grad_enabled() and any(asking)
+        return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)
 
     def _time(self, timestep: Any) -> float:
         """The timestep of a call: that of its first row."""

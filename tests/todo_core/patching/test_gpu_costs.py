@@ -40,34 +40,32 @@ def gpu(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatc
         yield
 
 
-def level_1() -> UNet2DConditionModel:
+def unet_of(**config: Any) -> UNet2DConditionModel:
+    config = {"sample_size": 64, "layers_per_block": 2, "cross_attention_dim": 768, "attention_head_dim": 8} | config
     with torch.device("cuda"):
-        return UNet2DConditionModel(
-            sample_size=64,
-            block_out_channels=(320,),
-            layers_per_block=2,
-            mid_block_type=None,
-            down_block_types=["CrossAttnDownBlock2D"],
-            up_block_types=["CrossAttnUpBlock2D"],
-            cross_attention_dim=768,
-            attention_head_dim=8,
-        ).requires_grad_(False)
+        return UNet2DConditionModel(**config).requires_grad_(False)
+
+
+def level_1() -> UNet2DConditionModel:
+    return unet_of(
+        block_out_channels=(320,),
+        mid_block_type=None,
+        down_block_types=["CrossAttnDownBlock2D"],
+        up_block_types=["CrossAttnUpBlock2D"],
+    )
 
 
 def level_1_of_sdxl() -> UNet2DConditionModel:
     """Ten blocks, at half the latent's side: two a transformer."""
-    with torch.device("cuda"):
-        return UNet2DConditionModel(
-            sample_size=128,
-            block_out_channels=(320, 640),
-            layers_per_block=2,
-            transformer_layers_per_block=(1, 2),
-            mid_block_type=None,
-            down_block_types=["DownBlock2D", "CrossAttnDownBlock2D"],
-            up_block_types=["CrossAttnUpBlock2D", "UpBlock2D"],
-            cross_attention_dim=768,
-            attention_head_dim=(5, 10),
-        ).requires_grad_(False)
+    return unet_of(
+        sample_size=128,
+        block_out_channels=(320, 640),
+        transformer_layers_per_block=(1, 2),
+        mid_block_type=None,
+        down_block_types=["DownBlock2D", "CrossAttnDownBlock2D"],
+        up_block_types=["CrossAttnUpBlock2D", "UpBlock2D"],
+        attention_head_dim=(5, 10),
+    )
 
 
 @torch.no_grad()
@@ -184,16 +182,11 @@ def test_a_bare_patch_reads_the_timestep_once_a_call():
 
 
 def two_levels() -> UNet2DConditionModel:
-    with torch.device("cuda"):
-        return UNet2DConditionModel(
-            sample_size=64,
-            block_out_channels=(320, 640),
-            layers_per_block=2,
-            down_block_types=["CrossAttnDownBlock2D", "CrossAttnDownBlock2D"],
-            up_block_types=["CrossAttnUpBlock2D", "CrossAttnUpBlock2D"],
-            cross_attention_dim=768,
-            attention_head_dim=8,
-        ).requires_grad_(False)
+    return unet_of(
+        block_out_channels=(320, 640),
+        down_block_types=["CrossAttnDownBlock2D", "CrossAttnDownBlock2D"],
+        up_block_types=["CrossAttnUpBlock2D", "CrossAttnUpBlock2D"],
+    )
 
 
 def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
