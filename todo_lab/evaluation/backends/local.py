@@ -48,7 +48,8 @@ class LocalScene:
 
     def generate(self, variant: Variant) -> TimedImage:
         """Run hires pass and decoding. The total time includes the first pass."""
-        settings, request = self._settings(variant), self._request
+        settings = self._settings(variant)
+        request = peers.request_of(variant.peer, self._request, variant.options)
         with peak_memory(self._model.device) as peak:
             first = self._first_pass(settings)
             with self._peer(variant):

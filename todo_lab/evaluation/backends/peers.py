@@ -10,6 +10,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from todo_core import hosts
 from todo_core.errors import SettingsError
 
 from ...sampling.request import Request
+from . import step_peers
 from .checkouts import WEBUI_MODULES, import_from, stubs
 
 ALWAYS = sys.maxsize
@@ -41,6 +43,12 @@ def applied(name: str, path: Path | None, target: Any, request: Request, options
     with restored(target):
         ADAPTERS[name](path, target, request, **json.loads(options))
         yield
+
+
+def request_of(name: str, request: Request, options: str = "{}") -> Request:
+    """The request that the peer makes of ``request``: with "fewer steps", a share of the hires steps."""
+    share = json.loads(options)["share"] if name == "fewer steps" else 1
+    return replace(request, hires_steps=max(1, round(share * request.hires_steps)))
 
 
 def _tomesd(path: Path | None, target: Any, request: Request, **options: Any) -> None:
@@ -157,8 +165,14 @@ ADAPTERS: dict[str, Adapter] = {
     "BiGain": _bigain,
     "SiTo": _sito,
     "HiDiffusion": _window_attention,
+    "fewer steps": lambda *_, **__: None,
+    "DeepCache": step_peers.deepcache,
+    "FBCache": step_peers.fbcache,
+    "skipped uncond": step_peers.skipped_uncond,
+    "T-GATE": step_peers.t_gate,
+    "Spectrum": step_peers.spectrum,
 }
-INSTALLED = ("tomesd",)
+INSTALLED = ("tomesd", "fewer steps", "DeepCache", "FBCache", "skipped uncond", "T-GATE")
 DEFAULTS: dict[str, list[dict[str, Any]]] = {
     "tomesd": [{"ratio": 0.5}],
     "ImprovedTokenMerge": [{"factor": 2}],
@@ -167,6 +181,12 @@ DEFAULTS: dict[str, list[dict[str, Any]]] = {
     "BiGain": [{"factor": 2, "method": m} for m in ("uniform_random", "uniform_timestep", "linear_blend")],
     "SiTo": [{"ratio": 0.5}],
     "HiDiffusion": [{}],
+    "fewer steps": [{"share": 0.5}],
+    "DeepCache": [{"interval": 2}],
+    "FBCache": [{"threshold": 0.2}],
+    "skipped uncond": [{"every": 2}],
+    "T-GATE": [{"gate": 0.4}],
+    "Spectrum": [{"warmup": 5}],
 }
 """Options of a peer that no grid names: those that its authors show, or its own defaults."""
 

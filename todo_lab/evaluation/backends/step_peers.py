@@ -1,0 +1,185 @@
+"""Adapters for methods that save work between steps, on ldm UNets.
+
+Their own code is for diffusers pipelines or for one WebUI. So each is written here after its source, but for Spectrum,
+whose forecaster comes from its checkout. A pass makes one UNet call a step, with cond and uncond as its two rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from todo_core import hosts
+
+from ...sampling.request import Request
+from .checkouts import import_from
+
+Call = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def deepcache(path: None, target: Any, request: Request, *, interval: int = 2) -> None:
+    """DeepCache (Ma et al., CVPR 2024), branch 0: between full calls, only the first and the last block run."""
+    unet: Any = hosts.detect(target).unet
+    deep: list[Tensor] = []
+    step = 0
+
+    def keep(_: nn.Module, args: tuple) -> None:
+        deep[:] = [args[0][:, : -unet.model_channels]]  # the rest are the features of the first block
+
+    def call(own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
+        nonlocal step
+        step += 1
+        if (step - 1) % interval == 0:
+            return own(x, timesteps, context)
+        emb = embedded(unet, timesteps)
+        h = unet.input_blocks[0](x, emb, context)
+        return unet.out(unet.output_blocks[-1](torch.cat([deep[0], h], 1), emb, context))
+
+    unet.output_blocks[-1].register_forward_pre_hook(keep)
+    replace_forward(unet, call)
+
+
+def fbcache(path: None, target: Any, request: Request, *, threshold: float = 0.2) -> None:
+    """First Block Cache on a UNet, as Comfy-WaveSpeed has it: it keeps what the later blocks add.
+
+    It is added again while what the first block adds differs by less than ``threshold``, relative to the last full
+    call.
+    """
+    unet: Any = hosts.detect(target).unet
+    first: Tensor | None = None
+    others: Tensor | None = None
+
+    def call(own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
+        nonlocal first, others
+        emb = embedded(unet, timesteps)
+        skips = [unet.input_blocks[0](x, emb, context)]
+        skips.append(start := unet.input_blocks[1](skips[0], emb, context))
+        added = start - skips[0]
+        if first is not None and (first - added).abs().mean() < threshold * first.abs().mean():
+            return unet.out(start + others)
+        h, first = start, added
+        for block in unet.input_blocks[2:]:
+            skips.append(h := block(h, emb, context))
+        h = unet.middle_block(h, emb, context)
+        for block in unet.output_blocks:
+            h = block(torch.cat([h, skips.pop()], 1), emb, context)
+        others = h - start
+        return unet.out(h)
+
+    replace_forward(unet, call)
+
+
+def skipped_uncond(path: None, target: Any, request: Request, *, start: float = 0.0, every: int = 2) -> None:
+    """A1111's Negative Guidance minimum sigma: from ``start`` of the pass, no uncond row in every ``every``-th step."""
+    step = 0
+
+    def call(own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
+        nonlocal step
+        step += 1
+        if step - 1 < start * request.hires_steps or step % every:
+            return own(x, timesteps, context)
+        return of_cond(own, x, timesteps, context)
+
+    replace_forward(hosts.detect(target).unet, call)
+
+
+def t_gate(path: None, target: Any, request: Request, *, gate: float = 0.4) -> None:
+    """T-GATE (Zhang et al. 2024): past ``gate`` of the pass, no uncond row, and cross-attention as it was then."""
+    host = hosts.detect(target)
+    last = max(1, round(gate * request.hires_steps))
+    step = 0
+
+    def kept(own: Call) -> Call:
+        mean: list[Tensor] = []
+
+        def forward(x: Tensor, context: Any = None, mask: Any = None) -> Tensor:
+            if step <= last:
+                output = own(x, context, mask)
+                mean[:] = [output.mean(0, keepdim=True)]
+                return output
+            return mean[0]
+
+        return forward
+
+    def call(own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
+        nonlocal step
+        step += 1
+        return own(x, timesteps, context) if step <= last else of_cond(own, x, timesteps, context)
+
+    for site in host.sites:
+        attention: Any = site.block.attn2
+        attention.forward = kept(attention.forward)
+    replace_forward(host.unet, call)
+
+
+def spectrum(
+    path: Path,
+    target: Any,
+    request: Request,
+    *,
+    warmup: int = 5,
+    window: float = 2,
+    flex: float = 0.75,
+    w: float = 0.5,
+    lam: float = 0.1,
+    m: int = 4,
+) -> None:
+    """hanjq17/Spectrum (CVPR 2026): it forecasts what enters the UNet's last layers. Defaults: its SDXL script."""
+    basis: Any = import_from(path / "src" / "utils", "basis_utils")
+    basis.DTYPE = torch.float32  # its bfloat16 is for a GPU
+    unet: Any = hosts.detect(target).unet
+    forecaster = basis.Spectrum(basis.ChebyshevForecaster(M=m, K=100, lam=lam), taylor_order=1, prefer="cheb", w=w)
+    step = skipped = 0
+    width, shape = window, torch.Size()
+
+    def learn(_: nn.Module, args: tuple) -> None:
+        nonlocal shape
+        shape = args[0].shape
+        forecaster.update(step, args[0].reshape(1, -1))
+
+    def call(own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
+        nonlocal step, skipped, width
+        is_full = step < warmup or (skipped + 1) % math.floor(width) == 0
+        if is_full and step >= warmup:
+            width += flex
+        skipped = 0 if is_full else skipped + 1
+        if is_full:
+            hook = unet.out.register_forward_pre_hook(learn)
+            output = own(x, timesteps, context)
+            hook.remove()
+        else:
+            output = unet.out(forecaster.predict(step).view(shape).to(x))
+        step += 1
+        return output
+
+    replace_forward(unet, call)
+
+
+def replace_forward(unet: Any, call: Callable[[Call, Tensor, Tensor, Tensor], Tensor]) -> None:
+    """Put ``call`` in the place of the UNet's forward, which it gets as its first argument."""
+    whole = unet.forward
+
+    def own(x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
+        return whole(x, timesteps=timesteps, context=context)
+
+    def forward(x: Tensor, timesteps: Any = None, context: Any = None) -> Tensor:
+        return call(own, x, timesteps, context)
+
+    unet.forward = forward
+
+
+def of_cond(own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
+    """The output for the cond row, twice: guidance then leaves it as it is."""
+    return own(x[:1], timesteps[:1], context[:1]).repeat(2, 1, 1, 1)
+
+
+def embedded(unet: Any, timesteps: Tensor) -> Tensor:
+    """The UNet's embedding of the timesteps (b, channels)."""
+    from ldm.modules.diffusionmodules.util import timestep_embedding
+
+    return unet.time_embed(timestep_embedding(timesteps, unet.model_channels, repeat_only=False))
