@@ -53,7 +53,7 @@ def apply_patch(
     crossattn: bool = False,
     mlp: bool = False,
     reach: int = 0,
-    interval: int | Literal["auto"] = 1,
+    interval: int | Literal["auto"] = "auto",
 ) -> Session: ...
 @contextmanager
 def patched(
@@ -82,5 +82,5 @@ def patched(
     crossattn: bool = False,
     mlp: bool = False,
     reach: int = 0,
-    interval: int | Literal["auto"] = 1,
+    interval: int | Literal["auto"] = "auto",
 ) -> Iterator[Session]: ...

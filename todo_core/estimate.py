@@ -21,6 +21,7 @@ from .patching.token_grid import TokenGrid
 from .settings import Settings
 
 TEXT_TOKENS = 77
+USUAL_STEPS = 10  # of a hires pass
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,8 @@ class Estimate:
         within = layout.work(plan.size, plan.at(settings.start), settings)
         if plan.deep.predicts:
             predicted = layout.work(plan.size, plan.at(settings.start), settings, predicts=True)
-            within = within * (1 / plan.deep.interval) + predicted * (1 - 1 / plan.deep.interval)
+            computed = 1 / _interval(plan)
+            within = within * computed + predicted * (1 - computed)
         after = layout.work(plan.size, () if settings.end >= 1 else plan.at(1), settings)
         reduced = unpatched * settings.start + within * (settings.end - settings.start) + after * (1 - settings.end)
         return cls(plan, unpatched, reduced)
@@ -141,8 +143,13 @@ class Estimate:
         tokens = " and ".join(f"{level.grid.tokens:,} \N{RIGHTWARDS ARROW} {level.keys:,}" for level in levels)
         parts = [f"{tokens} {left}"] if levels else []
         if self.plan.deep.predicts:
-            parts.append(f"deep layers in 1 of {self.plan.deep.interval} steps")
+            parts.append(f"deep layers in 1 of {_interval(self.plan)} steps")
         return f"{', '.join(parts)}, up to {self.speed_up:.1f}x faster"
+
+
+def _interval(plan: Plan) -> int:
+    """The interval of a pass of the usual length."""
+    return plan.deep.interval_of(USUAL_STEPS)
 
 
 def _weights_per_position(module: Any) -> int:

@@ -47,6 +47,7 @@ def apply_patch(
         attn=merge_attn,
         crossattn=merge_crossattn,
         mlp=merge_mlp,
+        interval=1,
     )
     patch.apply_patch(model, settings)
     return model

@@ -22,7 +22,7 @@ SCALES = (2.0, 3.0, 4.0)  # of docs/results
 README_SCALES = (2.0, 4.0)  # from 512 px to the 1024 and 2048 px of its speeds
 VARIANTS = {  # a row's name in the pages -> its name in docs/benchmarks/unet.json, and in docs/results
     "ToDo, factor 2": ("ToDo 2", "ToDo 2 and 1"),
-    "ToDo fast, factors 4 and 2": ("ToDo 4 and 2", "ToDo fast"),
+    "ToDo, factors 4 and 2": ("ToDo 4 and 2", "ToDo fast"),
     "ToMe, ratio 0.5": ("ToMe 0.5", "ToMe paper"),
     "tomesd, ratio 0.5": ("tomesd 0.5", "tomesd 0.5"),
     "sd-webui-token-downsampling, factor 2": ("token-downsampling 2", "token-downsampling 2"),

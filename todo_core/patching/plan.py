@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Literal
 
 from .. import reduction
 from ..hosts import Host, Level
@@ -18,7 +19,8 @@ LEVELS = (1, 2)
 _ROUNDING = 1e-6
 # auto reduces from this many times the trained side on: 1.25 is the smallest measured.
 _ENLARGED = 1.2
-AUTO_INTERVAL = 2
+# The interval of auto from so many steps on, found on the pocket model (docs/research)
+AUTO_INTERVALS = {6: 2, 16: 3}
 _LARGEST_FACTOR = int(SETTINGS["factor_1"].maximum)
 
 
@@ -62,22 +64,31 @@ class DeepPlan:
     """
 
     transformers: int
-    interval: int = 1
+    interval: int | Literal["auto"] = 1
     why: str = ""
 
     @property
     def predicts(self) -> bool:
-        """Whether they are predicted in some steps."""
+        """Whether they are predicted in some steps of a pass that is long enough."""
         return not self.why
 
-    def computes(self, step: int, total: int | None, computed: Sequence[int]) -> bool:
-        """Whether they run in ``step`` of ``total``, after these computed steps. The first two and the last one are."""
-        is_due = len(computed) < 2 or step - computed[-1] >= self.interval
-        return is_due or (total is not None and step + 1 >= total)
+    def interval_of(self, steps: int | None) -> int:
+        """The interval in a pass of so many steps. ``auto`` needs to know how many, for it predicts no last step."""
+        if self.interval != "auto":
+            return self.interval
+        return max((interval for fewest, interval in AUTO_INTERVALS.items() if (steps or 0) >= fewest), default=1)
+
+    def computes(self, step: int, steps: int | None, computed: Sequence[int]) -> bool:
+        """Whether they run in ``step`` of ``steps``, after these computed steps. The first two and the last one are."""
+        is_due = len(computed) < 2 or step - computed[-1] >= self.interval_of(steps)
+        return is_due or (steps is not None and step + 1 >= steps)
 
     def __str__(self) -> str:
-        how = f"not predicted: {self.why}" if self.why else f"computed in 1 of {self.interval} steps"
-        return f"below level 1: {self.transformers} transformers, {how}"
+        how = f"computed in 1 of {self.interval} steps"
+        if self.interval == "auto":
+            each = [f"in 1 of {interval} from {fewest} steps on" for fewest, interval in AUTO_INTERVALS.items()]
+            how = f"computed {', '.join(each)}"
+        return f"below level 1: {self.transformers} transformers, {f'not predicted: {self.why}' if self.why else how}"
 
 
 @dataclass(frozen=True)
@@ -152,16 +163,14 @@ def make_plan(settings: Settings, host: Host, size: TokenGrid, *, why: str = "")
 
 def plan_deep(settings: Settings, host: Host, size: TokenGrid) -> DeepPlan:
     """The interval of a pass at a latent of ``size``."""
-    deep, interval = len(host.deep_transformers), settings.interval
-    if interval == 1:
+    deep = len(host.deep_transformers)
+    if settings.interval == 1:
         return DeepPlan(deep, why="the interval is 1")
     if not deep:
         return DeepPlan(deep, why="this model has no transformer below level 1")
-    if interval == "auto":
-        interval = AUTO_INTERVAL if size.scale(host.trained_side) >= _ENLARGED else 1
-        if interval == 1:
-            return DeepPlan(deep, why="auto predicts only in passes that enlarge the image")
-    return DeepPlan(deep, interval)
+    if settings.interval == "auto" and size.scale(host.trained_side) < _ENLARGED:
+        return DeepPlan(deep, why="auto predicts only in passes that enlarge the image")
+    return DeepPlan(deep, settings.interval)
 
 
 def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -> tuple[LevelPlan, ...]:

@@ -151,7 +151,7 @@ class Session:
         call.step = self._step.number
         progress = self._progress(time)
         call.levels = {level.level: level for level in plan.at(progress)}
-        if plan.predicts_at(progress) and not outer and self._may_predict(unet, args, kwargs):
+        if plan.predicts_at(progress) and not outer and self._may_predict(unet, latent, args, kwargs):
             call.stream = self._streams.next(call.step)
             context = read(args, kwargs, 2, names.context)
             call.stream.begin_call(self._step, plan.deep, latent, timestep, context, call.seeds)
@@ -161,7 +161,7 @@ class Session:
         if torch.is_grad_enabled() and self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
             raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
 
-    def _may_predict(self, unet: Module, args: Args, kwargs: Kwargs) -> bool:
+    def _may_predict(self, unet: Module, latent: Tensor, args: Args, kwargs: Kwargs) -> bool:
         """Whether deep transformers may be remembered and predicted in this call; with a note where not."""
         if unet is not self.host.unet:
             remove_forwards(unet)  # a replica's would run the module that it is a copy of
@@ -169,6 +169,9 @@ class Session:
             return False
         if self._asks_for_gradients(args, kwargs):
             self.record.note("a call asks for gradients: deep transformers run in every step")
+            return False
+        if why := self._streams.why_no_room(self.host, latent):
+            self.record.note(f"{why}: deep transformers run in every step")
             return False
         return True
 

@@ -6,6 +6,7 @@ of PAG or SAG, reference-only's two. Each has a stream of its own, by its place 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from ..hosts import Host, weight_shape
 from ..prediction import History
 from .plan import DeepPlan
 from .steps import Step, timesteps_of
+from .token_grid import TokenGrid
+
+ROOM = 1 / 8  # the part of the free memory of a GPU that the histories may take; the UNet's call needs the rest
 
 
 @dataclass(eq=False)
@@ -80,6 +85,15 @@ class Streams:
         """Forget everything: the pass is over."""
         self._streams: defaultdict[int, Stream] = defaultdict(Stream)
         self._step, self._place = -1, 0
+        self._lacks_room: str | None = None  # unknown
+
+    def why_no_room(self, host: Host, latent: Tensor) -> str:
+        """Why the histories do not fit on the GPU beside the model; empty where they do. Looked up once a pass."""
+        if self._lacks_room is None:
+            needed, free = bytes_needed(host, latent), free_bytes(latent.device)
+            words = f"the interval needs {needed / 2**20:,.0f} MiB, and the GPU has {free / 2**20:,.0f} MiB free"
+            self._lacks_room = "" if needed <= ROOM * free else words
+        return self._lacks_room
 
     def begin_step(self, step: int) -> None:
         """The next call is the first of this step. One that is no later than the last begins a new pass."""
@@ -99,7 +113,25 @@ class Streams:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy of a patched model begins anew."""
-        return {"_streams": defaultdict(Stream), "_step": -1, "_place": 0}
+        return {"_streams": defaultdict(Stream), "_step": -1, "_place": 0, "_lacks_room": None}
+
+
+def bytes_needed(host: Host, latent: Tensor) -> int:
+    """Memory of the histories of a call with this latent (b, c, h, w): three tensors and a matrix a transformer."""
+    rows, size, numbers = int(latent.shape[0]), TokenGrid.of(latent.shape), 0
+    for site in {site.transformer: site for site in host.sites if site.level > 1}.values():
+        block: Any = site.block
+        width, tokens = (weight_shape(block.attn1.to_q) or (0, 0))[1], size.halved(host.depth + site.level - 1).tokens
+        numbers += rows * (3 * width * tokens + width * width)
+    return numbers * latent.element_size()
+
+
+def free_bytes(device: torch.device) -> float:
+    """What torch can still allocate on a CUDA device; elsewhere it is not known, and counts as endless."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return math.inf
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + unused
 
 
 def _tensors(context: Any) -> tuple[Tensor, ...]:

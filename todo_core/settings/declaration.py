@@ -115,7 +115,7 @@ class Settings:
     reach: Annotated[int, Setting("Reach", uses("similarity"), maximum=16)] = 0
     """Search distance in cells. 0: the whole image. 1 or 2: many times faster at large sizes."""
 
-    interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = 1
+    interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
     """Deep transformers run in every n-th step and are predicted between. 1: no prediction."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
@@ -227,9 +227,9 @@ Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 DEFAULT, CUSTOM = "ToDo balanced", "custom"  # names of the default settings, and of settings that no preset has
 BUILT_IN: Mapping[str, Settings] = {
     DEFAULT: Settings(),
-    "ToDo fast": Settings(factor_1=4, factor_2=2),
-    "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5),
-    "ToDo paper": Settings(factor_2=1, resample="nearest", phase="fixed"),
+    "ToDo fast": Settings(interval=3),
+    "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5, interval=1),
+    "ToDo paper": Settings(factor_2=1, resample="nearest", phase="fixed", interval=1),
     "Sharp finish": Settings(end=0.7),
 }
 """The built-in presets. The papers' have their authors' settings (arXiv 2303.17604; arXiv 2402.13573 and its code,

@@ -185,7 +185,7 @@ def test_blocks_that_only_look_at_the_text_are_no_level():
 
 
 def test_the_plan_reads_as_a_sentence_for_each_level():
-    text = str(plan(sd1_unet(), 128, factor_1=2, factor_2=1))
+    text = str(plan(sd1_unet(), 128, factor_1=2, factor_2=1, interval=1))
     assert text.splitlines() == [
         "level 1: 128 x 128, 16,384 tokens -> 4,096 by downsample (64 x 64), 5 blocks",
         "level 2: 64 x 64, 4,096 tokens, not reduced: its factor is 1",
@@ -209,7 +209,7 @@ def test_the_plan_says_what_comes_past_the_end():
     ],
 )
 def test_a_plan_that_does_nothing_says_why(settings, reason):
-    made = plan(sd1_unet(), 128, **settings)
+    made = plan(sd1_unet(), 128, interval=1, **settings)
     assert not made.reduces
     assert made.at(0.5) == ()
     assert made.reason.startswith(reason)

@@ -16,8 +16,10 @@ from tests.models import Small, diffusers_unet, ldm_unet, noise, snapshot, words
 from tests.naive import examples
 from todo_core import Settings, apply_patch, patched, remove_patch
 from todo_core.hosts import detect
-from todo_core.patching.plan import make_plan
+from todo_core.patching import streams
+from todo_core.patching.plan import DeepPlan, make_plan
 from todo_core.patching.session import Session
+from todo_core.patching.streams import bytes_needed
 from todo_core.patching.token_grid import TokenGrid
 from todo_core.prediction import History
 
@@ -456,6 +458,45 @@ def test_an_error_in_a_prediction_costs_no_image(ldm_sd1, monkeypatch):
     assert [type(error) for error in errors] == [ZeroDivisionError]
 
 
+# memory -------------------------------------------------------------------------------------------------------------
+
+
+def remembered(session) -> int:
+    """Bytes of all tensors in the histories, but for the 0-dimensional ones."""
+    streams = session._streams._streams.values()
+    runs = [vars(history) | vars(history._last) for s in streams for history in s.histories.values()]
+    kept = {id(t): t for run in runs for t in run.values() if isinstance(t, torch.Tensor) and t.ndim}
+    return sum(t.numel() * t.element_size() for t in kept.values())
+
+
+@pytest.mark.parametrize("latent", [noise(2, 4, 16, 8), noise(3, 4, 8, 24)], ids=["2 rows", "3 rows"])
+def test_the_memory_that_is_asked_for_is_that_of_the_histories(any_model, latent):
+    with patched(any_model.unet, **OFF, interval=3) as session:
+        for step in range(2):
+            session.begin_step(step, 6, [1] * len(latent))
+            any_model(latent + step, TIMES[step])
+        assert bytes_needed(session.host, latent) == remembered(session) > 0
+
+
+@pytest.mark.parametrize(("share", "predicted"), [(1.0, {2, 4}), (0.99, set())])
+def test_without_room_on_the_gpu_every_step_is_computed_and_a_note_says_so(ldm_sd1, monkeypatch, share, predicted):
+    latent = noise(2, 4, 16, 8)
+    looked = []
+
+    def free(device):
+        looked.append(device)
+        return share * bytes_needed(detect(ldm_sd1.unet), latent) / streams.ROOM
+
+    monkeypatch.setattr(streams, "free_bytes", free)
+    with patched(ldm_sd1.unet, **OFF, interval=2) as session:
+        for step in range(6):
+            session.begin_step(step, 6, (1, 1))
+            ldm_sd1(latent + 0.01 * step, TIMES[0] - step)
+    assert session.record.predicted_in == predicted
+    assert ("MiB free: deep transformers run in every step" in "".join(session.record.notes)) == (not predicted)
+    assert len(looked) == 1  # a GPU may take its time
+
+
 # the plan -----------------------------------------------------------------------------------------------------------
 
 
@@ -470,8 +511,21 @@ def test_the_plan_says_what_is_predicted_or_why_nothing_is(ldm_sd1):
     assert not plan(64, interval=1).reduces
     assert not plan(32, interval="auto").reduces
     assert "auto predicts only in passes that enlarge the image" in str(plan(32, interval="auto"))
-    assert plan(128, interval="auto").deep.interval == 2
+    assert "computed in 1 of 2 from 6 steps on, in 1 of 3 from 16 steps on" in str(plan(128, interval="auto"))
     assert not plan(64, interval=3, method="none").predicts_at(0.5)
+
+
+@pytest.mark.parametrize(("steps", "interval"), [(None, 1), (1, 1), (5, 1), (6, 2), (15, 2), (16, 3), (50, 3)])
+def test_auto_takes_its_interval_from_the_number_of_steps(steps, interval):
+    deep = DeepPlan(11, "auto")
+    assert deep.interval_of(steps) == interval
+    assert DeepPlan(11, 4).interval_of(steps) == 4
+    computed: list[int] = []
+    for step in range(steps or 9):
+        if deep.computes(step, steps, computed):
+            computed.append(step)
+    expected = [0, 1, *range(1 + interval, steps or 9, interval), (steps or 9) - 1]
+    assert computed == sorted({step for step in expected if step < (steps or 9)})
 
 
 def test_a_model_with_one_level_says_so():

@@ -39,8 +39,9 @@ DEFAULTS = {
     "crossattn": False,
     "mlp": False,
     "reach": 0,
-    "interval": 1,
+    "interval": "auto",
 }
+OLDER = {"interval": 1}  # where an image without the key had another value than the default
 CHOICES = {
     "method": ["downsample", "similarity", "cluster", "none"],
     "target": ["keys/values", "all"],
@@ -284,17 +285,17 @@ def test_their_text_is_read_back_as_the_same_value(settings):
 @examples(300)
 def test_infotext_keeps_all_that_is_used_and_nothing_else(settings):
     read = Settings.from_infotext(settings.to_infotext())
-    for name, default in DEFAULTS.items():
+    for name, default in (DEFAULTS | OLDER).items():
         assert getattr(read, name) == (getattr(settings, name) if name in settings.used else default), name
 
 
 @given(valid_settings())
 @examples(200)
-def test_infotext_has_the_method_and_beside_it_no_default(settings):
+def test_infotext_has_the_method_and_what_differs_from_an_image_without_keys(settings):
     infotext = settings.to_infotext()
     assert infotext.pop("ToDo") == settings.method
     by_key = {declared.infotext_key: name for name, declared in SETTINGS.items()}
-    changed = {name for name in settings.used if getattr(settings, name) != DEFAULTS[name]} - {"method"}
+    changed = {name for name in settings.used if getattr(settings, name) != (DEFAULTS | OLDER)[name]} - {"method"}
     assert {by_key[key] for key in infotext} == changed
 
 
@@ -310,13 +311,14 @@ def test_infotext_survives_the_hosts_own_reading(settings):
     assert Settings.from_infotext(read) == Settings.from_infotext(infotext)
 
 
-def test_infotext_of_the_defaults_is_the_method_alone():
-    assert Settings().to_infotext() == {"ToDo": "downsample"}
+def test_infotext_of_the_defaults_is_the_method_and_the_interval_that_older_images_lack():
+    assert Settings().to_infotext() == {"ToDo": "downsample", "ToDo interval": "auto"}
+    assert Settings(interval=1).to_infotext() == {"ToDo": "downsample"}
 
 
 def test_infotext_can_leave_settings_out():
     settings = Settings(factor_1=2, end=0.5)
-    assert settings.to_infotext(without=frozenset({"end"})) == {"ToDo": "downsample", "ToDo factor 1": "2"}
+    assert settings.to_infotext(without=frozenset({"end", "interval"})) == {"ToDo": "downsample", "ToDo factor 1": "2"}
 
 
 def test_infotext_of_an_image_that_was_not_reduced_is_none():
@@ -327,7 +329,7 @@ def test_infotext_of_an_image_that_was_not_reduced_is_none():
 def test_infotext_of_another_extension_is_not_taken_for_ours():
     theirs = {"ToDo factor": "2", "ToDo factor2": "1", "ToDo disable after": "0.5"}
     assert Settings.from_infotext(theirs) is None
-    assert Settings.from_infotext(theirs | {"ToDo": "cluster"}) == Settings(method="cluster")
+    assert Settings.from_infotext(theirs | {"ToDo": "cluster"}) == Settings(method="cluster", interval=1)
 
 
 def test_infotext_with_an_impossible_value_names_it():

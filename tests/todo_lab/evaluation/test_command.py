@@ -7,8 +7,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -16,9 +14,8 @@ import pytest
 
 from tests.todo_lab.evaluation.doubles import differing
 from todo_lab.__main__ import main
-from todo_lab.evaluation.report import matplotlib_files
+from todo_lab.evaluation.report import matplotlib_files, report
 
-ROOT = Path(__file__).parents[3]
 TINY = [
     "--limit", "2", "--seeds", "1", "--presets", "ToDo fast", "ToMe paper", "--sizes", "64x64", "--steps", "2",
     "--hires-steps", "2", "--cores", "1", "--runs", "2",
@@ -66,30 +63,36 @@ def test_the_report_names_command_and_machine_but_no_folder(done):
     assert str(done.parent) not in text
 
 
-KILLED = """
-import os, signal, sys
-from todo_lab.__main__ import main
+@pytest.fixture
+def no_report(monkeypatch):
+    """For runs whose report is not looked at: it takes longer than their images."""
+    monkeypatch.setattr(report, "write_report", lambda folder: None)
 
-calls, true_fsync = [], os.fsync
 
-def fsync(descriptor):
-    calls.append(descriptor)
-    if len(calls) == 5:
-        os.kill(os.getpid(), signal.SIGKILL)
-    true_fsync(descriptor)
+def killed_in_the_third_image(arguments: list[str]) -> int:
+    """Run the command in a child that is killed there, and return its status. Each row takes two calls of fsync."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    calls, true_fsync = [], os.fsync
 
-os.fsync = fsync
-main(sys.argv[1:])
-"""
+    def fsync(descriptor):
+        calls.append(descriptor)
+        if len(calls) == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        true_fsync(descriptor)
+
+    os.fsync = fsync
+    try:
+        main(arguments)
+    finally:
+        os._exit(0)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
-def test_a_killed_run_is_continued(done, tmp_path):
-    """It is killed while it writes the third image: each row takes two calls of fsync."""
+def test_a_killed_run_is_continued(done, tmp_path, no_report):
     out = tmp_path / "killed"
-    command = [sys.executable, "-c", KILLED, "evaluate", str(out), *TINY]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    assert subprocess.run(command, cwd=ROOT, env=env, stderr=subprocess.DEVNULL).returncode == -signal.SIGKILL
+    assert killed_in_the_third_image(["evaluate", str(out), *TINY]) == -signal.SIGKILL
     before = rows(out)
     assert len(before) == 2
     assert main(["evaluate", str(out), *TINY, "--resume"]) == 0
@@ -101,7 +104,7 @@ def test_a_killed_run_is_continued(done, tmp_path):
         assert (out / row["image"]).read_bytes() == (done / row["image"]).read_bytes()
 
 
-def test_a_full_disk_is_one_line_and_keeps_the_rows(tmp_path, monkeypatch, capsys):
+def test_a_full_disk_is_one_line_and_keeps_the_rows(tmp_path, monkeypatch, capsys, no_report):
     """Each row takes two calls of fsync: one for its image, one for the row."""
     calls, true_fsync = [], os.fsync
 
@@ -150,7 +153,9 @@ def test_an_invalid_option_is_named_and_nothing_is_written(tmp_path, capsys, opt
 
 def test_folders_are_joined_into_one_report(done, tmp_path, capsys):
     other, out = tmp_path / "other", tmp_path / "out"
-    assert main(["evaluate", str(other), *TINY, "--presets", "Sharp finish"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "write_report", lambda folder: None)
+        assert main(["evaluate", str(other), *TINY, "--presets", "Sharp finish"]) == 0
     assert main(["evaluate", str(out), "--join", str(done), str(other)]) == 0
     table = pd.read_parquet(out / "results.parquet")
     assert sorted(set(table["variant"])) == ["Sharp finish", "ToDo fast", "ToMe paper", "baseline"]

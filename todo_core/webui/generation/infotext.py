@@ -46,7 +46,7 @@ def settings_of(params: Mapping[str, Any]) -> Settings | None:
     values = {name: SETTINGS[name].parse_older(params.get(key, "1")) for name, key in _DOWNSAMPLING_KEYS.items()}
     if values["end"] == 0 or values["factor_1"] == values["factor_2"] == 1:
         return None
-    return Settings(**values, phase="fixed", passes="all")
+    return Settings(**values, phase="fixed", passes="all", interval=1)
 
 
 _DOWNSAMPLING_KEYS = {"factor_1": "ToDo factor", "factor_2": "ToDo factor2", "end": "ToDo disable after"}
@@ -71,6 +71,7 @@ def convert_token_merging(params: dict[str, Any]) -> None:
         ratio_1=min(first or hires, 0.75),
         random=False,
         passes="all" if first and hires else "first" if first else "hires",
+        interval=1,
     )
     for key in _MERGING_KEYS:
         params.pop(key, None)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import UnsupportedModelError
 from ...hosts import detect, find_controlnet
+from ...patching.plan import AUTO_INTERVALS
 from ...patching.record import Record
 from ...patching.session import Session
 from ...patching.token_grid import TokenGrid
@@ -78,7 +79,10 @@ class SampledPass:
             return "no step ran"
         if not self.steps_in_window:
             return "no step is between Start and End"
-        if self._sessions[0].plan.deep.predicts:
+        deep = self._sessions[0].plan.deep
+        if deep.predicts and deep.interval_of(self.steps) == 1:
+            return f"auto predicts only in passes of {min(AUTO_INTERVALS)} or more steps"
+        if deep.predicts:
             return "too few steps in a row are alike to predict one"
         return "this model never called its self-attention"
 

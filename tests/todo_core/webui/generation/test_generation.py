@@ -425,9 +425,10 @@ def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):
     [
         (Processing(enable_hr=False), OURS, "hires fix is off"),
         (Processing(), {"method": "none"}, "the method is none"),
-        (Processing(), {"factor_1": 1}, "its factor is 1"),
+        (Processing(), {"factor_1": 1, "interval": 1}, "its factor is 1"),
+        (Processing(), {"factor_1": 1}, "auto predicts only in passes of 6 or more steps"),
         (Processing(width=64, height=64), {}, "nothing to reduce at 128 x 128: this model was trained at 512 x 512"),
-        (Processing(), {"factor_1": 1, "factor_2": 1}, "ToDo found nothing to reduce at 256 x 256: "),
+        (Processing(), {"factor_1": 1, "factor_2": 1, "interval": 1}, "ToDo found nothing to reduce at 256 x 256: "),
         (Processing(only_hires=True), OURS | {"passes": "first"}, "the first pass did not run"),
         (Processing(steps=1), OURS | {"start": 0.5}, "no step is between Start and End"),
     ],
@@ -453,10 +454,8 @@ def test_an_image_is_the_same_alone_and_in_any_batch(script, method, more, monke
     # in double precision: kernels round by batch size, and in single precision that can put a token in another group
     monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")
     webui = WebUI(script, LatentDiffusion(double(shallow_ldm_unet()), image_size=64))
-    ours, small = (
-        OURS | {"method": method, **more},
-        {"width": 64, "height": 128, "steps": 4 if "interval" in more else 2},
-    )
+    ours = OURS | {"method": method, **more}
+    small = {"width": 32, "height": 64, "steps": 4 if "interval" in more else 2}
     batch = webui.generate(Processing(seeds=[1, 2, 3, 4], batch_size=2, n_iter=2, **small), ours).images
     split = webui.generate(Processing(seeds=[1, 2, 3, 4], batch_size=4, split=True, **small), ours).images
     for seed, *images in zip([1, 2, 3, 4], batch, split, strict=True):
