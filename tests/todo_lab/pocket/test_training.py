@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,14 +160,36 @@ def test_texture_is_the_strength_of_neighbouring_differences():
 def test_another_layout_starts_from_the_weights_that_fit(tmp_path):
     shipped = weights_file.load()
     started = diffusion._model(Options(tmp_path, steps=1, scenes=8, layout="sdxl", start=weights_file.shipped()))
-    assert started.unet.time_embed[0].weight.equal(shipped.unet.time_embed[0].weight)
     assert started.unet_settings == config.UNET_SDXL
+    alike = {"time_embed.0": "time_embed.0", "input_blocks.3.0.in_layers.2": "input_blocks.3.0.in_layers.2"}
+    alike["output_blocks.3.0.in_layers.2"] = "output_blocks.5.0.in_layers.2"  # each the last one
+    for ours, theirs in alike.items():
+        assert started.unet.get_submodule(ours).weight.equal(shipped.unet.get_submodule(theirs).weight)
+
+
+def test_another_layout_begins_as_a_part_of_its_teacher():
+    """Its new transformer blocks add nothing yet, so that it has the teacher's output but for what it lacks."""
+    options = Options(Path(), steps=1, scenes=8, layout="sdxl", start=weights_file.shipped())
+    student, teacher = diffusion._model(options), diffusion._teacher(options)
+    block = student.unet.input_blocks[3][1].transformer_blocks[5]
+    x = torch.randn(2, 64, 64)
+    torch.testing.assert_close(block(x, context=torch.randn(2, 77, 128)), x)
+    times, ids, clean = (
+        torch.tensor([300, 600]),
+        vocabulary().encode(["a red circle", "a blue star"]),
+        torch.zeros(2, 4, 16, 16),
+    )
+    with torch.no_grad():
+        far = diffusion.v_error(student, clean, ids, times, None).mean()
+        near = diffusion.v_error(student, clean, ids, times, teacher).mean()
+    assert near < 0.5 * far
+    assert diffusion._teacher(replace(options, layout="sd1")) is None
 
 
 def test_the_sdxl_layout_is_sdxls():
     host = detect(networks.PocketModel(len(vocabulary().tokens), config.UNET_SDXL))
     levels = [[site.level for site in host.sites].count(level) for level in (1, 2, 3)]
-    assert levels == [10, 24, 0]  # 2 blocks in 5 transformers one halving down, 4 in 6 two halvings down
+    assert levels == [3, 24, 0]  # 1 block in 3 transformers at the latent's size, 6 in 4 one halving down
     assert host.trained_side == 16
     unet = networks.build_unet(config.UNET_SDXL)
     made = unet(torch.randn(2, 4, 16, 16), timesteps=torch.tensor([3, 5]), context=torch.randn(2, 77, 128))

@@ -8,6 +8,7 @@ Some batches have twice or four times the base side, so that a hires pass keeps 
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from .training_loop import Loop, averaged, half_on_gpu
 log = logging.getLogger(__name__)
 
 CAPTIONS = 4  # per scene
+TAUGHT = 0.8  # share of the start file's v in the target of another layout
 DROPPED = 0.1  # share of captions left empty
 OBJECT_WEIGHT = 4  # objects fill little of the picture but most of the caption
 SCALES = {1: 1, 2: 6, 4: 24}  # of the base side; one in so many scenes is encoded at that size
@@ -34,12 +36,13 @@ MIDDLE, SPREAD, EVEN = 0.3, 1.0, 0.3  # noise levels: mean and deviation of thei
 
 
 def train_diffusion(options: Options) -> PocketModel:
-    """Train the UNet, and with the layout ``sd1`` the text encoder, too."""
+    """Train the UNet, and with the layout ``sd1`` the text encoder, too. Other layouts have a teacher."""
     torch.manual_seed(options.seed)
     model = _model(options)
     data = {scale: _latents(model, options, scale) for scale in SCALES}
     model.scale_factor.copy_(_scale(data[1]))
     learner = _learner(model, options)
+    teacher = _teacher(options)
     empty = vocabulary().encode([""])[0].to(options.device)
 
     def loss_of(step: int, rng: np.random.Generator) -> Tensor:
@@ -47,7 +50,7 @@ def train_diffusion(options: Options) -> PocketModel:
         latents, ids, mask = data[scale].batch(max(1, options.batch // scale**2), rng)
         ids[torch.from_numpy(rng.random(len(ids)) < DROPPED).to(ids.device)] = empty
         times = torch.from_numpy(noise_times(len(ids), rng, 1.0 if scale == 1 else LARGE_MOST)).to(ids.device)
-        error = v_error(model, latents * model.scale_factor, ids, times)
+        error = v_error(model, latents * model.scale_factor, ids, times, teacher)
         return (cell_weights(mask, model.alphas_cumprod[times]) * error).mean()
 
     rate = 4e-4 if options.start else 1e-3
@@ -76,15 +79,19 @@ def noise_times(count: int, rng: np.random.Generator, most: float = 1.0) -> np.n
     return (shares * most * config.DIFFUSION["timesteps"]).astype(np.int64)
 
 
-def v_error(model: PocketModel, clean: Tensor, ids: Tensor, times: Tensor) -> Tensor:
-    """Squared error of the predicted v at each cell of the scaled latents."""
+def v_error(model: PocketModel, clean: Tensor, ids: Tensor, times: Tensor, teacher: PocketModel | None) -> Tensor:
+    """Squared error of the predicted v at each cell of the scaled latents, in part to the v of a teacher."""
     noise = torch.randn_like(clean)
     kept = model.alphas_cumprod[times].view(-1, 1, 1, 1)
     signal, spread = kept.sqrt(), (1 - kept).sqrt()
+    noisy, target = signal * clean + spread * noise, signal * noise - spread * clean
     with half_on_gpu(clean.device):
         context = model.cond_stage_model(ids)
-        predicted = model.unet(signal * clean + spread * noise, timesteps=times, context=context)
-    return (predicted.float() - (signal * noise - spread * clean)).square()
+        predicted = model.unet(noisy, timesteps=times, context=context)
+        if teacher:
+            with torch.no_grad():
+                target = torch.lerp(target, teacher.unet(noisy, timesteps=times, context=context).float(), TAUGHT)
+    return (predicted.float() - target).square()
 
 
 def write_weights(options: Options) -> None:
@@ -123,9 +130,28 @@ def _model(options: Options) -> PocketModel:
     return model.to(options.device)
 
 
+def _teacher(options: Options) -> PocketModel | None:
+    """Another layout learns from the model of the start file (Hinton et al. 2015), which takes far fewer steps."""
+    if options.layout == "sd1" or not options.start:
+        return None
+    return weights_file.load(options.start).to(options.device)
+
+
 def _fitting(start: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights that fit: all of them in the same layout; in another one, those of the same name and shape."""
-    return {name: weight for name, weight in start.items() if name in own and own[name].shape == weight.shape}
+    """The weights that fit: all of them in the same layout; in another one, those of the same place and shape.
+
+    Output blocks are counted from the last one. Transformer blocks that the start file lacks begin by adding nothing.
+    """
+    more = _outputs(start) - _outputs(own)
+    named = {re.sub(r"(?<=^output_blocks\.)\d+", lambda n: str(int(n[0]) - more), name): w for name, w in start.items()}
+    fitting = {name: weight for name, weight in named.items() if name in own and own[name].shape == weight.shape}
+    last = re.compile(r"transformer_blocks\.[1-9]\d*\.(attn[12]\.to_out\.0|ff\.net\.2)\.(weight|bias)$")
+    silent = {name: torch.zeros_like(weight) for name, weight in own.items() if last.search(name)}
+    return silent | fitting
+
+
+def _outputs(weights: dict[str, Tensor]) -> int:
+    return 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("output_blocks."))
 
 
 def _scale(latents: Latents) -> Tensor:
