@@ -103,20 +103,11 @@
         setTimeout(() => URL.revokeObjectURL(link.href), PATIENCE);
     };
 
-    // The help of the controls of the simple row is their tooltip.
-    function addTooltips() {
-        for (const title of gradioApp().querySelectorAll(".todo-simple [data-testid=block-info]")) {
-            const help = title.nextElementSibling, control = title.closest(".block");
-            if (help && control && !control.title) control.title = help.textContent.trim();
-        }
-    }
-
     onUiLoaded(() => {
         for (const event of ["input", "change", "click"]) gradioApp().addEventListener(event, askSoon);
         if (typeof onOptionsChanged === "function") onOptionsChanged(window.todoAskSoon);
         setInterval(askSoon, POLL);  // a pasted value comes without an event
-        addTooltips();
         askSoon();
     });
-    onAfterUiUpdate(() => { addTooltips(); askSoon(); });
+    onAfterUiUpdate(askSoon);
 })();

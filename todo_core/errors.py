@@ -27,10 +27,16 @@ class UnsupportedModelError(TypeError):
         self.model_name, self.reason = name, reason
 
 
+class UnknownNameError(SettingsError):
+    """A name that is no setting; ``allowed`` has those that there are."""
+
+
 def unknown_name(name: Any, value: Any, names: Iterable[str]) -> SettingsError:
     """The error for a name that is none of ``names``, with the nearest of them."""
     shown, known = str(name)[:100], list(names)
-    return SettingsError(shown, value, f"only these names: {', '.join(known)}{_nearest(shown, known)}")
+    error = UnknownNameError(shown, value, ", ".join(known))
+    error.args = (f"{shown!r} is not a setting{_nearest(shown, known)}; the settings are: {error.allowed}",)
+    return error
 
 
 def none_of(field: str, value: Any, names: Iterable[str]) -> SettingsError:

@@ -2,7 +2,8 @@
 
 For one row of a UNet call, a layer costs weights x positions. Self-attention with c channels, q queries and k keys
 costs 2*c*c*(q + k) for its projections and 2*c*q*k for the attention. Only q and k depend on the plan.
-How closely time follows work depends on device and kernels: the ratio of work is taken as an upper bound.
+Time follows work loosely: attention costs more time than its multiply-adds, on most devices. So work saved is no bound
+of time saved.
 """
 
 from __future__ import annotations
@@ -131,9 +132,9 @@ class Estimate:
         return cls(plan, unpatched, reduced)
 
     @property
-    def speed_up(self) -> float:
-        """An upper bound of the pass's speed-up, as if time followed work: it counts no memory access."""
-        return self.unpatched.total / self.reduced.total
+    def saved(self) -> float:
+        """The share of the pass's work that is saved, from 0 to 1."""
+        return 1 - self.reduced.total / self.unpatched.total
 
     def __str__(self) -> str:
         if not self.plan.reduces:
@@ -144,7 +145,8 @@ class Estimate:
         parts = [f"{tokens} {left}"] if levels else []
         if self.plan.deep.predicts:
             parts.append(f"deep layers in 1 of {_interval(self.plan)} steps")
-        return f"{', '.join(parts)}, up to {self.speed_up:.1f}x faster"
+        percent = f"{100 * self.saved:.0f}" if self.saved >= 0.01 else "under 1"
+        return f"{', '.join(parts)}, {percent} % less work"
 
 
 def _interval(plan: Plan) -> int:

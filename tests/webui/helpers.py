@@ -206,9 +206,11 @@ def level_1(events):
 
 
 def todo_keys(infotext):
-    """The ToDo part of an infotext: its keys and values."""
+    """The ToDo part of an infotext: its keys and values, without the version, which always stands there."""
     parts = [part.strip() for part in infotext.splitlines()[-1].split(",")]
-    return dict(part.split(": ", 1) for part in parts if part.startswith("ToDo"))
+    return dict(
+        part.split(": ", 1) for part in parts if part.startswith("ToDo") and not part.startswith("ToDo version")
+    )
 
 
 def difference(a, b):

@@ -62,7 +62,7 @@ def _side(size: Any) -> Any:
     return size[0] if isinstance(size, (list, tuple)) else size
 
 
-def _conflict(attention: Any) -> str:
+def _conflict(attention: Any, _: tuple[int, int]) -> str:
     is_fused = "Fused" in type(getattr(attention, "processor", None)).__name__
     return "its query, key and value projections are fused; call unfuse_qkv_projections() first" if is_fused else ""
 

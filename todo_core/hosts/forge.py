@@ -28,7 +28,7 @@ def find(model: Any) -> Host | None:
     sites, depth = find_sites(in_running_order(unet))
     side = _trained_side(model, text_width(sites[0].block) if sites else None)
     modules, patch_keys = partial(in_running_order, unet), partial(_PatchHandle, model)
-    return Host("UNet", unet, sites, depth, side, _ARGUMENTS, lambda _: "", modules, patch_keys=patch_keys)
+    return Host("UNet", unet, sites, depth, side, _ARGUMENTS, lambda *_: "", modules, patch_keys=patch_keys)
 
 
 def _trained_side(model: Any, width: int | None) -> float:

@@ -73,7 +73,7 @@ class Host:
     depth: int  # how often the latent is halved before level 1
     trained_side: float  # of the latent at the size that the model was trained at, in latent pixels
     arguments: Arguments
-    conflict: Callable[[Module], str]  # why an attention must not be reduced at the moment, or ""
+    conflict: Callable[[Module, tuple[int, int]], str]  # why an attention with this grid must stay whole now, or ""
     modules: Callable[[], Iterator[tuple[int, Module]]]  # (depth of the output, module), in running order
     schedule: Callable[[], Tensor | None] = unknown_schedule  # the timesteps of the sampler's run, if they are known
     patch_keys: Callable[[KeysPatch], Handle] | None = None  # the host's own way to change the keys of each block

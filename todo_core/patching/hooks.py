@@ -23,6 +23,7 @@ from .plan import LevelPlan, plan_level
 from .record import Record
 from .running_calls import RunningCalls, UNetCall
 from .steps import seeds_of_rows
+from .token_grid import TokenGrid
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +47,10 @@ class SiteHooks:
         """Hook the block's modules."""
         raise NotImplementedError
 
-    def note_conflict(self) -> None:
-        """Note it if the block's self-attention must not be reduced at the moment."""
+    def note_conflict(self, grid: TokenGrid) -> None:
+        """Note it if the block's self-attention, with this grid, must not be reduced at the moment."""
         attention: Any = self.site.block.attn1
-        conflict = self._shared.host.conflict(attention) if self._reduces_attention() else ""
+        conflict = self._shared.host.conflict(attention, grid.size) if self._reduces_attention() else ""
         if conflict:
             self._skip(conflict)
 
@@ -69,7 +70,7 @@ class SiteHooks:
         if call is None or plan is None or call.grid is None:
             return None
         host = self._shared.host
-        conflict = host.conflict(module)
+        conflict = host.conflict(module, call.grid.size)
         if conflict:
             self._skip(conflict)
             return None

@@ -115,11 +115,8 @@ class Plan:
         """Why nothing is reduced, as a clause; empty where something is."""
         if self.why or self.reduces:
             return self.why
-        clauses = [level.why for level in self.levels]
         is_auto = self.settings.method == "downsample" and self.settings.factor_1 == "auto"  # level 1 says what to do
-        if is_auto or len(set(clauses)) == 1:
-            return clauses[0]
-        return "; ".join(f"level {level.level}: {level.why}" for level in self.levels)
+        return self.levels[0].why if is_auto else "; ".join(dict.fromkeys(level.why for level in self.levels))
 
     @property
     def nothing_to_reduce(self) -> str:
@@ -198,7 +195,9 @@ def _downsampled(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan
     chosen = settings.factor_1 if full.level == 1 else settings.factor_2
     factor = chosen if isinstance(chosen, int) else auto_factor(level, full.grid)
     if factor == 1:
-        return replace(full, why="its factor is 1" if chosen == 1 else _why_auto_is_1(level, full.grid))
+        return replace(
+            full, why=f"the factor of level {level.number} is 1" if chosen == 1 else _why_auto_is_1(level, full.grid)
+        )
     target = full.grid.strided(factor) if settings.rotates else full.grid.reduced(factor)
     return replace(full, target_grid=target, keys=target.tokens, amount=factor)
 
@@ -228,7 +227,7 @@ def _grouped(full: LevelPlan, settings: Settings) -> LevelPlan:
     """By similarity or cluster."""
     ratio = settings.ratio_1 if full.level == 1 else settings.ratio_2
     if ratio == 0:
-        return replace(full, why="its ratio is 0")
+        return replace(full, why=f"the ratio of level {full.level} is 0")
     tokens = full.grid.tokens
     if full.method == "similarity":
         keys = tokens - reduction.removable(full.grid.size, ratio, (settings.sy, settings.sx))

@@ -108,10 +108,10 @@ class Session:
 
     def note_conflicts(self) -> None:
         """Note the layers that the plan reduces and that must not be reduced at the moment."""
-        reduced = {level.level for level in (*self.plan.levels, *self.plan.after) if level.reduces}
+        reduced = {level.level: level.grid for level in (*self.plan.levels, *self.plan.after) if level.reduces}
         for hooks in self._sites:
             if hooks.site.level in reduced:
-                hooks.note_conflict()
+                hooks.note_conflict(reduced[hooks.site.level])
 
     def begin_step(self, number: int, total: int, seeds: Sequence[int]) -> None:
         """The next UNet calls belong to step ``number``, from 0, of ``total``.
@@ -219,5 +219,5 @@ class Session:
         elif call and call.stream and call.step + 1 == self._step.total:
             call.stream.forget()
         if ended_well and call and call.levels and not call.reduced and not self.record.notes:
-            why = call.why_not or "this model never called its self-attention. Is it compiled or cached?"
+            why = call.why_not or "its self-attention was not called. Something replaces, caches or compiles it"
             self.record.note(f"a call that was to be reduced has reduced nothing: {why}")

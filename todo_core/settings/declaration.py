@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hi
 
 from ..errors import SettingsError, none_of, unknown_name
 from ..reduction.downsampling import NEAREST, Resample
-from .setting import INFOTEXT_PREFIX, Factor, Setting
+from .setting import INFOTEXT_PREFIX, VERSION_KEY, Factor, Setting
 
 Method = Literal["downsample", "similarity", "cluster"]
 METHODS = get_args(Method)
+AUTO_SINCE = (0, 2, 0)  # the version since which auto chooses as it does now: images of older ones repeat with numbers
 
 
 def acts(settings: Settings) -> bool:
@@ -53,28 +55,28 @@ class Settings:
     """
 
     method: Annotated[Literal[Method, "none"], Setting("Method")] = "downsample"
-    """downsample: ToDo. similarity: ToMe. cluster: averages groups of tokens. none: off."""
+    """downsample: ToDo. similarity: ToMe."""
 
     target: Annotated[Literal["keys/values", "all"], Setting("Target", acts)] = "keys/values"
-    """keys/values: every query stays. all: the module's whole input is reduced."""
+    """keys/values: every query stays. all: fewer queries."""
 
     factor_1: Annotated[Factor, Setting("Factor, level 1", uses("downsample"), minimum=1, maximum=8)] = "auto"
-    """Divides each side of the highest-resolution token grid. auto: chosen by the image size."""
+    """Keeps one of so many rows and columns at level 1. auto: chosen by the image size."""
 
     factor_2: Annotated[Factor, Setting("Factor, level 2", uses("downsample"), minimum=1, maximum=8)] = "auto"
-    """The same for level 2, at half that resolution. 1: no reduction."""
+    """At half the resolution of level 1. 1: off."""
 
     ratio_1: Annotated[float, Setting("Ratio, level 1", uses("similarity", "cluster"), maximum=0.99, step=0.01)] = 0.5
-    """Share of the tokens that similarity or cluster removes at the highest resolution."""
+    """Share of the tokens that is removed at level 1."""
 
     ratio_2: Annotated[float, Setting("Ratio, level 2", uses("similarity", "cluster"), maximum=0.99, step=0.01)] = 0.0
-    """The same for level 2, at half that resolution. 0: no reduction."""
+    """At half the resolution of level 1. 0: off."""
 
     resample: Annotated[Resample, Setting("Resampling", uses("downsample"))] = "nearest-exact"
-    """nearest, nearest-exact: one token per cell. max: largest value. Others: weighted mean."""
+    """nearest: one token per cell. Others: mean or max."""
 
     phase: Annotated[Literal["rotate", "fixed"], Setting("Kept position", can_rotate)] = "rotate"
-    """rotate: another token of each cell at each step and block. fixed: always the same."""
+    """rotate: another one at each step and block."""
 
     start: Annotated[float, Setting("Start", acts, maximum=1, step=0.05)] = 0.0
     """Where in the pass the reduction begins. 0: the first step."""
@@ -83,40 +85,40 @@ class Settings:
     """Where in the pass the reduction ends. 0.7: full attention in the last 30 %."""
 
     window: Annotated[Literal["steps", "noise"], Setting("Start/end unit", acts)] = "steps"
-    """steps: share of the pass's steps. noise: 1 - timestep / 1000."""
+    """steps: share of them. noise: 1 - timestep / 1000."""
 
     afterwards: Annotated[Literal["none", Method], Setting("Afterwards", acts)] = "none"
     """The method that reduces after the end."""
 
     passes: Annotated[Literal["hires", "first", "all"], Setting("txt2img passes", acts)] = "hires"
-    """The pass to reduce: the hires pass, the first pass, or both."""
+    """The pass to reduce. all: both."""
 
     sx: Annotated[int, Setting("Cell width", uses("similarity"), minimum=1, maximum=16)] = 2
-    """similarity keeps one destination token in each cell. Width of a cell, in tokens."""
+    """In tokens. One destination each."""
 
     sy: Annotated[int, Setting("Cell height", uses("similarity"), minimum=1, maximum=16)] = 2
-    """Height of a cell, in tokens."""
+    """In tokens."""
 
     random: Annotated[bool, Setting("Random destinations", uses("similarity"))] = True
     """On: drawn from the image's seed and the step. Off: each cell's upper left token."""
 
     seed: Annotated[int | None, Setting("Destination seed", draws)] = None
-    """One seed for all images. Empty: each image's own seed."""
+    """Empty or -1: each image's own."""
 
     attn: Annotated[bool, Setting("Reduce self-attention", whole_module)] = True
-    """Only for target all. Self-attention is the costliest part."""
+    """With target all. Self-attention is the costliest part."""
 
     crossattn: Annotated[bool, Setting("Reduce cross-attention", whole_module)] = False
-    """Only for target all. Reduces the queries to the prompt."""
+    """With target all. Reduces the queries to the prompt."""
 
     mlp: Annotated[bool, Setting("Reduce feed-forward", whole_module)] = False
-    """Only for target all. Reduces the tokens of these layers."""
+    """With target all. Reduces the tokens of these layers."""
 
     reach: Annotated[int, Setting("Reach", uses("similarity"), maximum=16)] = 0
-    """Search distance in cells. 0: the whole image. 1 or 2: many times faster at large sizes."""
+    """0: the whole image. 1 or 2: faster."""
 
     interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
-    """Deep transformers run in every n-th step and are predicted between. 1: no prediction."""
+    """Layers below level 1 run in every n-th step and are predicted between. 1: off."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
 
@@ -187,10 +189,15 @@ class Settings:
 
     @classmethod
     def from_infotext(cls, infotext: Mapping[str, Any]) -> Settings | None:
-        """Read the keys that ``to_infotext`` writes; None if the image was not reduced by this extension."""
+        """Read the keys that ``to_infotext`` writes; None if the image was not reduced by this extension.
+
+        "auto (2)" is auto, but 2 in an image of a version whose auto chose by another rule.
+        """
         if INFOTEXT_PREFIX not in infotext:
             return None
         present = {s.name: infotext[s.infotext_key] for s in SETTINGS.values() if s.infotext_key in infotext}
+        if VERSION_KEY in infotext and tuple(map(int, re.findall(r"\d+", infotext[VERSION_KEY]))) < AUTO_SINCE:
+            present = {name: SETTINGS[name].used_by_auto(text) for name, text in present.items()}
         return cls.parse_older(present)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from typing import Any, Literal, get_args, get_origin
 from ..errors import SettingsError
 
 INFOTEXT_PREFIX = "ToDo"
+VERSION_KEY = "ToDo version"
 Factor = int | Literal["auto"]
+_AUTO_USED = re.compile(r"auto \((\d+)\)")  # in infotext, with the factor that auto has chosen
 _KINDS = {bool: "flag", float: "number", int: "integer", Factor: "factor", int | None: "seed"}
 
 
@@ -58,7 +61,7 @@ class Setting:
         if self.kind == "flag":
             return "True or False"
         if self.kind == "seed":
-            return "None (the image's own seed) or a whole number >= 0"
+            return "None or -1 (each image's own seed) or a whole number >= 0"
         noun = "a number" if self.kind == "number" else "a whole number"
         auto = "'auto' or " if self.kind == "factor" else ""
         return f"{auto}{noun} from {self.minimum:g} to {self.maximum:g}"
@@ -69,8 +72,10 @@ class Setting:
             return value
         if self.kind == "flag" and isinstance(value, bool):
             return value
-        if (self.kind == "factor" and value == "auto") or (self.kind == "seed" and value is None):
+        if self.kind == "factor" and value == "auto":
             return value
+        if self.kind == "seed" and value in (None, -1):  # -1 is random for the WebUI's own seed, too
+            return None
         if self.kind in ("number", "factor", "integer", "seed") and self._is_number(value):
             return float(value) if self.kind == "number" else int(value)
         raise SettingsError(self.name, value, self.allowed)
@@ -88,11 +93,17 @@ class Setting:
         return self.check(self._read(value))
 
     def parse_older(self, value: Any) -> Any:
-        """As ``parse``, for images and presets of older versions, which had fractional factors: they are rounded."""
+        """As ``parse``, for images and presets: older versions had fractional factors, and "auto (2)" is auto."""
         read = self._read(value)
+        if self.kind == "factor" and _AUTO_USED.fullmatch(str(read)):
+            return "auto"
         if self.kind == "factor" and isinstance(read, float) and read >= self.minimum:
             read = min(math.floor(read + 0.5), int(self.maximum))
         return self.check(read)
+
+    def used_by_auto(self, text: str) -> str:
+        """The factor that auto has used for an image, from its infotext; any other text as it is."""
+        return _AUTO_USED.sub(r"\1", text) if self.kind == "factor" else text
 
     def _read(self, value: Any) -> Any:
         if not isinstance(value, str):

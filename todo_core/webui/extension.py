@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
-from ..settings import Settings
 from . import compat, logs, options
 from .generation import infotext, other_reducers, request, status
 from .generation.generation import Generation
 from .generation.pass_timer import timer_of
 from .panel import axes
-from .panel.error_text import page_text
+from .panel.error_text import api_text, page_text
 from .presets import Presets
 
 log = logging.getLogger("todo_core")
@@ -43,9 +42,12 @@ class Extension:
             settings = request.read(args, self.presets.get, request.overrides_of(p))
         except SettingsError as error:
             log.error("ToDo: %s", error)
-            p.comment(status.invalid_settings(str(error) if request.has_names(args) else page_text(error)))
+            p.comment(status.invalid_settings(api_text(error) if request.has_names(args) else page_text(error)))
             settings = None
-        generation = Generation(p, _resolve_conflict(p, settings), self.model)
+        if settings and other_reducers.downsampling_is_on(p):  # only one of the two may act on an image
+            other_reducers.disable_downsampling(p)
+            p.comment(status.downsampling_off())
+        generation = Generation(p, settings, self.model)
         setattr(p, _GENERATION, generation)
         self._latest = weakref.ref(generation)
 
@@ -87,18 +89,6 @@ def presets_file(folder: Path) -> Path:
     return folder / "data" / "presets.json"
 
 
-def _resolve_conflict(p: Any, settings: Settings | None) -> Settings | None:
-    """The settings, or None. Only one of this extension and sd-webui-token-downsampling may act on an image."""
-    if settings is None or not other_reducers.downsampling_is_on(p):
-        return settings
-    if options.value("todo_downsampling_conflict") == "skip the image":
-        p.comment(status.downsampling_first())
-        return None
-    other_reducers.disable_downsampling(p)
-    p.comment(status.downsampling_off())
-    return settings
-
-
 def generation_of(p: Any) -> Generation | None:
     """The state of the generation of ``p``, if ToDo follows it. A copy of ``p`` has none."""
     generation = getattr(p, _GENERATION, None)
@@ -107,7 +97,7 @@ def generation_of(p: Any) -> Generation | None:
 
 def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:
     """WebUI callback: these parameters are about to be pasted into the page. Changes to them take effect."""
-    if options.value("todo_paste_merging") == "into the panel" and not other_reducers.merging_is_always_on():
+    if not other_reducers.merging_is_always_on():
         infotext.convert_token_merging(params)
 
 

@@ -29,21 +29,6 @@ OPTIONS: Mapping[str, Option] = {
         (SAVED_DEFAULTS,),
         needs_reload=True,
     ),
-    "todo_merging_conflict": Option(
-        "HyperTile, token merging",
-        "if either is on in a pass, ToDo skips the layers that it changes, or the whole pass",
-        ("skip those layers", "skip the pass"),
-    ),
-    "todo_downsampling_conflict": Option(
-        "sd-webui-token-downsampling",
-        "if it is on, ToDo switches it off for that image, or skips that image",
-        ("switch it off", "skip the image"),
-    ),
-    "todo_paste_merging": Option(
-        "Pasted token merging",
-        "token merging of a pasted image sets the panel (as ToMe), or the override settings",
-        ("into the panel", "into the override settings"),
-    ),
     "todo_log": Option(
         "Console log",
         "each pass: also one line for each pass, with what was reduced",

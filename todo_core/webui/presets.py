@@ -35,9 +35,10 @@ class Presets:
         """The settings of a preset. Raises SettingsError for an unknown name."""
         return find_preset(name, {**BUILT_IN, **self._own})
 
-    def name_of(self, settings: Settings) -> str:
-        """The first preset with these settings, or "custom"."""
-        return next((name for name in self.names if self.get(name) == settings), CUSTOM)
+    def name_of(self, settings: Settings, chosen: str = "") -> str:
+        """A preset with these settings, ``chosen`` before others, or "custom"."""
+        same = [name for name in self.names if self.get(name) == settings]
+        return chosen if chosen in same else next(iter(same), CUSTOM)
 
     def save(self, name: str, settings: Settings) -> None:
         """Save under a new name, or replace one of the user's presets."""

@@ -277,10 +277,22 @@ def tiled(attention):
 @pytest.mark.parametrize("target", TARGETS)
 def test_attention_that_hypertile_splits_is_left_whole_and_noted(ldm_sd1, target, monkeypatch):
     for attention in ldm_sd1.attentions(1).values():
-        params = types.SimpleNamespace(enabled=True)
+        params = types.SimpleNamespace(enabled=True, tile_size=128, depth=-2)  # 4 tokens: the grid is small
         monkeypatch.setattr(attention, "__webui_hypertile_params", params, raising=False)
         monkeypatch.setitem(vars(attention), "forward", tiled(attention))
     assert_left_whole(ldm_sd1, "HyperTile", target=target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_tiles_as_large_as_the_image_are_no_obstacle(ldm_sd1, target, monkeypatch):
+    for attention in ldm_sd1.attentions(1).values():
+        params = types.SimpleNamespace(enabled=True, tile_size=1024, depth=0)
+        monkeypatch.setattr(attention, "__webui_hypertile_params", params, raising=False)
+        monkeypatch.setitem(vars(attention), "forward", attention.forward)
+    with patched(ldm_sd1.unet, target=target, **FIXED) as session, lengths(ldm_sd1) as seen:
+        ldm_sd1(LATENT)
+    assert keys_of(ldm_sd1, 1, seen) == {(TOKENS if target == "keys/values" else 32, 32)}
+    assert session.record.notes == []
 
 
 def test_once_hypertile_is_off_attention_is_reduced(ldm_sd1, monkeypatch):

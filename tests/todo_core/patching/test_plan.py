@@ -188,7 +188,7 @@ def test_the_plan_reads_as_a_sentence_for_each_level():
     text = str(plan(sd1_unet(), 128, factor_1=2, factor_2=1, interval=1))
     assert text.splitlines() == [
         "level 1: 128 x 128, 16,384 tokens -> 4,096 by downsample (64 x 64), 5 blocks",
-        "level 2: 64 x 64, 4,096 tokens, not reduced: its factor is 1",
+        "level 2: 64 x 64, 4,096 tokens, not reduced: the factor of level 2 is 1",
     ]
 
 
@@ -201,10 +201,10 @@ def test_the_plan_says_what_comes_past_the_end():
     ("settings", "reason"),
     [
         ({"method": "none"}, "the method is none"),
-        ({"factor_1": 1}, "level 1: its factor is 1; level 2: auto reduces only level 1 at this size"),
-        ({"factor_1": 1, "factor_2": 1}, "its factor is 1"),
-        ({"method": "similarity", "ratio_1": 0}, "its ratio is 0"),
-        ({"method": "cluster", "ratio_1": 0}, "its ratio is 0"),
+        ({"factor_1": 1}, "the factor of level 1 is 1; auto reduces only level 1 at this size"),
+        ({"factor_1": 1, "factor_2": 1}, "the factor of level 1 is 1; the factor of level 2 is 1"),
+        ({"method": "similarity", "ratio_1": 0}, "the ratio of level 1 is 0; the ratio of level 2 is 0"),
+        ({"method": "cluster", "ratio_1": 0}, "the ratio of level 1 is 0; the ratio of level 2 is 0"),
         ({"target": "all", "attn": False, "factor_1": 2}, "target is all, but attn, cross"),
     ],
 )

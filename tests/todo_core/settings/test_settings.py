@@ -174,12 +174,12 @@ def test_a_number_takes_nothing_but_a_finite_number(name, value):
         ("sy", 17, "a whole number from 1 to 16"),
         ("sx", 2.5, "a whole number from 1 to 16"),
         ("sy", "2", "a whole number from 1 to 16"),
-        ("seed", -1, "None (the image's own seed) or a whole number >= 0"),
-        ("seed", 1.5, "None (the image's own seed) or a whole number >= 0"),
-        ("seed", True, "None (the image's own seed) or a whole number >= 0"),
-        ("seed", "7", "None (the image's own seed) or a whole number >= 0"),
-        ("seed", math.nan, "None (the image's own seed) or a whole number >= 0"),
-        ("seed", math.inf, "None (the image's own seed) or a whole number >= 0"),
+        ("seed", -2, "None or -1 (each image's own seed) or a whole number >= 0"),
+        ("seed", 1.5, "None or -1 (each image's own seed) or a whole number >= 0"),
+        ("seed", True, "None or -1 (each image's own seed) or a whole number >= 0"),
+        ("seed", "7", "None or -1 (each image's own seed) or a whole number >= 0"),
+        ("seed", math.nan, "None or -1 (each image's own seed) or a whole number >= 0"),
+        ("seed", math.inf, "None or -1 (each image's own seed) or a whole number >= 0"),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name_value_and_range(name, value, allowed):
@@ -338,6 +338,20 @@ def test_infotext_with_an_impossible_value_names_it():
     assert (caught.value.field, caught.value.value) == ("factor_1", "half")
 
 
+def test_auto_with_the_factor_it_used_is_auto_and_a_number_once_its_rule_has_changed():
+    infotext = {"ToDo": "downsample", "ToDo factor 1": "auto (2)", "ToDo interval": "auto (3)"}
+    assert Settings.from_infotext(infotext) == Settings(interval="auto")
+    assert Settings.from_infotext(infotext | {"ToDo version": "0.2.0"}) == Settings(interval="auto")
+    assert Settings.from_infotext(infotext | {"ToDo version": "1.10.0.dev1"}) == Settings(interval="auto")
+    assert Settings.from_infotext(infotext | {"ToDo version": "0.1.12"}) == Settings(factor_1=2, interval=3)
+
+
+def test_a_seed_of_minus_1_is_each_images_own():
+    assert Settings(seed=-1).seed is Settings.parse({"seed": "-1"}).seed is None
+    with pytest.raises(SettingsError):
+        Settings(seed=-2)
+
+
 @pytest.mark.parametrize(("old", "now"), [("1.5", 2), ("1.25", 1), ("2.5", 3), ("2", 2), ("12.5", 8), ("auto", "auto")])
 def test_a_fraction_of_an_older_version_is_rounded_in_what_was_stored(old, now):
     assert Settings.from_infotext({"ToDo": "downsample", "ToDo factor 1": old}).factor_1 == now
@@ -408,7 +422,7 @@ def test_parse_reads_text_and_leaves_values(name, text, value):
         ("sx", "2.5"),
         ("sx", ""),
         pytest.param("sx", "9" * 5000, id="1e5000"),
-        ("seed", "-1"),
+        ("seed", "-2"),
         ("seed", "auto"),
         ("method", "ToMe"),
         ("method", ""),

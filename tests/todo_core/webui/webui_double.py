@@ -84,7 +84,7 @@ class CFGDenoiser(torch.nn.Module):
 
     def __init__(self, p, sampler):
         super().__init__()
-        self.p, self.sampler, self.step, self.total_steps = p, sampler, 0, None
+        self.p, self.sampler, self.step, self.steps, self.total_steps = p, sampler, 0, None, None
         self.inner_model = Wrapped(self)
 
     def forward(self, x, sigma):
@@ -128,9 +128,14 @@ class Sampler:
         parts = [SimpleNamespace(weight=1.0)] * p.subprompts
         self.sampler_extra_args = {"cond": SimpleNamespace(batch=[parts] * len(p.seeds))}
 
+    def calls(self, p):
+        """How often the denoiser is called; a second-order sampler does without a second call in the last step."""
+        return p.steps * p.calls_per_step - (p.calls_per_step - 1)
+
     def sample(self, p, x):
-        calls = p.steps * p.calls_per_step - (p.calls_per_step - 1)
-        self.model_wrap_cfg.step, self.model_wrap_cfg.total_steps = 0, calls
+        calls = self.calls(p)
+        denoiser = self.model_wrap_cfg
+        denoiser.step, denoiser.steps, denoiser.total_steps = 0, p.steps, p.steps * p.calls_per_step
         try:
             for number in range(calls):
                 x = x - 0.3 * self.model_wrap_cfg(x, torch.ones(x.shape[0]))

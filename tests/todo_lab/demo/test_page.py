@@ -179,7 +179,7 @@ def test_the_pictures_carry_their_infotext(page, quick):
 
 def test_the_page_says_why_nothing_was_reduced(page, quick):
     out = told(page, *values(**quick | {"factor_1": "1", "factor_2": "1"}))
-    assert "Nothing was reduced: its factor is 1</p>" in out.verdict
+    assert "Nothing was reduced: the factor of level 1 is 1; the factor of level 2 is 1</p>" in out.verdict
     assert "Equal: every pixel is that of the baseline" in out.verdict
     assert out.data["difference"] == {"mse": 0.0, "psnr": None, "ssim": 1.0}
     out = told(page, *values(**quick | {"method": "none"}))

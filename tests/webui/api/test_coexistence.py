@@ -29,6 +29,13 @@ def test_attentions_that_hypertile_splits_are_left_whole_and_named(webui, option
     assert "ToDo" not in result.infotext
 
 
+def test_tiles_as_large_as_the_image_are_no_obstacle(webui):
+    request = {"override_settings": {"hypertile_enable_unet": True, **TILES}, "width": 64, "height": 64}
+    result = webui.txt2img(FACTOR_2, **request)
+    assert reduced(result.hires) == {(256, 64)}
+    assert "HyperTile" not in result.comments
+
+
 def test_attentions_that_hypertile_has_left_are_reduced(webui):
     hypertile = {"hypertile_enable_unet": True, "hypertile_max_depth_unet": 0, **TILES}
     result = webui.txt2img({"factor_1": 2, "factor_2": 2}, override_settings=hypertile)

@@ -17,6 +17,13 @@ def test_only_values_other_than_the_defaults_are_written(webui):
     assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"}
 
 
+def test_the_version_is_written_where_something_was_reduced(webui):
+    from todo_core import __version__
+
+    assert f"ToDo version: {__version__}" in webui.txt2img({"factor_1": 2}).infotext
+    assert "ToDo version" not in webui.txt2img({"factor_1": 1, "factor_2": 1}).infotext
+
+
 def test_the_comment_tells_tokens_and_steps(webui):
     result = webui.txt2img({"factor_1": 2, "end": 0.5})
     assert (

@@ -67,7 +67,7 @@ def test_text_is_read_as_numbers_and_flags(webui):
 BAD = {
     "an unknown name": (
         {"factor": 2},
-        ["factor", "2", "only these names: enabled, preset, method, target", "did you mean factor_1?"],
+        ["factor", "2", "the settings are: enabled, preset, method, target", "did you mean factor_1?"],
     ),
     "a ratio above the cap": ({"method": "similarity", "ratio_1": 0.8}, ["ratio_1", "0.8", "at most 0.75: one token"]),
     "a wrong type": ({"factor_1": [2]}, ["factor_1", "[2]", "'auto' or a whole number from 1 to 8"]),

@@ -68,9 +68,10 @@ class Panel:
         return self.page.locator(f"#todo_{self.tab}-visible-checkbox").is_checked()
 
     def unfold(self):
-        """A click on the accordion's title opens it and switches it on; then the advanced part."""
+        """A click on the accordion's title opens it and switches it on; then both folds."""
         self.accordion.locator(".label-wrap").first.click()
-        self.page.locator(f"#todo_{self.tab}_advanced .label-wrap").first.click()
+        for fold in ("advanced", "expert"):
+            self.page.locator(f"#todo_{self.tab}_{fold} .label-wrap").first.click()
         self.control("method").wait_for(state="visible")
 
     def switch(self, on):

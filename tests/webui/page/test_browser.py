@@ -9,7 +9,7 @@ from ..helpers import reduced, todo_keys
 from . import browser as web
 
 DOWNSAMPLE = {"method", "target", "factor_1", "factor_2", "resample", "phase"}
-ALWAYS = {"start", "end", "window", "afterwards", "passes"}
+ALWAYS = {"start", "end", "interval", "window", "afterwards", "passes"}
 SIMILARITY = {"method", "target", "ratio_1", "ratio_2", "sx", "sy", "random", "seed", "reach"}
 
 
@@ -57,6 +57,9 @@ def test_the_panel_opens_with_the_declared_defaults(page, panel, shots):
 def test_controls_without_a_use_are_hidden(panel, shots):
     panel.unfold()
     panel.set(method="similarity")
+    panel.wait_until_shown(SIMILARITY | ALWAYS | {"attn", "crossattn", "mlp"})
+    assert panel.value("target") == "all", "as in its paper"
+    panel.set(target="keys/values")
     panel.wait_until_shown(SIMILARITY | ALWAYS)
     panel.set(random=False)
     panel.wait_until_shown((SIMILARITY | ALWAYS) - {"seed"})

@@ -140,7 +140,8 @@ def _grid_infotext(outcomes: Sequence[Outcome], title: str) -> str:
 
     p = copy(outcomes[0].p)
     names = "; ".join(outcome.variant.name for outcome in outcomes if outcome.variant.name != BASELINE_NAME)
-    p.extra_generation_params = {**p.extra_generation_params, "Script": title, INFOTEXT_KEY: names}
+    compared = {INFOTEXT_KEY: names} if names else {}  # an interrupt may leave the baseline alone
+    p.extra_generation_params = {**p.extra_generation_params, "Script": title, **compared}
     return processing.create_infotext(p, p.all_prompts, p.all_seeds, p.all_subseeds)
 
 

@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
 
     processing.fix_seed(p)
     _note_other_reducers(p)
+    chosen = _without_equals(p, chosen, presets)
     outcomes: dict[str, Outcome] = {}
     failure: Exception | None = None
     for name in _rounds(p, chosen, shared.state):
@@ -43,19 +45,33 @@ def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
     if not any(outcome.images for outcome in made):
         if failure:
             raise failure
-        return processing.Processed(p, [], p.seed, "")
+        return _without_images(p, "ToDo compare was interrupted before the first image.")
     comparison = ComparisonTable.of([outcome.variant for outcome in made])
     return output.assemble(p, made, comparison, title=title, heat_maps=chosen.heat_maps)
 
 
 def refused(p: Any, error: PanelError) -> Any:
     """A Processed without images that tells why."""
+    return _without_images(p, f"ToDo compare: {error}")
+
+
+def _without_images(p: Any, comment: str) -> Any:
     from modules import processing
 
-    p.comment(f"ToDo compare: {error}")
+    p.comment(comment)
     processed = processing.Processed(p, [], p.seed, "")
     compat.add_to_info(processed)
     return processed
+
+
+def _without_equals(p: Any, chosen: CompareRequest, presets: Presets) -> CompareRequest:
+    """The request without presets that equal an earlier one; a comment names them."""
+    first_with: dict[Any, str] = {}
+    for name in chosen.names:
+        first = first_with.setdefault(name if name == FROM_PANEL else presets.get(name), name)
+        if first != name:
+            p.comment(f"ToDo compare: {name} equals {first}, and runs once.")
+    return replace(chosen, names=tuple(first_with.values()))
 
 
 def _rounds(p: Any, chosen: CompareRequest, state: Any) -> Iterator[str]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from ...patching.token_grid import TokenGrid
 from ...settings import Settings
-from .. import compat, options
-from . import infotext, other_reducers, status
+from .. import compat
+from . import infotext, status
 from .pass_timer import timer_of
 from .request import cell_of
 from .sampled_pass import SampledPass
@@ -34,8 +34,8 @@ class Generation:
         self._current: SampledPass | None = None
         self._name = ""  # of the pass that was announced last, with its sampler
         self._sampler: Any = None
-        self._conflicts: list[str] = []
-        self._is_sampled = False
+        self._merging: list[str] = []  # lines about the WebUI's token merging
+        self._has_steps = self._is_sampled = False
 
     def is_of(self, p: Any) -> bool:
         """Whether this is the generation of ``p``, and not of an object that ``p`` is a copy of."""
@@ -56,13 +56,15 @@ class Generation:
         if self._timer:
             self._timer.begin_pass(name, self._p.sampler.model_wrap_cfg)
         settings = self._settings
-        if settings and _includes(settings, name) and not self._leaves_to_others(settings, name):
+        if settings and _includes(settings, name):
+            self._note_merging(settings, name)
             latent = TokenGrid.of(x.shape)
             self._current = SampledPass(name, settings, self._p, latent, self._model)
             self._passes.append(self._current)
 
     def begin_step(self, params: Any) -> None:
         """The denoiser is about to call the UNet."""
+        self._has_steps = True
         if self._timer:
             self._timer.begin_step(params)
         if self._current:
@@ -86,29 +88,23 @@ class Generation:
         """The batch is decoded: tell the user what was reduced."""
         self._current = None
         if self._settings:
-            lines = [*self._conflicts, *(sampled.status() for sampled in self._passes)]
+            lines = [*self._merging, *(sampled.status() for sampled in self._passes)]
             for line in lines or [status.no_pass(self._why_no_pass(self._settings))]:
                 self._p.comment(status.of_cell(cell_of(self._p), line))
                 log.info(line)
         self._passes = []
 
-    def _leaves_to_others(self, settings: Settings, pass_name: str) -> bool:
-        """Whether the user leaves this pass to the WebUI's token merging or HyperTile. Notes any of them."""
-        others = other_reducers.active_in_pass(self._p, pass_name)
-        skips_pass = bool(others) and options.value("todo_merging_conflict") == "skip the pass"
-        for other in others:
-            if other.merges and not skips_pass and self._works_with_merging(settings):
-                continue
-            line = status.skips_pass(other.name, pass_name) if skips_pass else status.skips_layers(other)
-            self._conflicts.append(line)
-        return skips_pass
-
-    def _works_with_merging(self, settings: Settings) -> bool:
-        return settings.target == "keys/values" and compat.merging_composes(self._model())
+    def _note_merging(self, settings: Settings, pass_name: str) -> None:
+        """Note that the WebUI's token merging is on, where it keeps ToDo from its layers."""
+        ratio = self._p.get_token_merging_ratio(for_hr=pass_name == "hires")
+        if ratio and not (settings.target == "keys/values" and compat.merging_composes(self._model())):
+            self._merging.append(status.merging(ratio))
 
     def _why_no_pass(self, settings: Settings) -> str:
         if settings.method == "none":
             return "the method is none"
+        if self._has_steps and not self._name:
+            return "a script runs the sampler by itself"
         if compat.pass_of(self._p) == "img2img":
             return "no pass ran"
         if settings.passes == "hires":

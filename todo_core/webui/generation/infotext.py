@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ... import __version__
 from ...patching.record import Record
-from ...settings import INFOTEXT_PREFIX, SETTINGS, Settings
+from ...settings import INFOTEXT_PREFIX, SETTINGS, VERSION_KEY, Settings
 
-log = logging.getLogger("todo_core")
-
-KEYS = tuple(declared.infotext_key for declared in SETTINGS.values())
+KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)
 
 
 def clear(params: dict[str, Any]) -> None:
@@ -21,8 +20,11 @@ def clear(params: dict[str, Any]) -> None:
         params.pop(key, None)
 
 
-def write(params: dict[str, Any], settings: Settings, record: Record, *, is_img2img: bool) -> None:
-    """Write the settings that had an effect into a generation's parameters; none if nothing was reduced."""
+def write(params: dict[str, Any], settings: Settings, record: Record, interval: int, *, is_img2img: bool) -> None:
+    """Write the settings that had an effect into a generation's parameters; none if nothing was reduced.
+
+    Where a setting is auto, the number that was used stands behind it. ``interval`` is the one of the plan.
+    """
     clear(params)
     if not record.acted:
         return
@@ -33,6 +35,12 @@ def write(params: dict[str, Any], settings: Settings, record: Record, *, is_img2
     if settings.afterwards not in record.methods:
         settings = replace(settings, afterwards="none")
     params.update(settings.to_infotext(without=frozenset(without)))
+    used = {f"factor_{plan.level}": plan.amount for plan in record.ran_in if plan.method == "downsample"}
+    used |= {"interval": interval} if record.predicted_in else {}
+    for name, number in used.items():
+        if getattr(settings, name) == "auto":
+            params[SETTINGS[name].infotext_key] = f"auto ({number:g})"
+    params[VERSION_KEY] = __version__
 
 
 def settings_of(params: Mapping[str, Any]) -> Settings | None:
@@ -82,8 +90,15 @@ _MERGING_KEYS = ("Token merging ratio", "Token merging ratio hr")
 
 
 def pasted_enabled(params: Mapping[str, Any]) -> bool:
-    """Whether the pasted image was reduced."""
-    return settings_of(params) is not None
+    """Whether the pasted image was reduced. Tells the user about factors that are rounded."""
+    import gradio as gr
+
+    settings = settings_of(params)
+    keys = [*_DOWNSAMPLING_KEYS.items(), *((setting.name, setting.infotext_key) for setting in SETTINGS.values())]
+    for name, key in keys if settings else ():
+        if SETTINGS[name].kind == "factor" and re.fullmatch(r"\d*\.\d*[1-9]\d*", str(params.get(key))):
+            gr.Warning(f"{SETTINGS[name].label}: {params[key]} of the image is now {getattr(settings, name)}.")
+    return settings is not None
 
 
 def pasted_setting(name: str, show: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:
@@ -91,11 +106,6 @@ def pasted_setting(name: str, show: Callable[[Any], Any]) -> Callable[[Mapping[s
 
     def pasted(params: Mapping[str, Any]) -> Any:
         settings = settings_of(params)
-        if settings is None:
-            return None
-        value, key = show(getattr(settings, name)), SETTINGS[name].infotext_key
-        if SETTINGS[name].kind == "factor" and params.get(key, value) != value:
-            log.warning("%s: %s of the pasted image is read as %s: factors are whole numbers", key, params[key], value)
-        return value
+        return None if settings is None else show(getattr(settings, name))
 
     return pasted

@@ -1,39 +1,11 @@
-"""Other features that reduce self-attention: the WebUI's token merging and HyperTile, sd-webui-token-downsampling."""
+"""Other features that reduce self-attention: the WebUI's token merging, and sd-webui-token-downsampling."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 _DOWNSAMPLING_FACTORS = ("token_downsampling_factor", "token_downsampling_factor2")
 """Options of sd-webui-token-downsampling. An attribute of this name on a processing object overrides the option."""
-
-
-@dataclass(frozen=True)
-class Reducer:
-    """A feature of the WebUI that is on: its name, and the verb for what it does to a layer."""
-
-    name: str
-    verb: str
-
-    @property
-    def merges(self) -> bool:
-        """Whether this is the WebUI's token merging."""
-        return self.verb == "merges"
-
-
-def active_in_pass(p: Any, pass_name: str) -> list[Reducer]:
-    """The WebUI's own features that change self-attention in this pass."""
-    from modules import shared
-
-    found = []
-    ratio = p.get_token_merging_ratio(for_hr=pass_name == "hires")
-    if ratio:
-        found.append(Reducer(f"Token merging ({ratio:g})", "merges"))
-    second = pass_name == "hires" and getattr(shared.opts, "hypertile_enable_unet_secondpass", False)
-    if getattr(shared.opts, "hypertile_enable_unet", False) or second:
-        found.append(Reducer("HyperTile", "tiles"))
-    return found
 
 
 def merging_is_always_on() -> bool:

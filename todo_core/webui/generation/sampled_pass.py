@@ -30,7 +30,8 @@ class SampledPass:
 
     def __init__(self, name: str, settings: Settings, p: Any, latent: TokenGrid, model: Callable[[], Any]) -> None:
         self.name, self.record = name, Record()
-        self.steps = self.steps_in_window = 0
+        self.calls = self.calls_in_window = self.steps = 0  # of the denoiser; steps are those that the user asked for
+        self.expected = 0  # calls, as the sampler says
         self.error: Exception | None = None
         self._settings, self._p, self._latent, self._model = settings, p, latent, model
         self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
@@ -41,13 +42,14 @@ class SampledPass:
         if self.error:
             return
         try:
-            self.steps = max(1, int(params.denoiser.total_steps))
+            self.calls += 1
+            self.steps, self.expected = int(params.denoiser.steps or 0), max(1, int(params.denoiser.total_steps))
             self._follow_model()
             seeds = compat.row_seeds(params)
             for session in self._sessions:
-                session.begin_step(int(params.denoiser.step), self.steps, seeds)
+                session.begin_step(int(params.denoiser.step), self.expected, seeds)
             if self._sessions[0].acts_in_step():
-                self.steps_in_window += 1
+                self.calls_in_window += 1
                 for session in self._sessions:
                     session.attach()
         except Exception as error:
@@ -67,7 +69,8 @@ class SampledPass:
         if self.error:
             return status.failed(self.name, self.error)
         if self.record.acted:
-            return status.reduced(self.name, self.record, self.steps)
+            unit = "steps" if self.calls <= self.steps == self.expected else "model calls"  # Heun: 7 calls in 4 steps
+            return status.reduced(self.name, self.record, self.calls, unit)
         if self._sessions and not self._sessions[0].plan.reduces:
             return status.nothing_to_reduce(self._sessions[0].plan)
         return status.not_reduced(self.name, self._why_nothing_ran())
@@ -75,16 +78,16 @@ class SampledPass:
     def _why_nothing_ran(self) -> str:
         if self.record.notes:
             return "; ".join(self.record.notes)
-        if not self.steps:
+        if not self.calls:
             return "no step ran"
-        if not self.steps_in_window:
+        if not self.calls_in_window:
             return "no step is between Start and End"
         deep = self._sessions[0].plan.deep
-        if deep.predicts and deep.interval_of(self.steps) == 1:
+        if deep.predicts and deep.interval_of(self.expected) == 1:
             return f"auto predicts only in passes of {min(AUTO_INTERVALS)} or more steps"
         if deep.predicts:
             return "too few steps in a row are alike to predict one"
-        return "this model never called its self-attention"
+        return "its self-attention was not called"
 
     def _follow_model(self) -> None:
         """New sessions if this is the first step, or a refiner or a hires checkpoint has replaced the UNet."""
@@ -103,9 +106,11 @@ class SampledPass:
     def _end_step(self, *_: Any) -> None:
         for session in self._sessions:
             session.detach()
-        params, is_img2img = self._p.extra_generation_params, self.name == "img2img"
+        if not self._sessions:
+            return
+        params, interval = self._p.extra_generation_params, self._sessions[0].plan.deep.interval_of(self.expected)
         try:
-            infotext.write(params, self._settings, self.record, is_img2img=is_img2img)
+            infotext.write(params, self._settings, self.record, interval, is_img2img=self.name == "img2img")
         except Exception as error:
             self._fail(error)
 

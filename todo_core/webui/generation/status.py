@@ -5,19 +5,19 @@ from __future__ import annotations
 from ...errors import SettingsError, UnsupportedModelError
 from ...patching.plan import Plan
 from ...patching.record import Record
-from .other_reducers import Reducer
 
 DOWNSAMPLING = "sd-webui-token-downsampling"
 
 
-def reduced(pass_name: str, record: Record, steps: int) -> str:
-    """Which levels were reduced, and how many of the pass's ``steps`` were computed below level 1."""
+def reduced(pass_name: str, record: Record, calls: int, unit: str) -> str:
+    """Which levels were reduced in how many of the ``calls`` that ran, and how many were computed below level 1."""
+    of_all = f"of {calls} {unit}"
     steps_of: dict[tuple[int, int, int, str], set[int]] = {}
     for plan, ran_in in record.ran_in.items():  # a refiner's plan may differ in what the line does not tell
         steps_of.setdefault((plan.level, plan.grid.tokens, plan.keys, plan.method), set()).update(ran_in)
-    lines = [_level(*plan, len(steps_of[plan]), steps) for plan in sorted(steps_of)]
+    lines = [_level(*plan, f"{len(steps_of[plan])} {of_all}") for plan in sorted(steps_of)]
     if record.predicted_in:
-        lines.append(f"transformers below level 1 computed in {steps - len(record.predicted_in)} of {steps} steps")
+        lines.append(f"transformers below level 1 computed in {calls - len(record.predicted_in)} {of_all}")
     if "ControlNet" in record.networks:
         lines.append("ControlNet too" if "UNet" in record.networks else "in ControlNet alone")
     return f"ToDo reduced the {pass_name} pass: {'; '.join([*lines, *record.notes])}"
@@ -55,14 +55,9 @@ def invalid_settings(error: SettingsError | str) -> str:
     return f"ToDo is off for this image. {error}"
 
 
-def skips_layers(other: Reducer) -> str:
-    """Another feature changes some layers of the pass."""
-    return f"{other.name} is on: ToDo skips the layers that it {other.verb}"
-
-
-def skips_pass(other: str, pass_name: str) -> str:
-    """The user leaves the whole pass to another feature."""
-    return f"{other} is on: ToDo skips the {pass_name} pass (Settings > ToDo)"
+def merging(ratio: float) -> str:
+    """The WebUI merges tokens in some layers of the pass."""
+    return f"Token merging ({ratio:g}) is on: ToDo skips the layers that it merges"
 
 
 def downsampling_off() -> str:
@@ -70,10 +65,5 @@ def downsampling_off() -> str:
     return f"{DOWNSAMPLING} is on: ToDo switches it off for this image"
 
 
-def downsampling_first() -> str:
-    """The user leaves the image to sd-webui-token-downsampling."""
-    return f"{DOWNSAMPLING} is on: ToDo skips this image (Settings > ToDo)"
-
-
-def _level(level: int, tokens: int, left: int, method: str, count: int, steps: int) -> str:
-    return f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {count} of {steps} steps"
+def _level(level: int, tokens: int, left: int, method: str, count: str) -> str:
+    return f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {count}"

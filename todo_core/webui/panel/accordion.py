@@ -11,6 +11,7 @@ from typing import Any
 import gradio as gr
 from modules.ui_components import FormRow, InputAccordion
 
+from ...errors import SettingsError
 from ...settings import SETTINGS, Settings
 from ...settings.declaration import DEFAULT
 from .. import compat, options
@@ -18,22 +19,15 @@ from ..generation import infotext
 from ..presets import Presets
 from . import texts, visibility
 from .controls import build as build_control
-from .controls import control_value
+from .controls import control_value, hidden_field
 from .estimate_line import NOT_LOADED, estimate_line
 from .preset_row import PresetRow
 from .visibility import QUIET, set_initial, watch_saved_defaults
 
-SIMPLE = ("factor_1", "ratio_1", "interval", "start", "end")
-ADVANCED = (
-    ("method", "target"),
-    ("passes",),
-    ("factor_2", "ratio_2"),
-    ("resample", "phase"),
-    ("window", "afterwards"),
-    ("sx", "sy"),
-    ("reach", "seed"),
-    ("random", "attn", "crossattn", "mlp"),
-)
+STRENGTH, WINDOW = ("factor_1", "ratio_1", "interval"), ("start", "end")
+ADVANCED = ("method", "target", "factor_2", "ratio_2", "phase", "passes")
+EXPERT = ("resample", "reach", "window", "afterwards", "seed", "sx", "sy", "random", "attn", "crossattn", "mlp")
+FOLDS = ((texts.ADVANCED.label, ADVANCED), (texts.EXPERT.label, EXPERT))
 ONLY_TXT2IMG = ("passes",)
 
 
@@ -74,21 +68,26 @@ def build(tab: str, presets: Presets) -> Panel:
     with InputAccordion(False, label=texts.PANEL.label, elem_id=f"todo_{tab}") as enabled:
         with enabled.extra():
             line = gr.HTML(elem_id=f"todo_{tab}_line", elem_classes=["todo-line"])
-        page = gr.Textbox(visible=True, elem_id=f"todo_{tab}_page", elem_classes=["todo-hidden"], label="ToDo page")
-        with FormRow(elem_id=f"todo_{tab}_row_simple", elem_classes=["todo-simple"]):
+        page = hidden_field(f"todo_{tab}_page")
+        with FormRow(elem_id=f"todo_{tab}_row_strength", elem_classes=["todo-strength"]):
             row.build_choice(start or DEFAULT)
-            _build(SIMPLE, tab, controls, min_width=100)
-        with gr.Accordion(texts.ADVANCED.label, open=False, elem_id=f"todo_{tab}_advanced"):
-            for names in ADVANCED:
-                with FormRow(elem_id=f"todo_{tab}_row_{names[0]}", elem_classes=["todo-row"]):
-                    _build(names, tab, controls)
+            _build(STRENGTH, tab, controls, has_line=False)
+        with FormRow(elem_id=f"todo_{tab}_row_window"):
+            _build(WINDOW, tab, controls, has_line=False)
+        with gr.Accordion(texts.ADVANCED.label, open=False, elem_id=f"todo_{tab}_advanced") as advanced:
+            with FormRow(elem_id=f"todo_{tab}_row_advanced", elem_classes=["todo-columns"]):
+                _build(ADVANCED, tab, controls)
             row.build_own()
+        expert = gr.Accordion(texts.EXPERT.label, open=False, elem_id=f"todo_{tab}_expert")
+        with expert, FormRow(elem_id=f"todo_{tab}_row_expert", elem_classes=["todo-columns"]):
+            _build(EXPERT, tab, controls)
     panel = Panel(enabled, controls)
     if start:
-        _start_with(presets.get(start), [row.choice, *panel.settings], controls)
+        _start_with(presets.get(start), controls)
     row.connect(panel.settings)
     watch_saved_defaults(controls)
-    _answer_the_page(panel, row, page, line, is_img2img=tab == "img2img")
+    controls["method"].input(_papers_target, [controls["method"]], [controls["target"]], **QUIET)
+    _answer_the_page(panel, row, page, [line, row.choice, advanced, expert], is_img2img=tab == "img2img")
     return panel
 
 
@@ -98,9 +97,14 @@ def starting_preset(presets: Presets) -> str | None:
     return name if name in presets.names else None
 
 
-def _start_with(settings: Settings, unsaved: list[Any], controls: dict[str, Any]) -> None:
+def _papers_target(method: str) -> str:
+    """The target of the method's paper."""
+    return "all" if method == "similarity" else "keys/values"
+
+
+def _start_with(settings: Settings, controls: dict[str, Any]) -> None:
     """Start with these values instead of the defaults that the WebUI has saved."""
-    for control in unsaved:
+    for control in controls.values():
         control.do_not_save_to_config = True
     for name, control in controls.items():
         control.value = control_value(SETTINGS[name], getattr(settings, name))
@@ -109,30 +113,43 @@ def _start_with(settings: Settings, unsaved: list[Any], controls: dict[str, Any]
     set_initial(controls)
 
 
-def _build(names: tuple[str, ...], tab: str, controls: dict[str, Any], **size: int) -> None:
+def _build(names: tuple[str, ...], tab: str, controls: dict[str, Any], *, has_line: bool = True) -> None:
+    """Build these controls. With ``has_line`` their help is a line on the page, else a tooltip."""
     used = Settings().used
     for name in names:
-        shown = tab == "txt2img" or name not in ONLY_TXT2IMG
-        visible = shown and name in used
-        controls[name] = build_control(SETTINGS[name], f"todo_{tab}_{name}", visible=visible, **size)
+        setting, shown = SETTINGS[name], tab == "txt2img" or name not in ONLY_TXT2IMG
+        is_line = has_line and setting.kind != "flag"  # a checkbox would have it above its box
+        size: dict[str, Any] = {"min_width": 130, "has_line": is_line}
+        controls[name] = build_control(setting, f"todo_{tab}_{name}", visible=shown and name in used, **size)
         controls[name].todo_shown = shown
 
 
-def _answer_the_page(panel: Panel, row: PresetRow, page: Any, line: Any, *, is_img2img: bool) -> None:
+def _answer_the_page(panel: Panel, row: PresetRow, page: Any, answers: list[Any], *, is_img2img: bool) -> None:
     """Answer the page's questions, which todo.js asks one at a time: one answer sets all that depends on the controls.
 
     Several handlers would race, and the last answer would win, not the newest.
     """
     shown = [name for name, control in panel.controls.items() if control.todo_shown]
 
-    def answer(fields: str, *values: Any) -> list[Any]:
+    def answer(fields: str, preset: str, *values: Any) -> list[Any]:
         by_name = dict(zip(SETTINGS, values, strict=True))
         text = estimate_line(fields, by_name, compat.loaded_model(), is_img2img=is_img2img)
-        return [answered(fields, text), row.state(values), *visibility.updates(shown, by_name)]
+        folds = [gr.update(label=fold_title(title, names, by_name)) for title, names in FOLDS]
+        return [answered(fields, text), row.state(preset, values), *folds, *visibility.updates(shown, by_name)]
 
-    page.change(answer, [page, *panel.settings], [line, row.choice, *panel.settings], **QUIET)
+    page.change(answer, [page, row.choice, *panel.settings], [*answers, *panel.settings], **QUIET)
     for control in panel.settings:
         control.change(fn=None, _js="todoAskSoon")
+
+
+def fold_title(title: str, names: tuple[str, ...], values: dict[str, Any]) -> str:
+    """The title of a fold, with the labels of its settings that act and are not at their defaults."""
+    try:
+        settings = Settings.parse(values)
+    except SettingsError:
+        return title
+    active = [n for n in names if n in settings.used and getattr(settings, n) != SETTINGS[n].default]
+    return f"{title} ({', '.join(SETTINGS[n].label for n in active)})" if active else title
 
 
 def answered(fields: str, text: str) -> str:

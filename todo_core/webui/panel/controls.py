@@ -18,15 +18,24 @@ def control_value(setting: Setting, value: Any) -> Any:
     return value
 
 
-def build(setting: Setting, elem_id: str, *, visible: bool, min_width: int = 220) -> Any:
-    """The control, with the default value. ``Setting.parse`` reads every value that it can hold."""
-    common: dict[str, Any] = {
-        "label": setting.label,
-        "info": setting.help,
-        "elem_id": elem_id,
-        "visible": visible,
-        "min_width": min_width,
-    }
+def hidden_field(elem_id: str) -> Any:
+    """A text that todo.js writes. Without a label it stays out of Settings > Defaults."""
+    return gr.Textbox(elem_id=elem_id, elem_classes=["todo-hidden"], show_label=False)
+
+
+def build(setting: Setting, elem_id: str, *, visible: bool, min_width: int = 220, has_line: bool = True) -> Any:
+    """The control, with the default value. ``Setting.parse`` reads every value that it can hold.
+
+    ``has_line``: its help is a line under the label, else the WebUI's tooltip.
+    """
+    common: dict[str, Any] = {"label": setting.label, "elem_id": elem_id, "visible": visible, "min_width": min_width}
+    control = _build(setting, {**common, "info": setting.help if has_line else None})
+    if not has_line:
+        control.webui_tooltip = setting.help
+    return control
+
+
+def _build(setting: Setting, common: dict[str, Any]) -> Any:
     value = control_value(setting, setting.default)
     if setting.kind == "flag":
         return gr.Checkbox(value=value, **common)
@@ -35,7 +44,7 @@ def build(setting: Setting, elem_id: str, *, visible: bool, min_width: int = 220
         return kind(choices=list(setting.choices), value=value, **common)
     if setting.kind == "factor":
         numbers = range(int(setting.minimum), int(setting.maximum) + 1)
-        return gr.Dropdown(choices=["auto", *map(str, numbers)], value=value, **common)
+        return gr.Dropdown(choices=["auto", *map(str, numbers)], value=value, allow_custom_value=True, **common)
     if setting.kind == "seed":
         return gr.Textbox(value=value, max_lines=1, placeholder="each image's own", **common)
     # a float even for whole numbers: the WebUI casts API infotext to the default's type, and int("2.5") is an error

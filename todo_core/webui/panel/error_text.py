@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
-from ...errors import SettingsError, short_repr
+from ...errors import SettingsError, UnknownNameError, short_repr
 from ...settings import SETTINGS
 from ...settings.setting import Setting
 from . import texts
@@ -32,12 +33,30 @@ class PanelError(SettingsError):
 
 def page_text(error: SettingsError) -> str:
     """The error by label: "Factor, level 1: 'x' is not a number. Use auto, or 1 to 1024."."""
-    setting, value = SETTINGS.get(error.field), short_repr(error.value)
-    if setting and error.allowed == setting.allowed:
-        return f"{setting.label}: {value} {_problem(setting, error.value)}. Use {_usage(setting)}."
-    # a rule over several settings, or a value that is no setting
+    if isinstance(error, UnknownNameError):
+        return f"{error}."
+    setting = SETTINGS.get(error.field)
+    # else a rule over several settings, or a value that is no setting
+    is_single = setting is not None and error.allowed == setting.allowed
     label = setting.label if setting else _OTHER_LABELS.get(error.field, error.field)
-    return f"{label}: {value} is not possible. Use {error.allowed}."
+    usage = _usage(setting) if setting and is_single else error.allowed
+    if error.value is None or error.value in ("", (), []):
+        return f"{label} is empty. Use {usage}."
+    problem = _problem(setting, error.value) if setting and is_single else "is not possible"
+    return f"{label}: {_json(error.value)} {problem}. Use {usage}."
+
+
+def api_text(error: SettingsError) -> str:
+    """The error by name, with values as they stand in JSON."""
+    if isinstance(error, UnknownNameError):
+        return str(error)
+    allowed = error.allowed.replace("True or False", "true or false").replace("None or -1", "null or -1")
+    return f"{error.field} = {_json(error.value)} is not possible; allowed: {allowed}"
+
+
+def _json(value: Any) -> str:
+    """A value as text; True, None and lists as they stand in JSON."""
+    return json.dumps(value) if value in (None, [], {}) or isinstance(value, bool) else short_repr(value)
 
 
 def _problem(setting: Setting, value: Any) -> str:

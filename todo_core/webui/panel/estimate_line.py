@@ -15,7 +15,7 @@ from ...patching.token_grid import TokenGrid
 from ...settings import Settings
 from .error_text import page_text
 
-NOT_LOADED = "No estimate: no checkpoint is loaded yet."
+NOT_LOADED = "Estimate: once the checkpoint is loaded."
 
 
 class PassSize(NamedTuple):
@@ -40,7 +40,7 @@ def estimate_line(page: str, values: Mapping[str, Any], model: Any, *, is_img2im
     except _NoPass as reason:
         return f"Nothing to reduce: {reason}."
     if not sizes:
-        return "No estimate: the size is not known yet."
+        return "Estimate: once the size is known."
     if model is None:
         return NOT_LOADED
     try:

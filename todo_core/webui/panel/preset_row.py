@@ -13,7 +13,7 @@ from ...settings import SETTINGS, Settings
 from ...settings.declaration import CUSTOM
 from ..presets import Presets
 from . import texts
-from .controls import control_value
+from .controls import control_value, hidden_field
 from .error_text import page_text
 from .visibility import QUIET
 
@@ -30,11 +30,11 @@ class PresetRow:
             choices=self._names,
             value=start,
             label=texts.PRESET.label,
-            info=texts.PRESET.help,
             elem_id=f"todo_{self._tab}_preset",
             min_width=160,
-            scale=2,
         )
+        self.choice.webui_tooltip = texts.PRESET.help
+        self.choice.do_not_save_to_config = True
         return self.choice
 
     def build_own(self) -> None:
@@ -43,13 +43,13 @@ class PresetRow:
         with FormRow(elem_id=f"todo_{tab}_row_own_presets"):
             self._name = gr.Textbox(
                 label=texts.PRESET_NAME.label,
-                info=texts.PRESET_NAME.help,
                 max_lines=1,
                 elem_id=f"todo_{tab}_preset_name",
                 min_width=240,  # on a phone the buttons go below it together
             )
+            self._name.do_not_save_to_config = True
             self._buttons = {name: _button(tab, name, text) for name, text in texts.BUTTONS.items()}
-        self._file = gr.Textbox(elem_id=f"todo_{tab}_preset_file", elem_classes=["todo-hidden"], label="ToDo file")
+        self._file = hidden_field(f"todo_{tab}_preset_file")
         self._message = gr.HTML(
             html.escape(self._presets.trouble), elem_id=f"todo_{tab}_preset_message", elem_classes=["todo-message"]
         )
@@ -71,10 +71,10 @@ class PresetRow:
         export = buttons["export"].click(self._presets.to_text, [], [self._file], **QUIET)
         export.then(fn=None, inputs=[self._file], _js="(text) => todoSaveFile('todo-presets.json', text)")
 
-    def state(self, values: tuple[Any, ...]) -> Any:
-        """The choice for these values of all controls; the list is that of now."""
+    def state(self, chosen: str, values: tuple[Any, ...]) -> Any:
+        """The choice for these values of all controls; ``chosen`` if it has them. The list is that of now."""
         try:
-            name = self._presets.name_of(_parsed(values))
+            name = self._presets.name_of(_parsed(values), chosen)
         except SettingsError:
             name = CUSTOM
         return gr.update(choices=self._names, value=name)

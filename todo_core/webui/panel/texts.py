@@ -14,8 +14,9 @@ class Text(NamedTuple):
 
 PANEL = Text("ToDo")
 ADVANCED = Text("Advanced")
+EXPERT = Text("Expert")
 PRESET = Text("Preset", "Choosing a preset sets every control.")
-PRESET_NAME = Text("Preset name", "For saving the controls or renaming the chosen preset.")
+PRESET_NAME = Text("Preset name")
 BUTTONS = {
     "save": Text("\U0001f4be", "Save the controls as a preset of this name"),
     "rename": Text("✏️", "Give the chosen preset this name"),

@@ -305,7 +305,15 @@ def test_stopping_after_the_current_image_finishes_it(compared):
 
 def test_an_interrupt_during_the_warm_up_gives_no_images(compared):
     during(0, lambda: setattr(shared.state, "interrupted", True))
-    assert compared().images == []
+    done = compared()
+    assert done.images == []
+    assert "interrupted before the first image" in json.loads(done.js())["comments"]
+
+
+def test_a_grid_of_the_baseline_alone_names_no_presets(compared):
+    during(at_step_of_run(1), lambda: setattr(shared.state, "interrupted", True))
+    done = compared()
+    assert "ToDo compare:" not in done.infotexts[0]
 
 
 def test_an_interrupted_reference_is_not_compared_with(compared):
@@ -409,6 +417,15 @@ def test_a_failing_repetition_costs_its_time_alone(compared, runs):
     done = compared(names=["ToDo fast"], repeats=2)
     assert [row["trouble"] for row in rows(done)] == ["", ""]
     assert rows(done)[1]["spread"] is None
+
+
+def test_equal_presets_run_once(compared, runs, tmp_path):
+    from todo_core.webui.presets import Presets
+
+    Presets(tmp_path / "data" / "presets.json").save("mine", BUILT_IN["ToDo fast"])
+    done = compared(names=["ToDo fast", "mine"])
+    assert [row["name"] for row in rows(done)] == ["baseline", "ToDo fast"]
+    assert "ToDo compare: mine equals ToDo fast, and runs once." in done.comments
 
 
 def test_names_can_be_text(compared):

@@ -11,8 +11,8 @@ from modules import shared
 from torch.nn import functional
 
 from tests.models import LatentDiffusion, double, shallow_ldm_unet
-from tests.todo_core.webui.webui_double import Interrupted, Processed, Processing, ProcessingImg2Img, WebUI
-from todo_core import SETTINGS
+from tests.todo_core.webui.webui_double import Interrupted, Processed, Processing, ProcessingImg2Img, Sampler, WebUI
+from todo_core import SETTINGS, Settings, __version__
 from todo_core.hosts import detect
 from todo_core.webui import compat
 from todo_core.webui.generation.infotext import settings_of
@@ -47,6 +47,13 @@ def lengths(webui, p, *args):
     with Lengths(webui.model) as pairs:
         done = webui.generate(p, *args)
     return [tuple(pair) for pair in pairs], done
+
+
+def todo_of(done):
+    """What the infotext says of ToDo, without the version, which always stands there."""
+    params = dict(done.extra_generation_params)
+    assert params.pop("ToDo version") == __version__
+    return params
 
 
 def test_only_the_hires_pass_is_reduced(webui):
@@ -85,7 +92,7 @@ def test_the_window_follows_denoiser_steps_not_unet_calls(webui, calls, split):
     p = Processing(steps=8, calls_per_step=calls, split=split)
     pairs, _ = lengths(webui, p, OURS | {"start": 0.25, "end": 0.75})
     total = 8 * calls - (calls - 1)
-    inside = [0.25 <= step / total < 0.75 for step in range(total)]
+    inside = [0.25 <= step / (8 * calls) < 0.75 for step in range(total)]
     per_step = 2 if split else 1
     assert pairs[total * per_step :] == [(1024, 256 if on else 1024) for on in inside for _ in range(per_step)]
 
@@ -108,7 +115,48 @@ def test_another_method_takes_over_past_the_end(webui):
 def test_a_method_that_did_not_take_over_stays_out_of_the_infotext(webui):
     ours = OURS | {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
     done = webui.generate(Processing(interrupt_at=1), ours)
-    assert done.extra_generation_params == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"}
+    assert todo_of(done) == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"}
+
+
+@pytest.mark.parametrize(("factor", "interval"), [("auto", 1), ("auto", "auto"), (2, "auto")])
+def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, factor, interval, monkeypatch):
+    chosen = {"factor_1": factor, "factor_2": 1, "interval": interval}
+    monkeypatch.setattr(webui.model, "image_size", 16)
+    done = webui.generate(Processing(), chosen)
+    params = todo_of(done)
+    assert params["ToDo factor 1"] == ("auto (2)" if factor == "auto" else "2")
+    assert params.get("ToDo interval") == ("auto (2)" if interval == "auto" else None)
+    now = settings_of(done.extra_generation_params)
+    assert (now.factor_1, now.interval) == (factor, interval)
+    older = settings_of(done.extra_generation_params | {"ToDo version": "0.1.9"})
+    assert (older.factor_1, older.interval) == (2, 1 if interval == 1 else 2)
+    again = webui.generate(Processing(), {n: v for n, v in older.to_dict().items() if n != "passes"})
+    assert torch.equal(done.images[0], again.images[0])
+
+
+def test_an_older_image_has_no_version_and_pastes_as_ever():
+    assert settings_of({"ToDo": "downsample", "ToDo end": "0.7"}) == Settings(end=0.7)
+    assert settings_of({"ToDo": "downsample", "ToDo factor 1": "auto"}) == Settings()
+
+
+@pytest.mark.parametrize(("calls", "text"), [(1, "4 of 4 steps"), (2, "7 of 7 model calls")])
+def test_all_calls_of_a_second_order_sampler_count(webui, calls, text):
+    assert f"in {text}\n" in webui.generate(Processing(calls_per_step=calls), OURS).comments
+
+
+def test_a_sampler_that_takes_more_steps_than_asked_for_is_told_by_its_calls(webui, monkeypatch):
+    """As DPM adaptive."""
+    monkeypatch.setattr(Sampler, "calls", lambda self, p: 9)
+    assert "in 9 of 9 model calls\n" in webui.generate(Processing(), OURS).comments
+
+
+def test_a_script_that_runs_the_sampler_by_itself_is_told(webui, monkeypatch):
+    """As the img2img alternative test: no pass is announced."""
+    call = webui._call
+    quiet = lambda m, p, *a, **k: None if m == "process_before_every_sampling" else call(m, p, *a, **k)  # noqa: E731
+    monkeypatch.setattr(webui, "_call", quiet)
+    done = webui.generate(ProcessingImg2Img(), OURS)
+    assert done.comments == "ToDo reduced nothing: a script runs the sampler by itself\n"
 
 
 def test_the_upscale_button_runs_the_hires_pass_alone(webui):
@@ -120,7 +168,7 @@ def test_the_upscale_button_runs_the_hires_pass_alone(webui):
 def test_img2img_is_reduced_whatever_the_txt2img_passes(webui, passes):
     pairs, done = lengths(webui, ProcessingImg2Img(), OURS | {"passes": passes})
     assert pairs == [(256, 64)] * 4
-    assert done.extra_generation_params == {"ToDo": "downsample", "ToDo factor 1": "2"}
+    assert todo_of(done) == {"ToDo": "downsample", "ToDo factor 1": "2"}
 
 
 def test_an_img2img_job_of_the_txt2img_tabs_scripts_stays_whole(webui, monkeypatch):
@@ -181,7 +229,9 @@ def test_a_refiner_is_told_in_one_line(script):
 
 def test_the_comment_names_what_was_not_reduced_too(webui, monkeypatch):
     attention = webui.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
-    monkeypatch.setattr(attention, "__webui_hypertile_params", SimpleNamespace(enabled=True), raising=False)
+    monkeypatch.setattr(
+        attention, "__webui_hypertile_params", SimpleNamespace(enabled=True, tile_size=128, depth=0), raising=False
+    )
     done = webui.generate(Processing(), OURS)
     assert "level 1 from 1,024 to 256 tokens (downsample) in 4 of 4 steps" in done.comments
     assert "level 1 is not reduced: HyperTile" in done.comments
@@ -207,8 +257,8 @@ def test_a_hires_checkpoint_is_reduced(webui):
 def test_an_interrupt_leaves_nothing_and_the_infotext_tells_what_ran(webui):
     done = webui.generate(Processing(interrupt_at=2), OURS)
     assert hooks_of(webui.model) == 0
-    assert done.infotexts == ["ToDo: downsample, ToDo factor 1: 2"]
-    assert "hires pass: level 1 from 1,024 to 256 tokens (downsample) in 2 of 4 steps\n" in done.comments
+    assert todo_of(done) == {"ToDo": "downsample", "ToDo factor 1": "2"}
+    assert "hires pass: level 1 from 1,024 to 256 tokens (downsample) in 2 of 2 steps\n" in done.comments
 
 
 def forwards_of(model):
@@ -305,7 +355,7 @@ def test_between_steps_no_hook_is_on_the_model(webui, monkeypatch):
         ([{"enabled": True, "factor": 2}], ["factor", "2", "factor_1"]),
         ([{"ratio_1": 0.8, "method": "similarity"}], ["ratio_1", "0.8", "0.75"]),
         ([{"factor_1": float("nan")}], ["factor_1", "nan", "from 1 to 8"]),
-        ([{"enabled": "perhaps"}], ["enabled", "perhaps", "True or False"]),
+        ([{"enabled": "perhaps"}], ["enabled", "perhaps", "true or false"]),
         ([True, "upsample"], ["Method: 'upsample' is not a choice. Use downsample, similarity, cluster or none."]),
         ([True] * 40, ["args", "40 values", f"at most {len(SETTINGS) + 1}"]),
     ],
@@ -392,7 +442,7 @@ def test_a_unet_that_never_calls_its_attention_is_reported(webui, monkeypatch):
     unet = webui.model.model.diffusion_model
     monkeypatch.setitem(vars(unet), "forward", lambda x, timesteps, context: x)  # setattr's undo would leave a method
     done = webui.generate(Processing(), OURS)
-    assert "this model never called its self-attention" in done.comments
+    assert "its self-attention was not called" in done.comments
     assert "ToDo" not in done.infotexts[0]
 
 
@@ -425,7 +475,7 @@ def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):
     [
         (Processing(enable_hr=False), OURS, "hires fix is off"),
         (Processing(), {"method": "none"}, "the method is none"),
-        (Processing(), {"factor_1": 1, "interval": 1}, "its factor is 1"),
+        (Processing(), {"factor_1": 1, "interval": 1}, "the factor of level 1 is 1"),
         (Processing(), {"factor_1": 1}, "auto predicts only in passes of 6 or more steps"),
         (Processing(width=64, height=64), {}, "nothing to reduce at 128 x 128: this model was trained at 512 x 512"),
         (Processing(), {"factor_1": 1, "factor_2": 1, "interval": 1}, "ToDo found nothing to reduce at 256 x 256: "),

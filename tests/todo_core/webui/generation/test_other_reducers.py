@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 import pytest
-import torch
 from modules import script_callbacks, shared
 
 from tests.todo_core.webui.webui_double import Processing, WebUI
@@ -19,37 +18,19 @@ def generated(webui, *args, **changes):
     return webui.generate(Processing(width=64, height=64, steps=2, **changes), *args)
 
 
-OTHERS = [
-    ("token_merging_ratio", 0.5, "Token merging (0.5)", "merges"),
-    ("token_merging_ratio_hr", 0.25, "Token merging (0.25)", "merges"),
-    ("hypertile_enable_unet", True, "HyperTile", "tiles"),
-    ("hypertile_enable_unet_secondpass", True, "HyperTile", "tiles"),
-]
-
-
-@pytest.mark.parametrize(("option", "value", "name", "verb"), OTHERS)
-def test_it_says_what_else_is_on(webui, opts, option, value, name, verb):
+@pytest.mark.parametrize(("option", "value"), [("token_merging_ratio", 0.5), ("token_merging_ratio_hr", 0.25)])
+def test_it_says_that_token_merging_is_on(webui, opts, option, value):
     setattr(opts, option, value)
     done = generated(webui, OURS)
-    assert f"{name} is on: ToDo skips the layers that it {verb}" in done.comments
+    assert f"Token merging ({value:g}) is on: ToDo skips the layers that it merges" in done.comments
     assert "ToDo reduced the hires pass" in done.comments
 
 
-@pytest.mark.parametrize(("option", "value", "name", "verb"), OTHERS)
-def test_it_skips_the_pass_if_the_user_says_so(webui, opts, option, value, name, verb):
-    setattr(opts, option, value)
-    opts.todo_merging_conflict = "skip the pass"
-    done = generated(webui, OURS)
-    assert f"{name} is on: ToDo skips the hires pass (Settings > ToDo)" in done.comments
-    assert torch.equal(done.images[0], generated(webui).images[0])
-    assert "ToDo" not in done.infotexts[0]
-
-
-def test_it_skips_that_pass_alone(webui, opts):
-    opts.token_merging_ratio_hr, opts.todo_merging_conflict = 0.5, "skip the pass"
-    done = generated(webui, OURS | {"passes": "all"})
-    assert "ToDo reduced the first pass" in done.comments
-    assert "Token merging (0.5) is on: ToDo skips the hires pass" in done.comments
+@pytest.mark.parametrize("option", ["hypertile_enable_unet", "hypertile_enable_unet_secondpass"])
+def test_hypertile_that_cuts_nothing_is_not_mentioned(webui, opts, option):
+    """What it does is read from the layers: with tiles as large as the image, nothing."""
+    setattr(opts, option, True)
+    assert "HyperTile" not in generated(webui, OURS).comments
 
 
 def test_without_other_reducers_nothing_is_said_of_them(webui):
@@ -90,15 +71,6 @@ def test_it_takes_over_from_the_other_extension(both):
     assert "ToDo factor 1: 2" in done.infotexts[0]
     assert "ToDo factor: " not in done.infotexts[0]
     assert "sd-webui-token-downsampling is on: ToDo switches it off for this image" in done.comments
-
-
-def test_it_leaves_the_image_to_the_other_extension(both, opts):
-    webui, acted = both
-    opts.todo_downsampling_conflict = "skip the image"
-    done = generated(webui, OURS)
-    assert acted == [True]
-    assert "ToDo factor 1" not in done.infotexts[0]
-    assert "sd-webui-token-downsampling is on: ToDo skips this image" in done.comments
 
 
 def test_unticked_it_leaves_the_other_extension_alone(both):
@@ -164,12 +136,6 @@ def test_the_webuis_token_merging_is_pasted_as_our_settings_alone(paste, theirs,
     ],
 )
 def test_what_the_panel_cannot_say_stays_with_the_webui(paste, params):
-    assert paste(**params) == params
-
-
-def test_the_user_can_leave_pasting_to_the_webui(paste, opts):
-    params = {"Token merging ratio hr": "0.5"}
-    opts.todo_paste_merging = "into the override settings"
     assert paste(**params) == params
 
 

@@ -65,7 +65,10 @@ def test_every_setting_has_one_control_in_the_order_of_the_api(panel):
 def test_every_control_has_its_own_elem_id_and_help(panel):
     ids = [c.elem_id for c in panel.inputs]
     assert len(set(ids)) == len(ids)
-    assert all(panel.controls[name].info == s.help for name, s in SETTINGS.items())
+    for name, setting in SETTINGS.items():
+        control = panel.controls[name]
+        assert setting.help in (control.info, getattr(control, "webui_tooltip", None)), name
+        assert setting.kind != "flag" or not control.info, "it would stand above its box"
 
 
 def test_ranges_and_choices_are_the_declared_ones(panel):
@@ -113,7 +116,8 @@ def test_pasting_another_image_only_switches_off(panel):
 
 def test_an_image_of_the_other_extension_is_pasted_into_the_matching_settings(panel):
     theirs = {"ToDo factor": "2.5", "ToDo factor2": "1.0", "ToDo disable after": "0.6"}
-    values = pasted(panel.infotext_fields, theirs)
+    with pytest.warns(UserWarning, match="2.5 of the image is now 3"):
+        values = pasted(panel.infotext_fields, theirs)
     restored = read([values[control] for control in panel.inputs])
     expected = Settings(factor_1=3, factor_2=1, end=0.6, phase="fixed", passes="all", resample="nearest-exact")
     assert restored == expected
@@ -159,7 +163,7 @@ def test_img2img_never_shows_the_passes_of_txt2img(tmp_path):
     assert not panel.controls["passes"].visible
     visibility.set_initial(panel.controls)
     assert not panel.controls["passes"].visible
-    _, _, *updates = answer_of(blocks)("{}", *values_of(panel, {})[1:])
+    _, _, _, _, *updates = answer_of(blocks)("{}", "custom", *values_of(panel, {})[1:])
     assert not dict(zip(SETTINGS, updates, strict=True))["passes"]["visible"]
 
 
@@ -180,9 +184,13 @@ def test_one_answer_tells_the_line_the_preset_and_what_is_shown(tmp_path):
         panel = accordion.build("txt2img", presets)
     presets.save("mine", Settings(method="cluster"))
     page = '{"question": 7, "width": 512, "height": 512, "hires": false}'
-    line, choice, *updates = answer_of(blocks)(page, *values_of(panel, {"method": "cluster"})[1:])
+    changed = values_of(panel, {"method": "cluster", "window": "noise", "sx": 3, "end": 0.5})
+    presets.save("mine", Settings(method="cluster", window="noise", sx=3, end=0.5))
+    line, choice, advanced, expert, *updates = answer_of(blocks)(page, "custom", *changed[1:])
     assert line == '<span data-question="7">Nothing to reduce: hires fix is off.</span>'
     assert choice["value"] == "mine"
+    assert advanced["label"] == "Advanced (Method)"
+    assert expert["label"] == "Expert (Start/end unit)", "cluster has no cells"
     assert choice["choices"][-2:] == ["mine", "custom"], "saved after the page was built"
     shown = {name for name, update in zip(SETTINGS, updates, strict=True) if update["visible"]}
     assert shown == set(Settings(method="cluster").used)
@@ -247,13 +255,42 @@ def test_choosing_a_preset_fills_every_control(tmp_path):
 def test_the_choice_names_what_the_controls_are(tmp_path_factory, wanted):
     row = Row(tmp_path_factory.mktemp("extension"))
     known = {settings: name for name, settings in BUILT_IN.items()}
-    assert row.row.state(row.values(wanted))["value"] == known.get(wanted, "custom")
+    assert row.row.state("", row.values(wanted))["value"] == known.get(wanted, "custom")
+
+
+def test_an_own_preset_that_equals_a_built_in_one_stays_chosen(tmp_path):
+    row = Row(tmp_path)
+    row.save("mine", Settings())
+    assert row.row.state("mine", row.values(Settings()))["value"] == "mine"
+    assert row.row.state("ToDo balanced", row.values(Settings()))["value"] == "ToDo balanced"
+    assert row.row.state("mine", row.values(Settings(end=0.5)))["value"] == "custom"
+
+
+def test_settings_and_defaults_have_the_settings_and_nothing_else_of_the_panel(tmp_path):
+    """The WebUI stores what has a label there, unless it is marked."""
+    with gr.Blocks() as blocks:
+        panel = accordion.build("txt2img", Presets(tmp_path / "presets.json"))
+    fields = (gr.Textbox, gr.Dropdown, gr.Radio, gr.Checkbox, gr.Slider)
+    labelled = [b for b in blocks.blocks.values() if isinstance(b, fields) and b.label is not None]
+    stored = [b for b in labelled if not getattr(b, "do_not_save_to_config", False)]
+    assert {block.label for block in stored} == {control.label for control in panel.inputs}
+
+
+@pytest.mark.parametrize(("method", "target"), [("similarity", "all"), ("downsample", "keys/values")])
+def test_a_chosen_method_takes_the_target_of_its_paper(method, target):
+    assert accordion._papers_target(method) == target
+
+
+def test_fractions_of_old_images_are_rounded_and_told(panel):
+    with pytest.warns(UserWarning, match="Factor, level 1: 2.5 of the image is now 3"):
+        values = pasted(panel.infotext_fields, {"ToDo": "downsample", "ToDo factor 1": "2.5"})
+    assert values[panel.controls["factor_1"]] == "3"
 
 
 def test_saving_says_so_and_chooses_the_new_preset(tmp_path):
     row = Row(tmp_path)
     assert row.save("mine", Settings(factor_1=3)) == ("mine", "Saved as mine.")
-    assert row.row.state(row.values(Settings(factor_1=3)))["value"] == "mine"
+    assert row.row.state("", row.values(Settings(factor_1=3)))["value"] == "mine"
     assert Extension(tmp_path, lambda: None).presets.get("mine") == Settings(factor_1=3)
 
 

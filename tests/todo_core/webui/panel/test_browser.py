@@ -88,9 +88,29 @@ def test_the_simple_view_has_four_rows_and_the_rest_is_folded(panel):
 
 def test_controls_without_a_use_are_hidden(panel):
     panel.unfold()
-    for changes in ({"method": "similarity"}, {"random": False}, {"target": "all"}, {"method": "none"}):
+    for changes in ({"method": "similarity"}, {"random": False}, {"target": "keys/values"}, {"method": "none"}):
         panel.set(**changes)  # waits until exactly the used ones are shown
     assert panel.shown() == {"method"}
+
+
+def test_similarity_chooses_the_target_of_its_paper_and_a_fold_names_what_is_set_in_it(page, panel):
+    panel.unfold()
+    panel.set(method="similarity")
+    panel.wait_until(lambda: panel.value("target") == "all")
+    wait_for_preset(page, "ToMe paper")
+    panel.set(sx=4)
+    title = page.locator("#todo_txt2img_expert .label-wrap").first
+    panel.wait_until(lambda: "Cell width" in title.inner_text())
+    assert title.inner_text().startswith("Expert (Cell width)")
+    assert page.locator("#todo_txt2img_advanced .label-wrap").first.inner_text().startswith("Advanced (Method, Target)")
+    assert panel.control("sx").is_visible(), "a new title leaves the fold open"
+
+
+def test_a_fraction_stays_in_its_field_and_is_told_in_the_header(page, panel):
+    panel.unfold()
+    panel.set(factor_1="2.5")
+    wait_for_line(page, "Factor, level 1: 2.5 is not a whole number.")
+    assert panel.value("factor_1") == "2.5"
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -201,7 +221,7 @@ def test_a_checkpoint_that_is_loaded_later_is_asked_for_again(page, panel, monke
     panel.unfold()
     web.fill_in(page, width=512, height=512)
     page.locator("#txt2img_hr .label-wrap").first.click()
-    wait_for_line(page, "no checkpoint is loaded")
+    wait_for_line(page, "once the checkpoint is loaded")
     monkeypatch.setattr(sd_models.model_data, "sd_model", model)
     wait_for_line(page, "1024 x 1024: 16,384")
 

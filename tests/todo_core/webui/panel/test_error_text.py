@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from todo_core import Settings, SettingsError
+from todo_core import SETTINGS, Settings, SettingsError
 from todo_core.webui.compare.request import CompareRequest
 from todo_core.webui.generation import request
-from todo_core.webui.panel.error_text import PanelError, page_text
+from todo_core.webui.panel.error_text import PanelError, api_text, page_text
 from todo_core.webui.presets import Presets
 
 
@@ -30,7 +30,10 @@ def text_of(call):
         ),
         ({"factor_1": 9}, "Factor, level 1: 9 is out of range. Use auto, or a whole number from 1 to 8."),
         ({"ratio_2": "much"}, "Ratio, level 2: 'much' is not a number. Use a number from 0 to 0.99."),
-        ({"ratio_2": True}, "Ratio, level 2: True is not a number. Use a number from 0 to 0.99."),
+        ({"ratio_2": True}, "Ratio, level 2: true is not a number. Use a number from 0 to 0.99."),
+        ({"factor_1": None}, "Factor, level 1 is empty. Use auto, or a whole number from 1 to 8."),
+        ({"factor_1": "2.5"}, "Factor, level 1: 2.5 is not a whole number. Use auto, or a whole number from 1 to 8."),
+        ({"bogus": 1}, "'bogus' is not a setting; the settings are: " + ", ".join(SETTINGS) + "."),
         ({"sx": 2.5}, "Cell width: 2.5 is not a whole number. Use a whole number from 1 to 16."),
         ({"sx": 0}, "Cell width: 0 is out of range. Use a whole number from 1 to 16."),
         ({"seed": "x"}, "Destination seed: 'x' is not a whole number. Use a whole number, or leave it empty."),
@@ -45,6 +48,25 @@ def text_of(call):
 )
 def test_a_setting_is_named_by_its_label(values, text):
     assert text_of(lambda: Settings.parse(values)) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"factor_1": None}, "factor_1 = null is not possible; allowed: 'auto' or a whole number from 1 to 8"),
+        ({"random": None}, "random = null is not possible; allowed: true or false"),
+        ({"end": True}, "end = true is not possible; allowed: a number from 0 to 1"),
+        ({"seed": []}, "seed = [] is not possible; allowed: null or -1 (each image's own seed) or a whole number >= 0"),
+        (
+            {"factor1": 2},
+            "'factor1' is not a setting (did you mean factor_1?); the settings are: " + ", ".join(SETTINGS),
+        ),
+    ],
+)
+def test_the_api_gets_names_and_json(values, text):
+    with pytest.raises(SettingsError) as raised:
+        Settings.parse(values)
+    assert api_text(raised.value) == text
 
 
 def test_values_that_are_no_settings_have_labels_too(tmp_path):
