@@ -3,6 +3,7 @@
     python benchmarks/interval.py --layout sdxl --side 128 --steps 10
     python benchmarks/interval.py --layout sdxl --side 192 --steps 4     # the two kinds of step alone
     python benchmarks/interval.py --channels 32 --side 32 --steps 4      # a trial
+    OMP_NUM_THREADS=1 python benchmarks/interval.py --steps 4 --cpu-time # beside other work
 
 In each step the unpatched UNet, ToDo at level 1, and ToDo with each interval take turns, so that a slower machine slows
 all of them. Seconds are medians over the steps of a kind. The speed of a pass is the sum of the unpatched steps to the
@@ -36,17 +37,24 @@ def sessions(subject: Subject, factor: int, intervals: list[int]) -> dict[str, S
     return made
 
 
-def step_seconds(session: Session | None, call: Callable[[], Any], step: int, steps: int, device: str) -> float:
+def step_seconds(
+    session: Session | None,
+    call: Callable[[], Any],
+    step: int,
+    steps: int,
+    device: str,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
     """One step; attaching and detaching count, as in a WebUI."""
     _wait(device)
-    start = time.perf_counter()
+    start = clock()
     if session:
         session.attach().begin_step(step, steps, (0,))
     call()
     if session:
         session.detach()
     _wait(device)
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _wait(device: str) -> None:
@@ -64,7 +72,8 @@ def measure(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for step in range(args.steps):
         for name, session in variants.items():
-            seconds[name].append(step_seconds(session, call, step, args.steps, args.device))
+            clock = time.process_time if args.cpu_time else time.perf_counter
+            seconds[name].append(step_seconds(session, call, step, args.steps, args.device, clock))
         print(f"step {step}:", {name: round(each[-1], 2) for name, each in seconds.items()}, flush=True)
     predicted = {name: sorted(session.record.predicted_in) for name, session in variants.items() if session}
     return {"seconds": seconds, "predicted": predicted}
@@ -94,6 +103,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--device", default="cuda" if gpu else "cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float16" if gpu else "float32")
+    parser.add_argument("--cpu-time", action="store_true", help="the process's own seconds, for a busy machine")
     parser.add_argument("--channels", type=int, default=CHANNELS, help="fewer, for a trial; a multiple of 32")
     args = parser.parse_args()
     subject = build(args.layout, device=args.device, dtype=args.dtype, channels=args.channels)

@@ -293,7 +293,9 @@ def test_settings_of_the_gpu_table_run_on_a_gpu_in_half_precision(
 
 @pytest.mark.parametrize("layout", ["sd1", "sdxl"])
 def test_the_pass_with_an_interval_is_timed_by_kind_of_step(bench, subject_of, layout):
-    args = SimpleNamespace(factor=2, intervals=[2, 3], steps=6, side=SIDE, batch=1, device="cpu")
+    args = SimpleNamespace(
+        factor=2, intervals=[2, 3], steps=6, side=SIDE, batch=1, device="cpu", cpu_time=layout == "sd1"
+    )
     found = bench.interval.measure(subject_of(layout), args)
     assert {name: len(each) for name, each in found["seconds"].items()} == dict.fromkeys(found["seconds"], 6)
     assert found["predicted"] == {"ToDo 2": [], "ToDo 2, interval 2": [2, 4], "ToDo 2, interval 3": [2, 3]}

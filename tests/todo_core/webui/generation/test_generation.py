@@ -122,7 +122,7 @@ def test_a_method_that_did_not_take_over_stays_out_of_the_infotext(webui):
 def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, factor, interval, monkeypatch):
     chosen = {"factor_1": factor, "factor_2": 1, "interval": interval}
     monkeypatch.setattr(webui.model, "image_size", 16)
-    done = webui.generate(Processing(), chosen)
+    done = webui.generate(Processing(steps=6), chosen)
     params = todo_of(done)
     assert params["ToDo factor 1"] == ("auto (2)" if factor == "auto" else "2")
     assert params.get("ToDo interval") == ("auto (2)" if interval == "auto" else None)
@@ -130,13 +130,13 @@ def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, factor, interva
     assert (now.factor_1, now.interval) == (factor, interval)
     older = settings_of(done.extra_generation_params | {"ToDo version": "0.1.9"})
     assert (older.factor_1, older.interval) == (2, 1 if interval == 1 else 2)
-    again = webui.generate(Processing(), {n: v for n, v in older.to_dict().items() if n != "passes"})
+    again = webui.generate(Processing(steps=6), {n: v for n, v in older.to_dict().items() if n != "passes"})
     assert torch.equal(done.images[0], again.images[0])
 
 
 def test_an_older_image_has_no_version_and_pastes_as_ever():
-    assert settings_of({"ToDo": "downsample", "ToDo end": "0.7"}) == Settings(end=0.7)
-    assert settings_of({"ToDo": "downsample", "ToDo factor 1": "auto"}) == Settings()
+    assert settings_of({"ToDo": "downsample", "ToDo end": "0.7"}) == Settings(end=0.7, interval=1)
+    assert settings_of({"ToDo": "downsample", "ToDo factor 1": "auto"}) == Settings(interval=1)
 
 
 @pytest.mark.parametrize(("calls", "text"), [(1, "4 of 4 steps"), (2, "7 of 7 model calls")])
@@ -476,7 +476,7 @@ def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):
         (Processing(enable_hr=False), OURS, "hires fix is off"),
         (Processing(), {"method": "none"}, "the method is none"),
         (Processing(), {"factor_1": 1, "interval": 1}, "the factor of level 1 is 1"),
-        (Processing(), {"factor_1": 1}, "auto predicts only in passes of 6 or more steps"),
+        (Processing(width=320, height=320), {"factor_1": 1}, "auto predicts only in passes of 6 or more steps"),
         (Processing(width=64, height=64), {}, "nothing to reduce at 128 x 128: this model was trained at 512 x 512"),
         (Processing(), {"factor_1": 1, "factor_2": 1, "interval": 1}, "ToDo found nothing to reduce at 256 x 256: "),
         (Processing(only_hires=True), OURS | {"passes": "first"}, "the first pass did not run"),
