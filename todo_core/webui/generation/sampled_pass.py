@@ -67,20 +67,10 @@ class SampledPass:
             return status.failed(self.name, self.error)
         if self.record.acted:
             return status.reduced(self.name, self.record, self.steps)
-        if self._sessions and not self._sessions[0].plan.reduces:
-            return status.nothing_to_reduce(self._sessions[0].plan)
-        return status.not_reduced(self.name, self._why_nothing_ran())
-
-    def _why_nothing_ran(self) -> str:
-        if self.record.notes:
-            return "; ".join(self.record.notes)
-        if not self.steps:
-            return "no step ran"
-        if not self.steps_in_window:
-            return "no step is between Start and End"
-        if self._sessions[0].plan.deep.predicts:
-            return "too few steps in a row are alike to predict one"
-        return "this model never called its self-attention"
+        plan = self._sessions[0].plan if self._sessions else None
+        if plan and not plan.reduces:
+            return status.nothing_to_reduce(plan)
+        return status.not_reduced(self.name, self.record.why_nothing_ran(plan, self.steps, self.steps_in_window))
 
     def _follow_model(self) -> None:
         """New sessions if this is the first step, or a refiner or a hires checkpoint has replaced the UNet."""

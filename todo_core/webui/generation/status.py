@@ -11,16 +11,8 @@ DOWNSAMPLING = "sd-webui-token-downsampling"
 
 
 def reduced(pass_name: str, record: Record, steps: int) -> str:
-    """Which levels were reduced, and how many of the pass's ``steps`` were computed below level 1."""
-    steps_of: dict[tuple[int, int, int, str], set[int]] = {}
-    for plan, ran_in in record.ran_in.items():  # a refiner's plan may differ in what the line does not tell
-        steps_of.setdefault((plan.level, plan.grid.tokens, plan.keys, plan.method), set()).update(ran_in)
-    lines = [_level(*plan, len(steps_of[plan]), steps) for plan in sorted(steps_of)]
-    if record.predicted_in:
-        lines.append(f"transformers below level 1 computed in {steps - len(record.predicted_in)} of {steps} steps")
-    if "ControlNet" in record.networks:
-        lines.append("ControlNet too" if "UNet" in record.networks else "in ControlNet alone")
-    return f"ToDo reduced the {pass_name} pass: {'; '.join([*lines, *record.notes])}"
+    """What was reduced, and in how many of the pass's ``steps``."""
+    return f"ToDo reduced the {pass_name} pass: {record.summary(steps)}"
 
 
 def of_cell(cell: str, line: str) -> str:
@@ -73,7 +65,3 @@ def downsampling_off() -> str:
 def downsampling_first() -> str:
     """The user leaves the image to sd-webui-token-downsampling."""
     return f"{DOWNSAMPLING} is on: ToDo skips this image (Settings > ToDo)"
-
-
-def _level(level: int, tokens: int, left: int, method: str, count: int, steps: int) -> str:
-    return f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {count} of {steps} steps"
