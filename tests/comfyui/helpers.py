@@ -104,6 +104,7 @@ def text_to_image(
     steps: int = 4,
     sampler: str = "euler",
     cfg: float = 5.0,
+    denoise: float = 1.0,
     todo: dict[str, Any] | None = None,
     settings: dict[str, Any] | None = None,
     before: Any = None,
@@ -124,7 +125,7 @@ def text_to_image(
     positive, negative = (graph("CLIPTextEncode", clip=clip, text=text)[0] for text in ("a red house", ""))
     if conditions:
         positive, negative = conditions(graph, positive, negative)
-    options = {"seed": seed, "steps": steps, "cfg": cfg, "sampler_name": sampler}
+    options = {"seed": seed, "steps": steps, "cfg": cfg, "sampler_name": sampler, "denoise": denoise}
     sample(graph, model, positive, negative, size, batch, options, probe)
     return graph
 
@@ -143,7 +144,7 @@ def sample(graph: Graph, model, positive, negative, size, batch, options, probe=
     width, height = size
     empty = latent or graph("EmptyLatentImage", width=width, height=height, batch_size=batch)[0]
     wired = {"model": model, "positive": positive, "negative": negative, "latent_image": empty}
-    latent = graph("KSampler", **wired, scheduler="normal", denoise=1.0, **options)[0]
+    latent = graph("KSampler", **wired, scheduler="normal", **({"denoise": 1.0} | options))[0]
     graph("ToDoProbeShow", samples=latent)
     return latent
 

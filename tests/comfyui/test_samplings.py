@@ -87,9 +87,14 @@ def test_settings(comfyui, seed, settings):
     assert all(level_1(call) != {WHOLE} for call in result.lengths())
 
 
+# a random model changes the image much in a step, and ToDo predicts only where it could be the same image
+SMALL_STEPS = {"steps": 6, "denoise": 0.3}
+
+
 def test_deep_transformers_are_predicted_between_steps(comfyui, seed):
-    plain = comfyui.run(text_to_image(comfyui, seed=seed, steps=6))
-    predicted = comfyui.run(text_to_image(comfyui, seed=seed, steps=6, todo={"factor_1": "1", "interval": "2"}))
+    run = {"seed": seed, **SMALL_STEPS}
+    plain = comfyui.run(text_to_image(comfyui, **run))
+    predicted = comfyui.run(text_to_image(comfyui, **run, todo={"factor_1": "1", "interval": "2"}))
     assert_images(plain, predicted)
     whole = plain.transformers()[0]
     ran = [n == whole for n in predicted.transformers()]
@@ -100,7 +105,7 @@ def test_deep_transformers_are_predicted_between_steps(comfyui, seed):
 
 
 def test_deep_transformers_are_predicted_with_heun(comfyui, seed):
-    result = comfyui.run(text_to_image(comfyui, seed=seed, steps=6, sampler="heun", todo={"interval": "2"}))
+    result = comfyui.run(text_to_image(comfyui, seed=seed, **SMALL_STEPS, sampler="heun", todo={"interval": "2"}))
     assert_images(result)
     assert len(set(result.transformers())) == 2
 
@@ -222,7 +227,7 @@ def two_samplers(comfyui, seed, first, second):
     latent = sample(graph, models[0], *words, (128, 128), 1, options, {"name": "first"})
     large = {"upscale_method": "bilinear", "width": 256, "height": 256, "crop": "disabled"}
     latent = graph("LatentUpscale", samples=latent, **large)[0]
-    sample(graph, models[1], *words, None, 1, options, {"name": "second"}, latent=latent)
+    sample(graph, models[1], *words, (256, 256), 1, options, {"name": "second"}, latent=latent)
     return graph
 
 
@@ -330,22 +335,22 @@ def test_values_that_cannot_be_together_are_named(comfyui, seed):
 def test_the_layout_of_sdxl(comfyui, seed, named):
     """Level 1 lies at half the latent's side."""
 
-    def graph(todo, name="", beside=None):
+    def graph(todo, name="", beside=None, **more):
         graph = Graph()
         model = graph("UNETLoader", unet_name=named("sdxl-unet"), weight_dtype="default")[0]
         words = [graph("ToDoProbeWords", width=2048, seed=i)[0] for i in range(2)]
         model = model if todo is None else add_todo(graph, model, todo)
         model = beside(graph, model) if beside else model
-        options = {"seed": seed, "steps": 4, "cfg": 5.0, "sampler_name": "euler"}
+        options = {"seed": seed, "steps": 4, "cfg": 5.0, "sampler_name": "euler"} | more
         sample(graph, model, *words, (256, 256), 1, options, {"name": name})
         return graph
 
     plain, reduced = comfyui.run(graph(None, "1")), comfyui.run(graph({"end": 0.5}))
-    predicted, again = comfyui.run(graph({"interval": "2"})), comfyui.run(graph(None, "2"))
+    predicted, again = comfyui.run(graph({"interval": "2"}, denoise=0.3)), comfyui.run(graph(None, "2"))
     assert_images(plain, reduced, predicted, again)
     assert [level_1(call) for call in reduced.lengths()] == [{REDUCED}] * 2 + [{WHOLE}] * 2
     assert differ(plain, again) == [False]
-    assert differ(plain, reduced) == differ(plain, predicted) == [True]
+    assert differ(plain, reduced) == [True]
     assert len(set(predicted.transformers())) == 2
     guided = comfyui.run(graph({}, beside=BESIDE["PAG"]))  # it replaces a self-attention at level 2
     assert_images(guided)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -41,10 +42,9 @@ def is_replaced(options: dict[str, Any]) -> bool:
 
 
 def show_on_node(text: str, node: str | None) -> None:
-    """Show a text on the node of this id, in the browser. Versions before May 2025 cannot."""
-    from server import PromptServer
-
-    send = getattr(getattr(PromptServer, "instance", None), "send_progress_text", None)
+    """Show a text on the node of this id, in the browser, if there is one. Versions before May 2025 cannot."""
+    server = getattr(sys.modules.get("server"), "PromptServer", None)
+    send = getattr(getattr(server, "instance", None), "send_progress_text", None)
     if send and node is not None:
         send(text, node)
 

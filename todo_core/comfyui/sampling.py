@@ -7,7 +7,7 @@ of the denoiser. Both are functions in functions: nodes may copy options deeply,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,7 @@ def reduced_sampling(settings: Settings, tell: Callable[[str], None]) -> Callabl
     def sample(executor: Any, noise: Any, latent: Any, sampler: Any, sigmas: Any, *args: Any, **kwargs: Any) -> Any:
         # after these four: mask, callback, whether the bar is off, seed
         seed = kwargs.get("seed", args[3] if len(args) > 3 else None)
-        sampling = Sampling(settings, executor.class_obj, TokenGrid.of(noise.shape), _seeds(seed, len(noise)))
+        sampling = Sampling(settings, executor.class_obj, noise.shape, seed)
 
         def step(executor: Any, x: Any, sigma: Any, model_options: Any = None, seed: Any = None) -> Any:
             return executor(x, sigma, sampling.begin_step(sigma, model_options or {}), seed)
@@ -45,11 +45,6 @@ def reduced_sampling(settings: Settings, tell: Callable[[str], None]) -> Callabl
             tell(sampling.status())
 
     return sample
-
-
-def _seeds(seed: int | None, images: int) -> list[int]:
-    """One seed for each image of a batch, as other programs count them."""
-    return [(seed or 0) + i for i in range(images)]
 
 
 class _KeysPatches(Handle):
@@ -68,11 +63,12 @@ class _KeysPatches(Handle):
 class Sampling:
     """The state of one sampling. Hooks are on the model from the first step in the window to the last."""
 
-    def __init__(self, settings: Settings, guider: Any, latent: TokenGrid, seeds: list[int]) -> None:
+    def __init__(self, settings: Settings, guider: Any, shape: Sequence[int], seed: int | None) -> None:
         self.record = Record()
         self.error: Exception | None = None
         self.steps = self.steps_in_window = 0
-        self._settings, self._guider, self._latent, self._seeds = settings, guider, latent, seeds
+        self._settings, self._guider, self._shape = settings, guider, shape
+        self._seeds = [(seed or 0) + i for i in range(shape[0])]  # of the images of a batch, as other programs count
         self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
         self._patches = _KeysPatches()
         self._sigmas: list[float] = []
@@ -145,10 +141,9 @@ class Sampling:
     def _make_sessions(self) -> list[Session]:
         host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
         found = (find_controlnet(module) for module in compat.controlnets_of(self._guider))
+        size = TokenGrid.of(self._shape)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
-        return [
-            Session(each, self._settings, size=self._latent, record=self.record, on_error=self._fail) for each in hosts
-        ]
+        return [Session(each, self._settings, size=size, record=self.record, on_error=self._fail) for each in hosts]
 
     def _fail(self, error: Exception) -> None:
         """Leave the rest of the sampling alone: our errors must not cost the user the image."""

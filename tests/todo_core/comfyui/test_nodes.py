@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from tests.comfyui.helpers import DEFAULTS
@@ -256,15 +258,6 @@ def test_the_controlnets_of_the_conditions_are_reduced_too(shown, model, monkeyp
     assert seen == ["second", "first"]
 
 
-@pytest.mark.slow
-def test_a_compiled_model_is_reduced_alike(shown, model):
-    """As ComfyUI's node TorchCompileModel does it: the wrapper is there in the place of the UNet."""
-    expected = Guider(todo(model, interval="2")).sample()
-    model.model.diffusion_model = torch.compile(model.model.diffusion_model, backend="eager")
-    torch.testing.assert_close(Guider(todo(model, interval="2")).sample(), expected)
-    assert shown[0] == shown[1]
-
-
 def test_a_model_that_is_no_unet_passes_through_with_a_message(shown, caplog):
     patcher = comfyui_double.ModelPatcher(nn.Module())
     patcher.model.diffusion_model = nn.Linear(1, 1)
@@ -350,3 +343,19 @@ def test_the_double_does_what_comfyui_was_seen_to_do():
     assert ["patch", "input", True, True, False, False] in seen
     assert ["replacement", True, True] in seen
     assert seen[-1] == ["the sampling is over"]
+
+
+# the example ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_example_is_the_same_in_both_forms_and_has_the_nodes_inputs():
+    """The picture can be dropped on the canvas: it carries the workflow."""
+    folder = ROOT / "example_workflows"
+    workflow = json.loads((folder / "hires-fix.json").read_text())
+    with Image.open(folder / "hires-fix.png") as picture:
+        assert json.loads(picture.info["workflow"]) == workflow
+        (run,) = (each for each in json.loads(picture.info["prompt"]).values() if each["class_type"] == "ToDo")
+    (node,) = (each for each in workflow["nodes"] if each["type"] == "ToDo")
+    defaults = [inputs_of("ToDo")[name][1]["default"] for name in ("preset", *MAIN)]
+    assert node["widgets_values"] == defaults
+    assert [run["inputs"][name] for name in ("preset", *MAIN)] == defaults
