@@ -20,6 +20,8 @@ FOLDERS = sorted({path.parent for path in PACKAGES + SCRIPTS + sorted((ROOT / "b
 # Beyond these sizes a file, a function or a folder is worth a look. Where one stops a plain change, raise it there.
 MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_FILES = 400, 50, 12
 HOST_ONLY = {"modules", "gradio"}
+COMFYUI_ONLY = {"comfy", "server"}
+SHARED_BY_HOSTS = {"host", "ldm_layers", "patcher_options", "__init__"}
 PAGE = ROOT / "todo_lab" / "demo" / "page.py"
 # both pages build the controls of the declared settings alike
 CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.controls.control_value"}
@@ -32,8 +34,9 @@ FLOORS = {
         "settings hosts",
         "patching",
         "estimate tomesd",
-        "webui",
+        "webui comfyui",
     ],
+    "todo_core/comfyui": ["compat inputs", "sampling", "nodes"],
     "todo_core/webui": ["logs compat presets", "options", "generation", "panel", "compare", "extension __main__"],
     "todo_lab": ["environment command_line settings_command", "sampling", "pocket", "evaluation demo", "__main__"],
     "todo_lab/evaluation": ["metrics variants", "prompts backends", "running", "report", "command"],
@@ -91,6 +94,13 @@ def test_only_the_webui_package_imports_the_webui(path):
     elif not within(path, "todo_core", "webui"):
         assert not tops(path) & HOST_ONLY
         assert not any(name.startswith("todo_core.webui") for name in imports(path))
+
+
+@pytest.mark.parametrize("path", PACKAGES, ids=named)
+def test_only_the_comfyui_package_imports_comfyui(path):
+    if not within(path, "todo_core", "comfyui"):
+        assert not tops(path) & COMFYUI_ONLY
+        assert not any(name.startswith("todo_core.comfyui") for name in imports(path))
 
 
 @pytest.mark.parametrize("path", BEFORE_INSTALLING, ids=named)
@@ -153,12 +163,12 @@ def test_a_folder_reads_like_a_table_of_contents(folder):
     assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= MOST_FILES
 
 
-@pytest.mark.parametrize("host", ["ldm", "diffusers", "forge"])
+@pytest.mark.parametrize("host", ["ldm", "diffusers", "forge", "comfyui"])
 def test_hosts_do_not_import_each_other_nor_the_library_they_adapt(host):
     found = set(imports(ROOT / f"todo_core/hosts/{host}.py"))
-    others = {path.stem for path in (ROOT / "todo_core/hosts").glob("*.py")} - {host, "host", "ldm_layers", "__init__"}
+    others = {path.stem for path in (ROOT / "todo_core/hosts").glob("*.py")} - SHARED_BY_HOSTS - {host}
     assert not {name for name in found if name.startswith("todo_core.hosts.") and name.split(".")[2] in others}
-    assert not {"ldm", "sgm", "diffusers", "backend", "ldm_patched"} & {name.split(".")[0] for name in found}
+    assert not {"ldm", "sgm", "diffusers", "backend", "ldm_patched", "comfy"} & {name.split(".")[0] for name in found}
 
 
 @pytest.mark.parametrize("path", PACKAGES + SCRIPTS + APPS, ids=named)

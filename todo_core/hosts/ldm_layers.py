@@ -12,6 +12,8 @@ from torch.nn import Module
 
 from .host import isinstance_str, weight_shape
 
+_SDXL_WIDTHS = (2048, 1280)  # of the text of base and refiner
+
 
 def is_unet(module: Any) -> bool:
     """Whether ``module`` has the three parts of such a UNet."""
@@ -48,3 +50,10 @@ def text_width(block: Any) -> int | None:
     """Width of the text that a transformer block attends to: 768 in SD1, 1024 in SD2, 2048 or 1280 in SDXL."""
     shape = weight_shape(getattr(getattr(block, "attn2", None), "to_k", None))
     return shape[1] if shape else None
+
+
+def trained_side(text_width: int | None, *, velocity: bool) -> float:
+    """Side of the latent that a model was trained at, from the width of its text and what it predicts."""
+    if text_width in _SDXL_WIDTHS:
+        return 128
+    return 96 if text_width == 1024 and velocity else 64  # of the two SD2 models, that of 768 pixels predicts velocity

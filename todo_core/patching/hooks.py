@@ -18,7 +18,7 @@ from .. import reduction
 from ..hosts import Host, KeysPatch, Site
 from ..reduction import Reduction
 from ..settings import Settings
-from .module_calls import Args, Changed, Hook, Kwargs, read, write
+from .module_calls import Args, Changed, Hook, Kwargs, read, untraced, write
 from .plan import LevelPlan, plan_level
 from .record import Record
 from .running_calls import RunningCalls, UNetCall
@@ -195,6 +195,9 @@ def keys_patch(sites: Mapping[Site, SiteHooks], shared: Shared) -> KeysPatch:
     on_error = shared.on_error
 
     def patch(x: Tensor, keys: Tensor, values: Tensor, _: Any) -> tuple[Tensor, Tensor, Tensor]:
+        return untraced(run, x, keys, values) if torch.compiler.is_compiling() else run(x, keys, values)
+
+    def run(x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         call = shared.calls.current
         hooks = sites[call.site] if call and call.site else None
         if not isinstance(hooks, PatchedKeysHooks):

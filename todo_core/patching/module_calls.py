@@ -28,7 +28,8 @@ def write(args: Args, kwargs: Kwargs, position: int, name: str, value: Any) -> t
 
 
 @torch._disable_dynamo  # as torch.compiler.disable, without importing the compiler here
-def _untraced(run: Callable[..., Any], *call: Any, **keywords: Any) -> Any:
+def untraced(run: Callable[..., Any], *call: Any, **keywords: Any) -> Any:
+    """Run it as it is while torch.compile traces the code around it."""
     return run(*call, **keywords)
 
 
@@ -68,7 +69,7 @@ class Hook:
     def __call__(self, *call: Any) -> Any:
         """What torch calls."""
         # torch.compile runs the hook as it is, between two pieces of compiled code
-        return _untraced(self._guarded, *call) if torch.compiler.is_compiling() else self._guarded(*call)
+        return untraced(self._guarded, *call) if torch.compiler.is_compiling() else self._guarded(*call)
 
     def _guarded(self, *call: Any) -> Any:
         if self._is_off:
@@ -116,7 +117,7 @@ class Forward:
         if self._is_off:
             return own(*args, **kwargs)
         if torch.compiler.is_compiling():
-            return _untraced(self._run, own, *args, **kwargs)
+            return untraced(self._run, own, *args, **kwargs)
         return self._run(own, *args, **kwargs)
 
 

@@ -121,8 +121,12 @@ class Plan:
     @property
     def nothing_to_reduce(self) -> str:
         """What a plan that reduces nothing says: its size in image pixels, and the reason."""
-        width, height = self.size.width * IMAGE_PIXELS, self.size.height * IMAGE_PIXELS
-        return f"nothing to reduce at {width} x {height}: {self.reason}."
+        return f"nothing to reduce at {self.pixels}: {self.reason}."
+
+    @property
+    def pixels(self) -> str:
+        """The size of the image."""
+        return f"{self.size.width * IMAGE_PIXELS} x {self.size.height * IMAGE_PIXELS}"
 
     def at(self, progress: float) -> tuple[LevelPlan, ...]:
         """The levels that are reduced after this part of the pass, from 0 to 1."""

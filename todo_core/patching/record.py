@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from .plan import LevelPlan
+from .plan import AUTO_INTERVALS, LevelPlan, Plan
 
 log = logging.getLogger("todo_core")
 
@@ -45,6 +45,33 @@ class Record:
         """The methods that reduced something."""
         return {plan.method for plan in self.ran_in}
 
+    def summary(self, steps: int, unit: str = "steps") -> str:
+        """Which levels were reduced, how many of ``steps`` were computed below level 1, and the notes; in one line."""
+        of_all = f"of {steps} {unit}"
+        steps_of: dict[tuple[int, int, int, str], set[int]] = {}
+        for plan, ran_in in self.ran_in.items():  # a refiner's plan may differ in what the line does not tell
+            steps_of.setdefault((plan.level, plan.grid.tokens, plan.keys, plan.method), set()).update(ran_in)
+        lines = [_level(*plan, f"{len(steps_of[plan])} {of_all}") for plan in sorted(steps_of)]
+        if self.predicted_in:
+            lines.append(f"transformers below level 1 computed in {steps - len(self.predicted_in)} {of_all}")
+        if "ControlNet" in self.networks:
+            lines.append("ControlNet too" if "UNet" in self.networks else "in ControlNet alone")
+        return "; ".join([*lines, *self.notes])
+
+    def why_nothing_ran(self, plan: Plan | None, steps: int, steps_in_window: int) -> str:
+        """Why a pass of ``steps`` was not reduced although its plan, None if no step ran, reduces something."""
+        if self.notes:
+            return "; ".join(self.notes)
+        if not steps or not plan:
+            return "no step ran"
+        if not steps_in_window:
+            return "no step is between Start and End"
+        if plan.deep.predicts and plan.deep.interval_of(steps) == 1:
+            return f"auto predicts only in passes of {min(AUTO_INTERVALS)} or more steps"
+        if plan.deep.predicts:
+            return "too few steps in a row are alike to predict one"
+        return "its self-attention was not called"
+
     def ran(self, plan: LevelPlan, step: int, network: str) -> None:
         """A module of this network was reduced."""
         self.ran_in.setdefault(plan, set()).add(step)
@@ -62,3 +89,7 @@ class Record:
         self.predicted_in.clear()
         self.networks.clear()
         self.notes.clear()
+
+
+def _level(level: int, tokens: int, left: int, method: str, count: str) -> str:
+    return f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {count}"

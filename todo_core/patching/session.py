@@ -56,7 +56,7 @@ class Session:
     ) -> None:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
-        self.plan = make_plan(settings, host, size or TokenGrid(side, side))
+        self.plan = self._first_plan = make_plan(settings, host, size or TokenGrid(side, side))
         self._counter: StepCounter | None = StepCounter(host)
         self._step = Step(seeds=(settings.seed or 0,))
         self._report_error = on_error
@@ -126,7 +126,8 @@ class Session:
     def acts_in_step(self) -> bool:
         """Whether the step of ``begin_step`` is reduced; True too where that depends on the timestep of its calls."""
         progress = self._progress(math.nan)
-        return self.settings.window == "noise" or bool(self.plan.at(progress)) or self.plan.predicts_at(progress)
+        plans = self._first_plan, self.plan  # ComfyUI's areas: calls of one step have several sizes
+        return self.settings.window == "noise" or any(plan.at(progress) or plan.predicts_at(progress) for plan in plans)
 
     def _begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
         call, outer = self._shared.calls.begin(unet)

@@ -116,6 +116,7 @@ def test_a_strict_type_checker_rejects_wrong_names_and_types_and_nothing_else(tm
     options = [
         "--strict",
         "--config-file=",
+        "--explicit-package-bases",  # the root is a package too
         "--follow-imports=skip",
         "--python-version=3.10",
         f"--cache-dir={tmp_path}",

@@ -9,7 +9,6 @@ from typing import Any
 
 from ...errors import UnsupportedModelError
 from ...hosts import detect, find_controlnet
-from ...patching.plan import AUTO_INTERVALS
 from ...patching.record import Record
 from ...patching.session import Session
 from ...patching.token_grid import TokenGrid
@@ -71,23 +70,10 @@ class SampledPass:
         if self.record.acted:
             unit = "steps" if self.calls <= self.steps == self.expected else "model calls"  # Heun: 7 calls in 4 steps
             return status.reduced(self.name, self.record, self.calls, unit)
-        if self._sessions and not self._sessions[0].plan.reduces:
-            return status.nothing_to_reduce(self._sessions[0].plan)
-        return status.not_reduced(self.name, self._why_nothing_ran())
-
-    def _why_nothing_ran(self) -> str:
-        if self.record.notes:
-            return "; ".join(self.record.notes)
-        if not self.calls:
-            return "no step ran"
-        if not self.calls_in_window:
-            return "no step is between Start and End"
-        deep = self._sessions[0].plan.deep
-        if deep.predicts and deep.interval_of(self.expected) == 1:
-            return f"auto predicts only in passes of {min(AUTO_INTERVALS)} or more steps"
-        if deep.predicts:
-            return "too few steps in a row are alike to predict one"
-        return "its self-attention was not called"
+        plan = self._sessions[0].plan if self._sessions else None
+        if plan and not plan.reduces:
+            return status.nothing_to_reduce(plan)
+        return status.not_reduced(self.name, self.record.why_nothing_ran(plan, self.expected, self.calls_in_window))
 
     def _follow_model(self) -> None:
         """New sessions if this is the first step, or a refiner or a hires checkpoint has replaced the UNet."""

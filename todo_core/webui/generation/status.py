@@ -10,17 +10,8 @@ DOWNSAMPLING = "sd-webui-token-downsampling"
 
 
 def reduced(pass_name: str, record: Record, calls: int, unit: str) -> str:
-    """Which levels were reduced in how many of the ``calls`` that ran, and how many were computed below level 1."""
-    of_all = f"of {calls} {unit}"
-    steps_of: dict[tuple[int, int, int, str], set[int]] = {}
-    for plan, ran_in in record.ran_in.items():  # a refiner's plan may differ in what the line does not tell
-        steps_of.setdefault((plan.level, plan.grid.tokens, plan.keys, plan.method), set()).update(ran_in)
-    lines = [_level(*plan, f"{len(steps_of[plan])} {of_all}") for plan in sorted(steps_of)]
-    if record.predicted_in:
-        lines.append(f"transformers below level 1 computed in {calls - len(record.predicted_in)} {of_all}")
-    if "ControlNet" in record.networks:
-        lines.append("ControlNet too" if "UNet" in record.networks else "in ControlNet alone")
-    return f"ToDo reduced the {pass_name} pass: {'; '.join([*lines, *record.notes])}"
+    """What was reduced, and in how many of the pass's ``calls`` of the model, which are called ``unit``."""
+    return f"ToDo reduced the {pass_name} pass: {record.summary(calls, unit)}"
 
 
 def of_cell(cell: str, line: str) -> str:
@@ -63,7 +54,3 @@ def merging(ratio: float) -> str:
 def downsampling_off() -> str:
     """ToDo replaces sd-webui-token-downsampling for this image."""
     return f"{DOWNSAMPLING} is on: ToDo switches it off for this image"
-
-
-def _level(level: int, tokens: int, left: int, method: str, count: str) -> str:
-    return f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {count}"

@@ -1,0 +1,170 @@
+"""ComfyUI in small: a patcher, its clones and wrappers, and a sampling, in the real one's order. See tests/comfyui.
+
+The blocks of ldm's UNet call the patches as the real ones do: those of the Forge family do it in the same way.
+"""
+
+from __future__ import annotations
+
+import copy
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+from ldm.modules.attention import BasicTransformerBlock, CrossAttention, SpatialTransformer
+from torch import nn
+
+from tests.models import noise, words
+from tests.todo_core.hosts.forge_double import Attention, Block
+
+
+class WrappersMP:
+    OUTER_SAMPLE = "outer_sample"
+    PREDICT_NOISE = "predict_noise"
+    DIFFUSION_MODEL = "diffusion_model"
+
+
+def add_wrapper_with_key(kind, key, wrapper, options, is_model_options=False):
+    options = options.setdefault("transformer_options", {}) if is_model_options else options
+    options.setdefault("wrappers", {}).setdefault(kind, {}).setdefault(key, []).append(wrapper)
+
+
+def _wrappers(kind, options):
+    of_kind = options.get("transformer_options", options).get("wrappers", {}).get(kind, {})
+    return [wrapper for of_key in of_kind.values() for wrapper in of_key]
+
+
+class Executor:
+    """Calls the wrappers, the first outermost, and then the original."""
+
+    def __init__(self, original, class_obj, wrappers):
+        self.original, self.class_obj, self.wrappers = original, class_obj, wrappers
+
+    def __call__(self, *args, **kwargs):
+        if not self.wrappers:
+            return self.original(*args, **kwargs)
+        first, *others = self.wrappers
+        return first(Executor(self.original, self.class_obj, others), *args, **kwargs)
+
+
+class ModelPatcher:
+    """The patcher of a model, as far as nodes use it."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.wrappers = model, {}
+        self.model_options: dict[str, Any] = {"transformer_options": {}}
+
+    def clone(self) -> ModelPatcher:
+        clone = ModelPatcher(self.model)
+        clone.model_options = copy.deepcopy(self.model_options)
+        clone.wrappers = {kind: {key: [*of] for key, of in keys.items()} for kind, keys in self.wrappers.items()}
+        return clone
+
+    def add_wrapper_with_key(self, kind, key, wrapper):
+        self.wrappers.setdefault(kind, {}).setdefault(key, []).append(wrapper)
+
+    def remove_wrappers_with_key(self, kind, key):
+        self.wrappers.get(kind, {}).pop(key, None)
+
+
+class UNet(nn.Module):
+    """The UNet with the wrappers around its forward; each block is told its options."""
+
+    def __init__(self, unet: nn.Module) -> None:
+        super().__init__()
+        inner = copy.deepcopy(unet)
+        for name, module in inner.named_children():  # the adapter looks for the parts on the UNet itself
+            setattr(self, name, module)
+        vars(self)["_inner"], self.call = inner, SimpleNamespace(options={})
+        self.dtype = torch.float32
+        places = [
+            *((("input", i), part) for i, part in enumerate(inner.input_blocks)),
+            (("middle", 0), inner.middle_block),
+        ]
+        places += [(("output", i), part) for i, part in enumerate(inner.output_blocks)]
+        for place, part in places:
+            for module in part.modules():
+                if isinstance(module, SpatialTransformer):
+                    for i, block in enumerate(module.transformer_blocks):
+                        block.register_forward_pre_hook(lambda *_, p=place, i=i: self._tell(p, i))
+                if isinstance(module, BasicTransformerBlock):
+                    module.__class__, module.call = Block, self.call
+                elif isinstance(module, CrossAttention):
+                    module.__class__ = Attention
+
+    def _tell(self, place, i):
+        self.call.options = {**self.call.options, "block": place, "block_index": i}
+
+    def forward(self, x, timesteps=None, context=None, y=None, control=None, transformer_options=None):
+        options = transformer_options or {}
+        run = Executor(self._forward, self, _wrappers("diffusion_model", options))
+        return run(x, timesteps, context, y, control, options)
+
+    def _forward(self, x, timesteps, context, y, control, transformer_options):
+        self.call.options = transformer_options
+        return self._inner(x, timesteps, [context] * 2)
+
+
+class Guider:
+    """Samples with Euler's method; the sampler calls the denoiser as often as ``calls`` says for each step."""
+
+    def __init__(self, patcher: ModelPatcher, conds: Any = None, calls: int = 1, fail_at: int | None = None) -> None:
+        self.model_patcher, self.model_options = patcher, patcher.model_options
+        self.conds = conds or {"positive": [{}], "negative": [{}]}
+        self.calls, self.fail_at = calls, fail_at
+
+    @torch.no_grad()
+    def sample(self, steps: int = 4, shape=(1, 4, 16, 16), seed: int = 0) -> torch.Tensor:
+        own = self.model_options
+        self.model_options = {"transformer_options": copy.copy(own["transformer_options"])}
+        self.model_options["transformer_options"]["wrappers"] = copy.deepcopy(self.model_patcher.wrappers)
+        sigmas = torch.cat([torch.linspace(10, 1, steps), torch.zeros(1)])
+        latent = torch.zeros(shape)
+        run = Executor(self._outer_sample, self, _wrappers("outer_sample", self.model_options))
+        try:
+            return run(noise(*shape, seed=seed), latent, None, sigmas, None, None, False, seed)
+        finally:
+            self.model_options = own
+
+    def _outer_sample(self, noise, latent, sampler, sigmas, mask, callback, disable, seed):
+        options = copy.copy(self.model_options)
+        options["transformer_options"] = {**options["transformer_options"], "sample_sigmas": sigmas}
+        x = noise * sigmas[0]
+        for step, (sigma, following) in enumerate(zip(sigmas, sigmas[1:], strict=False)):
+            if step == self.fail_at:
+                raise RuntimeError("interrupted")
+            for _ in range(self.calls):
+                denoised = self._outer_predict_noise(x, sigma.repeat(len(x)), options, seed)
+            x = denoised + (x - denoised) * following / sigma
+        return x
+
+    def _outer_predict_noise(self, x, sigma, model_options, seed):
+        run = Executor(self._predict_noise, self, _wrappers("predict_noise", self.model_options))
+        return run(x, sigma, model_options, seed)
+
+    def _predict_noise(self, x, sigma, model_options, seed):
+        options = model_options["transformer_options"].copy()
+        rows, unet = 2 * len(x), self.model_patcher.model.diffusion_model
+        scaled, time = torch.cat([x, x]) / (sigma[0] ** 2 + 1) ** 0.5, torch.full((rows,), float(sigma[0]) * 90)
+        output = unet(scaled, time, context=words(rows), transformer_options=options)
+        uncond, cond = output.chunk(2)
+        return x - (uncond + 3 * (cond - uncond)) * sigma[0]
+
+
+def model_of(unet: nn.Module, kind: str = "EPS") -> ModelPatcher:
+    """A patcher of a model with this UNet."""
+    model = nn.Module()
+    model.diffusion_model, model.model_type = UNet(unet), SimpleNamespace(name=kind)
+    return ModelPatcher(model)
+
+
+def install(monkeypatch: Any) -> list[tuple[str, str]]:
+    """Put the double in the place of ComfyUI's modules; returns the texts that nodes show, with the node's id."""
+    shown: list[tuple[str, str]] = []
+    comfy, extension, server = ModuleType("comfy"), ModuleType("comfy.patcher_extension"), ModuleType("server")
+    extension.WrappersMP, extension.add_wrapper_with_key = WrappersMP, add_wrapper_with_key
+    comfy.patcher_extension = extension
+    instance = SimpleNamespace(send_progress_text=lambda text, node: shown.append((text, node)))
+    server.PromptServer = SimpleNamespace(instance=instance)
+    for name, module in (("comfy", comfy), ("comfy.patcher_extension", extension), ("server", server)):
+        monkeypatch.setitem(__import__("sys").modules, name, module)
+    return shown

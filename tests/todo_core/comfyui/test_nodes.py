@@ -1,0 +1,361 @@
+"""The nodes on a double of ComfyUI: inputs from the declaration, what is reduced, and what is left."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from tests.comfyui.helpers import DEFAULTS
+from tests.comfyui.probe import sampling_contract
+from tests.models import hook_count, ldm_sd1, ldm_sdxl, snapshot
+from todo_core import Settings, SettingsError, apply_patch, remove_patch
+from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
+from todo_core.comfyui.inputs import MAIN, REST, read_main, read_rest
+from todo_core.hosts import detect
+from todo_core.settings import BUILT_IN, SETTINGS
+
+from . import comfyui_double
+from .comfyui_double import Guider, model_of
+
+ROOT = Path(__file__).parents[3]
+WHOLE, REDUCED = (256, 256), (256, 64)
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    return comfyui_double.install(monkeypatch)
+
+
+@pytest.fixture
+def model():
+    return model_of(ldm_sd1().unet)
+
+
+def todo(model, node="7", settings=None, **values):
+    values = {"preset": "ToDo balanced", "factor_1": "2", "interval": "1", "start": 0.0, "end": 1.0} | values
+    return NODE_CLASS_MAPPINGS["ToDo"]().patch(model, node=node, settings=settings, **values)[0]
+
+
+def more(**values):
+    return NODE_CLASS_MAPPINGS["ToDoSettings"]().collect(**(DEFAULTS | values))[0]
+
+
+def lengths(model, run, tokens=256):
+    """For each UNet call in ``run``, the (queries, keys) of the self-attentions of that many tokens."""
+    calls, seen, handles = [], {}, []
+    unet = model.model.diffusion_model
+    handles.append(unet.register_forward_pre_hook(lambda *_: calls.append(set()), prepend=True))
+
+    def note(layer):
+        def hook(module, args):
+            seen[layer] = args[0].shape[1]
+            if len(seen) == 2:  # queries and keys are projected in any order
+                calls[-1].add((seen.pop("to_q"), seen.pop("to_k")))
+
+        return hook
+
+    for name, module in unet.named_modules():
+        if name.endswith("attn1"):
+            handles += [getattr(module, x).register_forward_pre_hook(note(x)) for x in ("to_q", "to_k")]
+    try:
+        result = run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [{pair for pair in call if pair[0] == tokens} for call in calls], result
+
+
+# inputs ---------------------------------------------------------------------------------------------------------------
+
+
+def inputs_of(name):
+    return NODE_CLASS_MAPPINGS[name].INPUT_TYPES()["required"]
+
+
+def test_every_setting_is_an_input_of_one_node_except_the_passes():
+    assert {*MAIN, *REST, "passes"} == set(SETTINGS)
+    assert set(inputs_of("ToDo")) == {"model", "preset", *MAIN}
+    assert list(inputs_of("ToDoSettings")) == list(REST)
+    assert NODE_DISPLAY_NAME_MAPPINGS.keys() == NODE_CLASS_MAPPINGS.keys()
+
+
+def test_label_help_limits_and_choices_are_the_declared_ones():
+    for name, (kind, options) in [*inputs_of("ToDo").items(), *inputs_of("ToDoSettings").items()]:
+        if name in ("model", "preset"):
+            continue
+        declared = SETTINGS[name]
+        assert options["display_name"] == declared.label
+        assert options["tooltip"].startswith(declared.help)
+        if declared.kind == "choice":
+            assert (kind, options["default"]) == (list(declared.choices), declared.default)
+        if declared.kind in ("number", "integer"):
+            assert (options["min"], options["max"]) == (declared.minimum, declared.maximum)
+
+
+def test_the_defaults_of_the_nodes_are_the_default_settings():
+    defaults = {name: options["default"] for name, (_, options) in inputs_of("ToDoSettings").items()}
+    assert defaults == DEFAULTS
+    assert read_rest(defaults) == Settings()
+    main = {name: inputs_of("ToDo")[name][1]["default"] for name in MAIN}
+    assert inputs_of("ToDo")["preset"][1]["default"] == next(iter(BUILT_IN))
+    for preset in BUILT_IN.values():
+        assert read_main(main, preset) == preset
+
+
+def test_every_value_of_a_list_is_a_value_of_its_setting():
+    for name, (kind, _) in inputs_of("ToDoSettings").items():
+        for value in kind if isinstance(kind, list) else ():
+            read_rest({name: value, "end": 0.5})
+    for name in ("factor_1", "interval"):
+        assert [read_main({name: value}, Settings()) for value in inputs_of("ToDo")[name][0]]
+
+
+def test_start_and_end_narrow_the_presets_window():
+    sharp = BUILT_IN["Sharp finish"]
+    assert read_main({"start": 0.2, "end": 1.0}, sharp).end == 0.7
+    assert read_main({"start": 0.2, "end": 0.5}, sharp).end == 0.5
+    with pytest.raises(SettingsError, match=r"start = 0.8 is not possible; allowed: a value below the end, 0.7"):
+        read_main({"start": 0.8, "end": 1.0}, sharp)
+
+
+def test_an_error_names_field_value_and_what_is_allowed(shown, model):
+    with pytest.raises(SettingsError, match=r"factor_1 = 9 is not possible; allowed: 'auto' or a whole number from 1"):
+        todo(model, factor_1="9")
+    with pytest.raises(SettingsError, match=r"preset = 'ToDo' is not possible; allowed: 'ToDo balanced', 'ToDo fast'"):
+        todo(model, preset="ToDo")
+    with pytest.raises(SettingsError, match=r"ratio_1 = 0.9 is not possible; allowed: at most 0.75"):
+        more(method="similarity", ratio_1=0.9)
+
+
+# samplings ------------------------------------------------------------------------------------------------------------
+
+
+def test_only_steps_in_the_window_are_reduced_and_nothing_is_left(shown, model):
+    before, guider = snapshot(model.model), Guider(model)
+    baseline = guider.sample()
+    patched = todo(model, start=0.25, end=0.75)
+    calls, reduced = lengths(model, Guider(patched).sample)
+    assert calls == [{WHOLE}, {REDUCED}, {REDUCED}, {WHOLE}]
+    assert snapshot(model.model) == before
+    assert not model.wrappers
+    assert not torch.equal(reduced, baseline)
+    assert torch.equal(Guider(model).sample(), baseline)
+    line = "ToDo reduced a sampling at 128 x 128: level 1 from 256 to 64 tokens (downsample) in 2 of 4 steps"
+    assert shown == [(line, "7")]
+
+
+def test_the_line_goes_to_the_console_too(shown, model, caplog):
+    caplog.set_level(logging.INFO, "todo_core")
+    Guider(todo(model)).sample()
+    assert [record.message for record in caplog.records] == [shown[0][0]]
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_deep_transformers_are_predicted_by_the_sampling_s_steps(shown, model, calls):
+    patched = todo(model, factor_1="1", interval="2")
+    Guider(patched, calls=calls).sample(steps=6)
+    assert "transformers below level 1 computed in 4 of 6 steps" in shown[0][0]
+    assert hook_count(model.model) == hook_count(model_of(ldm_sd1().unet).model)
+
+
+@pytest.mark.parametrize("settings", [{"method": "similarity"}, {"target": "all", "mlp": True}, {"method": "cluster"}])
+def test_the_second_node_has_the_other_settings(shown, model, settings):
+    baseline = Guider(model).sample()
+    calls, reduced = lengths(model, Guider(todo(model, settings=more(**settings), factor_1="2")).sample)
+    assert all(call != {WHOLE} for call in calls)
+    assert not torch.equal(reduced, baseline)
+    assert torch.equal(Guider(model).sample(), baseline)
+
+
+def test_rows_of_one_image_draw_alike_in_any_batch(shown, model):
+    settings = more(method="similarity")
+    patched = todo(model, settings=settings)
+    both = Guider(patched).sample(shape=(2, 4, 16, 16))
+    assert torch.equal(both, Guider(patched).sample(shape=(2, 4, 16, 16)))
+
+
+def test_the_last_of_two_nodes_counts(shown, model):
+    calls, _ = lengths(model, Guider(todo(todo(model), factor_1="4", node="8")).sample)
+    assert calls == [{(256, 16)}] * 4
+    assert [node for _, node in shown] == ["8"]
+
+
+def test_clones_of_one_model_have_their_own_settings(shown, model):
+    first, second = todo(model), todo(model, factor_1="4", node="8")
+    assert lengths(model, Guider(first).sample)[0] == [{REDUCED}] * 4
+    assert lengths(model, Guider(second).sample)[0] == [{(256, 16)}] * 4
+    assert lengths(model, Guider(first.clone()).sample)[0] == [{REDUCED}] * 4
+
+
+def test_an_interrupted_sampling_leaves_nothing(shown, model):
+    before = snapshot(model.model)
+    with pytest.raises(RuntimeError, match="interrupted"):
+        Guider(todo(model, interval="2"), fail_at=3).sample(steps=6)
+    assert snapshot(model.model) == before
+    assert "in 3 of 6 steps" in shown[0][0]
+
+
+def test_an_error_of_ours_does_not_cost_the_image(shown, model, monkeypatch, caplog):
+    baseline = Guider(model).sample()
+    patched = todo(model)
+    monkeypatch.setattr("todo_core.comfyui.sampling.detect", lambda model: 1 / 0)
+    assert torch.equal(Guider(patched).sample(), baseline)
+    assert shown == [("ToDo stopped: division by zero", "7")]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_where_nothing_is_reduced_the_line_says_why(shown, model):
+    Guider(todo(model, factor_1="preset")).sample()
+    assert shown[-1][0].startswith("ToDo found nothing to reduce at 128 x 128: this model was trained at 512 x 512.")
+    Guider(todo(model, start=0.9)).sample()
+    assert shown[-1][0] == "ToDo reduced nothing: no step is between Start and End"
+
+
+def test_a_replaced_self_attention_keeps_its_keys(shown, model):
+    """PAG gives the values back in the place of an output."""
+    patched = todo(model)
+    by_pag = {"patches_replace": {"attn1": {("input", 1): lambda q, k, v, _: v}}}
+    patched.model_options["transformer_options"].update(by_pag)
+    calls, _ = lengths(model, Guider(patched).sample)
+    assert calls == [{REDUCED, WHOLE}] * 4
+    assert "another node replaces a self-attention: it is not reduced" in shown[0][0]
+
+
+@pytest.mark.parametrize("area_first", [True, False])
+def test_an_area_of_the_latent_does_not_end_the_reduction(shown, model, monkeypatch, area_first):
+    """Its calls have a size at which nothing is to be reduced."""
+    own = Guider._predict_noise
+
+    def predict(self, x, sigma, options, seed):
+        areas = [x[..., :8, :8], x] if area_first else [x, x[..., :8, :8]]
+        return max((own(self, area, sigma, options, seed) for area in areas), key=torch.numel)
+
+    monkeypatch.setattr(Guider, "_predict_noise", predict)
+    monkeypatch.setattr("todo_core.comfyui.sampling.detect", lambda model: replace(detect(model), trained_side=8))
+    calls, _ = lengths(model, Guider(todo(model, factor_1="auto")).sample)
+    assert [call for call in calls if call] == [{REDUCED}] * 4
+
+
+def test_the_controlnets_of_the_conditions_are_reduced_too(shown, model, monkeypatch):
+    from types import SimpleNamespace
+
+    seen = []
+    monkeypatch.setattr("todo_core.comfyui.sampling.find_controlnet", lambda module: seen.append(module))
+    first = SimpleNamespace(control_model="first", previous_controlnet=None)
+    second = SimpleNamespace(control_model="second", previous_controlnet=first)
+    conds = {"positive": [{"control": second}, {}], "negative": [{"control": second}]}
+    Guider(todo(model), conds=conds).sample()
+    assert seen == ["second", "first"]
+
+
+def test_a_model_that_is_no_unet_passes_through_with_a_message(shown, caplog):
+    patcher = comfyui_double.ModelPatcher(nn.Module())
+    patcher.model.diffusion_model = nn.Linear(1, 1)
+    assert todo(patcher) is patcher
+    expected = "ToDo leaves this model as it is: Linear cannot be reduced: it is not a UNet of SD 1, SD 2 or SDXL"
+    assert shown == [(expected, "7")]
+    assert expected in caplog.text
+
+
+# the adapter ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", [ldm_sd1, ldm_sdxl])
+def test_the_sites_are_those_of_the_same_unet_in_ldm(layout):
+    host, expected = detect(model_of(layout().unet)), detect(layout().unet)
+    assert host.patch_keys is not None
+    assert [(site.level, site.rank) for site in host.sites] == [(site.level, site.rank) for site in expected.sites]
+
+
+@pytest.mark.parametrize(
+    ("text_width", "kind", "side"),
+    [(768, "EPS", 64), (1024, "EPS", 64), (1024, "V_PREDICTION", 96), (2048, "EPS", 128), (1280, "EPS", 128)],
+)
+def test_the_trained_size_follows_from_text_width_and_prediction_type(text_width, kind, side):
+    model = model_of(ldm_sd1().unet, kind)
+    for site in detect(model).sites:
+        site.block.attn2.to_k = nn.Linear(text_width, 1)
+    assert detect(model).trained_side == side
+
+
+def test_apply_patch_takes_a_patcher(model):
+    baseline = Guider(model).sample()
+    apply_patch(model, factor_1=2)
+    calls, reduced = lengths(model, Guider(model).sample)
+    assert calls == [{REDUCED}] * 4
+    remove_patch(model)
+    assert model.model_options == {"transformer_options": {}}
+    assert torch.equal(Guider(model).sample(), baseline)
+    assert not torch.equal(reduced, baseline)
+
+
+# the repository as a node --------------------------------------------------------------------------------------------
+
+
+def _load_root(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "__init__.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        for loaded in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
+            del sys.modules[loaded]
+
+
+def test_comfyui_gets_the_nodes_from_the_root_of_the_repository(shown):
+    assert set(_load_root("/custom_nodes/ToDo-for-WebUI").NODE_CLASS_MAPPINGS) == set(NODE_CLASS_MAPPINGS)
+
+
+def test_elsewhere_the_root_has_no_nodes_and_imports_nothing():
+    code = "import sys, runpy; found = runpy.run_path('__init__.py')"
+    code += "; print(found['NODE_CLASS_MAPPINGS'], {'torch', 'todo_core', 'comfy'} & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "{} set()"
+
+
+# the double -----------------------------------------------------------------------------------------------------------
+
+
+def contract():
+    """What the double does, in the form in which the probe tells it of the real one."""
+    wrappers, add = comfyui_double.WrappersMP, comfyui_double.add_wrapper_with_key
+    watched, seen = sampling_contract.watch(model_of(ldm_sd1().unet), wrappers, add)
+    Guider(watched).sample(steps=2)
+    return sampling_contract.without_repeats(seen)
+
+
+def test_the_double_does_what_comfyui_was_seen_to_do():
+    """tests/comfyui/test_double.py compares the double with the real one."""
+    seen = contract()
+    assert seen[0] == ["sampling", 8, [], 4, "int"]
+    assert ["patch", "input", True, True, False, False] in seen
+    assert ["replacement", True, True] in seen
+    assert seen[-1] == ["the sampling is over"]
+
+
+# the example ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_example_is_the_same_in_both_forms_and_has_the_nodes_inputs():
+    """The picture can be dropped on the canvas: it carries the workflow."""
+    folder = ROOT / "example_workflows"
+    workflow = json.loads((folder / "hires-fix.json").read_text())
+    with Image.open(folder / "hires-fix.png") as picture:
+        assert json.loads(picture.info["workflow"]) == workflow
+        (run,) = (each for each in json.loads(picture.info["prompt"]).values() if each["class_type"] == "ToDo")
+    (node,) = (each for each in workflow["nodes"] if each["type"] == "ToDo")
+    defaults = [inputs_of("ToDo")[name][1]["default"] for name in ("preset", *MAIN)]
+    assert node["widgets_values"] == defaults
+    assert [run["inputs"][name] for name in ("preset", *MAIN)] == defaults

@@ -1,0 +1,73 @@
+"""The inputs of the nodes, made from the declared settings, and the settings made from their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..settings import BUILT_IN, SETTINGS, Setting, Settings
+
+AS_PRESET = "preset"
+"""The value of an input that leaves its setting to the preset."""
+
+LARGEST_SEED = 2**53 - 1  # the largest whole number that the page can hold
+MAIN = ("factor_1", "interval", "start", "end")
+"""The settings of the node ToDo."""
+REST = tuple(name for name in SETTINGS if name not in (*MAIN, "passes"))
+"""Those of the node ToDo settings. There are no passes: a model is wired to the samplings that it is for."""
+
+Input = tuple[Any, dict[str, Any]]
+
+
+def preset_input() -> Input:
+    """The choice of a built-in preset."""
+    return list(BUILT_IN), {"default": next(iter(BUILT_IN)), "tooltip": "The settings that no other input changes."}
+
+
+def main_input(setting: Setting) -> Input:
+    """An input of the node ToDo. Factors can be left to the preset, which is their default."""
+    kind, options = _input(setting)
+    if setting.kind != "factor":
+        return kind, options
+    options["tooltip"] += f" {AS_PRESET}: as the preset has it."
+    return [AS_PRESET, *kind], {**options, "default": AS_PRESET}
+
+
+def rest_input(setting: Setting) -> Input:
+    """An input of the node ToDo settings."""
+    return _input(setting)
+
+
+def read_main(values: Mapping[str, Any], base: Settings) -> Settings:
+    """``base`` with the values of the node ToDo. Start and end narrow the window of ``base``. Raises SettingsError."""
+    chosen = {name: value for name, value in values.items() if value != AS_PRESET}
+    read = {name: SETTINGS[name].parse(value) for name, value in chosen.items()}
+    if "start" in read:
+        read["start"] = max(read["start"], base.start)
+    if "end" in read:
+        read["end"] = min(read["end"], base.end)
+    return replace(base, **read)
+
+
+def read_rest(values: Mapping[str, Any]) -> Settings:
+    """The settings that the node ToDo settings asks for. Raises SettingsError."""
+    return Settings.parse({name: None if (name, value) == ("seed", -1) else value for name, value in values.items()})
+
+
+def _input(setting: Setting) -> Input:
+    options = {"default": setting.default, "tooltip": setting.help, "display_name": setting.label}
+    if setting.kind == "choice":
+        return list(setting.choices), options
+    if setting.kind == "factor":
+        numbers = range(int(setting.minimum), int(setting.maximum) + 1)
+        return ["auto", *map(str, numbers)], {**options, "default": str(setting.default)}
+    if setting.kind == "flag":
+        return "BOOLEAN", options
+    if setting.kind == "seed":
+        options["tooltip"] += " -1: empty."
+        # without the last one, the page would change the value after each run
+        return "INT", {**options, "default": -1, "min": -1, "max": LARGEST_SEED, "control_after_generate": False}
+    kind, number = ("FLOAT", float) if setting.kind == "number" else ("INT", int)
+    limits = {"min": setting.minimum, "max": setting.maximum, "step": setting.step}
+    return kind, {**options, **{name: number(limit) for name, limit in limits.items()}}

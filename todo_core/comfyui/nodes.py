@@ -1,0 +1,80 @@
+"""The nodes: *ToDo* reduces the samplings of a model, *ToDo settings* has the settings that *ToDo* does not show."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ..errors import UnsupportedModelError
+from ..hosts import detect
+from ..settings import SETTINGS, Settings
+from . import compat
+from .inputs import MAIN, REST, main_input, preset_input, read_main, read_rest, rest_input
+from .sampling import reduced_sampling
+
+log = logging.getLogger("todo_core")
+
+_TYPE = "TODO_SETTINGS"
+_CATEGORY = "model_patches/unet"
+
+
+class ToDo:
+    """Model in, model out. Samplers that get the model from here reduce self-attention."""
+
+    DESCRIPTION = (
+        "Fewer keys and values in self-attention: large images take less time. Put it before the KSampler of the "
+        "large pass. The node shows what was reduced."
+    )
+    CATEGORY, FUNCTION, RETURN_TYPES = _CATEGORY, "patch", ("MODEL",)
+    OUTPUT_TOOLTIPS = ("The model, reduced while it samples.",)
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:
+        """The inputs, as ComfyUI asks for them."""
+        model = ("MODEL", {"tooltip": "SD 1, SD 2 or SDXL. Other models pass through."})
+        shown = {name: main_input(SETTINGS[name]) for name in MAIN}
+        settings = (_TYPE, {"tooltip": "From the node ToDo settings. They replace the preset."})
+        return {
+            "required": {"model": model, "preset": preset_input(), **shown},
+            "optional": {"settings": settings},
+            "hidden": {"node": "UNIQUE_ID"},
+        }
+
+    def patch(
+        self, model: Any, preset: str, settings: Settings | None = None, node: str | None = None, **values: Any
+    ) -> tuple[Any]:
+        """A clone of the model whose samplings are reduced; the model itself if it cannot be reduced."""
+        wanted = read_main(values, settings or Settings.preset(preset))
+
+        def tell(text: str, level: int = logging.INFO) -> None:
+            log.log(level, text)
+            compat.show_on_node(text, node)
+
+        try:
+            detect(model)
+        except UnsupportedModelError as error:
+            tell(f"ToDo leaves this model as it is: {error}", logging.WARNING)
+            return (model,)
+        model = model.clone()
+        compat.wrap_samplings(model, reduced_sampling(wanted, tell))
+        return (model,)
+
+
+class ToDoSettings:
+    """The settings that the node ToDo does not show."""
+
+    DESCRIPTION = "All other settings, for the node ToDo. They replace its preset."
+    CATEGORY, FUNCTION, RETURN_TYPES, RETURN_NAMES = _CATEGORY, "collect", (_TYPE,), ("settings",)
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:
+        """The inputs, as ComfyUI asks for them."""
+        return {"required": {name: rest_input(SETTINGS[name]) for name in REST}}
+
+    def collect(self, **values: Any) -> tuple[Settings]:
+        """The settings."""
+        return (read_rest(values),)
+
+
+NODE_CLASS_MAPPINGS = {"ToDo": ToDo, "ToDoSettings": ToDoSettings}
+NODE_DISPLAY_NAME_MAPPINGS = {"ToDo": "ToDo", "ToDoSettings": "ToDo settings"}
