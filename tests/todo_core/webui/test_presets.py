@@ -124,8 +124,8 @@ def test_a_stored_preset_with_the_name_of_a_built_in_one_is_kept_under_another(p
     path.write_text(json.dumps({"ToDo fast": {"factor_1": 7}, "mine": {"factor_1": 1.5}}), "utf-8")
     presets = Presets(path)
     assert presets.names == [*BUILT_IN, "ToDo fast (own)", "mine"]
-    assert presets.get("ToDo fast (own)") == Settings(factor_1=7)
-    assert presets.get("mine") == Settings(factor_1=2)
+    assert presets.get("ToDo fast (own)") == Settings(factor_1=7, interval=1)
+    assert presets.get("mine") == Settings(factor_1=2, interval=1)
     assert not presets.trouble
 
 

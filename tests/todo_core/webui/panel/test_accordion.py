@@ -119,7 +119,7 @@ def test_an_image_of_the_other_extension_is_pasted_into_the_matching_settings(pa
     with pytest.warns(UserWarning, match="2.5 of the image is now 3"):
         values = pasted(panel.infotext_fields, theirs)
     restored = read([values[control] for control in panel.inputs])
-    expected = Settings(factor_1=3, factor_2=1, end=0.6, phase="fixed", passes="all", resample="nearest-exact")
+    expected = Settings(factor_1=3, factor_2=1, end=0.6, phase="fixed", passes="all", interval=1)
     assert restored == expected
 
 
