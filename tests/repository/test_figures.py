@@ -39,6 +39,19 @@ STORED = {  # a row's name in docs/results -> its name in the stored rows
     "BiGain 2, by timestep": "BiGain 2 uniform_timestep",
     "BiGain 2, blended": "BiGain 2 linear_blend",
 }
+STEPS = {  # a row's name under "Between steps" -> its name in the stored rows
+    "ToDo auto, without interval": "ToDo balanced",
+    "ToDo auto, interval 2** (ToDo balanced)": "ToDo auto interval 2",
+    "ToDo auto, interval 3 (ToDo fast)": "ToDo auto interval 3",
+    "interval 2 alone": "ToDo 1 and 1 interval 2",
+    "interval 3 alone": "ToDo 1 and 1 interval 3",
+    "Spectrum, 2 warm-up steps, window 2": "Spectrum 2 0",
+    "Spectrum, its authors' settings": "Spectrum 5",
+    "DeepCache 2": "DeepCache 2",
+    "6 steps in place of 8": "fewer steps 0.75",
+    "negative prompt skipped in every second step": "skipped uncond 2",
+    "FBCache 0.4": "FBCache 0.4",
+}
 CALLS = {  # a row's name in docs/performance.md -> its name in docs/benchmarks/unet.json
     "unpatched": "baseline",
     "ToDo 2, outside its steps": "out of the window",
@@ -182,3 +195,18 @@ def test_speeds_and_decibels_in_the_text_of_the_results_are_those_of_stored_rows
 def test_what_a_psnr_means_follows_from_its_definition():
     for decibels, error, _ in rows_of(RESULTS, "What PSNR is good?"):
         assert error == f"{255 * 10 ** (-float(decibels.removesuffix(' dB')) / 20):.0f} of 255"
+
+
+def test_the_table_between_steps_is_that_of_the_stored_rows():
+    table = pandas.read_parquet(RESULTS.parent / "steps.parquet")
+    assert set(table["hires_steps"]) == {8}
+    assert set(table["hires_scale"]) == {2.0}
+    runs = [("SD 1.5", "Euler a"), ("SDXL", "Euler a"), ("SD 1.5", "DPM++ 2M")]
+    shown = rows_of(RESULTS, "Between steps")
+    assert [name for name, *_ in shown] == list(STEPS)
+    for name, *cells in shown:
+        for (layout, sampler), cell in zip(runs, cells, strict=True):
+            chosen = (table["layout"] == layout) & (table["sampler"] == sampler) & (table["variant"] == STEPS[name])
+            assert cell == f"{-10 * math.log10(table[chosen]['mse'].mean()):.1f}", (name, layout, sampler)
+    counts = [table[(table["layout"] == a) & (table["sampler"] == b)]["prompt"].nunique() for a, b in runs]
+    assert f"{counts[0]}, {counts[1]} and {counts[2]} prompts, one seed" in RESULTS.read_text("utf-8")
