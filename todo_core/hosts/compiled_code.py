@@ -16,12 +16,14 @@ def forget_compiled_code(unet: Module) -> None:
 
     torch can only forget the compiled code of all models.
     """
-    if "torch._dynamo" in sys.modules and _is_compiled(unet):
+    if is_compiled(unet):
         torch.compiler.reset()
 
 
-def _is_compiled(unet: Module) -> bool:
+def is_compiled(unet: Module) -> bool:
     """Whether ``unet`` or a part of it was compiled in place, or has a wrapper that torch.compile returned."""
+    if "torch._dynamo" not in sys.modules:
+        return False
     modules = set(unet.modules())
     if any(getattr(module, "_compiled_call_impl", None) or hasattr(module, "_orig_mod") for module in modules):
         return True

@@ -10,6 +10,7 @@ from typing import Literal
 
 from .. import reduction
 from ..hosts import Host, Level
+from ..hosts.compiled_code import is_compiled
 from ..hosts.host import IMAGE_PIXELS
 from ..settings import SETTINGS, Settings
 from .token_grid import TokenGrid
@@ -169,6 +170,8 @@ def plan_deep(settings: Settings, host: Host, size: TokenGrid) -> DeepPlan:
         return DeepPlan(deep, why="the interval is 1")
     if not deep:
         return DeepPlan(deep, why="this model has no transformer below level 1")
+    if settings.interval == "auto" and is_compiled(host.unet):  # a predicted transformer would run uncompiled
+        return DeepPlan(deep, why="auto predicts nothing in a compiled model")
     if settings.interval == "auto" and size.scale(host.trained_side) < _ENLARGED:
         return DeepPlan(deep, why="auto predicts only in passes that enlarge the image")
     return DeepPlan(deep, settings.interval)

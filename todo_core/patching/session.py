@@ -18,7 +18,7 @@ from torch.nn import Module
 
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
-from ..hosts.compiled_code import forget_compiled_code
+from ..hosts.compiled_code import forget_compiled_code, is_compiled
 from ..settings import Settings
 from .deep_hooks import DeepHooks
 from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
@@ -66,7 +66,8 @@ class Session:
         self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
         kind = ModuleHooks if settings.target == "all" else PatchedKeysHooks if host.patch_keys else KeysHooks
         self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
-        deep = host.deep_transformers if settings.interval != 1 else ()
+        is_off = settings.interval == 1 or (settings.interval == "auto" and is_compiled(host.unet))
+        deep = () if is_off else host.deep_transformers
         self._deep = [DeepHooks(transformer, self._shared) for transformer in deep]
 
     def __repr__(self) -> str:

@@ -528,6 +528,17 @@ def test_auto_takes_its_interval_from_the_number_of_steps(steps, interval):
     assert computed == sorted({step for step in expected if step < (steps or 9)})
 
 
+def test_auto_is_off_in_a_compiled_model(diffusers_sd1):
+    unet = copy.deepcopy(diffusers_sd1.unet)
+    next(m for m in unet.modules() if type(m).__name__ == "BasicTransformerBlock").compile(backend="eager")
+    with patched(unet, factor_1=2) as session:
+        assert session.plan.deep.why == "auto predicts nothing in a compiled model"
+        assert not [m for m in session.host.deep_transformers if "forward" in vars(m)]
+    with patched(unet, factor_1=2, interval=2) as session:
+        assert session.plan.deep.predicts
+        assert all("forward" in vars(m) for m in session.host.deep_transformers)
+
+
 def test_a_model_with_one_level_says_so():
     unet = diffusers_unet(
         block_out_channels=(32,), down_block_types=("CrossAttnDownBlock2D",), up_block_types=("CrossAttnUpBlock2D",),
