@@ -66,7 +66,7 @@ BASELINE = Variant("baseline")
 
 
 def from_settings(settings: Settings, name: str = "") -> Variant:
-    """A variant of ours. Its name lists the settings that infotext would name."""
+    """A variant of ours. Its name lists the settings that differ from the defaults."""
     return Variant(name or _name(settings, amounts=True), settings)
 
 
@@ -141,7 +141,7 @@ def _name(settings: Settings, *, amounts: bool) -> str:
     usual = {"target": "all"} if method == "similarity" else {}
     for name in settings.used:
         value = getattr(settings, name)
-        if name in ("method", *AMOUNTS) or value == usual.get(name, SETTINGS[name].left_out):
+        if name in ("method", *AMOUNTS) or value == usual.get(name, SETTINGS[name].default):
             continue
         parts.append(_part(name, value))
     return " ".join(parts)
