@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from todo_core.settings import SETTINGS
+
 from ..backends.backend import Backend, PreparedScene, TimedImage
 from ..metrics.image_metrics import measure_difference
 from ..metrics.pretrained_metrics import PretrainedMetrics
@@ -103,7 +105,7 @@ def _input_columns(backend: Backend, job: Job) -> Row:
 
 def _text(name: str, value: Any) -> Any:
     """Factors become text: they are numbers or "auto", and a column has one type."""
-    return str(value) if name.startswith("factor_") else value
+    return str(value) if SETTINGS[name].kind == "factor" else value
 
 
 def _time_columns(images: Sequence[TimedImage], baseline_steps: Sequence[list[float]]) -> Row:

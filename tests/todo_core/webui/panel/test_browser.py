@@ -97,6 +97,7 @@ def test_similarity_chooses_the_target_of_its_paper_and_a_fold_names_what_is_set
     panel.unfold()
     panel.set(method="similarity")
     panel.wait_until(lambda: panel.value("target") == "all")
+    panel.set(interval="1")
     wait_for_preset(page, "ToMe paper")
     panel.set(sx=4)
     title = page.locator("#todo_txt2img_expert .label-wrap").first
