@@ -17,7 +17,7 @@ from todo_lab.__main__ import main
 from todo_lab.evaluation.report import matplotlib_files, report
 
 TINY = [
-    "--limit", "2", "--seeds", "1", "--presets", "ToDo fast", "ToMe paper", "--sizes", "64x64", "--steps", "2",
+    "--limit", "2", "--seeds", "1", "--presets", "ToDo fast", "ToMe paper", "--sizes", "96x96", "--steps", "2",
     "--hires-steps", "2", "--cores", "1", "--runs", "2",
 ]  # fmt: skip
 
