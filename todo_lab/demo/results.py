@@ -241,8 +241,11 @@ def _plan_lines(request: Request, settings: Settings, passes: Sequence[Pass]) ->
 
 def png_text(request: Request, model: str, settings: Settings | None = None, passes: Iterable[Pass] = ()) -> str:
     """The infotext. It contains the settings if one of the passes was reduced."""
-    reduced = settings and any(each.record.levels for each in passes)
-    return format_infotext(request, model, settings.to_infotext() if settings and reduced else None)
+    records = [each.record for each in passes]
+    if not settings or not any(record.acted for record in records):
+        return format_infotext(request, model, None)
+    without = frozenset() if any(record.predicted_in for record in records) else frozenset({"interval"})
+    return format_infotext(request, model, settings.to_infotext(without=without))
 
 
 def image(pixels: np.ndarray, text: str) -> Any:
