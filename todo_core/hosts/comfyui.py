@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import UnsupportedModelError
 from .host import Arguments, Host, find_sites, isinstance_str, original
-from .ldm_layers import in_running_order, is_unet, text_width, trained_side
+from .ldm_layers import in_running_order, is_unet, predicts_velocity, text_width, trained_side
 from .patcher_options import PatchHandle
 
 _ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="context", mask="mask")
@@ -21,7 +21,6 @@ def find(model: Any) -> Host | None:
     if not is_unet(unet):
         raise UnsupportedModelError(unet, "it is not a UNet of SD 1, SD 2 or SDXL")
     sites, depth = find_sites(in_running_order(unet))
-    velocity = getattr(getattr(model.model, "model_type", None), "name", "") == "V_PREDICTION"
-    side = trained_side(text_width(sites[0].block) if sites else None, velocity=velocity)
+    side = trained_side(text_width(sites[0].block) if sites else None, velocity=predicts_velocity(model.model))
     modules, patch_keys = partial(in_running_order, unet), partial(PatchHandle, lambda: model)
     return Host("UNet", unet, sites, depth, side, _ARGUMENTS, lambda *_: "", modules, patch_keys=patch_keys)

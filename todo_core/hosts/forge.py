@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import UnsupportedModelError
 from .host import Arguments, Host, find_sites, original
-from .ldm_layers import in_running_order, is_unet, text_width, trained_side
+from .ldm_layers import in_running_order, is_unet, predicts_velocity, text_width, trained_side
 from .patcher_options import PatchHandle
 
 _ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="context", mask="mask")
@@ -34,11 +34,4 @@ def _trained_side(model: Any, width: int | None) -> float:
     """Side of the latent that the model was trained at; ``width`` is None where the weights are packed."""
     if getattr(model, "is_sdxl", False):
         return 128
-    return trained_side(width, velocity=_predicts_velocity(model.forge_objects.unet.model))
-
-
-def _predicts_velocity(inner: Any) -> bool:
-    """Forge keeps a text in the predictor, the others an enum beside the UNet."""
-    in_forge = getattr(getattr(inner, "predictor", None), "prediction_type", "")
-    in_others = getattr(getattr(inner, "model_type", None), "name", "")
-    return in_forge == "v_prediction" or in_others == "V_PREDICTION"
+    return trained_side(width, velocity=predicts_velocity(model.forge_objects.unet.model))

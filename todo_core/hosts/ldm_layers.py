@@ -57,3 +57,10 @@ def trained_side(text_width: int | None, *, velocity: bool) -> float:
     if text_width in _SDXL_WIDTHS:
         return 128
     return 96 if text_width == 1024 and velocity else 64  # of the two SD2 models, that of 768 pixels predicts velocity
+
+
+def predicts_velocity(inner: Any) -> bool:
+    """Whether a model around the UNet predicts v. Forge keeps a text in a predictor; ComfyUI and the others an enum."""
+    in_forge = getattr(getattr(inner, "predictor", None), "prediction_type", "")
+    in_others = getattr(getattr(inner, "model_type", None), "name", "")
+    return in_forge == "v_prediction" or in_others == "V_PREDICTION"

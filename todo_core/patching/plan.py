@@ -166,15 +166,22 @@ def make_plan(settings: Settings, host: Host, size: TokenGrid, *, why: str = "")
 def plan_deep(settings: Settings, host: Host, size: TokenGrid) -> DeepPlan:
     """The interval of a pass at a latent of ``size``."""
     deep = len(host.deep_transformers)
-    if settings.interval == 1:
-        return DeepPlan(deep, why="the interval is 1")
-    if not deep:
-        return DeepPlan(deep, why="this model has no transformer below level 1")
-    if settings.interval == "auto" and is_compiled(host.unet):  # a predicted transformer would run uncompiled
-        return DeepPlan(deep, why="auto predicts nothing in a compiled model")
+    if why := why_never_predicted(settings, host):
+        return DeepPlan(deep, why=why)
     if settings.interval == "auto" and size.scale(host.trained_side) < _ENLARGED:
         return DeepPlan(deep, why="auto predicts only in passes that enlarge the image")
     return DeepPlan(deep, settings.interval)
+
+
+def why_never_predicted(settings: Settings, host: Host) -> str:
+    """Why the deep transformers of a model run in every step of a pass of any size; empty where they need not."""
+    if settings.interval == 1:
+        return "the interval is 1"
+    if not host.deep_transformers:
+        return "this model has no transformer below level 1"
+    if settings.interval == "auto" and is_compiled(host.unet):  # a predicted transformer would run uncompiled
+        return "auto predicts nothing in a compiled model"
+    return ""
 
 
 def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -> tuple[LevelPlan, ...]:

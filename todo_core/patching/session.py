@@ -18,13 +18,13 @@ from torch.nn import Module
 
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
-from ..hosts.compiled_code import forget_compiled_code, is_compiled
+from ..hosts.compiled_code import forget_compiled_code
 from ..settings import Settings
 from .deep_hooks import DeepHooks
 from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
 from .module_calls import Args, Hook, Kwargs, read, remove_forwards
 from .module_hooks import ModuleHooks
-from .plan import LEVELS, make_plan
+from .plan import LEVELS, make_plan, why_never_predicted
 from .record import Record
 from .running_calls import RunningCalls
 from .steps import Step, StepCounter, timesteps_of
@@ -66,8 +66,7 @@ class Session:
         self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
         kind = ModuleHooks if settings.target == "all" else PatchedKeysHooks if host.patch_keys else KeysHooks
         self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
-        is_off = settings.interval == 1 or (settings.interval == "auto" and is_compiled(host.unet))
-        deep = () if is_off else host.deep_transformers
+        deep = () if why_never_predicted(settings, host) else host.deep_transformers
         self._deep = [DeepHooks(transformer, self._shared) for transformer in deep]
 
     def __repr__(self) -> str:

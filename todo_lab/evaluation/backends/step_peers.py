@@ -6,6 +6,7 @@ whose forecaster comes from its checkout. A pass makes one UNet call a step, wit
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -26,15 +27,12 @@ def deepcache(path: None, target: Any, request: Request, *, interval: int = 2) -
     """DeepCache (Ma et al., CVPR 2024), branch 0: between full calls, only the first and the last block run."""
     unet: Any = hosts.detect(target).unet
     deep: list[Tensor] = []
-    step = 0
 
     def keep(_: nn.Module, args: tuple) -> None:
         deep[:] = [args[0][:, : -unet.model_channels]]  # the rest are the features of the first block
 
-    def call(own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
-        nonlocal step
-        step += 1
-        if (step - 1) % interval == 0:
+    def call(step: int, own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
+        if step % interval == 0:
             return own(x, timesteps, context)
         emb = embedded(unet, timesteps)
         h = unet.input_blocks[0](x, emb, context)
@@ -54,7 +52,7 @@ def fbcache(path: None, target: Any, request: Request, *, threshold: float = 0.2
     first: Tensor | None = None
     others: Tensor | None = None
 
-    def call(own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
+    def call(_: int, own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
         nonlocal first, others
         emb = embedded(unet, timesteps)
         skips = [unet.input_blocks[0](x, emb, context)]
@@ -76,12 +74,9 @@ def fbcache(path: None, target: Any, request: Request, *, threshold: float = 0.2
 
 def skipped_uncond(path: None, target: Any, request: Request, *, start: float = 0.0, every: int = 2) -> None:
     """A1111's Negative Guidance minimum sigma: from ``start`` of the pass, no uncond row in every ``every``-th step."""
-    step = 0
 
-    def call(own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
-        nonlocal step
-        step += 1
-        if step - 1 < start * request.hires_steps or step % every:
+    def call(step: int, own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
+        if step < start * request.hires_steps or (step + 1) % every:
             return own(x, timesteps, context)
         return of_cond(own, x, timesteps, context)
 
@@ -92,13 +87,13 @@ def t_gate(path: None, target: Any, request: Request, *, gate: float = 0.4) -> N
     """T-GATE (Zhang et al. 2024): past ``gate`` of the pass, no uncond row, and cross-attention as it was then."""
     host = hosts.detect(target)
     last = max(1, round(gate * request.hires_steps))
-    step = 0
+    is_gated = False
 
     def kept(own: Call) -> Call:
         mean: list[Tensor] = []
 
         def forward(x: Tensor, context: Any = None, mask: Any = None) -> Tensor:
-            if step <= last:
+            if not is_gated:
                 output = own(x, context, mask)
                 mean[:] = [output.mean(0, keepdim=True)]
                 return output
@@ -106,10 +101,10 @@ def t_gate(path: None, target: Any, request: Request, *, gate: float = 0.4) -> N
 
         return forward
 
-    def call(own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
-        nonlocal step
-        step += 1
-        return own(x, timesteps, context) if step <= last else of_cond(own, x, timesteps, context)
+    def call(step: int, own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
+        nonlocal is_gated
+        is_gated = step >= last
+        return of_cond(own, x, timesteps, context) if is_gated else own(x, timesteps, context)
 
     for site in host.sites:
         attention: Any = site.block.attn2
@@ -134,41 +129,36 @@ def spectrum(
     basis.DTYPE = torch.float32  # its bfloat16 is for a GPU
     unet: Any = hosts.detect(target).unet
     forecaster = basis.Spectrum(basis.ChebyshevForecaster(M=m, K=100, lam=lam), taylor_order=1, prefer="cheb", w=w)
-    step = skipped = 0
-    width, shape = window, torch.Size()
+    skipped, width, shape = 0, window, torch.Size()
 
-    def learn(_: nn.Module, args: tuple) -> None:
-        nonlocal shape
-        shape = args[0].shape
-        forecaster.update(step, args[0].reshape(1, -1))
-
-    def call(own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
-        nonlocal step, skipped, width
+    def call(step: int, own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
+        nonlocal skipped, width, shape
         is_full = step < warmup or (skipped + 1) % math.floor(width) == 0
         if is_full and step >= warmup:
             width += flex
         skipped = 0 if is_full else skipped + 1
-        if is_full:
-            hook = unet.out.register_forward_pre_hook(learn)
-            output = own(x, timesteps, context)
-            hook.remove()
-        else:
-            output = unet.out(forecaster.predict(step).view(shape).to(x))
-        step += 1
+        if not is_full:
+            return unet.out(forecaster.predict(step).view(shape).to(x))
+        seen: list[Tensor] = []
+        hook = unet.out.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        output = own(x, timesteps, context)
+        hook.remove()
+        shape = seen[0].shape
+        forecaster.update(step, seen[0].reshape(1, -1))
         return output
 
     replace_forward(unet, call)
 
 
-def replace_forward(unet: Any, call: Callable[[Call, Tensor, Tensor, Tensor], Tensor]) -> None:
-    """Put ``call`` in the place of the UNet's forward, which it gets as its first argument."""
-    whole = unet.forward
+def replace_forward(unet: Any, call: Callable[[int, Call, Tensor, Tensor, Tensor], Tensor]) -> None:
+    """Put ``call`` in the place of the UNet's forward. It gets the step, from 0, and that forward before the rest."""
+    whole, steps = unet.forward, itertools.count()
 
     def own(x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
         return whole(x, timesteps=timesteps, context=context)
 
     def forward(x: Tensor, timesteps: Any = None, context: Any = None) -> Tensor:
-        return call(own, x, timesteps, context)
+        return call(next(steps), own, x, timesteps, context)
 
     unet.forward = forward
 
