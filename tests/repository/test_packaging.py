@@ -70,8 +70,9 @@ def test_every_kind_of_data_file_is_there():
         assert any(re.search(pattern, path) for path in DATA), pattern
 
 
-def test_the_wheel_takes_both_packages_whole():
-    assert {"packages": list(PACKAGES)} == WHEEL  # no include, exclude or only-include narrows them
+def test_the_wheel_is_the_library_whole_and_alone():
+    assert WHEEL == {"packages": ["todo_core"]}  # no include, exclude or only-include narrows it
+    assert sum(path.stat().st_size for path in (ROOT / "todo_core").rglob("*.py")) < 1_000_000
     assert PROJECT["tool"]["hatch"]["build"].keys() == {"targets"}
 
 
@@ -84,7 +85,8 @@ def test_no_data_file_is_ignored(path):
 
 def test_readmes_example_needs_the_diffusers_extra_alone():
     readme = (ROOT / "README.md").read_text()
-    assert '".[diffusers]"' in readme
+    assert "todo-for-webui[diffusers]" in readme
+    assert PROJECT["project"]["name"] == "todo-for-webui"
     covered = {"torch", *PACKAGES, *sys.stdlib_module_names, *named(EXTRAS["diffusers"])}
     for source in re.findall(r"```python\n(.*?)```", readme, re.S):
         assert set(imported(source)) <= covered
@@ -110,6 +112,10 @@ def test_the_demos_extra_is_its_requirements():
     for name, requirement in pinned.items():
         for pin in requirement.specifier:
             assert extra[name].specifier.contains(pin.version)
+
+
+def test_the_repositorys_address_stands_in_one_place_of_the_readme():
+    assert (ROOT / "README.md").read_text().count("OWNER/REPO") == 1
 
 
 def test_the_version_stands_in_one_place():

@@ -16,6 +16,8 @@ NO_REDUCTION = Settings(method="none")
 METHOD_NAMES = {"downsample": "ToDo", "similarity": "ToMe", "cluster": "cluster"}
 AMOUNTS = ("factor_1", "factor_2", "ratio_1", "ratio_2")
 PEER_AMOUNTS = ("ratio", "factor")
+PEER_NAMES = {"hypertile": "HyperTile"}
+PEER_WORDS = {"uniform_random": "", "uniform_timestep": "by timestep", "linear_blend": "blended"}
 GRID_KEYS = ("presets", "settings", "peers")
 
 
@@ -80,9 +82,11 @@ def from_presets(names: Iterable[str]) -> list[Variant]:
 
 
 def from_peer(peer: str, options: Mapping[str, Any]) -> Variant:
-    """Another implementation, named after its options."""
-    values = " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in options.values())
-    return Variant(f"{peer} {values}".strip(), peer=peer, options=json.dumps(dict(options), sort_keys=True))
+    """Another implementation, named after its options: numbers, then words."""
+    numbers = [f"{value:g}" for value in options.values() if not isinstance(value, str)]
+    words = [PEER_WORDS.get(value, value) for value in options.values() if isinstance(value, str)]
+    name = ", ".join(filter(None, [" ".join([PEER_NAMES.get(peer, peer), *numbers]), *words]))
+    return Variant(name, peer=peer, options=json.dumps(dict(options), sort_keys=True))
 
 
 def from_grid(path: Path) -> list[Variant]:
@@ -133,18 +137,20 @@ def _product(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _name(settings: Settings, *, amounts: bool) -> str:
-    """Such as "ToDo 2 fixed", or without amounts "ToDo fixed"."""
+    """Such as "ToDo 2, fixed", or without amounts "ToDo, fixed"."""
     method = settings.method
     if method == "none":
         return ""
-    parts = [METHOD_NAMES[method], *(_amounts(settings) if amounts else _second_level(settings))]
+    parts = [" ".join([METHOD_NAMES[method], *(_amounts(settings) if amounts else _second_level(settings))])]
+    if (settings.factor_1, settings.factor_2) == (1, 1) and method == "downsample":
+        parts = []  # the interval alone
     usual = {"target": "all"} if method == "similarity" else {}
     for name in settings.used:
         value = getattr(settings, name)
         if name in ("method", *AMOUNTS) or value == usual.get(name, SETTINGS[name].default):
             continue
         parts.append(_part(name, value))
-    return " ".join(parts)
+    return ", ".join(parts) or METHOD_NAMES[method]
 
 
 def _part(name: str, value: Any) -> str:
@@ -157,11 +163,12 @@ def _part(name: str, value: Any) -> str:
 
 
 def _amounts(settings: Settings) -> list[str]:
+    """The amount at level 1, and that at level 2 if level 2 is reduced by a number of its own."""
     if settings.method == "downsample":
         first, second = settings.factor_1, settings.factor_2
-        return [str(first), *([f"and {second}"] if second != "auto" else [])]
-    texts = [f"{settings.ratio_1:.0%}"]
-    return texts + ([f"and {settings.ratio_2:.0%}"] if settings.ratio_2 else [])
+        return [str(first), *([f"and {second}"] if second not in ("auto", 1) else [])]
+    texts = [f"{settings.ratio_1:g}"]
+    return texts + ([f"and {settings.ratio_2:g}"] if settings.ratio_2 else [])
 
 
 def _second_level(settings: Settings) -> list[str]:

@@ -16,19 +16,17 @@ from .data.dataset import unseen_scenes
 from .model.pocket_model import Pocket
 
 COLUMNS = 6
-HIRES_SCALE, SHOWN = 4, 256  # the pictures have 512 px; the sheet shows them at half the size
 
 
 def samples(model: Pocket, path: Path, count: int) -> None:
     """Hires pictures of the first unseen captions, each with its caption below."""
     cells = []
     for number, scene in enumerate(tqdm(unseen_scenes(count), desc="samples", unit="picture")):
-        request = Request(prompt=caption(scene), seed=number, hires_scale=HIRES_SCALE)
+        request = Request(prompt=caption(scene), seed=number)
         image = decode_image(model, hires_pass(model, request, first_pass(model, request)))
-        small = Image.fromarray(image).resize((SHOWN, SHOWN), Image.Resampling.LANCZOS)
-        cells.append(_captioned(np.asarray(small), request.prompt))
+        cells.append(_captioned(image, request.prompt))
     rows = [np.concatenate(cells[start : start + COLUMNS], 1) for start in range(0, count, COLUMNS)]
-    Image.fromarray(np.concatenate(rows, 0)).save(path, quality=90)
+    Image.fromarray(np.concatenate(rows, 0)).save(path, quality=75, method=6)
 
 
 def _captioned(image: np.ndarray, text: str) -> np.ndarray:
@@ -51,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--weights", type=Path, help="other weights than the shipped ones")
     parser.add_argument("--out", type=Path, required=True, help="folder for the sheet")
-    parser.add_argument("--count", type=int, default=36, help="number of samples (%(default)s)")
+    parser.add_argument("--count", type=int, default=24, help="number of samples (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:

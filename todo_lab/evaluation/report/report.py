@@ -50,7 +50,7 @@ def write_report(folder: Path) -> Document:
     table = aggregation.to_table(store.latest())
     if table.empty:
         raise ValueError(f"{folder} has no results")
-    table.to_parquet(folder / "results.parquet", index=False)
+    table.to_parquet(folder / "results.parquet", index=False, compression="zstd", compression_level=19)
     about = json.loads((folder / RUN_FILE).read_text("utf-8")) if (folder / RUN_FILE).exists() else {}
     document = _document(folder, table, about)
     write_atomically(folder / "report.md", document.markdown())

@@ -81,22 +81,24 @@ def test_words_and_nouns_are_counted(text, count, nouns):
         (Settings(factor_1=2), "ToDo 2", "ToDo", 2, "factor"),
         (
             Settings(factor_1=3, factor_2=2, phase="fixed"),
-            "ToDo 3 and 2 fixed",
-            "ToDo level 2 at 2 fixed",
+            "ToDo 3 and 2, fixed",
+            "ToDo level 2 at 2, fixed",
             3,
             "factor",
         ),
-        (Settings(resample="area"), "ToDo auto area", "ToDo area", None, "factor"),
-        (Settings(method="similarity", target="all", ratio_1=0.25), "ToMe 25%", "ToMe", 0.25, "ratio"),
-        (Settings(method="similarity"), "ToMe 50% keys/values", "ToMe keys/values", 0.5, "ratio"),
+        (Settings(resample="area"), "ToDo auto, area", "ToDo, area", None, "factor"),
+        (Settings(method="similarity", target="all", ratio_1=0.25), "ToMe 0.25", "ToMe", 0.25, "ratio"),
+        (Settings(method="similarity"), "ToMe 0.5, keys/values", "ToMe, keys/values", 0.5, "ratio"),
         (
             Settings(method="similarity", target="all", random=False, reach=2),
-            "ToMe 50% no random reach 2",
-            "ToMe no random reach 2",
+            "ToMe 0.5, no random, reach 2",
+            "ToMe, no random, reach 2",
             0.5,
             "ratio",
         ),
-        (Settings(method="cluster", ratio_1=0.5, end=0.7), "cluster 50% end 0.7", "cluster end 0.7", 0.5, "ratio"),
+        (Settings(factor_1=2, factor_2=1, phase="fixed"), "ToDo 2, fixed", "ToDo, fixed", 2, "factor"),
+        (Settings(factor_1=1, factor_2=1, interval=2), "interval 2", "interval 2", 1, "factor"),
+        (Settings(method="cluster", ratio_1=0.5, end=0.7), "cluster 0.5, end 0.7", "cluster, end 0.7", 0.5, "ratio"),
     ],
 )
 def test_the_name_of_a_variant_lists_its_changed_settings(settings, name, family, amount, scale):
@@ -109,7 +111,7 @@ def test_the_name_of_a_peer_lists_its_options():
     assert (peer.name, peer.family, peer.amount, peer.scale) == ("tomesd 0.5", "tomesd", 0.5, "ratio")
     assert variants.from_peer("hypertile", {"tile": 256}).amount is None
     blend = variants.from_peer("BiGain", {"factor": 2, "method": "linear_blend"})
-    assert (blend.name, blend.family, blend.amount) == ("BiGain 2 linear_blend", "BiGain linear_blend", 2)
+    assert (blend.name, blend.family, blend.amount) == ("BiGain 2, blended", "BiGain, blended", 2)
     assert not peer.is_baseline
 
 
@@ -125,9 +127,9 @@ def test_lists_in_a_grid_make_all_combinations(tmp_path):
     )
     found = {variant.name: variant for variant in variants.from_grid(path)}
     assert list(found) == [
-        "ToDo fast", "ToDo 2", "ToDo 2 fixed", "ToDo auto", "ToDo auto fixed", "mine", "tomesd 0.25", "tomesd 0.5"
+        "ToDo fast", "ToDo 2", "ToDo 2, fixed", "ToDo auto", "ToDo auto, fixed", "mine", "tomesd 0.25", "tomesd 0.5"
     ]  # fmt: skip
-    assert found["ToDo 2 fixed"].settings == Settings(factor_1=2, phase="fixed")
+    assert found["ToDo 2, fixed"].settings == Settings(factor_1=2, phase="fixed")
 
 
 @pytest.mark.parametrize(
