@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OLDEST, NEWEST = (3, 10), (3, 14)  # torch and the other pinned packages have wheels for these
 SIGNALLED = 128  # a shell adds the number of the signal that ended a process
 TORCH = ("torch==2.13.0",)
+LOG, LAST_LINES = "install.log", 8
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
 
@@ -69,9 +70,13 @@ class Environment:
         stamp, fingerprint = self.home / "requirements.sha256", self._fingerprint(self._installs)
         if stamp.exists() and stamp.read_text() == fingerprint:
             return
-        sys.stdout.write(f"Installing into {self.home.name}, once: about 2 GB, some minutes.\n")
+        log = f"{self.home.name}/{LOG}"
+        sys.stdout.write(f"Installing into {self.home.name}, once: about 2 GB, some minutes. pip's output: {log}\n")
+        sys.stdout.flush()
         try:
             venv.create(self.home, clear=True, with_pip=True)
+        except OSError as error:
+            sys.exit(f"{self.home} cannot be made ({error.strerror}). Use a copy of this folder that you may write to.")
         except subprocess.CalledProcessError:
             sys.exit("Python could not make a virtual environment. On Debian and Ubuntu: sudo apt install python3-venv")
         for install in self._installs:
@@ -91,10 +96,10 @@ class Environment:
         env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return subprocess.Popen([str(self.python), *args], cwd=cwd, env=env, text=True, **options)
 
-    def run(self, *args: str, cwd: Path = ROOT) -> int:
+    def run(self, *args: str, cwd: Path = ROOT, **options: Any) -> int:
         """Run the environment's Python; returns the exit status. SIGTERM and Ctrl+C end the child too."""
         with _sigterm() as on_sigterm:
-            child = self.start(*args, cwd=cwd)
+            child = self.start(*args, cwd=cwd, **options)
             on_sigterm(child.terminate)
             while True:
                 try:
@@ -111,8 +116,16 @@ class Environment:
             sys.exit(status)
 
     def _pip(self, install: tuple[str, ...]) -> None:
+        """Run pip. Its output goes to a file; the end of that is printed if it fails."""
         # Python compiles what it imports; of these packages that is a small part
-        self.check("pip", "install", "--disable-pip-version-check", "--no-compile", *install)
+        words = ("-m", "pip", "install", "--disable-pip-version-check", "--no-compile", *install)
+        path = self.home / LOG
+        with path.open("a", encoding="utf-8") as log:
+            status = self.run(*words, stdout=log, stderr=subprocess.STDOUT)
+        if status:
+            lines = path.read_text("utf-8", errors="replace").splitlines()
+            sys.stderr.write("\n".join([*lines[-LAST_LINES:], f"pip failed; all of its output: {path}\n"]))
+            sys.exit(status)
 
     @staticmethod
     def _fingerprint(installs: tuple[tuple[str, ...], ...]) -> str:

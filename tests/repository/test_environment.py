@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import re
@@ -26,7 +27,12 @@ def made(monkeypatch, tmp_path):
     installed = []
     monkeypatch.setattr(environment, "cpu_index", lambda: ("INDEX",))
     monkeypatch.setattr(environment.venv, "create", lambda home, **_: home.mkdir(exist_ok=True))
-    monkeypatch.setattr(Environment, "check", lambda self, *args: installed.append(args[4:]))
+    true_run = Environment.run
+
+    def run(self, *args, **options):
+        return installed.append(args[5:]) or 0 if args[:2] == ("-m", "pip") else true_run(self, *args, **options)
+
+    monkeypatch.setattr(Environment, "run", run)
     return Environment("env", environment.TORCH, requirements("requirements.txt")), installed
 
 
@@ -98,15 +104,35 @@ def test_changed_requirements_make_it_again(made, tmp_path):
 def test_an_interrupted_one_is_made_again(made, monkeypatch):
     env, installed = made
 
-    def fails(self, *args):
-        raise SystemExit(1)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Environment, "check", fails)
-        with pytest.raises(SystemExit):
+        patch.setattr(Environment, "run", lambda *_, **__: 7)
+        with pytest.raises(SystemExit, match="7"):
             env.ensure()
     env.ensure()
     assert len(installed) == 2
+
+
+def test_pips_output_goes_to_a_file_whose_end_is_printed_if_it_fails(made, monkeypatch, capfd):
+    def fails(self, *args, stdout, **_):
+        stdout.write("".join(f"line {number}\n" for number in range(100)))
+        return 1
+
+    monkeypatch.setattr(Environment, "run", fails)
+    with pytest.raises(SystemExit, match="1"):
+        made[0].ensure()
+    printed = capfd.readouterr()
+    assert "pip's output: env/install.log" in printed.out
+    assert printed.err.splitlines()[-2:] == ["line 99", f"pip failed; all of its output: {made[0].home}/install.log"]
+    assert "line 50" not in printed.err
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(made, monkeypatch):
+    def forbidden(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(environment.venv, "create", forbidden)
+    with pytest.raises(SystemExit, match=r"env cannot be made \(Permission denied\)\. Use a copy"):
+        made[0].ensure()
 
 
 def test_a_link_to_an_environment_is_that_environment(made, monkeypatch, tmp_path):

@@ -20,31 +20,14 @@ RESULTS = ROOT / "docs" / "results" / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 SCALES = (2.0, 3.0, 4.0)  # of docs/results
 README_SCALES = (2.0, 4.0)  # from 512 px to the 1024 and 2048 px of its speeds
-VARIANTS = {  # a row's name in the pages -> its name in docs/benchmarks/unet.json, and in docs/results
-    "ToDo, factor 2": ("ToDo 2", "ToDo 2 and 1"),
-    "ToDo, factors 4 and 2": ("ToDo 4 and 2", "ToDo fast"),
-    "ToMe, ratio 0.5": ("ToMe 0.5", "ToMe paper"),
-    "tomesd, ratio 0.5": ("tomesd 0.5", "tomesd 0.5"),
-    "sd-webui-token-downsampling, factor 2": ("token-downsampling 2", "token-downsampling 2"),
-    "BiGain, factor 2": ("BiGain 2", "BiGain 2 uniform_random"),
-    "HyperTile": ("HyperTile 256", "hypertile 128"),
-}
-STORED = {  # a row's name in docs/results -> its name in the stored rows
-    **{f"ToDo {factor}": f"ToDo {factor} and 1" for factor in (2, 3, 4)},
-    "ToDo 2, fixed": "ToDo 2 and 1 fixed",
-    "ToMe 0.5 (ToMe paper)": "ToMe paper",
-    "HyperTile 128": "hypertile 128",
-    "BiGain 2": "BiGain 2 uniform_random",
-    "BiGain 4": "BiGain 4 uniform_random",
-    "BiGain 2, by timestep": "BiGain 2 uniform_timestep",
-    "BiGain 2, blended": "BiGain 2 linear_blend",
+VARIANTS = {  # a row's name in README's second table -> its name in docs/benchmarks/unet.json, and in docs/results
+    **{name: (name, name) for name in ("ToDo 2", "ToMe 0.5", "tomesd 0.5", "token-downsampling 2", "BiGain 2")},
+    "ToDo 4 and 2": ("ToDo 4 and 2", "ToDo fast"),
+    "HyperTile": ("HyperTile 256", "HyperTile 128"),
 }
 STEPS = {  # a row's name under "Between steps" -> its name in the stored rows
-    "ToDo auto, without interval": "ToDo balanced",
-    "ToDo auto, interval 2** (ToDo balanced)": "ToDo auto interval 2",
-    "ToDo auto, interval 3 (ToDo fast)": "ToDo auto interval 3",
-    "interval 2 alone": "ToDo 1 and 1 interval 2",
-    "interval 3 alone": "ToDo 1 and 1 interval 3",
+    **{f"ToDo auto, interval {interval}": f"ToDo auto, interval {interval}" for interval in (1, 2, 3)},
+    **{f"interval {interval}": f"interval {interval}" for interval in (2, 3)},
     "Spectrum, 2 warm-up steps, window 2": "Spectrum 2 0",
     "Spectrum, its authors' settings": "Spectrum 5",
     "DeepCache 2": "DeepCache 2",
@@ -55,7 +38,6 @@ STEPS = {  # a row's name under "Between steps" -> its name in the stored rows
 CALLS = {  # a row's name in docs/performance.md -> its name in docs/benchmarks/unet.json
     "unpatched": "baseline",
     "ToDo 2, outside its steps": "out of the window",
-    "sd-webui-token-downsampling 2": "token-downsampling 2",
 }
 
 
@@ -90,8 +72,26 @@ def results() -> dict[tuple[str, float], tuple[float, float]]:
     return {key: (part["speed"].median(), -10 * math.log10(part["mse"].mean())) for key, part in groups}
 
 
-def test_the_readmes_table_is_that_of_the_stored_rows():
+def test_the_readmes_first_table_is_that_of_the_stored_rows():
+    """At 2x auto is factor 2."""
+    between = {name: seconds for name, *seconds in rows_of(PERFORMANCE, "SDXL between steps")}
+    whole, predicted = (float(between[name][2].strip("* s")) for name in ("unpatched", "ToDo 2, interval 2"))
+    calls = [("sdxl", 128), ("sd1-ldm", 128), ("sd1-ldm", 256)]
+    speeds = {
+        "ToDo 2": [f"{unet_calls(layout)['ToDo 2', latent]['speed']:.2f}x" for layout, latent in calls],
+        "ToDo 2, interval 2": [f"{whole / predicted:.1f}x (predicted step)", "", ""],
+        "interval 2": ["", "", ""],
+    }
+    names = dict(zip(speeds, ("ToDo auto, interval 1", "ToDo auto, interval 2", "interval 2"), strict=True))
     rows = rows_of(ROOT / "README.md", "Speed and difference")
+    assert [name for name, *_ in rows] == [*speeds]
+    for name, *cells in rows:
+        found = [f"{decibels_between_steps(layout, 'Euler a', names[name])} dB" for layout in ("SDXL", "SD 1.5")]
+        assert cells == [*speeds[name], *found], name
+
+
+def test_the_readmes_second_table_is_that_of_the_stored_rows():
+    rows = rows_of(ROOT / "README.md", "Beside other programs")
     assert {row[0] for row in rows} == set(VARIANTS)
     for name, *cells in rows:
         call, image = VARIANTS[name]
@@ -102,14 +102,13 @@ def test_the_readmes_table_is_that_of_the_stored_rows():
 def test_other_speeds_in_the_readme_are_those_of_the_stored_rows():
     lines = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if not line.startswith("|")]
     found = re.findall(r"([\d.]+x) at (\d+) px", " ".join(lines))
-    known = {"512": unet_calls()["ToDo 2", 64], "1024": unet_calls("sdxl")["ToDo 2", 128]}
-    assert found == [(f"{row['speed']:.2f}x", size) for size, row in known.items()]
+    assert found == [(f"{unet_calls()['ToDo 2', 64]['speed']:.2f}x", "512")]
 
 
 def test_the_table_of_results_is_that_of_the_stored_rows():
     """A cell is empty where nothing was measured."""
     for name, *cells in rows_of(RESULTS, "Table"):
-        found = [results().get((STORED.get(name, name), scale)) for scale in SCALES]
+        found = [results().get((name, scale)) for scale in SCALES]
         assert any(found), name
         texts = [("", "") if pair is None else (f"{pair[0]:.2f}x", f"{pair[1]:.1f}") for pair in found]
         assert cells == [*itertools.chain(*texts)], name
@@ -119,20 +118,18 @@ def test_the_table_of_other_implementations_is_that_of_the_stored_rows():
     """Each cell: the setting of ours, the ratio of the MSEs and its interval, or empty where nothing was measured."""
     found = aggregation.matches(images(), aggregation.summarize(images()))
     cells_of = {(row.variant, row.hires_scale): row for row in found.itertuples()}
-    names = {STORED.get(name, name) for name, *_ in rows_of(RESULTS, "Other implementations")}
-    assert names == {*found["variant"]}
+    assert {name for name, *_ in rows_of(RESULTS, "Other implementations")} == {*found["variant"]}
     for name, *cells in rows_of(RESULTS, "Other implementations"):
         for scale, cell in zip(SCALES, cells, strict=True):
-            row = cells_of.get((STORED.get(name, name), scale))
+            row = cells_of.get((name, scale))
             assert cell == ("" if row is None else matched(row)), (name, scale)
 
 
 def matched(row: Any) -> str:
     if not row.ours:
         return "none"
-    name = next((page for page, stored_name in STORED.items() if stored_name == row.ours), row.ours)
     ratio, low, high = (f"{float(f'{value:.2g}'):g}" for value in (row.ratio, row.ratio_low, row.ratio_high))
-    return f"{name}: {ratio} ({low}–{high})"
+    return f"{row.ours}: {ratio} ({low}–{high})"
 
 
 def test_the_table_of_unet_calls_is_that_of_the_stored_rows():
@@ -192,13 +189,33 @@ def test_speeds_and_decibels_in_the_text_of_the_results_are_those_of_stored_rows
     assert set(figures) <= known
 
 
+def test_the_shares_of_visibly_changed_images_are_those_of_the_stored_rows():
+    changed = images().assign(visible=images()["psnr"] < aggregation.VISIBLE).groupby(["variant", "hires_scale"])
+    shares = changed["visible"].mean()
+    for name, *cells in rows_of(RESULTS, "Questions"):
+        assert cells == [f"{math.floor(100 * shares[name, scale] + 0.5)} %" for scale in SCALES], name
+    merged = [share for (name, _), share in shares.items() if name.startswith(("ToMe", "tomesd"))]
+    assert f"ToMe and tomesd have at most {math.floor(100 * max(merged) + 0.5)} %" in RESULTS.read_text("utf-8")
+
+
 def test_what_a_psnr_means_follows_from_its_definition():
     for decibels, error, _ in rows_of(RESULTS, "What PSNR is good?"):
         assert error == f"{255 * 10 ** (-float(decibels.removesuffix(' dB')) / 20):.0f} of 255"
 
 
+@functools.cache
+def steps() -> pandas.DataFrame:
+    return pandas.read_parquet(RESULTS.parent / "steps.parquet")
+
+
+def decibels_between_steps(layout: str, sampler: str, variant: str) -> str:
+    table = steps()
+    chosen = (table["layout"] == layout) & (table["sampler"] == sampler) & (table["variant"] == variant)
+    return f"{-10 * math.log10(table[chosen]['mse'].mean()):.1f}"
+
+
 def test_the_table_between_steps_is_that_of_the_stored_rows():
-    table = pandas.read_parquet(RESULTS.parent / "steps.parquet")
+    table = steps()
     assert set(table["hires_steps"]) == {8}
     assert set(table["hires_scale"]) == {2.0}
     runs = [("SD 1.5", "Euler a"), ("SDXL", "Euler a"), ("SD 1.5", "DPM++ 2M")]
@@ -206,7 +223,6 @@ def test_the_table_between_steps_is_that_of_the_stored_rows():
     assert [name for name, *_ in shown] == list(STEPS)
     for name, *cells in shown:
         for (layout, sampler), cell in zip(runs, cells, strict=True):
-            chosen = (table["layout"] == layout) & (table["sampler"] == sampler) & (table["variant"] == STEPS[name])
-            assert cell == f"{-10 * math.log10(table[chosen]['mse'].mean()):.1f}", (name, layout, sampler)
+            assert cell == decibels_between_steps(layout, sampler, STEPS[name]), (name, layout, sampler)
     counts = [table[(table["layout"] == a) & (table["sampler"] == b)]["prompt"].nunique() for a, b in runs]
     assert f"{counts[0]}, {counts[1]} and {counts[2]} prompts, one seed" in RESULTS.read_text("utf-8")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
+import os
+import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from todo_core.errors import SettingsError
@@ -40,6 +43,8 @@ def run_action(options: argparse.Namespace, action: Action) -> int:
     try:
         given, settings = _given(options), parse_settings(options.preset, options.set)
         Request(**{"prompt": "", **given})  # invalid values are reported before a model is loaded
+        check_folder(options.out)
+        check_port(getattr(options, "port", None))
         if options.model:
             checkpoints.check_path(options.model)
         log.info("Loading %s.", options.model or "the pocket model")
@@ -58,7 +63,6 @@ def run_action(options: argparse.Namespace, action: Action) -> int:
 def _compare_and_serve(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> None:
     comparison = compare(runner, request, settings, options)
     if options.page:
-        log.info("Starting the page. Ctrl+C ends it.")
         from . import page
 
         page.serve(runner, comparison, options.port)
@@ -88,6 +92,27 @@ def _progress() -> Iterator[ProgressText]:
         yield progress
     finally:
         progress.close()
+
+
+def check_folder(folder: Path) -> None:
+    """Raise OSError if nothing can be written into the folder, which may not be there yet."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(f"--out {folder}: {there} is a file, not a folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(f"--out {folder}: {there} cannot be written to.")
+
+
+def check_port(port: int | None) -> None:
+    """Raise OSError if the page cannot have the port. Without one it takes the first free one."""
+    if port is None:
+        return
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else the port of a page that just ended is taken
+        try:
+            tried.bind(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            raise OSError(f"--port {port} cannot be used: {getattr(error, 'strerror', None) or error}.") from None
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:

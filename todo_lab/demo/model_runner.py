@@ -25,7 +25,6 @@ from .options import PROMPTS
 from .progress import OnProgress, StepProgress, stages_of
 
 POCKET = "pocket"
-POCKET_DEFAULTS = {"hires_scale": 4.0}
 LARGEST_SIDE = 2048  # pixels of the hires pass; a run stops only between steps, and larger ones can take minutes
 SHORTEST_OFFER = 3  # letters of a word that is offered instead of an unknown one
 T = TypeVar("T")
@@ -76,7 +75,7 @@ class ModelRunner:
         if path is None:
             # its products are small: threads that wait for each other on a busy machine would slow the shorter more
             torch.set_num_threads(1)
-            self.name, self.defaults = POCKET, dict[str, Any](POCKET_DEFAULTS)
+            self.name, self.defaults = POCKET, dict[str, Any]()
             self.model = Pocket(device=device)
         else:
             dtype = torch.float16 if device == "cuda" else torch.float32

@@ -6,15 +6,15 @@ import argparse
 from pathlib import Path
 
 PROMPTS = (
+    "two yellow stars over a night full of stars",
     "a big red heart on a hedge of leaves",
     "a big blue star in front of city windows",
-    "two yellow stars over a night full of stars",
     "a pink heart and a yellow star over woven cloth",
 )
 """Captions for the pocket model: the first one is the default, the page offers all."""
 OWN_PROMPTS = ("a lighthouse on a cliff at dusk, waves, long exposure photograph",)
 DEFAULTS = (
-    "Defaults: 20 steps at 128 x 128 pixels, then 12 steps at 512 x 512, guidance 2.5. A model of your own starts at "
+    "Defaults: 20 steps at 128 x 128 pixels, then 12 steps at 256 x 256, guidance 2.5. A model of your own starts at "
     "the size it was trained for, then doubles it; guidance is 7.5, or 5 for SDXL."
 )
 

@@ -17,6 +17,7 @@ from todo_core.settings.declaration import CUSTOM
 from todo_core.webui.panel.controls import build as build_control
 from todo_core.webui.panel.controls import control_value
 
+from ..pocket.model.vocabulary import vocabulary
 from ..sampling.comparison import Comparison
 from ..sampling.request import SAMPLERS, Request
 from . import page_html, results
@@ -28,10 +29,15 @@ log = logging.getLogger(__name__)
 
 TITLE = "ToDo: baseline and reduced"
 INTRO = f"# {TITLE}\nThe hires pass runs twice: **baseline**, and **reduced** by ToDo. All else is equal."
+ABOUT_POCKET = "The pictures come from a small model made for this demo. It draws shapes and knows {count} words."
 INTEGER_FIELDS = ("seed", "width", "height", "steps", "hires_steps")  # gradio delivers them as floats
 LONGEST_QUEUE = 20
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 PICTURE: dict[str, Any] = {"format": "png", "interactive": False, "buttons": ["download", "fullscreen"]}
+TO_RESULTS = """() => setTimeout(() => {
+    const results = document.querySelector("#results"), message = document.querySelector("#status").innerText.trim();
+    if (results && !message && results.getBoundingClientRect().top > innerHeight / 2) results.scrollIntoView();
+}, 100)"""  # on a phone they lie below the settings
 CSS = Path(__file__).with_name("page.css")
 Known = tuple[Request, dict[str, tuple[str, str]]]  # speed and PSNR of the presets that ran with a request
 
@@ -44,6 +50,8 @@ class Page:
         self._stops: dict[str, threading.Event] = {}  # one per session that waits for a result
         with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(3600, 3600)) as self.blocks:
             gr.Markdown(INTRO)
+            if runner.is_pocket:
+                gr.Markdown(ABOUT_POCKET.format(count=len(vocabulary().words)), elem_id="model")
             with gr.Row(elem_id="layout"):
                 with gr.Column(elem_id="inputs", min_width=0):
                     self._build_inputs(opening)
@@ -87,6 +95,9 @@ class Page:
     def _build_options(self, opening: Comparison) -> None:
         prompts = PROMPTS if self._runner.is_pocket else OWN_PROMPTS
         gr.Examples([[prompt] for prompt in prompts], [self._prompt], label="Example prompts")
+        if self._runner.is_pocket:
+            with gr.Accordion("Words it knows", open=False, elem_id="words"):
+                gr.Markdown(", ".join(sorted(vocabulary().words)))
         with gr.Accordion("Picture settings", open=False, elem_id="picture"):
             self._request = {"prompt": self._prompt, **request_controls(opening.request, self._runner.model.multiple)}
         with gr.Accordion("Reduction settings", open=False, elem_id="reduction"):
@@ -102,7 +113,8 @@ class Page:
         common = {"concurrency_limit": 1, "concurrency_id": "model", "show_progress_on": self._status}
         for button, job in ((self._go, self.compare), (self._go_presets, self.compare_presets)):
             began = button.click(self.begin, None, state, **QUIET)
-            began.then(job, inputs, [*state, *self._outputs], api_name=job.__name__, **common)
+            ran = began.then(job, inputs, [*state, *self._outputs], api_name=job.__name__, **common)
+            ran.then(None, None, None, js=TO_RESULTS, **QUIET)
         self._cancel.click(self.leave, None, None, **QUIET)
         self.blocks.unload(self.leave)
         settings = list(self._settings.values())
@@ -113,7 +125,7 @@ class Page:
         )
 
     def begin(self, visitor: gr.Request) -> list[Any]:
-        """Start a visitor's run: hide the last result and forget an earlier cancellation."""
+        """Start a visitor's run: hide the last result until it ends, and forget an earlier cancellation."""
         session = _session(visitor)
         if session in self._stops and self._stops[session].is_set():
             del self._stops[session]
@@ -121,7 +133,7 @@ class Page:
         return [page_html.ROOM, gr.update(visible=False), gr.update(visible=True)]
 
     def compare(self, visitor: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> list[Any]:  # noqa: B008
-        """Run a comparison. Returns the values of the outputs, or only the reason why there is no result."""
+        """Run a comparison. Returns the values of the outputs, or the reason why the last result stays."""
         return self._run(visitor, progress, [], values)
 
     def compare_presets(self, visitor: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> list[Any]:  # noqa: B008
@@ -140,8 +152,8 @@ class Page:
         except (Cancelled, *EXPECTED_ERRORS) as reason:
             if not isinstance(reason, Cancelled):
                 log.warning("page: %s", reason)
-            closed = [gr.update(visible=False), gr.update(visible=False)]
-            return [page_html.message(str(reason)), *closed, *[gr.skip()] * len(self._outputs)]
+            last = [gr.update(visible=True), gr.update(visible=False)]
+            return [page_html.message(str(reason)), *last, *[gr.skip()] * len(self._outputs)]
         finally:
             if self._stops.get(_session(visitor)) is stop:
                 del self._stops[_session(visitor)]
@@ -232,7 +244,14 @@ def parse_values(values: list[Any]) -> tuple[Request, Settings]:
 
 def serve(runner: ModelRunner, opening: Comparison, port: int | None = None) -> None:
     """Serve the page until it is interrupted. Raises OSError if the port is taken."""
-    Page(runner, opening).blocks.launch(server_port=port, theme=theme(), css_paths=CSS, show_error=True)
+    blocks = Page(runner, opening).blocks
+    options: dict[str, Any] = {"theme": theme(), "css_paths": CSS, "show_error": True}
+    _, address, _ = blocks.launch(server_port=port, quiet=True, prevent_thread_lock=True, **options)
+    log.info("The page: %s (Ctrl+C ends it)", address)
+    try:
+        threading.Event().wait()
+    finally:
+        blocks.close(verbose=False)
 
 
 def theme() -> Any:

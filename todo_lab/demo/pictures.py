@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from todo_core.image_difference import heat_map
+from todo_core.image_difference import HEAT_GAIN, heat_map
 
 CROP = 1 / 8  # of the shorter side
 SMALLEST_CROP = 16  # pixels
@@ -28,6 +28,17 @@ def zoom(baseline: np.ndarray, reduced: np.ndarray) -> np.ndarray:
     both = np.concatenate([crops[0], line, crops[1]], 1)
     strip = _strip(both.shape[1], {0.0: f"baseline, {times}x", 0.5: f"reduced, {times}x"})
     return np.concatenate([both, strip])
+
+
+def overview(baseline: np.ndarray, reduced: np.ndarray, captions: tuple[str, str]) -> np.ndarray:
+    """Both images and where they differ, side by side, with captions of the two below."""
+    panels = [baseline, reduced, heat_map(baseline, reduced, HEAT_GAIN)]
+    texts = [*captions, f"difference x{HEAT_GAIN:g}"]
+    columns = [
+        np.concatenate([panel, _strip(panel.shape[1], {0.0: text})]) for panel, text in zip(panels, texts, strict=True)
+    ]
+    line = np.zeros((len(columns[0]), MARGIN, 3), np.uint8)
+    return np.concatenate([columns[0], line, columns[1], line, columns[2]], 1)
 
 
 def most_different(baseline: np.ndarray, reduced: np.ndarray, side: int) -> tuple[int, int]:

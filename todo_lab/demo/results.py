@@ -178,12 +178,18 @@ def speed_sentence(comparison: Comparison) -> str:
     if why := why_not_reduced(comparison.settings, comparison.reduced):
         return f"Nothing was reduced: {why}"
     timing = comparison.timing
-    verdict = f"{timing.speed:.1f}x faster" if timing.speed >= FASTER else f"Not faster ({timing.speed:.2f}x)"
+    middle = timing.medians[0] / timing.medians[1]
+    if timing.speed < FASTER:
+        verdict = f"Not faster ({timing.speed:.2f}x)"
+    else:  # one slow baseline step can make the pass slower, and not its steps
+        verdict = f"{timing.speed:.1f}x faster" if middle >= FASTER else "Not clearly faster"
     return f"{verdict}: {' -> '.join(map(seconds, timing.seconds))}"
 
 
 def doubt(comparison: Comparison) -> str:
-    """A warning that the speed is uncertain; empty if it is not."""
+    """A warning that the speed is uncertain; empty if it is not, or if no speed is told."""
+    if why_not_reduced(comparison.settings, comparison.reduced):
+        return ""
     return BUSY if comparison.timing.is_uncertain else ""
 
 
@@ -273,7 +279,12 @@ def images(comparison: Comparison, model: str) -> dict[str, Any]:
 
 def write(folder: Path, comparison: Comparison, model: str) -> list[Path]:
     """Write the images and the data of a comparison. Raises OSError."""
-    return _write(folder, images(comparison, model), comparison_data(comparison, model))
+    made = images(comparison, model)
+    both = comparison.baseline_image, comparison.reduced_image
+    before, after = map(seconds, comparison.timing.seconds)
+    pixels = pictures.overview(*both, (f"baseline, {before}", f"reduced, {after}, {psnr(comparison)}"))
+    made["overview.png"] = image(pixels, made["reduced.png"].info[PNG_KEY])
+    return _write(folder, made, comparison_data(comparison, model))
 
 
 def write_image(folder: Path, generated: GeneratedImage, model: str) -> list[Path]:

@@ -85,13 +85,15 @@ def test_a_run_shows_its_progress_and_then_its_result(page, quick, held):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_cancelled_run_leaves_a_plain_message(page, held):
+def test_a_cancelled_run_leaves_a_plain_message_and_the_last_pictures(page, held):
+    before = page.get_attribute("#slider img", "src")
     page.click("#compare")
     page.wait_for_selector("#status :text('step 1 of')")
     page.click("#cancel")
     held.set()
     page.wait_for_selector("#status :text('Cancelled.')")
-    assert page.locator("#results").is_hidden()
+    page.wait_for_selector("#slider img")
+    assert page.get_attribute("#slider img", "src") == before
     assert page.locator(".error, .toast-body.error").count() == 0
 
 
@@ -99,4 +101,4 @@ def test_an_unknown_word_is_named_and_the_nearest_known_one_is_offered(page):
     page.fill("#prompt textarea", "a red hart over rolling hills")
     page.click("#compare")
     page.wait_for_selector("""#status :text('"hart" (did you mean "heart"?)')""")
-    assert page.locator("#results").is_hidden()
+    page.wait_for_selector("#slider img")

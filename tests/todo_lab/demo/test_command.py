@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ import app  # noqa: E402
 from tests.todo_lab.saved_pipelines import save_sd1, save_sdxl  # noqa: E402
 from todo_core import Settings  # noqa: E402
 from todo_lab import __main__ as todo  # noqa: E402
-from todo_lab.demo.model_runner import POCKET_DEFAULTS, ModelRunner  # noqa: E402
+from todo_lab.demo.model_runner import ModelRunner  # noqa: E402
 from todo_lab.demo.options import DEFAULTS, OWN_PROMPTS, PROMPTS  # noqa: E402
 from todo_lab.sampling.checkpoints import Checkpoint, XLCheckpoint  # noqa: E402
 from todo_lab.sampling.request import Request  # noqa: E402
@@ -43,7 +44,7 @@ def run(tmp_path, caplog):
 def test_the_main_job_says_three_lines_and_writes_pictures(run, capsys):
     status, said, folder = run("--set", "factor_1=2", "--seed", "7")
     assert status == 0
-    names = ["baseline.png", "reduced.png", "zoom.png", "difference.png"]
+    names = ["baseline.png", "reduced.png", "zoom.png", "difference.png", "overview.png"]
     assert {path.name for path in folder.iterdir()} == {*names, "figures.json"}
     written = json.loads((folder / "figures.json").read_text("utf-8"))
     assert written["settings"]["factor_1"] == 2
@@ -58,7 +59,7 @@ def test_the_main_job_says_three_lines_and_writes_pictures(run, capsys):
     assert "Hires pass, baseline and reduced in turn: step 1 of 2, about" in capsys.readouterr().out
 
 
-def test_the_default_is_a_hires_pass_of_4x(monkeypatch, tmp_path):
+def test_the_default_is_a_size_at_which_the_model_draws_clean_shapes(monkeypatch, tmp_path):
     asked = []
 
     def stops(runner, request, variants, **_):
@@ -68,8 +69,8 @@ def test_the_default_is_a_hires_pass_of_4x(monkeypatch, tmp_path):
     monkeypatch.setattr(ModelRunner, "compare", stops)
     assert app.main(["--here", "--no-page", "--out", str(tmp_path)]) == 2
     ((request, variants),) = asked
-    assert request == Request(prompt=PROMPTS[0], hires_scale=4.0)
-    assert request.hires_size == (512, 512)
+    assert request == Request(prompt=PROMPTS[0])
+    assert request.hires_size == (256, 256)
     assert variants == [Settings()]
 
 
@@ -88,7 +89,7 @@ def test_a_model_of_ones_own_has_its_own_defaults(save, guidance, tmp_path, capl
 
 
 def test_the_help_names_the_defaults():
-    pocket = Request(prompt="", **POCKET_DEFAULTS)
+    pocket = Request(prompt="")
     width, height = pocket.hires_size
     for text in (
         f"{pocket.steps} steps at {pocket.width} x {pocket.height} pixels",
@@ -122,11 +123,36 @@ def test_an_invalid_value_is_reported_and_nothing_is_written(run, options, text,
     assert not folder.exists()
 
 
-def test_an_unwritable_folder_is_reported(run, tmp_path):
+@pytest.fixture
+def no_model(monkeypatch):
+    """What is wrong is found before a model is loaded."""
+    monkeypatch.setattr(ModelRunner, "__init__", lambda *_: pytest.fail("a model is loaded"))
+
+
+def test_a_folder_that_is_a_file_is_reported_first(run, tmp_path, no_model):
     (tmp_path / "out").write_text("a file")
-    status, said, _ = run()
+    status, said, folder = run()
     assert status == 2
-    assert "File exists" in said
+    assert f"--out {folder}: {folder} is a file, not a folder." in said
+
+
+def test_an_unwritable_folder_is_reported_first(run, tmp_path, monkeypatch, no_model):
+    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)  # root may write anywhere
+    status, said, folder = run()
+    assert status == 2
+    assert f"--out {folder}: {tmp_path} cannot be written to." in said
+
+
+def test_a_taken_port_is_reported_first(run, no_model):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        status, said, folder = run("--port", str(port))
+    assert status == 2
+    assert f"--port {port} cannot be used: Address already in use." in said
+    assert "Traceback" not in said
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("command", ["app", "generate", "compare"])

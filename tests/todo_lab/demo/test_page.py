@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import gradio as gr
 import pytest
@@ -16,6 +19,7 @@ from todo_core.webui.panel.controls import control_value
 from todo_lab.demo import model_runner, page_html
 from todo_lab.demo import page as page_module
 from todo_lab.demo.page import REQUEST_FIELDS, Page, parse_values, request_controls
+from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.sampling.request import Request
 
 VISITOR = SimpleNamespace(session_hash="somebody")
@@ -52,9 +56,9 @@ def told(page, *given, known=None, on_progress=lambda text: None, job="compare")
     return SimpleNamespace(**dict(zip((*STATE, *RESULT), outputs, strict=True)))
 
 
-def is_cleared(outputs):
-    """No result is in sight: nothing of an earlier run can be taken for this one's."""
-    return outputs.results["visible"] is False and all(getattr(outputs, name) == gr.skip() for name in RESULT)
+def shows_the_last(outputs):
+    """The last result stays as it was, with the request that it is of."""
+    return outputs.results["visible"] is True and all(getattr(outputs, name) == gr.skip() for name in RESULT)
 
 
 # the values of the controls -------------------------------------------------------------------------------------------
@@ -181,6 +185,7 @@ def test_the_page_says_why_nothing_was_reduced(page, quick):
     out = told(page, *values(**quick | {"factor_1": "1", "factor_2": "1"}))
     assert "Nothing was reduced: the factor of level 1 is 1; the factor of level 2 is 1</p>" in out.verdict
     assert "Equal: every pixel is that of the baseline" in out.verdict
+    assert "uncertain" not in out.verdict
     assert out.data["difference"] == {"mse": 0.0, "psnr": None, "ssim": 1.0}
     out = told(page, *values(**quick | {"method": "none"}))
     assert "the method is none" in out.verdict
@@ -193,9 +198,9 @@ def test_a_busy_machine_is_marked(timed):
     assert "This machine is busy: the figure is uncertain." in page_html.verdict(busy, "pocket")
 
 
-def test_a_refusal_says_why_and_leaves_no_earlier_result(page, quick, caplog):
+def test_a_refusal_says_why_and_keeps_the_last_result(page, quick, caplog):
     out = told(page, *values(**quick | {"prompt": "a <b>haert</b> on stripes"}))
-    assert is_cleared(out)
+    assert shows_the_last(out)
     assert out.cancel["visible"] is False
     assert "&lt;b&gt;haert&lt;/b&gt;" in out.status
     (record,) = caplog.records
@@ -219,7 +224,7 @@ def test_a_cancelled_run_is_no_error_and_the_next_one_runs(page, runner, quick, 
     page.begin(VISITOR)
     out = told(page, *values(**quick), on_progress=cancels)
     assert "Cancelled." in out.status
-    assert is_cleared(out)
+    assert shows_the_last(out)
     assert not caplog.records
     assert hook_count(runner.model.target) == 0
     page.begin(VISITOR)
@@ -292,12 +297,38 @@ def test_a_visitor_who_leaves_ends_the_run(page, url, quick, monkeypatch):
     assert client.session_hash not in page._stops  # nothing is kept of those who have gone
 
 
-def test_the_page_is_served_at_the_given_port(runner, comparison, monkeypatch):
-    launched = {}
-    monkeypatch.setattr(gr.Blocks, "launch", lambda self, **options: launched.update(options))
-    page_module.serve(runner, comparison, 7999)
-    assert launched["server_port"] == 7999
+def test_the_page_is_served_at_the_given_port_until_it_is_interrupted(runner, comparison, monkeypatch, capsys, caplog):
+    launched, true_launch, found = {}, gr.Blocks.launch, []
+
+    def launch(self, **options):
+        launched.update(options)
+        return true_launch(self, **options)
+
+    def interrupted(self):
+        found.append(urlopen(f"http://127.0.0.1:{port}").status)
+        raise KeyboardInterrupt
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setattr(gr.Blocks, "launch", launch)
+    monkeypatch.setattr(page_module, "threading", SimpleNamespace(Event=type("Event", (), {"wait": interrupted})))
+    caplog.set_level("INFO", "todo_lab")
+    with pytest.raises(KeyboardInterrupt):
+        page_module.serve(runner, comparison, port)
+    assert (launched["server_port"], found) == (port, [200])
     assert launched["show_error"]
+    assert f"The page: http://127.0.0.1:{port}" in caplog.text
+    assert capsys.readouterr().out == ""  # gradio is silent
+    with pytest.raises(URLError):
+        urlopen(f"http://127.0.0.1:{port}", timeout=5)
+
+
+def test_the_page_tells_which_model_it_is_and_its_words(page):
+    shown = {each["props"].get("elem_id"): each["props"] for each in page.blocks.config["components"]}
+    assert "a small model made for this demo" in shown["model"]["value"]
+    texts = [str(each["props"].get("value")) for each in page.blocks.config["components"]]
+    assert any(all(word in text.split(", ") for word in vocabulary().words) for text in texts)
 
 
 def test_captions_and_buttons_are_readable_in_both_themes():

@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from todo_core import Settings
 from todo_lab.demo import pictures, results
+from todo_lab.sampling.request import Request
 
 BUSY = "This machine is busy: the figure is uncertain."
 
@@ -26,6 +28,7 @@ def with_difference(comparison, levels):
         ([0.02, 0.02], [0.01, 0.01], "2.0x faster: 0.040 s -> 0.020 s"),
         ([100.0], [98.0], "Not faster (1.02x): 100 s -> 98.0 s"),
         ([1.0], [2.0], "Not faster (0.50x): 1.00 s -> 2.00 s"),
+        ([1.0, 1.0, 4.0], [1.2, 1.2, 1.2], "Not clearly faster: 6.00 s -> 3.60 s"),
     ],
 )
 def test_the_speed_is_told_with_the_seconds_that_give_it(timed, baseline, reduced, sentence):
@@ -54,6 +57,14 @@ def test_a_busy_machine_is_named_in_the_first_line(timed, tmp_path, slowest, bus
     assert (BUSY in lines[0]) is busy
     assert lines[2] == f"Pictures: {tmp_path / 'a.png'}, b.png. All figures: figures.json"
     assert results.comparison_data(found, "pocket")["uncertain"] is busy
+
+
+def test_where_nothing_was_reduced_no_figure_is_called_uncertain(runner):
+    request = Request(prompt="a red ball on stripes", width=64, height=64, steps=1, hires_steps=2)
+    (found,) = runner.compare(request, [Settings(method="none")])
+    busy = replace(found, baseline=replace(found.baseline, step_seconds=[1.0, 3.0]))
+    assert busy.timing.is_uncertain
+    assert results.doubt(busy) == ""
 
 
 @pytest.mark.parametrize(
@@ -88,6 +99,15 @@ def test_the_crop_is_where_the_images_differ_most():
     assert shown.shape[1] == 2 * width + pictures.MARGIN
     assert not shown[:width, :width].any()
     assert (shown[:width, -width:] == 255).mean() == pytest.approx(36 / 256)
+
+
+def test_the_overview_has_both_images_and_their_difference():
+    black = np.zeros((64, 64, 3), np.uint8)
+    shown = pictures.overview(black, np.full_like(black, 60), ("baseline, 2.00 s", "reduced, 1.00 s"))
+    starts = [0, 64 + pictures.MARGIN, 2 * (64 + pictures.MARGIN)]
+    assert shown.shape[1] == starts[2] + 64
+    assert [int(shown[0, start].max()) for start in starts] == [0, 60, 240]
+    assert all(shown[64:, start : start + 64].max() > 200 for start in starts), "each has a caption"
 
 
 def test_the_crop_of_equal_images_is_possible():
