@@ -41,7 +41,8 @@ def test_the_defaults_reduce_and_predict(webui):
     runs = [sum(queries < finest for call in e["calls"] for queries, _ in call["lengths"]) for e in result.hires]
     assert [bool(count) for count in runs] == [True, True, False, True, False, True]
     assert reduced(result.hires) == {(finest, finest // 4)}
-    assert [e["latent"] for e in result.first] == [e["latent"] for e in webui.txt2img(enable_hr=False, **request).events]
+    alone = webui.txt2img(enable_hr=False, **request)
+    assert [e["latent"] for e in result.first] == [e["latent"] for e in alone.events]
     assert result.pixels.std() > 5
     level_1 = "level 1 from 6,400 to 1,600 tokens (downsample) in 6 of 6 steps"
     assert f"{level_1}; transformers below level 1 computed in 4 of 6 steps" in result.comments

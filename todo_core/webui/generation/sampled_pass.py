@@ -68,7 +68,8 @@ class SampledPass:
         if self.error:
             return status.failed(self.name, self.error)
         if self.record.acted:
-            unit = "steps" if max(self.calls, self.expected) <= self.steps else "model calls"  # Heun: 7 calls in 4 steps
+            # Heun makes 7 calls in 4 steps
+            unit = "steps" if max(self.calls, self.expected) <= self.steps else "model calls"
             return status.reduced(self.name, self.record, self.calls, unit)
         plan = self._sessions[0].plan if self._sessions else None
         if plan and not plan.reduces:
