@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,21 @@ def test_the_table_between_steps_is_that_of_the_stored_rows():
             assert cell == f"{-10 * math.log10(of_variant['mse'].mean()):.1f}", (name, run)
     *counts, last = (by_run[run]["prompt"].nunique() for run in runs)
     assert f"{', '.join(map(str, counts))} and {last} prompts, one seed" in RESULTS.read_text("utf-8")
+
+
+def test_the_seconds_of_a_pass_with_predicted_steps_are_the_stored_ones():
+    stored = json.loads((PERFORMANCE.parent / "benchmarks" / "interval.json").read_text("utf-8"))
+    shown = rows_of(PERFORMANCE, "SDXL between steps")
+    assert [name for name, *_ in shown] == list(stored["seconds"])
+    unpatched = stored["seconds"]["unpatched"]
+    for name, computed, predicted, whole in shown:
+        each, kinds = stored["seconds"][name], ([], [])
+        for step, seconds in enumerate(each):
+            kinds[step in stored["predicted"].get(name, ())].append(seconds)
+        medians = [f"{statistics.median(kind):.1f} s" if kind else "-" for kind in kinds]
+        assert [computed, predicted.strip("*")] == medians
+        assert whole.strip("*") == f"{sum(unpatched) / sum(each):.2f}x"
+    fast = stored["seconds"]["ToDo 2, interval 2"]
+    ratio = statistics.median(unpatched) / statistics.median(fast[step] for step in (2, 4, 6, 8))
+    assert f"A predicted step is {ratio:.1f} times as fast" in PERFORMANCE.read_text("utf-8")
+    assert f"{sum(unpatched) / sum(fast):.2f}x as fast" in (ROOT / "README.md").read_text("utf-8")
