@@ -548,3 +548,21 @@ def test_the_second_batch_does_not_inherit_the_infotext_of_the_first(webui):
     webui._sample = sample.__get__(webui)
     webui.generate(p, OURS)
     assert texts == [{}, {}]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "steps", "total", "calls"),
+    [("sample_euler", 8, 8, 8), ("sample_heun", 8, 16, 15), ("unipc", 8, 8, 7), ("ddim", 8, 8, 6), ("ddim", 1, 1, 1)],
+)
+def test_calls_that_a_sampler_leaves_out_are_not_expected(sampler, steps, total, calls):
+    """Else the last call, which must be computed, could be predicted. Counted on the real WebUI."""
+    from todo_core.webui.compat import calls_of
+
+    func = SimpleNamespace(__name__=sampler)
+    denoiser = SimpleNamespace(steps=steps, total_steps=total, sampler=SimpleNamespace(func=func))
+    assert calls_of(SimpleNamespace(denoiser=denoiser)) == calls
+
+
+def test_the_last_call_of_a_second_order_sampler_is_computed(webui):
+    done = webui.generate(Processing(steps=6, calls_per_step=2), {"factor_1": 1, "factor_2": 1, "interval": 2})
+    assert "computed in 7 of 11 model calls" in done.comments
