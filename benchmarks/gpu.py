@@ -36,19 +36,22 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments. On a CPU, which is for trials, there is one kernel and float32."""
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=["sd1", "sdxl"])
     parser.add_argument(
-        "--kernels", nargs="+", choices=KERNELS, default=["flash", "memory-efficient"] if gpu else ["any"]
+        "--layouts", nargs="+", choices=LAYOUTS, default=["sd1", "sdxl"], help="UNets; default: sd1 sdxl"
     )
+    kernels = ["flash", "memory-efficient"] if gpu else ["any"]
+    parser.add_argument("--kernels", nargs="+", choices=KERNELS, default=kernels, help="torch's attention kernels")
     parser.add_argument("--latents", type=int, nargs="+", default=[64, 96, 128, 192, 256], help="sides")
-    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=2, help="rows of a call (%(default)s)")
     parser.add_argument("--repeats", type=int, default=100, help="calls of each variant after the first")
-    parser.add_argument("--device", default="cuda" if gpu else "cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--device", default="cuda" if gpu else "cpu", choices=("cpu", "cuda"), help="(%(default)s)")
     parser.add_argument("--channels", type=int, default=CHANNELS, help="fewer, for a trial; a multiple of 32")
     parser.add_argument(
         "--peer", action="append", default=[], metavar="NAME=PATH", help="a peer's checkout; repeatable"
     )
-    parser.add_argument("--out", type=Path, default=HERE / "docs" / "benchmarks")
+    parser.add_argument(
+        "--out", type=Path, default=HERE / "docs" / "benchmarks", help="folder for the page and the plots"
+    )
     args = parser.parse_args(words)
     args.dtype = "float16" if args.device == "cuda" else "float32"
     args.paths = peer_paths(parser, args.peer)

@@ -1,23 +1,23 @@
-"""Ideas that are not in the library, compared with ToDo: for less work, or for less difference to the baseline.
+"""Ideas that are not in the library, beside ToDo: the figures of docs/research.
 
     pip install -e ".[evaluation]" && pip install --no-deps stable-diffusion-sdkit==2.1.5
-    python benchmarks/ideas.py --prompts 16 --cores 1
-    python benchmarks/ideas.py --prompts 30 --cores 1 --ideas "ToDo 2" "ToDo 2, mean with the previous step"
+    python benchmarks/ideas.py --prompts 12 --cores 1
+    python benchmarks/ideas.py --prompts 30 --hires 1.5 --ideas "ToDo auto"
 
-Pocket model, one seed for each prompt, all hires passes from the same first pass. MSE is that of the 8-bit image to the
-baseline: its mean over the images, and its geometric mean, which depends less on single images. Speed is the median
-over the images of the baseline's seconds to those of the idea, measured one after the other.
-
-Each idea replaces the forward of the level-1 self-attention during a pass.
+Pocket model, one seed for each prompt, all hires passes from the same first pass, no prediction between steps. MSE is
+that of the 8-bit image to the baseline, times 10^6: its mean over the images with a bootstrap 95 % interval, and its
+geometric mean, which depends less on single images. Speed is the median over the images of the baseline's seconds to
+those of the idea, measured one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -28,13 +28,16 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from todo_core import Settings, reduction
 from todo_core.hosts import Site, detect
+from todo_lab.evaluation.backends import peers
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.prompts import prompt_sets
+from todo_lab.evaluation.report.bootstrap import interval
 from todo_lab.sampling.passes import Pass, decode_image, first_pass, hires_pass
 from todo_lab.sampling.request import Request
 
 Forward = Callable[..., Tensor]
-Idea = Callable[["CurrentStep", Site, Forward], Forward]
+Idea = Callable[["CurrentStep", Any, Request], AbstractContextManager[None]]
+TILE, FAR = 8, 4  # of `near_and_far`: tokens a side of a tile, and the factor of the coarse grid
 
 
 class CurrentStep:
@@ -46,123 +49,67 @@ class CurrentStep:
         self.step = step
 
 
-def reuse(current: CurrentStep, site: Site, forward: Forward, *, every: int = 2, extrapolate: bool = False) -> Forward:
-    """Compute attention in every so many steps. Between them reuse the last output, or extrapolate from two."""
-    past: list[tuple[int, Tensor]] = []
+def reuse(current: CurrentStep, site: Site, forward: Forward) -> Forward:
+    """Attention is computed in every second step. The others reuse its output."""
+    kept: list[Tensor] = []
 
     def held(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
-        if current.step == 0:
-            past.clear()
-        if current.step % every == 0:
-            past[:] = [*past[-1:], (current.step, forward(x, context, **options))]
-        elif extrapolate and len(past) == 2:
-            (first, a), (last, b) = past
-            return b + (b - a) * ((current.step - last) / (last - first))
-        return past[-1][1]
+        if current.step % 2 == 0:
+            kept[:] = [forward(x, context, **options)]
+        return kept[0]
 
     return held
 
 
-def blend(current: CurrentStep, site: Site, forward: Forward, *, weight: float = 0.5) -> Forward:
+def blend(current: CurrentStep, site: Site, forward: Forward) -> Forward:
     """The mean with the output of the previous step, which kept other tokens."""
     past: list[Tensor] = []
 
     def mixed(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
         before = past[-1] if past and current.step else None
         past[:] = [forward(x, context, **options)]
-        return past[0] if before is None else torch.lerp(past[0], before, weight)
+        return past[0] if before is None else torch.lerp(past[0], before, 0.5)
 
     return mixed
 
 
-def split(current: CurrentStep, site: Site, forward: Forward, *, keys: str, values: str, factor: int = 2) -> Forward:
-    """Keys and values resampled in different ways."""
+def near_and_far(current: CurrentStep, site: Site, forward: Forward) -> Forward:
+    """The queries of a tile see the keys of their tile, and a coarse grid of the image."""
 
     def attend(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
-        attention, size = site.block.attn1, _size(x)
-        few = [_coarse(size, factor, way, current, site).merge(x) for way in (keys, values)]
-        q, k, v = attention.to_q(x), attention.to_k(few[0]), attention.to_v(few[1])
-        return attention.to_out(_attend(q, k, v, attention.heads))
-
-    return attend
-
-
-def near_and_far(current: CurrentStep, site: Site, forward: Forward, *, tile: int, factor: int, weigh: bool) -> Forward:
-    """The queries of a tile see the keys of their tile, and a coarse grid of the image.
-
-    With ``weigh``, each coarse key counts as the tokens of its cell. That needs a mask, and so a slower kernel.
-    """
-
-    def attend(x: Tensor, context: Tensor | None = None, **options: Any) -> Tensor:
-        attention, size = site.block.attn1, _size(x)
-        shift = (current.step + site.rank) % 2 * (tile // 2)  # the seams alternate between two positions
-        grid = torch.roll(x.unflatten(1, size), (-shift, -shift), (1, 2)).flatten(1, 2)
-        far = _coarse(size, factor, "nearest-exact", current, site)
+        attention: Any = site.block.attn1
+        side, tiles = math.isqrt(x.shape[1]), x.shape[1] // TILE**2
+        shift = (current.step + site.rank) % 2 * (TILE // 2)  # the seams alternate between two positions
+        grid = torch.roll(x.unflatten(1, (side, side)), (-shift, -shift), (1, 2)).flatten(1, 2)
+        far = reduction.stride((side, side), FAR, current.step + site.rank)
         q, k, v = attention.to_q(grid), attention.to_k(grid), attention.to_v(grid)
-        tiles = (size[0] // tile) * (size[1] // tile)
-        near = [_tiled(z, size, tile) for z in (q, k, v)]
-        both = [
-            torch.cat([n, far.merge(z).repeat_interleave(tiles, 0)], 1) for n, z in zip(near[1:], (k, v), strict=True)
-        ]
-        weights = torch.zeros(both[0].shape[1])
-        weights[tile * tile :] = 2 * math.log(factor)
-        found = _attend(near[0], *both, attention.heads, weights[None, None, None] if weigh else None)
-        back = _untiled(found, size, tile)
-        return attention.to_out(torch.roll(back, (shift, shift), (1, 2)).flatten(1, 2))
+        both = [torch.cat([tiled(z, side), far.merge(z).repeat_interleave(tiles, 0)], 1) for z in (k, v)]
+        heads = [z.unflatten(2, (attention.heads, -1)).transpose(1, 2) for z in (tiled(q, side), *both)]
+        found = untiled(scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2), side)
+        return attention.to_out(torch.roll(found, (shift, shift), (1, 2)).flatten(1, 2))
 
     return attend
 
 
-def _size(x: Tensor) -> tuple[int, int]:
-    side = math.isqrt(x.shape[1])
-    return side, side
-
-
-def _coarse(size: tuple[int, int], factor: int, way: str, current: CurrentStep, site: Site) -> reduction.Reduction:
-    if way.startswith("nearest"):
-        return reduction.stride(size, factor, current.step + site.rank)
-    return reduction.downsample(size, (size[0] // factor, size[1] // factor), way)
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, heads: int, mask: Tensor | None = None) -> Tensor:
-    q, k, v = (z.unflatten(2, (heads, -1)).transpose(1, 2) for z in (q, k, v))
-    return scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
-
-
-def _tiled(z: Tensor, size: tuple[int, int], tile: int) -> Tensor:
-    grid = z.unflatten(1, (size[0] // tile, tile, size[1] // tile, tile))
+def tiled(z: Tensor, side: int) -> Tensor:
+    """(b, side * side, c) as (b * tiles, TILE * TILE, c)."""
+    grid = z.unflatten(1, (side // TILE, TILE, side // TILE, TILE))
     return grid.transpose(2, 3).flatten(3, 4).flatten(0, 2)
 
 
-def _untiled(z: Tensor, size: tuple[int, int], tile: int) -> Tensor:
-    down, across = size[0] // tile, size[1] // tile
-    return z.unflatten(0, (-1, down, across)).unflatten(3, (tile, tile)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
-
-
-IDEAS: dict[str, tuple[Settings | None, Idea | None]] = {
-    "ToDo 2": (Settings(factor_1=2, factor_2=1), None),
-    "ToDo 2, end 0.75": (Settings(factor_1=2, factor_2=1, end=0.75), None),
-    "ToDo 3": (Settings(factor_1=3, factor_2=1), None),
-    "ToDo 4": (Settings(factor_1=4, factor_2=1), None),
-    "reuse every 2nd step": (None, reuse),
-    "reuse, extrapolated": (None, partial(reuse, extrapolate=True)),
-    "ToDo 2, reuse every 2nd step": (Settings(factor_1=2, factor_2=1), reuse),
-    "ToDo 2, mean with the previous step": (Settings(factor_1=2, factor_2=1), blend),
-    "ToDo 3, mean with the previous step": (Settings(factor_1=3, factor_2=1), blend),
-    "ToDo 4, mean with the previous step": (Settings(factor_1=4, factor_2=1), blend),
-    "factor 2, keys kept, values averaged": (None, partial(split, keys="nearest-exact", values="area")),
-    "factor 2, keys averaged, values kept": (None, partial(split, keys="area", values="nearest-exact")),
-    "tile of 8 and every 4th token": (None, partial(near_and_far, tile=8, factor=4, weigh=False)),
-    "tile of 8 and every 4th token, weighted": (None, partial(near_and_far, tile=8, factor=4, weigh=True)),
-}
+def untiled(z: Tensor, side: int) -> Tensor:
+    """The grid (b, side, side, c) of `tiled`."""
+    cells = z.unflatten(0, (-1, side // TILE, side // TILE)).unflatten(3, (TILE, TILE))
+    return cells.transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
 
 @contextmanager
-def replaced_forwards(current: CurrentStep, sites: list[Site], idea: Idea) -> Iterator[None]:
-    """Replace the forward of each site's self-attention by the idea."""
+def at_level_1(replacement: Any, current: CurrentStep, target: Any, request: Request) -> Iterator[None]:
+    """Replace the forward of each self-attention at level 1."""
+    sites = [site for site in detect(target).sites if site.level == 1]
     attentions: list[Any] = [site.block.attn1 for site in sites]
     for site, attention in zip(sites, attentions, strict=True):
-        attention.forward = idea(current, site, attention.forward)
+        attention.forward = replacement(current, site, attention.forward)
     try:
         yield
     finally:
@@ -170,36 +117,85 @@ def replaced_forwards(current: CurrentStep, sites: list[Site], idea: Idea) -> It
             del attention.__dict__["forward"]
 
 
+def deepcache(every: int, current: CurrentStep, target: Any, request: Request) -> AbstractContextManager[None]:
+    """DeepCache, as the evaluation has it."""
+    return peers.applied("DeepCache", None, target, request, json.dumps({"interval": every}))
+
+
+def todo(**settings: Any) -> Settings:
+    """Without prediction, which is judged by benchmarks/predictors.py."""
+    return Settings(interval=1, **settings)
+
+
+AUTO, BY_2 = todo(), todo(factor_1=2, factor_2=1)
+IDEAS: dict[str, tuple[Settings | None, Idea | None]] = {
+    "ToDo auto": (AUTO, None),
+    "ToDo 2": (BY_2, None),
+    "ToDo 2, end 0.75": (todo(factor_1=2, factor_2=1, end=0.75), None),
+    "ToDo 3": (todo(factor_1=3, factor_2=1), None),
+    "ToDo 4": (todo(factor_1=4, factor_2=1), None),
+    "last output in every 2nd step": (None, partial(at_level_1, reuse)),
+    "ToDo 2, mean with the previous step": (BY_2, partial(at_level_1, blend)),
+    "keys near and far": (None, partial(at_level_1, near_and_far)),
+    "DeepCache 2": (None, partial(deepcache, 2)),
+    "DeepCache 2, ToDo auto": (AUTO, partial(deepcache, 2)),
+}
+
+
+@contextmanager
+def applied(idea: Idea | None, current: CurrentStep, target: Any, request: Request) -> Iterator[None]:
+    """The model with the idea, if there is one."""
+    if idea is None:
+        yield
+        return
+    with idea(current, target, request):
+        yield
+
+
+def measure(model: Any, request: Request, names: list[str]) -> dict[str, tuple[float, float]]:
+    """(MSE x 10^6, speed) of each idea for one image."""
+    first, current, found = first_pass(model, request), CurrentStep(), {}
+    for name in names:
+        settings, idea = IDEAS[name]
+        baseline = hires_pass(model, request, first)
+        with applied(idea, current, model.target, request):
+            made = hires_pass(model, request, first, settings, on_step=current.begin_step)
+        found[name] = (mse(model, baseline, made), baseline.total_seconds / made.total_seconds)
+    return found
+
+
+def mse(model: Any, baseline: Pass, made: Pass) -> float:
+    """Of the 8-bit images in 0..1, times 10^6."""
+    a, b = (decode_image(model, one).astype(float) / 255 for one in (baseline, made))
+    return float(((a - b) ** 2).mean()) * 1e6
+
+
+def table(rows: list[dict[str, tuple[float, float]]]) -> str:
+    """One line for each idea."""
+    lines = ["| | MSE x 10^6 | geometric mean | speed |", "|---|---|---|---|"]
+    for name in rows[0]:
+        errors, speeds = zip(*(row[name] for row in rows), strict=True)
+        low, high = interval(errors, np.mean)
+        mean = f"{np.mean(errors):.0f}" + (f" ({low:.0f}–{high:.0f})" if low == low else "")  # NaN with few prompts
+        middle = np.exp(np.mean(np.log(errors)))
+        lines.append(f"| {name} | {mean} | {middle:.0f} | {statistics.median(speeds):.2f}x |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prompts", type=int, default=16)
-    parser.add_argument("--hires", type=float, default=2.0)
-    parser.add_argument("--hires-steps", type=int, default=8)
-    parser.add_argument("--cores", type=int)
-    parser.add_argument("--ideas", nargs="+", choices=IDEAS, default=[*IDEAS], metavar="NAME", help="default all")
+    parser.add_argument("--prompts", type=int, default=12, help="how many (%(default)s)")
+    parser.add_argument("--hires", type=float, default=2.0, help="scale of the hires pass (%(default)s)")
+    parser.add_argument("--hires-steps", type=int, default=8, help="steps of the hires pass (%(default)s)")
+    parser.add_argument("--cores", type=int, help="threads of torch; default: its own choice")
+    parser.add_argument("--ideas", nargs="+", choices=IDEAS, default=[*IDEAS], metavar="NAME", help="default: all")
     args = parser.parse_args()
-    model = Source(device="cpu", dtype="float32", cores=args.cores).open().model
-    sites = [site for site in detect(model.target).sites if site.level == 1]
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in args.ideas}
+    model: Any = Source(device="cpu", dtype="float32", cores=args.cores).open()
+    rows = []
     for text in prompt_sets.evenly_spaced(prompt_sets.load_prompts("pocket"), args.prompts):
         request = Request(prompt=text, seed=1, hires_scale=args.hires, hires_steps=args.hires_steps)
-        first, current = first_pass(model, request), CurrentStep()
-        for name in args.ideas:
-            settings, idea = IDEAS[name]
-            baseline = hires_pass(model, request, first)
-            patch: AbstractContextManager[None] = replaced_forwards(current, sites, idea) if idea else nullcontext()
-            with patch:
-                made = hires_pass(model, request, first, settings, on_step=current.begin_step)
-            found[name].append((_mse(model, baseline, made), baseline.total_seconds / made.total_seconds))
-    print("| | MSE, mean | MSE, geometric mean | speed |\n|---|---|---|---|")
-    for name, figures in found.items():
-        mse, speed = zip(*figures, strict=True)
-        print(f"| {name} | {np.mean(mse):.6f} | {np.exp(np.mean(np.log(mse))):.6f} | {statistics.median(speed):.2f}x |")
-
-
-def _mse(model: Any, baseline: Pass, made: Pass) -> float:
-    a, b = (decode_image(model, one).astype(float) / 255 for one in (baseline, made))
-    return float(((a - b) ** 2).mean())
+        rows.append(measure(model.model, request, args.ideas))
+    print(table(rows))
 
 
 if __name__ == "__main__":

@@ -100,8 +100,8 @@ def print_peak(name: str, side: int, ratio: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sides", type=int, nargs="+", default=[64, 96, 128], help="of the token grid")
-    parser.add_argument("--ratio", type=float, default=0.5)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--ratio", type=float, default=0.5, help="of merged tokens (%(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, help="of each search (%(default)s)")
     parser.add_argument("--peak-of", choices=VARIANTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak_of:

@@ -77,15 +77,15 @@ NAMES = ("kept", "line", "gain", "ridge 0.03", "ridge 0.1", "ridge 0.3", "ridge 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prompts", type=int, default=5)
-    parser.add_argument("--hires", type=float, default=2.0)
-    parser.add_argument("--hires-steps", type=int, default=8)
-    parser.add_argument("--sampler", choices=SAMPLERS, default="Euler a")
-    parser.add_argument("--intervals", type=int, nargs="+", default=[2, 3])
-    parser.add_argument("--predictors", nargs="+", choices=NAMES, default=NAMES, metavar="NAME")
+    parser.add_argument("--prompts", type=int, default=5, help="how many (%(default)s)")
+    parser.add_argument("--hires", type=float, default=2.0, help="scale of the hires pass (%(default)s)")
+    parser.add_argument("--hires-steps", type=int, default=8, help="steps of the hires pass (%(default)s)")
+    parser.add_argument("--sampler", choices=SAMPLERS, default="Euler a", help="of both passes (%(default)s)")
+    parser.add_argument("--intervals", type=int, nargs="+", default=[2, 3], help="default: 2 3")
+    parser.add_argument("--predictors", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help="default: all")
     parser.add_argument("--weights", help="of a model in another layout")
     parser.add_argument("--side", type=int, default=128, help="of the first pass, in pixels")
-    parser.add_argument("--cores", type=int)
+    parser.add_argument("--cores", type=int, help="threads of torch; default: its own choice")
     args = parser.parse_args()
     model = Source(device="cpu", dtype="float32", cores=args.cores, weights=args.weights).open().model
     ours = f"ridge {prediction.RIDGE:g}"

@@ -49,8 +49,8 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments, with the defaults that depend on other arguments."""
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=(*PARTS, "all"), default="unet")
-    parser.add_argument("--layout", choices=LAYOUTS, default="sd1")
+    parser.add_argument("--part", choices=(*PARTS, "all"), default="unet", help="what to measure (%(default)s)")
+    parser.add_argument("--layout", choices=LAYOUTS, default="sd1", help="UNet (%(default)s)")
     parser.add_argument("--latents", type=int, nargs="+", help="sides; default 64 96 128")
     parser.add_argument("--settings", nargs="+", metavar="NAME", help=f"default all; of: {', '.join(NAMES)}")
     parser.add_argument(
@@ -59,8 +59,8 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, help="default 2")
     parser.add_argument("--repeats", type=int, help="turns after the warm-up; default 5")
     parser.add_argument("--warm-up", type=int, metavar="LATENT", help="side of the first turn; default the latent's")
-    parser.add_argument("--device", default="cuda" if gpu else "cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"))
+    parser.add_argument("--device", default="cuda" if gpu else "cpu", choices=("cpu", "cuda"), help="(%(default)s)")
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="default float16 on cuda")
     parser.add_argument("--webui-dir", type=Path, help="folder of a WebUI; ldm's UNet gets its attention")
     parser.add_argument("--optimization", default="InvokeAI", help="which of the WebUI's; default its own on a CPU")
     parser.add_argument("--quick", action="store_true", help="batch 1, two repeats, fewer settings; latent 96")

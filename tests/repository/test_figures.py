@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ STEPS = {  # a row's name under "Between steps" -> its name in the stored rows
     "Spectrum, 2 warm-up steps, window 2": "Spectrum 2 0",
     "Spectrum, its authors' settings": "Spectrum 5",
     "DeepCache 2": "DeepCache 2",
-    "6 steps in place of 8": "fewer steps 0.75",
+    "three quarters of the steps": "fewer steps 0.75",
     "negative prompt skipped in every second step": "skipped uncond 2",
     "FBCache 0.4": "FBCache 0.4",
 }
@@ -199,14 +200,35 @@ def test_what_a_psnr_means_follows_from_its_definition():
 
 def test_the_table_between_steps_is_that_of_the_stored_rows():
     table = pandas.read_parquet(RESULTS.parent / "steps.parquet")
-    assert set(table["hires_steps"]) == {8}
-    assert set(table["hires_scale"]) == {2.0}
-    runs = [("SD 1.5", "Euler a"), ("SDXL", "Euler a"), ("SD 1.5", "DPM++ 2M")]
+    columns = ["layout", "sampler", "hires_steps", "hires_scale"]
+    runs = [("SD 1.5", "Euler a", 8, 2.0), ("SDXL", "Euler a", 8, 2.0)]
+    runs += [("SD 1.5", "DPM++ 2M", 8, 2.0), ("SDXL", "DPM++ 2M", 8, 2.0)]
+    runs += [("SDXL", "Euler a", 20, 2.0), ("SDXL", "Euler a", 8, 3.0)]
+    by_run = dict(iter(table.groupby(columns)))
+    assert set(by_run) == set(runs)
     shown = rows_of(RESULTS, "Between steps")
     assert [name for name, *_ in shown] == list(STEPS)
     for name, *cells in shown:
-        for (layout, sampler), cell in zip(runs, cells, strict=True):
-            chosen = (table["layout"] == layout) & (table["sampler"] == sampler) & (table["variant"] == STEPS[name])
-            assert cell == f"{-10 * math.log10(table[chosen]['mse'].mean()):.1f}", (name, layout, sampler)
-    counts = [table[(table["layout"] == a) & (table["sampler"] == b)]["prompt"].nunique() for a, b in runs]
-    assert f"{counts[0]}, {counts[1]} and {counts[2]} prompts, one seed" in RESULTS.read_text("utf-8")
+        for run, cell in zip(runs, cells, strict=True):
+            of_variant = by_run[run][by_run[run]["variant"] == STEPS[name]]
+            assert cell == f"{-10 * math.log10(of_variant['mse'].mean()):.1f}", (name, run)
+    *counts, last = (by_run[run]["prompt"].nunique() for run in runs)
+    assert f"{', '.join(map(str, counts))} and {last} prompts, one seed" in RESULTS.read_text("utf-8")
+
+
+def test_the_seconds_of_a_pass_with_predicted_steps_are_the_stored_ones():
+    stored = json.loads((PERFORMANCE.parent / "benchmarks" / "interval.json").read_text("utf-8"))
+    shown = rows_of(PERFORMANCE, "SDXL between steps")
+    assert [name for name, *_ in shown] == list(stored["seconds"])
+    unpatched = stored["seconds"]["unpatched"]
+    for name, computed, predicted, whole in shown:
+        each, kinds = stored["seconds"][name], ([], [])
+        for step, seconds in enumerate(each):
+            kinds[step in stored["predicted"].get(name, ())].append(seconds)
+        medians = [f"{statistics.median(kind):.1f} s" if kind else "-" for kind in kinds]
+        assert [computed, predicted.strip("*")] == medians
+        assert whole.strip("*") == f"{sum(unpatched) / sum(each):.2f}x"
+    fast = stored["seconds"]["ToDo 2, interval 2"]
+    ratio = statistics.median(unpatched) / statistics.median(fast[step] for step in (2, 4, 6, 8))
+    assert f"A predicted step is {ratio:.1f} times as fast" in PERFORMANCE.read_text("utf-8")
+    assert f"{sum(unpatched) / sum(fast):.2f}x as fast" in (ROOT / "README.md").read_text("utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
@@ -17,6 +18,12 @@ from todo_lab.command_line import Command, Group
 from todo_lab.settings_command import table
 
 ROOT = Path(__file__).parents[2]
+COMMAND_LINES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in ("todo_lab", "benchmarks")
+    for path in (ROOT / folder).rglob("*.py")
+    if ".add_argument(" in path.read_text("utf-8")
+)
 TORCH_ALONE = (
     "PIL adjustText diffusers einops gradio ldm matplotlib numpy omegaconf open_clip pandas pyarrow ray safetensors "
     "scipy skimage textblob torchmetrics tqdm transformers yaml"
@@ -62,6 +69,15 @@ def test_every_command_has_help(name, capsys):
         main([*name.split(), "--help"])
     assert stopped.value.code == 0
     assert f"python -m todo_lab {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", ["app.py", *COMMAND_LINES])
+def test_every_option_has_a_help(path):
+    calls = [node for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))) if isinstance(node, ast.Call)]
+    added = [call for call in calls if getattr(call.func, "attr", "") == "add_argument"]
+    silent = [ast.unparse(call.args[0]) for call in added if "help" not in {word.arg for word in call.keywords}]
+    assert added
+    assert not silent
 
 
 def test_without_a_command_the_commands_are_listed(capsys):

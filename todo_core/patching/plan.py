@@ -228,7 +228,7 @@ def auto_factor(level: Level, grid: TokenGrid) -> int:
 
     Halves round down. From 1.2 times on it is at least 2. Level 2 takes the same where level 1 lies at half the latent
     or less, as in SDXL. Else it takes 2 where level 1 takes 4 or more, and 1 below. The rule was found on the pocket
-    model (``benchmarks/factors.py``, docs/research).
+    model (docs/research).
     """
     scale = grid.scale(level.trained_side)
     factor = min(max(2, math.ceil(scale - 0.5)), _LARGEST_FACTOR) if scale >= _ENLARGED else 1

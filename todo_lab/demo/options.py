@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_picture(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--prompt", help="what to show; docs/pocket.md has the words of the pocket model")
     group.add_argument("--negative", help="what not to show")
-    group.add_argument("--seed", type=int)
+    group.add_argument("--seed", type=int, help="of the picture's noise")
     group.add_argument("--width", type=int, help="of the first pass, in pixels")
     group.add_argument("--height", type=int, help="of the first pass, in pixels")
     group.add_argument("--steps", type=int, help="of the first pass")

@@ -68,24 +68,19 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
     work = parser.add_argument_group("the images")
     work.add_argument("--prompts", help=f"{' or '.join(SETS)}, or a file; default: the set for the model")
     work.add_argument("--limit", type=int, metavar="N", help="use only N of the prompts, evenly from first to last")
-    work.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="SEED")
+    work.add_argument("--seeds", type=int, nargs="+", default=[1], metavar="SEED", help="of each prompt (default: 1)")
     work.add_argument("--presets", nargs="+", default=None, metavar="NAME", help='names of presets, or "all"')
     work.add_argument("--grid", type=Path, metavar="FILE", help="YAML: presets, settings and peers")
     work.add_argument("--sizes", nargs="+", default=None, metavar="WxH", help="of the first pass, in pixels")
     work.add_argument(
-        "--hires",
-        type=float,
-        nargs="+",
-        default=[2.0],
-        metavar="SCALE",
-        help="of the hires pass",
+        "--hires", type=float, nargs="+", default=[2.0], metavar="SCALE", help="of the hires pass (default: 2)"
     )
-    work.add_argument("--steps", type=int, default=Request.steps)
-    work.add_argument("--hires-steps", type=int, default=Request.hires_steps)
-    work.add_argument("--denoising", type=float, default=Request.denoising)
+    work.add_argument("--steps", type=int, default=Request.steps, help="of the first pass (%(default)s)")
+    work.add_argument("--hires-steps", type=int, default=Request.hires_steps, help="of the hires pass (%(default)s)")
+    work.add_argument("--denoising", type=float, default=Request.denoising, help="of the hires pass (%(default)s)")
     work.add_argument("--guidance", type=float, help=f"default: {Request.guidance} on the pocket model, else 7.5")
-    work.add_argument("--sampler", choices=SAMPLERS, default=Request.sampler)
-    work.add_argument("--negative", default="")
+    work.add_argument("--sampler", choices=SAMPLERS, default=Request.sampler, help="of both passes (%(default)s)")
+    work.add_argument("--negative", default="", metavar="TEXT", help="negative prompt of all images")
 
 
 @dataclass(frozen=True)
@@ -144,13 +139,15 @@ def _run(options: argparse.Namespace) -> int:
     if source.webui:
         source.open()  # fails before the folder is made if the WebUI does not answer
     about = _about(options, source, pretrained.missing)
-    store = RowStore.begin(options.out, work.jobs, about, resume=options.resume)
+    RowStore.check(options.out, work.jobs, about, resume=options.resume)  # before the model, which can take long
     if options.engine == "ray":
         from .running.ray_engine import ray_engine
 
         engine = ray_engine(source, runs=options.runs, models=models, cores=options.cores)
     else:
         engine = local_engine(source.open(), runs=options.runs, pretrained=pretrained)
+    # only now: a model that cannot be loaded leaves no folder
+    store = RowStore.begin(options.out, work.jobs, about, resume=options.resume)
     try:
         failed = run_jobs(work.jobs, store, engine, retry_failed=options.retry_failed)
     except (KeyboardInterrupt, OSError) as error:

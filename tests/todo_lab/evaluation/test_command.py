@@ -142,6 +142,7 @@ def test_a_dead_webui_is_one_line_and_nothing_is_written(tmp_path, capsys):
         (["--presets", "no such"], "no such"), (["--sizes", "64"], "64"), (["--prompts", "/no/file"], "/no/file"),
         (["--peer", "nobody"], "nobody"), (["--sizes", "65x64"], "65"), (["--grid", "/no/grid"], "/no/grid"),
         (["--sizes", "72x64"], "width = 72"), (["--hires", "1.3"], "hires_scale = 1.3"),
+        (["--model", "/no/model"], "/no/model"), (["--weights", "/no/weights"], "/no/weights"),
     ],
 )  # fmt: skip
 def test_an_invalid_option_is_named_and_nothing_is_written(tmp_path, capsys, options, said):

@@ -37,13 +37,19 @@ class RowStore:
         ``about`` describes the run for the report. Raises SettingsError for existing results without ``resume``, and
         for results of other jobs.
         """
+        store = cls.check(folder, jobs, about, resume=resume)
+        folder.joinpath("images").mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / RUN_FILE, json.dumps({**about, "rows": len(jobs)}, indent=1))
+        return store
+
+    @classmethod
+    def check(cls, folder: Path, jobs: Sequence[Job], about: dict[str, Any], *, resume: bool) -> RowStore:
+        """What `begin` would open, with its errors. Makes no folder."""
         path = folder / RUN_FILE
         if path.exists():
             _must_fit(folder, json.loads(path.read_text("utf-8")), about, resume)
         store = cls(folder)
         store._must_be_among(jobs)
-        folder.joinpath("images").mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps({**about, "rows": len(jobs)}, indent=1))
         return store
 
     def done(self, *, failed: bool = True) -> set[str]:

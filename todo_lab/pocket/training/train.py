@@ -121,13 +121,13 @@ STAGES: dict[str, Callable[[Options], object]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("stage", choices=list(STAGES))
+    parser.add_argument("stage", choices=list(STAGES), help="what to train or write")
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of the run; training continues from its last save"
     )
     parser.add_argument("--steps", type=int, default=6000, help="of the training (%(default)s)")
     parser.add_argument("--scenes", type=int, default=6000, help="number of training scenes (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the training scenes and weights (%(default)s)")
     parser.add_argument("--start", type=Path, help="a weights file to go on from")
     parser.add_argument("--layout", choices=list(config.LAYOUTS), default="sd1", help="of the UNet (%(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="pictures in a step (%(default)s)")
