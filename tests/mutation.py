@@ -1,7 +1,7 @@
 """Mutation tests: change one operator or number of the library at a time, and see whether a test fails.
 
     .venv-test/bin/pip install -r tests/requirements-mutation.txt
-    .venv-test/bin/python tests/mutation.py                        # all of reduction, hosts and patching
+    .venv-test/bin/python tests/mutation.py                        # the whole engine
     .venv-test/bin/python tests/mutation.py --files scores grouping --share 0.2 --out survivors.txt
 
 The changes are those of cosmic-ray. A change that no test notices survives and is printed. Each change gets a fork of
@@ -34,10 +34,12 @@ SEARCH = [f"{REDUCTION}/test_matching.py"]
 SESSION = [f"{PATCHING}/test_hooks.py", f"{PATCHING}/test_interruption.py", f"{PATCHING}/test_refusals.py"]
 SESSION += [f"{PATCHING}/test_session_ldm.py", f"{PATCHING}/test_session_diffusers.py", f"{PATCHING}/test_copies.py"]
 FORGE = ["tests/todo_core/hosts/test_forge.py"]
+COMFYUI = ["tests/todo_core/comfyui/test_nodes.py"]
 HOSTS = ["tests/todo_core/hosts/test_ldm_controlnet.py", "tests/todo_core/hosts/test_video_unets.py"]
 HOSTS += [f"{PATCHING}/test_plan.py"]
 COMPILE = f"{PATCHING}/test_compile.py"
 COSTS = [f"{PATCHING}/test_gpu_costs.py"]
+PREDICTION = [f"{PATCHING}/test_prediction.py"]
 # the tests of each file, the quickest first
 TESTS = {
     "reduction/clustering": [f"{REDUCTION}/test_clustering.py"],
@@ -48,6 +50,7 @@ TESTS = {
     "reduction/nearest_destination": [*SEARCH, *COSTS],
     "reduction/scores": [*SEARCH, *COSTS],
     "reduction/tables": [f"{REDUCTION}/test_modes.py", *COSTS],
+    "hosts/comfyui": COMFYUI,
     "hosts/compiled_code": [COMPILE],
     "hosts/detection": [*HOSTS, *SESSION],
     "hosts/diffusers": [*HOSTS, *SESSION],
@@ -55,16 +58,20 @@ TESTS = {
     "hosts/host": [*HOSTS, *SESSION, *FORGE],
     "hosts/ldm": [*HOSTS, *SESSION],
     "hosts/ldm_layers": [*HOSTS, *SESSION, *FORGE],
+    "hosts/patcher_options": [*FORGE, *COMFYUI],
+    "patching/deep_hooks": [*PREDICTION, COMPILE],
     "patching/hooks": [*SESSION, *FORGE],
     "patching/module_calls": [*SESSION, COMPILE],
     "patching/module_hooks": [*SESSION, *FORGE],
     "patching/patch": [f"{PATCHING}/test_copies.py", *SESSION],
-    "patching/plan": [f"{PATCHING}/test_plan.py", *SESSION],
+    "patching/plan": [f"{PATCHING}/test_plan.py", *PREDICTION, *SESSION],
     "patching/record": SESSION,
     "patching/running_calls": [f"{PATCHING}/test_interruption.py", *SESSION],
-    "patching/session": [*SESSION, f"{PATCHING}/test_gradients.py", *FORGE],
+    "patching/session": [*PREDICTION, *SESSION, f"{PATCHING}/test_gradients.py", *FORGE],
     "patching/steps": [f"{PATCHING}/test_steps.py", *SESSION],
+    "patching/streams": [*PREDICTION, *COSTS],
     "patching/token_grid": [f"{PATCHING}/test_token_grid.py", f"{PATCHING}/test_plan.py"],
+    "prediction": [*PREDICTION, *COSTS],
 }
 # they change nothing, or what no test should hold
 IGNORED = ("NoOp", "VariableReplacer", "VariableInserter", "ExceptionReplacer")
@@ -150,7 +157,7 @@ def _seconds_of_forks() -> float:
 def main(words: Sequence[str] | None = None) -> None:
     """Run the mutants of the chosen files, and print the survivors and the score."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", nargs="+", choices=[name.split("/")[1] for name in TESTS], help="default all")
+    parser.add_argument("--files", nargs="+", choices=[name.split("/")[-1] for name in TESTS], help="default all")
     parser.add_argument("--share", type=float, default=1, help="of the mutants, chosen at random; default 1")
     parser.add_argument("--seed", type=int, default=0, help="of that choice")
     parser.add_argument("--minutes", type=float, default=1e9, help="end after so long")
@@ -166,7 +173,7 @@ def main(words: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     started, score = time.monotonic(), Counter[str]()
     for name in TESTS:
-        if args.files and name.split("/")[1] not in args.files:
+        if args.files and name.split("/")[-1] not in args.files:
             continue
         path = ROOT / "todo_core" / f"{name}.py"
         begun, used = time.monotonic(), _seconds_of_forks()

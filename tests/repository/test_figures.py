@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ STEPS = {  # a row's name under "Between steps" -> its name in the stored rows
     "Spectrum, 2 warm-up steps, window 2": "Spectrum 2 0",
     "Spectrum, its authors' settings": "Spectrum 5",
     "DeepCache 2": "DeepCache 2",
-    "6 steps in place of 8": "fewer steps 0.75",
+    "three quarters of the steps": "fewer steps 0.75",
     "negative prompt skipped in every second step": "skipped uncond 2",
     "FBCache 0.4": "FBCache 0.4",
 }
@@ -74,20 +75,14 @@ def results() -> dict[tuple[str, float], tuple[float, float]]:
 
 def test_the_readmes_first_table_is_that_of_the_stored_rows():
     """At 2x auto is factor 2."""
-    between = {name: seconds for name, *seconds in rows_of(PERFORMANCE, "SDXL between steps")}
-    whole, predicted = (float(between[name][2].strip("* s")) for name in ("unpatched", "ToDo 2, interval 2"))
-    calls = [("sdxl", 128), ("sd1-ldm", 128), ("sd1-ldm", 256)]
-    speeds = {
-        "ToDo 2": [f"{unet_calls(layout)['ToDo 2', latent]['speed']:.2f}x" for layout, latent in calls],
-        "ToDo 2, interval 2": [f"{whole / predicted:.1f}x (predicted step)", "", ""],
-        "interval 2": ["", "", ""],
-    }
-    names = dict(zip(speeds, ("ToDo auto, interval 1", "ToDo auto, interval 2", "interval 2"), strict=True))
+    names = {"ToDo 2": "ToDo auto, interval 1", "ToDo 2, interval 2": "ToDo auto, interval 2"}
+    whole = {name.strip("*"): cells[-1] for name, *cells in rows_of(PERFORMANCE, "SDXL between steps")}
     rows = rows_of(ROOT / "README.md", "Speed and difference")
-    assert [name for name, *_ in rows] == [*speeds]
-    for name, *cells in rows:
-        found = [f"{decibels_between_steps(layout, 'Euler a', names[name])} dB" for layout in ("SDXL", "SD 1.5")]
-        assert cells == [*speeds[name], *found], name
+    assert [name for name, *_ in rows] == [*names]
+    for name, speed, *cells in rows:
+        assert speed.strip("*") == whole[name].strip("*")
+        runs = [(layout, "Euler a", 8, 2.0) for layout in ("SDXL", "SD 1.5")]
+        assert cells == [f"{decibels_between_steps(run, names[name])} dB" for run in runs], name
 
 
 def test_the_readmes_second_table_is_that_of_the_stored_rows():
@@ -203,26 +198,50 @@ def test_what_a_psnr_means_follows_from_its_definition():
         assert error == f"{255 * 10 ** (-float(decibels.removesuffix(' dB')) / 20):.0f} of 255"
 
 
+RUNS = [  # layout, sampler, hires steps and scale of each column under "Between steps"
+    ("SD 1.5", "Euler a", 8, 2.0),
+    ("SDXL", "Euler a", 8, 2.0),
+    ("SD 1.5", "DPM++ 2M", 8, 2.0),
+    ("SDXL", "DPM++ 2M", 8, 2.0),
+    ("SDXL", "Euler a", 20, 2.0),
+    ("SDXL", "Euler a", 8, 3.0),
+]
+
+
 @functools.cache
-def steps() -> pandas.DataFrame:
-    return pandas.read_parquet(RESULTS.parent / "steps.parquet")
+def steps() -> dict[tuple[str, str, int, float], pandas.DataFrame]:
+    """The stored rows of each run."""
+    table = pandas.read_parquet(RESULTS.parent / "steps.parquet")
+    return dict(iter(table.groupby(["layout", "sampler", "hires_steps", "hires_scale"])))
 
 
-def decibels_between_steps(layout: str, sampler: str, variant: str) -> str:
-    table = steps()
-    chosen = (table["layout"] == layout) & (table["sampler"] == sampler) & (table["variant"] == variant)
-    return f"{-10 * math.log10(table[chosen]['mse'].mean()):.1f}"
+def decibels_between_steps(run: tuple[str, str, int, float], variant: str) -> str:
+    of_variant = steps()[run][steps()[run]["variant"] == variant]
+    return f"{-10 * math.log10(of_variant['mse'].mean()):.1f}"
 
 
 def test_the_table_between_steps_is_that_of_the_stored_rows():
-    table = steps()
-    assert set(table["hires_steps"]) == {8}
-    assert set(table["hires_scale"]) == {2.0}
-    runs = [("SD 1.5", "Euler a"), ("SDXL", "Euler a"), ("SD 1.5", "DPM++ 2M")]
+    assert set(steps()) == set(RUNS)
     shown = rows_of(RESULTS, "Between steps")
     assert [name for name, *_ in shown] == list(STEPS)
     for name, *cells in shown:
-        for (layout, sampler), cell in zip(runs, cells, strict=True):
-            assert cell == decibels_between_steps(layout, sampler, STEPS[name]), (name, layout, sampler)
-    counts = [table[(table["layout"] == a) & (table["sampler"] == b)]["prompt"].nunique() for a, b in runs]
-    assert f"{counts[0]}, {counts[1]} and {counts[2]} prompts, one seed" in RESULTS.read_text("utf-8")
+        assert cells == [decibels_between_steps(run, STEPS[name]) for run in RUNS], name
+    *counts, last = (steps()[run]["prompt"].nunique() for run in RUNS)
+    assert f"{', '.join(map(str, counts))} and {last} prompts, one seed" in RESULTS.read_text("utf-8")
+
+
+def test_the_seconds_of_a_pass_with_predicted_steps_are_the_stored_ones():
+    stored = json.loads((PERFORMANCE.parent / "benchmarks" / "interval.json").read_text("utf-8"))
+    shown = rows_of(PERFORMANCE, "SDXL between steps")
+    assert [name for name, *_ in shown] == list(stored["seconds"])
+    unpatched = stored["seconds"]["unpatched"]
+    for name, computed, predicted, whole in shown:
+        each, kinds = stored["seconds"][name], ([], [])
+        for step, seconds in enumerate(each):
+            kinds[step in stored["predicted"].get(name, ())].append(seconds)
+        medians = [f"{statistics.median(kind):.1f} s" if kind else "-" for kind in kinds]
+        assert [computed, predicted.strip("*")] == medians
+        assert whole.strip("*") == f"{sum(unpatched) / sum(each):.2f}x"
+    fast = stored["seconds"]["ToDo 2, interval 2"]
+    ratio = statistics.median(unpatched) / statistics.median(fast[step] for step in (2, 4, 6, 8))
+    assert f"A predicted step is {ratio:.1f} times as fast" in PERFORMANCE.read_text("utf-8")

@@ -55,6 +55,18 @@ def row_seeds(params: Any) -> list[int]:
     return owners[:rows]
 
 
+def calls_of(params: Any) -> int:
+    """How many calls the denoiser gets in its pass, or a few less. ``total_steps`` is more than some samplers make.
+
+    Second-order samplers call it once in their last step.
+    """
+    denoiser = params.denoiser
+    name = getattr(getattr(getattr(denoiser, "sampler", None), "func", None), "__name__", "")
+    is_second_order = int(denoiser.total_steps) > int(denoiser.steps or 0)
+    left_out = {"ddim": 2, "ddim_cfgpp": 2, "plms": 1, "unipc": 1}.get(name, int(is_second_order))
+    return max(1, int(denoiser.total_steps) - left_out)
+
+
 def unet_of(sd_model: Any) -> Any:
     """The module that each step calls. The Forge family keeps it in a patcher."""
     objects = getattr(sd_model, "forge_objects", None)

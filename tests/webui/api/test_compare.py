@@ -6,7 +6,7 @@ import numpy as np
 
 from ..helpers import REQUEST, Result
 
-FEW = {**REQUEST, "steps": 2, "hr_second_pass_steps": 2, "script_name": "ToDo compare"}
+FEW = {**REQUEST, "steps": 2, "script_name": "ToDo compare"}
 
 
 def compared(webui, route="txt2img", args=(["ToDo fast"], True, 1), **changes):
@@ -18,9 +18,8 @@ def compared(webui, route="txt2img", args=(["ToDo fast"], True, 1), **changes):
 
 def test_variants_are_those_of_single_requests(webui):
     (grid, baseline, fast), info = compared(webui)
-    few = {"steps": 2, "hr_second_pass_steps": 2}
-    assert np.array_equal(baseline, webui.txt2img(**few).pixels[0])
-    assert np.array_equal(fast, webui.txt2img({"preset": "ToDo fast"}, **few).pixels[0])
+    assert np.array_equal(baseline, webui.txt2img(steps=2).pixels[0])
+    assert np.array_equal(fast, webui.txt2img({"preset": "ToDo fast"}, steps=2).pixels[0])
     assert grid.shape[1] >= 2 * baseline.shape[1]
     assert "ToDo: downsample" in info["infotexts"][2]
     assert "ToDo:" not in info["infotexts"][1]
@@ -43,8 +42,8 @@ def test_without_hires_fix_it_says_so(webui):
 
 
 def test_img2img(webui):
-    image = webui.txt2img(steps=2, hr_second_pass_steps=2).base64_images[0]
-    (_, baseline, fast), _ = compared(webui, "img2img", (["ToDo fast"], False, 1), init_images=[image])
+    image = webui.txt2img(steps=2).base64_images[0]
+    (_, baseline, fast), _ = compared(webui, "img2img", (["ToDo fast"], False, 1), init_images=[image], steps=8)
     assert not np.array_equal(baseline, fast)
 
 

@@ -18,10 +18,10 @@ def deep_runs(events):
 
 
 def assert_planned(result, planned=PLANNED):
-    """The deep attentions ran in the planned steps alone, level 1 in every step."""
+    """The deep attentions ran in the planned steps alone, level 1 in every step. The last call is computed."""
     runs = deep_runs(result.hires)
-    assert len(runs) >= len(planned) - 1, "UniPC makes one call less than it has steps"
-    assert [bool(count) for count in runs] == planned[: len(runs)]
+    assert len(runs) >= len(planned) - 2, "UniPC makes one call less than it has steps, DDIM two"
+    assert [bool(count) for count in runs] == [*planned[: len(runs) - 1], True]
     assert len({count for count in runs if count}) == 1
     shallow = [sum(q == LEVEL_1 for call in e["calls"] for q, _ in call["lengths"]) for e in result.hires]
     assert len(set(shallow)) == 1
@@ -31,6 +31,25 @@ def assert_planned(result, planned=PLANNED):
 def assert_nothing_is_left(webui, **request):
     assert webui.hooks() == 0
     assert np.array_equal(webui.txt2img(**request).pixels, webui.baseline(**request).pixels)
+
+
+def test_the_defaults_reduce_and_predict(webui):
+    """No setting is named: auto acts, since the hires pass is above the size that the model was trained at."""
+    request = {"width": 320, "height": 320, "steps": 2}
+    result = webui.txt2img({}, hr_second_pass_steps=6, **request)
+    finest = (2 * 320 // 8) ** 2
+    runs = [sum(queries < finest for call in e["calls"] for queries, _ in call["lengths"]) for e in result.hires]
+    assert [bool(count) for count in runs] == [True, True, False, True, False, True]
+    assert reduced(result.hires) == {(finest, finest // 4)}
+    alone = webui.txt2img(enable_hr=False, **request)
+    assert [e["latent"] for e in result.first] == [e["latent"] for e in alone.events]
+    assert result.pixels.std() > 5
+    level_1 = "level 1 from 6,400 to 1,600 tokens (downsample) in 6 of 6 steps"
+    assert f"{level_1}; transformers below level 1 computed in 4 of 6 steps" in result.comments
+    auto = {"ToDo": "downsample", "ToDo factor 1": "auto (2)", "ToDo interval": "auto (2)"}
+    assert todo_keys(result.infotext) == auto
+    assert result.hooks_left == 0
+    assert_nothing_is_left(webui)
 
 
 @pytest.mark.parametrize("settings", [ALONE, WITH_TODO], ids=["alone", "with ToDo"])
@@ -67,6 +86,8 @@ def test_it_repeats_bit_for_bit(webui):
         {"sampler_name": "Euler a"},
         {"sampler_name": "DPM++ 2M SDE"},
         {"sampler_name": "UniPC"},
+        {"sampler_name": "PLMS"},
+        {"sampler_name": "DDIM"},
         {"negative_prompt": "many words, " * 90},  # longer than the prompt: two calls a step on A1111
     ],
     ids=lambda request: f"{next(iter(request))} {str(next(iter(request.values())))[:20]}",
@@ -82,7 +103,7 @@ def test_other_requests_are_predicted_too(webui, request_):
 def test_heun_is_predicted_call_by_call(webui):
     result = webui.txt2img(ALONE, sampler_name="Heun", hr_second_pass_steps=6)
     runs = [bool(count) for count in deep_runs(result.hires)]
-    assert runs[:2] == [True, True]
+    assert [*runs[:2], runs[-1]] == [True] * 3
     assert 3 <= runs.count(False) <= len(runs) // 2
     assert_nothing_is_left(webui)
 

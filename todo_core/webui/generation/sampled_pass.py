@@ -42,7 +42,7 @@ class SampledPass:
             return
         try:
             self.calls += 1
-            self.steps, self.expected = int(params.denoiser.steps or 0), max(1, int(params.denoiser.total_steps))
+            self.steps, self.expected = int(params.denoiser.steps or 0), compat.calls_of(params)
             self._follow_model()
             seeds = compat.row_seeds(params)
             for session in self._sessions:
@@ -68,7 +68,8 @@ class SampledPass:
         if self.error:
             return status.failed(self.name, self.error)
         if self.record.acted:
-            unit = "steps" if self.calls <= self.steps == self.expected else "model calls"  # Heun: 7 calls in 4 steps
+            # Heun makes 7 calls in 4 steps
+            unit = "steps" if max(self.calls, self.expected) <= self.steps else "model calls"
             return status.reduced(self.name, self.record, self.calls, unit)
         plan = self._sessions[0].plan if self._sessions else None
         if plan and not plan.reduces:

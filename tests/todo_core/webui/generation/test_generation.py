@@ -476,7 +476,6 @@ def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):
         (Processing(enable_hr=False), OURS, "hires fix is off"),
         (Processing(), {"method": "none"}, "the method is none"),
         (Processing(), {"factor_1": 1, "interval": 1}, "the factor of level 1 is 1"),
-        (Processing(width=320, height=320), {"factor_1": 1}, "auto predicts only in passes of 6 or more steps"),
         (Processing(width=64, height=64), {}, "nothing to reduce at 128 x 128: this model was trained at 512 x 512"),
         (Processing(), {"factor_1": 1, "factor_2": 1, "interval": 1}, "ToDo found nothing to reduce at 256 x 256: "),
         (Processing(only_hires=True), OURS | {"passes": "first"}, "the first pass did not run"),
@@ -486,6 +485,13 @@ def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):
 def test_a_setting_without_effect_says_why_and_stays_out_of_the_infotext(webui, p, ours, why):
     done = webui.generate(p, ours)
     assert why in done.comments, done.comments
+    assert "ToDo" not in done.infotexts[0]
+
+
+def test_auto_says_that_it_predicts_nothing_in_few_steps(webui, monkeypatch):
+    monkeypatch.setattr(webui.model, "image_size", 16)
+    done = webui.generate(Processing(), {"factor_1": 1})
+    assert "auto predicts only in passes of 6 or more steps" in done.comments, done.comments
     assert "ToDo" not in done.infotexts[0]
 
 
@@ -542,3 +548,21 @@ def test_the_second_batch_does_not_inherit_the_infotext_of_the_first(webui):
     webui._sample = sample.__get__(webui)
     webui.generate(p, OURS)
     assert texts == [{}, {}]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "steps", "total", "calls"),
+    [("sample_euler", 8, 8, 8), ("sample_heun", 8, 16, 15), ("unipc", 8, 8, 7), ("ddim", 8, 8, 6), ("ddim", 1, 1, 1)],
+)
+def test_calls_that_a_sampler_leaves_out_are_not_expected(sampler, steps, total, calls):
+    """Else the last call, which must be computed, could be predicted. Counted on the real WebUI."""
+    from todo_core.webui.compat import calls_of
+
+    func = SimpleNamespace(__name__=sampler)
+    denoiser = SimpleNamespace(steps=steps, total_steps=total, sampler=SimpleNamespace(func=func))
+    assert calls_of(SimpleNamespace(denoiser=denoiser)) == calls
+
+
+def test_the_last_call_of_a_second_order_sampler_is_computed(webui):
+    done = webui.generate(Processing(steps=6, calls_per_step=2), {"factor_1": 1, "factor_2": 1, "interval": 2})
+    assert "computed in 7 of 11 model calls" in done.comments
