@@ -112,22 +112,21 @@ def words(rows: int, seed: int = 2) -> Tensor:
 # ldm ----------------------------------------------------------------------------------------------------------------
 
 _BLOCK = r"\.1\.transformer_blocks\.\d+\.attn1"
-_LDM_SD = {1: rf"(input_blocks\.[12]|output_blocks\.(9|10|11)){_BLOCK}"}
-_LDM_SD |= {2: rf"(input_blocks\.[45]|output_blocks\.[678]){_BLOCK}"}
-_LDM_SDXL = {1: rf"(input_blocks\.[45]|output_blocks\.[345]){_BLOCK}"}
-_LDM_SDXL |= {2: rf"(input_blocks\.[78]|middle_block|output_blocks\.[012]){_BLOCK}"}
+_LDM_SD = {1: rf"(input_blocks\.1|output_blocks\.[67]){_BLOCK}", 2: rf"(input_blocks\.3|output_blocks\.[45]){_BLOCK}"}
+_LDM_SDXL = {1: rf"(input_blocks\.3|output_blocks\.[23]){_BLOCK}"}
+_LDM_SDXL |= {2: rf"(input_blocks\.5|middle_block|output_blocks\.[01]){_BLOCK}"}
 
 
 def ldm_unet(seed: int = 0, **changes: Any) -> nn.Module:
-    """ldm's own UNetModel in the layout of SD1.5, a tenth as wide."""
+    """ldm's own UNetModel in the layout of SD1.5, a tenth as wide, with half the blocks."""
     config: dict[str, Any] = {
         "image_size": 32,
         "in_channels": 4,
         "out_channels": 4,
         "model_channels": 32,
         "attention_resolutions": [4, 2, 1],
-        "num_res_blocks": 2,
-        "channel_mult": [1, 2, 4, 4],
+        "num_res_blocks": 1,
+        "channel_mult": [1, 2, 2, 2],
         "num_heads": 8,
         "use_spatial_transformer": True,
         "transformer_depth": 1,
@@ -139,13 +138,13 @@ def ldm_unet(seed: int = 0, **changes: Any) -> nn.Module:
 
 def shallow_ldm_unet(seed: int = 0, **changes: Any) -> nn.Module:
     """Self-attention of two heads at two levels, few blocks: for tests that run many UNet calls."""
-    few = {"channel_mult": [1, 2], "num_res_blocks": 1, "attention_resolutions": [2, 1], "num_heads": 2}
+    few = {"channel_mult": [1, 2], "attention_resolutions": [2, 1], "num_heads": 2}
     return ldm_unet(seed, **(few | changes))
 
 
 @functools.cache
 def ldm_sd1() -> Small:
-    """SD1.5 in ldm: 5 blocks at level 1 and 5 at level 2."""
+    """SD1.5 in ldm: 3 blocks at level 1 and 3 at level 2."""
     return Small(ldm_unet(), _LDM_SD, 0)
 
 
@@ -158,7 +157,7 @@ def ldm_sd2() -> Small:
 @functools.cache
 def ldm_sdxl() -> Small:
     """The layout of SDXL in ldm: no attention at the latent's own grid, the middle at level 2, 2 blocks each."""
-    changes = {"attention_resolutions": [4, 2], "channel_mult": [1, 2, 4], "transformer_depth": 2}
+    changes = {"attention_resolutions": [4, 2], "channel_mult": [1, 2, 2], "transformer_depth": 2}
     config = {"num_heads": -1, "num_head_channels": 16, "use_linear_in_transformer": True, "context_dim": [32, 32]}
     return Small(ldm_unet(**changes, **config), _LDM_SDXL, 1)
 
@@ -172,10 +171,11 @@ _DIFFUSERS_SDXL |= {2: rf"(down_blocks\.2|mid_block|up_blocks\.0){_INNER}"}
 
 
 def diffusers_unet(seed: int = 0, **changes: Any) -> nn.Module:
-    """UNet2DConditionModel in the layout of SD1.5."""
+    """UNet2DConditionModel in the layout of SD1.5, with half the blocks."""
     config: dict[str, Any] = {
         "sample_size": 64,
         "block_out_channels": (32, 64, 64, 64),
+        "layers_per_block": 1,
         "norm_num_groups": 8,
         "cross_attention_dim": TEXT_WIDTH,
         "attention_head_dim": 4,  # diffusers' name for the number of heads, in SD1.5

@@ -24,7 +24,7 @@ def lengths(net, latent):
 
 
 def test_it_has_the_levels_of_the_first_half_of_its_unet():
-    unet = ldm_unet()
+    unet = ldm_unet(num_res_blocks=2)
     found, whole = detect(ControlNet(unet)), detect(unet)
     assert (found.network, whole.network) == ("ControlNet", "UNet")
     middle = [site for site in whole.sites if site.transformer in set(unet.middle_block)]
@@ -42,7 +42,7 @@ def test_its_trained_size_is_told_from_the_width_of_its_text(text_width, side):
 
 @pytest.mark.parametrize("side", [(16, 16), (9, 13)])
 def test_its_keys_are_reduced_and_all_comes_off(side):
-    net = ControlNet(ldm_unet(channel_mult=[1, 2], attention_resolutions=[2, 1]))
+    net = ControlNet(ldm_unet(channel_mult=[1, 2], attention_resolutions=[2, 1], num_res_blocks=2))
     latent, tokens = noise(2, 4, *side), side[0] * side[1]
     before = lengths(net, latent)
     assert before[0] == (tokens, tokens)

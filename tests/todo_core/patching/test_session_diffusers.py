@@ -355,8 +355,8 @@ def test_a_controlnet_is_reduced_as_the_first_half_of_its_unet(diffusers_sd1):
     with patched(controlnet, factor_1=2, factor_2=2) as session:
         controlnet(**asked)
     assert snapshot(controlnet) == before
-    assert seen == [256, 64] * 2 + [64, 16] * 2 + [16, 16] * 2 + [4, 4], "levels 1 and 2, and 3 and the middle whole"
-    assert session.host.blocks(1) == session.host.blocks(2) == 2
+    assert seen == [256, 64, 64, 16, 16, 16, 4, 4], "levels 1 and 2, and 3 and the middle whole"
+    assert session.host.blocks(1) == session.host.blocks(2) == 1
 
 
 def test_a_pipeline_with_a_controlnet_takes_a_patch_on_each(diffusers_sd1):

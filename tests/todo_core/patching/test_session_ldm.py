@@ -174,7 +174,7 @@ def test_queries_stay_whole_and_only_the_two_levels_lose_keys(sd1):
     assert keys_of(sd1, 1, seen) == {(16 * 8, 8 * 4)}
     assert keys_of(sd1, 2, seen) == {(8 * 4, 2 * 1)}
     deeper = [(q, k) for name, q, k in seen if name not in sd1.attentions(1) and name not in sd1.attentions(2)]
-    assert len(deeper) == 6
+    assert len(deeper) == 4
     assert all(q == k for q, k in deeper)
 
 
@@ -554,7 +554,7 @@ def test_keywords_override_the_settings_they_are_given_with(ldm_sd1):
 
 SEEDS = [11, 22, 33]
 # in double precision: where two tokens are equally alike, rounding would choose which of them is merged
-IMAGES, COND, UNCOND = noise(3, 4, 16, 16, seed=5).double(), words(3, seed=6).double(), words(3, seed=7).double()
+IMAGES, COND, UNCOND = noise(3, 4, 16, 8, seed=5).double(), words(3, seed=6).double(), words(3, seed=7).double()
 RANDOM = {"random": True, "phase": "rotate", **BOTH_LEVELS}
 
 
