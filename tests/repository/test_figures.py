@@ -14,6 +14,7 @@ from typing import Any
 import pandas
 import pytest
 
+from todo_core.patching.plan import AUTO_INTERVALS
 from todo_lab.evaluation.report import aggregation
 
 ROOT = Path(__file__).parents[2]
@@ -245,3 +246,9 @@ def test_the_seconds_of_a_pass_with_predicted_steps_are_the_stored_ones():
     fast = stored["seconds"]["ToDo 2, interval 2"]
     ratio = statistics.median(unpatched) / statistics.median(fast[step] for step in (2, 4, 6, 8))
     assert f"A predicted step is {ratio:.1f} times as fast" in PERFORMANCE.read_text("utf-8")
+
+
+def test_the_settings_page_names_the_steps_of_autos_intervals():
+    (fewest, interval), (more, longer) = sorted(AUTO_INTERVALS.items())
+    page = " ".join((ROOT / "docs" / "settings.md").read_text("utf-8").split())
+    assert f"it is {interval} in passes of {fewest} to {more - 1} steps, {longer} in longer ones, and 1 in" in page
