@@ -33,8 +33,8 @@ class Interrupted(BaseException):
 class Processing:
     """The WebUI's ``p``, as far as it matters."""
 
-    width: int = 128
-    height: int = 128
+    width: int = 64
+    height: int = 64
     steps: int = 4
     seeds: list = field(default_factory=lambda: [1])
     batch_size: int = 1

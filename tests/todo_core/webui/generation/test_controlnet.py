@@ -51,20 +51,20 @@ def generated(webui, net, scripts, settings=OURS, **changes):
 
 def test_it_is_reduced_in_the_same_steps_and_told(webui, net):
     done, pairs, of_unet = generated(webui, net, beside(net), OURS | {"end": 0.5})
-    assert pairs == of_unet == [(256, 256)] * 4 + [(1024, 256)] * 2 + [(1024, 1024)] * 2
+    assert pairs == of_unet == [(64, 64)] * 4 + [(256, 64)] * 2 + [(256, 256)] * 2
     assert "in 2 of 4 steps; ControlNet too" in done.comments
     assert "ToDo factor 1: 2" in done.infotexts[0]
 
 
 def test_two_units_may_share_one_and_others_may_have_none(webui, net):
     done, pairs, _ = generated(webui, net, beside(net, torch.nn.Conv2d(4, 4, 1), net, None))
-    assert pairs[4:] == [(1024, 256)] * 4
+    assert pairs[4:] == [(256, 64)] * 4
     assert "ControlNet too" in done.comments
 
 
 def test_a_controlnet_that_never_runs_is_not_told(webui, net):
     done, pairs, _ = generated(webui, net, beside(ControlNet(shallow_ldm_unet(seed=4))))
-    assert pairs[4:] == [(1024, 1024)] * 4
+    assert pairs[4:] == [(256, 256)] * 4
     assert "ToDo reduced the hires pass" in done.comments
     assert "ControlNet" not in done.comments
 
@@ -72,7 +72,7 @@ def test_a_controlnet_that_never_runs_is_not_told(webui, net):
 @pytest.mark.parametrize("scripts", [None, SimpleNamespace(alwayson_scripts=[SimpleNamespace(latest_network=None)])])
 def test_without_one_only_the_unet_is_reduced(webui, net, scripts):
     done, pairs, of_unet = generated(webui, net, scripts)
-    assert (pairs[-1], of_unet[-1]) == ((1024, 1024), (1024, 256))
+    assert (pairs[-1], of_unet[-1]) == ((256, 256), (256, 64))
     assert "ControlNet" not in done.comments
 
 
@@ -89,7 +89,7 @@ def test_an_error_in_it_ends_the_reduction_of_both(webui, net, monkeypatch):
 
     monkeypatch.setattr(SiteHooks, "_reduction", failing)
     done, pairs, of_unet = generated(webui, net, beside(net))
-    assert pairs[4:] == of_unet[4:] == [(1024, 1024)] * 4
+    assert pairs[4:] == of_unet[4:] == [(256, 256)] * 4
     assert "ToDo stopped in the hires pass: lost" in done.comments
 
 
@@ -97,5 +97,5 @@ def test_a_hires_checkpoint_of_another_shape_takes_it_along(webui, net):
     other = LatentDiffusion(shallow_ldm_unet(seed=5, num_res_blocks=2), image_size=64)
     steered(other, net)
     _, pairs, of_unet = generated(webui, net, beside(net), hr_model=other)
-    assert of_unet == [(256, 256)] * 4
-    assert pairs == [(256, 256)] * 4 + [(1024, 256)] * 4
+    assert of_unet == [(64, 64)] * 4
+    assert pairs == [(64, 64)] * 4 + [(256, 64)] * 4

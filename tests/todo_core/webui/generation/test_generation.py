@@ -58,9 +58,9 @@ def todo_of(done):
 
 def test_only_the_hires_pass_is_reduced(webui):
     pairs, done = lengths(webui, Processing(), OURS)
-    assert pairs == [(256, 256)] * 4 + [(1024, 256)] * 4
+    assert pairs == [(64, 64)] * 4 + [(256, 64)] * 4
     assert "ToDo: downsample, ToDo factor 1: 2" in done.infotexts[0]
-    assert "level 1 from 1,024 to 256 tokens (downsample) in 4 of 4 steps" in done.comments
+    assert "level 1 from 256 to 64 tokens (downsample) in 4 of 4 steps" in done.comments
 
 
 def test_the_first_pass_is_bit_identical_and_the_image_is_not(webui):
@@ -82,8 +82,8 @@ def test_a_baseline_after_a_reduced_generation_is_bit_identical(webui):
 @pytest.mark.parametrize("passes", ["hires", "first", "all"])
 def test_passes(webui, passes):
     pairs, _ = lengths(webui, Processing(), OURS | {"passes": passes})
-    first = [(256, 64)] if passes in ("first", "all") else [(256, 256)]
-    hires = [(1024, 256)] if passes in ("hires", "all") else [(1024, 1024)]
+    first = [(64, 16)] if passes in ("first", "all") else [(64, 64)]
+    hires = [(256, 64)] if passes in ("hires", "all") else [(256, 256)]
     assert pairs == first * 4 + hires * 4
 
 
@@ -94,20 +94,20 @@ def test_the_window_follows_denoiser_steps_not_unet_calls(webui, calls, split):
     total = 8 * calls - (calls - 1)
     inside = [0.25 <= step / (8 * calls) < 0.75 for step in range(total)]
     per_step = 2 if split else 1
-    assert pairs[total * per_step :] == [(1024, 256 if on else 1024) for on in inside for _ in range(per_step)]
+    assert pairs[total * per_step :] == [(256, 64 if on else 256) for on in inside for _ in range(per_step)]
 
 
 def test_the_noise_window_follows_the_timestep(webui):
     pairs, _ = lengths(webui, Processing(steps=10), OURS | {"end": 0.5, "window": "noise"})
-    assert [keys for _, keys in pairs[10:]] == [256] * 5 + [1024] * 5
+    assert [keys for _, keys in pairs[10:]] == [64] * 5 + [256] * 5
 
 
 def test_another_method_takes_over_past_the_end(webui):
     ours = OURS | {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
     pairs, done = lengths(webui, Processing(), ours)
-    assert [keys for _, keys in pairs[4:]] == [256, 256, 768, 768]
-    assert "1,024 to 256 tokens (downsample) in 2 of 4 steps" in done.comments
-    assert "1,024 to 768 tokens (similarity) in 2 of 4 steps" in done.comments
+    assert [keys for _, keys in pairs[4:]] == [64, 64, 192, 192]
+    assert "256 to 64 tokens (downsample) in 2 of 4 steps" in done.comments
+    assert "256 to 192 tokens (similarity) in 2 of 4 steps" in done.comments
     assert done.extra_generation_params["ToDo afterwards"] == "similarity"
     assert done.extra_generation_params["ToDo ratio 1"] == "0.25"
 
@@ -121,7 +121,7 @@ def test_a_method_that_did_not_take_over_stays_out_of_the_infotext(webui):
 @pytest.mark.parametrize(("factor", "interval"), [("auto", 1), ("auto", "auto"), (2, "auto")])
 def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, factor, interval, monkeypatch):
     chosen = {"factor_1": factor, "factor_2": 1, "interval": interval}
-    monkeypatch.setattr(webui.model, "image_size", 16)
+    monkeypatch.setattr(webui.model, "image_size", 8)
     done = webui.generate(Processing(steps=6), chosen)
     params = todo_of(done)
     assert params["ToDo factor 1"] == ("auto (2)" if factor == "auto" else "2")
@@ -161,13 +161,13 @@ def test_a_script_that_runs_the_sampler_by_itself_is_told(webui, monkeypatch):
 
 def test_the_upscale_button_runs_the_hires_pass_alone(webui):
     pairs, _ = lengths(webui, Processing(only_hires=True), OURS)
-    assert pairs == [(1024, 256)] * 4
+    assert pairs == [(256, 64)] * 4
 
 
 @pytest.mark.parametrize("passes", ["hires", "first"])
 def test_img2img_is_reduced_whatever_the_txt2img_passes(webui, passes):
     pairs, done = lengths(webui, ProcessingImg2Img(), OURS | {"passes": passes})
-    assert pairs == [(256, 64)] * 4
+    assert pairs == [(64, 16)] * 4
     assert todo_of(done) == {"ToDo": "downsample", "ToDo factor 1": "2"}
 
 
@@ -175,7 +175,7 @@ def test_an_img2img_job_of_the_txt2img_tabs_scripts_stays_whole(webui, monkeypat
     """Upscalers and ADetailer run such jobs for an image of txt2img."""
     monkeypatch.setattr(webui, "tab", "txt2img")
     pairs, done = lengths(webui, ProcessingImg2Img(extra_generation_params={"ToDo": "outer"}), OURS)
-    assert pairs == [(256, 256)] * 4
+    assert pairs == [(64, 64)] * 4
     assert done.comments == ""
     assert done.extra_generation_params == {"ToDo": "outer"}
 
@@ -216,7 +216,7 @@ def test_after_a_failed_decoding_the_next_request_is_reduced(webui, monkeypatch)
         webui.generate(Processing(), OURS)
     monkeypatch.undo()
     shared.state.time_start += 1
-    assert lengths(webui, Processing(), OURS)[0][-1] == (1024, 256)
+    assert lengths(webui, Processing(), OURS)[0][-1] == (256, 64)
 
 
 def test_a_refiner_is_told_in_one_line(script):
@@ -224,7 +224,7 @@ def test_a_refiner_is_told_in_one_line(script):
     refiner = LatentDiffusion(shallow_ldm_unet(seed=5, num_res_blocks=2), image_size=64)
     p = Processing(enable_hr=False, refiner=(1, refiner))
     comments = webui.generate(p, OURS | {"passes": "first"}).comments
-    assert comments == "ToDo reduced the first pass: level 1 from 256 to 64 tokens (downsample) in 4 of 4 steps\n"
+    assert comments == "ToDo reduced the first pass: level 1 from 64 to 16 tokens (downsample) in 4 of 4 steps\n"
 
 
 def test_the_comment_names_what_was_not_reduced_too(webui, monkeypatch):
@@ -232,7 +232,7 @@ def test_the_comment_names_what_was_not_reduced_too(webui, monkeypatch):
     monkeypatch.setattr(
         attention, "__webui_hypertile_params", SimpleNamespace(enabled=True, tile_size=128, depth=0), raising=False
     )
-    done = webui.generate(Processing(), OURS)
+    done = webui.generate(Processing(width=128, height=128), OURS)
     assert "level 1 from 1,024 to 256 tokens (downsample) in 4 of 4 steps" in done.comments
     assert "level 1 is not reduced: HyperTile" in done.comments
 
@@ -242,7 +242,7 @@ def test_a_refiner_of_another_shape_is_reduced_from_its_first_call(webui):
     p = Processing(enable_hr=False, steps=4, refiner=(2, refiner))
     with Lengths(refiner) as pairs:
         webui.generate(p, OURS | {"passes": "first"})
-    assert pairs == [[256, 64]] * 2
+    assert pairs == [[64, 16]] * 2
     assert hooks_of(refiner) == hooks_of(webui.model) == 0
 
 
@@ -250,7 +250,7 @@ def test_a_hires_checkpoint_is_reduced(webui):
     other = LatentDiffusion(shallow_ldm_unet(seed=6), image_size=64)
     with Lengths(other) as pairs:
         webui.generate(Processing(hr_model=other), OURS)
-    assert pairs == [[1024, 256]] * 4
+    assert pairs == [[256, 64]] * 4
     assert hooks_of(other) == hooks_of(webui.model) == 0
 
 
@@ -258,7 +258,7 @@ def test_an_interrupt_leaves_nothing_and_the_infotext_tells_what_ran(webui):
     done = webui.generate(Processing(interrupt_at=2), OURS)
     assert hooks_of(webui.model) == 0
     assert todo_of(done) == {"ToDo": "downsample", "ToDo factor 1": "2"}
-    assert "hires pass: level 1 from 1,024 to 256 tokens (downsample) in 2 of 2 steps\n" in done.comments
+    assert "hires pass: level 1 from 256 to 64 tokens (downsample) in 2 of 2 steps\n" in done.comments
 
 
 def forwards_of(model):
@@ -305,7 +305,7 @@ def test_an_exception_leaves_nothing(webui, where):
     if handle:
         handle.remove()
     assert hooks_of(webui.model) == 0
-    assert lengths(webui, Processing(), OURS)[0] == [(256, 256)] * 4 + [(1024, 256)] * 4
+    assert lengths(webui, Processing(), OURS)[0] == [(64, 64)] * 4 + [(256, 64)] * 4
 
 
 def test_an_interrupt_inside_the_unet_leaves_nothing(webui):
@@ -319,7 +319,7 @@ def test_an_interrupt_inside_the_unet_leaves_nothing(webui):
     webui.generate(Processing(enable_hr=False), OURS | {"passes": "first"})
     handle.remove()
     assert hooks_of(webui.model) == 0
-    assert lengths(webui, Processing(), OURS)[0] == [(256, 256)] * 4 + [(1024, 256)] * 4
+    assert lengths(webui, Processing(), OURS)[0] == [(64, 64)] * 4 + [(256, 64)] * 4
 
 
 def _raise(*args):
@@ -477,7 +477,7 @@ def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):
         (Processing(), {"method": "none"}, "the method is none"),
         (Processing(), {"factor_1": 1, "interval": 1}, "the factor of level 1 is 1"),
         (Processing(width=64, height=64), {}, "nothing to reduce at 128 x 128: this model was trained at 512 x 512"),
-        (Processing(), {"factor_1": 1, "factor_2": 1, "interval": 1}, "ToDo found nothing to reduce at 256 x 256: "),
+        (Processing(), {"factor_1": 1, "factor_2": 1, "interval": 1}, "ToDo found nothing to reduce at 128 x 128: "),
         (Processing(only_hires=True), OURS | {"passes": "first"}, "the first pass did not run"),
         (Processing(steps=1), OURS | {"start": 0.5}, "no step is between Start and End"),
     ],
@@ -489,7 +489,7 @@ def test_a_setting_without_effect_says_why_and_stays_out_of_the_infotext(webui, 
 
 
 def test_auto_says_that_it_predicts_nothing_in_few_steps(webui, monkeypatch):
-    monkeypatch.setattr(webui.model, "image_size", 16)
+    monkeypatch.setattr(webui.model, "image_size", 8)
     done = webui.generate(Processing(), {"factor_1": 1})
     assert "auto predicts only in passes of 6 or more steps" in done.comments, done.comments
     assert "ToDo" not in done.infotexts[0]

@@ -136,7 +136,7 @@ def test_the_api_takes_a_preset_and_overrides(script, model):
 
 def test_a_plot_tells_the_status_of_each_cell(axes, script, model):
     """As the WebUI's plot does it: copies of one p, and a copy of the first cell's result, whose lists are replaced."""
-    p, webui, done = Processing(width=64, height=64, steps=1), WebUI(script, model), []
+    p, webui, done = Processing(steps=1), WebUI(script, model), []
     for value in ("1", "2"):
         cell = copy(p)
         axes["[ToDo] Factor, level 1"].apply(cell, value, ["1", "2"])
@@ -152,7 +152,7 @@ def test_a_plot_tells_the_status_of_each_cell(axes, script, model):
 
 
 def test_a_plot_whose_first_cell_is_off_tells_the_others(axes, script, model):
-    p, webui, plot = Processing(width=64, height=64, steps=1), WebUI(script, model), None
+    p, webui, plot = Processing(steps=1), WebUI(script, model), None
     for value in ("False", "True"):
         cell = copy(p)
         axes["[ToDo] Enabled"].apply(cell, value, ["False", "True"])
