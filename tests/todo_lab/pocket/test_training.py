@@ -116,7 +116,7 @@ def test_the_best_answer_where_noise_hides_the_objects_is_their_true_share():
 
 def test_the_whole_training_runs(tmp_path):
     """Each stage for a step, then the weights of both layouts."""
-    options = Options(tmp_path, steps=1, scenes=8, batch=4, device="cpu")
+    options = Options(tmp_path, steps=1, scenes=8, batch=2, device="cpu")
     train_autoencoder(options)
     model = train_diffusion(options)
     write_weights(options)
@@ -135,7 +135,7 @@ def test_the_whole_training_runs(tmp_path):
 
 def test_the_decoder_alone_learns(tmp_path):
     shipped = weights_file.load().first_stage_model
-    options = Options(tmp_path, steps=2, scenes=8, batch=4, start=weights_file.shipped(), device="cpu")
+    options = Options(tmp_path, steps=2, scenes=4, batch=2, start=weights_file.shipped(), device="cpu")
     train_decoder(options)
     written = diffusion._model(options).first_stage_model
     for name, before in shipped.state_dict().items():
