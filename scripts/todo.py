@@ -37,10 +37,15 @@ class ToDoScript(scripts.Script):
         if generation := extension.generation_of(p):
             generation.begin_batch()
 
+    def process_batch(self, p, *args, **kwargs):
+        """A batch is about to be sampled."""
+        if generation := extension.generation_of(p):
+            generation.begin_pipeline()
+
     def process_before_every_sampling(self, p, *args, **kwargs):
         """A pass begins."""
         if generation := extension.generation_of(p):
-            generation.begin_pass(kwargs["x"])
+            generation.begin_pass(p, kwargs["x"])
 
     def post_sample(self, p, *args):
         """All passes of a batch have ended; the batch is not decoded yet."""
@@ -59,6 +64,7 @@ class ToDoScript(scripts.Script):
 
 for category, callback in {
     "cfg_denoiser": extension.on_cfg_denoiser,
+    "after_process": extension.on_after_process,
     "before_ui": EXTENSION.add_axes,
     "ui_settings": EXTENSION.add_options,
     "infotext_pasted": extension.on_infotext_pasted,
