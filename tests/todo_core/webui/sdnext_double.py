@@ -128,7 +128,8 @@ class SDNext:
             "callback_on_step_end": after_step,
         }
         if len(image):
-            request |= {"image": image if isinstance(image, torch.Tensor) else torch.cat(image), "strength": 0.99}
+            request |= {"image": image if isinstance(image, torch.Tensor) else torch.cat(image), "strength": 0.5}
+            request["num_inference_steps"] = 2 * p.steps
         else:
             request |= {"height": p.height, "width": p.width}
         try:
