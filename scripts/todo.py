@@ -24,7 +24,7 @@ class ToDoScript(scripts.Script):
     def ui(self, is_img2img):
         """Build the panel. The WebUI calls this twice; the second time is for the API."""
         panel = accordion.build("img2img" if is_img2img else "txt2img", EXTENSION.presets)
-        self.infotext_fields = panel.infotext_fields
+        self.infotext_fields = compat.paste_fields(panel.infotext_fields)
         self.paste_field_names = panel.paste_field_names
         return panel.inputs
 

@@ -68,7 +68,7 @@ class WebUI:
 
     @cached_property
     def family(self):
-        """ "a1111" or "forge"."""
+        """ "a1111", "forge" or "sdnext"."""
         return self.get("/todo-probe/family")
 
     def hooks(self):

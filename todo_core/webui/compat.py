@@ -145,6 +145,23 @@ def is_interrupted() -> bool:
     return bool(shared.state.interrupted or shared.state.skipped)
 
 
+def paste_fields(fields: list[tuple[Any, Callable[..., Any]]]) -> list[tuple[Any, Callable[..., Any]]]:
+    """(control, function of the infotext), as the WebUI wants them.
+
+    In SD.Next a function must return gradio's update: it takes any other value for one of a field with a name.
+    """
+    from modules import processing
+
+    if not hasattr(processing, "StableDiffusionProcessingControl"):
+        return fields
+    import gradio as gr
+
+    def as_update(pasted: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda params: None if (value := pasted(params)) is None else gr.update(value=value)
+
+    return [(control, as_update(pasted)) for control, pasted in fields]
+
+
 def add_to_info(processed: Any, **values: Any) -> None:
     """Add values and the comments to the JSON of a result: it is the ``info`` of an API response, and the page has it.
 
