@@ -312,7 +312,10 @@ def add_routes(_, app):
     def lora():
         """The folder of LoRAs, and the channels of the first self-attention of the current UNet."""
         attentions = (block.attn1 for block in unet_of(shared.sd_model).modules() if hasattr(block, "attn1"))
-        return [str(getattr(shared.cmd_opts, "lora_dir", "") or shared.opts.lora_dir), next(attentions).to_k.weight.shape[1]]
+        return [
+            str(getattr(shared.cmd_opts, "lora_dir", "") or shared.opts.lora_dir),
+            next(attentions).to_k.weight.shape[1],
+        ]
 
     @app.get("/todo-probe/memory")
     def memory():
