@@ -107,15 +107,11 @@ def test_the_next_baseline_is_bit_identical(webui, todo):
 
 def test_an_interrupt_leaves_nothing(webui):
     plain = baseline(webui)
-    webui.fault("hold", 5)
-    interrupted_at(webui, 5)
+    stopped = webui.interrupted_at(5, OURS, **HIRES)
+    assert len(stopped.hires) < len(plain.hires)
     assert webui.hooks() == 0
     again = txt2img(webui)
     assert (plain.pixels == again.pixels).all()
-
-
-def interrupted_at(webui, step):
-    return webui.interrupted_at(step, OURS, **HIRES)
 
 
 @pytest.mark.parametrize("kind", ["attention", "reduction"])
