@@ -24,7 +24,7 @@ class ToDoScript(scripts.Script):
     def ui(self, is_img2img):
         """Build the panel. The WebUI calls this twice; the second time is for the API."""
         panel = accordion.build("img2img" if is_img2img else "txt2img", EXTENSION.presets)
-        self.infotext_fields = panel.infotext_fields
+        self.infotext_fields = compat.paste_fields(panel.infotext_fields)
         self.paste_field_names = panel.paste_field_names
         return panel.inputs
 
@@ -37,10 +37,15 @@ class ToDoScript(scripts.Script):
         if generation := extension.generation_of(p):
             generation.begin_batch()
 
+    def process_batch(self, p, *args, **kwargs):
+        """A batch is about to be sampled."""
+        if generation := extension.generation_of(p):
+            generation.begin_pipeline()
+
     def process_before_every_sampling(self, p, *args, **kwargs):
         """A pass begins."""
         if generation := extension.generation_of(p):
-            generation.begin_pass(kwargs["x"])
+            generation.begin_pass(p, kwargs["x"])
 
     def post_sample(self, p, *args):
         """All passes of a batch have ended; the batch is not decoded yet."""
@@ -59,6 +64,7 @@ class ToDoScript(scripts.Script):
 
 for category, callback in {
     "cfg_denoiser": extension.on_cfg_denoiser,
+    "after_process": extension.on_after_process,
     "before_ui": EXTENSION.add_axes,
     "ui_settings": EXTENSION.add_options,
     "infotext_pasted": extension.on_infotext_pasted,

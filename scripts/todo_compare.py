@@ -24,6 +24,8 @@ class CompareScript(scripts.Script):
 
     def show(self, is_img2img):
         """Show it in both tabs. The table is registered here, before the WebUI builds the parts above it."""
+        if not hasattr(self, "on_after_component"):  # SD.Next has no place for the table, and no steps to time
+            return False
         tab, table = "img2img" if is_img2img else "txt2img", compare_controls.ResultTable()
         self.on_after_component(table.after_log, elem_id=f"html_log_{tab}")
         self.on_after_component(table.after_info, elem_id=f"generation_info_{tab}")

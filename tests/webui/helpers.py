@@ -68,7 +68,7 @@ class WebUI:
 
     @cached_property
     def family(self):
-        """ "a1111" or "forge"."""
+        """ "a1111", "forge" or "sdnext"."""
         return self.get("/todo-probe/family")
 
     def hooks(self):
@@ -114,7 +114,7 @@ class WebUI:
             request = {"alwayson_scripts": {"ToDo": {"args": [todo] if args is None else args}}, **request}
         with self._fresh_events():
             answer = self.post(f"/sdapi/v1/{route}", request)
-        return Result(answer["images"], json.loads(answer["info"]), self.get("/todo-probe/events"))
+        return Result(answer["images"], json.loads(answer["info"] or "{}"), self.get("/todo-probe/events"))
 
     def _make_restorable(self, options):
         """Give the WebUI a value to go back to: it keeps an overridden option that has never been set."""

@@ -78,7 +78,7 @@ class Session:
         self.detach()
         unet = self.host.unet
         self._hooks += [
-            Hook(self._begin_call, self._shared.on_error).before(unet),
+            Hook(self.begin_call, self._shared.on_error).before(unet),
             Hook(self._end_call).after(unet, always=True),
         ]
         for transformer in {hooks.site.transformer: None for hooks in self._sites}:
@@ -129,7 +129,8 @@ class Session:
         plans = self._first_plan, self.plan  # ComfyUI's areas: calls of one step have several sizes
         return self.settings.window == "noise" or any(plan.at(progress) or plan.predicts_at(progress) for plan in plans)
 
-    def _begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
+    def begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
+        """The UNet is about to run. A hook calls this, and a caller that has attached the session in this call."""
         call, outer = self._shared.calls.begin(unet)
         names = self.host.arguments
         latent, timestep = read(args, kwargs, 0, names.latent), read(args, kwargs, 1, names.timestep)

@@ -1,10 +1,12 @@
-"""Everything that depends on how AUTOMATIC1111 1.10 and the Forge family work inside."""
+"""Everything that depends on how AUTOMATIC1111 1.10, the Forge family and SD.Next work inside."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from ..hosts.host import original
 
 
 def listen(category: str, callback: Callable[..., None], *, file: str) -> None:
@@ -19,14 +21,32 @@ def listen(category: str, callback: Callable[..., None], *, file: str) -> None:
         callbacks = script_callbacks.callback_map[f"callbacks_{category}"]
         script_callbacks.add_callback(callbacks, callback, filename=file, category=category)
     except (AttributeError, KeyError, TypeError):  # another version
-        getattr(script_callbacks, f"on_{category}")(callback)
+        if hasattr(script_callbacks, f"on_{category}"):  # after_process is SD.Next's alone
+            getattr(script_callbacks, f"on_{category}")(callback)
+
+
+def has_pipelines(p: Any) -> bool:
+    """Whether the WebUI of ``p`` samples with diffusers pipelines, as SD.Next does. They tell no pass and no step."""
+    return hasattr(p, "task_args")
+
+
+def is_img2img(p: Any) -> bool:
+    """Whether ``p`` begins with an image. In SD.Next every ``p`` has a list of them."""
+    return bool(p.init_images) if has_pipelines(p) else hasattr(p, "init_images")
 
 
 def pass_of(p: Any) -> str:
-    """Which pass is about to be sampled: "img2img", "hires" or "first"."""
-    if hasattr(p, "init_images"):
-        return "img2img"
-    return "hires" if getattr(p, "is_hr_pass", False) else "first"
+    """Which pass is about to be sampled: "img2img", "hires" or "first". SD.Next has a hires pass after img2img too."""
+    if getattr(p, "is_hr_pass", False):
+        return "hires"
+    return "img2img" if is_img2img(p) else "first"
+
+
+def job_of_pipeline() -> Any:
+    """The ``p`` for which SD.Next's pipeline was called last. A script's or a detailer's own has another one."""
+    from modules import processing_callbacks
+
+    return processing_callbacks.p
 
 
 def time_of_request() -> Any:
@@ -68,7 +88,9 @@ def calls_of(params: Any) -> int:
 
 
 def unet_of(sd_model: Any) -> Any:
-    """The module that each step calls. The Forge family keeps it in a patcher."""
+    """The module that each step calls. The Forge family keeps it in a patcher, SD.Next in a pipeline."""
+    if hasattr(sd_model, "unet"):
+        return original(sd_model.unet)
     objects = getattr(sd_model, "forge_objects", None)
     return (objects.unet if objects else sd_model).model.diffusion_model
 
@@ -80,6 +102,16 @@ def controlnets_of(p: Any) -> list[Any]:
     units = [unit for network in networks for unit in getattr(network, "control_params", None) or ()]
     models = [getattr(getattr(unit, "control_model", None), "control_model", None) for unit in units]
     return list(dict.fromkeys(models))
+
+
+def merging_ratio(p: Any, pass_name: str) -> float:
+    """How many of the tokens the WebUI merges in this pass; 0 is off."""
+    if not has_pipelines(p):
+        return float(p.get_token_merging_ratio(for_hr=pass_name == "hires"))
+    from modules import shared
+
+    option = {"ToMe": "tome_ratio", "ToDo": "todo_ratio"}.get(shared.opts.token_merging_method, "")
+    return float(getattr(shared.opts, option, 0))
 
 
 def merging_composes(sd_model: Any) -> bool:
@@ -95,7 +127,7 @@ def loaded_model() -> Any:
     from modules import sd_models
 
     model = sd_models.model_data.sd_model
-    return model if hasattr(model, "forge_objects") or hasattr(model, "model") else None
+    return model if any(hasattr(model, name) for name in ("forge_objects", "model", "unet")) else None
 
 
 def xyz_grid() -> Any:
@@ -111,6 +143,23 @@ def is_interrupted() -> bool:
     from modules import shared
 
     return bool(shared.state.interrupted or shared.state.skipped)
+
+
+def paste_fields(fields: list[tuple[Any, Callable[..., Any]]]) -> list[tuple[Any, Callable[..., Any]]]:
+    """(control, function of the infotext), as the WebUI wants them.
+
+    In SD.Next a function must return gradio's update: it takes any other value for one of a field with a name.
+    """
+    from modules import processing
+
+    if not hasattr(processing, "StableDiffusionProcessingControl"):
+        return fields
+    import gradio as gr
+
+    def as_update(pasted: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda params: None if (value := pasted(params)) is None else gr.update(value=value)
+
+    return [(control, as_update(pasted)) for control, pasted in fields]
 
 
 def add_to_info(processed: Any, **values: Any) -> None:

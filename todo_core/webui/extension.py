@@ -57,7 +57,7 @@ class Extension:
             return
         delattr(p, _GENERATION)
         self._latest = lambda: None
-        if "ToDo" in processed.comments or request.cell_of(p):
+        if any("ToDo" in line for line in p.comments) or request.cell_of(p):
             compat.follow_comments(processed, p)
 
     def _belongs_to_another(self, p: Any, *, is_img2img: bool) -> bool:
@@ -68,7 +68,7 @@ class Extension:
         """
         if _GENERATION in vars(p) and not generation_of(p):
             return True
-        if hasattr(p, "init_images") and not is_img2img:
+        if compat.is_img2img(p) and not is_img2img:
             return True
         outer = self._latest()
         return outer is not None and not outer.is_of(p) and outer.is_decoding and not timer_of(p)
@@ -99,6 +99,12 @@ def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:
     """WebUI callback: these parameters are about to be pasted into the page. Changes to them take effect."""
     if not other_reducers.merging_is_always_on():
         infotext.convert_token_merging(params)
+
+
+def on_after_process(p: Any) -> None:
+    """SD.Next's callback: a generation has ended, also by an interrupt or an error."""
+    if generation := generation_of(p):
+        generation.close()
 
 
 def on_cfg_denoiser(params: Any) -> None:

@@ -6,11 +6,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from ...errors import UnsupportedModelError
+from ...hosts import detect
 from ...patching.token_grid import TokenGrid
 from ...settings import Settings
 from .. import compat
 from . import infotext, status
 from .pass_timer import timer_of
+from .pipeline_calls import PipelineCalls, PipelinePass
 from .request import cell_of
 from .sampled_pass import SampledPass
 
@@ -25,6 +28,7 @@ class Generation:
         self._p, self._settings, self._model = p, settings, model
         self._timer = timer_of(p)
         self._asked_at = compat.time_of_request()
+        self._calls: PipelineCalls | None = None
         self.begin_batch()
 
     def begin_batch(self) -> None:
@@ -46,11 +50,23 @@ class Generation:
         """Whether other scripts of the same request have the finished samples and may run generations of their own."""
         return self._is_sampled and self._asked_at == compat.time_of_request()
 
-    def begin_pass(self, x: Any) -> None:
-        """The WebUI is about to sample; ``x`` is the latent, (b, c, h, w). Forge says so twice before a hires pass."""
-        name = compat.pass_of(self._p)
-        if self._p.sampler is self._sampler and name == self._name:
-            return
+    def begin_pipeline(self) -> None:
+        """A diffusers pipeline is about to sample a batch: its UNet's calls tell the passes and steps."""
+        self.close()
+        if self._settings and compat.has_pipelines(self._p):
+            try:
+                self._calls = PipelineCalls(self._p, detect(self._model()).unet, self.begin_pass)
+            except UnsupportedModelError as error:
+                self._merging.append(status.failed("", error))
+
+    def begin_pass(self, p: Any, x: Any) -> SampledPass | None:
+        """The WebUI is about to sample for ``p``; ``x`` is the latent, (b, c, h, w). Returns the pass to reduce.
+
+        Forge says so twice before a hires pass, a pipeline in each call of the UNet.
+        """
+        name = compat.pass_of(p)
+        if p.sampler is self._sampler and name == self._name:
+            return self._current
         self._end_pass()
         self._name, self._sampler = name, self._p.sampler  # Tiled Diffusion has one sampler for all passes
         if self._timer:
@@ -59,8 +75,10 @@ class Generation:
         if settings and _includes(settings, name):
             self._note_merging(settings, name)
             latent = TokenGrid.of(x.shape)
-            self._current = SampledPass(name, settings, self._p, latent, self._model)
+            kind = PipelinePass if self._calls else SampledPass
+            self._current = kind(name, settings, self._p, latent, self._model)
             self._passes.append(self._current)
+        return self._current
 
     def begin_step(self, params: Any) -> None:
         """The denoiser is about to call the UNet."""
@@ -77,6 +95,13 @@ class Generation:
         self._end_pass()
         self._is_sampled = True
 
+    def close(self) -> None:
+        """Take everything off. A pipeline gets no other event after an interrupt or an error."""
+        self._end_pass()
+        if self._calls:
+            self._calls.close()
+        self._calls = None
+
     def _end_pass(self) -> None:
         if self._current:
             self._current.close()
@@ -86,7 +111,7 @@ class Generation:
 
     def end_batch(self) -> None:
         """The batch is decoded: tell the user what was reduced."""
-        self._current = None
+        self.close()
         if self._settings:
             lines = [*self._merging, *(sampled.status() for sampled in self._passes)]
             for line in lines or [status.no_pass(self._why_no_pass(self._settings))]:
@@ -96,7 +121,7 @@ class Generation:
 
     def _note_merging(self, settings: Settings, pass_name: str) -> None:
         """Note that the WebUI's token merging is on, where it keeps ToDo from its layers."""
-        ratio = self._p.get_token_merging_ratio(for_hr=pass_name == "hires")
+        ratio = compat.merging_ratio(self._p, pass_name)
         if ratio and not (settings.target == "keys/values" and compat.merging_composes(self._model())):
             self._merging.append(status.merging(ratio))
 

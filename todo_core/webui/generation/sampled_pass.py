@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import UnsupportedModelError
-from ...hosts import detect, find_controlnet
+from ...hosts import Handle, detect, find_controlnet
 from ...patching.record import Record
 from ...patching.session import Session
 from ...patching.token_grid import TokenGrid
@@ -34,7 +34,10 @@ class SampledPass:
         self.error: Exception | None = None
         self._settings, self._p, self._latent, self._model = settings, p, latent, model
         self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
-        self._step_hook = p.sampler.model_wrap_cfg.register_forward_hook(self._end_step, always_call=True)
+        denoiser = getattr(p.sampler, "model_wrap_cfg", None)  # a diffusers pipeline has none
+        self._step_hook: Handle | None = None
+        if denoiser is not None:
+            self._step_hook = denoiser.register_forward_hook(self._end_step, always_call=True)
 
     def begin_step(self, params: Any) -> None:
         """The denoiser is about to call the UNet."""
@@ -57,7 +60,8 @@ class SampledPass:
     def close(self) -> None:
         """The pass is over: take everything off. An InterruptedException from inside the UNet skips ``_end_step``."""
         self._remove()
-        self._step_hook.remove()
+        if self._step_hook:
+            self._step_hook.remove()
 
     def _remove(self) -> None:
         for session in self._sessions:

@@ -22,7 +22,11 @@ import patcher_contract
 import torch
 from fastapi import Body
 from modules import script_callbacks, scripts, shared
-from modules.sd_samplers_cfg_denoiser import CFGDenoiser
+
+try:
+    from modules.sd_samplers_cfg_denoiser import CFGDenoiser
+except ImportError:  # SD.Next has none
+    CFGDenoiser = None
 
 UNETS = (
     "ldm.modules.diffusionmodules.openaimodel.UNetModel",
@@ -31,11 +35,12 @@ UNETS = (
     "ldm_patched.ldm.modules.diffusionmodules.openaimodel.UNetModel",  # Forge Classic, reForge
 )
 CONTROLNET = "scripts.cldm.ControlNet"  # of sd-webui-controlnet
-FAMILY = "forge" if importlib.util.find_spec("modules_forge") else "a1111"
+FAMILY = "forge" if importlib.util.find_spec("modules_forge") else "a1111" if CFGDenoiser else "sdnext"
 EVENTS = (
     "before_process",
     "process",
     "before_process_batch",
+    *(["process_batch"] if FAMILY == "sdnext" else []),
     "process_before_every_sampling",
     "post_sample",
     "postprocess_batch",
@@ -110,6 +115,8 @@ def described(options):
 
 def unet_of(model):
     """The UNet of the WebUI's model."""
+    if FAMILY == "sdnext":
+        return model.unet
     objects = getattr(model, "forge_objects", None)
     return (objects.unet if objects else model).model.diffusion_model
 
@@ -143,6 +150,27 @@ def observed_step(denoiser, x, *args, **kwargs):
     finally:
         event["hooks_after"] = hooks_everywhere()
         probe.changed_options += bool(patcher) and described(patcher.model_options) != options
+
+
+def observed_pipeline_call(unet, latent, timestep, *args, **kwargs):
+    """Stands in for the __call__ of diffusers' UNet: one event a call, for no denoiser is around it."""
+    from modules import processing_callbacks
+
+    event = {
+        "hires": bool(getattr(processing_callbacks.p, "is_hr_pass", False)),
+        "timestep": float(timestep),
+        "latent": hashlib.sha256(latent.detach().cpu().contiguous().numpy().tobytes()).hexdigest(),
+        "hooks_before": hooks_everywhere(),
+        "calls": [],
+    }
+    probe.events.append(event)
+    if probe.is_due("hold"):
+        probe.reached.set()
+        probe.let_go.wait(PATIENCE)
+    try:
+        return observed_call(unet, latent, timestep, *args, **kwargs)
+    finally:
+        event["hooks_after"] = hooks_everywhere()
 
 
 def observed_call(unet, *args, **kwargs):
@@ -206,8 +234,11 @@ def logging(event):
 for name in EVENTS:
     setattr(OrderOfEvents, name, logging(name))
 
-CFGDenoiser.__call__ = observed_step
-watch(*UNETS)
+if CFGDenoiser:
+    CFGDenoiser.__call__ = observed_step
+    watch(*UNETS)
+else:
+    importlib.import_module("diffusers").UNet2DConditionModel.__call__ = observed_pipeline_call
 
 
 @torch.no_grad()
@@ -281,7 +312,10 @@ def add_routes(_, app):
     def lora():
         """The folder of LoRAs, and the channels of the first self-attention of the current UNet."""
         attentions = (block.attn1 for block in unet_of(shared.sd_model).modules() if hasattr(block, "attn1"))
-        return [str(shared.cmd_opts.lora_dir), next(attentions).to_k.weight.shape[1]]
+        return [
+            str(getattr(shared.cmd_opts, "lora_dir", "") or shared.opts.lora_dir),
+            next(attentions).to_k.weight.shape[1],
+        ]
 
     @app.get("/todo-probe/memory")
     def memory():
@@ -304,7 +338,7 @@ def add_routes(_, app):
 
     @app.get("/todo-probe/family")
     def family():
-        """The family of this WebUI: "a1111" or "forge"."""
+        """The family of this WebUI: "a1111", "forge" or "sdnext"."""
         return FAMILY
 
 

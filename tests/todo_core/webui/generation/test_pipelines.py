@@ -1,0 +1,198 @@
+"""SD.Next: its passes and steps are found out in the UNet's calls, and nothing stays behind."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from diffusers import DDIMScheduler, HeunDiscreteScheduler
+from modules import script_callbacks, shared
+
+from tests.models import diffusers_unet, hook_count
+from tests.todo_core.webui.sdnext_double import PipelineProcessing, SDNext
+
+OURS = {"enabled": True, "factor_1": 2, "interval": 1}
+SITE = "down_blocks.0.attentions.0.transformer_blocks.0"
+DEEP = "down_blocks.1.attentions.0.transformer_blocks.0"
+
+
+@pytest.fixture(scope="module")
+def unet():
+    return diffusers_unet()
+
+
+@pytest.fixture
+def sdnext(monkeypatch, tmp_path, unet):
+    callbacks = []
+    monkeypatch.setitem(script_callbacks.callback_map, "callbacks_after_process", callbacks)
+    from modules import scripts
+
+    from tests.todo_core.webui.webui_double import load_script
+
+    monkeypatch.setattr(scripts, "folder", tmp_path)
+    webui = SDNext(load_script().ToDoScript(), unet, monkeypatch)
+    yield webui
+    assert hook_count(unet) == 0
+
+
+def lengths(sdnext, p, *args, block=SITE):
+    """(queries, keys) of an attn1 in each UNet call, and the result."""
+    seen, attention = [], sdnext.unet.get_submodule(block).attn1
+    handles = [
+        attention.to_q.register_forward_pre_hook(lambda _, args: seen.append([args[0].shape[1]])),
+        attention.to_k.register_forward_pre_hook(lambda _, args: seen[-1].append(args[0].shape[1])),
+    ]
+    try:
+        return seen, sdnext.generate(p, *args)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+FIRST, HIRES = [256, 256], [1024, 1024]
+
+
+def test_the_hires_pass_is_reduced_from_its_first_call_on(sdnext):
+    seen, done = lengths(sdnext, PipelineProcessing(), OURS)
+    assert seen == [FIRST] * 4 + [[1024, 256]] * 4
+    assert "ToDo: downsample, ToDo factor 1: 2" in done.infotexts[0]
+    assert "the hires pass: level 1 from 1,024 to 256 tokens (downsample) in 4 of 4 steps" in done.comments
+
+
+@pytest.mark.parametrize(("passes", "keys"), [("first", (64, 1024)), ("all", (64, 256)), ("hires", (256, 256))])
+def test_passes(sdnext, passes, keys):
+    seen, _ = lengths(sdnext, PipelineProcessing(), OURS | {"passes": passes})
+    assert seen == [[256, keys[0]]] * 4 + [[1024, keys[1]]] * 4
+
+
+def test_only_steps_between_start_and_end_are_reduced(sdnext):
+    seen, done = lengths(sdnext, PipelineProcessing(steps=8), OURS | {"start": 0.25, "end": 0.75})
+    assert seen[8:] == [[1024, 256 if 2 <= step < 6 else 1024] for step in range(8)]
+    assert "in 4 of 8 steps" in done.comments
+
+
+def test_calls_of_the_same_timestep_are_one_step(sdnext):
+    p = PipelineProcessing(steps=4, scheduler=HeunDiscreteScheduler())  # 7 calls of 4 timesteps
+    seen, done = lengths(sdnext, p, OURS | {"end": 0.5})
+    hires = [keys for queries, keys in seen if queries == 1024]
+    assert len(hires) == 7
+    assert hires == [256] * hires.count(256) + [1024] * hires.count(1024)
+    assert "in 2 of 4 steps" in done.comments
+
+
+def test_img2img_is_reduced(sdnext):
+    image = torch.rand(1, 3, 256, 256, generator=torch.Generator().manual_seed(3))
+    seen, done = lengths(sdnext, PipelineProcessing(init_images=[image], enable_hr=False), OURS)
+    assert seen == [[1024, 256]] * len(seen)
+    assert "the img2img pass" in done.comments
+
+
+def test_steps_below_level_1_are_predicted(sdnext):
+    seen, done = lengths(sdnext, PipelineProcessing(steps=6), OURS | {"interval": 2}, block=DEEP)
+    assert len(seen) < 12  # hooks of a transformer that does not run see nothing
+    assert f"transformers below level 1 computed in {len(seen) - 6} of 6 steps" in done.comments
+    assert "ToDo interval: 2" in done.infotexts[0]
+
+
+def test_an_image_does_not_depend_on_its_batch(sdnext):
+    ours = {"method": "similarity", "target": "all", "ratio_1": 0.5, "random": True}
+    alone = [sdnext.generate(PipelineProcessing(seeds=[seed]), ours).images[0] for seed in (5, 9)]
+    both = sdnext.generate(PipelineProcessing(seeds=[5, 9], batch_size=2), ours).images
+    for one, other in zip(alone, both, strict=True):
+        assert torch.allclose(one, other, rtol=1e-3, atol=1e-2)
+    other_draw = sdnext.generate(PipelineProcessing(seeds=[5]), ours | {"seed": 1}).images[0]
+    assert not torch.allclose(alone[0], other_draw, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("target", ["keys/values", "all"])
+def test_the_next_baseline_is_bit_identical(sdnext, target):
+    before = sdnext.generate(PipelineProcessing())
+    ours = sdnext.generate(PipelineProcessing(), OURS | {"target": target, "interval": 2})
+    after = sdnext.generate(PipelineProcessing(), {"enabled": False})
+    assert torch.equal(before.images[0], after.images[0])
+    assert not torch.allclose(before.images[0], ours.images[0], atol=1e-3)
+    assert not any(key.startswith("ToDo") for key in after.extra_generation_params)
+
+
+@pytest.mark.parametrize("passes", ["hires", "all"])
+def test_an_interrupt_leaves_nothing(sdnext, passes):
+    before = sdnext.generate(PipelineProcessing())
+    sdnext.generate(PipelineProcessing(interrupt_at=1), OURS | {"passes": passes})
+    assert "postprocess_batch" not in sdnext.events[-5:]
+    assert hook_count(sdnext.unet) == 0
+    shared.state.begin()
+    after = sdnext.generate(PipelineProcessing())
+    assert torch.equal(before.images[0], after.images[0])
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyError])  # SD.Next catches the first one only
+def test_an_error_in_the_unet_leaves_nothing(sdnext, error):
+    before = sdnext.generate(PipelineProcessing())
+    calls = []
+
+    def fail(*_):
+        calls.append(1)
+        if len(calls) == 6:
+            raise error("of the model")
+
+    handle = sdnext.unet.get_submodule(SITE).attn1.to_q.register_forward_pre_hook(fail)
+    try:
+        sdnext.generate(PipelineProcessing(), OURS)
+    except KeyError:
+        assert error is KeyError
+    finally:
+        handle.remove()
+    assert hook_count(sdnext.unet) == 0
+    shared.state.begin()
+    after = sdnext.generate(PipelineProcessing())
+    assert torch.equal(before.images[0], after.images[0])
+
+
+def test_an_error_of_ours_costs_nobody_the_image(sdnext, monkeypatch):
+    plain = sdnext.generate(PipelineProcessing())
+
+    def fail(*_, **__):
+        raise RuntimeError("of ours")
+
+    monkeypatch.setattr("todo_core.reduction.stride", fail)
+    done = sdnext.generate(PipelineProcessing(), OURS)
+    assert torch.equal(plain.images[0], done.images[0])
+    assert "ToDo stopped in the hires pass: of ours" in done.comments
+
+
+def test_a_job_that_another_script_runs_inside_is_left_alone(sdnext):
+    p = PipelineProcessing(own_job=PipelineProcessing(enable_hr=False))
+    seen, _ = lengths(sdnext, p, OURS | {"passes": "all"})
+    assert seen == [[256, 64]] * 4 + [FIRST] * 4 + [[1024, 256]] * 4
+
+
+def test_two_batches(sdnext):
+    seen, done = lengths(sdnext, PipelineProcessing(seeds=[1, 2], n_iter=2), OURS)
+    assert seen == ([FIRST] * 4 + [[1024, 256]] * 4) * 2
+    assert len(done.infotexts) == 2
+
+
+def test_another_checkpoint_between_two_generations(sdnext):
+    sdnext.generate(PipelineProcessing(), OURS)
+    sdnext.unet = diffusers_unet(seed=3)
+    sdnext.load()
+    seen, _ = lengths(sdnext, PipelineProcessing(), OURS)
+    assert seen == [FIRST] * 4 + [[1024, 256]] * 4
+    assert hook_count(sdnext.unet) == 0
+
+
+def test_a_model_without_a_unet_is_told(sdnext):
+    shared.sd_model = type("FluxPipeline", (), {"transformer": torch.nn.Identity()})()
+    done = sdnext.generate(PipelineProcessing(no_unet=True), OURS)
+    assert "ToDo cannot reduce FluxPipeline" in done.comments
+
+
+def test_the_webuis_own_merging_is_told(sdnext):
+    shared.opts.data.update(token_merging_method="ToMe", tome_ratio=0.5)
+    done = sdnext.generate(PipelineProcessing(), OURS)
+    assert "Token merging (0.5) is on" in done.comments
+
+
+def test_the_noise_window_follows_the_timestep(sdnext):
+    p = PipelineProcessing(steps=10, scheduler=DDIMScheduler(), enable_hr=False)
+    seen, _ = lengths(sdnext, p, OURS | {"end": 0.5, "window": "noise", "passes": "first"})
+    assert [keys for _, keys in seen] == [64] * 5 + [256] * 5

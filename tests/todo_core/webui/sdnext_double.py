@@ -1,0 +1,141 @@
+"""Generations as SD.Next runs them: real diffusers pipelines, and no event for a pass or a step.
+
+The order of events was logged on the real one, and tests/webui/api/test_sdnext.py compares the two again.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import torch
+from diffusers import EulerDiscreteScheduler, StableDiffusionImg2ImgPipeline, StableDiffusionPipeline
+from modules import script_callbacks, shared
+
+from tests.models import TEXT_WIDTH, pipeline
+from tests.todo_core.webui.webui_double import Processed, Processing
+
+
+@dataclass(eq=True)
+class PipelineProcessing(Processing):
+    """SD.Next's ``p``: every one has a list of images to begin with."""
+
+    init_images: list = field(default_factory=list)
+    task_args: dict = field(default_factory=dict)
+    state: str = ""
+    guidance: float = 3.0
+    scheduler: object = None
+    own_job: object = None  # run by another script inside this one, as an X/Y/Z plot runs its cells
+    no_unet: bool = False  # a model of another kind, whose pipeline makes noise here
+
+    def get_token_merging_ratio(self, for_hr=False):
+        raise AttributeError("SD.Next has no such method")
+
+
+class SDNext:
+    """Runs a script through generations on ``unet``."""
+
+    def __init__(self, script, unet, monkeypatch):
+        self.script, self.unet, self.events = script, unet, []
+        self.callbacks = SimpleNamespace(p=None)
+        monkeypatch.setattr(sys.modules["modules"], "processing_callbacks", self.callbacks, raising=False)
+        shared.opts.data.update(token_merging_method="None", tome_ratio=0.0, todo_ratio=0.0)
+        self.load()
+
+    def load(self):
+        """Load ``unet`` as a checkpoint."""
+        shared.sd_model = self._pipe(StableDiffusionPipeline, EulerDiscreteScheduler())
+
+    def _pipe(self, kind, scheduler):
+        return pipeline(kind, scheduler, self.unet)
+
+    def _call(self, method, p, *args, **kwargs):
+        self.events.append(method)
+        try:
+            getattr(self.script, method)(p, *args, *self.args, **kwargs)
+        except Exception as error:  # printed, and the generation goes on
+            self.errors.append(error)
+
+    def generate(self, p, *args):
+        self.args, self.errors = args, []
+        self.script.is_img2img = bool(p.init_images)
+        self._call("before_process", p)
+        try:
+            processed = self._process(p)
+        finally:
+            for callback in script_callbacks.callback_map.get("callbacks_after_process", ()):
+                callback(p)
+        assert not self.errors, self.errors
+        return processed
+
+    def _process(self, p):
+        self._call("process", p)
+        images, infotexts, all_seeds = [], [], p.seeds
+        for number in range(p.n_iter):
+            p.seeds = all_seeds[number * p.batch_size : (number + 1) * p.batch_size]
+            self._call("before_process_batch", p, batch_number=number)
+            self._call("process_batch", p, batch_number=number)
+            samples = self._sample(p)
+            if shared.state.interrupted:
+                break
+            self._call("postprocess_batch", p, samples, batch_number=number)
+            images += list(samples)
+            infotexts += [", ".join(f"{k}: {v}" for k, v in p.extra_generation_params.items())] * len(samples)
+        comments, p.comments = p.comments, {}
+        processed = Processed(p, images, infotexts)  # SD.Next leaves the comments of ``p`` out
+        p.comments = comments
+        if not shared.state.interrupted:
+            self._call("postprocess", p, processed)
+        return processed
+
+    def _sample(self, p):
+        if p.no_unet:
+            return torch.randn(1, 4, 16, 16)
+        samples = self._run(
+            p, StableDiffusionImg2ImgPipeline if p.init_images else StableDiffusionPipeline, p.init_images
+        )
+        if p.own_job:
+            self._run(p.own_job, StableDiffusionPipeline, [])
+        if p.enable_hr and not shared.state.interrupted:
+            p.is_hr_pass = True
+            larger = torch.nn.functional.interpolate(samples, scale_factor=p.hr_scale)
+            samples = self._run(p, StableDiffusionImg2ImgPipeline, larger)
+            p.is_hr_pass = False
+        return samples
+
+    def _run(self, p, kind, image):
+        """One pipeline call; an interrupt and an error in it end the generation."""
+        shared.sd_model = pipe = self._pipe(kind, p.scheduler or EulerDiscreteScheduler())
+        self.callbacks.p = p
+
+        def after_step(_, number, timestep, tensors):
+            if p.interrupt_at == number or shared.state.interrupted:
+                shared.state.interrupted = True
+                raise AssertionError("Interrupted...")
+            if p.after_step:
+                p.after_step(number)
+            return tensors
+
+        words = torch.linspace(-1, 1, 7 * TEXT_WIDTH).reshape(1, 7, TEXT_WIDTH).expand(len(p.seeds), -1, -1)
+        request = {
+            "prompt_embeds": words,
+            "negative_prompt_embeds": -words,
+            "num_inference_steps": p.steps,
+            "guidance_scale": p.guidance,
+            "generator": [torch.Generator().manual_seed(seed) for seed in p.seeds],
+            "output_type": "latent",
+            "callback_on_step_end": after_step,
+        }
+        if len(image):
+            request |= {"image": image if isinstance(image, torch.Tensor) else torch.cat(image), "strength": 0.5}
+            request["num_inference_steps"] = 2 * p.steps
+        else:
+            request |= {"height": p.height, "width": p.width}
+        try:
+            return pipe(**request).images
+        except AssertionError:
+            return None
+        except RuntimeError:
+            shared.state.interrupted = True
+            return None

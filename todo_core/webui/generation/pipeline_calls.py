@@ -1,0 +1,90 @@
+"""Passes of a WebUI that samples with diffusers pipelines, as SD.Next does.
+
+No event tells that a pass or a step begins. A hook on the UNet sees each call before it runs: a call for another pass
+than the last one begins that pass, and the pipeline's schedule tells the step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from ...hosts import Host
+from ...patching.module_calls import Args, Hook, Kwargs, read
+from ...patching.steps import StepCounter, timesteps_of
+from .. import compat
+from .sampled_pass import SampledPass
+
+log = logging.getLogger("todo_core")
+
+
+class PipelinePass(SampledPass):
+    """A pass that is to be reduced. Hooks are on the UNet only while it runs a step between start and end."""
+
+    _host: Host | None = None
+    _number = -1
+
+    def begin_call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:
+        """The UNet is about to run, with these arguments. Guidance may call it more than once in a step."""
+        if self.error:
+            return
+        try:
+            self._follow_model()
+            session = self._sessions[0]
+            session.detach()  # after an error, nobody has done it
+            if session.host is not self._host:
+                self._host, self._counter = session.host, StepCounter(session.host)
+            number, total = self._step_of(read(args, kwargs, 1, session.host.arguments.timestep))
+            if number != self._number:
+                self._number, self.steps, self.expected = number, total, total
+                self.calls += 1
+                session.begin_step(number, total, seeds)
+                self.calls_in_window += session.acts_in_step()
+            if session.acts_in_step():
+                session.attach()
+                session.begin_call(unet, args, kwargs)  # torch has already listed the hooks that run before this call
+                self._step_hook = Hook(self._end_call).after(unet)
+        except Exception as error:
+            self._fail(error)
+
+    def _step_of(self, timestep: Any) -> tuple[int, int]:
+        """The number of the step, from 0, and how many the pass has."""
+        number, total = self._counter.step_of(timesteps_of(timestep)[0])
+        return number, total or max(number + 1, int(getattr(self._model(), "num_timesteps", 0) or 0))
+
+    def _end_call(self, *_: Any) -> None:
+        """The UNet has run. This hook runs last; after an error none does, and the next call or ``close`` tidies up."""
+        if self._step_hook:
+            self._step_hook.remove()
+        self._end_step()
+
+
+class PipelineCalls:
+    """The UNet calls of one batch. ``begin_pass`` gets the job and the latent of each call.
+
+    It returns the pass that the call belongs to, or None where nothing is to be reduced.
+    """
+
+    def __init__(self, p: Any, unet: Any, begin_pass: Callable[[Any, Tensor], SampledPass | None]) -> None:
+        self._p, self._begin_pass = p, begin_pass
+        self._hook = Hook(self._begin_call, self._fail).before(unet)
+
+    def close(self) -> None:
+        """The batch is sampled."""
+        self._hook.remove()
+
+    def _begin_call(self, unet: Any, args: Args, kwargs: Kwargs) -> None:
+        job = compat.job_of_pipeline()
+        if job is not self._p and not getattr(self._p, "state", ""):  # the state: SD.Next samples an earlier job anew
+            return
+        sampled = self._begin_pass(job, read(args, kwargs, 0, "sample"))
+        if isinstance(sampled, PipelinePass):
+            sampled.begin_call(unet, args, kwargs, list(job.seeds))
+
+    def _fail(self, error: Exception) -> None:
+        """Our errors must not cost the user the image."""
+        log.error("ToDo stopped", exc_info=error)
+        self.close()
