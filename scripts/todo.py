@@ -60,7 +60,6 @@ class ToDoScript(scripts.Script):
 for category, callback in {
     "cfg_denoiser": extension.on_cfg_denoiser,
     "before_ui": EXTENSION.add_axes,
-    "ui_settings": EXTENSION.add_options,
     "infotext_pasted": extension.on_infotext_pasted,
 }.items():
     compat.listen(category, callback, file=__file__)
