@@ -110,7 +110,7 @@ def test_similarity_chooses_the_target_of_its_paper_and_a_fold_names_what_is_set
 def test_a_fraction_stays_in_its_field_and_is_told_in_the_header(page, panel):
     panel.unfold()
     panel.set(factor_1="2.5")
-    wait_for_line(page, "Factor, level 1: 2.5 is not a whole number.")
+    wait_for_line(page, "Factor, level 1: 2.5 is not possible.")
     assert panel.value("factor_1") == "2.5"
 
 
