@@ -1,4 +1,4 @@
-// Asks for the line in the panel's header, one question at a time, and opens and saves files of presets.
+// Asks for the line in the panel's header, one question at a time.
 // Labels, defaults and formulas are in Python only.
 
 (function () {
@@ -83,24 +83,6 @@
     window.todoAskSoon = () => {
         for (const each of questions) each.due = true;
         askSoon();
-    };
-
-    window.todoOpenFile = (id) => {
-        const chooser = document.createElement("input"), field = byId(id)?.querySelector("textarea, input");
-        Object.assign(chooser, {type: "file", accept: ".json"});
-        chooser.onchange = async () => {
-            field.value = await chooser.files[0].text();
-            field.dispatchEvent(new Event("input", {bubbles: true}));
-        };
-        chooser.click();
-    };
-
-    window.todoSaveFile = (name, text) => {
-        const link = document.createElement("a");
-        link.href = URL.createObjectURL(new Blob([text], {type: "application/json"}));
-        link.download = name;
-        link.click();
-        setTimeout(() => URL.revokeObjectURL(link.href), PATIENCE);
     };
 
     onUiLoaded(() => {

@@ -66,7 +66,6 @@ for category, callback in {
     "cfg_denoiser": extension.on_cfg_denoiser,
     "after_process": extension.on_after_process,
     "before_ui": EXTENSION.add_axes,
-    "ui_settings": EXTENSION.add_options,
     "infotext_pasted": extension.on_infotext_pasted,
 }.items():
     compat.listen(category, callback, file=__file__)

@@ -37,7 +37,7 @@ FLOORS = {
         "webui comfyui",
     ],
     "todo_core/comfyui": ["compat inputs", "sampling", "nodes"],
-    "todo_core/webui": ["logs compat presets", "options", "generation", "panel", "compare", "extension __main__"],
+    "todo_core/webui": ["compat presets", "generation", "panel", "compare", "extension __main__"],
     "todo_lab": ["environment command_line settings_command", "sampling", "pocket", "evaluation demo", "__main__"],
     "todo_lab/evaluation": ["metrics variants", "prompts backends", "running", "report", "command"],
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
-from . import compat, logs, options
+from . import compat
 from .generation import infotext, other_reducers, request, status
 from .generation.generation import Generation
 from .generation.pass_timer import timer_of
@@ -37,7 +37,6 @@ class Extension:
         """
         if self._belongs_to_another(p, is_img2img=is_img2img):
             return
-        logs.set_level(options.value("todo_log"))
         try:
             settings = request.read(args, self.presets.get, request.overrides_of(p))
         except SettingsError as error:
@@ -72,10 +71,6 @@ class Extension:
             return True
         outer = self._latest()
         return outer is not None and not outer.is_of(p) and outer.is_decoding and not timer_of(p)
-
-    def add_options(self) -> None:
-        """Add the page Settings > ToDo to the WebUI's settings."""
-        options.register(lambda: self.presets.names)
 
     def add_axes(self) -> None:
         """Add the settings to the X/Y/Z plot."""

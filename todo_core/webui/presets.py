@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,53 +43,16 @@ class Presets:
         """Save under a new name, or replace one of the user's presets."""
         self._store({**self._own, new_name(name): settings})
 
-    def rename(self, old: str, new: str) -> None:
-        """Rename one of the user's presets. Raises SettingsError if there is none, or if the new name is taken."""
-        self._must_be_own(old)
-        new = new_name(new)
-        if new in self._own and new != old:
-            raise SettingsError("name", new, "a name that no preset has yet")
-        self._store({new if name == old else name: settings for name, settings in self._own.items()})
-
     def delete(self, name: str) -> None:
         """Delete one of the user's presets. Raises SettingsError if there is none."""
-        self._must_be_own(name)
+        if name not in self._own:
+            allowed = ", ".join(map(repr, self._own)) or "none yet: save one first"
+            raise SettingsError("preset", name, f"one of your own ({allowed})")
         self._store({other: settings for other, settings in self._own.items() if other != name})
 
     def is_own(self, name: str) -> bool:
         """Whether this is one of the user's presets."""
         return name in self._own
-
-    def to_text(self) -> str:
-        """The user's presets as JSON, for a file that ``add_text`` reads."""
-        return json.dumps({name: settings.to_dict() for name, settings in self._own.items()}, indent=1)
-
-    def add_text(self, text: str) -> list[str]:
-        """Add the presets of such a file; returns their names. A name that is taken gets a number.
-
-        Raises SettingsError, and then adds nothing.
-        """
-        try:
-            read = _parsed(json.loads(text))
-        except SettingsError:
-            raise
-        except (ValueError, TypeError, RecursionError) as error:
-            raise SettingsError("file", str(error), "a JSON file of presets") from None
-        own = dict(self._own)
-        added = []
-        for name, settings in read.items():
-            if own.get(name) == settings:
-                continue
-            added.append(_free_own_name(new_name(name), own))
-            own[added[-1]] = settings
-        if added:
-            self._store(own)
-        return added
-
-    def _must_be_own(self, name: str) -> None:
-        if name not in self._own:
-            allowed = ", ".join(map(repr, self._own)) or "none yet: save one first"
-            raise SettingsError("preset", name, f"one of your own ({allowed})")
 
     def _store(self, own: dict[str, Settings]) -> None:
         """Write a new file, then replace the old one by it: a crash leaves no incomplete file."""
@@ -139,12 +101,6 @@ def new_name(name: str) -> str:
     if len(name) > LONGEST_NAME or ";" in name:
         raise SettingsError("name", name, f"at most {LONGEST_NAME} characters, without semicolon")
     return name
-
-
-def _free_own_name(name: str, own: Mapping[str, Any]) -> str:
-    """``name``, or the first of "name 2", "name 3" ... that is free."""
-    names = (name if n == 1 else f"{name[: LONGEST_NAME - 4]} {n}" for n in range(1, 1000))
-    return next(candidate for candidate in names if candidate not in own)
 
 
 def _free_name(path: Path) -> Path:

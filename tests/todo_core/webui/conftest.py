@@ -26,11 +26,8 @@ def opts():
     """The WebUI's options, as after its start with this extension; each test has its own."""
     from modules import shared
 
-    from todo_core.webui import options
-
     shared.opts.reset()
     shared.state.begin()
-    options.register(lambda: ["ToDo balanced", "ToMe paper"])
     return shared.opts
 
 

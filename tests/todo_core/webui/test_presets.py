@@ -1,4 +1,4 @@
-"""Presets: the built-in ones, and the user's file through save, rename, delete, damage and restart."""
+"""Presets: the built-in ones, and the user's file through save, delete, damage and restart."""
 
 from __future__ import annotations
 
@@ -49,15 +49,14 @@ def test_what_is_saved_is_there_after_a_restart(path):
     assert again.trouble == ""
 
 
-def test_saving_again_replaces_and_rename_and_delete_follow(path):
+def test_saving_again_replaces_and_deleting_removes(path):
     presets = Presets(path)
     presets.save("a", OWN)
     presets.save("b", Settings(factor_1=4))
     presets.save("a", Settings(factor_1=5))
-    presets.rename("a", "c")
     presets.delete("b")
-    assert Presets(path).names == [*BUILT_IN, "c"]
-    assert Presets(path).get("c") == Settings(factor_1=5)
+    assert Presets(path).names == [*BUILT_IN, "a"]
+    assert Presets(path).get("a") == Settings(factor_1=5)
 
 
 @pytest.mark.parametrize("stopped", ["write_text", "replace"])
@@ -97,21 +96,10 @@ def test_a_name_that_cannot_be_is_refused_and_nothing_is_written(path, name):
     assert not path.exists()
 
 
-@pytest.mark.parametrize(
-    "act", [lambda p: p.delete(DEFAULT), lambda p: p.rename(DEFAULT, "x"), lambda p: p.delete("?")]
-)
-def test_only_ones_own_can_be_changed(path, act):
+@pytest.mark.parametrize("name", [DEFAULT, "?"])
+def test_only_ones_own_can_be_deleted(path, name):
     with pytest.raises(SettingsError, match="one of your own"):
-        act(Presets(path))
-
-
-def test_a_name_that_is_taken_is_refused(path):
-    presets = Presets(path)
-    presets.save("a", OWN)
-    presets.save("b", OWN)
-    with pytest.raises(SettingsError, match="no preset has yet"):
-        presets.rename("a", "b")
-    assert presets.names == [*BUILT_IN, "a", "b"]
+        Presets(path).delete(name)
 
 
 def test_an_unknown_preset_names_those_there_are(path):
@@ -157,23 +145,3 @@ def test_names_are_exact(path):
     for name in (DEFAULT.lower(), f" {DEFAULT}"):
         with pytest.raises(SettingsError, match="preset"):
             Presets(path).get(name)
-
-
-def test_a_file_of_presets_is_added_and_replaces_none(path):
-    here, there = Presets(path), Presets(path.with_name("other.json"))
-    here.save("a", OWN)
-    there.save("a", Settings(factor_1=4))
-    there.save("b", OWN)
-    assert here.add_text(there.to_text()) == ["a 2", "b"]
-    assert Presets(path).get("a") == OWN
-    assert Presets(path).get("a 2") == Settings(factor_1=4)
-    assert here.add_text(here.to_text()) == []
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}', '{"a": {"factor_1": 0}}', "[" * 10**5])
-def test_a_file_that_is_none_adds_nothing(path, text):
-    presets = Presets(path)
-    with pytest.raises(SettingsError):
-        presets.add_text(text)
-    assert presets.names == list(BUILT_IN)
-    assert not path.exists()

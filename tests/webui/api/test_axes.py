@@ -7,7 +7,7 @@ import pytest
 
 from ..helpers import REQUEST, Result
 
-FEW = {**REQUEST, "steps": 2}
+FEW = {**REQUEST, "steps": 2, "hr_second_pass_steps": 8}
 
 
 def arguments(webui):
@@ -52,7 +52,7 @@ def test_presets(webui, axes):
     names = ["ToDo fast", "ToMe paper"]
     cells = plotted(webui, axes, ("[ToDo] Preset", names))
     for name, (pixels, text) in zip(names, cells, strict=True):
-        alone = webui.txt2img({"preset": name}, steps=2)
+        alone = webui.txt2img({"preset": name}, steps=2, hr_second_pass_steps=8)
         assert np.array_equal(pixels, alone.pixels[0]), name
         assert "ToDo: " in text
     assert "ToDo: similarity" in cells[1][1]

@@ -52,6 +52,8 @@ CASES = {
     ),
 }
 
+PLANNED = {"": [True, True, False, True, False, True, False, True]}  # in which steps deep layers run, by case
+
 
 def squares():
     """An image with edges, base64."""
@@ -122,6 +124,28 @@ def test_the_image_the_first_pass_the_line_and_the_infotext(webui, beside, case,
     assert lengths(ours.first) == lengths(plain.first)
     assert np.array_equal(generated(webui, request).pixels, plain.pixels), "an image after it is another one"
     assert np.array_equal(webui.txt2img(**alone).pixels, before.pixels)
+
+
+def deep_runs(events, kind):
+    """In which of these steps self-attention below level 1 ran in networks of this class."""
+    calls = [[call for call in event["calls"] if kind in call["class"]] for event in events]
+    queries = [[queries for call in step for queries, _ in call["lengths"]] for step in calls]
+    finest = max(max(step) for step in queries)
+    return [any(q < finest for q in step) for step in queries]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_deep_layers_run_in_the_planned_steps(webui, beside, case):
+    request = {**beside(case), "hr_second_pass_steps": 8}
+    plain = generated(webui, request)
+    ours = generated(webui, request, {**OURS, "interval": 2})
+    assert ours.pixels.std() > 5
+    assert [step["latent"] for step in ours.first] == [step["latent"] for step in plain.first]
+    networks = {"UNet", "ControlNet"} & {name for name in ("UNet", "ControlNet") if name in str(ours.hires)}
+    for network in networks:
+        assert deep_runs(ours.hires, network) == PLANNED.get(case, PLANNED[""]), network
+    assert ours.hooks_left == 0
+    assert np.array_equal(generated(webui, request).pixels, plain.pixels), "an image after it is another one"
 
 
 @pytest.fixture

@@ -3,27 +3,32 @@
 import numpy as np
 import pytest
 
-from ..helpers import reduced, todo_keys
+from ..helpers import level_1, reduced, todo_keys
+from .test_jobs import lora  # noqa: F401  a fixture
 
 STEPS = {"hr_second_pass_steps": 8}
 ALONE = {"factor_1": 1, "factor_2": 1, "interval": 2}  # no reduction beside it
 WITH_TODO = {"factor_1": 2, "factor_2": 1, "interval": 2}
-LEVEL_1 = 1024  # queries at level 1 in the hires pass of 256 px
 PLANNED = [True, True, False, True, False, True, False, True]
 
 
+def runs_of(events):
+    """How many self-attentions at level 1, and how many below it, ran in each step."""
+    finest = level_1(events)
+    queries = [[queries for call in event["calls"] for queries, _ in call["lengths"]] for event in events]
+    return [sum(q == finest for q in step) for step in queries], [sum(q < finest for q in step) for step in queries]
+
+
 def deep_runs(events):
-    """How many self-attentions below level 1 ran in each step."""
-    return [sum(queries < LEVEL_1 for call in e["calls"] for queries, _ in call["lengths"]) for e in events]
+    return runs_of(events)[1]
 
 
 def assert_planned(result, planned=PLANNED):
     """The deep attentions ran in the planned steps alone, level 1 in every step. The last call is computed."""
-    runs = deep_runs(result.hires)
+    shallow, runs = runs_of(result.hires)
     assert len(runs) >= len(planned) - 2, "UniPC makes one call less than it has steps, DDIM two"
     assert [bool(count) for count in runs] == [*planned[: len(runs) - 1], True]
     assert len({count for count in runs if count}) == 1
-    shallow = [sum(q == LEVEL_1 for call in e["calls"] for q, _ in call["lengths"]) for e in result.hires]
     assert len(set(shallow)) == 1
     assert shallow[0] > 0
 
@@ -38,8 +43,7 @@ def test_the_defaults_reduce_and_predict(webui):
     request = {"width": 320, "height": 320, "steps": 2}
     result = webui.txt2img({}, hr_second_pass_steps=6, **request)
     finest = (2 * 320 // 8) ** 2
-    runs = [sum(queries < finest for call in e["calls"] for queries, _ in call["lengths"]) for e in result.hires]
-    assert [bool(count) for count in runs] == [True, True, False, True, False, True]
+    assert [bool(count) for count in deep_runs(result.hires)] == [True, True, False, True, False, True]
     assert reduced(result.hires) == {(finest, finest // 4)}
     alone = webui.txt2img(enable_hr=False, **request)
     assert [e["latent"] for e in result.first] == [e["latent"] for e in alone.events]
@@ -143,7 +147,7 @@ def test_an_interrupt_leaves_nothing(webui, button):
 def test_a_pass_in_img2img_is_predicted(webui):
     image = webui.txt2img(enable_hr=False, steps=2).base64_images[0]
     result = webui.img2img(image, ALONE, steps=12, denoising_strength=0.7)
-    runs = [sum(q < 256 for call in e["calls"] for q, _ in call["lengths"]) for e in result.events]
+    runs = deep_runs(result.events)
     assert 0 < sum(count == 0 for count in runs) < len(runs)
     assert runs[0]
     assert runs[1]
@@ -156,6 +160,42 @@ def test_another_checkpoint_in_the_hires_pass_is_predicted(webui, other_checkpoi
     runs = [bool(count) for count in deep_runs(result.hires)]
     assert runs == PLANNED
     assert_nothing_is_left(webui)
+
+
+def test_a_refiner_in_mid_pass_begins_a_history_of_its_own(webui, other_checkpoint):
+    """It takes over at step 4, where the base would be predicted."""
+    refiner = {"refiner_checkpoint": other_checkpoint, "refiner_switch_at": 0.5}
+    result = webui.txt2img(ALONE, **STEPS, **refiner, override_settings={"hires_fix_refiner_pass": "second pass"})
+    assert "Refiner" in result.infotext
+    by_unet = [{call["unet"] for call in event["calls"]} for event in result.hires]
+    assert by_unet[0] != by_unet[-1]
+    runs = [bool(count) for count in deep_runs(result.hires)]
+    switch = by_unet.index(by_unet[-1])
+    assert runs == [*PLANNED[:switch], True, True, *PLANNED[switch + 2 :]]
+    assert "transformers below level 1 computed in 6 of 8 steps" in result.comments
+    assert result.pixels.std() > 5
+    assert_nothing_is_left(webui)
+
+
+def test_sdxl_is_predicted_too(webui, sdxl_checkpoint):
+    request = {**STEPS, "override_settings": {"sd_model_checkpoint": sdxl_checkpoint}}
+    baseline, result = webui.baseline(**request), webui.txt2img(WITH_TODO, **request)
+    assert level_1(result.hires) == 256, "a latent of 1,024 tokens"
+    assert_planned(result)
+    assert [e["latent"] for e in result.first] == [e["latent"] for e in baseline.first]
+    assert "transformers below level 1 computed in 5 of 8 steps" in result.comments
+    assert_nothing_is_left(webui, **request)
+
+
+def test_a_lora_is_predicted_with_it(webui, lora):  # noqa: F811
+    request = {**STEPS, "prompt": f"a cat <lora:{lora}:1>"}
+    before = webui.txt2img(**request)
+    assert not np.array_equal(before.pixels, webui.baseline(**STEPS).pixels), "the LoRA acts"
+    result = webui.txt2img(WITH_TODO, **request)
+    assert_planned(result)
+    assert result.pixels.std() > 5
+    assert np.array_equal(webui.txt2img(**request).pixels, before.pixels)
+    assert_nothing_is_left(webui, **STEPS)
 
 
 def test_the_window_ends_it(webui):

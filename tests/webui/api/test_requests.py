@@ -93,7 +93,7 @@ def test_a_bad_value_costs_no_image_and_is_named_with_what_is_allowed(webui, bad
 def test_a_bad_value_by_position_is_named_too(webui, args):
     result = webui.txt2img(args=[True, "downsample", "keys/values", 0.25, *args[4:]])
     assert np.array_equal(result.pixels, webui.baseline().pixels)
-    assert "Factor, level 1: 0.25 is not a whole number. Use auto, or a whole number from 1 to 8." in result.comments
+    assert "Factor, level 1: 0.25 is not possible. Use auto or a whole number from 1 to 8." in result.comments
 
 
 def test_a_bad_value_is_no_matter_while_the_switch_is_off(webui, args):

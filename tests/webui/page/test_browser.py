@@ -189,4 +189,4 @@ def test_an_invalid_value_is_reported_under_the_image(webui, page, panel):
     panel.set(method="similarity", seed="much")
     assert "ToDo" not in web.generate(page)
     comments = page.inner_text("#html_log_txt2img")
-    assert "ToDo is off for this image. Destination seed: 'much' is not a whole number." in comments
+    assert "ToDo is off for this image. Destination seed: 'much' is not possible." in comments

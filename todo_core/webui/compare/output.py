@@ -1,4 +1,4 @@
-"""The output of Compare: the labelled grid, the images with their own infotexts, and a table as CSV and JSON."""
+"""The output of Compare: the labelled grid, the images with their own infotexts, and a table."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,23 @@ from PIL import Image, ImageDraw
 
 from ...image_difference import HEAT_GAIN, heat_map
 from .. import compat
-from .outcome import Outcome, comments_of
-from .table import BASELINE_NAME, ComparisonTable
+from .table import BASELINE_NAME, ComparisonTable, MeasuredVariant
 
 log = logging.getLogger("todo_core")
 
 INFO_KEY = "todo_compare"  # in the JSON of a result
 INFOTEXT_KEY = "ToDo compare"
+
+
+@dataclass
+class Outcome:
+    """One variant, and the images that the WebUI made of it."""
+
+    variant: MeasuredVariant
+    p: Any  # the processing object of this variant alone
+    processed: Any = None
+    images: list[Any] = field(default_factory=list)  # PIL, without the WebUI's own grid
+    infotexts: list[str] = field(default_factory=list)
 
 
 def assemble(p: Any, outcomes: Sequence[Outcome], comparison: ComparisonTable, *, title: str, heat_maps: bool) -> Any:
@@ -49,7 +60,7 @@ def assemble(p: Any, outcomes: Sequence[Outcome], comparison: ComparisonTable, *
     if getattr(p, "txt2img_upscale", False):  # the WebUI drops this result's JSON, and the table with it
         lines += [": ".join((row.name, ", ".join(row.label()[1:]))) for row in comparison.rows]
     processed.comments = "".join(f"{line}\n" for line in lines)
-    _save(p, processed, with_images, comparison)
+    _save(p, processed, first, comparison)
     compat.add_to_info(processed, comments=processed.comments, **{INFO_KEY: comparison.to_dict()})
     return processed
 
@@ -151,19 +162,23 @@ def _joined(outcomes: Sequence[Outcome], name: str) -> list[Any]:
 
 
 def _comments(outcomes: Sequence[Outcome], comparison: ComparisonTable) -> list[str]:
-    lines = comments_of(outcomes)
+    names_of: dict[str, list[str]] = {}  # several variants may have one comment
+    for outcome in outcomes:
+        for comment in outcome.p.comments:
+            names_of.setdefault(comment.removeprefix("ToDo "), []).append(outcome.variant.name)
+    lines = [f"{', '.join(names)}: {comment}" for comment, names in names_of.items()]
     if not any(outcome.variant.reduced for outcome in outcomes):
         lines.insert(0, "ToDo compare: nothing was reduced in any variant. The lines below say why.")
     lines += [f"{row.name} {row.trouble}" for row in comparison.rows if row.trouble]
     return lines + [comparison.warning] * bool(comparison.warning)
 
 
-def _save(p: Any, processed: Any, outcomes: Sequence[Outcome], comparison: ComparisonTable) -> None:
-    """Save the grid if the WebUI saves grids. The tables go beside the grid, or else beside the first saved image."""
+def _save(p: Any, processed: Any, first: Outcome, comparison: ComparisonTable) -> None:
+    """Save the grid if the WebUI saves grids. The table goes beside the grid, or else beside the first saved image."""
     from modules import images, shared
 
     try:
-        saved_as = getattr(processed.images[1], "already_saved_as", None)
+        saved_as = getattr(first.images[0], "already_saved_as", None)
         if shared.opts.grid_save and not p.do_not_save_grid:
             saved_as, _ = images.save_image(
                 processed.images[0],
@@ -174,18 +189,10 @@ def _save(p: Any, processed: Any, outcomes: Sequence[Outcome], comparison: Compa
                 extension=shared.opts.grid_format,
                 info=processed.infotexts[0],
                 grid=True,
-                p=outcomes[0].p,
+                p=first.p,
             )
         if saved_as:
-            _save_tables(Path(saved_as), processed, outcomes, comparison)
+            Path(saved_as).with_suffix(".csv").write_text(comparison.csv(), "utf-8")
     except OSError as error:  # a full disk must not cost the images on the page
         log.error("ToDo compare: %s", error)
         processed.comments += f"ToDo compare could not save its files: {error}\n"
-
-
-def _save_tables(picture: Path, processed: Any, outcomes: Sequence[Outcome], comparison: ComparisonTable) -> None:
-    settings = {outcome.variant.name: outcome.variant.settings for outcome in outcomes if outcome.variant.settings}
-    picture.with_suffix(".csv").write_text(comparison.csv(), "utf-8")
-    seeds, infotext = outcomes[0].p.all_seeds, processed.info
-    text = comparison.json(prompt=processed.prompt, seeds=seeds, infotext=infotext, settings=settings)
-    picture.with_suffix(".json").write_text(text, "utf-8")

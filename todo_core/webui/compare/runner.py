@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -13,11 +13,10 @@ import numpy as np
 
 from .. import compat
 from ..generation import other_reducers, request, status
-from ..generation.pass_timer import time_passes
+from ..generation.pass_timer import PassTimer, time_passes
 from ..panel.error_text import PanelError
 from ..presets import Presets
-from . import output
-from .outcome import Outcome
+from .output import Outcome, assemble
 from .request import FROM_PANEL, CompareRequest
 from .table import BASELINE_NAME, ComparisonTable, MeasuredVariant
 
@@ -31,23 +30,24 @@ def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
     from modules import processing, shared
 
     processing.fix_seed(p)
-    _note_other_reducers(p)
+    if other_reducers.downsampling_is_on(p):
+        p.comment(f"{status.DOWNSAMPLING} is on: ToDo compare switches it off")
     chosen = _without_equals(p, chosen, presets)
     outcomes: dict[str, Outcome] = {}
     failure: Exception | None = None
     for name in _rounds(p, chosen, shared.state):
         if name not in outcomes:
-            outcome = outcomes[name] = _prepared(p, name, presets)
-            failure = _make(outcome, processing.process_images) or failure
+            outcomes[name] = Outcome(MeasuredVariant(name), _prepared(p, name))
+            failure = _make(outcomes[name]) or failure
         elif not outcomes[name].variant.trouble:
-            _repeat(outcomes[name], _prepared(p, name, presets), processing.process_images)
+            _repeat(outcomes[name].variant, _prepared(p, name))
     made = [outcome for outcome in outcomes.values() if outcome.images or outcome.variant.trouble]
     if not any(outcome.images for outcome in made):
         if failure:
             raise failure
         return _without_images(p, "ToDo compare was interrupted before the first image.")
     comparison = ComparisonTable.of([outcome.variant for outcome in made])
-    return output.assemble(p, made, comparison, title=title, heat_maps=chosen.heat_maps)
+    return assemble(p, made, comparison, title=title, heat_maps=chosen.heat_maps)
 
 
 def refused(p: Any, error: PanelError) -> Any:
@@ -116,27 +116,24 @@ def _copy(p: Any) -> Any:
     return own_p
 
 
-def _prepared(p: Any, name: str, presets: Presets) -> Outcome:
+def _prepared(p: Any, name: str) -> Any:
+    """The processing object of one run of a variant."""
     own_p = _copy(p)
-    settings: dict[str, Any] = {}
     if name in (BASELINE_NAME, FROM_PANEL):
         request.override(own_p, "enabled", name == FROM_PANEL)
     else:
         request.override(own_p, "preset", name)
-        settings = presets.get(name).to_dict()
-    return Outcome(MeasuredVariant(name, settings=settings), own_p)
+    return own_p
 
 
-def _make(outcome: Outcome, process_images: Callable[[Any], Any]) -> Exception | None:
+def _make(outcome: Outcome) -> Exception | None:
     """Make the images of a variant; returns the error if it fails."""
-    timer, variant = time_passes(outcome.p), outcome.variant
-    try:
-        processed = outcome.processed = process_images(outcome.p)
-    except Exception as error:
-        log.error("ToDo compare: %s: %s", variant.name, error, exc_info=error)
-        variant.trouble = f"failed: {error or type(error).__name__}"
-        return error.with_traceback(None)  # a traceback would keep the tensors of a run that was out of memory
-    first, count = processed.index_of_first_image, outcome.p.n_iter * outcome.p.batch_size
+    variant, count = outcome.variant, outcome.p.n_iter * outcome.p.batch_size
+    processed, timer = _timed(variant.name, outcome.p)
+    if isinstance(processed, Exception):
+        variant.trouble = f"failed: {processed or type(processed).__name__}"
+        return processed
+    outcome.processed, first = processed, processed.index_of_first_image
     outcome.images = processed.images[first : first + count]
     outcome.infotexts = processed.infotexts[first : first + len(outcome.images)]
     variant.pictures = [np.asarray(image.convert("RGB")) for image in outcome.images]
@@ -147,19 +144,21 @@ def _make(outcome: Outcome, process_images: Callable[[Any], Any]) -> Exception |
     return None
 
 
-def _repeat(outcome: Outcome, again: Outcome, process_images: Callable[[Any], Any]) -> None:
+def _repeat(variant: MeasuredVariant, p: Any) -> None:
     """Time a variant once more; its images are those of the first round."""
-    again.p.do_not_save_samples = True
-    timer = time_passes(again.p)
+    p.do_not_save_samples = True
+    processed, timer = _timed(variant.name, p)
+    if not isinstance(processed, Exception) and not timer.interrupted:
+        variant.add_times(timer)
+
+
+def _timed(name: str, p: Any) -> tuple[Any, PassTimer]:
+    """The WebUI's result of a run, or its error; and the times."""
+    from modules.processing import process_images
+
+    timer = time_passes(p)
     try:
-        process_images(again.p)
+        return process_images(p), timer
     except Exception as error:
-        log.error("ToDo compare: %s, repeated: %s", again.variant.name, error, exc_info=error)
-        return
-    if not timer.interrupted:
-        outcome.variant.add_times(timer)
-
-
-def _note_other_reducers(p: Any) -> None:
-    if other_reducers.downsampling_is_on(p):
-        p.comment(f"{status.DOWNSAMPLING} is on: ToDo compare switches it off")
+        log.error("ToDo compare: %s: %s", name, error, exc_info=error)
+        return error.with_traceback(None), timer  # a traceback would keep the tensors of a run that was out of memory

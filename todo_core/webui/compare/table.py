@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import html
 import io
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -31,7 +30,6 @@ class MeasuredVariant:
     seconds: list[dict[str, float]] = field(default_factory=list)  # by pass, of each round
     unreduced_steps: list[dict[str, float]] = field(default_factory=list)  # the seconds of one, by pass, of each round
     reduced: set[str] = field(default_factory=set)  # the passes in which anything was reduced
-    settings: dict[str, Any] = field(default_factory=dict)
     trouble: str = ""
 
     def add_times(self, timer: PassTimer) -> None:
@@ -118,10 +116,6 @@ class ComparisonTable:
         """JSON types only."""
         rows = [_finite(asdict(row)) for row in self.rows]
         return {"passes": list(self.passes), "rows": rows, "warning": self.warning}
-
-    def json(self, **more: Any) -> str:
-        """``more`` and the table, as text."""
-        return json.dumps({**more, **self.to_dict()}, indent=1, ensure_ascii=False)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ComparisonTable:

@@ -13,8 +13,7 @@ from modules.ui_components import FormRow, InputAccordion
 
 from ...errors import SettingsError
 from ...settings import SETTINGS, Settings
-from ...settings.declaration import DEFAULT
-from .. import compat, options
+from .. import compat
 from ..generation import infotext
 from ..presets import Presets
 from . import texts, visibility
@@ -22,7 +21,7 @@ from .controls import build as build_control
 from .controls import control_value, hidden_field
 from .estimate_line import NOT_LOADED, estimate_line
 from .preset_row import PresetRow
-from .visibility import QUIET, set_initial, watch_saved_defaults
+from .visibility import QUIET, watch_saved_defaults
 
 STRENGTH, WINDOW = ("factor_1", "ratio_1", "interval"), ("start", "end")
 ADVANCED = ("method", "target", "factor_2", "ratio_2", "phase", "passes")
@@ -64,13 +63,13 @@ class Panel:
 def build(tab: str, presets: Presets) -> Panel:
     """Build the accordion of ``tab`` ("txt2img" or "img2img") in the open gradio context."""
     controls: dict[str, Any] = {}
-    start, row = starting_preset(presets), PresetRow(tab, presets)
+    row = PresetRow(tab, presets)
     with InputAccordion(False, label=texts.PANEL.label, elem_id=f"todo_{tab}") as enabled:
         with enabled.extra():
             line = gr.HTML(elem_id=f"todo_{tab}_line", elem_classes=["todo-line"])
         page = hidden_field(f"todo_{tab}_page")
         with FormRow(elem_id=f"todo_{tab}_row_strength", elem_classes=["todo-strength"]):
-            row.build_choice(start or DEFAULT)
+            row.build_choice()
             _build(STRENGTH, tab, controls, has_line=False)
         with FormRow(elem_id=f"todo_{tab}_row_window"):
             _build(WINDOW, tab, controls, has_line=False)
@@ -82,8 +81,6 @@ def build(tab: str, presets: Presets) -> Panel:
         with expert, FormRow(elem_id=f"todo_{tab}_row_expert", elem_classes=["todo-columns"]):
             _build(EXPERT, tab, controls)
     panel = Panel(enabled, controls)
-    if start:
-        _start_with(presets.get(start), controls)
     row.connect(panel.settings)
     watch_saved_defaults(controls)
     controls["method"].input(_papers_target, [controls["method"]], [controls["target"]], **QUIET)
@@ -91,26 +88,9 @@ def build(tab: str, presets: Presets) -> Panel:
     return panel
 
 
-def starting_preset(presets: Presets) -> str | None:
-    """The preset from the settings page, if it still exists; None: the panel starts with the saved defaults."""
-    name = options.value("todo_default_preset")
-    return name if name in presets.names else None
-
-
 def _papers_target(method: str) -> str:
     """The target of the method's paper."""
     return "all" if method == "similarity" else "keys/values"
-
-
-def _start_with(settings: Settings, controls: dict[str, Any]) -> None:
-    """Start with these values instead of the defaults that the WebUI has saved."""
-    for control in controls.values():
-        control.do_not_save_to_config = True
-    for name, control in controls.items():
-        control.value = control_value(SETTINGS[name], getattr(settings, name))
-        if isinstance(control, gr.Slider):
-            control.value = float(control.value)
-    set_initial(controls)
 
 
 def _build(names: tuple[str, ...], tab: str, controls: dict[str, Any], *, has_line: bool = True) -> None:

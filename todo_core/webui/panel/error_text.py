@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 from ...errors import SettingsError, UnknownNameError, short_repr
 from ...settings import SETTINGS
-from ...settings.setting import Setting
 from . import texts
 
 _OTHER_LABELS = {
@@ -32,18 +30,16 @@ class PanelError(SettingsError):
 
 
 def page_text(error: SettingsError) -> str:
-    """The error by label: "Factor, level 1: 'x' is not a number. Use auto, or 1 to 1024."."""
+    """The error by label: "Factor, level 1: 'x' is not possible. Use auto or a whole number from 1 to 8."."""
     if isinstance(error, UnknownNameError):
         return f"{error}."
-    setting = SETTINGS.get(error.field)
-    # else a rule over several settings, or a value that is no setting
-    is_single = setting is not None and error.allowed == setting.allowed
+    setting, usage = SETTINGS.get(error.field), error.allowed
     label = setting.label if setting else _OTHER_LABELS.get(error.field, error.field)
-    usage = _usage(setting) if setting and is_single else error.allowed
+    if setting and usage == setting.allowed:  # else a rule over several settings, or a value that is no setting
+        usage = usage.replace("None or -1", "-1") if setting.kind == "seed" else usage.replace("'", "")
     if error.value is None or error.value in ("", (), []):
         return f"{label} is empty. Use {usage}."
-    problem = _problem(setting, error.value) if setting and is_single else "is not possible"
-    return f"{label}: {_json(error.value)} {problem}. Use {usage}."
+    return f"{label}: {_json(error.value)} is not possible. Use {usage}."
 
 
 def api_text(error: SettingsError) -> str:
@@ -57,30 +53,3 @@ def api_text(error: SettingsError) -> str:
 def _json(value: Any) -> str:
     """A value as text; True, None and lists as they stand in JSON."""
     return json.dumps(value) if value in (None, [], {}) or isinstance(value, bool) else short_repr(value)
-
-
-def _problem(setting: Setting, value: Any) -> str:
-    if setting.kind == "choice":
-        return "is not a choice"
-    if setting.kind == "flag":
-        return "is not possible"
-    whole = setting.kind in ("integer", "seed", "factor")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-        return f"is not a {'whole ' if whole else ''}number"
-    if whole and isinstance(value, float) and not value.is_integer():
-        return "is not a whole number"
-    return "is out of range"
-
-
-def _usage(setting: Setting) -> str:
-    if setting.kind == "choice":
-        *first, last = setting.choices
-        return f"{', '.join(first)} or {last}"
-    if setting.kind == "flag":
-        return "True or False"
-    if setting.kind == "seed":
-        return "a whole number, or leave it empty"
-    if setting.kind == "factor":
-        return f"auto, or a whole number from {setting.minimum:g} to {setting.maximum:g}"
-    whole = "whole " if setting.kind == "integer" else ""
-    return f"a {whole}number from {setting.minimum:g} to {setting.maximum:g}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -10,10 +11,10 @@ from modules.ui_components import FormRow, ToolButton
 
 from ...errors import SettingsError
 from ...settings import SETTINGS, Settings
-from ...settings.declaration import CUSTOM
+from ...settings.declaration import CUSTOM, DEFAULT
 from ..presets import Presets
 from . import texts
-from .controls import control_value, hidden_field
+from .controls import control_value
 from .error_text import page_text
 from .visibility import QUIET
 
@@ -24,11 +25,11 @@ class PresetRow:
     def __init__(self, tab: str, presets: Presets) -> None:
         self._tab, self._presets = tab, presets
 
-    def build_choice(self, start: str) -> Any:
+    def build_choice(self) -> Any:
         """The list of presets."""
         self.choice = gr.Dropdown(
             choices=self._names,
-            value=start,
+            value=DEFAULT,
             label=texts.PRESET.label,
             elem_id=f"todo_{self._tab}_preset",
             min_width=160,
@@ -49,7 +50,6 @@ class PresetRow:
             )
             self._name.do_not_save_to_config = True
             self._buttons = {name: _button(tab, name, text) for name, text in texts.BUTTONS.items()}
-        self._file = hidden_field(f"todo_{tab}_preset_file")
         self._message = gr.HTML(
             html.escape(self._presets.trouble), elem_id=f"todo_{tab}_preset_message", elem_classes=["todo-message"]
         )
@@ -57,19 +57,10 @@ class PresetRow:
     def connect(self, controls: list[Any]) -> None:
         """A chosen preset fills the controls, in the order of SETTINGS; the buttons change the presets."""
         self.choice.input(self._fill, [self.choice], controls, **QUIET)
-        outputs, buttons = [self.choice, self._message], self._buttons
-        changes: tuple[tuple[Any, Any, list[Any]], ...] = (
-            (buttons["save"].click, self._save, [self._message, self._name, *controls]),
-            (buttons["rename"].click, self._rename, [self.choice, self._name]),
-            (buttons["delete"].click, self._delete, [self._message, self.choice]),
-            (buttons["refresh"].click, self._refresh, []),
-            (self._file.input, self._import, [self._file]),
-        )
-        for event, change, inputs in changes:
-            event(change, inputs, outputs, **QUIET).then(fn=None, _js="todoAskSoon")
-        buttons["import"].click(fn=None, _js=f"() => todoOpenFile('todo_{self._tab}_preset_file')")
-        export = buttons["export"].click(self._presets.to_text, [], [self._file], **QUIET)
-        export.then(fn=None, inputs=[self._file], _js="(text) => todoSaveFile('todo-presets.json', text)")
+        clicks = {"save": (self._save, [self._name, *controls]), "delete": (self._delete, [self.choice])}
+        for name, (change, inputs) in clicks.items():
+            click = self._buttons[name].click(change, [self._message, *inputs], [self.choice, self._message], **QUIET)
+            click.then(fn=None, _js="todoAskSoon")
 
     def state(self, chosen: str, values: tuple[Any, ...]) -> Any:
         """The choice for these values of all controls; ``chosen`` if it has them. The list is that of now."""
@@ -90,31 +81,21 @@ class PresetRow:
         return [gr.update(value=control_value(setting, getattr(settings, key))) for key, setting in SETTINGS.items()]
 
     def _save(self, message: str, name: str, *values: Any) -> tuple[Any, str]:
-        again = f"Click {texts.BUTTONS['save'].label} again to replace {name.strip()}."
-        if self._presets.is_own(name.strip()) and message != html.escape(again):
-            return gr.update(), html.escape(again)
-        return self._change(
-            lambda: self._presets.save(name, _parsed(values)), name.strip(), f"Saved as {name.strip()}."
-        )
-
-    def _rename(self, old: str, new: str) -> tuple[Any, str]:
-        return self._change(lambda: self._presets.rename(old, new), new.strip(), f"Renamed {old} to {new.strip()}.")
+        name = name.strip()
+        if question := self._question(message, name, f"Click {texts.BUTTONS['save'].label} again to replace {name}."):
+            return gr.update(), question
+        return self._change(lambda: self._presets.save(name, _parsed(values)), name, f"Saved as {name}.")
 
     def _delete(self, message: str, name: str) -> tuple[Any, str]:
-        again = f"Click {texts.BUTTONS['delete'].label} again to delete {name}."
-        if self._presets.is_own(name) and message != html.escape(again):
-            return gr.update(), html.escape(again)
+        if question := self._question(message, name, f"Click {texts.BUTTONS['delete'].label} again to delete {name}."):
+            return gr.update(), question
         return self._change(lambda: self._presets.delete(name), CUSTOM, f"Deleted {name}.")
 
-    def _refresh(self) -> tuple[Any, str]:
-        return gr.update(choices=self._names), ""
+    def _question(self, message: str, name: str, question: str) -> str:
+        """The question that comes before one of the user's presets goes; empty once the message shows it."""
+        return html.escape(question) if self._presets.is_own(name) and message != html.escape(question) else ""
 
-    def _import(self, text: str) -> tuple[Any, str]:
-        added: list[str] = []
-        update, message = self._change(lambda: added.extend(self._presets.add_text(text)), None, "")
-        return update, message or html.escape(f"Added {', '.join(added)}." if added else "No new preset in this file.")
-
-    def _change(self, change: Any, choice: str | None, message: str) -> tuple[Any, str]:
+    def _change(self, change: Callable[[], None], choice: str, message: str) -> tuple[Any, str]:
         """Change the presets; returns the new state of the choice, and the message for the user."""
         try:
             change()
@@ -122,8 +103,7 @@ class PresetRow:
             return gr.update(), html.escape(page_text(error))
         except OSError as error:
             return gr.update(), html.escape(str(error))
-        chosen = {} if choice is None else {"value": choice}
-        return gr.update(choices=self._names, **chosen), html.escape(message)
+        return gr.update(choices=self._names, value=choice), html.escape(message)
 
 
 def _button(tab: str, name: str, text: texts.Text) -> Any:

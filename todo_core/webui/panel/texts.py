@@ -19,11 +19,7 @@ PRESET = Text("Preset", "Choosing a preset sets every control.")
 PRESET_NAME = Text("Preset name")
 BUTTONS = {
     "save": Text("\U0001f4be", "Save the controls as a preset of this name"),
-    "rename": Text("✏️", "Give the chosen preset this name"),
     "delete": Text("\U0001f5d1️", "Delete the chosen preset"),
-    "refresh": Text("\U0001f504", "Read the list of presets again"),
-    "import": Text("\U0001f4c2", "Add the presets of a JSON file"),
-    "export": Text("\U0001f4e4", "Save your presets as a JSON file"),
 }
 COMPARE = Text("ToDo compare")
 COMPARE_WITH_PANEL = Text("the panel's settings")

@@ -15,16 +15,14 @@ QUIET = {"show_progress": False, "queue": False}  # answered at once, without th
 
 def watch_saved_defaults(controls: dict[str, Any]) -> None:
     """Set what is visible once the WebUI has loaded the user's saved defaults; ``controls`` are all, by name."""
+
+    def set_initial(_: Any) -> None:
+        used = used_settings([controls[name].value for name in DECIDING])
+        for name, control in controls.items():
+            control.visible = name in used and control.todo_shown
+
     for name in DECIDING:
-        # the WebUI calls this after it has loaded the control's default
-        controls[name].init_field = lambda _: set_initial(controls)
-
-
-def set_initial(controls: dict[str, Any]) -> None:
-    """Set what is visible when the page loads, from the values of the controls."""
-    used = used_settings([controls[name].value for name in DECIDING])
-    for name, control in controls.items():
-        control.visible = name in used and getattr(control, "todo_shown", True)
+        controls[name].init_field = set_initial  # the WebUI calls it after it has loaded the control's default
 
 
 def used_settings(values: Any) -> tuple[str, ...]:

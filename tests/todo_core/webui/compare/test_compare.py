@@ -212,16 +212,11 @@ def test_a_grid_that_is_too_large_for_the_webui_is_made_smaller(compared, opts):
     assert picture.width * picture.height <= 10_000
 
 
-def test_csv_and_json_lie_beside_the_grid(compared, tmp_path):
+def test_the_table_lies_beside_the_grid(compared, tmp_path):
     done = compared()
     table = list(csv.DictReader((tmp_path / "todo_compare-0000.csv").open()))
     assert [row["name"] for row in table] == ["baseline", "ToDo fast", "ToMe paper"]
     assert float(table[1]["mse"]) == rows(done)[1]["mse"]
-    content = json.loads((tmp_path / "todo_compare-0000.json").read_text())
-    assert content["seeds"] == [4]
-    assert content["prompt"] == "a cat"
-    assert content["settings"]["ToMe paper"] == BUILT_IN["ToMe paper"].to_dict()
-    assert content["rows"] == rows(done)
 
 
 def test_where_the_webui_saves_no_grid_nothing_is_saved(compared, opts, tmp_path):

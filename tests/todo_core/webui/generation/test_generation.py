@@ -356,7 +356,7 @@ def test_between_steps_no_hook_is_on_the_model(webui, monkeypatch):
         ([{"ratio_1": 0.8, "method": "similarity"}], ["ratio_1", "0.8", "0.75"]),
         ([{"factor_1": float("nan")}], ["factor_1", "nan", "from 1 to 8"]),
         ([{"enabled": "perhaps"}], ["enabled", "perhaps", "true or false"]),
-        ([True, "upsample"], ["Method: 'upsample' is not a choice. Use downsample, similarity, cluster or none."]),
+        ([True, "upsample"], ["Method: 'upsample' is not possible. Use downsample, similarity, cluster, none."]),
         ([True] * 40, ["args", "40 values", f"at most {len(SETTINGS) + 1}"]),
     ],
 )
@@ -373,7 +373,7 @@ def test_invalid_values_are_reported_and_the_image_is_not_reduced(webui, args, w
     [
         (
             [True, "downsample", "keys/values", "x"],
-            "Factor, level 1: 'x' is not a whole number. Use auto, or a whole number from 1 to 8.",
+            "Factor, level 1: 'x' is not possible. Use auto or a whole number from 1 to 8.",
         ),
         ([{"factor_1": "x"}], "factor_1 = 'x' is not possible; allowed: 'auto' or a whole number from 1 to 8"),
     ],

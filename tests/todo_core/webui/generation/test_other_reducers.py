@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 from modules import script_callbacks, shared
 
 from tests.todo_core.webui.webui_double import Processing, WebUI
-from todo_core.settings import BUILT_IN
-from todo_core.webui import logs, options
 
 OURS = {"factor_1": 2}
 
@@ -144,55 +140,3 @@ def test_where_the_webui_merges_anyway_pasting_is_left_to_it(paste, opts, option
     params = {"Token merging ratio hr": "0.5"}
     setattr(opts, option, 0.5)
     assert paste(**params) == params
-
-
-@pytest.fixture
-def page(module, opts):
-    """The settings page as the WebUI builds it."""
-    opts.data_labels.clear()
-    for callback in script_callbacks.callbacks_ui_settings:
-        callback()
-    return opts.data_labels
-
-
-def test_the_settings_page_has_every_option(page):
-    assert list(page) == list(options.OPTIONS)
-    for key, info in page.items():
-        option = options.OPTIONS[key]
-        assert (info.label, info.section, info.default) == (option.label, ("todo", "ToDo"), option.choices[0])
-        assert option.help in info.comment_after
-        assert info.component_args()["choices"][: len(option.choices)] == list(option.choices)
-
-
-def test_the_starting_preset_is_one_of_todays(page, module):
-    module.EXTENSION.presets.save("mine", module.EXTENSION.presets.get("ToDo fast"))
-    assert page["todo_default_preset"].component_args()["choices"][-2:] == [list(BUILT_IN)[-1], "mine"]
-
-
-def test_an_option_that_is_missing_or_unknown_is_at_its_default(opts):
-    opts.data["todo_log"] = "loudly"
-    assert options.value("todo_log") == "warnings and errors"
-    del opts.data["todo_log"]
-    assert options.value("todo_log") == "warnings and errors"
-
-
-@pytest.mark.parametrize(("chosen", "written"), [("warnings and errors", False), ("each pass", True)])
-def test_the_log_follows_the_option_at_once(webui, opts, caplog, chosen, written):
-    opts.todo_log = chosen
-    generated(webui, OURS)
-    assert any("ToDo reduced the hires pass" in text for text in caplog.messages) == written
-    logs.set_level("warnings and errors")
-
-
-def test_the_console_is_ours_only_where_the_webui_has_none(monkeypatch):
-    logger = logging.getLogger("todo_core")  # Python 3.14 makes a new list when a handler goes
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    for _ in range(2):
-        logs.set_level("each pass")
-    assert len(logger.handlers) == 1
-    logs.set_level("errors only")
-    assert logger.handlers == []
-    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.NullHandler()])
-    logs.set_level("everything")
-    assert logger.handlers == []
-    logs.set_level("warnings and errors")

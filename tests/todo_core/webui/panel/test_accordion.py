@@ -161,7 +161,7 @@ def test_img2img_never_shows_the_passes_of_txt2img(tmp_path):
     with gr.Blocks() as blocks:
         panel = accordion.build("img2img", Presets(tmp_path / "presets.json"))
     assert not panel.controls["passes"].visible
-    visibility.set_initial(panel.controls)
+    panel.controls["method"].init_field(None)  # as the WebUI does after it has loaded the saved defaults
     assert not panel.controls["passes"].visible
     _, _, _, _, *updates = answer_of(blocks)("{}", "custom", *values_of(panel, {})[1:])
     assert not dict(zip(SETTINGS, updates, strict=True))["passes"]["visible"]
@@ -232,7 +232,7 @@ class Row:
         with gr.Blocks():
             self.extension = Extension(folder, lambda: None)
             self.row = PresetRow("txt2img", self.extension.presets)
-            self.row.build_choice("ToDo balanced")
+            self.row.build_choice()
             self.row.build_own()
 
     def values(self, settings):
@@ -308,18 +308,6 @@ def test_replacing_and_deleting_ask_first(tmp_path):
     assert row.row._delete("another message", "mine")[1] == question
     assert row.row._delete(question, "mine")[0]["value"] == "custom"
     assert row.extension.presets.names == list(BUILT_IN)
-
-
-def test_presets_go_from_one_webui_to_another_as_a_file(tmp_path):
-    here, there = Row(tmp_path / "here"), Row(tmp_path / "there")
-    here.save("mine", Settings(factor_1=3))
-    file = here.extension.presets.to_text()
-    update, message = there.row._import(file)
-    assert message == "Added mine."
-    assert update["choices"][-2:] == ["mine", "custom"]
-    assert there.extension.presets.get("mine") == Settings(factor_1=3)
-    assert there.row._import(file)[1] == "No new preset in this file."
-    assert "is not possible. Use a JSON file of presets." in there.row._import("no json")[1]
 
 
 def test_what_cannot_be_saved_is_said_and_escaped(tmp_path):

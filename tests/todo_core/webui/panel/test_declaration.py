@@ -9,13 +9,12 @@ from types import SimpleNamespace
 
 import gradio as gr
 import pytest
-from modules import shared
 
 from tests.todo_core.webui.webui_double import pasted
 from todo_core import SETTINGS, Settings
-from todo_core.webui import options
+from todo_core.webui.__main__ import template
 from todo_core.webui.generation import request
-from todo_core.webui.panel import accordion, axes, controls, localization, texts
+from todo_core.webui.panel import accordion, axes, controls, texts
 from todo_core.webui.presets import Presets
 
 ROOT = Path(__file__).parents[4]
@@ -111,49 +110,20 @@ def test_the_api_takes_it_by_name_and_by_position(setting):
 
 def test_the_translators_template_is_current():
     written = (ROOT / "localizations" / "template.json.sample").read_text("utf-8")
-    assert written == localization.template(), "run: python -m todo_core.webui > localizations/template.json.sample"
+    assert written == template(), "run: python -m todo_core.webui > localizations/template.json.sample"
 
 
 def test_the_template_lists_every_text_that_the_panel_shows(panel):
-    listed = json.loads(localization.template())
+    listed = json.loads(template())
     for control in panel.inputs:
         assert control.label in listed
         assert not getattr(control, "info", None) or control.info in listed
     assert texts.COMPARE.label in listed
-    assert all(option.label in listed for option in options.OPTIONS.values())
-
-
-@pytest.mark.parametrize("name", ["ToMe paper", "mine"])
-def test_the_panel_starts_with_the_preset_of_the_settings_page(tmp_path, opts, name):
-    known = presets(tmp_path)
-    known.save("mine", Settings(method="cluster", ratio_1=0.25, sx=4))
-    opts.todo_default_preset = name
-    with gr.Blocks():
-        panel = accordion.build("txt2img", known)
-    values = {key: control.value for key, control in panel.controls.items()}
-    assert Settings.parse(values) == known.get(name)
-    assert all(control.do_not_save_to_config for control in panel.settings)
-    assert {key for key, control in panel.controls.items() if control.visible} == set(known.get(name).used)
-    assert isinstance(panel.controls["sx"].value, float)
-    assert panel.enabled.value is False
-
-
-@pytest.mark.parametrize("name", [options.SAVED_DEFAULTS, "deleted since"])
-def test_without_one_it_starts_as_saved(tmp_path, opts, name):
-    opts.todo_default_preset = name
-    with gr.Blocks():
-        panel = accordion.build("txt2img", presets(tmp_path))
-    assert Settings.parse({key: control.value for key, control in panel.controls.items()}) == Settings()
-    assert not any(getattr(control, "do_not_save_to_config", False) for control in panel.settings)
-
-
-def test_the_double_and_the_page_agree_on_the_options(opts):
-    assert set(options.OPTIONS) <= set(shared.opts.data_labels)
 
 
 def page_texts():
-    """Everything on the page and on the settings page."""
-    found = [texts.Text(declared.label, declared.help) for declared in (*SETTINGS.values(), *options.OPTIONS.values())]
+    """Every text on the page."""
+    found = [texts.Text(declared.label, declared.help) for declared in SETTINGS.values()]
     found += [text for text in vars(texts).values() if isinstance(text, texts.Text)]
     return found + list(texts.BUTTONS.values())
 

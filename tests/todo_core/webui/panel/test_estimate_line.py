@@ -70,7 +70,7 @@ def test_img2img(model):
 
 def test_invalid_values_are_reported_by_label(model):
     text = estimate_line(json.dumps(HIRES), {"factor_1": "much"}, model, is_img2img=False)
-    assert text == "Factor, level 1: 'much' is not a whole number. Use auto, or a whole number from 1 to 8."
+    assert text == "Factor, level 1: 'much' is not possible. Use auto or a whole number from 1 to 8."
 
 
 def test_without_a_model_it_says_so():
