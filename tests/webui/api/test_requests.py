@@ -75,8 +75,8 @@ BAD = {
     "a value out of range": ({"factor_1": 0.5}, ["factor_1", "0.5", "from 1 to 8"]),
     "no number": ({"start": "soon"}, ["start", "soon", "a number from 0 to 1"]),
     "an empty window": ({"start": 0.8, "end": 0.2}, ["start", "0.8", "a value below the end, 0.2"]),
-    "a switch that is none": ({"enabled": "perhaps", "factor_1": 2}, ["enabled", "perhaps", "True or False"]),
-    "null": ({"method": None}, ["method", "None", "'downsample'"]),
+    "a switch that is none": ({"enabled": "perhaps", "factor_1": 2}, ["enabled", "perhaps", "true or false"]),
+    "null": ({"method": None}, ["method", "null", "'downsample'"]),
 }
 
 
