@@ -186,10 +186,15 @@ def test_a_model_without_a_unet_is_told(sdnext):
     assert "ToDo cannot reduce FluxPipeline" in done.comments
 
 
-def test_the_webuis_own_merging_is_told(sdnext):
-    shared.opts.data.update(token_merging_method="ToMe", tome_ratio=0.5)
-    done = sdnext.generate(PipelineProcessing(), OURS)
-    assert "Token merging (0.5) is on" in done.comments
+def test_layers_that_hypertile_tiles_are_left_alone(sdnext):
+    attention = sdnext.unet.get_submodule(SITE).attn1
+    attention._original_forward, attention.forward = attention.forward, lambda *args, **kw: attention._original_forward(*args, **kw)
+    try:
+        seen, done = lengths(sdnext, PipelineProcessing(), OURS)
+    finally:
+        del attention._original_forward, attention.forward
+    assert seen == [FIRST] * 4 + [HIRES] * 4
+    assert "HyperTile" in done.comments
 
 
 def test_the_noise_window_follows_the_timestep(sdnext):
