@@ -58,7 +58,7 @@ class WebUI:
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-                return json.load(answer)
+                return json.loads(answer.read() or "null")  # SD.Next answers an interrupt with nothing
         except urllib.error.HTTPError as error:
             raise Refused(error.code, error.read(400).decode(errors="replace")) from None
 
