@@ -36,7 +36,10 @@
         const fields = {};
         for (const [name, id] of Object.entries(FIELDS[tab])) fields[name] = number(id);
         if (tab === "img2img") return scaled(fields);
-        return {...fields, hires: isOn("txt2img_hr")};
+        const refine = byId("txt2img_enable_hr")?.querySelector("input");  // SD.Next's hires fix
+        if (!refine) return {...fields, hires: isOn("txt2img_hr")};
+        const [resize_x, resize_y] = [number("txt2img_resize_width"), number("txt2img_resize_height")];
+        return {...fields, hires: refine.checked, scale: number("txt2img_scale"), resize_x, resize_y};
     }
 
     // What decides the answer beside the fields and the controls: the checkpoint. A generation may load another one.

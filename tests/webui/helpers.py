@@ -58,7 +58,7 @@ class WebUI:
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-                return json.load(answer)
+                return json.loads(answer.read() or "null")  # SD.Next answers an interrupt with nothing
         except urllib.error.HTTPError as error:
             raise Refused(error.code, error.read(400).decode(errors="replace")) from None
 
@@ -71,6 +71,12 @@ class WebUI:
         """ "a1111", "forge" or "sdnext"."""
         return self.get("/todo-probe/family")
 
+    @cached_property
+    def _upscaler(self):
+        """Forge Neo has no latent upscalers."""
+        has_latent = self.family != "forge" or self.get("/sdapi/v1/latent-upscale-modes")
+        return {} if has_latent else {"hr_upscaler": "None"}
+
     def hooks(self):
         """Hooks of the extension on every model that the WebUI holds."""
         return self.get("/todo-probe/hooks")
@@ -81,7 +87,7 @@ class WebUI:
 
     def txt2img(self, todo=None, *, args=None, **request):
         """An image with hires fix; ``todo`` are named settings, ``args`` the positional list; neither: a baseline."""
-        return self._generate("txt2img", {**REQUEST, **request}, todo, args)
+        return self._generate("txt2img", {**REQUEST, **self._upscaler, **request}, todo, args)
 
     def img2img(self, image, todo=None, **request):
         """The same image sent through img2img."""

@@ -105,13 +105,8 @@ def controlnets_of(p: Any) -> list[Any]:
 
 
 def merging_ratio(p: Any, pass_name: str) -> float:
-    """How many of the tokens the WebUI merges in this pass; 0 is off."""
-    if not has_pipelines(p):
-        return float(p.get_token_merging_ratio(for_hr=pass_name == "hires"))
-    from modules import shared
-
-    option = {"ToMe": "tome_ratio", "ToDo": "todo_ratio"}.get(shared.opts.token_merging_method, "")
-    return float(getattr(shared.opts, option, 0))
+    """How many of the tokens the WebUI merges in this pass; 0 is off. SD.Next tells it nowhere."""
+    return 0 if has_pipelines(p) else p.get_token_merging_ratio(for_hr=pass_name == "hires")
 
 
 def merging_composes(sd_model: Any) -> bool:

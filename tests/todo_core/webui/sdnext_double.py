@@ -40,7 +40,7 @@ class SDNext:
         self.script, self.unet, self.events = script, unet, []
         self.callbacks = SimpleNamespace(p=None)
         monkeypatch.setattr(sys.modules["modules"], "processing_callbacks", self.callbacks, raising=False)
-        shared.opts.data.update(token_merging_method="None", tome_ratio=0.0, todo_ratio=0.0)
+
         self.load()
 
     def load(self):

@@ -9,6 +9,7 @@ from modules import script_callbacks, shared
 
 from tests.models import diffusers_unet, hook_count
 from tests.todo_core.webui.sdnext_double import PipelineProcessing, SDNext
+from todo_core.patching.session import Session
 
 OURS = {"enabled": True, "factor_1": 2, "interval": 1}
 SITE = "down_blocks.0.attentions.0.transformer_blocks.0"
@@ -93,14 +94,14 @@ def test_steps_below_level_1_are_predicted(sdnext):
     assert "ToDo interval: 2" in done.infotexts[0]
 
 
-def test_an_image_does_not_depend_on_its_batch(sdnext):
-    ours = {"method": "similarity", "target": "all", "ratio_1": 0.5, "random": True}
-    alone = [sdnext.generate(PipelineProcessing(seeds=[seed]), ours).images[0] for seed in (5, 9)]
-    both = sdnext.generate(PipelineProcessing(seeds=[5, 9], batch_size=2), ours).images
+def test_an_image_of_a_batch_has_its_own_seed(sdnext, monkeypatch):
+    alone = [sdnext.generate(PipelineProcessing(seeds=[seed]), OURS).images[0] for seed in (5, 9)]
+    told, begin_step = [], Session.begin_step
+    monkeypatch.setattr(Session, "begin_step", lambda *step: (told.append(step[3]), begin_step(*step))[1])
+    both = sdnext.generate(PipelineProcessing(seeds=[5, 9], batch_size=2), OURS).images
+    assert told == [[5, 9]] * 4
     for one, other in zip(alone, both, strict=True):
         assert torch.allclose(one, other, rtol=1e-3, atol=1e-2)
-    other_draw = sdnext.generate(PipelineProcessing(seeds=[5]), ours | {"seed": 1}).images[0]
-    assert not torch.allclose(alone[0], other_draw, rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize("target", ["keys/values", "all"])
@@ -186,10 +187,18 @@ def test_a_model_without_a_unet_is_told(sdnext):
     assert "ToDo cannot reduce FluxPipeline" in done.comments
 
 
-def test_the_webuis_own_merging_is_told(sdnext):
-    shared.opts.data.update(token_merging_method="ToMe", tome_ratio=0.5)
-    done = sdnext.generate(PipelineProcessing(), OURS)
-    assert "Token merging (0.5) is on" in done.comments
+def test_layers_that_hypertile_tiles_are_left_alone(sdnext):
+    attention = sdnext.unet.get_submodule(SITE).attn1
+    attention._original_forward, attention.forward = (
+        attention.forward,
+        lambda *args, **kw: attention._original_forward(*args, **kw),
+    )
+    try:
+        seen, done = lengths(sdnext, PipelineProcessing(), OURS)
+    finally:
+        del attention._original_forward, attention.forward
+    assert seen == [FIRST] * 4 + [HIRES] * 4
+    assert "HyperTile" in done.comments
 
 
 def test_the_noise_window_follows_the_timestep(sdnext):
