@@ -26,9 +26,9 @@ SETTINGS = {
 def tiny(name: str) -> Small:
     """One level of attention, so that there is little to compile."""
     if name == "ldm":
-        return Small(ldm_unet(channel_mult=[1], attention_resolutions=[1], num_res_blocks=1), {}, 0)
+        return Small(ldm_unet(channel_mult=[1], attention_resolutions=[1]), {}, 0)
     blocks = {"down_block_types": ["CrossAttnDownBlock2D"], "up_block_types": ["CrossAttnUpBlock2D"]}
-    return Small(diffusers_unet(block_out_channels=[16], layers_per_block=1, mid_block_type=None, **blocks), {}, 0)
+    return Small(diffusers_unet(block_out_channels=[16], mid_block_type=None, **blocks), {}, 0)
 
 
 @pytest.fixture(params=[pytest.param("ldm", marks=pytest.mark.slow), "diffusers"])

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.models import Small, diffusers_unet, ldm_unet, noise, snapshot, words
+from tests.models import Small, diffusers_unet, noise, shallow_ldm_unet, snapshot, words
 from tests.naive import examples
 from todo_core import Settings, apply_patch, patched, remove_patch
 from todo_core.hosts import detect
@@ -306,7 +306,7 @@ def test_other_rows_are_computed_anew(interval, rows):
     assert session.record.predicted_in == expected
 
 
-STREAMED = ldm_unet(channel_mult=[1, 2], num_res_blocks=1, attention_resolutions=[2, 1], num_heads=2)
+STREAMED = shallow_ldm_unet()
 
 
 def calls(small, session, steps):

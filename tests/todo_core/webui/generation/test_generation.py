@@ -189,7 +189,7 @@ def test_a_job_inside_a_job_stays_whole_and_leaves_the_outer_record(webui, monke
     def detail(method, p, *args, **kwargs):
         if method == "postprocess_batch" and p is outer:
             events, webui.events = webui.events, []
-            face = ProcessingImg2Img(width=64, height=64, extra_generation_params=p.extra_generation_params)
+            face = ProcessingImg2Img(extra_generation_params=p.extra_generation_params)
             monkeypatch.setattr(webui, "_call", call)
             inner.append(lengths(webui, face, OURS)[0])
             monkeypatch.setattr(webui, "_call", detail)
@@ -476,7 +476,7 @@ def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):
         (Processing(enable_hr=False), OURS, "hires fix is off"),
         (Processing(), {"method": "none"}, "the method is none"),
         (Processing(), {"factor_1": 1, "interval": 1}, "the factor of level 1 is 1"),
-        (Processing(width=64, height=64), {}, "nothing to reduce at 128 x 128: this model was trained at 512 x 512"),
+        (Processing(), {}, "nothing to reduce at 128 x 128: this model was trained at 512 x 512"),
         (Processing(), {"factor_1": 1, "factor_2": 1, "interval": 1}, "ToDo found nothing to reduce at 128 x 128: "),
         (Processing(only_hires=True), OURS | {"passes": "first"}, "the first pass did not run"),
         (Processing(steps=1), OURS | {"start": 0.5}, "no step is between Start and End"),

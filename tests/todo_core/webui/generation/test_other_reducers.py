@@ -15,7 +15,7 @@ OURS = {"factor_1": 2}
 
 
 def generated(webui, *args, **changes):
-    return webui.generate(Processing(width=64, height=64, steps=2, **changes), *args)
+    return webui.generate(Processing(steps=2, **changes), *args)
 
 
 @pytest.mark.parametrize(("option", "value"), [("token_merging_ratio", 0.5), ("token_merging_ratio_hr", 0.25)])
@@ -88,7 +88,7 @@ def test_where_the_other_is_installed_and_off_nothing_is_said(both, opts):
 def test_its_axis_counts_as_on(both, opts):
     webui, acted = both
     opts.token_downsampling_factor = 1.0
-    p = Processing(width=64, height=64, steps=2)
+    p = Processing(steps=2)
     p.token_downsampling_factor = 3.0
     webui.generate(p, OURS)
     assert acted == [False]
