@@ -49,41 +49,41 @@ def lengths(sdnext, p, *args, block=SITE):
             handle.remove()
 
 
-FIRST, HIRES = [256, 256], [1024, 1024]
+FIRST, HIRES = [64, 64], [256, 256]
 
 
 def test_the_hires_pass_is_reduced_from_its_first_call_on(sdnext):
     seen, done = lengths(sdnext, PipelineProcessing(), OURS)
-    assert seen == [FIRST] * 4 + [[1024, 256]] * 4
+    assert seen == [FIRST] * 4 + [[256, 64]] * 4
     assert "ToDo: downsample, ToDo factor 1: 2" in done.infotexts[0]
-    assert "the hires pass: level 1 from 1,024 to 256 tokens (downsample) in 4 of 4 steps" in done.comments
+    assert "the hires pass: level 1 from 256 to 64 tokens (downsample) in 4 of 4 steps" in done.comments
 
 
-@pytest.mark.parametrize(("passes", "keys"), [("first", (64, 1024)), ("all", (64, 256)), ("hires", (256, 256))])
+@pytest.mark.parametrize(("passes", "keys"), [("first", (16, 256)), ("all", (16, 64)), ("hires", (64, 64))])
 def test_passes(sdnext, passes, keys):
     seen, _ = lengths(sdnext, PipelineProcessing(), OURS | {"passes": passes})
-    assert seen == [[256, keys[0]]] * 4 + [[1024, keys[1]]] * 4
+    assert seen == [[64, keys[0]]] * 4 + [[256, keys[1]]] * 4
 
 
 def test_only_steps_between_start_and_end_are_reduced(sdnext):
     seen, done = lengths(sdnext, PipelineProcessing(steps=8), OURS | {"start": 0.25, "end": 0.75})
-    assert seen[8:] == [[1024, 256 if 2 <= step < 6 else 1024] for step in range(8)]
+    assert seen[8:] == [[256, 64 if 2 <= step < 6 else 256] for step in range(8)]
     assert "in 4 of 8 steps" in done.comments
 
 
 def test_calls_of_the_same_timestep_are_one_step(sdnext):
     p = PipelineProcessing(steps=4, scheduler=HeunDiscreteScheduler())  # 7 calls of 4 timesteps
     seen, done = lengths(sdnext, p, OURS | {"end": 0.5})
-    hires = [keys for queries, keys in seen if queries == 1024]
+    hires = [keys for queries, keys in seen if queries == 256]
     assert len(hires) == 7
-    assert hires == [256] * hires.count(256) + [1024] * hires.count(1024)
+    assert hires == [64] * hires.count(64) + [256] * hires.count(256)
     assert "in 2 of 4 steps" in done.comments
 
 
 def test_img2img_is_reduced(sdnext):
-    image = torch.rand(1, 3, 256, 256, generator=torch.Generator().manual_seed(3))
+    image = torch.rand(1, 3, 128, 128, generator=torch.Generator().manual_seed(3))
     seen, done = lengths(sdnext, PipelineProcessing(init_images=[image], enable_hr=False), OURS)
-    assert seen == [[1024, 256]] * len(seen)
+    assert seen == [[256, 64]] * len(seen)
     assert "the img2img pass" in done.comments
 
 
@@ -163,12 +163,12 @@ def test_an_error_of_ours_costs_nobody_the_image(sdnext, monkeypatch):
 def test_a_job_that_another_script_runs_inside_is_left_alone(sdnext):
     p = PipelineProcessing(own_job=PipelineProcessing(enable_hr=False))
     seen, _ = lengths(sdnext, p, OURS | {"passes": "all"})
-    assert seen == [[256, 64]] * 4 + [FIRST] * 4 + [[1024, 256]] * 4
+    assert seen == [[64, 16]] * 4 + [FIRST] * 4 + [[256, 64]] * 4
 
 
 def test_two_batches(sdnext):
     seen, done = lengths(sdnext, PipelineProcessing(seeds=[1, 2], n_iter=2), OURS)
-    assert seen == ([FIRST] * 4 + [[1024, 256]] * 4) * 2
+    assert seen == ([FIRST] * 4 + [[256, 64]] * 4) * 2
     assert len(done.infotexts) == 2
 
 
@@ -177,7 +177,7 @@ def test_another_checkpoint_between_two_generations(sdnext):
     sdnext.unet = diffusers_unet(seed=3)
     sdnext.load()
     seen, _ = lengths(sdnext, PipelineProcessing(), OURS)
-    assert seen == [FIRST] * 4 + [[1024, 256]] * 4
+    assert seen == [FIRST] * 4 + [[256, 64]] * 4
     assert hook_count(sdnext.unet) == 0
 
 
@@ -204,4 +204,4 @@ def test_layers_that_hypertile_tiles_are_left_alone(sdnext):
 def test_the_noise_window_follows_the_timestep(sdnext):
     p = PipelineProcessing(steps=10, scheduler=DDIMScheduler(), enable_hr=False)
     seen, _ = lengths(sdnext, p, OURS | {"end": 0.5, "window": "noise", "passes": "first"})
-    assert [keys for _, keys in seen] == [64] * 5 + [256] * 5
+    assert [keys for _, keys in seen] == [16] * 5 + [64] * 5
