@@ -323,10 +323,15 @@ def test_target_all_merges_values_that_another_patch_makes_the_block_pass(engine
         assert torch.equal(engine(LATENT), expected)
 
 
-def test_values_of_another_shape_are_left_alone_with_a_note(engine):
-    engine.forge_objects.unet.set_model_patch(lambda n, k, v, _: (n, k, torch.cat([v, v], 1)), "attn1_patch")
-    halve = lambda q, k, v, options: attend(q, k, v[:, : k.shape[1]], options)  # noqa: E731
-    engine.options["transformer_options"]["patches_replace"] = {"attn1": {None: halve}}
+@pytest.mark.parametrize("change", [lambda v: torch.cat([v, v], 1), lambda v: v[:, ::2]], ids=["longer", "shorter"])
+def test_values_of_another_shape_are_left_alone_with_a_note(engine, change):
+    engine.forge_objects.unet.set_model_patch(lambda n, k, v, _: (n, k, change(v)), "attn1_patch")
+
+    def attend_to_both(q, k, v, options):
+        count = min(k.shape[1], v.shape[1])
+        return attend(q, k[:, :count], v[:, :count], options)
+
+    engine.options["transformer_options"]["patches_replace"] = {"attn1": {None: attend_to_both}}
     baseline = engine(LATENT)
     with patched(engine, factor_1=2) as session:
         assert torch.equal(engine(LATENT), baseline)

@@ -126,7 +126,7 @@ def test_diffusers_says_it_in_the_config(build, side):
 
 
 def test_diffusers_may_say_it_as_height_and_width():
-    assert detect(diffusers_unet(sample_size=[48, 48])).trained_side == 48
+    assert detect(diffusers_unet(sample_size=[48, 64])).trained_side == 48
 
 
 def test_the_side_halves_with_each_level():

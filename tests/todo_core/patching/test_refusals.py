@@ -7,7 +7,7 @@ import types
 
 import pytest
 import torch
-from diffusers import ControlNetModel
+from diffusers import AutoencoderKL, ControlNetModel
 from diffusers.models.controlnets.multicontrolnet import MultiControlNetModel
 
 from tests.models import hook_count, keys_of, lengths, noise
@@ -103,6 +103,14 @@ def test_several_controlnets_are_refused_with_the_way_to_patch_each(diffusers_sd
         apply_patch(net)
         remove_patch(net)
     assert hook_count(model) == 0
+
+
+@pytest.mark.parametrize("half", ["encoder", "decoder"])
+def test_half_an_autoencoder_is_no_unet(half):
+    autoencoder = AutoencoderKL(block_out_channels=(8,), norm_num_groups=4)
+    with pytest.raises(UnsupportedModelError):
+        apply_patch(getattr(autoencoder, half))
+    assert hook_count(autoencoder) == 0
 
 
 @pytest.mark.parametrize("value", [1e300, 1025, 10**400])

@@ -344,6 +344,11 @@ def test_removable_is_the_share_of_tokens_but_never_a_destination(height, width,
     assert removed == int(tokens * ratio) or (removed == tokens - destinations and removed < tokens * ratio)
 
 
+def test_a_cell_has_two_by_two_tokens_unless_told():
+    assert removable((8, 8), 1.0) == removable((8, 8), 1.0, (2, 2)) == 48
+    assert random_draws([1], 0, 0, (8, 8)).shape == (1, 16)
+
+
 @pytest.mark.parametrize(("size", "cell"), SIZES + UNEVEN)
 def test_when_all_that_can_go_goes_no_destination_is_merged_into_another(size, cell):
     found = match(random_tokens(size, batch=1), size, 0.9999, cell)
