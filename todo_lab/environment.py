@@ -174,8 +174,7 @@ DEMO = Environment(
 TESTS = Environment(
     ".venv-test",
     TORCH,
-    requirements("tests/requirements.txt"),
-    PYTEST,
+    requirements("tests/requirements.txt") + PYTEST,
     requirements("tests/requirements-no-deps.txt", deps=False),
-    ("--no-deps", "-e", str(ROOT)),
+    ("--no-deps", "--no-build-isolation", "-e", str(ROOT)),
 )

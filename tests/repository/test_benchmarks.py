@@ -291,7 +291,7 @@ def test_settings_of_the_gpu_table_run_on_a_gpu_in_half_precision(
                 subject.call(SIDE, 2)()
 
 
-@pytest.mark.parametrize("layout", ["sd1", "sdxl"])
+@pytest.mark.parametrize("layout", ["sd1", pytest.param("sdxl", marks=pytest.mark.slow)])
 def test_the_pass_with_an_interval_is_timed_by_kind_of_step(bench, subject_of, layout):
     args = SimpleNamespace(
         factor=2, intervals=[2, 3], steps=6, side=SIDE, batch=1, device="cpu", cpu_time=layout == "sd1"

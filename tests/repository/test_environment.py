@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -218,12 +219,16 @@ def test_pages_and_classifiers_name_the_same_range():
     assert set(re.findall(r"Python :: (3\.\d+)", declared)) == set(PYTHONS)
 
 
+def files_of(env: Environment) -> list[Path]:
+    """The requirements files of an environment."""
+    return [Path(word) for words in env._installs for before, word in pairwise(words) if before == "-r"]
+
+
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("env", [DEMO, TESTS], ids=["demo", "tests"])
 def test_every_python_gets_every_package_once(env, python):
     """Some packages differ by Python. Those without a wheel for it are not asked for."""
-    files = [Path(install[-1]).read_text() for install in env._installs if "-r" in install]
-    lines = [line.partition("#")[0].strip() for text in files for line in text.splitlines()]
+    lines = [line.partition("#")[0].strip() for path in files_of(env) for line in path.read_text().splitlines()]
     known = [Requirement(line) for line in lines if line]
     asked = [one.name for one in known if not one.marker or one.marker.evaluate({"python_version": python})]
     assert len(set(asked)) == len(asked)
@@ -233,6 +238,5 @@ def test_every_python_gets_every_package_once(env, python):
 
 def test_every_requirements_file_exists():
     for env in (DEMO, TESTS):
-        paths = [install[-1] for install in env._installs if "-r" in install]
-        assert len(paths) >= 2
-        assert all(Path(path).is_file() for path in paths)
+        assert len(files_of(env)) >= 2
+        assert all(path.is_file() for path in files_of(env))

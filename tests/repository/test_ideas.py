@@ -19,6 +19,7 @@ def ideas(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("ideas")
 
 
+@pytest.mark.slow
 def test_each_idea_takes_its_turn_and_leaves_no_trace(ideas: Any) -> None:
     model, request = Pocket(), Request(prompt="a red circle", seed=1, width=96, height=96, steps=1, hires_steps=4)
     found = ideas.measure(model, request, list(ideas.IDEAS))

@@ -25,7 +25,7 @@ def is_compiled(unet: Module) -> bool:
     if "torch._dynamo" not in sys.modules:
         return False
     modules = set(unet.modules())
-    if any(getattr(module, "_compiled_call_impl", None) or hasattr(module, "_orig_mod") for module in modules):
+    if any(getattr(module, "_compiled_call_impl", None) or "_orig_mod" in module._modules for module in modules):
         return True
     forwards = {getattr(kind.forward, "__code__", None) for kind in {type(module) for module in modules}}
     if not any(_has_compiled_code(code) for code in forwards if code):

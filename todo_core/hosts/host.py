@@ -152,9 +152,9 @@ _TRANSFORMERS = ("SpatialTransformer", "Transformer2DModel", "TransformerSpatioT
 
 def blocks_of(transformer: Module) -> list[Any]:
     """The blocks of a spatial transformer whose attn1 is self-attention; none for any other module."""
-    if not any(isinstance_str(transformer, name) for name in _TRANSFORMERS):
+    blocks: Any = transformer._modules.get("transformer_blocks")
+    if blocks is None or not any(isinstance_str(transformer, name) for name in _TRANSFORMERS):
         return []
-    blocks = getattr(transformer, "transformer_blocks", ())
     return [b for b in blocks if hasattr(b, "attn1") and not _has_only_cross_attention(b)]
 
 

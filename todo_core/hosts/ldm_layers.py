@@ -40,7 +40,7 @@ def _depth_change(module: Module) -> int:
 
     A ResBlock that resamples has two such layers, side by side. It counts once: the block cancels one of them.
     """
-    inner = getattr(module, "h_upd", None)
+    inner = module._modules.get("h_upd")
     if inner is not None:
         return 0 if isinstance_str(inner, "Identity") else -_depth_change(inner)
     return isinstance_str(module, "Downsample") - isinstance_str(module, "Upsample")

@@ -114,6 +114,7 @@ def test_the_best_answer_where_noise_hides_the_objects_is_their_true_share():
         assert ((weights * present).sum() / weights.sum()).item() == pytest.approx(best)  # of least weighted error
 
 
+@pytest.mark.slow
 def test_the_whole_training_runs(tmp_path):
     """Each stage for a step, then the weights of both layouts."""
     options = Options(tmp_path, steps=1, scenes=8, batch=2, device="cpu")

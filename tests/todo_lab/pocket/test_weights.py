@@ -61,6 +61,7 @@ def test_a_caption_of_one_object_decides_its_shape(pocket):
     assert figures["shapes, 128 px"] >= 0.9, figures
 
 
+@pytest.mark.slow
 def test_captions_decide_colour_and_background(pocket):
     base = Request(prompt="", steps=8, hires_steps=3)
     figures = caption_figures(pocket, ShapeJudge(), unseen_scenes(10), base=base)
@@ -69,6 +70,7 @@ def test_captions_decide_colour_and_background(pocket):
     assert min(right) >= 0.8, figures  # docs/pocket.md has the figures of 200 scenes with all steps
 
 
+@pytest.mark.slow
 def test_sdxls_layout_knows_colours_backgrounds_and_most_shapes():
     model = Pocket(SDXL)
     assert detect(model.target).trained_side == 16
