@@ -40,20 +40,20 @@ def main(arguments: list[str]) -> int:
     options = [] if slow or "-m" in arguments else ["-m", "not slow"]
     here, demo = split(arguments)
 
-    make([TESTS] if demo is None else [TESTS, DEMO])
-    for check in (["check", "."], ["format", "--check", "."]):
-        TESTS.check("ruff", *check)
     workers = min(os.cpu_count() or 1, MOST_WORKERS)
-    suites = [] if here is None else [(TESTS, pytest(workers, [*options, *here]))]
-    if demo is not None:
-        DEMO.also(PYTEST)
-        suites.append((DEMO, pytest(workers // 4 if suites else workers, [*options, *demo])))
-    (environment, words), *others = suites
     with ExitStack() as stack:
-        waiting = [stack.enter_context(beside(*one)) for one in [(TESTS, ["mypy"]), *others]]
-        found = [passed(environment.run("-m", *words)), *(finish() for finish in waiting)]
+        waiting = []
+        if demo is not None:  # it makes its environment meanwhile: pip uses one core
+            words = pytest(workers if here is None else workers // 4, [*options, *demo])
+            waiting.append(stack.enter_context(beside(DEMO, words, PYTEST)))
+        TESTS.ensure()
+        for check in (["check", "."], ["format", "--check", "."]):
+            TESTS.check("ruff", *check)
+        waiting.append(stack.enter_context(beside(TESTS, ["mypy"])))
+        found = [] if here is None else [passed(TESTS.run("-m", *pytest(workers, [*options, *here])))]
+        found += [finish() for finish in waiting]
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
-    collected = found.count(NOTHING_COLLECTED) < len(suites)
+    collected = any(status != NOTHING_COLLECTED for status in found[:-1])  # the last one is mypy's
     sys.stdout.write(f"All checks passed in {minutes} min {seconds} s.\n" if collected else "No test was found.\n")
     return 0 if collected else NOTHING_COLLECTED
 
@@ -72,16 +72,24 @@ def passed(status: int) -> int:
 
 
 @contextmanager
-def beside(environment: Environment, words: Sequence[str]) -> Iterator[Callable[[], int]]:
-    """Run a check beside another one. Yields a function that waits for it, prints its output and returns its status.
+def beside(environment: Environment, words: Sequence[str], *more: tuple[str, ...]) -> Iterator[Callable[[], int]]:
+    """Run a check beside another one, in an environment that is made first. ``more`` is installed in addition.
 
-    That ends the program if the check failed. Leaving the block ends the check.
+    Yields a function that waits for the check, prints its output and returns its status. That ends the program if the
+    check failed. Leaving the block ends the check.
     """
-    with TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
-        child = environment.start("-m", *words, stdout=output, stderr=subprocess.STDOUT)
+
+    def start() -> subprocess.Popen[str]:
+        environment.ensure()
+        for install in more:
+            environment.also(install)
+        return environment.start("-m", *words, stdout=output, stderr=subprocess.STDOUT)
+
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as output, ThreadPoolExecutor() as pool:
+        child = pool.submit(start)
 
         def finish() -> int:
-            status = child.wait()
+            status = child.result().wait()
             output.seek(0)
             sys.stdout.write(" ".join(("$ python -m", *words)) + "\n" + output.read())
             sys.stdout.flush()
@@ -90,18 +98,8 @@ def beside(environment: Environment, words: Sequence[str]) -> Iterator[Callable[
         try:
             yield finish
         finally:
-            child.terminate()
-            child.wait()
-
-
-def make(environments: Sequence[Environment]) -> None:
-    """Make those that are missing, side by side: pip uses one core. Signals end the first of them."""
-    first, *others = environments
-    with ThreadPoolExecutor() as pool:
-        beside = [pool.submit(other.ensure) for other in others]
-        first.ensure()
-        for one in beside:
-            one.result()
+            child.result().terminate()
+            child.result().wait()
 
 
 def split(arguments: list[str]) -> tuple[list[str] | None, list[str] | None]:
