@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from modules import scripts, shared
+from modules import script_callbacks, scripts, shared
 
 from todo_core.webui import compat, extension
 from todo_core.webui.panel import accordion
@@ -62,10 +62,8 @@ class ToDoScript(scripts.Script):
         EXTENSION.end(p, processed)
 
 
-for category, callback in {
-    "cfg_denoiser": extension.on_cfg_denoiser,
-    "after_process": extension.on_after_process,
-    "before_ui": EXTENSION.add_axes,
-    "infotext_pasted": extension.on_infotext_pasted,
-}.items():
-    compat.listen(category, callback, file=__file__)
+script_callbacks.on_cfg_denoiser(extension.on_cfg_denoiser)
+script_callbacks.on_before_ui(EXTENSION.add_axes)
+script_callbacks.on_infotext_pasted(extension.on_infotext_pasted)
+if hasattr(script_callbacks, "on_after_process"):  # SD.Next
+    script_callbacks.on_after_process(extension.on_after_process)

@@ -9,22 +9,6 @@ from typing import Any
 from ..hosts.host import original
 
 
-def listen(category: str, callback: Callable[..., None], *, file: str) -> None:
-    """``script_callbacks.on_<category>`` for the script in ``file``, without its delay at start.
-
-    In version 1.10 each ``on_`` function searches the whole call stack for the file, with the source of every frame.
-    This takes about 60 ms a call; our four calls would take longer than all our imports.
-    """
-    from modules import script_callbacks
-
-    try:
-        callbacks = script_callbacks.callback_map[f"callbacks_{category}"]
-        script_callbacks.add_callback(callbacks, callback, filename=file, category=category)
-    except (AttributeError, KeyError, TypeError):  # another version
-        if hasattr(script_callbacks, f"on_{category}"):  # after_process is SD.Next's alone
-            getattr(script_callbacks, f"on_{category}")(callback)
-
-
 def has_pipelines(p: Any) -> bool:
     """Whether the WebUI of ``p`` samples with diffusers pipelines, as SD.Next does. They tell no pass and no step."""
     return hasattr(p, "task_args")

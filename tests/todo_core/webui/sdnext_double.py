@@ -64,7 +64,7 @@ class SDNext:
         try:
             processed = self._process(p)
         finally:
-            for callback in script_callbacks.callback_map.get("callbacks_after_process", ()):
+            for callback in script_callbacks.callbacks_after_process:
                 callback(p)
         assert not self.errors, self.errors
         return processed

@@ -169,8 +169,7 @@ def _comments(outcomes: Sequence[Outcome], comparison: ComparisonTable) -> list[
     lines = [f"{', '.join(names)}: {comment}" for comment, names in names_of.items()]
     if not any(outcome.variant.reduced for outcome in outcomes):
         lines.insert(0, "ToDo compare: nothing was reduced in any variant. The lines below say why.")
-    lines += [f"{row.name} {row.trouble}" for row in comparison.rows if row.trouble]
-    return lines + [comparison.warning] * bool(comparison.warning)
+    return lines + [f"{row.name} {row.trouble}" for row in comparison.rows if row.trouble]
 
 
 def _save(p: Any, processed: Any, first: Outcome, comparison: ComparisonTable) -> None:

@@ -140,7 +140,7 @@ def _make(outcome: Outcome) -> Exception | None:
     variant.reduced = timer.reduced
     if timer.interrupted or len(outcome.images) < count:
         variant.trouble = "cut short"
-    variant.add_times(timer)
+    variant.seconds.append(timer.seconds)
     return None
 
 
@@ -149,7 +149,7 @@ def _repeat(variant: MeasuredVariant, p: Any) -> None:
     p.do_not_save_samples = True
     processed, timer = _timed(variant.name, p)
     if not isinstance(processed, Exception) and not timer.interrupted:
-        variant.add_times(timer)
+        variant.seconds.append(timer.seconds)
 
 
 def _timed(name: str, p: Any) -> tuple[Any, PassTimer]:

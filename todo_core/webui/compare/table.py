@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...image_difference import Difference, difference
-from ..generation.pass_timer import PassTimer
 
 BASELINE_NAME = "baseline"
-MOST_DIFFERENCE = 1.2  # between times of equal steps
 PASSES = {"first": "First pass", "hires": "Hires pass", "img2img": "img2img pass"}
 
 
@@ -28,14 +26,8 @@ class MeasuredVariant:
     name: str
     pictures: list[np.ndarray] = field(default_factory=list)  # uint8 (h, w, 3), in the order of the seeds
     seconds: list[dict[str, float]] = field(default_factory=list)  # by pass, of each round
-    unreduced_steps: list[dict[str, float]] = field(default_factory=list)  # the seconds of one, by pass, of each round
     reduced: set[str] = field(default_factory=set)  # the passes in which anything was reduced
     trouble: str = ""
-
-    def add_times(self, timer: PassTimer) -> None:
-        """Add the times of a round."""
-        self.seconds.append(timer.seconds)
-        self.unreduced_steps.append(timer.unreduced_steps)
 
 
 @dataclass(frozen=True)
@@ -82,14 +74,13 @@ class ComparisonTable:
 
     passes: tuple[str, ...]
     rows: tuple[ComparisonRow, ...]
-    warning: str = ""
 
     @classmethod
     def of(cls, variants: Sequence[MeasuredVariant]) -> ComparisonTable:
         """Compare each variant with the baseline, if the baseline is complete."""
         passes = _timed_passes(variants)
         baseline = next((v for v in variants if v.name == BASELINE_NAME and not v.trouble), None)
-        return cls(passes, tuple(_row(variant, baseline, passes) for variant in variants), _warning(variants))
+        return cls(passes, tuple(_row(variant, baseline, passes) for variant in variants))
 
     @property
     def head(self) -> list[str]:
@@ -115,7 +106,7 @@ class ComparisonTable:
     def to_dict(self) -> dict[str, Any]:
         """JSON types only."""
         rows = [_finite(asdict(row)) for row in self.rows]
-        return {"passes": list(self.passes), "rows": rows, "warning": self.warning}
+        return {"passes": list(self.passes), "rows": rows}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ComparisonTable:
@@ -123,7 +114,7 @@ class ComparisonTable:
         rows = (
             ComparisonRow(**{name: value for name, value in row.items() if name != "images"}) for row in values["rows"]
         )
-        return cls(tuple(values["passes"]), tuple(rows), values.get("warning", ""))
+        return cls(tuple(values["passes"]), tuple(rows))
 
 
 def _timed_passes(variants: Sequence[MeasuredVariant]) -> tuple[str, ...]:
@@ -152,16 +143,6 @@ def _seconds(variant: MeasuredVariant, passes: tuple[str, ...]) -> tuple[float, 
     """The median of the rounds and half of their range; None for the latter if there was one round."""
     rounds = [sum(seconds.get(name, 0.0) for name in passes) for seconds in variant.seconds]
     return median(rounds), (max(rounds) - min(rounds)) / 2 if len(rounds) > 1 else None
-
-
-def _warning(variants: Sequence[MeasuredVariant]) -> str:
-    """Whether steps that are the same in every variant took different times: the machine did something else too."""
-    for name in PASSES:
-        rounds = [steps[name] for variant in variants for steps in variant.unreduced_steps if name in steps]
-        if rounds and max(rounds) > MOST_DIFFERENCE * min(rounds):
-            span = f"{min(rounds):.2g} to {max(rounds):.2g} s"
-            return f"The times are not reliable: a step of the {name} pass without reduction took {span}."
-    return ""
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -18,7 +18,7 @@ from ..generation import infotext
 from ..presets import Presets
 from . import texts, visibility
 from .controls import build as build_control
-from .controls import control_value, hidden_field
+from .controls import control_value
 from .estimate_line import NOT_LOADED, estimate_line
 from .preset_row import PresetRow
 from .visibility import QUIET, watch_saved_defaults
@@ -67,7 +67,8 @@ def build(tab: str, presets: Presets) -> Panel:
     with InputAccordion(False, label=texts.PANEL.label, elem_id=f"todo_{tab}") as enabled:
         with enabled.extra():
             line = gr.HTML(elem_id=f"todo_{tab}_line", elem_classes=["todo-line"])
-        page = hidden_field(f"todo_{tab}_page")
+        # todo.js writes here; without a label it stays out of Settings > Defaults
+        page = gr.Textbox(elem_id=f"todo_{tab}_page", elem_classes=["todo-hidden"], show_label=False)
         with FormRow(elem_id=f"todo_{tab}_row_strength", elem_classes=["todo-strength"]):
             row.build_choice()
             _build(STRENGTH, tab, controls, has_line=False)
@@ -99,8 +100,8 @@ def _build(names: tuple[str, ...], tab: str, controls: dict[str, Any], *, has_li
     for name in names:
         setting, shown = SETTINGS[name], tab == "txt2img" or name not in ONLY_TXT2IMG
         is_line = has_line and setting.kind != "flag"  # a checkbox would have it above its box
-        size: dict[str, Any] = {"min_width": 130, "has_line": is_line}
-        controls[name] = build_control(setting, f"todo_{tab}_{name}", visible=shown and name in used, **size)
+        visible = shown and name in used
+        controls[name] = build_control(setting, f"todo_{tab}_{name}", visible=visible, has_line=is_line)
         controls[name].todo_shown = shown
 
 

@@ -18,17 +18,12 @@ def control_value(setting: Setting, value: Any) -> Any:
     return value
 
 
-def hidden_field(elem_id: str) -> Any:
-    """A text that todo.js writes. Without a label it stays out of Settings > Defaults."""
-    return gr.Textbox(elem_id=elem_id, elem_classes=["todo-hidden"], show_label=False)
-
-
-def build(setting: Setting, elem_id: str, *, visible: bool, min_width: int = 220, has_line: bool = True) -> Any:
+def build(setting: Setting, elem_id: str, *, visible: bool, has_line: bool) -> Any:
     """The control, with the default value. ``Setting.parse`` reads every value that it can hold.
 
     ``has_line``: its help is a line under the label, else the WebUI's tooltip.
     """
-    common: dict[str, Any] = {"label": setting.label, "elem_id": elem_id, "visible": visible, "min_width": min_width}
+    common: dict[str, Any] = {"label": setting.label, "elem_id": elem_id, "visible": visible, "min_width": 130}
     control = _build(setting, {**common, "info": setting.help if has_line else None})
     if not has_line:
         control.webui_tooltip = setting.help

@@ -383,21 +383,6 @@ def test_rounds_are_interleaved_and_give_a_median_and_a_spread(compared, runs, m
     assert (fast["seconds"], fast["spread"], fast["ratio"]) == (6, 2, 2 / 6)
     assert len(done.images) == 3
     assert "6.00 ± 2.00" in controls.table_html(done.js())
-    assert "not reliable" not in done.comments
-
-
-def test_a_busy_machine_is_told(compared, monkeypatch):
-    took, clock = iter([*[1, 1, 1, 1], *[1.5, 1.5, 1, 1]]), [0.0, False]
-
-    def now():
-        clock[0], clock[1] = clock[0] + (next(took) if clock[1] else 0), not clock[1]
-        return clock[0]
-
-    monkeypatch.setattr("todo_core.webui.generation.pass_timer.time.perf_counter", now)
-    done = compared(names=["ToDo fast"])
-    warning = "The times are not reliable: a step of the first pass without reduction took 1 to 1.5 s."
-    assert warning in done.comments
-    assert json.loads(done.js())["todo_compare"]["warning"] == warning
 
 
 def test_an_interrupt_in_a_later_round_keeps_the_first(compared, runs):

@@ -24,7 +24,8 @@ def unet():
 @pytest.fixture
 def sdnext(monkeypatch, tmp_path, unet):
     callbacks = []
-    monkeypatch.setitem(script_callbacks.callback_map, "callbacks_after_process", callbacks)
+    monkeypatch.setattr(script_callbacks, "callbacks_after_process", callbacks)
+    monkeypatch.setattr(script_callbacks, "on_after_process", callbacks.append, raising=False)
     from modules import scripts
 
     from tests.todo_core.webui.webui_double import load_script

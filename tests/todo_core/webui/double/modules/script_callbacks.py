@@ -2,10 +2,8 @@
 
 callbacks_cfg_denoiser = []
 callbacks_before_ui = []
-callbacks_ui_settings = []
 callbacks_infotext_pasted = []
-callback_map = {name: callbacks for name, callbacks in list(globals().items()) if name.startswith("callbacks_")}
-callbacks_files = []  # of those that were added with one
+callbacks_after_process = []  # SD.Next's alone
 
 
 class CFGDenoiserParams:
@@ -17,21 +15,12 @@ class CFGDenoiserParams:
         self.text_cond, self.text_uncond, self.denoiser = text_cond, text_uncond, denoiser
 
 
-def add_callback(callbacks, fun, *, name=None, category="unknown", filename=None):
-    callbacks_files.append(filename)
-    callbacks.append(fun)
-
-
 def on_cfg_denoiser(callback, *, name=None):
     callbacks_cfg_denoiser.append(callback)
 
 
 def on_before_ui(callback, *, name=None):
     callbacks_before_ui.append(callback)
-
-
-def on_ui_settings(callback, *, name=None):
-    callbacks_ui_settings.append(callback)
 
 
 def on_infotext_pasted(callback, *, name=None):
