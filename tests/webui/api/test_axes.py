@@ -54,8 +54,8 @@ def test_presets(webui, axes):
     for name, (pixels, text) in zip(names, cells, strict=True):
         alone = webui.txt2img({"preset": name}, steps=2, hr_second_pass_steps=8)
         assert np.array_equal(pixels, alone.pixels[0]), name
-        assert "ToDo: " in text
-    assert "ToDo: similarity" in cells[1][1]
+        assert "ToDo method: " in text
+    assert "ToDo method: similarity" in cells[1][1]
     assert "ToDo interval: 3" in cells[0][1], "auto keeps every token of so small an image"
 
 

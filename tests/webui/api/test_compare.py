@@ -22,8 +22,8 @@ def test_variants_are_those_of_single_requests(webui):
     assert np.array_equal(baseline, webui.txt2img(**STEPS).pixels[0])
     assert np.array_equal(fast, webui.txt2img({"preset": "ToDo fast"}, **STEPS).pixels[0])
     assert grid.shape[1] >= 2 * baseline.shape[1]
-    assert "ToDo: downsample" in info["infotexts"][2]
-    assert "ToDo:" not in info["infotexts"][1]
+    assert "ToDo method: downsample" in info["infotexts"][2]
+    assert "ToDo method:" not in info["infotexts"][1]
 
 
 def test_times_and_differences_are_in_the_answer(webui):

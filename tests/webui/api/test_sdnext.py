@@ -38,7 +38,7 @@ def test_the_hires_pass_is_reduced_from_its_first_call_on(webui):
     assert difference(plain, ours) > 0
     steps = len(ours.hires)
     assert f"in {steps} of {steps} steps" in ours.comments
-    assert todo_keys(ours.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2"}
+    assert todo_keys(ours.infotext) == {"ToDo method": "downsample", "ToDo factor 1": "2"}
 
 
 def test_only_steps_between_start_and_end_are_reduced(webui):
