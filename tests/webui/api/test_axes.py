@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from ..helpers import REQUEST, Result
+from ..helpers import Result
 
-FEW = {**REQUEST, "steps": 2, "hr_second_pass_steps": 8}
+FEW = {"steps": 2, "hr_second_pass_steps": 8}
 
 
 def arguments(webui):
@@ -36,7 +36,7 @@ def plot(webui, axes, x, y):
         args += [axes.index(label), ", ".join(values), list(values)]
     options = arguments(webui)[len(args) :]
     args += [option["label"] == "Include Sub Images" or option["value"] for option in options]  # beside the grid
-    answer = webui.post("/sdapi/v1/txt2img", {**FEW, "script_name": "x/y/z plot", "script_args": args})
+    answer = webui.post("/sdapi/v1/txt2img", {**webui.request, **FEW, "script_name": "x/y/z plot", "script_args": args})
     return answer, json.loads(answer["info"])
 
 
