@@ -72,10 +72,14 @@ class WebUI:
         return self.get("/todo-probe/family")
 
     @cached_property
-    def _upscaler(self):
-        """Forge Neo has no latent upscalers."""
-        has_latent = self.family != "forge" or self.get("/sdapi/v1/latent-upscale-modes")
-        return {} if has_latent else {"hr_upscaler": "None"}
+    def has_latent_upscalers(self):
+        """Forge Neo has none."""
+        return self.family != "forge" or bool(self.get("/sdapi/v1/latent-upscale-modes"))
+
+    @property
+    def request(self):
+        """A small image with hires fix, by an upscaler that this WebUI has."""
+        return REQUEST if self.has_latent_upscalers else {**REQUEST, "hr_upscaler": "None"}
 
     def hooks(self):
         """Hooks of the extension on every model that the WebUI holds."""
@@ -87,7 +91,7 @@ class WebUI:
 
     def txt2img(self, todo=None, *, args=None, **request):
         """An image with hires fix; ``todo`` are named settings, ``args`` the positional list; neither: a baseline."""
-        return self._generate("txt2img", {**REQUEST, **self._upscaler, **request}, todo, args)
+        return self._generate("txt2img", {**self.request, **request}, todo, args)
 
     def img2img(self, image, todo=None, **request):
         """The same image sent through img2img."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hi
 
 from ..errors import SettingsError, none_of, unknown_name
 from ..reduction.downsampling import NEAREST, Resample
-from .setting import INFOTEXT_PREFIX, VERSION_KEY, Factor, Setting
+from .setting import METHOD_KEY, OLDER_METHOD_KEY, VERSION_KEY, Factor, Setting
 
 Method = Literal["downsample", "similarity", "cluster"]
 METHODS = get_args(Method)
@@ -193,7 +193,9 @@ class Settings:
 
         "auto (2)" is auto, but 2 in an image of a version whose auto chose by another rule.
         """
-        if INFOTEXT_PREFIX not in infotext:
+        if infotext.get(OLDER_METHOD_KEY) in METHODS:
+            infotext = {METHOD_KEY: infotext[OLDER_METHOD_KEY], **infotext}
+        if METHOD_KEY not in infotext:
             return None
         present = {s.name: infotext[s.infotext_key] for s in SETTINGS.values() if s.infotext_key in infotext}
         if VERSION_KEY in infotext and tuple(map(int, re.findall(r"\d+", infotext[VERSION_KEY]))) < AUTO_SINCE:

@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from ..errors import SettingsError
 
-INFOTEXT_PREFIX = "ToDo"
-VERSION_KEY = "ToDo version"
+METHOD_KEY, VERSION_KEY = "ToDo method", "ToDo version"
+OLDER_METHOD_KEY = "ToDo"  # of version 0.1. SD.Next expects the ratio of its own ToDo there
 Factor = int | Literal["auto"]
 _AUTO_USED = re.compile(r"auto \((\d+)\)")  # in infotext, with the factor that auto has chosen
 _KINDS = {bool: "flag", float: "number", int: "integer", Factor: "factor", int | None: "seed"}
@@ -51,7 +51,7 @@ class Setting:
     @property
     def infotext_key(self) -> str:
         """The key of its value in an image's infotext."""
-        return INFOTEXT_PREFIX if self.name == "method" else f"{INFOTEXT_PREFIX} {self.name.replace('_', ' ')}"
+        return f"ToDo {self.name.replace('_', ' ')}"
 
     @property
     def allowed(self) -> str:

@@ -92,6 +92,7 @@ def generation_of(p: Any) -> Generation | None:
 
 def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:
     """WebUI callback: these parameters are about to be pasted into the page. Changes to them take effect."""
+    infotext.rename_older(params)
     if not other_reducers.merging_is_always_on():
         infotext.convert_token_merging(params)
 

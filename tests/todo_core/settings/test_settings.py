@@ -293,7 +293,7 @@ def test_infotext_keeps_all_that_is_used_and_nothing_else(settings):
 @examples(200)
 def test_infotext_has_the_method_and_what_differs_from_an_image_without_keys(settings):
     infotext = settings.to_infotext()
-    assert infotext.pop("ToDo") == settings.method
+    assert infotext.pop("ToDo method") == settings.method
     by_key = {declared.infotext_key: name for name, declared in SETTINGS.items()}
     changed = {name for name in settings.used if getattr(settings, name) != (DEFAULTS | OLDER)[name]} - {"method"}
     assert {by_key[key] for key in infotext} == changed
@@ -312,13 +312,14 @@ def test_infotext_survives_the_hosts_own_reading(settings):
 
 
 def test_infotext_of_the_defaults_is_the_method_and_the_interval_that_older_images_lack():
-    assert Settings().to_infotext() == {"ToDo": "downsample", "ToDo interval": "auto"}
-    assert Settings(interval=1).to_infotext() == {"ToDo": "downsample"}
+    assert Settings().to_infotext() == {"ToDo method": "downsample", "ToDo interval": "auto"}
+    assert Settings(interval=1).to_infotext() == {"ToDo method": "downsample"}
 
 
 def test_infotext_can_leave_settings_out():
     settings = Settings(factor_1=2, end=0.5)
-    assert settings.to_infotext(without=frozenset({"end", "interval"})) == {"ToDo": "downsample", "ToDo factor 1": "2"}
+    kept = settings.to_infotext(without=frozenset({"end", "interval"}))
+    assert kept == {"ToDo method": "downsample", "ToDo factor 1": "2"}
 
 
 def test_infotext_of_an_image_that_was_not_reduced_is_none():
@@ -329,17 +330,23 @@ def test_infotext_of_an_image_that_was_not_reduced_is_none():
 def test_infotext_of_another_extension_is_not_taken_for_ours():
     theirs = {"ToDo factor": "2", "ToDo factor2": "1", "ToDo disable after": "0.5"}
     assert Settings.from_infotext(theirs) is None
-    assert Settings.from_infotext(theirs | {"ToDo": "cluster"}) == Settings(method="cluster", interval=1)
+    assert Settings.from_infotext(theirs | {"ToDo method": "cluster"}) == Settings(method="cluster", interval=1)
+
+
+def test_the_method_of_version_0_1_has_another_key():
+    old = {"ToDo": "cluster", "ToDo version": "0.1.0"}
+    assert Settings.from_infotext(old) == Settings(method="cluster", interval=1)
+    assert Settings.from_infotext({"ToDo": "0.5"}) is None, "the ratio of SD.Next's own ToDo"
 
 
 def test_infotext_with_an_impossible_value_names_it():
     with pytest.raises(SettingsError) as caught:
-        Settings.from_infotext({"ToDo": "downsample", "ToDo factor 1": "half"})
+        Settings.from_infotext({"ToDo method": "downsample", "ToDo factor 1": "half"})
     assert (caught.value.field, caught.value.value) == ("factor_1", "half")
 
 
 def test_auto_with_the_factor_it_used_is_auto_and_a_number_once_its_rule_has_changed():
-    infotext = {"ToDo": "downsample", "ToDo factor 1": "auto (2)", "ToDo interval": "auto (3)"}
+    infotext = {"ToDo method": "downsample", "ToDo factor 1": "auto (2)", "ToDo interval": "auto (3)"}
     assert Settings.from_infotext(infotext) == Settings(interval="auto")
     assert Settings.from_infotext(infotext | {"ToDo version": "0.2.0"}) == Settings(interval="auto")
     assert Settings.from_infotext(infotext | {"ToDo version": "1.10.0.dev1"}) == Settings(interval="auto")
@@ -354,7 +361,7 @@ def test_a_seed_of_minus_1_is_each_images_own():
 
 @pytest.mark.parametrize(("old", "now"), [("1.5", 2), ("1.25", 1), ("2.5", 3), ("2", 2), ("12.5", 8), ("auto", "auto")])
 def test_a_fraction_of_an_older_version_is_rounded_in_what_was_stored(old, now):
-    assert Settings.from_infotext({"ToDo": "downsample", "ToDo factor 1": old}).factor_1 == now
+    assert Settings.from_infotext({"ToDo method": "downsample", "ToDo factor 1": old}).factor_1 == now
     assert Settings.parse_older({"factor_1": old}).factor_1 == now
     with pytest.raises(SettingsError, match="0.5"):
         Settings.parse_older({"factor_1": 0.5})
@@ -363,8 +370,7 @@ def test_a_fraction_of_an_older_version_is_rounded_in_what_was_stored(old, now):
 def test_infotext_keys_are_ours_distinct_and_nobody_elses():
     keys = [declared.infotext_key for declared in SETTINGS.values()]
     assert len(set(keys)) == len(DEFAULTS)
-    assert all(key == "ToDo" or key.startswith("ToDo ") for key in keys)
-    assert keys.count("ToDo") == 1
+    assert all(key.startswith("ToDo ") for key in keys)
     assert not set(keys) & {"ToDo factor", "ToDo factor2", "ToDo disable after"}
 
 

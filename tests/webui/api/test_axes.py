@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from ..helpers import REQUEST, Result
+from ..helpers import Result
 
-FEW = {**REQUEST, "steps": 2, "hr_second_pass_steps": 8}
+FEW = {"steps": 2, "hr_second_pass_steps": 8}
 
 
 def arguments(webui):
@@ -36,7 +36,7 @@ def plot(webui, axes, x, y):
         args += [axes.index(label), ", ".join(values), list(values)]
     options = arguments(webui)[len(args) :]
     args += [option["label"] == "Include Sub Images" or option["value"] for option in options]  # beside the grid
-    answer = webui.post("/sdapi/v1/txt2img", {**FEW, "script_name": "x/y/z plot", "script_args": args})
+    answer = webui.post("/sdapi/v1/txt2img", {**webui.request, **FEW, "script_name": "x/y/z plot", "script_args": args})
     return answer, json.loads(answer["info"])
 
 
@@ -54,8 +54,8 @@ def test_presets(webui, axes):
     for name, (pixels, text) in zip(names, cells, strict=True):
         alone = webui.txt2img({"preset": name}, steps=2, hr_second_pass_steps=8)
         assert np.array_equal(pixels, alone.pixels[0]), name
-        assert "ToDo: " in text
-    assert "ToDo: similarity" in cells[1][1]
+        assert "ToDo method: " in text
+    assert "ToDo method: similarity" in cells[1][1]
     assert "ToDo interval: 3" in cells[0][1], "auto keeps every token of so small an image"
 
 

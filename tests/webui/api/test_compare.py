@@ -4,15 +4,15 @@ import json
 
 import numpy as np
 
-from ..helpers import REQUEST, Result
+from ..helpers import Result
 
 STEPS = {"steps": 2, "hr_second_pass_steps": 8}  # with random weights four steps are too unlike to predict one
-FEW = {**REQUEST, **STEPS, "script_name": "ToDo compare"}
+FEW = {**STEPS, "script_name": "ToDo compare"}
 
 
 def compared(webui, route="txt2img", args=(["ToDo fast"], True, 1), **changes):
     """(images, info) of a comparison."""
-    answer = webui.post(f"/sdapi/v1/{route}", {**FEW, "script_args": list(args), **changes})
+    answer = webui.post(f"/sdapi/v1/{route}", {**webui.request, **FEW, "script_args": list(args), **changes})
     info = json.loads(answer["info"])
     return [Result([image], info, []).pixels[0] for image in answer["images"]], info
 
@@ -22,8 +22,8 @@ def test_variants_are_those_of_single_requests(webui):
     assert np.array_equal(baseline, webui.txt2img(**STEPS).pixels[0])
     assert np.array_equal(fast, webui.txt2img({"preset": "ToDo fast"}, **STEPS).pixels[0])
     assert grid.shape[1] >= 2 * baseline.shape[1]
-    assert "ToDo: downsample" in info["infotexts"][2]
-    assert "ToDo:" not in info["infotexts"][1]
+    assert "ToDo method: downsample" in info["infotexts"][2]
+    assert "ToDo method:" not in info["infotexts"][1]
 
 
 def test_times_and_differences_are_in_the_answer(webui):
@@ -57,5 +57,5 @@ def test_repeats_have_a_spread_and_the_same_images(webui):
 
 
 def test_a_wrong_preset_is_a_message(webui):
-    answer = webui.post("/sdapi/v1/txt2img", {**FEW, "script_args": [["no such"], True, 1]})
+    answer = webui.post("/sdapi/v1/txt2img", {**webui.request, **FEW, "script_args": [["no such"], True, 1]})
     assert "'no such' is not possible" in json.loads(answer["info"])["comments"]

@@ -188,7 +188,7 @@ def test_adetailer_keeps_the_infotext(webui, request):
         "alwayson_scripts": {"ADetailer": {"args": [True, False, {"ad_model": "yolo.pt", "ad_confidence": 0.0}]}},
     }
     ours = generated(webui, detail, OURS)
-    assert todo_keys(ours.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2"}
+    assert todo_keys(ours.infotext) == {"ToDo method": "downsample", "ToDo factor 1": "2"}
     assert "ToDo reduced the hires pass" in ours.comments
     inner = ours.first[2:]
     assert inner, "no box was found"

@@ -14,7 +14,7 @@ SIMILARITY = {"method": "similarity", "ratio_1": 0.5}
 
 def test_only_values_other_than_the_defaults_are_written(webui):
     result = webui.txt2img({"factor_1": 2, "factor_2": 1, "phase": "rotate", "end": 0.5})
-    assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"}
+    assert todo_keys(result.infotext) == {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"}
 
 
 def test_the_version_is_written_where_something_was_reduced(webui):
@@ -39,15 +39,15 @@ def test_without_hires_nothing_is_written_and_the_comment_says_why(webui):
 
 def test_settings_of_a_level_that_is_not_reduced_are_not_written(webui):
     result = webui.txt2img({"factor_1": "auto", "factor_2": 2})
-    assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 2": "2"}
+    assert todo_keys(result.infotext) == {"ToDo method": "downsample", "ToDo factor 2": "2"}
     result = webui.txt2img({"factor_1": 2, "factor_2": 1.0})
-    assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2"}
+    assert todo_keys(result.infotext) == {"ToDo method": "downsample", "ToDo factor 1": "2"}
 
 
 def test_a_method_that_never_took_over_is_not_written(webui):
     settings = {"factor_1": 2, "start": 0.0, "end": 0.99, "afterwards": "similarity", "ratio_1": 0.25}
     result = webui.txt2img(settings)
-    assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo end": "0.99"}
+    assert todo_keys(result.infotext) == {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo end": "0.99"}
 
 
 def test_each_methods_own_steps_are_told_where_another_took_over(webui):
@@ -73,7 +73,7 @@ def test_an_image_of_a_batch_is_the_image_of_its_seed_alone(webui, settings):
     seeds = batch.info["all_seeds"]
     assert len(seeds) == 4
     for infotext in batch.info["infotexts"][-4:]:
-        assert todo_keys(infotext)["ToDo"] == settings.get("method", "downsample")
+        assert todo_keys(infotext)["ToDo method"] == settings.get("method", "downsample")
     for image, plain, seed in zip(batch.pixels[-4:], control.pixels[-4:], seeds, strict=True):
         alone, plain_alone = webui.txt2img(settings, seed=seed, **short), webui.baseline(seed=seed, **short)
         noise = np.abs(plain - plain_alone.pixels[0]).mean()
@@ -123,7 +123,7 @@ def image(webui):
 def test_img2img_is_reduced(webui, image):
     result = webui.img2img(image, {"factor_1": 2}, width=256, height=256)
     assert reduced(result.events) == {(1024, 256)}
-    assert todo_keys(result.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2"}
+    assert todo_keys(result.infotext) == {"ToDo method": "downsample", "ToDo factor 1": "2"}
     assert "ToDo reduced the img2img pass" in result.comments
 
 
@@ -142,4 +142,4 @@ def test_inpainting_is_reduced(webui, image, mask, whole_picture):
     inpaint = {"mask": mask, "inpainting_fill": 1, "inpaint_full_res": not whole_picture}
     result = webui.img2img(image, {"factor_1": 2}, **inpaint)
     assert reduced(result.events) == {(256, 64)}
-    assert "ToDo" in todo_keys(result.infotext)
+    assert "ToDo method" in todo_keys(result.infotext)

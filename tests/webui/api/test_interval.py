@@ -50,7 +50,7 @@ def test_the_defaults_reduce_and_predict(webui):
     assert result.pixels.std() > 5
     level_1 = "level 1 from 6,400 to 1,600 tokens (downsample) in 6 of 6 steps"
     assert f"{level_1}; transformers below level 1 computed in 4 of 6 steps" in result.comments
-    auto = {"ToDo": "downsample", "ToDo factor 1": "auto (2)", "ToDo interval": "auto (2)"}
+    auto = {"ToDo method": "downsample", "ToDo factor 1": "auto (2)", "ToDo interval": "auto (2)"}
     assert todo_keys(result.infotext) == auto
     assert result.hooks_left == 0
     assert_nothing_is_left(webui)
@@ -66,7 +66,7 @@ def test_deep_transformers_run_in_the_planned_steps(webui, settings):
     assert result.hooks_left == 0
     assert "transformers below level 1 computed in 5 of 8 steps" in result.comments
     expected = {
-        "ToDo": "downsample",
+        "ToDo method": "downsample",
         "ToDo interval": "2",
         "ToDo factor 2": "1",
         "ToDo factor 1": str(settings["factor_1"]),

@@ -48,4 +48,4 @@ def test_of_two_jobs_at_once_each_has_its_own_settings(webui):
     with ThreadPoolExecutor(2) as pool:
         together = list(pool.map(webui.txt2img, [FACTOR_2, None]))
     assert [np.array_equal(a.pixels, b.pixels) for a, b in zip(alone, together, strict=True)] == [True, True]
-    assert ["ToDo: downsample" in result.infotext for result in together] == [True, False]
+    assert ["ToDo method: downsample" in result.infotext for result in together] == [True, False]

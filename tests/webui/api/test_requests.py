@@ -123,7 +123,7 @@ def infotexts_are_read(webui):
 
 @pytest.mark.usefixtures("infotexts_are_read")
 def test_an_infotext_in_the_request_sets_everything_and_a_fraction_of_an_older_version_is_rounded(webui):
-    text = "a cat\nSteps: 4, ToDo: downsample, ToDo factor 1: 1.5, ToDo end: 0.5"
+    text = "a cat\nSteps: 4, ToDo method: downsample, ToDo factor 1: 1.5, ToDo end: 0.5"
     result = webui.txt2img(infotext=text, hr_sampler_name="Euler")  # else Classic takes "Use same sampler" for a name
     assert [len(reduced([step])) for step in result.hires] == [1, 1, 0, 0]
     assert reduced(result.hires) == {(1024, 256)}

@@ -38,7 +38,7 @@ def test_the_hires_pass_is_reduced_from_its_first_call_on(webui):
     assert difference(plain, ours) > 0
     steps = len(ours.hires)
     assert f"in {steps} of {steps} steps" in ours.comments
-    assert todo_keys(ours.infotext) == {"ToDo": "downsample", "ToDo factor 1": "2"}
+    assert todo_keys(ours.infotext) == {"ToDo method": "downsample", "ToDo factor 1": "2"}
 
 
 def test_only_steps_between_start_and_end_are_reduced(webui):
@@ -162,3 +162,16 @@ def test_the_double_calls_a_script_in_its_order(webui, monkeypatch, request_):
     simulated = SDNext(silent, diffusers_unet(), monkeypatch)
     simulated.generate(p)
     assert simulated.events == real
+
+
+@pytest.mark.parametrize("key", ["ToDo method", "ToDo"])  # the second is that of version 0.1, and of SD.Next's own ToDo
+def test_an_infotext_is_pasted(webui, key):
+    page = webui.get("/config")
+    names = {part["id"]: part["props"].get("elem_id") for part in page["components"]}
+    events = enumerate(page["dependencies"])
+    number, event = next(e for e in events if e[1]["backend_fn"] and "txt2img_paste" in map(names.get, e[1]["targets"]))
+    text = f"a dog\nSteps: 5, Size: 128x128, {key}: downsample, ToDo factor 1: 3, ToDo end: 0.6"
+    answer = webui.post("/run/predict", {"fn_index": number, "data": [text], "session_hash": "paste"})
+    pasted = {names[part]: new.get("value") for part, new in zip(event["outputs"], answer["data"], strict=True)}
+    ours = {"todo_txt2img-checkbox": True, "todo_txt2img_factor_1": "3", "todo_txt2img_end": 0.6}
+    assert pasted.items() >= {"txt2img_steps": 5, **ours}.items()

@@ -32,7 +32,7 @@ def test_every_round_of_loopback_is_reduced(webui, image):
     assert result.hooks_left == 0
     infotexts, expected = result.info["infotexts"], len(baseline.info["infotexts"])  # Classic has one, the others more
     assert len(infotexts) == expected > 0
-    assert [text.count("ToDo: downsample") for text in infotexts].count(1) >= min(2, expected)
+    assert [text.count("ToDo method: downsample") for text in infotexts].count(1) >= min(2, expected)
 
 
 def test_every_tile_of_sd_upscale_is_reduced(webui, image):
@@ -42,7 +42,7 @@ def test_every_tile_of_sd_upscale_is_reduced(webui, image):
     assert {tuple(sorted(reduced([step]))) for step in result.events} == {((256, 64),)}
     pictures, (infotext, *_) = one_by_one(result)
     assert pictures[0].shape == (256, 256, 3)
-    assert "ToDo: downsample" in infotext
+    assert "ToDo method: downsample" in infotext
     assert result.hooks_left == 0
 
 
@@ -54,7 +54,7 @@ def test_each_line_of_prompts_from_file_has_its_own_settings_and_image(webui):
     assert len({picture.tobytes() for picture in pictures}) >= 2
     single = webui.txt2img({"factor_1": 2}, prompt="a red cat ")
     assert any(np.array_equal(picture, single.pixels[0]) for picture in pictures)
-    assert sum("ToDo: downsample" in text for text in infotexts) >= 2
+    assert sum("ToDo method: downsample" in text for text in infotexts) >= 2
     assert reduced(result.hires) == {(1024, 256)}
     assert reduced(result.first) == set()
 

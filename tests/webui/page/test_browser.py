@@ -135,7 +135,7 @@ def test_an_image_restores_the_whole_panel(webui, page, panel, shots, case):
     panel.switch(False)
     assert [name for name in CASES[case] if panel.value(name) == wanted[name]] == []
 
-    assert "ToDo: " in web.read_png_info(page, png)
+    assert "ToDo method: " in web.read_png_info(page, png)
     page.screenshot(path=shots / f"png-info-{case}.png")
     page.click("#pnginfo_send_buttons #txt2img_tab, #tab_pnginfo #txt2img_tab")
     panel.wait_until(lambda: panel.values() == wanted)
@@ -177,7 +177,7 @@ def test_the_upscale_button_reduces(webui, page, panel):
     assert "hires fix is off" in page.inner_text("#html_log_txt2img")
 
     webui.clear()
-    web.upscale(page, until="#html_info_txt2img p:has-text('ToDo: downsample, ToDo factor 1: 2')")
+    web.upscale(page, until="#html_info_txt2img p:has-text('ToDo method: downsample, ToDo factor 1: 2')")
     events = webui.get("/todo-probe/events")
     assert all(step["hires"] for step in events)
     assert reduced(events) == {(1024, 256)}

@@ -39,7 +39,7 @@ def test_every_image_of_the_batch_tab_is_reduced(webui, page, tmp_path):  # noqa
     written = sorted((tmp_path / "out").glob("*.png"))
     assert len(written) == 2
     for path in written:
-        assert todo_keys(Image.open(path).info["parameters"])["ToDo"] == "downsample"
+        assert todo_keys(Image.open(path).info["parameters"])["ToDo method"] == "downsample"
     events = webui.get("/todo-probe/events")
     assert {tuple(sorted(reduced([step]))) for step in events} == {((256, 64),)}
 

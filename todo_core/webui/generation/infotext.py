@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import __version__
 from ...patching.record import Record
-from ...settings import INFOTEXT_PREFIX, SETTINGS, VERSION_KEY, Settings
+from ...settings import METHOD_KEY, METHODS, OLDER_METHOD_KEY, SETTINGS, VERSION_KEY, Settings
 
 KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)
 
@@ -49,8 +49,9 @@ def settings_of(params: Mapping[str, Any]) -> Settings | None:
     sd-webui-token-downsampling acts in every pass and keeps the same token of each cell. Its factor 1 or end 0 does
     nothing.
     """
-    if INFOTEXT_PREFIX in params or "ToDo factor" not in params:
-        return Settings.from_infotext(params)
+    ours = Settings.from_infotext(params)
+    if ours or "ToDo factor" not in params:
+        return ours
     values = {name: SETTINGS[name].parse_older(params.get(key, "1")) for name, key in _DOWNSAMPLING_KEYS.items()}
     if values["end"] == 0 or values["factor_1"] == values["factor_2"] == 1:
         return None
@@ -60,6 +61,12 @@ def settings_of(params: Mapping[str, Any]) -> Settings | None:
 _DOWNSAMPLING_KEYS = {"factor_1": "ToDo factor", "factor_2": "ToDo factor2", "end": "ToDo disable after"}
 
 
+def rename_older(params: dict[str, Any]) -> None:
+    """Move the method of an image of version 0.1 to its present key. SD.Next expects a number at the old one."""
+    if params.get(OLDER_METHOD_KEY) in METHODS:
+        params[METHOD_KEY] = params.pop(OLDER_METHOD_KEY)
+
+
 def convert_token_merging(params: dict[str, Any]) -> None:
     """Turn the keys of the WebUI's token merging into ours, if one set of settings can express them.
 
@@ -67,7 +74,7 @@ def convert_token_merging(params: dict[str, Any]) -> None:
     The WebUI merges in cells of 2 x 2 with fixed destinations. So it removes at most three quarters of the tokens.
     ``Token merging ratio`` applies to the first pass and to img2img.
     """
-    is_ours = any(key in params for key in (INFOTEXT_PREFIX, "ToDo factor"))
+    is_ours = any(key in params for key in (METHOD_KEY, "ToDo factor"))
     if is_ours or not any(key in params for key in _MERGING_KEYS):
         return
     first, hires = (float(params.get(key, 0)) for key in _MERGING_KEYS)

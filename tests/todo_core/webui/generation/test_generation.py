@@ -59,7 +59,7 @@ def todo_of(done):
 def test_only_the_hires_pass_is_reduced(webui):
     pairs, done = lengths(webui, Processing(), OURS)
     assert pairs == [(64, 64)] * 4 + [(256, 64)] * 4
-    assert "ToDo: downsample, ToDo factor 1: 2" in done.infotexts[0]
+    assert "ToDo method: downsample, ToDo factor 1: 2" in done.infotexts[0]
     assert "level 1 from 256 to 64 tokens (downsample) in 4 of 4 steps" in done.comments
 
 
@@ -115,7 +115,7 @@ def test_another_method_takes_over_past_the_end(webui):
 def test_a_method_that_did_not_take_over_stays_out_of_the_infotext(webui):
     ours = OURS | {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
     done = webui.generate(Processing(interrupt_at=1), ours)
-    assert todo_of(done) == {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"}
+    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"}
 
 
 @pytest.mark.parametrize(("factor", "interval"), [("auto", 1), ("auto", "auto"), (2, "auto")])
@@ -135,8 +135,8 @@ def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, factor, interva
 
 
 def test_an_older_image_has_no_version_and_pastes_as_ever():
-    assert settings_of({"ToDo": "downsample", "ToDo end": "0.7"}) == Settings(end=0.7, interval=1)
-    assert settings_of({"ToDo": "downsample", "ToDo factor 1": "auto"}) == Settings(interval=1)
+    assert settings_of({"ToDo method": "downsample", "ToDo end": "0.7"}) == Settings(end=0.7, interval=1)
+    assert settings_of({"ToDo method": "downsample", "ToDo factor 1": "auto"}) == Settings(interval=1)
 
 
 @pytest.mark.parametrize(("calls", "text"), [(1, "4 of 4 steps"), (2, "7 of 7 model calls")])
@@ -168,16 +168,16 @@ def test_the_upscale_button_runs_the_hires_pass_alone(webui):
 def test_img2img_is_reduced_whatever_the_txt2img_passes(webui, passes):
     pairs, done = lengths(webui, ProcessingImg2Img(), OURS | {"passes": passes})
     assert pairs == [(64, 16)] * 4
-    assert todo_of(done) == {"ToDo": "downsample", "ToDo factor 1": "2"}
+    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2"}
 
 
 def test_an_img2img_job_of_the_txt2img_tabs_scripts_stays_whole(webui, monkeypatch):
     """Upscalers and ADetailer run such jobs for an image of txt2img."""
     monkeypatch.setattr(webui, "tab", "txt2img")
-    pairs, done = lengths(webui, ProcessingImg2Img(extra_generation_params={"ToDo": "outer"}), OURS)
+    pairs, done = lengths(webui, ProcessingImg2Img(extra_generation_params={"ToDo method": "outer"}), OURS)
     assert pairs == [(64, 64)] * 4
     assert done.comments == ""
-    assert done.extra_generation_params == {"ToDo": "outer"}
+    assert done.extra_generation_params == {"ToDo method": "outer"}
 
 
 @pytest.mark.parametrize("tab", ["txt2img", "img2img"])
@@ -202,7 +202,7 @@ def test_a_job_inside_a_job_stays_whole_and_leaves_the_outer_record(webui, monke
     monkeypatch.setattr(webui, "tab", tab)
     done = webui.generate(outer, OURS)
     assert inner == [[(64, 64)] * 4] * 2
-    assert all("ToDo: downsample, ToDo factor 1: 2" in text for text in done.infotexts)
+    assert all("ToDo method: downsample, ToDo factor 1: 2" in text for text in done.infotexts)
     assert done.comments.count("ToDo reduced the") == 1
     assert hooks_of(webui.model) == 0
 
@@ -257,7 +257,7 @@ def test_a_hires_checkpoint_is_reduced(webui):
 def test_an_interrupt_leaves_nothing_and_the_infotext_tells_what_ran(webui):
     done = webui.generate(Processing(interrupt_at=2), OURS)
     assert hooks_of(webui.model) == 0
-    assert todo_of(done) == {"ToDo": "downsample", "ToDo factor 1": "2"}
+    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2"}
     assert "hires pass: level 1 from 256 to 64 tokens (downsample) in 2 of 2 steps\n" in done.comments
 
 

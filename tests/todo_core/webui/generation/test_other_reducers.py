@@ -118,7 +118,7 @@ def paste(module, opts):
     ],
 )
 def test_the_webuis_token_merging_is_pasted_as_our_settings_alone(paste, theirs, ours):
-    same = {"ToDo": "similarity", "ToDo target": "all", "ToDo random": "False"}
+    same = {"ToDo method": "similarity", "ToDo target": "all", "ToDo random": "False"}
     assert paste(Steps="20", **theirs) == {"Steps": "20", **same, **ours}
 
 
@@ -126,13 +126,18 @@ def test_the_webuis_token_merging_is_pasted_as_our_settings_alone(paste, theirs,
     "params",
     [
         {"Token merging ratio": "0.2", "Token merging ratio hr": "0.5"},  # one ratio cannot say both
-        {"Token merging ratio hr": "0.5", "ToDo": "downsample"},
+        {"Token merging ratio hr": "0.5", "ToDo method": "downsample"},
         {"Token merging ratio hr": "0.5", "ToDo factor": "2.0"},
         {"Steps": "20"},
     ],
 )
 def test_what_the_panel_cannot_say_stays_with_the_webui(paste, params):
     assert paste(**params) == params
+
+
+def test_an_older_images_method_is_not_left_where_sdnext_expects_a_number(paste):
+    assert paste(**{"ToDo": "cluster"}) == {"ToDo method": "cluster"}
+    assert paste(**{"ToDo": "0.5"}) == {"ToDo": "0.5"}
 
 
 @pytest.mark.parametrize("option", ["token_merging_ratio", "token_merging_ratio_hr"])

@@ -56,7 +56,7 @@ FIRST, HIRES = [64, 64], [256, 256]
 def test_the_hires_pass_is_reduced_from_its_first_call_on(sdnext):
     seen, done = lengths(sdnext, PipelineProcessing(), OURS)
     assert seen == [FIRST] * 4 + [[256, 64]] * 4
-    assert "ToDo: downsample, ToDo factor 1: 2" in done.infotexts[0]
+    assert "ToDo method: downsample, ToDo factor 1: 2" in done.infotexts[0]
     assert "the hires pass: level 1 from 256 to 64 tokens (downsample) in 4 of 4 steps" in done.comments
 
 

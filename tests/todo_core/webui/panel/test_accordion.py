@@ -220,7 +220,7 @@ def test_saved_defaults_of_the_user_decide_what_starts_hidden(tmp_path):
 
 @pytest.mark.parametrize("bad", ["ToDo ratio 1", "ToDo end", "ToDo method"])
 def test_a_broken_infotext_names_the_field(bad):
-    params = {"ToDo": "similarity", bad: "much"} if bad != "ToDo method" else {"ToDo": "much"}
+    params = {"ToDo method": "similarity", bad: "much"}
     with pytest.raises(SettingsError, match="much"):
         infotext.pasted_setting("end", str)(params)
 
@@ -283,7 +283,7 @@ def test_a_chosen_method_takes_the_target_of_its_paper(method, target):
 
 def test_fractions_of_old_images_are_rounded_and_told(panel):
     with pytest.warns(UserWarning, match="Factor, level 1: 2.5 of the image is now 3"):
-        values = pasted(panel.infotext_fields, {"ToDo": "downsample", "ToDo factor 1": "2.5"})
+        values = pasted(panel.infotext_fields, {"ToDo method": "downsample", "ToDo factor 1": "2.5"})
     assert values[panel.controls["factor_1"]] == "3"
 
 

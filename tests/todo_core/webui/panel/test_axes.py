@@ -87,7 +87,7 @@ def cells(axes, script, model, p, args, *pairs):
         for (label, _), value in zip(pairs, values, strict=True):
             axes[label].apply(pc, axes[label].type(value), values)
         params = dict(webui.generate(pc, *args).extra_generation_params)
-        assert ("ToDo version" in params) == ("ToDo" in params)
+        assert ("ToDo version" in params) == ("ToDo method" in params)
         params.pop("ToDo version", None)
         found.append(params)
     return found
@@ -98,24 +98,24 @@ def test_a_cells_infotext_tells_its_own_values(axes, script, model):
     pairs = [("[ToDo] Factor, level 1", ["2", "1", "4"]), ("[ToDo] End", ["1", "1", "0.5"])]
     found = cells(axes, script, model, p, [{"enabled": True, "phase": "fixed"}], *pairs)
     assert found == [
-        {"ToDo": "downsample", "ToDo factor 1": "2", "ToDo phase": "fixed"},
+        {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo phase": "fixed"},
         {},
-        {"ToDo": "downsample", "ToDo factor 1": "4", "ToDo phase": "fixed", "ToDo end": "0.5"},
+        {"ToDo method": "downsample", "ToDo factor 1": "4", "ToDo phase": "fixed", "ToDo end": "0.5"},
     ]
 
 
 def test_an_axis_acts_with_the_panel_unticked_and_enabled_switches_off(axes, script, model):
     p = Processing(steps=2)
     pairs = [("[ToDo] Factor, level 1", ["2", "2"]), ("[ToDo] Enabled", ["True", "False"])]
-    assert cells(axes, script, model, p, [False], *pairs) == [{"ToDo": "downsample", "ToDo factor 1": "2"}, {}]
+    assert cells(axes, script, model, p, [False], *pairs) == [{"ToDo method": "downsample", "ToDo factor 1": "2"}, {}]
 
 
 def test_a_preset_replaces_what_the_panel_says(axes, script, model, monkeypatch):
     monkeypatch.setattr(model, "image_size", 8)  # so that auto reduces
     p = Processing(steps=2)
     found = cells(axes, script, model, p, [{"factor_1": 2}], ("[ToDo] Preset", ["ToMe paper", "ToDo paper"]))
-    assert found[0] == {"ToDo": "similarity", "ToDo target": "all"}
-    assert found[1].items() >= {"ToDo": "downsample", "ToDo phase": "fixed", "ToDo resample": "nearest"}.items()
+    assert found[0] == {"ToDo method": "similarity", "ToDo target": "all"}
+    assert found[1].items() >= {"ToDo method": "downsample", "ToDo phase": "fixed", "ToDo resample": "nearest"}.items()
 
 
 def test_nothing_stays_for_the_next_generation(axes, script, model):
@@ -128,7 +128,7 @@ def test_nothing_stays_for_the_next_generation(axes, script, model):
 def test_the_api_takes_a_preset_and_overrides(script, model):
     p = Processing(steps=2)
     done = WebUI(script, model).generate(p, {"preset": "ToMe paper", "ratio_1": 0.25})
-    params = {"ToDo": "similarity", "ToDo target": "all", "ToDo ratio 1": "0.25", "ToDo version": __version__}
+    params = {"ToDo method": "similarity", "ToDo target": "all", "ToDo ratio 1": "0.25", "ToDo version": __version__}
     assert done.extra_generation_params == params
     done = WebUI(script, model).generate(Processing(), {"preset": "no such"})
     assert "preset = 'no such' is not possible" in done.comments

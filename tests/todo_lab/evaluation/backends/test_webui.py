@@ -41,8 +41,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer({"detail": "out of memory"}, 500)
             return
         self.server.clock += FIRST + (HIRES / (2 if on else 1) if body["enable_hr"] else 0)
-        text = f"{body['prompt']}\nSteps: {body['steps']}" + (", ToDo: downsample" if on else "")
-        params = {"ToDo": "downsample"} if on else {}
+        text = f"{body['prompt']}\nSteps: {body['steps']}" + (", ToDo method: downsample" if on else "")
+        params = {"ToDo method": "downsample"} if on else {}
         info = {
             "infotexts": [text],
             "comments": ["ToDo reduced the hires pass"] if on else [],
@@ -117,7 +117,7 @@ def test_the_body_of_a_request(server, work):
         "Latent",
         False,
     )
-    assert generated.infotext.endswith("ToDo: downsample")
+    assert generated.infotext.endswith("ToDo method: downsample")
     assert generated.image.shape == (128, 128, 3)
     scene.generate(BASELINE)
     assert server.asked[-1]["alwayson_scripts"]["ToDo"]["args"] == [{"enabled": False}]
