@@ -94,6 +94,7 @@ def test_what_runs_beside_is_ended(monkeypatch):
     started = []
     true_start = Environment.start
     monkeypatch.setattr(Environment, "start", lambda *args, **o: started.append(true_start(*args, **o)) or started[0])
+    monkeypatch.setattr(Environment, "ensure", lambda _: None)
     environment = Environment("unused")
     environment.python = Path(sys.executable)
     with pytest.raises(KeyboardInterrupt), run.beside(environment, ["http.server", "0"]):
