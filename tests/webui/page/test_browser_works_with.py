@@ -5,7 +5,7 @@ import re
 
 from PIL import Image
 
-from ..helpers import reduced, todo_keys
+from ..helpers import lengths, reduced, todo_keys
 from . import browser as web
 from .test_browser import page, shots  # noqa: F401  fixtures
 from .test_browser_scripts import wait_until_done
@@ -59,4 +59,4 @@ def test_compare_by_the_upscale_button(webui, page, shots):  # noqa: F811
     assert page.locator("#txt2img_gallery .thumbnail-small").count() == 5  # the grid, then each variant's
     events = webui.get("/todo-probe/events")
     assert all(step["hires"] for step in events)
-    assert (1024, 64) in reduced(events)
+    assert (512, 512) in lengths(events), "ToMe paper merges half of the queries too"

@@ -39,9 +39,9 @@ def build(presets: Callable[[], Presets], *, is_img2img: bool) -> list[Any]:
         heat_maps = gr.Checkbox(
             True,
             label=texts.COMPARE_HEAT_MAPS.label,
-            info=texts.COMPARE_HEAT_MAPS.help,
             elem_id=f"todo_compare_{tab}_heat_maps",
         )
+        heat_maps.webui_tooltip = texts.COMPARE_HEAT_MAPS.help  # a checkbox would have it above its box
         repeats = gr.Slider(
             1,
             MOST_REPEATS,

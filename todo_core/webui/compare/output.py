@@ -167,7 +167,7 @@ def _comments(outcomes: Sequence[Outcome], comparison: ComparisonTable) -> list[
         for comment in outcome.p.comments:
             names_of.setdefault(comment.removeprefix("ToDo "), []).append(outcome.variant.name)
     lines = [f"{', '.join(names)}: {comment}" for comment, names in names_of.items()]
-    if not any(outcome.variant.reduced for outcome in outcomes):
+    if len(outcomes) > 1 and not any(outcome.variant.reduced for outcome in outcomes):
         lines.insert(0, "ToDo compare: nothing was reduced in any variant. The lines below say why.")
     return lines + [f"{row.name} {row.trouble}" for row in comparison.rows if row.trouble]
 

@@ -309,6 +309,8 @@ def test_a_grid_of_the_baseline_alone_names_no_presets(compared):
     during(at_step_of_run(1), lambda: setattr(shared.state, "interrupted", True))
     done = compared()
     assert "ToDo compare:" not in done.infotexts[0]
+    assert "in any variant" not in done.comments, "no variant has run"
+    assert "baseline cut short" in done.comments
 
 
 def test_an_interrupted_reference_is_not_compared_with(compared):
