@@ -76,6 +76,12 @@ class WebUI:
         """Forge Neo has none."""
         return self.family != "forge" or bool(self.get("/sdapi/v1/latent-upscale-modes"))
 
+    def need_upscaler(self, name):
+        """Skip the test where this WebUI has no such upscaler."""
+        found = self.get("/sdapi/v1/upscalers") + self.get("/sdapi/v1/latent-upscale-modes")
+        if name not in [upscaler["name"] for upscaler in found]:
+            pytest.skip(f"this WebUI has no upscaler {name}")
+
     @property
     def request(self):
         """A small image with hires fix, by an upscaler that this WebUI has."""

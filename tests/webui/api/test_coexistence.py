@@ -97,6 +97,7 @@ def test_steps_without_uncond_are_reduced(webui):
 
 @pytest.mark.parametrize("upscaler", ["Latent", "Lanczos"])
 def test_both_kinds_of_upscaler_are_reduced(webui, upscaler):
+    webui.need_upscaler(upscaler)
     result = webui.txt2img(FACTOR_2, hr_upscaler=upscaler)
     assert reduced(result.hires) == {(1024, 256)}
     assert reduced(result.first) == set()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ..helpers import lengths, level_1, reduced
+from ..helpers import Refused, lengths, level_1, reduced
 
 BOTH_PASSES = {"factor_1": 2, "passes": "all"}
 
@@ -76,7 +76,12 @@ def test_a_switch_to_sdxl_is_planned_anew(webui, sdxl_checkpoint):
 def test_a_checkpoint_that_was_unloaded_and_loaded_again_is_reduced(webui):
     before = webui.txt2img({"factor_1": 2})
     webui.post("/sdapi/v1/unload-checkpoint")
-    webui.post("/sdapi/v1/reload-checkpoint")
+    try:
+        webui.post("/sdapi/v1/reload-checkpoint")
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+        pytest.skip("this WebUI cannot reload a checkpoint by a request")
     after = webui.txt2img({"factor_1": 2})
     assert reduced(after.hires) == {(1024, 256)}
     assert np.array_equal(after.pixels, before.pixels)

@@ -36,6 +36,7 @@ def test_every_round_of_loopback_is_reduced(webui, image):
 
 
 def test_every_tile_of_sd_upscale_is_reduced(webui, image):
+    webui.need_upscaler("Lanczos")
     chosen = {"Tile overlap": 32, "Scale factor": 2.0, "Upscaler": "Lanczos"}
     script = webui.script_of_img2img("SD upscale", chosen)
     result = webui.img2img(image, IMG2IMG, **FEW, **script)
