@@ -11,7 +11,7 @@
         },
         img2img: {width: "img2img_width", height: "img2img_height", scale: "img2img_scale"},
     };
-    const PATIENCE = 10000, RETRY = 3000, DEBOUNCE = 150, POLL = 1000;  // milliseconds
+    const PATIENCE = 10000, RETRY = 3000, DELAY = 150, POLL = 1000;  // milliseconds
 
     const byId = (id) => gradioApp().getElementById ? gradioApp().getElementById(id) : gradioApp().querySelector("#" + id);
 
@@ -78,9 +78,12 @@
 
     const questions = Object.keys(FIELDS).map((tab) => new Questions(tab));
     let timer = null;
+    // The first event starts the timer and later ones do not put it off: a page may change all the time.
     function askSoon() {
-        clearTimeout(timer);
-        timer = setTimeout(() => questions.forEach((each) => each.ask()), DEBOUNCE);
+        timer ??= setTimeout(() => {
+            timer = null;
+            questions.forEach((each) => each.ask());
+        }, DELAY);
     }
 
     window.todoAskSoon = () => {
