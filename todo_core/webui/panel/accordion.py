@@ -100,8 +100,8 @@ def _build(names: tuple[str, ...], tab: str, controls: dict[str, Any], *, has_li
     for name in names:
         setting, shown = SETTINGS[name], tab == "txt2img" or name not in ONLY_TXT2IMG
         is_line = has_line and setting.kind != "flag"  # a checkbox would have it above its box
-        visible = shown and name in used
-        controls[name] = build_control(setting, f"todo_{tab}_{name}", visible=visible, has_line=is_line)
+        size: dict[str, Any] = {"min_width": 130, "has_line": is_line}
+        controls[name] = build_control(setting, f"todo_{tab}_{name}", visible=shown and name in used, **size)
         controls[name].todo_shown = shown
 
 

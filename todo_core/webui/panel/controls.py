@@ -18,12 +18,12 @@ def control_value(setting: Setting, value: Any) -> Any:
     return value
 
 
-def build(setting: Setting, elem_id: str, *, visible: bool, has_line: bool) -> Any:
+def build(setting: Setting, elem_id: str, *, visible: bool, min_width: int = 220, has_line: bool = True) -> Any:
     """The control, with the default value. ``Setting.parse`` reads every value that it can hold.
 
     ``has_line``: its help is a line under the label, else the WebUI's tooltip.
     """
-    common: dict[str, Any] = {"label": setting.label, "elem_id": elem_id, "visible": visible, "min_width": 130}
+    common: dict[str, Any] = {"label": setting.label, "elem_id": elem_id, "visible": visible, "min_width": min_width}
     control = _build(setting, {**common, "info": setting.help if has_line else None})
     if not has_line:
         control.webui_tooltip = setting.help
