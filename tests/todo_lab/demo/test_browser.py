@@ -10,7 +10,7 @@ from todo_lab.demo import model_runner
 from todo_lab.demo.page import CSS, Page, theme
 
 WIDE, PHONE = {"width": 1300, "height": 900}, {"width": 390, "height": 844}
-PATIENCE = 90_000  # milliseconds
+PATIENCE = 180_000  # milliseconds
 
 
 @pytest.fixture(scope="module")
