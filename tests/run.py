@@ -49,11 +49,12 @@ def main(arguments: list[str]) -> int:
         TESTS.ensure()
         for check in (["check", "."], ["format", "--check", "."]):
             TESTS.check("ruff", *check)
-        waiting.append(stack.enter_context(beside(TESTS, ["mypy"])))
+        check_types = stack.enter_context(beside(TESTS, ["mypy"]))
         found = [] if here is None else [passed(TESTS.run("-m", *pytest(workers, [*options, *here])))]
         found += [finish() for finish in waiting]
+        check_types()
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
-    collected = any(status != NOTHING_COLLECTED for status in found[:-1])  # the last one is mypy's
+    collected = found.count(NOTHING_COLLECTED) < len(found)
     sys.stdout.write(f"All checks passed in {minutes} min {seconds} s.\n" if collected else "No test was found.\n")
     return 0 if collected else NOTHING_COLLECTED
 
