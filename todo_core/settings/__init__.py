@@ -1,6 +1,6 @@
 """What the user wants: the declaration of each setting, when it has an effect, and presets."""
 
-from .declaration import BUILT_IN, METHODS, SETTINGS, Settings
-from .setting import METHOD_KEY, OLDER_METHOD_KEY, VERSION_KEY, Setting
+from .declaration import BUILT_IN, METHODS, SETTINGS, Settings, rename_older
+from .setting import METHOD_KEY, VERSION_KEY, Setting
 
-__all__ = ["BUILT_IN", "METHODS", "METHOD_KEY", "OLDER_METHOD_KEY", "SETTINGS", "VERSION_KEY", "Setting", "Settings"]
+__all__ = ["BUILT_IN", "METHODS", "METHOD_KEY", "SETTINGS", "VERSION_KEY", "Setting", "Settings", "rename_older"]

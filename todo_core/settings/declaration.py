@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hi
 
 from ..errors import SettingsError, none_of, unknown_name
 from ..reduction.downsampling import NEAREST, Resample
-from .setting import METHOD_KEY, OLDER_METHOD_KEY, VERSION_KEY, Factor, Setting
+from .setting import METHOD_KEY, VERSION_KEY, Factor, Setting
 
 Method = Literal["downsample", "similarity", "cluster"]
 METHODS = get_args(Method)
+_OLDER_METHOD_KEY = "ToDo"  # of version 0.1
 AUTO_SINCE = (0, 2, 0)  # the version since which auto chooses as it does now: images of older ones repeat with numbers
 
 
@@ -193,14 +194,20 @@ class Settings:
 
         "auto (2)" is auto, but 2 in an image of a version whose auto chose by another rule.
         """
-        if infotext.get(OLDER_METHOD_KEY) in METHODS:
-            infotext = {METHOD_KEY: infotext[OLDER_METHOD_KEY], **infotext}
+        infotext = dict(infotext)
+        rename_older(infotext)
         if METHOD_KEY not in infotext:
             return None
         present = {s.name: infotext[s.infotext_key] for s in SETTINGS.values() if s.infotext_key in infotext}
         if VERSION_KEY in infotext and tuple(map(int, re.findall(r"\d+", infotext[VERSION_KEY]))) < AUTO_SINCE:
             present = {name: SETTINGS[name].used_by_auto(text) for name, text in present.items()}
         return cls.parse_older(present)
+
+
+def rename_older(infotext: dict[str, Any]) -> None:
+    """Move the method of an image of version 0.1 to its present key. SD.Next expects a number at the old one."""
+    if infotext.get(_OLDER_METHOD_KEY) in METHODS:
+        infotext.setdefault(METHOD_KEY, infotext.pop(_OLDER_METHOD_KEY))
 
 
 def _declared() -> dict[str, Setting]:

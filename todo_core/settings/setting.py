@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args, get_origin
 from ..errors import SettingsError
 
 METHOD_KEY, VERSION_KEY = "ToDo method", "ToDo version"
-OLDER_METHOD_KEY = "ToDo"  # of version 0.1. SD.Next expects the ratio of its own ToDo there
 Factor = int | Literal["auto"]
 _AUTO_USED = re.compile(r"auto \((\d+)\)")  # in infotext, with the factor that auto has chosen
 _KINDS = {bool: "flag", float: "number", int: "integer", Factor: "factor", int | None: "seed"}

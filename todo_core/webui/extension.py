@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
+from ..settings import rename_older
 from . import compat
 from .generation import infotext, other_reducers, request, status
 from .generation.generation import Generation
@@ -92,7 +93,7 @@ def generation_of(p: Any) -> Generation | None:
 
 def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:
     """WebUI callback: these parameters are about to be pasted into the page. Changes to them take effect."""
-    infotext.rename_older(params)
+    rename_older(params)
     if not other_reducers.merging_is_always_on():
         infotext.convert_token_merging(params)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import __version__
 from ...patching.record import Record
-from ...settings import METHOD_KEY, METHODS, OLDER_METHOD_KEY, SETTINGS, VERSION_KEY, Settings
+from ...settings import METHOD_KEY, SETTINGS, VERSION_KEY, Settings
 
 KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)
 
@@ -59,12 +59,6 @@ def settings_of(params: Mapping[str, Any]) -> Settings | None:
 
 
 _DOWNSAMPLING_KEYS = {"factor_1": "ToDo factor", "factor_2": "ToDo factor2", "end": "ToDo disable after"}
-
-
-def rename_older(params: dict[str, Any]) -> None:
-    """Move the method of an image of version 0.1 to its present key. SD.Next expects a number at the old one."""
-    if params.get(OLDER_METHOD_KEY) in METHODS:
-        params[METHOD_KEY] = params.pop(OLDER_METHOD_KEY)
 
 
 def convert_token_merging(params: dict[str, Any]) -> None:
