@@ -24,8 +24,10 @@ log = logging.getLogger("todo_core")
 class PipelinePass(SampledPass):
     """A pass that is to be reduced. Hooks are on the UNet only while it runs a step between start and end."""
 
-    _host: Host | None = None
-    _number = -1
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._host: Host | None = None
+        self._number = -1  # of the step
 
     def begin_call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:
         """The UNet is about to run, with these arguments. Guidance may call it more than once in a step."""
