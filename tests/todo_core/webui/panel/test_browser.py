@@ -248,6 +248,14 @@ def test_a_slow_answer_is_not_overtaken(page, panel, monkeypatch):
     assert "1536 x 1024:" in line_of(page)
 
 
+def test_a_page_that_changes_all_the_time_is_answered(page, panel):
+    page.evaluate("setInterval(() => gradioApp().dispatchEvent(new Event('input')), 20)")
+    panel.unfold()
+    page.locator("#txt2img_hr .label-wrap").first.click()
+    web.fill_in(page, width=768)
+    wait_for_line(page, "1536 x 1024:")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nothing_is_cut_off_or_invisible(chromium, url, theme, tmp_path):
     page = web.opened(chromium, f"{url}?__theme={theme}")
