@@ -72,9 +72,9 @@ class WebUI:
         return self.get("/todo-probe/family")
 
     @cached_property
-    def has_latent_upscalers(self):
-        """Forge Neo has none."""
-        return self.family != "forge" or bool(self.get("/sdapi/v1/latent-upscale-modes"))
+    def is_neo(self):
+        """Whether this is Forge Neo: alone of its family, it has no latent upscalers."""
+        return self.family == "forge" and not self.get("/sdapi/v1/latent-upscale-modes")
 
     def need_upscaler(self, name):
         """Skip the test where this WebUI has no such upscaler."""
@@ -85,7 +85,7 @@ class WebUI:
     @property
     def request(self):
         """A small image with hires fix, by an upscaler that this WebUI has."""
-        return REQUEST if self.has_latent_upscalers else {**REQUEST, "hr_upscaler": "None"}
+        return {**REQUEST, "hr_upscaler": "None"} if self.is_neo else REQUEST
 
     def hooks(self):
         """Hooks of the extension on every model that the WebUI holds."""
