@@ -1,13 +1,14 @@
 """Time of a pass with predicted deep transformers: a full-size UNet with random weights, step by step.
 
     python benchmarks/interval.py --layout sdxl --side 128 --steps 10
-    python benchmarks/interval.py --layout sdxl --side 192 --steps 4     # the two kinds of step alone
+    python benchmarks/interval.py --side 192 --factors 1 2 2,2           # interval alone, level 1, both levels
+    python benchmarks/interval.py --layout sdxl --side 256 --steps 4     # the two kinds of step alone
     python benchmarks/interval.py --channels 32 --side 32 --steps 4      # a trial
     OMP_NUM_THREADS=1 python benchmarks/interval.py --steps 4 --cpu-time # beside other work
 
-In each step the unpatched UNet, ToDo at level 1, and ToDo with each interval take turns, so that a slower machine slows
-all of them. Seconds are medians over the steps of a kind. The speed of a pass is the sum of the unpatched steps to the
-sum of its own. The first call of each is a warm-up at a small latent.
+In each step the unpatched UNet and ToDo with each pair of factors and each interval take turns, so that a slower
+machine slows all of them. Seconds are medians over the steps of a kind. The speed of a pass is the sum of the
+unpatched steps to the sum of its own. The first call of each is a warm-up at a small latent.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,13 +28,25 @@ from todo_core import Session, Settings
 WARM_UP_SIDE = 32
 
 
-def sessions(subject: Subject, factor: int, intervals: list[int]) -> dict[str, Session | None]:
+Factors = tuple[int, int]  # of level 1 and of level 2
+
+
+def factors_of(text: str) -> Factors:
+    """ "2" is factor 2 at level 1 alone, "2,2" at both levels."""
+    first, _, second = text.partition(",")
+    return int(first), int(second or 1)
+
+
+def sessions(subject: Subject, factors: Sequence[Factors], intervals: Sequence[int]) -> dict[str, Session | None]:
     """The variants by name; None is the unpatched UNet."""
-    todo = Settings(factor_1=factor, factor_2=1)
-    made: dict[str, Session | None] = {"unpatched": None, f"ToDo {factor}": Session(subject.host, todo)}
-    for interval in intervals:
-        settings = Settings(factor_1=factor, factor_2=1, interval=interval)
-        made[f"ToDo {factor}, interval {interval}"] = Session(subject.host, settings)
+    made: dict[str, Session | None] = {"unpatched": None}
+    for first, second in factors:
+        for interval in (1, *intervals):
+            parts = [f"ToDo {first}" + (f" and {second}" if second > 1 else "")] if (first, second) != (1, 1) else []
+            parts += [f"interval {interval}"] if interval > 1 else []
+            if parts:
+                settings = Settings(factor_1=first, factor_2=second, interval=interval)
+                made[", ".join(parts)] = Session(subject.host, settings)
     return made
 
 
@@ -65,7 +78,7 @@ def _wait(device: str) -> None:
 @torch.inference_mode()
 def measure(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
     """Seconds of each step by variant, and the steps in which the deep transformers were predicted."""
-    variants = sessions(subject, args.factor, args.intervals)
+    variants = sessions(subject, args.factors, args.intervals)
     small, call = subject.call(WARM_UP_SIDE, args.batch), subject.call(args.side, args.batch)
     for session in variants.values():
         step_seconds(session, small, 0, args.steps, args.device)
@@ -99,7 +112,13 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=128, help="of the latent; default 128, an image of 1024 px")
     parser.add_argument("--steps", type=int, default=10, help="of the pass (%(default)s)")
     parser.add_argument("--intervals", type=int, nargs="+", default=[2, 3], help="default: 2 3")
-    parser.add_argument("--factor", type=int, default=2, help="of ToDo at level 1")
+    parser.add_argument(
+        "--factors",
+        type=factors_of,
+        nargs="+",
+        default=[(2, 1)],
+        help='of level 1, as "2", or both, as "2,2"; default 2',
+    )
     parser.add_argument("--batch", type=int, default=1, help="rows of a call (%(default)s)")
     parser.add_argument("--device", default="cuda" if gpu else "cpu", choices=("cpu", "cuda"), help="(%(default)s)")
     dtype = "float16" if gpu else "float32"

@@ -294,12 +294,22 @@ def test_settings_of_the_gpu_table_run_on_a_gpu_in_half_precision(
 @pytest.mark.parametrize("layout", ["sd1", pytest.param("sdxl", marks=pytest.mark.slow)])
 def test_the_pass_with_an_interval_is_timed_by_kind_of_step(bench, subject_of, layout):
     args = SimpleNamespace(
-        factor=2, intervals=[2, 3], steps=6, side=SIDE, batch=1, device="cpu", cpu_time=layout == "sd1"
+        factors=[(2, 1)], intervals=[2, 3], steps=6, side=SIDE, batch=1, device="cpu", cpu_time=layout == "sd1"
     )
     found = bench.interval.measure(subject_of(layout), args)
     assert {name: len(each) for name, each in found["seconds"].items()} == dict.fromkeys(found["seconds"], 6)
     assert found["predicted"] == {"ToDo 2": [], "ToDo 2, interval 2": [2, 4], "ToDo 2, interval 3": [2, 3]}
     assert not any("forward" in vars(module) for module in subject_of(layout).unet.modules())
+
+
+def test_a_pass_is_timed_with_factors_of_both_levels_and_with_the_interval_alone(bench, subject_of):
+    factors = [bench.interval.factors_of(text) for text in ("1", "2", "2,4")]
+    made = bench.interval.sessions(subject_of("sd1"), factors, [2])
+    names = ["interval 2", "ToDo 2", "ToDo 2, interval 2", "ToDo 2 and 4", "ToDo 2 and 4, interval 2"]
+    assert list(made) == ["unpatched", *names]
+    chosen = [made[name].settings for name in names]
+    assert [(each.factor_1, each.factor_2) for each in chosen] == [(1, 1), (2, 1), (2, 1), (2, 4), (2, 4)]
+    assert [each.interval for each in chosen] == [2, 1, 2, 1, 2]
 
 
 def test_the_table_of_the_interval_has_medians_and_the_speed_of_the_pass(bench):
