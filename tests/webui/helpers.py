@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+NOTHING_PREDICTED = {"ToDo interval": "auto (1)"}  # of the infotext, where a pass is too short for auto
 PATIENCE = 300  # seconds for one answer
 REQUEST = {
     "prompt": "a cat",

@@ -250,7 +250,8 @@ def png_text(request: Request, model: str, settings: Settings | None = None, pas
     records = [each.record for each in passes]
     if not settings or not any(record.acted for record in records):
         return format_infotext(request, model, None)
-    without = frozenset() if any(record.predicted_in for record in records) else frozenset({"interval"})
+    predicted = settings.interval == "auto" or any(record.predicted_in for record in records)
+    without = frozenset() if predicted else frozenset({"interval"})
     return format_infotext(request, model, settings.to_infotext(without=without))
 
 

@@ -15,6 +15,7 @@ import torch
 from modules import script_callbacks, shared
 
 ROOT = Path(__file__).parents[3]
+NOTHING_PREDICTED = {"ToDo interval": "auto (1)"}  # of the infotext, where a pass is too short for auto
 
 
 def load_script(name="todo"):

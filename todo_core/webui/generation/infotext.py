@@ -30,13 +30,13 @@ def write(params: dict[str, Any], settings: Settings, record: Record, interval: 
         return
     without = {"passes"} if is_img2img else set()
     if not record.predicted_in:  # else factors of 1 keep a level from being reduced when the image is repeated
-        without.add("interval")
+        without |= {"interval"} if settings.interval != "auto" else set()
         without |= {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
     if settings.afterwards not in record.methods:
         settings = replace(settings, afterwards="none")
     params.update(settings.to_infotext(without=frozenset(without)))
     used = {f"factor_{plan.level}": plan.amount for plan in record.ran_in if plan.method == "downsample"}
-    used |= {"interval": interval} if record.predicted_in else {}
+    used["interval"] = interval if record.predicted_in else 1
     for name, number in used.items():
         if getattr(settings, name) == "auto":
             params[SETTINGS[name].infotext_key] = f"auto ({number:g})"

@@ -11,7 +11,15 @@ from modules import shared
 from torch.nn import functional
 
 from tests.models import LatentDiffusion, double, shallow_ldm_unet
-from tests.todo_core.webui.webui_double import Interrupted, Processed, Processing, ProcessingImg2Img, Sampler, WebUI
+from tests.todo_core.webui.webui_double import (
+    NOTHING_PREDICTED,
+    Interrupted,
+    Processed,
+    Processing,
+    ProcessingImg2Img,
+    Sampler,
+    WebUI,
+)
 from todo_core import SETTINGS, Settings, __version__
 from todo_core.hosts import detect
 from todo_core.webui import compat
@@ -115,7 +123,7 @@ def test_another_method_takes_over_past_the_end(webui):
 def test_a_method_that_did_not_take_over_stays_out_of_the_infotext(webui):
     ours = OURS | {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
     done = webui.generate(Processing(interrupt_at=1), ours)
-    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"}
+    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"} | NOTHING_PREDICTED
 
 
 @pytest.mark.parametrize(("factor", "interval"), [("auto", 1), ("auto", "auto"), (2, "auto")])
@@ -132,6 +140,14 @@ def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, factor, interva
     assert (older.factor_1, older.interval) == (2, 1 if interval == 1 else 2)
     again = webui.generate(Processing(steps=6), {n: v for n, v in older.to_dict().items() if n != "passes"})
     assert torch.equal(done.images[0], again.images[0])
+
+
+def test_an_auto_that_predicted_nothing_is_pasted_as_auto(webui):
+    """A pass of four steps is too short for it. In an image of an older version it stays 1."""
+    done = webui.generate(Processing(steps=4), OURS)
+    assert todo_of(done)["ToDo interval"] == "auto (1)"
+    assert settings_of(done.extra_generation_params).interval == "auto"
+    assert settings_of(done.extra_generation_params | {"ToDo version": "0.1.9"}).interval == 1
 
 
 def test_an_older_image_has_no_version_and_pastes_as_ever():
@@ -168,7 +184,7 @@ def test_the_upscale_button_runs_the_hires_pass_alone(webui):
 def test_img2img_is_reduced_whatever_the_txt2img_passes(webui, passes):
     pairs, done = lengths(webui, ProcessingImg2Img(), OURS | {"passes": passes})
     assert pairs == [(64, 16)] * 4
-    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2"}
+    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
 
 
 def test_an_img2img_job_of_the_txt2img_tabs_scripts_stays_whole(webui, monkeypatch):
@@ -257,7 +273,7 @@ def test_a_hires_checkpoint_is_reduced(webui):
 def test_an_interrupt_leaves_nothing_and_the_infotext_tells_what_ran(webui):
     done = webui.generate(Processing(interrupt_at=2), OURS)
     assert hooks_of(webui.model) == 0
-    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2"}
+    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
     assert "hires pass: level 1 from 256 to 64 tokens (downsample) in 2 of 2 steps\n" in done.comments
 
 

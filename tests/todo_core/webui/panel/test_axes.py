@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.models import LatentDiffusion, shallow_ldm_unet
-from tests.todo_core.webui.webui_double import Processing, WebUI
+from tests.todo_core.webui.webui_double import NOTHING_PREDICTED, Processing, WebUI
 from todo_core import SETTINGS, SettingsError, __version__
 from todo_core.settings import BUILT_IN
 
@@ -98,16 +98,18 @@ def test_a_cells_infotext_tells_its_own_values(axes, script, model):
     pairs = [("[ToDo] Factor, level 1", ["2", "1", "4"]), ("[ToDo] End", ["1", "1", "0.5"])]
     found = cells(axes, script, model, p, [{"enabled": True, "phase": "fixed"}], *pairs)
     assert found == [
-        {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo phase": "fixed"},
+        {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo phase": "fixed"} | NOTHING_PREDICTED,
         {},
-        {"ToDo method": "downsample", "ToDo factor 1": "4", "ToDo phase": "fixed", "ToDo end": "0.5"},
+        {"ToDo method": "downsample", "ToDo factor 1": "4", "ToDo phase": "fixed", "ToDo end": "0.5"}
+        | NOTHING_PREDICTED,
     ]
 
 
 def test_an_axis_acts_with_the_panel_unticked_and_enabled_switches_off(axes, script, model):
     p = Processing(steps=2)
     pairs = [("[ToDo] Factor, level 1", ["2", "2"]), ("[ToDo] Enabled", ["True", "False"])]
-    assert cells(axes, script, model, p, [False], *pairs) == [{"ToDo method": "downsample", "ToDo factor 1": "2"}, {}]
+    done = {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
+    assert cells(axes, script, model, p, [False], *pairs) == [done, {}]
 
 
 def test_a_preset_replaces_what_the_panel_says(axes, script, model, monkeypatch):
