@@ -84,6 +84,14 @@ class DeepPlan:
         is_due = len(computed) < 2 or step - computed[-1] >= self.interval_of(steps)
         return is_due or (steps is not None and step + 1 >= steps)
 
+    def computed_steps(self, steps: int) -> list[int]:
+        """The steps of a pass of so many in which they run, if the whole pass lies between start and end."""
+        computed: list[int] = []
+        for step in range(steps):
+            if not self.predicts or self.computes(step, steps, computed):
+                computed.append(step)
+        return computed
+
     def __str__(self) -> str:
         how = f"computed in 1 of {self.interval} steps"
         if self.interval == "auto":

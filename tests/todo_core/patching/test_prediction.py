@@ -526,6 +526,11 @@ def test_auto_takes_its_interval_from_the_number_of_steps(steps, interval):
             computed.append(step)
     expected = [0, 1, *range(1 + interval, steps or 9, interval), (steps or 9) - 1]
     assert computed == sorted({step for step in expected if step < (steps or 9)})
+    assert steps is None or deep.computed_steps(steps) == computed
+
+
+def test_all_steps_are_computed_where_nothing_is_predicted():
+    assert DeepPlan(11, 2, why="the interval is 1").computed_steps(4) == [0, 1, 2, 3]
 
 
 def test_auto_is_off_in_a_compiled_model(diffusers_sd1):

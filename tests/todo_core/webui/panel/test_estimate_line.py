@@ -25,7 +25,7 @@ def line(model, fields, *, is_img2img=False, **settings):
 
 def test_it_tells_the_size_the_keys_and_the_work_saved(model):
     text = line(model, HIRES)
-    assert re.fullmatch(r"1024 x 1024: 16,384 → 4,096 keys, deep layers in 1 of 2 steps, \d\d? % less work", text)
+    assert re.fullmatch(r"1024 x 1024: 16,384 → 4,096 keys, deep layers in 6 of 10 steps, \d\d? % less work", text)
     text = line(model, HIRES, factor_1=4, factor_2=2)
     assert "16,384 → 1,024 and 4,096 → 1,024 keys" in text
     assert "16,384 → 8,192 tokens" in line(model, HIRES, method="similarity", target="all")
