@@ -173,6 +173,7 @@ def make_scheduler(model: LatentModel, sampler: str) -> Any:
         "Euler a": ("EulerAncestralDiscreteScheduler", {}),
         "Heun": ("HeunDiscreteScheduler", {}),
         "DPM++ 2M": ("DPMSolverMultistepScheduler", {}),
+        "DPM++ 2M Karras": ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}),
     }
     name, options = classes[sampler]
     return getattr(diffusers, name)(

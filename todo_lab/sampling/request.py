@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from todo_core.errors import SettingsError
 
-SAMPLERS = ("DDIM", "Euler", "Euler a", "Heun", "DPM++ 2M")
+SAMPLERS = ("DDIM", "Euler", "Euler a", "Heun", "DPM++ 2M", "DPM++ 2M Karras")
 
 
 @dataclass(frozen=True, kw_only=True)
