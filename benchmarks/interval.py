@@ -128,9 +128,11 @@ def main() -> None:
     args = parser.parse_args()
     subject = build(args.layout, device=args.device, dtype=args.dtype, channels=args.channels)
     found = measure(subject, args)
-    print(f"\n{args.layout}, latent {args.side}, batch {args.batch}, {args.dtype}, {torch.get_num_threads()} threads\n")
+    run = {name: getattr(args, name) for name in ("layout", "side", "batch", "steps", "device", "dtype")}
+    run |= {"threads": torch.get_num_threads(), "clock": "CPU time" if args.cpu_time else "wall time"}
+    print("\n" + ", ".join(f"{name} {value}" for name, value in run.items()) + "\n")
     print(table(found["seconds"], found["predicted"]))
-    print(json.dumps(found))
+    print(json.dumps(run | found))
 
 
 if __name__ == "__main__":
