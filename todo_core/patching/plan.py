@@ -234,13 +234,12 @@ def _why_auto_is_1(level: Level, grid: TokenGrid) -> str:
 def auto_factor(level: Level, grid: TokenGrid) -> int:
     """The factor of ``auto``: how many times longer than in training a side is, as the nearest whole number.
 
-    Halves round down. From 1.2 times on it is at least 2. Level 2 takes the same where level 1 lies at half the latent
-    or less, as in SDXL. Else it takes 2 where level 1 takes 4 or more, and 1 below. The rule was found on the pocket
-    model (docs/research).
+    Halves round down. From 1.2 times on it is at least 2. Level 2 takes 2 where level 1 takes 4 or more, and 1 below.
+    The rule was found on the pocket model (docs/research).
     """
     scale = grid.scale(level.trained_side)
     factor = min(max(2, math.ceil(scale - 0.5)), _LARGEST_FACTOR) if scale >= _ENLARGED else 1
-    if level.number == 1 or level.depth >= level.number:
+    if level.number == 1:
         return factor
     return 2 if factor >= 4 else 1
 
