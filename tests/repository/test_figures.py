@@ -14,7 +14,7 @@ from typing import Any
 import pandas
 import pytest
 
-from todo_core.patching.plan import AUTO_INTERVALS
+from todo_core.patching.plan import AUTO_INTERVALS, DeepPlan
 from todo_lab.evaluation.report import aggregation
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +29,7 @@ VARIANTS = {  # a row's name in README's second table -> its name in docs/benchm
 }
 STEPS = {  # a row's name under "Between steps" -> its name in the stored rows
     **{f"ToDo auto, interval {interval}": f"ToDo auto, interval {interval}" for interval in (1, 2, 3)},
+    "ToDo auto at both levels, interval 2": "ToDo auto at both levels, interval 2",
     **{f"interval {interval}": f"interval {interval}" for interval in (2, 3)},
     "Spectrum, 2 warm-up steps, window 2": "Spectrum 2 0",
     "Spectrum, its authors' settings": "Spectrum 5",
@@ -36,6 +37,7 @@ STEPS = {  # a row's name under "Between steps" -> its name in the stored rows
     "three quarters of the steps": "fewer steps 0.75",
     "negative prompt skipped in every second step": "skipped uncond 2",
     "FBCache 0.4": "FBCache 0.4",
+    "T-GATE 0.6": "T-GATE 0.6",
 }
 CALLS = {  # a row's name in docs/performance.md -> its name in docs/benchmarks/unet.json
     "unpatched": "baseline",
@@ -75,15 +77,21 @@ def results() -> dict[tuple[str, float], tuple[float, float]]:
 
 
 def test_the_readmes_first_table_is_that_of_the_stored_rows():
-    """At 2x auto is factor 2."""
-    names = {"ToDo 2": "ToDo auto, interval 1", "ToDo 2, interval 2": "ToDo auto, interval 2"}
-    whole = {name.strip("*"): cells[-1] for name, *cells in rows_of(PERFORMANCE, "SDXL between steps")}
+    """The small model's 2x has factor 2."""
     rows = rows_of(ROOT / "README.md", "Speed and difference")
-    assert [name for name, *_ in rows] == [*names]
-    for name, speed, *cells in rows:
-        assert speed.strip("*") == whole[name].strip("*")
-        runs = [(layout, "Euler a", 8, 2.0) for layout in ("SDXL", "SD 1.5")]
-        assert cells == [f"{decibels_between_steps(run, names[name])} dB" for run in runs], name
+    assert len(rows) == 4
+    for name, *speeds, decibels in rows:
+        images = name if name.startswith("interval") else f"ToDo auto, {(name + ', interval 1').split(', ')[1]}"
+        runs = [unet_passes()[run] for column, run in UNET_PASSES.items() if column.startswith("SDXL")]
+        assert [speed.strip("*") for speed in speeds] == [speed_of_pass(run, name) for run in runs], name
+        assert decibels == f"{decibels_between_steps(('SDXL', 'Euler a', 8, 2.0, CFG), images)} dB", name
+
+
+def test_what_the_readme_says_of_the_default_on_sd_15_is_that_of_the_stored_rows():
+    speed = speed_of_pass(unet_passes()["sd1", 128], "ToDo 2, interval 2")
+    decibels = decibels_between_steps(("SD 1.5", "Euler a", 8, 2.0, CFG), "ToDo auto, interval 2")
+    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    assert f"SD 1.5, at 1024 px: {speed}, {decibels} dB" in text
 
 
 def test_the_readmes_second_table_is_that_of_the_stored_rows():
@@ -199,30 +207,43 @@ def test_what_a_psnr_means_follows_from_its_definition():
         assert error == f"{255 * 10 ** (-float(decibels.removesuffix(' dB')) / 20):.0f} of 255"
 
 
-RUNS = [  # layout, sampler, hires steps and scale of each column under "Between steps"
-    ("SD 1.5", "Euler a", 8, 2.0),
-    ("SDXL", "Euler a", 8, 2.0),
-    ("SD 1.5", "DPM++ 2M", 8, 2.0),
-    ("SDXL", "DPM++ 2M", 8, 2.0),
-    ("SDXL", "Euler a", 20, 2.0),
-    ("SDXL", "Euler a", 8, 3.0),
+CFG = 2.5  # the pocket model's own
+Run = tuple[str, str, int, float, float]  # layout, sampler, hires steps and scale, CFG
+RUNS: list[Run] = [  # of each column under "Between steps"
+    ("SD 1.5", "Euler a", 8, 2.0, CFG),
+    ("SDXL", "Euler a", 8, 2.0, CFG),
+    ("SD 1.5", "DPM++ 2M", 8, 2.0, CFG),
+    ("SDXL", "DPM++ 2M", 8, 2.0, CFG),
+    ("SDXL", "Euler a", 20, 2.0, CFG),
+    ("SDXL", "Euler a", 8, 3.0, CFG),
 ]
+OTHER_RUNS = {  # a row under "Between steps, other passes" -> the same without the layout
+    "1.25x": ("Euler a", 8, 1.25, CFG),
+    "CFG 1": ("Euler a", 8, 2.0, 1.0),
+    "DPM++ 2M Karras": ("DPM++ 2M Karras", 8, 2.0, CFG),
+    "DPM++ 2M Karras, 20 steps": ("DPM++ 2M Karras", 20, 2.0, CFG),
+}
+OTHER_VARIANTS = ("ToDo auto, interval 1", "ToDo auto, interval 2", "interval 2", "interval 3")
 
 
 @functools.cache
-def steps() -> dict[tuple[str, str, int, float], pandas.DataFrame]:
+def steps() -> dict[Run, pandas.DataFrame]:
     """The stored rows of each run."""
     table = pandas.read_parquet(RESULTS.parent / "steps.parquet")
-    return dict(iter(table.groupby(["layout", "sampler", "hires_steps", "hires_scale"])))
+    return dict(iter(table.groupby(["layout", "sampler", "hires_steps", "hires_scale", "guidance"])))
 
 
-def decibels_between_steps(run: tuple[str, str, int, float], variant: str) -> str:
+def decibels_between_steps(run: Run, variant: str) -> str:
+    """Empty where it was not measured."""
     of_variant = steps()[run][steps()[run]["variant"] == variant]
+    if of_variant.empty:
+        return ""
+    assert [*of_variant["prompt"]] == [*steps()[run][steps()[run]["variant"] == "baseline"]["prompt"]]
     return f"{-10 * math.log10(of_variant['mse'].mean()):.1f}"
 
 
 def test_the_table_between_steps_is_that_of_the_stored_rows():
-    assert set(steps()) == set(RUNS)
+    assert set(RUNS) < set(steps())
     shown = rows_of(RESULTS, "Between steps")
     assert [name for name, *_ in shown] == list(STEPS)
     for name, *cells in shown:
@@ -231,21 +252,59 @@ def test_the_table_between_steps_is_that_of_the_stored_rows():
     assert f"{', '.join(map(str, counts))} and {last} prompts, one seed" in RESULTS.read_text("utf-8")
 
 
-def test_the_seconds_of_a_pass_with_predicted_steps_are_the_stored_ones():
-    stored = json.loads((PERFORMANCE.parent / "benchmarks" / "interval.json").read_text("utf-8"))
-    shown = rows_of(PERFORMANCE, "SDXL between steps")
-    assert [name for name, *_ in shown] == list(stored["seconds"])
-    unpatched = stored["seconds"]["unpatched"]
-    for name, computed, predicted, whole in shown:
-        each, kinds = stored["seconds"][name], ([], [])
-        for step, seconds in enumerate(each):
-            kinds[step in stored["predicted"].get(name, ())].append(seconds)
-        medians = [f"{statistics.median(kind):.1f} s" if kind else "-" for kind in kinds]
-        assert [computed, predicted.strip("*")] == medians
-        assert whole.strip("*") == f"{sum(unpatched) / sum(each):.2f}x"
-    fast = stored["seconds"]["ToDo 2, interval 2"]
-    ratio = statistics.median(unpatched) / statistics.median(fast[step] for step in (2, 4, 6, 8))
-    assert f"A predicted step is {ratio:.1f} times as fast" in PERFORMANCE.read_text("utf-8")
+def test_the_table_of_other_passes_is_that_of_the_stored_rows():
+    """Each cell has the layouts of SD 1.5 and of SDXL."""
+    shown = rows_of(RESULTS, "Between steps, other passes")
+    assert [name for name, *_ in shown] == [*OTHER_RUNS]
+    for name, *cells in shown:
+        runs = [(layout, *OTHER_RUNS[name]) for layout in ("SD 1.5", "SDXL")]
+        assert cells == [" / ".join(decibels_between_steps(run, each) for run in runs) for each in OTHER_VARIANTS]
+
+
+UNET_PASSES = {  # a column of "A whole pass" -> layout and latent of its run in docs/benchmarks/interval.json
+    "SDXL, 1024 px": ("sdxl", 128),
+    "SDXL, 1536 px": ("sdxl", 192),
+    "SDXL, 2048 px": ("sdxl", 256),
+    "SD 1.5, 1024 px": ("sd1", 128),
+}
+
+
+@functools.cache
+def unet_passes() -> dict[tuple[str, int], dict[str, Any]]:
+    runs = json.loads((PERFORMANCE.parent / "benchmarks" / "interval.json").read_text("utf-8"))
+    return {(run["layout"], run["side"]): run for run in runs}
+
+
+def speed_of_steps(run: dict[str, Any], variant: str, computed: int, predicted: int) -> str:
+    """So many steps, each kind by its median, relative to unpatched ones. Empty where the variant was not timed."""
+    if variant not in run["seconds"]:
+        return ""
+    kinds: tuple[list[float], list[float]] = ([], [])
+    for step, seconds in enumerate(run["seconds"][variant]):
+        kinds[step in run["predicted"][variant]].append(seconds)
+    pairs = zip((computed, predicted), kinds, strict=True)
+    own = sum(steps * statistics.median(kind) for steps, kind in pairs if steps)
+    return f"{(computed + predicted) * statistics.median(run['seconds']['unpatched']) / own:.2f}x"
+
+
+def speed_of_pass(run: dict[str, Any], variant: str, steps: int = 10) -> str:
+    """The interval decides alone how many steps are of which kind: so interval 2 has the seconds of interval 3 too."""
+    reduction, _, interval = re.fullmatch(r"(?:(ToDo [^,]*?)(, )?)?(?:interval (\d))?", variant).groups()
+    computed = len(DeepPlan(1, int(interval)).computed_steps(steps)) if interval else steps
+    timed = ", ".join(filter(None, (reduction, interval and "interval 2")))
+    return speed_of_steps(run, timed, computed, steps - computed)
+
+
+def test_the_table_of_a_whole_pass_is_that_of_the_stored_seconds():
+    runs = [unet_passes()[run] for run in UNET_PASSES.values()]
+    seconds, computed, predicted, *passes = rows_of(PERFORMANCE, "A whole pass")
+    medians = [statistics.median(run["seconds"]["unpatched"]) for run in runs]
+    assert seconds == ["unpatched step", *(f"{median:.1f} s" for median in medians)]
+    assert computed == ["computed step, ToDo 2", *(speed_of_steps(run, "ToDo 2", 1, 0) for run in runs)]
+    assert predicted == ["predicted step", *(speed_of_steps(run, "ToDo 2, interval 2", 0, 1) for run in runs)]
+    for name, *cells in passes:
+        steps, variant = re.fullmatch(r"(\d+) steps: (.*)", name).groups()
+        assert cells == [speed_of_pass(run, variant, int(steps)) for run in runs], name
 
 
 def test_the_settings_page_names_the_steps_of_autos_intervals():
