@@ -42,7 +42,7 @@ class Stream:
         """Decide whether the deep transformers of a call run.
 
         ``latent`` is (b, c, h, w), ``time`` the timestep of its first row. ``alike`` has what must be as in the last
-        call; another prompt, or another latent than this pass could have made of the last one, begins anew.
+        call; another prompt, or a latent that points elsewhere than the last one, begins anew.
         """
         contexts = _tensors(context)
         # the type: tensors of torch.export have no values
@@ -63,7 +63,9 @@ class Stream:
 
     def _differs(self, latent: Tensor, contexts: tuple[Tensor, ...]) -> Tensor:
         """Whether prompt or image differ from the last call's, as a truth value that stays on the device."""
-        differs = (latent - self.latent).float().square().sum() > self.latent.float().square().sum()
+        # by the angle, more than 60 degrees: a latent may grow in a pass, and another image's is about at right angles
+        now, before = latent.float(), self.latent.float()
+        differs = 2 * (now * before).sum() < now.norm() * before.norm()
         for context, before in zip(contexts, self.contexts, strict=True):
             if context is not before:
                 differs = differs | (context != before).any()

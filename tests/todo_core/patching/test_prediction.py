@@ -352,11 +352,21 @@ def test_another_prompt_begins_anew(ldm_sd1, change, predicted):
     session.remove()
 
 
-def test_another_image_begins_anew(ldm_sd1):
+@pytest.mark.parametrize("size", [0.5, 1, 2])
+def test_another_image_begins_anew(ldm_sd1, size):
     """A second generation on one patch, in the same step: its latent is no small change of the last one."""
-    session, latents = session_of(ldm_sd1, interval=2), [*chain(2), *chain(2, seed=50)]
+    session, latents = session_of(ldm_sd1, interval=2), [*chain(2), *(size * latent for latent in chain(2, seed=50))]
     calls(ldm_sd1, session, [[(latent, None)] for latent in latents])
     assert session.record.predicted_in == set()
+    session.remove()
+
+
+@pytest.mark.parametrize("growth", [0.4, 2.5])
+def test_a_latent_that_grows_or_shrinks_is_the_same_image(ldm_sd1, growth):
+    """As in the first step of DPM++ 2M SDE with few steps, on a model with random weights."""
+    session = session_of(ldm_sd1, interval=2)
+    calls(ldm_sd1, session, [[(growth**step * latent, None)] for step, latent in enumerate(chain(6))])
+    assert session.record.predicted_in == {2, 4}
     session.remove()
 
 

@@ -44,6 +44,8 @@ def announced_once(events):
 
 @pytest.mark.parametrize("case", REQUESTS)
 def test_the_double_calls_a_script_in_the_webuis_order(webui, double, case):
+    if webui.family == "sdnext":
+        pytest.skip("test_sdnext.py has this test for the double of SD.Next")
     request, processing = REQUESTS[case]
     module, simulated = double
     webui.txt2img(**request)

@@ -272,6 +272,25 @@ def test_nothing_is_cut_off_or_invisible(chromium, url, theme, tmp_path):
     web.close(page)
 
 
+def test_nothing_is_cut_off_in_the_narrow_column_of_sdnext(page, panel):
+    """Its style gives each column 160 pixels, and a row of buttons the width that it has without a break."""
+    panel.unfold()
+    page.locator("#txt2img_hr .label-wrap").first.click()
+    wait_for_line(page, "less work")
+    page.set_viewport_size({"width": 390, "height": 1000})
+    page.add_style_tag(content=SDNEXT)
+    assert page.evaluate(OUTSIDE) == []
+
+
+SDNEXT = """#todo_txt2img { width: 190px; }
+    .input-accordion-extra { min-width: min(160px, 100%) !important; }
+    fieldset { width: max-content !important; }"""
+OUTSIDE = """() => {
+    const { right } = document.querySelector('#todo_txt2img').getBoundingClientRect();
+    return [...document.querySelectorAll('#todo_txt2img .label-wrap *, #todo_txt2img .todo-columns *')]
+        .filter((e) => e.offsetParent && e.getBoundingClientRect().right > right + 1)
+        .map((e) => e.outerHTML.slice(0, 90));
+}"""
 # what is shown and ends to the right of the window
 CUT_OFF = """() => [...document.querySelectorAll('#todo_txt2img *')]
     .filter((e) => e.offsetParent && !e.closest('.todo-hidden'))
