@@ -84,7 +84,7 @@ def test_an_image_of_a_batch_is_the_image_of_its_seed_alone(webui, settings):
         alone, plain_alone = webui.txt2img(settings, seed=seed, **short), webui.baseline(seed=seed, **short)
         noise = np.abs(plain - plain_alone.pixels[0]).mean()
         assert np.abs(image - alone.pixels[0]).mean() <= 2 * noise + 0.1
-        assert np.abs(image - plain_alone.pixels[0]).mean() > 2 * noise + 0.1, "it is reduced"
+        assert np.abs(image - plain).mean() > 0.1, "it is reduced"
 
 
 def test_one_seed_of_their_own_serves_all_images(webui):

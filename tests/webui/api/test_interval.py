@@ -129,10 +129,12 @@ def test_an_alternating_prompt_is_never_predicted(webui):
 
 
 def test_the_same_seed_in_a_batch_and_alone(webui):
-    """Rows have the history of their own image."""
-    batch = webui.txt2img(ALONE, **STEPS, batch_size=2)
-    alone = webui.txt2img(ALONE, **STEPS)
-    assert np.abs(batch.pixels[0] - alone.pixels[0]).mean() < 3
+    """Rows have the history of their own image. Random weights enlarge the rounding of a batch, on Neo to 4 levels."""
+    batch, alone = (webui.txt2img(ALONE, **STEPS, batch_size=size) for size in (2, 1))
+    plain, plain_alone = (webui.baseline(**STEPS, batch_size=size) for size in (2, 1))
+    noise = np.abs(plain.pixels[0] - plain_alone.pixels[0]).mean()
+    assert np.abs(batch.pixels[0] - alone.pixels[0]).mean() < 3 + 2 * noise
+    assert np.abs(batch.pixels[1] - alone.pixels[0]).mean() > 6 + 2 * noise, "another image is farther"
 
 
 @pytest.mark.parametrize("button", ["interrupt", "skip"])

@@ -68,7 +68,8 @@ def test_after_another_models_job_a_baseline_image_is_what_it_was(webui, other_c
 
 
 def test_a_switch_to_sdxl_is_planned_anew(webui, sdxl_checkpoint):
-    result = webui.txt2img(BOTH_PASSES, hr_checkpoint_name=sdxl_checkpoint)
+    """With a prompt of its own: Forge Neo gives the hires pass the first pass's text of an equal prompt, and fails."""
+    result = webui.txt2img(BOTH_PASSES, hr_checkpoint_name=sdxl_checkpoint, hr_prompt="a dog")
     assert reduced(result.first) == {(256, 64)}
     assert reduced(result.hires) == {(256, 64)}, "the hires latent has 1,024 tokens, SDXL's finest attention 256"
 
