@@ -28,7 +28,7 @@ def url(request, tmp_path_factory):
             python, flags = (request.config.getoption(f"--webui-{name}") for name in ("python", "args"))
             log = tmp_path_factory.mktemp("webui") / "webui.log"
             others = [Path(each.partition("=")[2]) for each in request.config.getoption("--webui-extension")]
-            place = stack.enter_context(server.started(Path(place).resolve(), python, flags, log, others))
+            place = stack.enter_context(server.started(Path(place).resolve(), python, flags, log, others)).url
         place = place.rstrip("/")
         if not server.answers(place):
             pytest.fail(f"{place} has no probe: link {server.PROBE} into the WebUI's extensions and restart it")

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import time
@@ -9,15 +10,23 @@ import urllib.error
 import urllib.request
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 CHECKOUT = Path(__file__).parents[2]
 PROBE = Path(__file__).parent / "probe"
 PATIENCE = 300  # seconds until the API has to answer; the first start of a WebUI installs things
 
 
+class Started(NamedTuple):
+    """A WebUI that was started here."""
+
+    url: str
+    process: subprocess.Popen
+
+
 @contextmanager
 def started(folder, python, flags, log, others=()):
-    """The URL of a WebUI that runs while the context is open; its output goes to the file ``log``.
+    """A WebUI that runs while the context is open; its output goes to the file ``log``.
 
     ``others`` are folders of more extensions.
     """
@@ -27,12 +36,11 @@ def started(folder, python, flags, log, others=()):
         port = _free_port()
         command = [python or folder / "venv" / "bin" / "python", "launch.py", *shlex.split(flags), "--port", str(port)]
         output = stack.enter_context(log.open("wb"))
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
         server = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
         stack.callback(_stop, server)
-        url = f"http://127.0.0.1:{port}"
         _wait_for(server, log)
-        yield url
+        yield Started(f"http://127.0.0.1:{port}", server)
 
 
 @contextmanager
@@ -62,6 +70,12 @@ def _stop(server):
     except subprocess.TimeoutExpired:
         server.kill()
         server.wait()
+
+
+def end_with_stacks(process):
+    """End a WebUI that hangs; its log then tells where each of its threads was."""
+    process.send_signal(signal.SIGABRT)
+    process.wait()
 
 
 def _wait_for(server, log):

@@ -5,7 +5,7 @@
 
 ``--jobs`` draws settings, samplers, sizes, interrupts, skips, faults, checkpoints and Reload UI. ``--bodies`` sends
 requests that no client would send. The rows say what each did; the last lines sum up. It exits with 1 if something is
-wrong.
+wrong. A WebUI that hangs in Reload UI, or ends, is started anew. Each start has a log beside the rows.
 """
 
 import argparse
@@ -13,11 +13,10 @@ import csv
 import random
 import re
 import sys
-import tempfile
 import time
-import urllib.error
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from todo_core.settings import SETTINGS
@@ -29,6 +28,8 @@ from .helpers import Refused, WebUI, reduced, todo_keys
 SAMPLERS = ("Euler", "Euler a", "DPM++ 2M", "Heun", "DPM++ SDE", "LCM")
 KINDS = {"txt2img": 70, "img2img": 10, "baseline": 8, "interrupt": 4, "skip": 3, "attention": 2, "reduction": 2}
 RELOAD_EVERY, SWITCH_SHARE, MEMORY_EVERY = 100, 0.03, 10
+RELOAD_PATIENCE = 180  # seconds
+STARTED, TRACEBACK, STACKS = "Startup time:", "Traceback (most recent call last)", "Fatal Python error: Aborted"
 OUR_FILE = re.compile(r'^ *File "[^"]*/todo_core/', re.MULTILINE)  # messages of ours may follow a traceback
 
 
@@ -67,17 +68,57 @@ def request_of(draw):
     }
 
 
+class Host:
+    """The WebUI of a folder, which can be started anew; each start has a log of its own."""
+
+    def __init__(self, stack, start, rows, checkpoint):
+        self._stack, self._start, self._rows, self._checkpoint = stack, start, rows, checkpoint
+        self.logs, self.webui = [], WebUI("")
+        self.start()
+
+    def start(self):
+        self._stack.close()
+        self.logs.append(self._rows.with_suffix(f".{len(self.logs)}.log"))
+        self.webui.url, self._process = self._stack.enter_context(self._start(self.logs[-1]))
+        self.webui.txt2img(enable_hr=False)  # a choice of checkpoint while the first one loads leaves it without data
+        self.webui.post("/sdapi/v1/options", {"sd_model_checkpoint": self._checkpoint})
+
+    def start_again(self):
+        """In place of one that hangs or has ended; returns whether it was in code of this extension at last."""
+        server.end_with_stacks(self._process)
+        last = re.split(f"{re.escape(TRACEBACK)}|{STACKS}", self.text())[-1]
+        self.start()
+        return bool(OUR_FILE.search(last))
+
+    def has_ended(self):
+        return self._process.poll() is not None
+
+    def text(self):
+        """What the present one has logged."""
+        return self.logs[-1].read_text(errors="replace")
+
+    def reload(self):
+        """Reload UI; returns whether the WebUI came back. A request before that would end its start with an error."""
+        starts, patience = self.text().count(STARTED), time.monotonic() + RELOAD_PATIENCE
+        self.webui.post("/todo-probe/reload")
+        while self.text().count(STARTED) == starts:
+            if self.has_ended() or time.monotonic() > patience:
+                return False
+            time.sleep(0.2)
+        return True
+
+
 class Soak:
     """One WebUI under random jobs."""
 
-    def __init__(self, webui, checkpoints):
-        self.webui, self.checkpoints, self.first, self.image = webui, checkpoints, {}, None
+    def __init__(self, host, checkpoints):
+        self.host, self.webui, self.checkpoints, self.first, self.image = host, host.webui, checkpoints, {}, None
 
     def job(self, number):
         """One random job; returns its kind and what was wrong, or an empty text."""
         draw = random.Random(number)
         if number % RELOAD_EVERY == RELOAD_EVERY - 1:
-            return "reload", self._reload()
+            return self._reload()
         if draw.random() < SWITCH_SHARE:
             self.webui.post("/sdapi/v1/options", {"sd_model_checkpoint": draw.choice(self.checkpoints)})
         kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
@@ -128,21 +169,11 @@ class Soak:
         return "" if kind == "reduction" and result.pixels.std() > 5 else "the fault of the UNet was lost"
 
     def _reload(self):
-        before, patience = self.webui.get("/todo-probe/born"), time.monotonic() + server.PATIENCE
-        self.webui.post("/todo-probe/reload")
-        while self._born() in (None, before):  # the old server answers for a moment
-            if time.monotonic() > patience:
-                raise TimeoutError("the WebUI's server did not end, or did not come back")
-            time.sleep(0.2)
+        if not self.host.reload():  # now and then the WebUI's own web server never ends
+            kind = "ended in reload" if self.host.has_ended() else "hung reload"
+            return kind, f"{kind}, in this extension" if self.host.start_again() else ""
         callbacks = [file for file in self.webui.get("/todo-probe/callbacks") if file.endswith("todo.py")]
-        return "" if len(callbacks) == 1 else f"{len(callbacks)} callbacks after Reload UI"
-
-    def _born(self):
-        """When the WebUI loaded its scripts; None while it does so."""
-        try:
-            return self.webui.get("/todo-probe/born")
-        except (urllib.error.URLError, ConnectionError, Refused):
-            return None
+        return "reload", "" if len(callbacks) == 1 else f"{len(callbacks)} callbacks after Reload UI"
 
 
 def _wrong(result, settings):
@@ -161,9 +192,12 @@ def _wrong(result, settings):
     return ""
 
 
-def run(webui, one, count, first, rows):
-    """Call ``one(number)`` for each number; write a row for each; return how many of what kind, and the troubles."""
-    kinds, troubles, memory = Counter(), Counter(), []
+def run(host, one, count, first, rows):
+    """Call ``one(number)`` for each number; write a row for each.
+
+    Returns how many of what kind, the troubles, and the memory of each start in MiB.
+    """
+    kinds, troubles, memory = Counter(), Counter(), {}
     with rows.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["number", "kind", "seconds", "memory_mib", "trouble"])
@@ -173,13 +207,32 @@ def run(webui, one, count, first, rows):
                 kind, trouble = one(number)
             except Exception as error:  # one lost job must not end the others
                 kind, trouble = "lost", f"{type(error).__name__}: {error}"[:500]
-            if not memory or number % MEMORY_EVERY == 0:  # it gives back what the next job takes again
-                memory.append(webui.get("/todo-probe/memory"))
+            if host.has_ended():
+                kind, trouble = "ended", f"the WebUI has ended; {trouble}"
+                host.start_again()
+            seen = memory.setdefault(len(host.logs), [])
+            if not seen or number % MEMORY_EVERY == 0:  # it gives back what the next job takes again
+                seen.append(host.webui.get("/todo-probe/memory"))
             kinds[kind] += 1
             troubles[trouble] += bool(trouble)
-            writer.writerow([number, kind, f"{time.monotonic() - begun:.2f}", round(memory[-1]), trouble])
+            writer.writerow([number, kind, f"{time.monotonic() - begun:.2f}", round(seen[-1]), trouble])
             file.flush()
-    return kinds, +troubles, memory
+    return kinds, +troubles, list(memory.values())
+
+
+def report(kinds, troubles, memory, logs):
+    """The last lines."""
+    print(dict(kinds))
+    for number, seen in enumerate(memory):
+        tenth = seen[len(seen) // 10]
+        print(
+            f"memory, start {number}: {tenth:.0f} MiB after a tenth, {seen[-1]:.0f} at the end, {max(seen):.0f} at most"
+        )
+    tracebacks = [each for log in logs for each in log.read_text(errors="replace").split(TRACEBACK)[1:]]
+    ours = sum(bool(OUR_FILE.search(traceback)) for traceback in tracebacks)
+    print(f"the WebUI's logs have {len(tracebacks)} tracebacks, {ours} of them with this extension")
+    for trouble, times in troubles.most_common(30):
+        print(f"{times} x {trouble}")
 
 
 def main():
@@ -193,22 +246,13 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="number and seed of the first")
     parser.add_argument("--rows", type=Path, required=True, help="a CSV to write")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        log = Path(folder) / "webui.log"
-        started = server.started(chosen.webui.resolve(), chosen.webui_python, chosen.webui_args, log)
-        webui, names = WebUI(stack.enter_context(started)), chosen.checkpoints.split(",")
-        webui.txt2img(enable_hr=False)  # a choice of checkpoint while the first one loads leaves a model without data
-        webui.post("/sdapi/v1/options", {"sd_model_checkpoint": names[0]})
-        one, count = (Soak(webui, names).job, chosen.jobs) if chosen.jobs else (Fuzz(webui).body, chosen.bodies)
-        kinds, troubles, memory = run(webui, one, count, chosen.first, chosen.rows)
-        tracebacks = log.read_text(errors="replace").split("Traceback (most recent call last)")[1:]
-    tenth = memory[len(memory) // 10]
-    print(dict(kinds))
-    print(f"memory: {tenth:.0f} MiB after a tenth, {memory[-1]:.0f} at the end, {max(memory):.0f} at most")
-    ours = sum(bool(OUR_FILE.search(traceback)) for traceback in tracebacks)
-    print(f"the WebUI's log has {len(tracebacks)} tracebacks, {ours} of them with this extension")
-    for trouble, times in troubles.most_common(30):
-        print(f"{times} x {trouble}")
+    start = partial(server.started, chosen.webui.resolve(), chosen.webui_python, chosen.webui_args)
+    with ExitStack() as stack:
+        names = chosen.checkpoints.split(",")
+        host = Host(stack, start, chosen.rows, names[0])
+        one, count = (Soak(host, names).job, chosen.jobs) if chosen.jobs else (Fuzz(host.webui).body, chosen.bodies)
+        kinds, troubles, memory = run(host, one, count, chosen.first, chosen.rows)
+    report(kinds, troubles, memory, host.logs)
     return bool(troubles)
 
 

@@ -22,6 +22,7 @@ _ROUNDING = 1e-6
 _ENLARGED = 1.2
 # The interval of auto from so many steps on, found on the pocket model (docs/research)
 AUTO_INTERVALS = {6: 2, 16: 3}
+FEWEST_PREDICTED = 4  # steps of a pass: the first two and the last are computed
 _LARGEST_FACTOR = int(SETTINGS["factor_1"].maximum)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from .plan import AUTO_INTERVALS, LevelPlan, Plan
+from .plan import AUTO_INTERVALS, FEWEST_PREDICTED, LevelPlan, Plan
 
 log = logging.getLogger("todo_core")
 
@@ -68,6 +68,8 @@ class Record:
             return "no step is between Start and End"
         if plan.deep.predicts and plan.deep.interval_of(steps) == 1:
             return f"auto predicts only in passes of {min(AUTO_INTERVALS)} or more steps"
+        if plan.deep.predicts and steps < FEWEST_PREDICTED:
+            return f"the interval predicts only in passes of {FEWEST_PREDICTED} or more steps"
         if plan.deep.predicts:
             return "too few steps in a row are alike to predict one"
         return "its self-attention was not called"

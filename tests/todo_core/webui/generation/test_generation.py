@@ -297,10 +297,12 @@ def test_the_interval_is_told_in_comment_and_infotext_and_can_be_pasted(webui, f
     assert torch.equal(*webui.first_pass)
 
 
-def test_too_few_steps_for_the_interval_are_told(webui):
-    done = webui.generate(Processing(steps=2), {"factor_1": 1, "factor_2": 1, "interval": 2})
-    assert "ToDo reduced nothing in the hires pass: too few steps in a row" in done.comments
-    assert "ToDo" not in done.infotexts[0]
+@pytest.mark.parametrize("steps", [2, 3, 4])
+def test_too_few_steps_for_the_interval_are_told(webui, steps):
+    done = webui.generate(Processing(steps=steps), {"factor_1": 1, "factor_2": 1, "interval": 2})
+    told = "ToDo reduced nothing in the hires pass: the interval predicts only in passes of 4 or more steps"
+    assert (told in done.comments) == (steps < 4)
+    assert ("ToDo" in done.infotexts[0]) == (steps == 4)
 
 
 def test_an_interrupt_between_computed_and_predicted_steps_leaves_nothing(webui):
