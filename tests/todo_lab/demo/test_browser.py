@@ -63,6 +63,12 @@ def shorten(page, values):
         field.press("Tab")
 
 
+RESULTS_IN_SIGHT = """() => {
+    const top = document.querySelector("#results").getBoundingClientRect().top;
+    return -1 < top && top < innerHeight;
+}"""
+
+
 def in_sight(page, selector):
     """Whether the top of an element lies within the window."""
     box = page.locator(selector).bounding_box()
@@ -80,7 +86,7 @@ def test_a_run_shows_its_progress_and_then_its_result(page, quick, held):
     assert page.locator("#results").is_hidden(), "an old result is shown beside a new run"
     held.set()
     page.wait_for_selector("#results .todo-request:has-text('a blue ball')")
-    assert in_sight(page, "#results")
+    page.wait_for_function(RESULTS_IN_SIGHT)  # the page scrolls a moment after the result is there
     assert page.locator("#cancel").is_hidden()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

@@ -178,7 +178,7 @@ def test_the_pictures_carry_their_infotext(page, quick):
     baseline, reduced = told(page, *values(**quick)).pair
     assert baseline.info["parameters"].startswith("a red ball on stripes\nSteps: 1, Sampler: DDIM,")
     assert "ToDo" not in baseline.info["parameters"]
-    assert reduced.info["parameters"].endswith("ToDo method: downsample, ToDo factor 1: 2")
+    assert reduced.info["parameters"].endswith("ToDo method: downsample, ToDo factor 1: 2, ToDo interval: auto")
 
 
 def test_the_page_says_why_nothing_was_reduced(page, quick):
@@ -265,7 +265,7 @@ def test_the_server_makes_a_comparison(url, quick, tmp_path):
     assert "2 of 2 steps" in out.plan
     baseline, reduced = map(Image.open, out.pair)
     assert baseline.size == (128, 128)
-    assert reduced.info["parameters"].endswith("ToDo factor 1: 2")
+    assert reduced.info["parameters"].endswith("ToDo factor 1: 2, ToDo interval: auto")
     assert out.data["request"]["width"] == 64
 
 
