@@ -44,7 +44,7 @@ def settings_of(draw):
             chosen[name] = draw.random() < 0.5
         elif setting.kind == "factor":
             chosen[name] = draw.choice(["auto", 1, 2, 3, 4])
-        elif setting.kind == "integer":
+        elif setting.kind in ("integer", "seed"):
             chosen[name] = draw.randint(2, 4)
         else:
             chosen[name] = round(draw.uniform(0, 0.6), 2)
