@@ -25,6 +25,7 @@ from tests.models import (
 from todo_core import Session, patched
 from todo_core.hosts import Site, detect
 from todo_core.patching.hooks import Shared
+from todo_core.patching.module_calls import Forward
 from todo_core.patching.module_hooks import ModuleHooks
 from todo_core.patching.record import Record
 from todo_core.patching.running_calls import RunningCalls
@@ -693,3 +694,20 @@ def test_replicas_are_told_that_images_may_swap_their_seeds(ldm_sd1):
             with torch.no_grad():
                 replica(LATENT, torch.full((2,), 500.0), [noise(2, 7, 32)] * 2)
         assert len(session.record.notes) == notes
+
+
+def test_a_forward_that_is_off_runs_the_modules_own_also_under_another_one():
+    """Another extension may have put its forward over ours: that one goes on calling ours."""
+    module, x, ran = torch.nn.Linear(2, 3), torch.randn(4, 2), []
+    expected = module(x)
+
+    def run(own, *args):
+        ran.append(args)
+        return own(*args) + 1
+
+    ours = Forward(run).on(module)
+    module.forward = lambda *args, below=module.forward: below(*args)
+    assert torch.equal(module(x), expected + 1)
+    ours.remove()
+    assert torch.equal(module(x), expected)
+    assert len(ran) == 1
