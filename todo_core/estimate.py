@@ -125,7 +125,7 @@ class Estimate:
         within = layout.work(plan.size, plan.at(settings.start), settings)
         if plan.deep.predicts:
             predicted = layout.work(plan.size, plan.at(settings.start), settings, predicts=True)
-            computed = len(plan.deep.computed_steps(USUAL_STEPS)) / USUAL_STEPS
+            computed = _computed_steps(plan) / USUAL_STEPS
             within = within * computed + predicted * (1 - computed)
         after = layout.work(plan.size, () if settings.end >= 1 else plan.at(1), settings)
         reduced = unpatched * settings.start + within * (settings.end - settings.start) + after * (1 - settings.end)
@@ -144,9 +144,14 @@ class Estimate:
         tokens = " and ".join(f"{level.grid.tokens:,} \N{RIGHTWARDS ARROW} {level.keys:,}" for level in levels)
         parts = [f"{tokens} {left}"] if levels else []
         if self.plan.deep.predicts:
-            parts.append(f"deep layers in {len(self.plan.deep.computed_steps(USUAL_STEPS))} of {USUAL_STEPS} steps")
+            parts.append(f"deep layers in {_computed_steps(self.plan)} of {USUAL_STEPS} steps")
         percent = f"{100 * self.saved:.0f}" if self.saved >= 0.01 else "under 1"
         return f"{', '.join(parts)}, {percent} % less work"
+
+
+def _computed_steps(plan: Plan) -> int:
+    """How many steps of a pass of the usual length run the deep transformers."""
+    return len(plan.deep.computed_steps(USUAL_STEPS))
 
 
 def _weights_per_position(module: Any) -> int:

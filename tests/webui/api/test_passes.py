@@ -37,7 +37,7 @@ def test_only_the_steps_inside_the_window_are_reduced(webui, sampler):
     window = {"factor_1": 2, "start": 0.25, "end": 0.75}
     result = webui.txt2img(window, sampler_name=sampler, hr_second_pass_steps=8, denoising_strength=1.0)
 
-    never_made = result.hires[0]["total"] - len(result.hires) if sampler == "DDIM" else 0  # but counted
+    never_made = 2 if sampler == "DDIM" and len(result.hires) == result.hires[0]["total"] - 2 else 0  # but counted
     inside = [0.25 <= step["step"] / (step["total"] - never_made) < 0.75 for step in result.hires]
     assert [bool(reduced([step])) for step in result.hires] == inside
     assert not inside[0]
