@@ -8,7 +8,8 @@ Pocket model, one seed for each prompt, all hires passes from the same first pas
 MSE x 10^6 is that of the 8-bit image to the baseline, its mean over the images; PSNR is that of this mean.
 
 kept: the last residual. line: through the last two. gain: the line, corrected by one number for each channel. ridge:
-the line, corrected by a matrix for each row, as in `todo_core/prediction.py`. left out: nothing is predicted.
+the line, corrected by a matrix for each row, as in `todo_core/prediction.py`. all tokens: the same, fitted on tokens in
+place of the means of two. left out: nothing is predicted.
 """
 
 from __future__ import annotations
@@ -59,20 +60,22 @@ def predictor(name: str) -> Iterator[None]:
     """Predict in another way for a while: "ridge 0.1" and so on, or one of the other names."""
     from todo_core.patching import streams
 
-    before = prediction._ridge, prediction.RIDGE, streams.History
+    before = prediction._ridge, prediction.RIDGE, prediction.avg_pool2d, streams.History
     kind, _, amount = name.partition(" ")
     try:
         if kind == "ridge":
             prediction.RIDGE = float(amount)
+        elif kind == "all":
+            prediction.avg_pool2d = lambda tokens, *_, **__: tokens
         else:
             prediction._ridge = {"line": no_weights, "gain": gain}.get(kind, prediction._ridge)
             streams.History = {"kept": Kept, "left": LeftOut}.get(kind, prediction.History)  # type: ignore[misc]
         yield
     finally:
-        prediction._ridge, prediction.RIDGE, streams.History = before  # type: ignore[misc]
+        prediction._ridge, prediction.RIDGE, prediction.avg_pool2d, streams.History = before  # type: ignore[misc]
 
 
-NAMES = ("kept", "line", "gain", "ridge 0.03", "ridge 0.1", "ridge 0.3", "ridge 1", "left out")
+NAMES = ("kept", "line", "gain", "ridge 0.03", "ridge 0.1", "ridge 0.3", "ridge 1", "all tokens", "left out")
 
 
 def main() -> None:
@@ -89,7 +92,7 @@ def main() -> None:
     args = parser.parse_args()
     model = Source(device="cpu", dtype="float32", cores=args.cores, weights=args.weights).open().model
     ours = f"ridge {prediction.RIDGE:g}"
-    variants = {"ToDo auto": (Settings(), ours)}
+    variants = {"ToDo auto": (Settings(interval=1), ours)}
     for interval in args.intervals:
         alone = Settings(factor_1=1, factor_2=1, interval=interval)
         variants |= {f"interval {interval}, {name}": (alone, name) for name in args.predictors}
