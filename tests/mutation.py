@@ -65,7 +65,7 @@ TESTS = {
     "patching/module_hooks": [*SESSION, *FORGE],
     "patching/patch": [f"{PATCHING}/test_copies.py", *SESSION],
     "patching/plan": [f"{PATCHING}/test_plan.py", *PREDICTION, *SESSION],
-    "patching/record": SESSION,
+    "patching/record": [f"{PATCHING}/test_record.py", *SESSION],
     "patching/running_calls": [f"{PATCHING}/test_interruption.py", *SESSION],
     "patching/session": [*PREDICTION, *SESSION, f"{PATCHING}/test_gradients.py", *FORGE],
     "patching/steps": [f"{PATCHING}/test_steps.py", *SESSION],
