@@ -7,7 +7,9 @@ fake one is that of the matrix of all pairs.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,7 +202,7 @@ def two_levels() -> UNet2DConditionModel:
 
 
 def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
-    """Six deep transformers. The one wait compares prompt and latent with those of the last step."""
+    """Six deep transformers, as in SDXL. The one wait compares prompt and latent with those of the last step."""
     unet, counts = two_levels(), []
     session = Session(detect(unet), Settings(factor_1=1, factor_2=1, interval=2)).attach()
     try:
@@ -217,6 +219,10 @@ def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
     assert first.launches <= 6 * 1 + 10
     assert max(second.launches, third.launches) <= 6 * 30 + 10, second.operations
     assert predicted.launches <= 6 * 10 + 12, predicted.operations
+    page = (Path(__file__).parents[3] / "docs" / "performance.md").read_text(encoding="utf-8")
+    said = re.search(r"interval 2 adds (\d+) to a computed step and (\d+) to a predicted one", " ".join(page.split()))
+    assert said
+    assert [third.launches, predicted.launches] == [int(number) for number in said.groups()]
 
 
 def test_the_memory_of_a_pass_is_three_tensors_and_a_matrix_a_transformer():
