@@ -2,7 +2,8 @@
 
 import pytest
 
-from todo_core.patching.plan import LevelPlan
+from todo_core import Settings
+from todo_core.patching.plan import DeepPlan, LevelPlan, Plan
 from todo_core.patching.record import Record
 from todo_core.patching.token_grid import TokenGrid
 
@@ -27,3 +28,23 @@ def test_nothing_is_said_of_what_did_not_run():
     assert Record(networks={"UNet"}).summary(4) == ""
     assert not Record(networks={"UNet"}).acted
     assert record("UNet").steps == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("interval", "why", "steps", "in_window", "said"),
+    [
+        ("auto", "", 0, 0, "no step ran"),
+        ("auto", "", 8, 0, "no step is between Start and End"),
+        ("auto", "", 5, 5, "auto predicts only in passes of 6 or more steps"),
+        ("auto", "", 8, 8, "too few steps in a row are alike to predict one"),
+        (2, "", 3, 3, "the interval predicts only in passes of 4 or more steps"),
+        (2, "", 4, 4, "too few steps in a row are alike to predict one"),
+        (2, "the model has one level", 3, 3, "its self-attention was not called"),
+        (2, "the model has one level", 8, 8, "its self-attention was not called"),
+    ],
+)
+def test_it_says_why_a_plan_came_to_nothing(interval, why, steps, in_window, said):
+    plan = Plan(Settings(), TokenGrid(64, 64), (), DeepPlan(7, interval, why))
+    assert Record().why_nothing_ran(plan, steps, in_window) == said
+    assert Record().why_nothing_ran(None, steps, in_window) == "no step ran"
+    assert Record(notes=["a note", "another"]).why_nothing_ran(plan, steps, in_window) == "a note; another"
