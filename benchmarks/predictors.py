@@ -8,8 +8,8 @@ Pocket model, one seed for each prompt, all hires passes from the same first pas
 MSE x 10^6 is that of the 8-bit image to the baseline, its mean over the images; PSNR is that of this mean.
 
 kept: the last residual. line: through the last two. gain: the line, corrected by one number for each channel. ridge:
-the line, corrected by a matrix for each row, as in `todo_core/prediction.py`. all tokens: the same, fitted on tokens in
-place of the means of two. left out: nothing is predicted.
+the line, corrected by a matrix for each row, as in `todo_core/prediction.py`. all tokens, 2 x 2 tokens: the same,
+fitted on tokens or on means of four, in place of the means of two. left out: nothing is predicted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import avg_pool2d
 
 from todo_core import Settings, prediction
 from todo_lab.evaluation.backends.source import Source
@@ -65,8 +66,9 @@ def predictor(name: str) -> Iterator[None]:
     try:
         if kind == "ridge":
             prediction.RIDGE = float(amount)
-        elif kind == "all":
-            prediction.avg_pool2d = lambda tokens, *_, **__: tokens
+        elif amount.endswith("tokens"):
+            cell = 1 if kind == "all" else 2
+            prediction.avg_pool2d = lambda tokens, _, **options: avg_pool2d(tokens, cell, **options)
         else:
             prediction._ridge = {"line": no_weights, "gain": gain}.get(kind, prediction._ridge)
             streams.History = {"kept": Kept, "left": LeftOut}.get(kind, prediction.History)  # type: ignore[misc]
@@ -75,7 +77,8 @@ def predictor(name: str) -> Iterator[None]:
         prediction._ridge, prediction.RIDGE, prediction.avg_pool2d, streams.History = before  # type: ignore[misc]
 
 
-NAMES = ("kept", "line", "gain", "ridge 0.03", "ridge 0.1", "ridge 0.3", "ridge 1", "all tokens", "left out")
+RIDGES = ("ridge 0.03", "ridge 0.1", "ridge 0.3", "ridge 1", "all tokens", "2 x 2 tokens")
+NAMES = ("kept", "line", "gain", *RIDGES, "left out")
 
 
 def main() -> None:
