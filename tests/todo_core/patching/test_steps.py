@@ -9,7 +9,7 @@ import torch
 
 from tests.models import noise
 from todo_core import patched
-from todo_core.patching.steps import StepCounter, timesteps_of
+from todo_core.patching.steps import StepCounter, seeds_of_rows, timesteps_of
 
 
 def counter(schedule=None):
@@ -99,3 +99,17 @@ def test_rows_of_different_timesteps_are_noted_once(ldm_sd1):
 def test_timesteps_are_read_from_numbers_and_tensors():
     assert timesteps_of(5) == timesteps_of(torch.tensor(5)) == [5.0]
     assert timesteps_of(torch.tensor([5, 4])) == [5.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "rows", "each"),
+    [
+        ((4,), 3, [4, 4, 4]),
+        ((4, 5), 2, [4, 5]),
+        ((4, 5), 6, [4, 4, 4, 5, 5, 5]),
+        ((4, 5, 6), 7, [4, 4, 5, 5, 6, 6, 6]),
+        ((4, 5, 6), 2, [4, 5]),
+    ],
+)
+def test_rows_of_one_image_have_its_seed(seeds, rows, each):
+    assert seeds_of_rows(seeds, rows) == each
