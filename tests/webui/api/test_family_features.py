@@ -12,7 +12,7 @@ FEATURES = {
     "StyleAlign": ([True, 1.0], {"batch_size": 2}),
     "PerturbedAttentionGuidance": ([True, 3.0, 0.0, 0.0, 1.0], {}),
     "SelfAttentionGuidance": ([True, 0.5, 2.0, 1.0], {"hr_cfg": 7}),
-    "FreeU": ([True, 1.3, 1.4, 0.9, 0.2], {}),
+    "FreeU": ([True, 1.3, 1.4, 0.9, 0.2], {}),  # acts on layers with 2 or 4 times the channels of the first one
 }
 
 
@@ -62,7 +62,8 @@ def assert_composes(webui, feature, expected=REDUCED, **request):
 def test_the_hires_pass_is_reduced_with_the_feature(webui, args_of, feature):
     args, request = FEATURES[feature]
     before = assert_composes(webui, args_of(feature, args), **request)
-    assert latents(before.events) != latents(webui.baseline(**request).events), "the feature acts"
+    acts = latents(before.events) != latents(webui.baseline(**request).events)
+    assert acts, f"{feature} does nothing to this checkpoint; FreeU needs layers with 2 or 4 times the first channels"
 
 
 def test_the_smaller_grid_of_kohya_hrfix_is_reduced_as_well(webui, args_of):

@@ -41,6 +41,16 @@ def sideways(page, selector):
     )
 
 
+def space_after_title(page):
+    """Pixels between the panel's title and the line in its header."""
+    return page.evaluate(
+        """() => {
+            const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+            return box("#todo_txt2img_line").left - box("#todo_txt2img > .label-wrap > span").right;
+        }"""
+    )
+
+
 def test_presets_and_the_line(page, view, shots):  # noqa: F811
     panel = web.Panel(page)
     panel.unfold()
@@ -53,6 +63,7 @@ def test_presets_and_the_line(page, view, shots):  # noqa: F811
     page.wait_for_function("() => document.querySelector('#todo_txt2img_end input[type=number]').value === '0.7'")
     panel.accordion.screenshot(path=shots / f"presets-{view}.png")
     assert sideways(page, "#todo_txt2img") <= 0
+    assert space_after_title(page) >= 8
 
 
 def test_the_plot_of_three_presets(page, view, shots):  # noqa: F811

@@ -48,7 +48,8 @@ def estimate_line(page: str, values: Mapping[str, Any], model: Any, *, is_img2im
     except UnsupportedModelError as error:
         return f"ToDo cannot reduce {error.model_name}: {error.reason}."
     layout = Layout.of(host)
-    return "; ".join(_estimate(size, settings, host, layout) for size in sizes)
+    text = "; ".join(_estimate(size, settings, host, layout) for size in sizes)
+    return text.replace(".; ", ". ")  # why a pass is not reduced is a sentence
 
 
 def _pass_sizes(settings: Settings, fields: Mapping[str, float], *, is_img2img: bool) -> list[PassSize]:

@@ -48,6 +48,8 @@ def test_the_size_of_the_hires_pass(model, fields, size):
 def test_both_passes_are_told(model):
     text = line(model, HIRES, passes="all", factor_1=2)
     assert text.index("First pass 512 x 512: 4,096 → 1,024 keys") < text.index("; Hires pass 1024 x 1024")
+    text = line(model, HIRES, passes="all")
+    assert text.index("Nothing to reduce at 512 x 512") < text.index(" to reduce anyway. Hires pass 1024 x 1024: ")
 
 
 @pytest.mark.parametrize(
