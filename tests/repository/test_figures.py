@@ -30,6 +30,7 @@ VARIANTS = {  # a row's name in README's second table -> its name in docs/benchm
 STEPS = {  # a row's name under "Between steps" -> its name in the stored rows
     **{f"ToDo auto, interval {interval}": f"ToDo auto, interval {interval}" for interval in (1, 2, 3)},
     "ToDo auto at both levels, interval 2": "ToDo auto at both levels, interval 2",
+    "ToDo auto, end 0.7, interval 2": "ToDo auto, end 0.7, interval 2",
     **{f"interval {interval}": f"interval {interval}" for interval in (2, 3)},
     "Spectrum, 2 warm-up steps, window 2": "Spectrum 2 0",
     "Spectrum, its authors' settings": "Spectrum 5",
