@@ -7,6 +7,7 @@ import pytest
 from todo_core.settings import SETTINGS, Settings
 
 PATIENCE = 300_000  # milliseconds; a slow machine must not fail a test
+RENEWED = 20_000  # after these, a list that was to be clicked has been renewed, and is closed
 STILL = "*, ::before, ::after { animation: none !important; transition: none !important; }"  # each frame costs CPU time
 
 
@@ -147,11 +148,17 @@ class Panel:
 
     def _pick(self, control, value):
         """Choose from a dropdown, or type what it does not list."""
-        field = control.locator("input")
+        from playwright.sync_api import TimeoutError  # here: the module is read where there is no playwright too
+
+        field, listed = control.locator("input"), control.locator(option(value))
         field.click()
-        listed = control.locator(option(value))
         if listed.count():
-            listed.click()
+            try:
+                listed.click(timeout=RENEWED)
+            except TimeoutError:  # an answer of the server has renewed the dropdown, which closes its list
+                field.blur()
+                field.click()
+                listed.click()
         else:
             field.fill(value)
             field.press("Enter")

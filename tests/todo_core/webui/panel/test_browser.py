@@ -145,6 +145,7 @@ def test_own_presets_are_saved_and_deleted(page, panel, folder):
     panel.control("preset_save").click()
     wait_for_preset(page, "mine")
     preset(panel, "ToDo fast")
+    page.wait_for_function("() => document.querySelector('#todo_txt2img_interval input').value === '3'")
     panel.wait_until_shown(used())
     preset(panel, "mine")
     page.wait_for_function("() => document.querySelector('#todo_txt2img_factor_1 input').value === '3'")
