@@ -12,7 +12,7 @@ FEATURES = {
     "StyleAlign": ([True, 1.0], {"batch_size": 2}),
     "PerturbedAttentionGuidance": ([True, 3.0, 0.0, 0.0, 1.0], {}),
     "SelfAttentionGuidance": ([True, 0.5, 2.0, 1.0], {"hr_cfg": 7}),
-    "FreeU": ([True, 1.3, 1.4, 0.9, 0.2], {}),  # acts on layers with 2 or 4 times the channels of the first one
+    "FreeU": ([True, 1.3, 1.4, 0.9, 0.2], {}),
 }
 
 
