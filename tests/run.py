@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     options = [] if slow or "-m" in arguments else ["-m", "not slow"]
     here, demo = split(arguments)
 
-    workers = min(os.cpu_count() or 1, MOST_WORKERS)
+    workers = min((os.cpu_count() or 1) + 1, MOST_WORKERS)  # one more: browser tests wait for answers
     with ExitStack() as stack:
         waiting = []
         if demo is not None:  # it makes its environment meanwhile: pip uses one core
