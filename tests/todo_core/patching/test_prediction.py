@@ -454,6 +454,22 @@ def test_a_forward_put_over_ours_goes_on_after_removal(ldm_sd1):
         del first.forward
 
 
+def test_a_forward_put_over_ours_predicts_no_more_when_the_session_comes_back(ldm_sd1):
+    first, *_ = deep(ldm_sd1, "ldm_sd1")
+    session, ran = session_of(ldm_sd1, interval=2).attach(), []
+    ours = first.forward
+    first.forward = lambda *args, **kwargs: ours(*args, **kwargs)
+    handle = first.transformer_blocks[0].register_forward_hook(lambda *_: ran.append(1))
+    try:
+        run(ldm_sd1, session, chain(5))
+        assert session.record.predicted_in, "the others are predicted"
+        assert len(ran) == 5
+        assert ["SpatialTransformer.forward" in note for note in session.record.notes] == [True]
+    finally:
+        handle.remove()
+        del first.forward
+
+
 def test_calls_that_ask_for_gradients_are_computed(diffusers_sd1):
     latents = chain(4)
     with patched(diffusers_sd1.unet, **OFF, interval=2) as session:
