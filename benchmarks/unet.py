@@ -6,6 +6,7 @@
     python benchmarks/unet.py --layout sd1-ldm --peer token-downsampling=PATH --peer hypertile=PATH --out results
     python benchmarks/unet.py --part memory --latents 96 --out results
     PYTHONPATH=. WEBUI/venv/bin/python benchmarks/unet.py --layout sd1-ldm --webui-dir WEBUI --optimization InvokeAI
+    OMP_NUM_THREADS=1 python benchmarks/unet.py --cpu-time --out results        # beside other work
     python benchmarks/unet.py --replot results more-results
 
 The UNets have their full size and random weights; sd1-ldm needs `pip install --no-deps stable-diffusion-sdkit==2.1.5`.
@@ -63,6 +64,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="default float16 on cuda")
     parser.add_argument("--webui-dir", type=Path, help="folder of a WebUI; ldm's UNet gets its attention")
     parser.add_argument("--optimization", default="InvokeAI", help="which of the WebUI's; default its own on a CPU")
+    parser.add_argument("--cpu-time", action="store_true", help="count this process's CPU seconds, beside other work")
     parser.add_argument("--quick", action="store_true", help="batch 1, two repeats, fewer settings; latent 96")
     parser.add_argument("--channels", type=int, default=CHANNELS, help="fewer, for a trial; a multiple of 32")
     parser.add_argument("--out", type=Path, help="folder for unet.json, unet.md and plots")
@@ -88,7 +90,7 @@ def group(args: argparse.Namespace) -> dict[str, Any]:
     """What all rows of this run have in common."""
     layout = args.layout if args.channels == CHANNELS else f"{args.layout} ({args.channels} channels)"
     layout += f" and the WebUI's {args.optimization}" if args.webui_dir else ""
-    threads = f"{platform.machine()}, {torch.get_num_threads()} threads"
+    threads = f"{platform.machine()}, {torch.get_num_threads()} threads" + (", CPU time" if args.cpu_time else "")
     device = torch.cuda.get_device_name() if args.device == "cuda" else threads
     return {"layout": layout, "batch": args.batch, "dtype": args.dtype, "torch": torch.__version__, "device": device}
 
@@ -98,7 +100,8 @@ def build_subject(args: argparse.Namespace) -> Subject:
     if args.webui_dir:
         optimize(args.webui_dir.resolve(), args.optimization, args.device, getattr(torch, args.dtype))
     sdp = not args.webui_dir
-    return build(args.layout, device=args.device, dtype=args.dtype, channels=args.channels, sdp=sdp)
+    like = {"device": args.device, "dtype": args.dtype, "channels": args.channels}
+    return build(args.layout, **like, sdp=sdp, cpu_time=args.cpu_time)
 
 
 def run(args: argparse.Namespace) -> report.Results:

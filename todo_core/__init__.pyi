@@ -54,6 +54,7 @@ def apply_patch(
     mlp: bool = False,
     reach: int = 0,
     interval: int | Literal["auto"] = "auto",
+    predict: Literal["deep", "whole"] = "deep",
 ) -> Session: ...
 @contextmanager
 def patched(
@@ -83,4 +84,5 @@ def patched(
     mlp: bool = False,
     reach: int = 0,
     interval: int | Literal["auto"] = "auto",
+    predict: Literal["deep", "whole"] = "deep",
 ) -> Iterator[Session]: ...

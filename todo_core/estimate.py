@@ -124,7 +124,9 @@ class Estimate:
         settings, unpatched = plan.settings, layout.work(plan.size)
         within = layout.work(plan.size, plan.at(settings.start), settings)
         if plan.deep.predicts:
-            predicted = layout.work(plan.size, plan.at(settings.start), settings, predicts=True)
+            predicted = unpatched * 0
+            if not plan.deep.is_whole:
+                predicted = layout.work(plan.size, plan.at(settings.start), settings, predicts=True)
             computed = _computed_steps(plan) / USUAL_STEPS
             within = within * computed + predicted * (1 - computed)
         after = layout.work(plan.size, () if settings.end >= 1 else plan.at(1), settings)
@@ -144,13 +146,14 @@ class Estimate:
         tokens = " and ".join(f"{level.grid.tokens:,} \N{RIGHTWARDS ARROW} {level.keys:,}" for level in levels)
         parts = [f"{tokens} {left}"] if levels else []
         if self.plan.deep.predicts:
-            parts.append(f"deep layers in {_computed_steps(self.plan)} of {USUAL_STEPS} steps")
+            what = "whole model" if self.plan.deep.is_whole else "deep layers"
+            parts.append(f"{what} in {_computed_steps(self.plan)} of {USUAL_STEPS} steps")
         percent = f"{100 * self.saved:.0f}" if self.saved >= 0.01 else "under 1"
         return f"{', '.join(parts)}, {percent} % less work"
 
 
 def _computed_steps(plan: Plan) -> int:
-    """How many steps of a pass of the usual length run the deep transformers."""
+    """How many steps of a pass of the usual length run what is predicted in the others."""
     return len(plan.deep.computed_steps(USUAL_STEPS))
 
 

@@ -1,13 +1,15 @@
-"""Prediction of what a transformer adds to its input, from what it added in the last two steps in which it ran.
+"""Prediction of what a module makes of its input, from what it made in the last two steps in which it ran.
 
-With input x and output y, the residual is r = y - x. Let a and b be the last two computed steps, at times t_a and t_b.
-The prediction continues the line through both residuals, and corrects it by how far the input is off its own line:
+Its input is x. What it makes is r: of a transformer, what it adds to x; of a whole UNet, its output. Let a and b be the
+last two computed steps, at times t_a and t_b. The prediction continues the line through both r, and corrects it by how
+far the input is off its own line:
 
     r = r_b + s (r_b - r_a) + W (x - x_b - s (x_b - x_a)),    s = (t - t_b) / (t_b - t_a)
 
 W is a matrix over the channels, one for each row: the ridge solution that maps x_b - x_a to r_b - r_a, both as means
 over two tokens side by side: half of the tokens give about the same W, in a third to a half of the time.
-Kin: DeepCache (arXiv 2312.00858) keeps features of deep layers, TaylorSeer (arXiv 2503.06923) continues their line.
+Kin: DeepCache (arXiv 2312.00858) keeps features of deep layers, TaylorSeer (arXiv 2503.06923) continues their line,
+Spectrum (arXiv 2603.01623) continues that of the UNet's output.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ _TINY = 1e-30  # so that inputs that do not change give W = 0
 
 @dataclass
 class Run:
-    """One computed run of a transformer at a time, a 0-dimensional tensor; ``x`` and ``residual`` are (b, c, h, w)."""
+    """One computed run at a time, a 0-dimensional tensor; ``x`` and ``made``, the r above, are (b, c, h, w)."""
 
     time: Tensor
     x: Tensor
-    residual: Tensor
+    made: Tensor
 
 
 class History:
-    """The last two computed runs of one transformer."""
+    """The last two computed runs of one module."""
 
     def __init__(self) -> None:
         self._last: Run | None = None
@@ -40,11 +42,11 @@ class History:
         self._slope: Tensor | None = None  # (r_b - r_a) - W (x_b - x_a)
         self._weights = torch.zeros(())  # W, (b, c, c)
 
-    def add(self, time: Tensor, x: Tensor, y: Tensor) -> None:
-        """A computed run: input and output, both (b, c, h, w)."""
-        run, before, self._slope = Run(time, x, y - x), self._last, None
+    def add(self, time: Tensor, x: Tensor, made: Tensor) -> None:
+        """A computed run: the input and what was made of it, both (b, c, h, w)."""
+        run, before, self._slope = Run(time, x, made), self._last, None
         if before and _are_alike(before.x, x):
-            x_change, r_change = x - before.x, run.residual - before.residual
+            x_change, r_change = x - before.x, made - before.made
             self._weights = _ridge(x_change, r_change)
             self._slope = r_change - _mapped(self._weights, x_change)
             passed = time - before.time
@@ -56,13 +58,12 @@ class History:
         return self._slope is not None and self._last is not None and _are_alike(self._last.x, x)
 
     def predict(self, time: Tensor, x: Tensor) -> Tensor:
-        """The output (b, c, h, w) at this time for the input ``x``. Nothing here waits for a GPU."""
+        """What the module would make of ``x`` at this time, (b, c, h, w). Nothing here waits for a GPU."""
         last = self._last
         if last is None or self._slope is None:
             raise ValueError("two computed runs must come before a prediction")
         passed = ((time - last.time) * self._rate).to(x.dtype)
-        line = torch.addcmul(last.residual, self._slope, passed)
-        return x + line + _mapped(self._weights, x - last.x)
+        return torch.addcmul(last.made, self._slope, passed) + _mapped(self._weights, x - last.x)
 
 
 def _mapped(weights: Tensor, x: Tensor) -> Tensor:

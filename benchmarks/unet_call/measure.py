@@ -77,9 +77,9 @@ def time_call(subject: Subject, call: Callable[[], Any]) -> Row:
         torch.cuda.reset_peak_memory_stats()
         held = torch.cuda.memory_allocated()
     with attention_marks(subject) as marks:
-        start = _mark(subject.device)
+        start = _mark(subject)
         call()
-        stop = _mark(subject.device)
+        stop = _mark(subject)
     if not gpu:
         return {"seconds": stop - start, "attention": sum(end - begin for begin, end in marks)}
     torch.cuda.synchronize()
@@ -97,10 +97,10 @@ def attention_marks(subject: Subject) -> Iterator[list[list[Any]]]:
     marks: list[list[Any]] = []
 
     def begin(*_: Any) -> None:
-        marks.append([_mark(subject.device)])
+        marks.append([_mark(subject)])
 
     def end(*_: Any) -> None:
-        marks[-1].append(_mark(subject.device))
+        marks[-1].append(_mark(subject))
 
     handles = [block.register_forward_pre_hook(begin, prepend=True) for block in subject.blocks]
     handles += [block.norm2.register_forward_pre_hook(end, prepend=True) for block in subject.blocks]
@@ -111,9 +111,9 @@ def attention_marks(subject: Subject) -> Iterator[list[list[Any]]]:
             handle.remove()
 
 
-def _mark(device: str) -> Any:
-    if device != "cuda":
-        return time.perf_counter()
+def _mark(subject: Subject) -> Any:
+    if subject.device != "cuda":
+        return subject.clock()
     event = torch.cuda.Event(enable_timing=True)
     event.record()
     return event

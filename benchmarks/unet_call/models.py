@@ -6,6 +6,7 @@ the attention that a WebUI puts into its classes (`webui_attention`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -130,6 +131,7 @@ class Subject:
     host: Host
     device: str
     dtype: torch.dtype
+    clock: Callable[[], float] = time.perf_counter  # of a CPU
 
     @property
     def blocks(self) -> list[Any]:
@@ -161,11 +163,17 @@ class Subject:
 
 
 def build(
-    layout: str, *, device: str = "cpu", dtype: str = "float32", channels: int = CHANNELS, sdp: bool = True
+    layout: str,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    channels: int = CHANNELS,
+    sdp: bool = True,
+    cpu_time: bool = False,
 ) -> Subject:
     """The UNet of a layout. Fewer ``channels`` than its own are for trials.
 
-    Without ``sdp``, ldm's UNet keeps the attention of its class.
+    Without ``sdp``, ldm's UNet keeps the attention of its class. With ``cpu_time``, seconds are those of this process.
     """
     torch.manual_seed(0)
     with torch.device(device):
@@ -179,4 +187,5 @@ def build(
     if layout == "sd1-ldm" and sdp:
         _attend_by_sdp(unet)
     model = _LatentDiffusion(unet) if layout == "sd1-ldm" else unet
-    return Subject(layout, unet, model, host, device, getattr(torch, dtype))
+    clock = time.process_time if cpu_time else time.perf_counter
+    return Subject(layout, unet, model, host, device, getattr(torch, dtype), clock)

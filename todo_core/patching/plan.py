@@ -62,12 +62,14 @@ class LevelPlan:
 class DeepPlan:
     """What happens to the deep transformers, those below level 1: they run in every ``interval``-th step.
 
-    ``why`` is a clause that says why they run in every step; it is empty where they do not.
+    ``why`` is a clause that says why they run in every step; it is empty where they do not. With ``is_whole``, all this
+    holds for the whole UNet.
     """
 
     transformers: int
     interval: int | Literal["auto"] = 1
     why: str = ""
+    is_whole: bool = False
 
     @property
     def predicts(self) -> bool:
@@ -98,7 +100,8 @@ class DeepPlan:
         if self.interval == "auto":
             each = [f"in 1 of {interval} from {fewest} steps on" for fewest, interval in AUTO_INTERVALS.items()]
             how = f"computed {', '.join(each)}"
-        return f"below level 1: {self.transformers} transformers, {f'not predicted: {self.why}' if self.why else how}"
+        what = "whole model" if self.is_whole else f"below level 1: {self.transformers} transformers"
+        return f"{what}, {f'not predicted: {self.why}' if self.why else how}"
 
 
 @dataclass(frozen=True)
@@ -174,19 +177,22 @@ def make_plan(settings: Settings, host: Host, size: TokenGrid, *, why: str = "")
 
 def plan_deep(settings: Settings, host: Host, size: TokenGrid) -> DeepPlan:
     """The interval of a pass at a latent of ``size``."""
-    deep = len(host.deep_transformers)
+    planned = DeepPlan(len(host.deep_transformers), settings.interval, is_whole=settings.predicts_whole)
     if why := why_never_predicted(settings, host):
-        return DeepPlan(deep, why=why)
+        return replace(planned, interval=1, why=why)
     if settings.interval == "auto" and size.scale(host.trained_side) < _ENLARGED:
-        return DeepPlan(deep, why="auto predicts only in passes that enlarge the image")
-    return DeepPlan(deep, settings.interval)
+        return replace(planned, interval=1, why="auto predicts only in passes that enlarge the image")
+    return planned
 
 
 def why_never_predicted(settings: Settings, host: Host) -> str:
-    """Why the deep transformers of a model run in every step of a pass of any size; empty where they need not."""
+    """Why nothing of a model is predicted in a pass of any size; empty where something may be."""
     if settings.interval == 1:
         return "the interval is 1"
-    if not host.deep_transformers:
+    if settings.predicts_whole:
+        if host.network != "UNet":
+            return "whole steps of the UNet are predicted"
+    elif not host.deep_transformers:
         return "this model has no transformer below level 1"
     if settings.interval == "auto" and is_compiled(host.unet):  # a predicted transformer would run uncompiled
         return "auto predicts nothing in a compiled model"
@@ -216,6 +222,8 @@ def plan_level(settings: Settings, method: str, level: Level, grid: TokenGrid) -
 
 def _downsampled(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan:
     chosen = settings.factor_1 if full.level == 1 else settings.factor_2
+    if chosen == "auto" and settings.predicts_whole:
+        return replace(full, why="auto keeps all tokens where whole steps are predicted")
     factor = chosen if isinstance(chosen, int) else auto_factor(level, full.grid)
     if factor == 1:
         return replace(

@@ -15,14 +15,15 @@ class Record:
     """Which plans ran in which steps and networks, what was predicted, and notes about what was not reduced."""
 
     ran_in: dict[LevelPlan, set[int]] = field(default_factory=dict)
-    predicted_in: set[int] = field(default_factory=set)  # steps in which deep transformers were predicted
+    predicted_in: set[int] = field(default_factory=set)  # steps in which something was predicted
     networks: set[str] = field(default_factory=set)  # "UNet", "ControlNet"
     notes: list[str] = field(default_factory=list)
+    predicted: str = "transformers below level 1"  # in words
 
     def __repr__(self) -> str:
         ran = [f"level {plan.level} by {plan.method} in {len(steps)} steps" for plan, steps in self.ran_in.items()]
         if self.predicted_in:
-            ran.append(f"deep transformers predicted in {len(self.predicted_in)} steps")
+            ran.append(f"{self.predicted} predicted in {len(self.predicted_in)} steps")
         return f"<Record: {'; '.join([*ran, *self.notes]) or 'nothing was reduced yet'}>"
 
     @property
@@ -53,7 +54,7 @@ class Record:
             steps_of.setdefault((plan.level, plan.grid.tokens, plan.keys, plan.method), set()).update(ran_in)
         lines = [_level(*plan, f"{len(steps_of[plan])} {of_all}") for plan in sorted(steps_of)]
         if self.predicted_in:
-            lines.append(f"transformers below level 1 computed in {steps - len(self.predicted_in)} {of_all}")
+            lines.append(f"{self.predicted} computed in {steps - len(self.predicted_in)} {of_all}")
         if "ControlNet" in self.networks:
             lines.append("ControlNet too" if "UNet" in self.networks else "in ControlNet alone")
         return "; ".join([*lines, *self.notes])

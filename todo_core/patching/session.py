@@ -1,9 +1,10 @@
 """Plan x model -> hooks on the model's modules. The forwards only carry out what the plan says.
 
-Hooks sit on module instances and come off by handle. No class and no ``forward`` is replaced, so the attention that the
-host has chosen still runs. Two hooks enclose each UNet call: the first sets the state of the call that all others read,
-the second clears it. Without that state, a hook does nothing. torch runs the second hook after an Exception, but not
-after a KeyboardInterrupt: so each call begins by dropping the state of calls that no longer run.
+Hooks sit on module instances and come off by handle. No class is replaced, and no ``forward`` but those of modules that
+are predicted (`deep_hooks`), so the attention that the host has chosen still runs. Two hooks enclose each UNet call:
+the first sets the state of the call that all others read, the second clears it. Without that state, a hook does
+nothing. torch runs the second hook after an Exception, but not after a KeyboardInterrupt: so each call begins by
+dropping the state of calls that no longer run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import forget_compiled_code
 from ..settings import Settings
-from .deep_hooks import DeepHooks
+from .deep_hooks import DeepHooks, WholeHooks
 from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
 from .module_calls import Args, Hook, Kwargs, read, remove_forwards
 from .module_hooks import ModuleHooks
@@ -66,12 +67,18 @@ class Session:
         self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
         kind = ModuleHooks if settings.target == "all" else PatchedKeysHooks if host.patch_keys else KeysHooks
         self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
-        deep = () if why_never_predicted(settings, host) else host.deep_transformers
-        self._deep = [DeepHooks(transformer, self._shared) for transformer in deep]
+        self._deep = self._hooks_that_predict()
 
     def __repr__(self) -> str:
         state = "attached to" if self._hooks else "not attached to"
         return f"<Session {state} {type(self.host.unet).__name__}; {self.plan}; {self.record}>".replace("\n", "; ")
+
+    def _hooks_that_predict(self) -> list[DeepHooks]:
+        if why_never_predicted(self.settings, self.host):
+            return []
+        if self.settings.predicts_whole:
+            return [WholeHooks(self.host.unet, self._shared)]
+        return [DeepHooks(transformer, self._shared) for transformer in self.host.deep_transformers]
 
     def attach(self) -> Session:
         """Put the hooks on the model."""
@@ -156,7 +163,9 @@ class Session:
         if plan.predicts_at(progress) and not outer and self._may_predict(unet, latent, args, kwargs):
             call.stream = self._streams.next(call.step)
             context = read(args, kwargs, 2, names.context)
-            call.stream.begin_call(self._step, plan.deep, latent, timestep, context, call.seeds)
+            given = [name for name, value in kwargs.items() if value is not None]  # such as a ControlNet's additions
+            alike = call.seeds, given if plan.deep.is_whole else ()
+            call.stream.begin_call(self._step, plan.deep, latent, timestep, context, alike)
 
     def _refuse_checkpoints(self, args: Args, kwargs: Kwargs) -> None:
         """The backward pass would compute checkpointed blocks again, and no session would reduce them then."""
@@ -164,16 +173,16 @@ class Session:
             raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
 
     def _may_predict(self, unet: Module, latent: Tensor, args: Args, kwargs: Kwargs) -> bool:
-        """Whether deep transformers may be remembered and predicted in this call; with a note where not."""
+        """Whether anything may be remembered and predicted in this call; with a note where not."""
         if unet is not self.host.unet:
             remove_forwards(unet)  # a replica's would run the module that it is a copy of
-            self.record.note("replicas of this model run side by side: deep transformers run in every step")
+            self.record.note("replicas of this model run side by side: nothing is predicted")
             return False
         if self._asks_for_gradients(args, kwargs):
-            self.record.note("a call asks for gradients: deep transformers run in every step")
+            self.record.note("a call asks for gradients: nothing is predicted")
             return False
-        if why := self._streams.why_no_room(self.host, latent):
-            self.record.note(f"{why}: deep transformers run in every step")
+        if not self.settings.predicts_whole and (why := self._streams.why_no_room(self.host, latent)):
+            self.record.note(f"{why}: nothing is predicted")
             return False
         return True
 

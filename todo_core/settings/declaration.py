@@ -42,6 +42,11 @@ def draws(settings: Settings) -> bool:
     return "similarity" in settings.methods and settings.random
 
 
+def predicts(settings: Settings) -> bool:
+    """Whether anything is predicted between steps."""
+    return acts(settings) and settings.interval != 1
+
+
 def whole_module(settings: Settings) -> bool:
     """Whether the whole input of modules is reduced."""
     return settings.target == "all" and acts(settings)
@@ -121,6 +126,9 @@ class Settings:
     interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
     """Layers below level 1 run in every n-th step and are predicted between. 1: off."""
 
+    predict: Annotated[Literal["deep", "whole"], Setting("Predicted", predicts)] = "deep"
+    """whole: for samplers that add no noise, as DPM++ 2M."""
+
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
 
         def __init__(self, /, **values: Any) -> None:
@@ -149,6 +157,11 @@ class Settings:
     def rotates(self) -> bool:
         """Whether downsample keeps one token of each cell, at a position that changes."""
         return self.phase == "rotate" and self.resample in NEAREST
+
+    @property
+    def predicts_whole(self) -> bool:
+        """Whether whole steps are predicted."""
+        return predicts(self) and self.predict == "whole"
 
     @property
     def used(self) -> tuple[str, ...]:

@@ -57,7 +57,8 @@ def _pass_rows(sampled: Pass, request: Request) -> list[PlanRow]:
     rows = [_row(sampled.record, level, f"{level.level}{suffix}", steps) for level in plan.levels]
     if plan.deep.predicts:
         outcome = f"{_steps(sampled.record.predicted_in)} of {steps} steps"
-        rows.append(PlanRow(f"below 1{suffix}", "-", "-", "predicted", plan.deep.transformers, outcome))
+        where = "all" if plan.deep.is_whole else "below 1"
+        rows.append(PlanRow(f"{where}{suffix}", "-", "-", "predicted", plan.deep.transformers, outcome))
     after = f", after {plan.settings.end:g}"
     return rows + [_row(sampled.record, level, f"{level.level}{suffix}{after}", steps) for level in plan.after]
 

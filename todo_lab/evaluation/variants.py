@@ -144,10 +144,12 @@ def _name(settings: Settings, *, amounts: bool) -> str:
     parts = [" ".join([METHOD_NAMES[method], *(_amounts(settings) if amounts else _second_level(settings))])]
     if (settings.factor_1, settings.factor_2) == (1, 1) and method == "downsample":
         parts = []  # the interval alone
+    if settings.predicts_whole:
+        parts = ["whole steps"] if {settings.factor_1, settings.factor_2} <= {1, "auto"} else [*parts, "whole steps"]
     usual = {"target": "all"} if method == "similarity" else {}
     for name in settings.used:
         value = getattr(settings, name)
-        if name in ("method", *AMOUNTS) or value == usual.get(name, SETTINGS[name].default):
+        if name in ("method", "predict", *AMOUNTS) or value == usual.get(name, SETTINGS[name].default):
             continue
         parts.append(_part(name, value))
     return ", ".join(parts) or METHOD_NAMES[method]

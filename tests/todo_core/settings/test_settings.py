@@ -40,6 +40,7 @@ DEFAULTS = {
     "mlp": False,
     "reach": 0,
     "interval": "auto",
+    "predict": "deep",
 }
 OLDER = {"interval": 1}  # where an image without the key had another value than the default
 CHOICES = {
@@ -50,6 +51,7 @@ CHOICES = {
     "window": ["steps", "noise"],
     "afterwards": ["none", "downsample", "similarity", "cluster"],
     "passes": ["hires", "first", "all"],
+    "predict": ["deep", "whole"],
 }
 FLAGS = ["random", "attn", "crossattn", "mlp"]
 NUMBERS = ["factor_1", "factor_2", "ratio_1", "ratio_2", "start", "end"]
@@ -462,7 +464,7 @@ def test_parse_refuses_an_unknown_name():
     assert (caught.value.field, caught.value.value) == ("factor", "2")
 
 
-ALWAYS = {"method", "target", "start", "end", "window", "afterwards", "passes", "interval"}
+ALWAYS = {"method", "target", "start", "end", "window", "afterwards", "passes", "interval", "predict"}
 FACTORS, RATIOS = {"factor_1", "factor_2", "resample"}, {"ratio_1", "ratio_2"}
 CELL, MODULES = {"sx", "sy", "random", "reach"}, {"attn", "crossattn", "mlp"}
 
@@ -471,6 +473,7 @@ CELL, MODULES = {"sx", "sy", "random", "reach"}, {"attn", "crossattn", "mlp"}
     ("values", "used"),
     [
         ({}, ALWAYS | FACTORS | {"phase"}),
+        ({"interval": 1}, (ALWAYS - {"predict"}) | FACTORS | {"phase"}),
         ({"method": "none"}, {"method"}),
         ({"method": "none", "afterwards": "similarity", "target": "all"}, {"method"}),
         ({"resample": "nearest"}, ALWAYS | FACTORS | {"phase"}),

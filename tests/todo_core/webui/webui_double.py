@@ -45,6 +45,9 @@ class Processing:
     subprompts: int = 1  # 2 is "a AND b"
     split: bool = False  # the WebUI's "batch cond/uncond" off
     calls_per_step: int = 1  # 2 for a second-order sampler
+    sampler_function: object = None  # of the real sampler
+    s_churn: float = 0.0
+    eta: float = 0.0
     extra_generation_params: dict = field(default_factory=dict)
     comments: dict = field(default_factory=dict)
     is_hr_pass: bool = False
@@ -126,6 +129,7 @@ class Wrapped(torch.nn.Module):
 class Sampler:
     def __init__(self, p):
         self.model_wrap_cfg = CFGDenoiser(p, self)
+        self.func, self.eta = p.sampler_function, p.eta
         parts = [SimpleNamespace(weight=1.0)] * p.subprompts
         self.sampler_extra_args = {"cond": SimpleNamespace(batch=[parts] * len(p.seeds))}
 

@@ -34,6 +34,7 @@ class PipelinePass(SampledPass):
         if self.error:
             return
         try:
+            self._predict_deep("a diffusers pipeline samples")  # its UNet is running: too late for another forward
             self._follow_model()
             session = self._sessions[0]
             session.detach()  # after an error, nobody has done it

@@ -46,6 +46,8 @@ class SampledPass:
         try:
             self.calls += 1
             self.steps, self.expected = int(params.denoiser.steps or 0), compat.calls_of(params)
+            if not compat.adds_no_noise(params):
+                self._predict_deep("this sampler may add noise in each step")
             self._follow_model()
             seeds = compat.row_seeds(params)
             for session in self._sessions:
@@ -79,6 +81,12 @@ class SampledPass:
         if plan and not plan.reduces:
             return status.nothing_to_reduce(plan)
         return status.not_reduced(self.name, self.record.why_nothing_ran(plan, self.expected, self.calls_in_window))
+
+    def _predict_deep(self, why: str) -> None:
+        """Where whole steps cannot be predicted, and nothing has run yet: predict the layers below level 1."""
+        if self._settings.predicts_whole and not self._sessions:
+            self._settings = replace(self._settings, predict="deep")
+            self.record.note(f"{why}: layers below level 1 are predicted, not whole steps")
 
     def _follow_model(self) -> None:
         """New sessions if this is the first step, or a refiner or a hires checkpoint has replaced the UNet."""

@@ -9,7 +9,7 @@ import gradio as gr
 from ...errors import SettingsError
 from ...settings import SETTINGS, Settings
 
-DECIDING = ("method", "target", "resample", "afterwards", "random")  # settings that decide which others have an effect
+DECIDING = ("method", "target", "resample", "afterwards", "random", "interval")  # settings that decide which others have an effect
 QUIET = {"show_progress": False, "queue": False}  # answered at once, without the WebUI's queue and its sockets
 
 
@@ -27,10 +27,13 @@ def watch_saved_defaults(controls: dict[str, Any]) -> None:
 
 def used_settings(values: Any) -> tuple[str, ...]:
     """The settings that have an effect with these values of DECIDING."""
+    chosen = {"ratio_1": 0, "ratio_2": 0, **dict(zip(DECIDING, values, strict=True))}
     try:
-        return Settings.parse({"ratio_1": 0, "ratio_2": 0, **dict(zip(DECIDING, values, strict=True))}).used
-    except SettingsError:
-        return tuple(SETTINGS)
+        return Settings.parse(chosen).used
+    except SettingsError as error:
+        if error.field != "interval":
+            return tuple(SETTINGS)
+        return Settings.parse(chosen | {"interval": SETTINGS["interval"].default}).used  # a number that is being typed
 
 
 def updates(shown: Any, values: dict[str, Any]) -> list[Any]:

@@ -305,6 +305,74 @@ def test_too_few_steps_for_the_interval_are_told(webui, steps):
     assert ("ToDo" in done.infotexts[0]) == (steps == 4)
 
 
+def sample_euler(model, x, s_churn=0.0):
+    """Named as k-diffusion's."""
+
+
+def sample_dpmpp_2m(model, x):
+    """Named as k-diffusion's."""
+
+
+def ddim(model, x, eta=0.0):
+    """Named as the WebUI's."""
+
+
+def sample_euler_ancestral(model, x, eta=1.0):
+    """Named as k-diffusion's."""
+
+
+WHOLE = {"predict": "whole", "interval": 2}
+
+
+@pytest.mark.parametrize("function", [sample_euler, sample_dpmpp_2m])
+def test_whole_steps_are_predicted_told_and_can_be_pasted(webui, function):
+    request = {"sampler_function": function, "steps": 6}
+    done = webui.generate(Processing(**request), WHOLE)
+    assert "hires pass: whole model computed in 4 of 6 steps" in done.comments
+    assert todo_of(done) == {"ToDo method": "downsample", "ToDo interval": "2", "ToDo predict": "whole"}
+    assert forwards_of(webui.model) == hooks_of(webui.model) == 0
+    pasted = settings_of(done.extra_generation_params)
+    assert (pasted.interval, pasted.predict) == (2, "whole")
+    again = webui.generate(Processing(**request), {k: v for k, v in pasted.to_dict().items() if k != "passes"})
+    assert torch.equal(done.images[0], again.images[0])
+    assert torch.equal(*webui.first_pass)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"sampler_function": sample_euler_ancestral, "eta": 1.0},
+        {"sampler_function": ddim, "eta": 0.5},
+        {"sampler_function": sample_euler, "s_churn": 5.0},
+        {"sampler_function": None},
+        {},
+    ],
+    ids=["ancestral", "eta", "churn", "unknown", "none"],
+)
+def test_with_a_sampler_that_may_add_noise_deep_layers_are_predicted(webui, request_):
+    done = webui.generate(Processing(steps=6, **request_), WHOLE)
+    assert "transformers below level 1 computed in" in done.comments
+    told = "this sampler may add noise in each step: layers below level 1 are predicted, not whole steps"
+    assert done.comments.count(told) == 1
+    assert "ToDo predict" not in todo_of(done)
+    deep = webui.generate(Processing(steps=6, **request_), WHOLE | {"predict": "deep"})
+    assert torch.equal(done.images[0], deep.images[0])
+
+
+def test_whole_steps_with_split_prompts_and_an_interrupt(webui):
+    request = {"sampler_function": sample_euler, "steps": 6}
+    done = webui.generate(Processing(**request, split=True), WHOLE)
+    assert "whole model computed in 4 of 6 steps" in done.comments
+    webui.generate(Processing(**request, interrupt_at=3), WHOLE)
+    assert forwards_of(webui.model) == hooks_of(webui.model) == 0
+
+
+def test_in_a_short_pass_nothing_is_predicted_and_the_key_is_left_out(webui):
+    request = {"sampler_function": sample_euler, "steps": 3}
+    done = webui.generate(Processing(**request), {"predict": "whole", "factor_1": 2})
+    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
+
+
 def test_an_interrupt_between_computed_and_predicted_steps_leaves_nothing(webui):
     webui.generate(Processing(interrupt_at=2), OURS | {"interval": 2})
     assert forwards_of(webui.model) == hooks_of(webui.model) == 0

@@ -95,6 +95,13 @@ def test_steps_below_level_1_are_predicted(sdnext):
     assert "ToDo interval: 2" in done.infotexts[0]
 
 
+def test_whole_steps_of_a_pipeline_cannot_be_predicted_and_that_is_told(sdnext):
+    done = sdnext.generate(PipelineProcessing(steps=6), OURS | {"interval": 2, "predict": "whole"})
+    assert "a diffusers pipeline samples: layers below level 1 are predicted, not whole steps" in done.comments
+    assert "transformers below level 1 computed in" in done.comments
+    assert "ToDo predict" not in done.infotexts[0]
+
+
 def test_an_image_of_a_batch_has_its_own_seed(sdnext, monkeypatch):
     alone = [sdnext.generate(PipelineProcessing(seeds=[seed]), OURS).images[0] for seed in (5, 9)]
     told, begin_step = [], Session.begin_step

@@ -136,7 +136,7 @@ def test_the_infotext_keys_belong_to_the_panel(panel):
 @pytest.mark.parametrize("method", ["downsample", "similarity", "cluster", "none"])
 @pytest.mark.parametrize("target", ["keys/values", "all"])
 def test_what_a_method_does_not_use_is_hidden(method, target):
-    shown = visibility.used_settings((method, target, "area", "none", False))
+    shown = visibility.used_settings((method, target, "area", "none", False, "auto"))
     assert "method" in shown
     assert ("factor_1" in shown) == (method == "downsample")
     assert ("ratio_1" in shown) == (method in ("similarity", "cluster"))
@@ -148,8 +148,15 @@ def test_what_a_method_does_not_use_is_hidden(method, target):
 
 
 def test_the_method_that_takes_over_shows_its_settings_too():
-    shown = visibility.used_settings(("downsample", "keys/values", "nearest", "cluster", True))
+    shown = visibility.used_settings(("downsample", "keys/values", "nearest", "cluster", True, "2.5"))
     assert [name in shown for name in ("factor_1", "ratio_1", "sx")] == [True, True, False]
+
+
+@pytest.mark.parametrize(("interval", "is_shown"), [("auto", True), ("2", True), ("2.5", True), ("1", False)])
+def test_what_is_predicted_is_asked_where_something_is(interval, is_shown):
+    shown = visibility.used_settings(("downsample", "keys/values", "nearest", "none", True, interval))
+    assert ("predict" in shown) == is_shown
+    assert "sx" not in shown
 
 
 def test_only_unused_controls_start_hidden(panel):

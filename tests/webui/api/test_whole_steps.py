@@ -1,0 +1,70 @@
+"""Whole steps on a real WebUI: in which steps the model ran, with which samplers, and what the user is told."""
+
+import numpy as np
+import pytest
+
+from ..helpers import todo_keys
+from .test_interval import PLANNED, assert_nothing_is_left, assert_planned, deep_runs, runs_of
+
+WHOLE = {"predict": "whole", "interval": 2}
+STEPS = {"hr_second_pass_steps": 8}
+NOISE = "this sampler may add noise in each step: layers below level 1 are predicted, not whole steps"
+
+
+def assert_whole_steps_are_predicted(result):
+    """No attention ran in a predicted step; the last call is computed."""
+    shallow, deep = runs_of(result.hires)
+    planned = [*PLANNED[: len(shallow) - 1], True]
+    assert [bool(count) for count in shallow] == [bool(count) for count in deep] == planned
+
+
+@pytest.mark.parametrize("sampler", ["DPM++ 2M", "Euler", "LMS", "DDIM", "UniPC"])
+def test_the_model_runs_in_the_planned_steps(webui, sampler):
+    request = {**STEPS, "sampler_name": sampler}
+    baseline, result = webui.baseline(**request), webui.txt2img(WHOLE, **request)
+    assert_whole_steps_are_predicted(result)
+    assert [e["latent"] for e in result.first] == [e["latent"] for e in baseline.first]
+    assert not np.array_equal(result.pixels, baseline.pixels)
+    assert "whole model computed in" in result.comments
+    assert todo_keys(result.infotext) == {"ToDo method": "downsample", "ToDo interval": "2", "ToDo predict": "whole"}
+    assert np.array_equal(webui.txt2img(WHOLE, **request).pixels, result.pixels)
+    assert_nothing_is_left(webui, **request)
+
+
+@pytest.mark.parametrize("request_", [{"sampler_name": "Euler a"}, {"sampler_name": "DPM++ 2M SDE"}, {"s_churn": 5}])
+def test_with_new_noise_in_each_step_deep_layers_are_predicted(webui, request_):
+    result = webui.txt2img(WHOLE | {"factor_1": 1, "factor_2": 1}, **STEPS, **request_)
+    assert_planned(result)
+    assert NOISE in result.comments
+    assert "ToDo predict" not in result.infotext
+    assert_nothing_is_left(webui, **STEPS, **request_)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [{"batch_size": 2}, {"prompt": "a cat AND a dog :0.5"}, {"prompt": "a cat, " * 30, "negative_prompt": "a dog"}],
+    ids=["batch", "AND", "long"],
+)
+def test_other_requests_are_predicted_too(webui, request_):
+    result = webui.txt2img(WHOLE, **STEPS, **request_)
+    assert_whole_steps_are_predicted(result)
+    assert result.pixels.std() > 5
+    assert_nothing_is_left(webui, **STEPS, **request_)
+
+
+def test_prompt_editing_is_computed_at_the_change(webui):
+    """1.5 is half of the hires pass."""
+    result = webui.txt2img(WHOLE, **STEPS, prompt="a [cat:dog:1.5]")
+    runs = [bool(count) for count in deep_runs(result.hires)]
+    assert runs[:3] == [True, True, False]
+    assert [True, True] in [runs[i : i + 2] for i in range(3, 6)]
+    assert_nothing_is_left(webui, **STEPS)
+
+
+@pytest.mark.parametrize("button", ["interrupt", "skip"])
+def test_an_interrupt_leaves_nothing(webui, button):
+    webui.baseline(**STEPS)
+    result = webui.interrupted_at(4 + 3, WHOLE, button, **STEPS)
+    assert result.pixels.shape[0] >= 1
+    assert_nothing_is_left(webui, **STEPS)
+    assert_whole_steps_are_predicted(webui.txt2img(WHOLE, **STEPS))
