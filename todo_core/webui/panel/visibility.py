@@ -9,7 +9,7 @@ import gradio as gr
 from ...errors import SettingsError
 from ...settings import SETTINGS, Settings
 
-DECIDING = ("method", "target", "resample", "afterwards", "random", "interval")  # settings that decide which others have an effect
+DECIDING = ("method", "target", "resample", "afterwards", "random", "interval")  # they decide which others act
 QUIET = {"show_progress": False, "queue": False}  # answered at once, without the WebUI's queue and its sockets
 
 
