@@ -29,7 +29,7 @@ CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.contr
 # the rooms of each house, from the ground up
 FLOORS = {
     "todo_core": [
-        "errors image_difference",
+        "errors image_difference samplers",
         "reduction prediction",
         "settings hosts",
         "patching",

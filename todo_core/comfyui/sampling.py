@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, KeysPatch, detect, find_controlnet
 from ..hosts.patcher_options import with_keys_patch
-from ..patching.record import Record
+from ..patching.record import DEEP_INSTEAD, Record
 from ..patching.session import Session
 from ..patching.token_grid import TokenGrid
 from ..settings import Settings
@@ -32,7 +32,7 @@ def reduced_sampling(settings: Settings, tell: Callable[[str], None]) -> Callabl
     def sample(executor: Any, noise: Any, latent: Any, sampler: Any, sigmas: Any, *args: Any, **kwargs: Any) -> Any:
         # after these four: mask, callback, whether the bar is off, seed
         seed = kwargs.get("seed", args[3] if len(args) > 3 else None)
-        sampling = Sampling(settings, executor.class_obj, noise.shape, seed)
+        sampling = Sampling(settings, executor.class_obj, noise.shape, seed, sampler)
 
         def step(executor: Any, x: Any, sigma: Any, model_options: Any = None, seed: Any = None) -> Any:
             return executor(x, sigma, sampling.begin_step(sigma, model_options or {}), seed)
@@ -63,8 +63,13 @@ class _KeysPatches(Handle):
 class Sampling:
     """The state of one sampling. Hooks are on the model from the first step in the window to the last."""
 
-    def __init__(self, settings: Settings, guider: Any, shape: Sequence[int], seed: int | None) -> None:
+    def __init__(
+        self, settings: Settings, guider: Any, shape: Sequence[int], seed: int | None, sampler: Any = None
+    ) -> None:
         self.record = Record()
+        if settings.predicts_whole and not compat.adds_no_noise(sampler):
+            settings = replace(settings, predict="deep")
+            self.record.note(DEEP_INSTEAD)
         self.error: Exception | None = None
         self.steps = self.steps_in_window = 0
         self._settings, self._guider, self._shape = settings, guider, shape

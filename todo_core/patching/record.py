@@ -9,6 +9,8 @@ from .plan import AUTO_INTERVALS, FEWEST_PREDICTED, LevelPlan, Plan
 
 log = logging.getLogger("todo_core")
 
+DEEP_INSTEAD = "this sampler may add noise in each step: layers below level 1 are predicted, not whole steps"
+
 
 @dataclass(repr=False)
 class Record:

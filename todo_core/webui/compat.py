@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from .. import samplers
 from ..hosts.host import original
 
 
@@ -72,22 +72,11 @@ def calls_of(params: Any) -> int:
     return max(1, int(denoiser.total_steps) - left_out)
 
 
-# of k-diffusion, the WebUI and Forge: one call a step, whose next latent follows from the last ones without new noise
-_WITHOUT_NOISE = {"sample_euler", "sample_dpmpp_2m", "sample_lms", "sample_ipndm", "sample_ipndm_v", "sample_deis"}
-_WITHOUT_NOISE |= {"ddim", "plms", "unipc"}
-
-
 def adds_no_noise(params: Any) -> bool:
     """Whether the sampler of a step is known to add no noise, with its eta and churn."""
     sampler = getattr(params.denoiser, "sampler", None)
-    function = getattr(sampler, "func", None)
-    eta = getattr(sampler, "eta", None) if "eta" in _parameters(function) else None
     churn = getattr(getattr(params.denoiser, "p", None), "s_churn", None)
-    return getattr(function, "__name__", "") in _WITHOUT_NOISE and not eta and not churn
-
-
-def _parameters(function: Any) -> Collection[str]:
-    return inspect.signature(function).parameters if callable(function) else ()
+    return samplers.adds_no_noise(getattr(sampler, "func", None), eta=getattr(sampler, "eta", None), churn=churn)
 
 
 def unet_of(sd_model: Any) -> Any:

@@ -113,7 +113,7 @@ class Guider:
         self.calls, self.fail_at = calls, fail_at
 
     @torch.no_grad()
-    def sample(self, steps: int = 4, shape=(1, 4, 16, 16), seed: int = 0) -> torch.Tensor:
+    def sample(self, steps: int = 4, shape=(1, 4, 16, 16), seed: int = 0, sampler: Any = None) -> torch.Tensor:
         own = self.model_options
         self.model_options = {"transformer_options": copy.copy(own["transformer_options"])}
         self.model_options["transformer_options"]["wrappers"] = copy.deepcopy(self.model_patcher.wrappers)
@@ -121,7 +121,7 @@ class Guider:
         latent = torch.zeros(shape)
         run = Executor(self._outer_sample, self, _wrappers("outer_sample", self.model_options))
         try:
-            return run(noise(*shape, seed=seed), latent, None, sigmas, None, None, False, seed)
+            return run(noise(*shape, seed=seed), latent, sampler, sigmas, None, None, False, seed)
         finally:
             self.model_options = own
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -166,6 +167,30 @@ def test_deep_transformers_are_predicted_by_the_sampling_s_steps(shown, model, c
     Guider(patched, calls=calls).sample(steps=6)
     assert "transformers below level 1 computed in 4 of 6 steps" in shown[0][0]
     assert hook_count(model.model) == hook_count(model_of(ldm_sd1().unet).model)
+
+
+def sample_dpmpp_2m(model, x, sigmas, extra_args=None): ...
+
+
+def sample_euler_ancestral(model, x, sigmas, extra_args=None, eta=1.0): ...
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (sample_dpmpp_2m, "whole model computed in 4 of 6 steps"),
+        (sample_euler_ancestral, "transformers below level 1 computed in 4 of 6 steps"),
+        (None, "transformers below level 1 computed in 4 of 6 steps"),
+    ],
+)
+def test_whole_steps_are_predicted_with_samplers_that_add_no_noise(shown, model, function, told):
+    before = snapshot(model.model)
+    patched = todo(model, settings=more(predict="whole"), factor_1="1", interval="2")
+    Guider(patched).sample(steps=6, sampler=function and SimpleNamespace(sampler_function=function, extra_options={}))
+    line = shown[0][0]
+    assert told in line
+    assert ("this sampler may add noise in each step" in line) == ("whole model" not in line)
+    assert snapshot(model.model) == before
 
 
 @pytest.mark.parametrize("settings", [{"method": "similarity"}, {"target": "all", "mlp": True}, {"method": "cluster"}])

@@ -20,6 +20,8 @@ from .sampled_pass import SampledPass
 
 log = logging.getLogger("todo_core")
 
+DEEP_IN_PIPELINES = "a diffusers pipeline samples: layers below level 1 are predicted, not whole steps"
+
 
 class PipelinePass(SampledPass):
     """A pass that is to be reduced. Hooks are on the UNet only while it runs a step between start and end."""
@@ -34,7 +36,7 @@ class PipelinePass(SampledPass):
         if self.error:
             return
         try:
-            self._predict_deep("a diffusers pipeline samples")  # its UNet is running: too late for another forward
+            self._predict_deep(DEEP_IN_PIPELINES)  # its UNet is running: too late for another forward
             self._follow_model()
             session = self._sessions[0]
             session.detach()  # after an error, nobody has done it

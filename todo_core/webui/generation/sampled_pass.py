@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import UnsupportedModelError
 from ...hosts import Handle, detect, find_controlnet
-from ...patching.record import Record
+from ...patching.record import DEEP_INSTEAD, Record
 from ...patching.session import Session
 from ...patching.token_grid import TokenGrid
 from ...settings import Settings
@@ -47,7 +47,7 @@ class SampledPass:
             self.calls += 1
             self.steps, self.expected = int(params.denoiser.steps or 0), compat.calls_of(params)
             if not compat.adds_no_noise(params):
-                self._predict_deep("this sampler may add noise in each step")
+                self._predict_deep(DEEP_INSTEAD)
             self._follow_model()
             seeds = compat.row_seeds(params)
             for session in self._sessions:
@@ -86,7 +86,7 @@ class SampledPass:
         """Where whole steps cannot be predicted, and nothing has run yet: predict the layers below level 1."""
         if self._settings.predicts_whole and not self._sessions:
             self._settings = replace(self._settings, predict="deep")
-            self.record.note(f"{why}: layers below level 1 are predicted, not whole steps")
+            self.record.note(why)
 
     def _follow_model(self) -> None:
         """New sessions if this is the first step, or a refiner or a hires checkpoint has replaced the UNet."""
