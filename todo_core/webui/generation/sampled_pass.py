@@ -18,6 +18,8 @@ from . import infotext, status
 
 log = logging.getLogger("todo_core")
 
+DEEP_BESIDE_OTHERS = "an extension runs the model by itself: layers below level 1 are predicted, not whole steps"
+
 
 class SampledPass:
     """A pass that is to be reduced.
@@ -48,6 +50,8 @@ class SampledPass:
             self.steps, self.expected = int(params.denoiser.steps or 0), compat.calls_of(params)
             if not compat.adds_no_noise(params):
                 self._predict_deep(DEEP_INSTEAD)
+            elif "forward" in vars(compat.unet_of(self._model())):
+                self._predict_deep(DEEP_BESIDE_OTHERS)
             self._follow_model()
             seeds = compat.row_seeds(params)
             for session in self._sessions:

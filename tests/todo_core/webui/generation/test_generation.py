@@ -359,6 +359,20 @@ def test_with_a_sampler_that_may_add_noise_deep_layers_are_predicted(webui, requ
     assert torch.equal(done.images[0], deep.images[0])
 
 
+def test_beside_an_extension_that_runs_the_model_deep_layers_are_predicted(webui):
+    """sd-webui-controlnet puts a forward on the UNet."""
+    unet = webui.model.model.diffusion_model
+    theirs = unet.forward = lambda *args, **kwargs: type(unet).forward(unet, *args, **kwargs)
+    try:
+        done = webui.generate(Processing(sampler_function=sample_euler, steps=6), WHOLE)
+        assert vars(unet)["forward"] is theirs
+    finally:
+        del unet.forward
+    assert "an extension runs the model by itself: layers below level 1 are predicted" in done.comments
+    assert "transformers below level 1 computed in 4 of 6 steps" in done.comments
+    assert "ToDo predict" not in todo_of(done)
+
+
 def test_whole_steps_with_split_prompts_and_an_interrupt(webui):
     request = {"sampler_function": sample_euler, "steps": 6}
     done = webui.generate(Processing(**request, split=True), WHOLE)
