@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from .hooks import Shared
-from .module_calls import Forward, read
+from .module_calls import Forward, has_other_forward, read
 from .streams import Stream
 
 
@@ -24,7 +24,7 @@ class DeepHooks:
 
     def attach(self) -> list[Forward]:
         """Put the forward on, unless somebody else has."""
-        if "forward" in vars(self._module):
+        if has_other_forward(self._module):
             name = type(self._module).__name__
             self._shared.record.note(f"{self.what} runs in every step: another {name}.forward is on it")
             return []

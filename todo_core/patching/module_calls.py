@@ -92,6 +92,7 @@ class Forward:
     def __init__(self, run: Callable[..., Any]) -> None:
         self._run = run
         self._module: Any = None
+        self._before: Any = None  # the class's own forward, where somebody has left that on the instance
         self._is_off = False
 
     @property
@@ -100,8 +101,8 @@ class Forward:
         return getattr(self._run, "__self__", None)
 
     def on(self, module: Module) -> Forward:
-        """Put it on a module that has no ``forward`` of its own instance."""
-        self._module = module
+        """Put it on a module that runs the ``forward`` of its class."""
+        self._module, self._before = module, vars(module).get("forward")
         module.forward = self
         return self
 
@@ -110,6 +111,8 @@ class Forward:
         self._is_off = True
         if self._module is not None and vars(self._module).get("forward") is self:
             del self._module.forward
+            if self._before:
+                self._module.forward = self._before
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the module calls in the place of its own forward."""
@@ -119,6 +122,12 @@ class Forward:
         if torch.compiler.is_compiling():
             return untraced(self._run, own, *args, **kwargs)
         return self._run(own, *args, **kwargs)
+
+
+def has_other_forward(module: Module) -> bool:
+    """Whether the instance has another ``forward`` than its class. sd-webui-controlnet leaves the class's on it."""
+    forward = vars(module).get("forward")
+    return forward is not None and getattr(forward, "__func__", None) is not type(module).forward
 
 
 def hooks_on(module: Module) -> list[Hook | Forward]:

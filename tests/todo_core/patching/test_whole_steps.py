@@ -149,6 +149,20 @@ def test_a_forward_of_somebody_else_is_left_alone(ldm_sd1):
         del unet.forward
 
 
+def test_the_class_s_forward_on_the_instance_is_no_obstacle_and_stays(ldm_sd1):
+    """As sd-webui-controlnet leaves it there after an image."""
+    unet = ldm_sd1.unet
+    left = unet.forward = unet.forward
+    try:
+        session = session_of(ldm_sd1, predict="whole", interval=2)
+        run(ldm_sd1, session, chain(4))
+        assert session.record.predicted_in == {2}
+        assert vars(unet)["forward"] == left
+        assert not session.record.notes
+    finally:
+        del unet.forward
+
+
 def test_an_error_of_ours_leaves_the_call_whole(ldm_sd1, monkeypatch):
     monkeypatch.setattr(History, "predict", lambda *_: 1 / 0)
     errors, latents = [], chain(4)

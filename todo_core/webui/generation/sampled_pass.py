@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import UnsupportedModelError
 from ...hosts import Handle, detect, find_controlnet
+from ...patching.module_calls import has_other_forward
 from ...patching.record import DEEP_INSTEAD, Record
 from ...patching.session import Session
 from ...patching.token_grid import TokenGrid
@@ -50,7 +51,7 @@ class SampledPass:
             self.steps, self.expected = int(params.denoiser.steps or 0), compat.calls_of(params)
             if not compat.adds_no_noise(params):
                 self._predict_deep(DEEP_INSTEAD)
-            elif "forward" in vars(compat.unet_of(self._model())):
+            elif has_other_forward(compat.unet_of(self._model())):
                 self._predict_deep(DEEP_BESIDE_OTHERS)
             self._follow_model()
             seeds = compat.row_seeds(params)
