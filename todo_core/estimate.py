@@ -146,8 +146,9 @@ class Estimate:
         tokens = " and ".join(f"{level.grid.tokens:,} \N{RIGHTWARDS ARROW} {level.keys:,}" for level in levels)
         parts = [f"{tokens} {left}"] if levels else []
         if self.plan.deep.predicts:
-            what = "whole model" if self.plan.deep.is_whole else "deep layers"
-            parts.append(f"{what} in {_computed_steps(self.plan)} of {USUAL_STEPS} steps")
+            of_steps = f"in {_computed_steps(self.plan)} of {USUAL_STEPS} steps"
+            whole = f"with samplers that add no noise: whole model {of_steps}"
+            parts.append(whole if self.plan.deep.is_whole else f"deep layers {of_steps}")
         percent = f"{100 * self.saved:.0f}" if self.saved >= 0.01 else "under 1"
         return f"{', '.join(parts)}, {percent} % less work"
 

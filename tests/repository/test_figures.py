@@ -215,9 +215,9 @@ RUNS: list[Run] = [  # of each column under "Between steps"
     ("SDXL", "Euler a", 8, 2.0, CFG),
     ("SD 1.5", "DPM++ 2M", 8, 2.0, CFG),
     ("SDXL", "DPM++ 2M", 8, 2.0, CFG),
-    ("SDXL", "Euler a", 20, 2.0, CFG),
     ("SDXL", "Euler a", 8, 3.0, CFG),
 ]
+RUNS_OF_20_STEPS: list[Run] = [(layout, sampler, 20, scale, cfg) for layout, sampler, _, scale, cfg in RUNS[:4]]
 LAYOUTS = "SD 1.5", "SDXL"
 OTHER_RUNS = {  # a row under "Between steps, other passes" -> the same without the layout
     "1.25x": ("Euler a", 8, 1.25, CFG),
@@ -226,6 +226,13 @@ OTHER_RUNS = {  # a row under "Between steps, other passes" -> the same without 
     "DPM++ 2M Karras, 20 steps": ("DPM++ 2M Karras", 20, 2.0, CFG),
 }
 OTHER_VARIANTS = ("ToDo auto, interval 1", "ToDo auto, interval 2", "interval 2", "interval 3")
+WHOLE_STEPS = {  # a row's name under "Whole steps" -> its name in the stored rows, and the share or interval
+    **{f"whole steps, interval {n}": (f"whole steps, interval {n}", n) for n in (2, 3, 4)},
+    "Spectrum, 2 warm-up steps, window 2": ("Spectrum 2 0", 2),
+    **{f"{share:g} of the steps": (f"fewer steps {share:g}", share) for share in (0.6, 0.5, 0.4)},
+    "ToDo auto, interval 2, deep": ("ToDo auto, interval 2", None),
+    "ToDo auto, interval 3, deep": ("ToDo auto, interval 3", None),
+}
 
 
 @functools.cache
@@ -244,14 +251,57 @@ def decibels_between_steps(run: Run, variant: str) -> str:
     return f"{-10 * math.log10(of_variant['mse'].mean()):.1f}"
 
 
-def test_the_table_between_steps_is_that_of_the_stored_rows():
-    assert set(steps()) == {*RUNS, *((layout, *run) for run in OTHER_RUNS.values() for layout in LAYOUTS)}
-    shown = rows_of(RESULTS, "Between steps")
-    assert [name for name, *_ in shown] == list(STEPS)
+@pytest.mark.parametrize(
+    ("heading", "runs"), [("Between steps", RUNS), ("Between steps, 20 steps", RUNS_OF_20_STEPS)], ids=["8", "20"]
+)
+def test_the_table_between_steps_is_that_of_the_stored_rows(heading, runs):
+    shown = rows_of(RESULTS, heading)
+    measured = [name for name, stored in STEPS.items() if any(decibels_between_steps(run, stored) for run in runs)]
+    assert [name for name, *_ in shown] == measured
     for name, *cells in shown:
-        assert cells == [decibels_between_steps(run, STEPS[name]) for run in RUNS], name
-    *counts, last = (steps()[run]["prompt"].nunique() for run in RUNS)
-    assert f"{', '.join(map(str, counts))} and {last} prompts, one seed" in RESULTS.read_text("utf-8")
+        assert cells == [decibels_between_steps(run, STEPS[name]) for run in runs], name
+    assert {steps()[run]["prompt"].nunique() for run in runs} == {30}
+
+
+def test_all_runs_of_the_stored_rows_are_shown():
+    others = {(layout, *run) for run in OTHER_RUNS.values() for layout in LAYOUTS}
+    assert set(steps()) == {*RUNS, *RUNS_OF_20_STEPS, *others}
+
+
+def test_the_table_of_whole_steps_is_that_of_the_stored_rows():
+    """Cells: in how many steps the model runs, and PSNR in both layouts, for 8 and for 20 steps with DPM++ 2M."""
+    shown = rows_of(RESULTS, "Whole steps")
+    assert [name for name, *_ in shown] == list(WHOLE_STEPS)
+    for name, *cells in shown:
+        stored, amount = WHOLE_STEPS[name]
+        expected = []
+        for count in (8, 20):
+            found = [decibels_between_steps((layout, "DPM++ 2M", count, 2.0, CFG), stored) for layout in LAYOUTS]
+            runs = "" if amount is None else len(DeepPlan(1, amount).computed_steps(count))
+            if amount is not None and amount < 1:
+                runs = round(amount * count)
+            expected += [str(runs) if any(found) else "", *found]
+        assert cells == expected, name
+
+
+def test_decibels_in_the_text_between_steps_are_those_of_a_table():
+    tables = [rows_of(RESULTS, heading) for heading in ("Between steps", "Between steps, 20 steps", "Whole steps")]
+    known = {cell for table in tables for _, *cells in table for cell in cells}
+    for heading in ("Between steps", "Between steps, 20 steps", "Whole steps"):
+        text = RESULTS.read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+        prose = " ".join(line for line in text.splitlines() if not line.startswith("|"))
+        assert set(re.findall(r"\b\d\d\.\d\b", prose)) <= known, heading
+
+
+def test_the_second_table_of_whole_factors_is_that_of_the_stored_rows():
+    text = (ROOT / "docs" / "research" / "README.md").read_text("utf-8").split("\n## Whole factors\n")[1]
+    table = [line for line in text.splitlines() if re.match(r"\| (Euler|DPM)", line)]
+    variants = [f"ToDo auto{at}, interval {n}" for n in (1, 2) for at in ("", " at both levels")]
+    runs = [RUNS[1], RUNS[3], RUNS_OF_20_STEPS[1], RUNS[4]]
+    for line, run in zip(table, runs, strict=True):
+        found = [steps()[run][steps()[run]["variant"] == name] for name in (*variants, "ToDo auto, interval 3")]
+        cells = [cell.strip() for cell in line.strip("|").split("|")][1:]
+        assert cells == [f"{1e6 * each['mse'].mean():.0f}" for each in found], run
 
 
 def test_the_table_of_other_passes_is_that_of_the_stored_rows():

@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, KeysPatch, detect, find_controlnet
 from ..hosts.patcher_options import with_keys_patch
-from ..patching.record import DEEP_INSTEAD, Record
+from ..patching.record import ADDS_NOISE, Record, for_pass
 from ..patching.session import Session
 from ..patching.token_grid import TokenGrid
 from ..settings import Settings
@@ -67,12 +67,9 @@ class Sampling:
         self, settings: Settings, guider: Any, shape: Sequence[int], seed: int | None, sampler: Any = None
     ) -> None:
         self.record = Record()
-        if settings.predicts_whole and not compat.adds_no_noise(sampler):
-            settings = replace(settings, predict="deep")
-            self.record.note(DEEP_INSTEAD)
         self.error: Exception | None = None
         self.steps = self.steps_in_window = 0
-        self._settings, self._guider, self._shape = settings, guider, shape
+        self._settings, self._guider, self._shape, self._sampler = settings, guider, shape, sampler
         self._seeds = [(seed or 0) + i for i in range(shape[0])]  # of the images of a batch, as other programs count
         self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
         self._patches = _KeysPatches()
@@ -111,6 +108,8 @@ class Sampling:
         if not self._sessions:
             self._sigmas = model_options["transformer_options"]["sample_sigmas"].tolist()
             self.steps = max(1, len(self._sigmas) - 1)
+            why_not_whole = "" if compat.adds_no_noise(self._sampler) else ADDS_NOISE
+            self._settings = for_pass(self._settings, self.steps, why_not_whole, self.record)
             self._sessions = self._make_sessions()
             self._pixels = self._sessions[0].plan.pixels
         step = self._step_at(float(sigma.flatten()[0]))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from .plan import AUTO_INTERVALS, FEWEST_PREDICTED, LevelPlan, Plan
+from ..settings import Settings
+from .plan import AUTO_INTERVALS, FEWEST_PREDICTED, DeepPlan, LevelPlan, Plan
 
 log = logging.getLogger("todo_core")
 
-DEEP_INSTEAD = "this sampler may add noise in each step: layers below level 1 are predicted, not whole steps"
+ADDS_NOISE = "whole steps need a sampler without noise, such as DPM++ 2M or Euler"
 
 
 @dataclass(repr=False)
@@ -94,6 +95,20 @@ class Record:
         self.predicted_in.clear()
         self.networks.clear()
         self.notes.clear()
+
+
+def for_pass(settings: Settings, steps: int, why_not_whole: str, record: Record) -> Settings:
+    """The settings for a pass of so many steps. Where whole steps cannot be predicted, deep transformers are.
+
+    ``record`` gets the reason. In a pass that is too short for ``auto``, nothing is predicted, and auto factors act.
+    """
+    if not settings.predicts_whole:
+        return settings
+    if DeepPlan(0, settings.interval).interval_of(steps) > 1:
+        if not why_not_whole:
+            return settings
+        record.note(f"{why_not_whole}: layers below level 1 are predicted")
+    return replace(settings, predict="deep")
 
 
 def _level(level: int, tokens: int, left: int, method: str, count: str) -> str:

@@ -257,6 +257,7 @@ DEFAULT, CUSTOM = "ToDo balanced", "custom"  # names of the default settings, an
 BUILT_IN: Mapping[str, Settings] = {
     DEFAULT: Settings(),
     "ToDo fast": Settings(interval=3),
+    "Whole steps": Settings(predict="whole"),
     "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5, interval=1),
     "ToDo paper": Settings(factor_2=1, resample="nearest", phase="fixed", interval=1),
     "Sharp finish": Settings(end=0.7),

@@ -19,12 +19,12 @@ from torch.nn import functional
 
 from todo_core.hosts import detect
 from todo_core.patching.plan import Plan
-from todo_core.patching.record import Record
+from todo_core.patching.record import ADDS_NOISE, Record, for_pass
 from todo_core.patching.session import Session
 from todo_core.patching.token_grid import TokenGrid
 from todo_core.settings import Settings
 
-from .request import Request
+from .request import WITHOUT_NOISE, Request
 
 OnStep = Callable[[str, int, int], None]
 OnError = Callable[[Exception], None]
@@ -211,6 +211,9 @@ def _sample(
     order = list(dict.fromkeys(timesteps.tolist()))  # second-order samplers list a timestep twice
     draws_noise = "generator" in inspect.signature(scheduler.step).parameters
     noise_options = {"generator": torch.Generator().manual_seed(seed + 1)} if draws_noise else {}
+    if settings:
+        why_not_whole = "" if request.sampler in WITHOUT_NOISE else ADDS_NOISE
+        settings = for_pass(settings, len(order), why_not_whole, result.record)
     session = _session(model, settings, result, on_error)
     with torch.inference_mode():
         context = model.context([request.prompt, request.negative])

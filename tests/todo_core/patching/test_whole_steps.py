@@ -228,7 +228,7 @@ def test_the_estimate_counts_a_predicted_step_as_nothing(ldm_sd1):
     host = detect(ldm_sd1.unet)
     found = Estimate.of(Layout.of(host), make_plan(Settings(**WHOLE, interval=2), host, TokenGrid(32, 32)))
     assert found.saved == pytest.approx(0.4)
-    assert str(found) == "whole model in 6 of 10 steps, 40 % less work"
+    assert str(found) == "with samplers that add no noise: whole model in 6 of 10 steps, 40 % less work"
 
 
 def test_a_controlnet_is_not_predicted(ldm_sd1):

@@ -8,7 +8,7 @@ from .test_interval import PLANNED, assert_nothing_is_left, assert_planned, deep
 
 WHOLE = {"predict": "whole", "interval": 2}
 STEPS = {"hr_second_pass_steps": 8}
-NOISE = "this sampler may add noise in each step: layers below level 1 are predicted, not whole steps"
+NOISE = "whole steps need a sampler without noise, such as DPM++ 2M or Euler: layers below level 1 are predicted"
 
 
 def assert_whole_steps_are_predicted(result):

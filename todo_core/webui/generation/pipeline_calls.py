@@ -12,15 +12,17 @@ from typing import Any
 
 from torch import Tensor
 
+from ...estimate import USUAL_STEPS
 from ...hosts import Host
 from ...patching.module_calls import Args, Hook, Kwargs, read
+from ...patching.record import for_pass
 from ...patching.steps import StepCounter, timesteps_of
 from .. import compat
 from .sampled_pass import SampledPass
 
 log = logging.getLogger("todo_core")
 
-DEEP_IN_PIPELINES = "a diffusers pipeline samples: layers below level 1 are predicted, not whole steps"
+IN_PIPELINES = "whole steps of a diffusers pipeline cannot be predicted"
 
 
 class PipelinePass(SampledPass):
@@ -36,7 +38,8 @@ class PipelinePass(SampledPass):
         if self.error:
             return
         try:
-            self._predict_deep(DEEP_IN_PIPELINES)  # its UNet is running: too late for another forward
+            if not self._sessions:  # its UNet is running: too late for another forward
+                self._settings = for_pass(self._settings, USUAL_STEPS, IN_PIPELINES, self.record)
             self._follow_model()
             session = self._sessions[0]
             session.detach()  # after an error, nobody has done it

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import UnsupportedModelError
 from ...hosts import Handle, detect, find_controlnet
 from ...patching.module_calls import has_other_forward
-from ...patching.record import DEEP_INSTEAD, Record
+from ...patching.record import ADDS_NOISE, Record, for_pass
 from ...patching.session import Session
 from ...patching.token_grid import TokenGrid
 from ...settings import Settings
@@ -18,8 +18,6 @@ from .. import compat
 from . import infotext, status
 
 log = logging.getLogger("todo_core")
-
-DEEP_BESIDE_OTHERS = "an extension runs the model by itself: layers below level 1 are predicted, not whole steps"
 
 
 class SampledPass:
@@ -49,10 +47,11 @@ class SampledPass:
         try:
             self.calls += 1
             self.steps, self.expected = int(params.denoiser.steps or 0), compat.calls_of(params)
-            if not compat.adds_no_noise(params):
-                self._predict_deep(DEEP_INSTEAD)
-            elif has_other_forward(compat.unet_of(self._model())):
-                self._predict_deep(DEEP_BESIDE_OTHERS)
+            if not self._sessions:
+                why_not_whole = "" if compat.adds_no_noise(params) else ADDS_NOISE
+                if has_other_forward(compat.unet_of(self._model())):
+                    why_not_whole = why_not_whole or "an extension runs the model by itself"
+                self._settings = for_pass(self._settings, self.expected, why_not_whole, self.record)
             self._follow_model()
             seeds = compat.row_seeds(params)
             for session in self._sessions:
@@ -86,12 +85,6 @@ class SampledPass:
         if plan and not plan.reduces:
             return status.nothing_to_reduce(plan)
         return status.not_reduced(self.name, self.record.why_nothing_ran(plan, self.expected, self.calls_in_window))
-
-    def _predict_deep(self, why: str) -> None:
-        """Where whole steps cannot be predicted, and nothing has run yet: predict the layers below level 1."""
-        if self._settings.predicts_whole and not self._sessions:
-            self._settings = replace(self._settings, predict="deep")
-            self.record.note(why)
 
     def _follow_model(self) -> None:
         """New sessions if this is the first step, or a refiner or a hires checkpoint has replaced the UNet."""

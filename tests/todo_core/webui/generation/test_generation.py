@@ -352,7 +352,7 @@ def test_whole_steps_are_predicted_told_and_can_be_pasted(webui, function):
 def test_with_a_sampler_that_may_add_noise_deep_layers_are_predicted(webui, request_):
     done = webui.generate(Processing(steps=6, **request_), WHOLE)
     assert "transformers below level 1 computed in" in done.comments
-    told = "this sampler may add noise in each step: layers below level 1 are predicted, not whole steps"
+    told = "whole steps need a sampler without noise, such as DPM++ 2M or Euler: layers below level 1 are predicted"
     assert done.comments.count(told) == 1
     assert "ToDo predict" not in todo_of(done)
     deep = webui.generate(Processing(steps=6, **request_), WHOLE | {"predict": "deep"})
@@ -381,10 +381,13 @@ def test_whole_steps_with_split_prompts_and_an_interrupt(webui):
     assert forwards_of(webui.model) == hooks_of(webui.model) == 0
 
 
-def test_in_a_short_pass_nothing_is_predicted_and_the_key_is_left_out(webui):
+def test_in_a_short_pass_nothing_is_predicted_and_auto_factors_act(webui):
     request = {"sampler_function": sample_euler, "steps": 3}
     done = webui.generate(Processing(**request), {"predict": "whole", "factor_1": 2})
     assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
+    whole, deep = (webui.generate(Processing(**request), {"predict": predict}) for predict in ("whole", "deep"))
+    assert torch.equal(whole.images[0], deep.images[0])
+    assert whole.comments == deep.comments
 
 
 def test_an_interrupt_between_computed_and_predicted_steps_leaves_nothing(webui):

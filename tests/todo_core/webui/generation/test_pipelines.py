@@ -97,7 +97,9 @@ def test_steps_below_level_1_are_predicted(sdnext):
 
 def test_whole_steps_of_a_pipeline_cannot_be_predicted_and_that_is_told(sdnext):
     done = sdnext.generate(PipelineProcessing(steps=6), OURS | {"interval": 2, "predict": "whole"})
-    assert "a diffusers pipeline samples: layers below level 1 are predicted, not whole steps" in done.comments
+    assert (
+        "whole steps of a diffusers pipeline cannot be predicted: layers below level 1 are predicted" in done.comments
+    )
     assert "transformers below level 1 computed in" in done.comments
     assert "ToDo predict" not in done.infotexts[0]
 
