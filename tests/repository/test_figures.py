@@ -46,11 +46,11 @@ CALLS = {  # a row's name in docs/performance.md -> its name in docs/benchmarks/
 }
 
 
-def rows_of(page: Path, heading: str) -> list[list[str]]:
-    """The cells of the first table under a heading, without its head and without bold."""
+def rows_of(page: Path, heading: str, number: int = 0) -> list[list[str]]:
+    """The cells of the table of this number under a heading, without its head and without bold."""
     lines = page.read_text("utf-8").split(f"\n## {heading}\n")[1].splitlines()
-    first = next(number for number, line in enumerate(lines) if line.startswith("|"))
-    table_lines = itertools.takewhile(lambda line: line.startswith("|"), lines[first + 2 :])
+    firsts = [at for at, line in enumerate(lines) if re.match(r"\|[-|]+$", line)]
+    table_lines = itertools.takewhile(lambda line: line.startswith("|"), lines[firsts[number] + 1 :])
     return [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in table_lines]
 
 
@@ -77,9 +77,35 @@ def results() -> dict[tuple[str, float], tuple[float, float]]:
     return {key: (part["speed"].median(), -10 * math.log10(part["mse"].mean())) for key, part in groups}
 
 
-def test_the_readmes_first_table_is_that_of_the_stored_rows():
-    """The small model's 2x has factor 2."""
+def test_the_readmes_table_of_whole_steps_is_that_of_the_stored_rows():
+    """Rows: the settings at 8 and at 20 steps. Speeds: all steps to those in which the model runs."""
+    of_pass = [speed_of_pass(unet_passes()["sdxl", 192], f"ToDo 2, interval {n}", s) for n, s in ((2, 8), (3, 20))]
+    settings = {
+        "Whole steps": ("whole steps, interval 2", "whole steps, interval 3"),
+        "Whole steps, interval 2": ("whole steps, interval 2", "whole steps, interval 2"),
+        "as many steps, none predicted": ("0.6 of the steps", "0.4 of the steps"),
+        "Spectrum": ("Spectrum, 2 warm-up steps, window 2", "Spectrum, 2 warm-up steps, window 2"),
+        "ToDo balanced, at 1536 px": ("ToDo auto, interval 2, deep", "ToDo auto, interval 3, deep"),
+    }
     rows = rows_of(ROOT / "README.md", "Speed and difference")
+    assert [name for name, *_ in rows] == list(settings)
+    for name, *cells in rows:
+        expected = []
+        for shown, count, deep_speed in zip(settings[name], (8, 20), of_pass, strict=True):
+            stored, amount = WHOLE_STEPS[shown]
+            decibels = decibels_between_steps(("SDXL", "DPM++ 2M", count, 2.0, CFG), stored)
+            expected += [f"{count / runs_of_the_model(amount, count):.2f}x" if amount else deep_speed, f"{decibels} dB"]
+        assert [cell.strip("*") for cell in cells] == expected, name
+
+
+def runs_of_the_model(amount: float, steps: int) -> int:
+    """In a pass with whole steps predicted by this interval, or with this share of the steps."""
+    return round(amount * steps) if amount < 1 else len(DeepPlan(1, int(amount)).computed_steps(steps))
+
+
+def test_the_readmes_second_table_is_that_of_the_stored_rows():
+    """The small model's 2x has factor 2."""
+    rows = rows_of(ROOT / "README.md", "Speed and difference", 1)
     assert [name for name, *_ in rows] == ["interval 2", "ToDo 2", "ToDo 2, interval 2", "ToDo 2, interval 3"]
     for name, *speeds, decibels in rows:
         images = name if name.startswith("interval") else f"ToDo auto, {(name + ', interval 1').split(', ')[1]}"
@@ -95,7 +121,7 @@ def test_what_the_readme_says_of_the_default_on_sd_15_is_that_of_the_stored_rows
     assert f"SD 1.5, at 1024 px: {speed}, {decibels} dB" in text
 
 
-def test_the_readmes_second_table_is_that_of_the_stored_rows():
+def test_the_readmes_table_of_other_programs_is_that_of_the_stored_rows():
     rows = rows_of(ROOT / "README.md", "Beside other programs")
     assert {row[0] for row in rows} == set(VARIANTS)
     for name, *cells in rows:
@@ -108,6 +134,44 @@ def test_other_speeds_in_the_readme_are_those_of_the_stored_rows():
     lines = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if not line.startswith("|")]
     found = re.findall(r"([\d.]+x) at (\d+) px", " ".join(lines))
     assert found == [(f"{unet_calls()['ToDo 2', 64]['speed']:.2f}x", "512")]
+
+
+@functools.cache
+def sdxl() -> pandas.DataFrame:
+    return pandas.read_parquet(RESULTS.parent / "sdxl.parquet")
+
+
+def stored_name(shown: str) -> str:
+    """Of a row of the table of SDXL's layout."""
+    if shown in STEPS:
+        return STEPS[shown]
+    return f"{shown}, interval 1" if re.match(r"(ToDo|ToMe) [\d.]+$", shown) else shown
+
+
+def test_the_table_of_sdxls_layout_is_that_of_the_stored_rows():
+    """A cell is empty where nothing was measured."""
+    shown = rows_of(RESULTS, "SDXL's layout")
+    groups = sdxl()[sdxl()["mse"] > 0].groupby(["variant", "hires_scale"])
+    found = {key: (f"{g['speed'].median():.2f}x", f"{-10 * math.log10(g['mse'].mean()):.1f}") for key, g in groups}
+    assert {stored_name(name) for name, *_ in shown} == {variant for variant, _ in found}
+    scales = sorted({scale for _, scale in found})
+    for name, *cells in shown:
+        assert cells == [*itertools.chain(*(found.get((stored_name(name), s), ("", "")) for s in scales))], name
+    counts = [sdxl()[sdxl()["hires_scale"] == scale]["prompt"].nunique() for scale in scales]
+    assert f"over {counts[0]} prompts" in RESULTS.read_text("utf-8")
+    assert counts[:2] == [30, 30]
+
+
+def test_the_table_of_other_implementations_on_sdxls_layout_is_that_of_the_stored_rows():
+    found = aggregation.matches(sdxl(), aggregation.summarize(sdxl()))
+    scales = sorted({*found["hires_scale"]})
+    cells_of = {(row.variant, row.hires_scale): row for row in found.itertuples()}
+    shown = rows_of(RESULTS, "Other implementations on SDXL's layout")
+    assert {stored_name(name) for name, *_ in shown} == {*found["variant"]}
+    for name, *cells in shown:
+        for scale, cell in zip(scales, cells, strict=True):
+            row = cells_of.get((stored_name(name), scale))
+            assert cell == ("" if row is None else matched(row).replace(", interval 1", "")), (name, scale)
 
 
 def test_the_table_of_results_is_that_of_the_stored_rows():
@@ -277,10 +341,8 @@ def test_the_table_of_whole_steps_is_that_of_the_stored_rows():
         expected = []
         for count in (8, 20):
             found = [decibels_between_steps((layout, "DPM++ 2M", count, 2.0, CFG), stored) for layout in LAYOUTS]
-            runs = "" if amount is None else len(DeepPlan(1, amount).computed_steps(count))
-            if amount is not None and amount < 1:
-                runs = round(amount * count)
-            expected += [str(runs) if any(found) else "", *found]
+            runs = str(runs_of_the_model(amount, count)) if amount and any(found) else ""
+            expected += [runs, *found]
         assert cells == expected, name
 
 
