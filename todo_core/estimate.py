@@ -147,7 +147,7 @@ class Estimate:
         parts = [f"{tokens} {left}"] if levels else []
         if self.plan.deep.predicts:
             of_steps = f"in {_computed_steps(self.plan)} of {USUAL_STEPS} steps"
-            whole = f"with samplers that add no noise: whole model {of_steps}"
+            whole = f"with noiseless samplers: whole model {of_steps}"
             parts.append(whole if self.plan.deep.is_whole else f"deep layers {of_steps}")
         percent = f"{100 * self.saved:.0f}" if self.saved >= 0.01 else "under 1"
         return f"{', '.join(parts)}, {percent} % less work"

@@ -14,7 +14,7 @@ from typing import Any
 import pandas
 import pytest
 
-from todo_core.patching.plan import AUTO_INTERVALS, DeepPlan
+from todo_core.patching.plan import AUTO_INTERVALS, AUTO_INTERVALS_OF_WHOLE_STEPS, DeepPlan
 from todo_lab.evaluation.report import aggregation
 
 ROOT = Path(__file__).parents[2]
@@ -79,13 +79,13 @@ def results() -> dict[tuple[str, float], tuple[float, float]]:
 
 def test_the_readmes_table_of_whole_steps_is_that_of_the_stored_rows():
     """Rows: the settings at 8 and at 20 steps. Speeds: all steps to those in which the model runs."""
-    of_pass = [speed_of_pass(unet_passes()["sdxl", 192], f"ToDo 2, interval {n}", s) for n, s in ((2, 8), (3, 20))]
+    of_pass = [speed_of_pass(unet_passes()["sdxl", 192], f"ToDo 2, interval {n}", s) for n, s in ((2, 8), (2, 20))]
     settings = {
         "Whole steps": ("whole steps, interval 2", "whole steps, interval 3"),
         "Whole steps, interval 2": ("whole steps, interval 2", "whole steps, interval 2"),
         "as many steps, none predicted": ("0.6 of the steps", "0.4 of the steps"),
         "Spectrum": ("Spectrum, 2 warm-up steps, window 2", "Spectrum, 2 warm-up steps, window 2"),
-        "ToDo balanced, at 1536 px": ("ToDo auto, interval 2, deep", "ToDo auto, interval 3, deep"),
+        "ToDo balanced, at 1536 px": ("ToDo auto, interval 2, deep", "ToDo auto, interval 2, deep"),
     }
     rows = rows_of(ROOT / "README.md", "Speed and difference")
     assert [name for name, *_ in rows] == list(settings)
@@ -422,6 +422,9 @@ def test_the_table_of_a_whole_pass_is_that_of_the_stored_seconds():
 
 
 def test_the_settings_page_names_the_steps_of_autos_intervals():
-    (fewest, interval), (more, longer) = sorted(AUTO_INTERVALS.items())
+    ((fewest, interval),) = AUTO_INTERVALS.items()
+    (first, _), (more, longer) = sorted(AUTO_INTERVALS_OF_WHOLE_STEPS.items())
+    assert first == fewest
     page = " ".join((ROOT / "docs" / "settings.md").read_text("utf-8").split())
-    assert f"it is {interval} in passes of {fewest} to {more - 1} steps, {longer} in longer ones, and 1 in" in page
+    assert f"it is {interval} in passes of {fewest} or more steps, and 1 in shorter ones" in page
+    assert f"For whole steps it is {longer} from {more} steps on" in page

@@ -21,7 +21,8 @@ _ROUNDING = 1e-6
 # auto reduces from this many times the trained side on: 1.25 is the smallest measured.
 _ENLARGED = 1.2
 # The interval of auto from so many steps on, found on the pocket model (docs/research)
-AUTO_INTERVALS = {6: 2, 16: 3}
+AUTO_INTERVALS = {6: 2}
+AUTO_INTERVALS_OF_WHOLE_STEPS = {6: 2, 16: 3}
 FEWEST_PREDICTED = 4  # steps of a pass: the first two and the last are computed
 _LARGEST_FACTOR = int(SETTINGS["factor_1"].maximum)
 
@@ -80,7 +81,11 @@ class DeepPlan:
         """The interval in a pass of so many steps. ``auto`` needs to know how many, for it predicts no last step."""
         if self.interval != "auto":
             return self.interval
-        return max((interval for fewest, interval in AUTO_INTERVALS.items() if (steps or 0) >= fewest), default=1)
+        return max((interval for fewest, interval in self._of_auto.items() if (steps or 0) >= fewest), default=1)
+
+    @property
+    def _of_auto(self) -> dict[int, int]:
+        return AUTO_INTERVALS_OF_WHOLE_STEPS if self.is_whole else AUTO_INTERVALS
 
     def computes(self, step: int, steps: int | None, computed: Sequence[int]) -> bool:
         """Whether they run in ``step`` of ``steps``, after these computed steps. The first two and the last one are."""
@@ -98,7 +103,7 @@ class DeepPlan:
     def __str__(self) -> str:
         how = f"computed in 1 of {self.interval} steps"
         if self.interval == "auto":
-            each = [f"in 1 of {interval} from {fewest} steps on" for fewest, interval in AUTO_INTERVALS.items()]
+            each = [f"in 1 of {interval} from {fewest} steps on" for fewest, interval in self._of_auto.items()]
             how = f"computed {', '.join(each)}"
         what = "whole model" if self.is_whole else f"below level 1: {self.transformers} transformers"
         return f"{what}, {f'not predicted: {self.why}' if self.why else how}"

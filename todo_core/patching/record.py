@@ -104,7 +104,7 @@ def for_pass(settings: Settings, steps: int, why_not_whole: str, record: Record)
     """
     if not settings.predicts_whole:
         return settings
-    if DeepPlan(0, settings.interval).interval_of(steps) > 1:
+    if DeepPlan(0, settings.interval, is_whole=True).interval_of(steps) > 1:
         if not why_not_whole:
             return settings
         record.note(f"{why_not_whole}: layers below level 1 are predicted")

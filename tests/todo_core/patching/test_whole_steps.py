@@ -217,7 +217,7 @@ def test_auto_keeps_all_tokens_and_a_factor_does_not(ldm_sd1):
     assert {level.why for level in auto.levels} == {"auto keeps all tokens where whole steps are predicted"}
     assert auto.reduces
     assert auto.deep.is_whole
-    assert "whole model, computed in 1 of 2 from 6 steps on" in str(auto)
+    assert "whole model, computed in 1 of 2 from 6 steps on, in 1 of 3 from 16 steps on" in str(auto)
     chosen = make_plan(Settings(predict="whole", factor_1=2), host, size)
     assert chosen.levels[0].reduces
     unpredicted = make_plan(Settings(predict="whole", interval=1), host, size)
@@ -228,7 +228,7 @@ def test_the_estimate_counts_a_predicted_step_as_nothing(ldm_sd1):
     host = detect(ldm_sd1.unet)
     found = Estimate.of(Layout.of(host), make_plan(Settings(**WHOLE, interval=2), host, TokenGrid(32, 32)))
     assert found.saved == pytest.approx(0.4)
-    assert str(found) == "with samplers that add no noise: whole model in 6 of 10 steps, 40 % less work"
+    assert str(found) == "with noiseless samplers: whole model in 6 of 10 steps, 40 % less work"
 
 
 def test_a_controlnet_is_not_predicted(ldm_sd1):
