@@ -234,7 +234,7 @@ def test_the_memory_of_a_pass_is_three_tensors_and_a_matrix_a_transformer():
             with Count():
                 call(unet, 64)
         held = [h for stream in session._streams._streams.values() for h in stream.histories.values()]
-        tensors = [t for h in held for t in (h._last.x, h._last.residual, h._slope, h._weights)]
+        tensors = [t for h in held for t in (h._last.x, h._last.made, h._slope, h._weights)]
         assert sum(t.numel() for t in tensors) == 6 * (3 * 2 * 640 * 32 * 32 + 2 * 640 * 640)
         assert {t.dtype for t in tensors} == {torch.float16}
     finally:
