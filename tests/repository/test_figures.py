@@ -60,8 +60,11 @@ def stored(part: str) -> list[dict[str, Any]]:
 
 
 @functools.cache
-def unet_calls(layout: str = "sd1-ldm", batch: int = 1) -> dict[tuple[str, int], dict[str, Any]]:
-    rows = [row for row in stored("rows") if (row["layout"], row["batch"]) == (layout, batch) and "speed" in row]
+def unet_calls(
+    layout: str = "sd1-ldm", batch: int = 1, dtype: str = "float32"
+) -> dict[tuple[str, int], dict[str, Any]]:
+    of_run = layout, batch, dtype
+    rows = [row for row in stored("rows") if (row["layout"], row["batch"], row["dtype"]) == of_run and "speed" in row]
     return {(row["setting"], row["latent"]): row for row in rows}
 
 
@@ -231,7 +234,6 @@ def test_the_table_of_other_models_is_that_of_the_stored_rows():
         "SD 1.5 in diffusers, 768 px": ("sd1", 1, 96),
         "SD 1.5, the WebUI's InvokeAI attention, 768 px": ("sd1-ldm and the WebUI's InvokeAI", 1, 96),
         "ControlNet of SD 1.5 in diffusers, 768 px": ("sd1-controlnet", 1, 96),
-        "SDXL in diffusers, 1024 px": ("sdxl", 1, 128),
     }
     rows = rows_of(PERFORMANCE, "Other models")
     assert {name for name, *_ in rows} == set(groups)
@@ -241,6 +243,18 @@ def test_the_table_of_other_models_is_that_of_the_stored_rows():
         assert seconds == seconds_text(calls["baseline", latent])
         for other, figure in [("ToDo 2", speed), *(text.split(": ") for text in others.split(", ") if text)]:
             assert figure == f"{calls[other, latent]['speed']:.2f}x", (name, other)
+
+
+def test_the_table_of_sdxls_calls_is_that_of_the_stored_rows():
+    """Of each size but the largest, the median of some turns."""
+    calls, latents = unet_calls("sdxl", dtype="bfloat16"), (128, 192, 256)
+    seconds, share, *rows = rows_of(PERFORMANCE, "One call of SDXL")
+    baseline = [calls["baseline", latent] for latent in latents]
+    assert seconds[1:] == [seconds_text(row) for row in baseline]
+    assert share[1:] == [f"{row['attention'] / row['seconds']:.0%}".replace("%", " %") for row in baseline]
+    assert len(rows) == len({name for name, _ in calls}) - 1
+    for name, *cells in rows:
+        assert cells == [f"{calls[name, latent]['speed']:.2f}x" for latent in latents], name
 
 
 def test_the_cost_of_the_search_is_that_of_the_stored_rows():

@@ -227,13 +227,13 @@ def plan_level(settings: Settings, method: str, level: Level, grid: TokenGrid) -
 
 def _downsampled(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan:
     chosen = settings.factor_1 if full.level == 1 else settings.factor_2
-    if chosen == "auto" and settings.predicts_whole:
-        return replace(full, why="auto keeps all tokens where whole steps are predicted")
     factor = chosen if isinstance(chosen, int) else auto_factor(level, full.grid)
     if factor == 1:
         return replace(
             full, why=f"the factor of level {level.number} is 1" if chosen == 1 else _why_auto_is_1(level, full.grid)
         )
+    if chosen == "auto" and settings.predicts_whole:
+        return replace(full, why="auto keeps all tokens where whole steps are predicted")
     target = full.grid.strided(factor) if settings.rotates else full.grid.reduced(factor)
     return replace(full, target_grid=target, keys=target.tokens, amount=factor)
 

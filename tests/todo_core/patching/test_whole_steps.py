@@ -214,7 +214,11 @@ def test_sixteen_bits(ldm_sd1, dtype):
 def test_auto_keeps_all_tokens_and_a_factor_does_not(ldm_sd1):
     host, size = detect(ldm_sd1.unet), TokenGrid(128, 128)
     auto = make_plan(Settings(predict="whole"), host, size)
-    assert {level.why for level in auto.levels} == {"auto keeps all tokens where whole steps are predicted"}
+    assert auto.levels[0].why == "auto keeps all tokens where whole steps are predicted"
+    assert not any(level.reduces for level in auto.levels)
+    small = make_plan(Settings(predict="whole"), host, TokenGrid(64, 64))
+    assert not small.reduces
+    assert "this model was trained at" in small.reason
     assert auto.reduces
     assert auto.deep.is_whole
     assert "whole model, computed in 1 of 2 from 6 steps on, in 1 of 3 from 16 steps on" in str(auto)
