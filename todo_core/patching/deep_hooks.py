@@ -44,8 +44,7 @@ class DeepHooks:
             return self._packed(predicted)
         output = own(*args, **kwargs)
         if call.stream is stream:  # an error may have stopped the call
-            self._kind = type(output)
-            self._guarded(self._remember, stream, x, output if isinstance(output, Tensor) else output[0])
+            self._guarded(self._remember, stream, x, output)
         return output
 
     def _input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
@@ -56,8 +55,12 @@ class DeepHooks:
         history = stream.histories[self._module]
         return x + history.predict(stream.time, x) if history.can_predict(x) else None
 
-    def _remember(self, stream: Stream, x: Tensor, output: Tensor) -> None:
-        stream.histories[self._module].add(stream.time, x, output - x)
+    def _remember(self, stream: Stream, x: Tensor, output: Any) -> None:
+        stream.histories[self._module].add(stream.time, x, self._unpacked(output) - x)
+
+    def _unpacked(self, output: Any) -> Tensor:
+        self._kind = type(output)
+        return output if isinstance(output, Tensor) else output[0]
 
     def _packed(self, y: Tensor) -> Any:
         """The output as the module returns it: diffusers has it in a tuple, or in an object with one field."""
@@ -90,9 +93,10 @@ class WholeHooks(DeepHooks):
         x = self._noisy(x)
         return history.predict(stream.time, x) if history.can_predict(x) else None
 
-    def _remember(self, stream: Stream, x: Tensor, output: Tensor) -> None:
-        self._output = output[:0]
-        stream.histories[self._module].add(stream.time, self._noisy(x), output)
+    def _remember(self, stream: Stream, x: Tensor, output: Any) -> None:
+        y = self._unpacked(output)
+        self._output = y[:0]
+        stream.histories[self._module].add(stream.time, self._noisy(x), y)
 
     def _noisy(self, x: Tensor) -> Tensor:
         """The channels of the noisy latent, as the output has them: of an inpainting model, mask and image follow."""

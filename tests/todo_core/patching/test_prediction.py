@@ -238,22 +238,28 @@ def test_a_pass_equals_the_loop(name, interval, request):
     assert not torch.equal(ours[2], small(latents[2], TIMES[2])), "a prediction must show"
 
 
-@pytest.mark.parametrize("name", ["ldm_sd1", "diffusers_sdxl"])
-def test_predicted_transformers_do_not_run(name, request):
-    small, ran = request.getfixturevalue(name), []
-    blocks = [m for t in deep(small, name) for m in t.modules() if type(m).__name__ == "BasicTransformerBlock"]
-    handles = [m.register_forward_hook(lambda *_: ran.append(1)) for m in blocks]
-    counts, session = [], session_of(small, interval=2)
+def runs_by_step(small, session, modules, steps=6):
+    """How many of these modules ran in each step of a pass."""
+    ran, counts = [], []
+    handles = [module.register_forward_hook(lambda *_: ran.append(1)) for module in modules]
     try:
-        for step, latent in enumerate(chain(6)):
+        for step, latent in enumerate(chain(steps)):
             ran.clear()
-            session.attach().begin_step(step, 6, (0, 0))
+            session.attach().begin_step(step, steps, (0, 0))
             small(latent, TIMES[step])
             session.detach()
             counts.append(len(ran))
     finally:
         for handle in handles:
             handle.remove()
+    return counts
+
+
+@pytest.mark.parametrize("name", ["ldm_sd1", "diffusers_sdxl"])
+def test_predicted_transformers_do_not_run(name, request):
+    small = request.getfixturevalue(name)
+    blocks = [m for t in deep(small, name) for m in t.modules() if type(m).__name__ == "BasicTransformerBlock"]
+    counts = runs_by_step(small, session_of(small, interval=2), blocks)
     assert counts == [len(blocks), len(blocks), 0, len(blocks), 0, len(blocks)]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.models import noise, snapshot, words
-from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, run, session_of
+from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, run, runs_by_step, session_of
 from todo_core import Settings, patched
 from todo_core.estimate import Estimate, Layout
 from todo_core.hosts import detect
@@ -52,21 +52,10 @@ def test_a_pass_equals_the_loop(name, interval, request):
 
 @pytest.mark.parametrize("name", ["ldm_sd1", "diffusers_sdxl"])
 def test_no_module_of_the_model_runs_in_a_predicted_step(name, request):
-    small, ran = request.getfixturevalue(name), []
+    small = request.getfixturevalue(name)
     inside = [module for module in small.unet.modules() if module is not small.unet]
-    handles = [module.register_forward_hook(lambda *_: ran.append(1)) for module in inside]
-    counts, session = [], session_of(small, predict="whole", interval=2)
-    try:
-        for step, latent in enumerate(chain(6)):
-            ran.clear()
-            session.attach().begin_step(step, 6, (0, 0))
-            small(latent, TIMES[step])
-            session.detach()
-            counts.append(bool(ran))
-    finally:
-        for handle in handles:
-            handle.remove()
-    assert counts == [True, True, False, True, False, True]
+    counts = runs_by_step(small, session_of(small, predict="whole", interval=2), inside)
+    assert [bool(count) for count in counts] == [True, True, False, True, False, True]
 
 
 def test_the_line_of_the_record_says_whole_model(ldm_sd1):
@@ -170,6 +159,15 @@ def test_an_error_of_ours_leaves_the_call_whole(ldm_sd1, monkeypatch):
     ours = run(ldm_sd1, session, latents)
     assert [type(error) for error in errors] == [ZeroDivisionError]
     assert torch.equal(ours[2], ldm_sd1(latents[2], TIMES[2]))
+
+
+def test_an_output_of_an_unknown_kind_is_an_error_of_ours_alone(ldm_sd1, monkeypatch):
+    own, errors = type(ldm_sd1.unet).forward, []
+    monkeypatch.setattr(type(ldm_sd1.unet), "forward", lambda *args, **kwargs: {"y": own(*args, **kwargs)})
+    session = Session(detect(ldm_sd1.unet), Settings(**WHOLE, interval=2), on_error=errors.append)
+    (output,) = run(ldm_sd1, session, chain(1))
+    assert set(output) == {"y"}
+    assert [type(error) for error in errors] == [KeyError]
 
 
 def test_an_interrupt_inside_the_model_leaves_nothing(ldm_sd1):
