@@ -85,8 +85,7 @@ def measure(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for step in range(args.steps):
         for name, session in variants.items():
-            clock = time.process_time if args.cpu_time else time.perf_counter
-            seconds[name].append(step_seconds(session, call, step, args.steps, args.device, clock))
+            seconds[name].append(step_seconds(session, call, step, args.steps, args.device, subject.clock))
         print(f"step {step}:", {name: round(each[-1], 2) for name, each in seconds.items()}, flush=True)
     predicted = {name: sorted(session.record.predicted_in) for name, session in variants.items() if session}
     return {"seconds": seconds, "predicted": predicted}
@@ -126,7 +125,7 @@ def main() -> None:
     parser.add_argument("--cpu-time", action="store_true", help="the process's own seconds, for a busy machine")
     parser.add_argument("--channels", type=int, default=CHANNELS, help="fewer, for a trial; a multiple of 32")
     args = parser.parse_args()
-    subject = build(args.layout, device=args.device, dtype=args.dtype, channels=args.channels)
+    subject = build(args.layout, device=args.device, dtype=args.dtype, channels=args.channels, cpu_time=args.cpu_time)
     found = measure(subject, args)
     run = {name: getattr(args, name) for name in ("layout", "side", "batch", "steps", "device", "dtype")}
     run |= {"threads": torch.get_num_threads(), "clock": "CPU time" if args.cpu_time else "wall time"}

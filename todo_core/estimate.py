@@ -124,9 +124,8 @@ class Estimate:
         settings, unpatched = plan.settings, layout.work(plan.size)
         within = layout.work(plan.size, plan.at(settings.start), settings)
         if plan.deep.predicts:
-            predicted = unpatched * 0
-            if not plan.deep.is_whole:
-                predicted = layout.work(plan.size, plan.at(settings.start), settings, predicts=True)
+            levels = plan.at(settings.start)
+            predicted = Work(0, 0) if plan.deep.is_whole else layout.work(plan.size, levels, settings, predicts=True)
             computed = _computed_steps(plan) / USUAL_STEPS
             within = within * computed + predicted * (1 - computed)
         after = layout.work(plan.size, () if settings.end >= 1 else plan.at(1), settings)
@@ -146,9 +145,8 @@ class Estimate:
         tokens = " and ".join(f"{level.grid.tokens:,} \N{RIGHTWARDS ARROW} {level.keys:,}" for level in levels)
         parts = [f"{tokens} {left}"] if levels else []
         if self.plan.deep.predicts:
-            of_steps = f"in {_computed_steps(self.plan)} of {USUAL_STEPS} steps"
-            whole = f"with noiseless samplers: whole model {of_steps}"
-            parts.append(whole if self.plan.deep.is_whole else f"deep layers {of_steps}")
+            what = "with noiseless samplers: whole model" if self.plan.deep.is_whole else "deep layers"
+            parts.append(f"{what} in {_computed_steps(self.plan)} of {USUAL_STEPS} steps")
         percent = f"{100 * self.saved:.0f}" if self.saved >= 0.01 else "under 1"
         return f"{', '.join(parts)}, {percent} % less work"
 

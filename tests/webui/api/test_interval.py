@@ -137,13 +137,18 @@ def test_the_same_seed_in_a_batch_and_alone(webui):
     assert np.abs(batch.pixels[1] - alone.pixels[0]).mean() > 6 + 2 * noise, "another image is farther"
 
 
-@pytest.mark.parametrize("button", ["interrupt", "skip"])
-def test_an_interrupt_leaves_nothing(webui, button):
+def after_an_interrupt(webui, todo, button):
+    """The next image with these settings."""
     webui.baseline(**STEPS)
-    result = webui.interrupted_at(4 + 3, WITH_TODO, button, **STEPS)
+    result = webui.interrupted_at(4 + 3, todo, button, **STEPS)
     assert result.pixels.shape[0] >= 1
     assert_nothing_is_left(webui, **STEPS)
-    assert_planned(webui.txt2img(WITH_TODO, **STEPS))
+    return webui.txt2img(todo, **STEPS)
+
+
+@pytest.mark.parametrize("button", ["interrupt", "skip"])
+def test_an_interrupt_leaves_nothing(webui, button):
+    assert_planned(after_an_interrupt(webui, WITH_TODO, button))
 
 
 def test_a_pass_in_img2img_is_predicted(webui):

@@ -4,10 +4,17 @@ import numpy as np
 import pytest
 
 from ..helpers import todo_keys
-from .test_interval import PLANNED, assert_nothing_is_left, assert_planned, deep_runs, runs_of
+from .test_interval import (
+    PLANNED,
+    STEPS,
+    after_an_interrupt,
+    assert_nothing_is_left,
+    assert_planned,
+    deep_runs,
+    runs_of,
+)
 
 WHOLE = {"predict": "whole", "interval": 2}
-STEPS = {"hr_second_pass_steps": 8}
 NOISE = "whole steps need a sampler without noise, such as DPM++ 2M or Euler: layers below level 1 are predicted"
 
 
@@ -63,8 +70,4 @@ def test_prompt_editing_is_computed_at_the_change(webui):
 
 @pytest.mark.parametrize("button", ["interrupt", "skip"])
 def test_an_interrupt_leaves_nothing(webui, button):
-    webui.baseline(**STEPS)
-    result = webui.interrupted_at(4 + 3, WHOLE, button, **STEPS)
-    assert result.pixels.shape[0] >= 1
-    assert_nothing_is_left(webui, **STEPS)
-    assert_whole_steps_are_predicted(webui.txt2img(WHOLE, **STEPS))
+    assert_whole_steps_are_predicted(after_an_interrupt(webui, WHOLE, button))

@@ -30,7 +30,7 @@ def write(params: dict[str, Any], settings: Settings, record: Record, interval: 
         return
     without = {"passes"} if is_img2img else set()
     if not record.predicted_in:  # else factors of 1 keep a level from being reduced when the image is repeated
-        without |= {"predict", *({"interval"} if settings.interval != "auto" else ())}
+        without |= {"predict"} if settings.interval == "auto" else {"predict", "interval"}
         without |= {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
     if settings.afterwards not in record.methods:
         settings = replace(settings, afterwards="none")

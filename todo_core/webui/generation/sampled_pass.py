@@ -47,11 +47,8 @@ class SampledPass:
         try:
             self.calls += 1
             self.steps, self.expected = int(params.denoiser.steps or 0), compat.calls_of(params)
-            if not self._sessions:
-                why_not_whole = "" if compat.adds_no_noise(params) else ADDS_NOISE
-                if has_other_forward(compat.unet_of(self._model())):
-                    why_not_whole = why_not_whole or "an extension runs the model by itself"
-                self._settings = for_pass(self._settings, self.expected, why_not_whole, self.record)
+            if not self._sessions and self._settings.predicts_whole:
+                self._settings = for_pass(self._settings, self.expected, self._why_not_whole(params), self.record)
             self._follow_model()
             seeds = compat.row_seeds(params)
             for session in self._sessions:
@@ -85,6 +82,12 @@ class SampledPass:
         if plan and not plan.reduces:
             return status.nothing_to_reduce(plan)
         return status.not_reduced(self.name, self.record.why_nothing_ran(plan, self.expected, self.calls_in_window))
+
+    def _why_not_whole(self, params: Any) -> str:
+        """Why whole steps of this pass cannot be predicted; empty where they can."""
+        if not compat.adds_no_noise(params):
+            return ADDS_NOISE
+        return "an extension runs the model by itself" if has_other_forward(compat.unet_of(self._model())) else ""
 
     def _follow_model(self) -> None:
         """New sessions if this is the first step, or a refiner or a hires checkpoint has replaced the UNet."""
