@@ -8,9 +8,15 @@
         txt2img: {
             width: "txt2img_width", height: "txt2img_height", scale: "txt2img_hr_scale",
             resize_x: "txt2img_hr_resize_x", resize_y: "txt2img_hr_resize_y",
+            steps: "txt2img_steps", hires_steps: "txt2img_hires_steps",
         },
-        img2img: {width: "img2img_width", height: "img2img_height", scale: "img2img_scale"},
+        img2img: {
+            width: "img2img_width", height: "img2img_height", scale: "img2img_scale",
+            steps: "img2img_steps", denoising: "img2img_denoising_strength",
+        },
     };
+    const SAMPLERS = {txt2img: {sampler: "txt2img_sampling", hires_sampler: "hr_sampler"}, img2img: {sampler: "img2img_sampling"}};
+    const SAME_SAMPLER = "Use same sampler";
     const PATIENCE = 10000, RETRY = 3000, DELAY = 150, POLL = 1000;  // milliseconds
 
     const byId = (id) => gradioApp().getElementById ? gradioApp().getElementById(id) : gradioApp().querySelector("#" + id);
@@ -18,6 +24,12 @@
     function number(id) {
         const input = byId(id)?.querySelector("input[type=number]");
         return input ? Number(input.value) : 0;
+    }
+
+    // The WebUI shows samplers in a dropdown, or by an option as radio buttons.
+    function sampler(id) {
+        const box = byId(id), chosen = box?.querySelector("input:checked") ?? box?.querySelector("input:not([type=radio])");
+        return chosen && chosen.value !== SAME_SAMPLER ? chosen.value : "";
     }
 
     function isOn(id) {
@@ -35,11 +47,13 @@
     function pageFields(tab) {
         const fields = {};
         for (const [name, id] of Object.entries(FIELDS[tab])) fields[name] = number(id);
+        for (const [name, id] of Object.entries(SAMPLERS[tab])) fields[name] = sampler(id);
         if (tab === "img2img") return scaled(fields);
         const refine = byId("txt2img_enable_hr")?.querySelector("input");  // SD.Next's hires fix
         if (!refine) return {...fields, hires: isOn("txt2img_hr")};
         const [resize_x, resize_y] = [number("txt2img_resize_width"), number("txt2img_resize_height")];
-        return {...fields, hires: refine.checked, scale: number("txt2img_scale"), resize_x, resize_y};
+        const hires_steps = number("txt2img_steps_alt");
+        return {...fields, hires: refine.checked, scale: number("txt2img_scale"), resize_x, resize_y, hires_steps};
     }
 
     // What decides the answer beside the fields and the controls: the checkpoint. A generation may load another one.

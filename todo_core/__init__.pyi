@@ -54,7 +54,7 @@ def apply_patch(
     mlp: bool = False,
     reach: int = 0,
     interval: int | Literal["auto"] = "auto",
-    predict: Literal["deep", "whole"] = "deep",
+    predict: Literal["auto", "deep", "whole"] = "auto",
 ) -> Session: ...
 @contextmanager
 def patched(
@@ -84,5 +84,5 @@ def patched(
     mlp: bool = False,
     reach: int = 0,
     interval: int | Literal["auto"] = "auto",
-    predict: Literal["deep", "whole"] = "deep",
+    predict: Literal["auto", "deep", "whole"] = "auto",
 ) -> Iterator[Session]: ...

@@ -115,22 +115,23 @@ class Estimate:
     """The work of a plan, averaged over its pass, and that of the unpatched model."""
 
     plan: Plan
+    steps: int
     unpatched: Work
     reduced: Work
 
     @classmethod
-    def of(cls, layout: Layout, plan: Plan) -> Estimate:
-        """Average over the steps before, inside and after the window."""
+    def of(cls, layout: Layout, plan: Plan, steps: int = USUAL_STEPS) -> Estimate:
+        """Average over the steps before, inside and after the window of a pass of so many steps."""
         settings, unpatched = plan.settings, layout.work(plan.size)
         within = layout.work(plan.size, plan.at(settings.start), settings)
         if plan.deep.predicts:
             levels = plan.at(settings.start)
             predicted = Work(0, 0) if plan.deep.is_whole else layout.work(plan.size, levels, settings, predicts=True)
-            computed = _computed_steps(plan) / USUAL_STEPS
+            computed = len(plan.deep.computed_steps(steps)) / steps
             within = within * computed + predicted * (1 - computed)
         after = layout.work(plan.size, () if settings.end >= 1 else plan.at(1), settings)
         reduced = unpatched * settings.start + within * (settings.end - settings.start) + after * (1 - settings.end)
-        return cls(plan, unpatched, reduced)
+        return cls(plan, steps, unpatched, reduced)
 
     @property
     def saved(self) -> float:
@@ -141,19 +142,17 @@ class Estimate:
         if not self.plan.reduces:
             return self.plan.nothing_to_reduce
         levels = [level for level in self.plan.levels if level.reduces] or [a for a in self.plan.after if a.reduces]
+        why_not_predicted = self.plan.deep.why_nothing_in(self.steps)
+        if not levels and why_not_predicted:
+            return f"nothing to reduce: {why_not_predicted}"
         left = "keys" if self.plan.settings.target == "keys/values" else "tokens"
         tokens = " and ".join(f"{level.grid.tokens:,} \N{RIGHTWARDS ARROW} {level.keys:,}" for level in levels)
         parts = [f"{tokens} {left}"] if levels else []
-        if self.plan.deep.predicts:
-            what = "with noiseless samplers: whole model" if self.plan.deep.is_whole else "deep layers"
-            parts.append(f"{what} in {_computed_steps(self.plan)} of {USUAL_STEPS} steps")
+        if not why_not_predicted:
+            what = "whole model" if self.plan.deep.is_whole else "deep layers"
+            parts.append(f"{what} in {len(self.plan.deep.computed_steps(self.steps))} of {self.steps} steps")
         percent = f"{100 * self.saved:.0f}" if self.saved >= 0.01 else "under 1"
         return f"{', '.join(parts)}, {percent} % less work"
-
-
-def _computed_steps(plan: Plan) -> int:
-    """How many steps of a pass of the usual length run what is predicted in the others."""
-    return len(plan.deep.computed_steps(USUAL_STEPS))
 
 
 def _weights_per_position(module: Any) -> int:

@@ -110,6 +110,40 @@ def test_deep_transformers_are_predicted_with_heun(comfyui, seed):
     assert len(set(result.transformers())) == 2
 
 
+@pytest.mark.parametrize("sampler", ["euler", "dpmpp_2m", "lms", "uni_pc", "ddim", "deis", "ipndm", "ipndm_v"])
+def test_whole_steps_are_predicted_with_samplers_that_add_no_noise(comfyui, seed, sampler):
+    run = {"seed": seed, **SMALL_STEPS, "sampler": sampler}
+    plain = comfyui.run(text_to_image(comfyui, **run))
+    run |= {"todo": {"factor_1": "preset", "interval": "2"}, "settings": {"predict": "whole"}}
+    predicted = comfyui.run(text_to_image(comfyui, **run))
+    assert_images(plain, predicted)
+    ran = [bool(count) for count in predicted.transformers()]
+    assert ran == [True, True, False, True, False, True]
+    assert [bool(call) for call in predicted.lengths()] == ran
+    assert differ(plain, predicted) == [True]
+    assert np.abs(plain.latents[0] - predicted.latents[0]).mean() < plain.latents[0].std()
+
+
+@pytest.mark.parametrize("sampler", ["euler_ancestral", "dpmpp_2m_sde", "heun", "dpmpp_sde"])
+def test_deep_layers_are_predicted_with_other_samplers(comfyui, seed, sampler):
+    run = {"seed": seed, **SMALL_STEPS, "sampler": sampler, "todo": {"factor_1": "1", "interval": "2"}}
+    predicted = comfyui.run(text_to_image(comfyui, **run, settings={"predict": "whole"}))
+    assert_images(predicted)
+    counts = predicted.transformers()
+    assert 0 not in counts
+    assert len(set(counts)) == 2
+
+
+@pytest.mark.parametrize(("sampler", "is_whole"), [("dpmpp_2m", True), ("euler_ancestral", False)])
+def test_the_defaults_predict_by_the_sampler(comfyui, seed, sampler, is_whole):
+    """640 px: 1.25 times the size that the model was trained at."""
+    run = {"seed": seed, **SMALL_STEPS, "sampler": sampler, "size": (640, 640)}
+    todo = {"factor_1": "preset", "interval": "preset"}
+    counts = comfyui.run(text_to_image(comfyui, **run, todo=todo)).transformers()
+    assert [count == max(counts) for count in counts] == [True, True, False, True, False, True]
+    assert (0 in counts) == is_whole
+
+
 # beside other nodes ---------------------------------------------------------------------------------------------------
 
 

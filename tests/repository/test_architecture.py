@@ -29,11 +29,11 @@ CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.contr
 # the rooms of each house, from the ground up
 FLOORS = {
     "todo_core": [
-        "errors image_difference samplers",
+        "errors image_difference",
         "reduction prediction",
         "settings hosts",
         "patching",
-        "estimate tomesd",
+        "estimate tomesd whole_steps",
         "webui comfyui",
     ],
     "todo_core/comfyui": ["compat inputs", "sampling", "nodes"],

@@ -14,10 +14,11 @@ from typing import Any
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, KeysPatch, detect, find_controlnet
 from ..hosts.patcher_options import with_keys_patch
-from ..patching.record import ADDS_NOISE, Record, for_pass
+from ..patching.record import Record
 from ..patching.session import Session
 from ..patching.token_grid import TokenGrid
 from ..settings import Settings
+from ..whole_steps import ADDS_NOISE, for_pass
 from . import compat
 
 log = logging.getLogger("todo_core")
@@ -108,8 +109,6 @@ class Sampling:
         if not self._sessions:
             self._sigmas = model_options["transformer_options"]["sample_sigmas"].tolist()
             self.steps = max(1, len(self._sigmas) - 1)
-            why_not_whole = "" if compat.adds_no_noise(self._sampler) else ADDS_NOISE
-            self._settings = for_pass(self._settings, self.steps, why_not_whole, self.record)
             self._sessions = self._make_sessions()
             self._pixels = self._sessions[0].plan.pixels
         step = self._step_at(float(sigma.flatten()[0]))
@@ -146,8 +145,12 @@ class Sampling:
         host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
         found = (find_controlnet(module) for module in compat.controlnets_of(self._guider))
         size = TokenGrid.of(self._shape)
+        why_not_whole = "" if compat.adds_no_noise(self._sampler) else ADDS_NOISE
+        settings, note = for_pass(self._settings, host, size, self.steps, why_not_whole)
+        if note:
+            self.record.note(note)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
-        return [Session(each, self._settings, size=size, record=self.record, on_error=self._fail) for each in hosts]
+        return [Session(each, settings, size=size, record=self.record, on_error=self._fail) for each in hosts]
 
     def _fail(self, error: Exception) -> None:
         """Leave the rest of the sampling alone: our errors must not cost the user the image."""

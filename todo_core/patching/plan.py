@@ -100,6 +100,16 @@ class DeepPlan:
                 computed.append(step)
         return computed
 
+    def why_nothing_in(self, steps: int) -> str:
+        """Why nothing is predicted in a pass of so many steps; empty where something is."""
+        if self.why:
+            return self.why
+        if self.interval_of(steps) == 1:
+            return f"auto predicts only in passes of {min(self._of_auto)} or more steps"
+        if steps < FEWEST_PREDICTED:
+            return f"the interval predicts only in passes of {FEWEST_PREDICTED} or more steps"
+        return ""
+
     def __str__(self) -> str:
         how = f"computed in 1 of {self.interval} steps"
         if self.interval == "auto":

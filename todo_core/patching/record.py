@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from ..settings import Settings
-from .plan import AUTO_INTERVALS, FEWEST_PREDICTED, DeepPlan, LevelPlan, Plan
+from .plan import LevelPlan, Plan
 
 log = logging.getLogger("todo_core")
-
-ADDS_NOISE = "whole steps need a sampler without noise, such as DPM++ 2M or Euler"
 
 
 @dataclass(repr=False)
@@ -70,12 +67,8 @@ class Record:
             return "no step ran"
         if not steps_in_window:
             return "no step is between Start and End"
-        if plan.deep.predicts and plan.deep.interval_of(steps) == 1:
-            return f"auto predicts only in passes of {min(AUTO_INTERVALS)} or more steps"
-        if plan.deep.predicts and steps < FEWEST_PREDICTED:
-            return f"the interval predicts only in passes of {FEWEST_PREDICTED} or more steps"
         if plan.deep.predicts:
-            return "too few steps in a row are alike to predict one"
+            return plan.deep.why_nothing_in(steps) or "too few steps in a row are alike to predict one"
         return "its self-attention was not called"
 
     def ran(self, plan: LevelPlan, step: int, network: str) -> None:
@@ -95,20 +88,6 @@ class Record:
         self.predicted_in.clear()
         self.networks.clear()
         self.notes.clear()
-
-
-def for_pass(settings: Settings, steps: int, why_not_whole: str, record: Record) -> Settings:
-    """The settings for a pass of so many steps. Where whole steps cannot be predicted, deep transformers are.
-
-    ``record`` gets the reason. In a pass that is too short for ``auto``, nothing is predicted, and auto factors act.
-    """
-    if not settings.predicts_whole:
-        return settings
-    if DeepPlan(0, settings.interval, is_whole=True).interval_of(steps) > 1:
-        if not why_not_whole:
-            return settings
-        record.note(f"{why_not_whole}: layers below level 1 are predicted")
-    return replace(settings, predict="deep")
 
 
 def _level(level: int, tokens: int, left: int, method: str, count: str) -> str:

@@ -124,10 +124,10 @@ class Settings:
     """0: the whole image. 1 or 2: faster."""
 
     interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
-    """Layers below level 1 run in every n-th step and are predicted between. 1: off."""
+    """The model runs in every n-th step and is predicted between. 1: off."""
 
-    predict: Annotated[Literal["deep", "whole"], Setting("Predicted", predicts)] = "deep"
-    """whole: for samplers that add no noise, as DPM++ 2M."""
+    predict: Annotated[Literal["auto", "deep", "whole"], Setting("Predicted", predicts)] = "auto"
+    """deep: layers below level 1. whole: whole steps. auto: by the sampler."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
 
@@ -257,7 +257,6 @@ DEFAULT, CUSTOM = "ToDo balanced", "custom"  # names of the default settings, an
 BUILT_IN: Mapping[str, Settings] = {
     DEFAULT: Settings(),
     "ToDo fast": Settings(interval=3),
-    "Whole steps": Settings(predict="whole"),
     "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5, interval=1),
     "ToDo paper": Settings(factor_2=1, resample="nearest", phase="fixed", interval=1),
     "Sharp finish": Settings(end=0.7),

@@ -13,7 +13,7 @@ from ..errors import SettingsError
 
 METHOD_KEY, VERSION_KEY = "ToDo method", "ToDo version"
 Factor = int | Literal["auto"]
-_AUTO_USED = re.compile(r"auto \((\d+)\)")  # in infotext, with the factor that auto has chosen
+_AUTO_USED = re.compile(r"auto \((\w+)\)")  # in infotext, with what auto has chosen
 _KINDS = {bool: "flag", float: "number", int: "integer", Factor: "factor", int | None: "seed"}
 
 
@@ -41,6 +41,11 @@ class Setting:
     def choices(self) -> tuple[str, ...]:
         """The values of a choice, and nothing for other kinds."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def has_auto(self) -> bool:
+        """Whether "auto" is one of its values."""
+        return self.kind == "factor" or "auto" in self.choices
 
     @property
     def left_out(self) -> Any:
@@ -94,15 +99,15 @@ class Setting:
     def parse_older(self, value: Any) -> Any:
         """As ``parse``, for images and presets: older versions had fractional factors, and "auto (2)" is auto."""
         read = self._read(value)
-        if self.kind == "factor" and _AUTO_USED.fullmatch(str(read)):
+        if self.has_auto and _AUTO_USED.fullmatch(str(read)):
             return "auto"
         if self.kind == "factor" and isinstance(read, float) and read >= self.minimum:
             read = min(math.floor(read + 0.5), int(self.maximum))
         return self.check(read)
 
     def used_by_auto(self, text: str) -> str:
-        """The factor that auto has used for an image, from its infotext; any other text as it is."""
-        return _AUTO_USED.sub(r"\1", text) if self.kind == "factor" else text
+        """What auto has used for an image, from its infotext; any other text as it is."""
+        return _AUTO_USED.sub(r"\1", text) if self.has_auto else text
 
     def _read(self, value: Any) -> Any:
         if not isinstance(value, str):

@@ -6,13 +6,18 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .. import samplers
+from .. import whole_steps
 from ..hosts.host import original
 
 
 def has_pipelines(p: Any) -> bool:
     """Whether the WebUI of ``p`` samples with diffusers pipelines, as SD.Next does. They tell no pass and no step."""
     return hasattr(p, "task_args")
+
+
+def is_pipeline(sd_model: Any) -> bool:
+    """Whether a model of the WebUI is a diffusers pipeline."""
+    return hasattr(sd_model, "scheduler")
 
 
 def is_img2img(p: Any) -> bool:
@@ -76,7 +81,17 @@ def adds_no_noise(params: Any) -> bool:
     """Whether the sampler of a step is known to add no noise, with its eta and churn."""
     sampler = getattr(params.denoiser, "sampler", None)
     churn = getattr(getattr(params.denoiser, "p", None), "s_churn", None)
-    return samplers.adds_no_noise(getattr(sampler, "func", None), eta=getattr(sampler, "eta", None), churn=churn)
+    return whole_steps.adds_no_noise(getattr(sampler, "func", None), eta=getattr(sampler, "eta", None), churn=churn)
+
+
+def sampler_adds_no_noise(label: str) -> bool:
+    """Whether the sampler of this name on the page is known to add no noise, with the user's options."""
+    from modules import sd_samplers, shared
+
+    aliases = getattr(sd_samplers.find_sampler_config(label), "aliases", ())
+    may_add = ("s_churn", "eta_ddim") if "ddim" in aliases else ("s_churn",)
+    adds = any(getattr(shared.opts, name, 0) for name in may_add)
+    return not adds and any(map(whole_steps.alias_adds_no_noise, aliases))
 
 
 def unet_of(sd_model: Any) -> Any:

@@ -19,10 +19,11 @@ from torch.nn import functional
 
 from todo_core.hosts import detect
 from todo_core.patching.plan import Plan
-from todo_core.patching.record import ADDS_NOISE, Record, for_pass
+from todo_core.patching.record import Record
 from todo_core.patching.session import Session
 from todo_core.patching.token_grid import TokenGrid
 from todo_core.settings import Settings
+from todo_core.whole_steps import ADDS_NOISE, for_pass
 
 from .request import WITHOUT_NOISE, Request
 
@@ -211,10 +212,7 @@ def _sample(
     order = list(dict.fromkeys(timesteps.tolist()))  # second-order samplers list a timestep twice
     draws_noise = "generator" in inspect.signature(scheduler.step).parameters
     noise_options = {"generator": torch.Generator().manual_seed(seed + 1)} if draws_noise else {}
-    if settings:
-        why_not_whole = "" if request.sampler in WITHOUT_NOISE else ADDS_NOISE
-        settings = for_pass(settings, len(order), why_not_whole, result.record)
-    session = _session(model, settings, result, on_error)
+    session = _session(model, settings, result, request.sampler, len(order), on_error)
     with torch.inference_mode():
         context = model.context([request.prompt, request.negative])
     for timestep in timesteps:
@@ -238,12 +236,23 @@ def _guided(
     return uncond + guidance * (cond - uncond)
 
 
-def _session(model: LatentModel, settings: Settings | None, result: Pass, on_error: OnError | None) -> Session | None:
-    """The session of the pass; None where nothing is to be reduced."""
+def _session(
+    model: LatentModel,
+    settings: Settings | None,
+    result: Pass,
+    sampler: str,
+    steps: int,
+    on_error: OnError | None,
+) -> Session | None:
+    """The session of a pass of so many steps; None where nothing is to be reduced."""
     if settings is None or settings.method == "none":
         return None
-    size = TokenGrid.of(result.latents.shape)
-    session = Session(detect(model.target), settings, size=size, record=result.record, on_error=on_error)
+    host, size = detect(model.target), TokenGrid.of(result.latents.shape)
+    why_not_whole = "" if sampler in WITHOUT_NOISE else ADDS_NOISE
+    settings, note = for_pass(settings, host, size, steps, why_not_whole)
+    if note:
+        result.record.note(note)
+    session = Session(host, settings, size=size, record=result.record, on_error=on_error)
     result.plan = session.plan
     return session
 

@@ -230,7 +230,13 @@ def test_the_estimate_counts_a_predicted_step_as_nothing(ldm_sd1):
     host = detect(ldm_sd1.unet)
     found = Estimate.of(Layout.of(host), make_plan(Settings(**WHOLE, interval=2), host, TokenGrid(32, 32)))
     assert found.saved == pytest.approx(0.4)
-    assert str(found) == "with noiseless samplers: whole model in 6 of 10 steps, 40 % less work"
+    assert str(found) == "whole model in 6 of 10 steps, 40 % less work"
+
+
+def test_auto_predicts_deep_transformers_where_no_pass_is_known(ldm_sd1):
+    session = session_of(ldm_sd1, interval=2, predict="auto")
+    run(ldm_sd1, session, chain(6))
+    assert session.record.summary(6) == "transformers below level 1 computed in 4 of 6 steps"
 
 
 def test_a_controlnet_is_not_predicted(ldm_sd1):

@@ -40,7 +40,7 @@ DEFAULTS = {
     "mlp": False,
     "reach": 0,
     "interval": "auto",
-    "predict": "deep",
+    "predict": "auto",
 }
 OLDER = {"interval": 1}  # where an image without the key had another value than the default
 CHOICES = {
@@ -51,7 +51,7 @@ CHOICES = {
     "window": ["steps", "noise"],
     "afterwards": ["none", "downsample", "similarity", "cluster"],
     "passes": ["hires", "first", "all"],
-    "predict": ["deep", "whole"],
+    "predict": ["auto", "deep", "whole"],
 }
 FLAGS = ["random", "attn", "crossattn", "mlp"]
 NUMBERS = ["factor_1", "factor_2", "ratio_1", "ratio_2", "start", "end"]

@@ -38,9 +38,25 @@ def assert_nothing_is_left(webui, **request):
     assert np.array_equal(webui.txt2img(**request).pixels, webui.baseline(**request).pixels)
 
 
+DEFAULTS = {"width": 320, "height": 320, "steps": 2}  # hires: above the size that the model was trained at
+
+
+def test_the_defaults_predict_whole_steps_of_a_sampler_without_noise(webui):
+    """No setting is named."""
+    result = webui.txt2img({}, hr_second_pass_steps=6, **DEFAULTS)
+    assert [[bool(count) for count in runs] for runs in runs_of(result.hires)] == [
+        [True, True, False, True, False, True]
+    ] * 2
+    assert reduced(result.hires) == set()
+    assert "hires pass: whole model computed in 4 of 6 steps" in result.comments
+    auto = {"ToDo method": "downsample", "ToDo interval": "auto (2)", "ToDo predict": "auto (whole)"}
+    assert todo_keys(result.infotext) == auto
+    assert_nothing_is_left(webui)
+
+
 def test_the_defaults_reduce_and_predict(webui):
-    """No setting is named: auto acts, since the hires pass is above the size that the model was trained at."""
-    request = {"width": 320, "height": 320, "steps": 2}
+    """The same with a sampler that adds noise: auto factors act, and layers below level 1 are predicted."""
+    request = DEFAULTS | {"sampler_name": "Euler a"}
     result = webui.txt2img({}, hr_second_pass_steps=6, **request)
     finest = (2 * 320 // 8) ** 2
     assert [bool(count) for count in deep_runs(result.hires)] == [True, True, False, True, False, True]

@@ -43,7 +43,7 @@ def test_with_new_noise_in_each_step_deep_layers_are_predicted(webui, request_):
     result = webui.txt2img(WHOLE | {"factor_1": 1, "factor_2": 1}, **STEPS, **request_)
     assert_planned(result)
     assert NOISE in result.comments
-    assert "ToDo predict" not in result.infotext
+    assert todo_keys(result.infotext)["ToDo predict"] == "deep"
     assert_nothing_is_left(webui, **STEPS, **request_)
 
 

@@ -220,6 +220,12 @@ def choose_script(page, title):
     options.filter(has_text=re.compile(title, re.IGNORECASE)).first.click()
 
 
+def choose_sampler(page, name):
+    """Choose the sampler of txt2img."""
+    page.locator("#txt2img_sampling input").first.click()
+    page.locator(f"#txt2img_sampling {option(name)}").first.click()
+
+
 def picture(page):
     """The file of the image shown."""
     source = page.locator("#txt2img_gallery img").first.get_attribute("src")

@@ -66,6 +66,21 @@ def test_presets_and_the_line(page, view, shots):  # noqa: F811
     assert space_after_title(page) >= 8
 
 
+def test_the_line_follows_the_sampler_and_the_steps(page):
+    panel = web.Panel(page)
+    panel.unfold()
+    web.fill_in(page, width=512, height=512, steps=20)
+    for sampler, predicted in (
+        ("DPM++ 2M", "whole model in 8 of 20 steps"),
+        ("Euler a", "deep layers in 11 of 20 steps"),
+    ):
+        web.choose_sampler(page, sampler)
+        page.wait_for_selector(f"#todo_txt2img_line:has-text('{predicted}')")
+    web.choose_sampler(page, "DPM++ 2M")
+    page.locator("#txt2img_hires_steps input[type=number]").fill("8")
+    page.wait_for_selector("#todo_txt2img_line:has-text('whole model in 5 of 8 steps')")
+
+
 def test_the_plot_of_three_presets(page, view, shots):  # noqa: F811
     web.choose_script(page, "X/Y/Z plot")
     kind = page.locator("#script_txt2img_xyz_plot_x_type input, [id$=x_type] input").first

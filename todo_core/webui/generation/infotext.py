@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ... import __version__
+from ...patching.plan import DeepPlan
 from ...patching.record import Record
 from ...settings import METHOD_KEY, SETTINGS, VERSION_KEY, Settings
 
@@ -20,10 +21,12 @@ def clear(params: dict[str, Any]) -> None:
         params.pop(key, None)
 
 
-def write(params: dict[str, Any], settings: Settings, record: Record, interval: int, *, is_img2img: bool) -> None:
+def write(
+    params: dict[str, Any], settings: Settings, record: Record, deep: DeepPlan, steps: int, *, is_img2img: bool
+) -> None:
     """Write the settings that had an effect into a generation's parameters; none if nothing was reduced.
 
-    Where a setting is auto, the number that was used stands behind it. ``interval`` is the one of the plan.
+    Where a setting is auto, what was used stands behind it. ``deep`` is the plan of a pass of so many ``steps``.
     """
     clear(params)
     if not record.acted:
@@ -34,12 +37,16 @@ def write(params: dict[str, Any], settings: Settings, record: Record, interval: 
         without |= {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
     if settings.afterwards not in record.methods:
         settings = replace(settings, afterwards="none")
+    if settings.predict == "whole" and not deep.is_whole:
+        settings = replace(settings, predict="deep")
     params.update(settings.to_infotext(without=frozenset(without)))
-    used = {f"factor_{plan.level}": plan.amount for plan in record.ran_in if plan.method == "downsample"}
-    used["interval"] = interval if record.predicted_in else 1
-    for name, number in used.items():
+    used = {f"factor_{plan.level}": f"{plan.amount:g}" for plan in record.ran_in if plan.method == "downsample"}
+    used["interval"] = str(deep.interval_of(steps) if record.predicted_in else 1)
+    if deep.is_whole:
+        used["predict"] = "whole"
+    for name, value in used.items():
         if getattr(settings, name) == "auto":
-            params[SETTINGS[name].infotext_key] = f"auto ({number:g})"
+            params[SETTINGS[name].infotext_key] = f"auto ({value})"
     params[VERSION_KEY] = __version__
 
 

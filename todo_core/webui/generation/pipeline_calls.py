@@ -15,7 +15,6 @@ from torch import Tensor
 from ...estimate import USUAL_STEPS
 from ...hosts import Host
 from ...patching.module_calls import Args, Hook, Kwargs, read
-from ...patching.record import for_pass
 from ...patching.steps import StepCounter, timesteps_of
 from .. import compat
 from .sampled_pass import SampledPass
@@ -38,9 +37,8 @@ class PipelinePass(SampledPass):
         if self.error:
             return
         try:
-            if not self._sessions:  # its UNet is running: too late for another forward
-                self._settings = for_pass(self._settings, USUAL_STEPS, IN_PIPELINES, self.record)
-            self._follow_model()
+            self.expected = self.expected or USUAL_STEPS  # until the pipeline's schedule is known
+            self._follow_model(None)
             session = self._sessions[0]
             session.detach()  # after an error, nobody has done it
             if session.host is not self._host:
@@ -57,6 +55,9 @@ class PipelinePass(SampledPass):
                 self._step_hook = Hook(self._end_call).after(unet)
         except Exception as error:
             self._fail(error)
+
+    def _why_not_whole(self, params: Any, host: Host) -> str:
+        return IN_PIPELINES  # its UNet is running: too late for another forward
 
     def _step_of(self, timestep: Any) -> tuple[int, int]:
         """The number of the step, from 0, and how many the pass has."""

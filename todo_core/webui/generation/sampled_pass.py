@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import UnsupportedModelError
-from ...hosts import Handle, detect, find_controlnet
+from ...hosts import Handle, Host, detect, find_controlnet
 from ...patching.module_calls import has_other_forward
-from ...patching.record import ADDS_NOISE, Record, for_pass
+from ...patching.record import Record
 from ...patching.session import Session
 from ...patching.token_grid import TokenGrid
 from ...settings import Settings
+from ...whole_steps import ADDS_NOISE, for_pass
 from .. import compat
 from . import infotext, status
 
@@ -47,9 +48,7 @@ class SampledPass:
         try:
             self.calls += 1
             self.steps, self.expected = int(params.denoiser.steps or 0), compat.calls_of(params)
-            if not self._sessions and self._settings.predicts_whole:
-                self._settings = for_pass(self._settings, self.expected, self._why_not_whole(params), self.record)
-            self._follow_model()
+            self._follow_model(params)
             seeds = compat.row_seeds(params)
             for session in self._sessions:
                 session.begin_step(int(params.denoiser.step), self.expected, seeds)
@@ -83,13 +82,13 @@ class SampledPass:
             return status.nothing_to_reduce(plan)
         return status.not_reduced(self.name, self.record.why_nothing_ran(plan, self.expected, self.calls_in_window))
 
-    def _why_not_whole(self, params: Any) -> str:
+    def _why_not_whole(self, params: Any, host: Host) -> str:
         """Why whole steps of this pass cannot be predicted; empty where they can."""
         if not compat.adds_no_noise(params):
             return ADDS_NOISE
-        return "an extension runs the model by itself" if has_other_forward(compat.unet_of(self._model())) else ""
+        return "an extension runs the model by itself" if has_other_forward(host.unet) else ""
 
-    def _follow_model(self) -> None:
+    def _follow_model(self, params: Any) -> None:
         """New sessions if this is the first step, or a refiner or a hires checkpoint has replaced the UNet."""
         model = self._model()
         if self._sessions and self._sessions[0].host.unet is compat.unet_of(model):
@@ -98,8 +97,12 @@ class SampledPass:
         host = detect(model)
         found = (find_controlnet(module) for module in compat.controlnets_of(self._p))
         controlnets = (replace(net, trained_side=host.trained_side) for net in found if net)
+        why_not_whole = self._why_not_whole(params, host)
+        settings, note = for_pass(self._settings, host, self._latent, self.expected, why_not_whole)
+        if note:
+            self.record.note(note)
         self._sessions = [
-            Session(each, self._settings, size=self._latent, record=self.record, on_error=self._fail)
+            Session(each, settings, size=self._latent, record=self.record, on_error=self._fail)
             for each in (host, *controlnets)
         ]
 
@@ -108,9 +111,9 @@ class SampledPass:
             session.detach()
         if not self._sessions:
             return
-        params, interval = self._p.extra_generation_params, self._sessions[0].plan.deep.interval_of(self.expected)
+        params, deep, is_img2img = self._p.extra_generation_params, self._sessions[0].plan.deep, self.name == "img2img"
         try:
-            infotext.write(params, self._settings, self.record, interval, is_img2img=self.name == "img2img")
+            infotext.write(params, self._settings, self.record, deep, self.expected, is_img2img=is_img2img)
         except Exception as error:
             self._fail(error)
 

@@ -13,8 +13,10 @@ from modules.ui_components import FormRow, InputAccordion
 
 from ...errors import SettingsError
 from ...settings import SETTINGS, Settings
+from ...whole_steps import ADDS_NOISE
 from .. import compat
 from ..generation import infotext
+from ..generation.pipeline_calls import IN_PIPELINES
 from ..presets import Presets
 from . import texts, visibility
 from .controls import build as build_control
@@ -114,13 +116,21 @@ def _answer_the_page(panel: Panel, row: PresetRow, page: Any, answers: list[Any]
 
     def answer(fields: str, preset: str, *values: Any) -> list[Any]:
         by_name = dict(zip(SETTINGS, values, strict=True))
-        text = estimate_line(fields, by_name, compat.loaded_model(), is_img2img=is_img2img)
+        model = compat.loaded_model()
+        text = estimate_line(fields, by_name, model, partial(_why_not_whole, model), is_img2img=is_img2img)
         folds = [gr.update(label=fold_title(title, names, by_name)) for title, names in FOLDS]
         return [answered(fields, text), row.state(preset, values), *folds, *visibility.updates(shown, by_name)]
 
     page.change(answer, [page, row.choice, *panel.settings], [*answers, *panel.settings], **QUIET)
     for control in panel.settings:
         control.change(fn=None, _js="todoAskSoon")
+
+
+def _why_not_whole(model: Any, sampler: str) -> str:
+    """Why whole steps cannot be predicted with the sampler of this name; empty where they can."""
+    if compat.is_pipeline(model):
+        return IN_PIPELINES
+    return "" if compat.sampler_adds_no_noise(sampler) else ADDS_NOISE
 
 
 def fold_title(title: str, names: tuple[str, ...], values: dict[str, Any]) -> str:

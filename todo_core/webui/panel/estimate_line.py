@@ -3,43 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ...errors import SettingsError, UnsupportedModelError
-from ...estimate import Estimate, Layout
+from ...estimate import USUAL_STEPS, Estimate, Layout
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
 from ...patching.plan import make_plan
 from ...patching.token_grid import TokenGrid
 from ...settings import Settings
+from ...whole_steps import for_pass
 from .error_text import page_text
 
 NOT_LOADED = "Estimate: once the checkpoint is loaded."
 
 
-class PassSize(NamedTuple):
-    """A pass in which ToDo acts, and the size of its image in pixels. Only several passes have names."""
+class PagePass(NamedTuple):
+    """A pass in which ToDo acts: the size of its image in pixels, its steps and sampler. Only several have names."""
 
     name: str
     width: int
     height: int
+    steps: int
+    sampler: str
 
 
 class _NoPass(Exception):
     """Why ToDo acts in no pass."""
 
 
-def estimate_line(page: str, values: Mapping[str, Any], model: Any, *, is_img2img: bool) -> str:
-    """One line. ``page`` is JSON from todo.js: the WebUI's fields as numbers. ``values`` are those of the panel."""
+def estimate_line(
+    page: str, values: Mapping[str, Any], model: Any, why_not_whole: Callable[[str], str], *, is_img2img: bool
+) -> str:
+    """One line. ``page`` is JSON from todo.js: the WebUI's fields. ``values`` are those of the panel.
+
+    ``why_not_whole`` tells for a sampler's name why whole steps cannot be predicted; it is empty where they can.
+    """
     try:
         settings, fields = Settings.parse(values), json.loads(page or "{}")
-        sizes = _pass_sizes(settings, fields, is_img2img=is_img2img)
+        passes = _passes(settings, fields, is_img2img=is_img2img)
     except SettingsError as error:
         return page_text(error)
     except _NoPass as reason:
         return f"Nothing to reduce: {reason}."
-    if not sizes:
+    if not passes:
         return "Estimate: once the size is known."
     if model is None:
         return NOT_LOADED
@@ -48,28 +56,32 @@ def estimate_line(page: str, values: Mapping[str, Any], model: Any, *, is_img2im
     except UnsupportedModelError as error:
         return f"ToDo cannot reduce {error.model_name}: {error.reason}."
     layout = Layout.of(host)
-    text = "; ".join(_estimate(size, settings, host, layout) for size in sizes)
+    text = "; ".join(_estimate(each, settings, host, layout, why_not_whole(each.sampler)) for each in passes)
     return text.replace(".; ", ". ")  # why a pass is not reduced is a sentence
 
 
-def _pass_sizes(settings: Settings, fields: Mapping[str, float], *, is_img2img: bool) -> list[PassSize]:
+def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PagePass]:
     """The passes in which ToDo acts; none while the page has no size."""
     if settings.method == "none":
         raise _NoPass("the method is none")
     if not fields.get("width") or not fields.get("height"):
         return []
     width, height = int(fields["width"]), int(fields["height"])
-    if is_img2img:
-        return [PassSize("", width, height)]
-    sizes = [PassSize("First pass ", width, height)] if settings.includes("first") else []
+    steps, sampler = int(fields.get("steps") or USUAL_STEPS), fields.get("sampler", "")
+    if is_img2img:  # of its steps, those of the denoising strength run
+        steps = min(steps, int(steps * fields.get("denoising", 1)) + 1)
+        return [PagePass("", width, height, steps, sampler)]
+    passes = [PagePass("First pass ", width, height, steps, sampler)] if settings.includes("first") else []
     if fields.get("hires") and settings.includes("hires"):
-        sizes.append(PassSize("Hires pass " if sizes else "", *_hires_size(width, height, fields)))
-    if not sizes:
+        steps = int(fields.get("hires_steps") or steps)
+        sampler = fields.get("hires_sampler") or sampler
+        passes.append(PagePass("Hires pass " if passes else "", *_hires_size(width, height, fields), steps, sampler))
+    if not passes:
         raise _NoPass("hires fix is off")
-    return sizes
+    return passes
 
 
-def _hires_size(width: int, height: int, fields: Mapping[str, float]) -> tuple[int, int]:
+def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int, int]:
     """The WebUI's rule: a scale, or a width, a height or both; a side that is 0 follows the other side."""
     to_x, to_y = int(fields.get("resize_x") or 0), int(fields.get("resize_y") or 0)
     if not to_x and not to_y:
@@ -78,9 +90,11 @@ def _hires_size(width: int, height: int, fields: Mapping[str, float]) -> tuple[i
     return to_x or to_y * width // height, to_y or to_x * height // width
 
 
-def _estimate(size: PassSize, settings: Settings, host: Host, layout: Layout) -> str:
-    latent = TokenGrid(max(1, size.height // IMAGE_PIXELS), max(1, size.width // IMAGE_PIXELS))
+def _estimate(page: PagePass, settings: Settings, host: Host, layout: Layout, why_not_whole: str) -> str:
+    latent = TokenGrid(max(1, page.height // IMAGE_PIXELS), max(1, page.width // IMAGE_PIXELS))
+    settings, note = for_pass(settings, host, latent, page.steps, why_not_whole)
     plan = make_plan(settings, host, latent)
     if not plan.reduces:
         return plan.nothing_to_reduce[0].upper() + plan.nothing_to_reduce[1:]
-    return f"{size.name}{size.width} x {size.height}: {Estimate.of(layout, plan)}"
+    text = f"{page.name}{page.width} x {page.height}: {Estimate.of(layout, plan, page.steps)}"
+    return f"{text} ({note})" if note else text

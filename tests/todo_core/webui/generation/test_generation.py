@@ -354,7 +354,7 @@ def test_with_a_sampler_that_may_add_noise_deep_layers_are_predicted(webui, requ
     assert "transformers below level 1 computed in" in done.comments
     told = "whole steps need a sampler without noise, such as DPM++ 2M or Euler: layers below level 1 are predicted"
     assert done.comments.count(told) == 1
-    assert "ToDo predict" not in todo_of(done)
+    assert todo_of(done)["ToDo predict"] == "deep"
     deep = webui.generate(Processing(steps=6, **request_), WHOLE | {"predict": "deep"})
     assert torch.equal(done.images[0], deep.images[0])
 
@@ -370,7 +370,23 @@ def test_beside_an_extension_that_runs_the_model_deep_layers_are_predicted(webui
         del unet.forward
     assert "an extension runs the model by itself: layers below level 1 are predicted" in done.comments
     assert "transformers below level 1 computed in 4 of 6 steps" in done.comments
-    assert "ToDo predict" not in todo_of(done)
+    assert todo_of(done)["ToDo predict"] == "deep"
+
+
+@pytest.mark.parametrize(
+    ("function", "used"), [(sample_dpmpp_2m, "whole"), (sample_euler_ancestral, "deep"), (None, "deep")]
+)
+def test_auto_predicts_by_the_sampler_and_without_a_note(webui, function, used, monkeypatch):
+    monkeypatch.setattr(webui.model, "image_size", 8)
+    request = {"sampler_function": function, "steps": 6}
+    done = webui.generate(Processing(**request), {})
+    assert todo_of(done).get("ToDo predict") == ("auto (whole)" if used == "whole" else None)
+    assert todo_of(done)["ToDo interval"] == "auto (2)"
+    assert ("whole model computed in 4 of 6 steps" in done.comments) == (used == "whole")
+    assert "whole steps" not in done.comments
+    chosen = webui.generate(Processing(**request), {"predict": used})
+    assert torch.equal(done.images[0], chosen.images[0])
+    assert settings_of(done.extra_generation_params).predict == "auto"
 
 
 def test_whole_steps_with_split_prompts_and_an_interrupt(webui):

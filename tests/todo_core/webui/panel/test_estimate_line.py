@@ -20,7 +20,11 @@ def model():
 
 
 def line(model, fields, *, is_img2img=False, **settings):
-    return estimate_line(json.dumps(fields), Settings(**settings).to_dict(), model, is_img2img=is_img2img)
+    return estimate_line(json.dumps(fields), Settings(**settings).to_dict(), model, why_not, is_img2img=is_img2img)
+
+
+def why_not(sampler):
+    return "" if sampler == "DPM++ 2M" else "it adds noise"
 
 
 def test_it_tells_the_size_the_keys_and_the_work_saved(model):
@@ -29,6 +33,37 @@ def test_it_tells_the_size_the_keys_and_the_work_saved(model):
     text = line(model, HIRES, factor_1=4, factor_2=2)
     assert "16,384 → 1,024 and 4,096 → 1,024 keys" in text
     assert "16,384 → 8,192 tokens" in line(model, HIRES, method="similarity", target="all")
+
+
+@pytest.mark.parametrize(
+    ("fields", "predicted"),
+    [
+        ({}, "deep layers in 6 of 10 steps"),
+        ({"sampler": "Euler a", "steps": 8}, "deep layers in 5 of 8 steps"),
+        ({"sampler": "DPM++ 2M"}, "whole model in 6 of 10 steps"),
+        ({"sampler": "DPM++ 2M", "steps": 20, "hires_steps": 0}, "whole model in 8 of 20 steps"),
+        ({"sampler": "DPM++ 2M", "steps": 20, "hires_steps": 8}, "whole model in 5 of 8 steps"),
+        ({"sampler": "Euler a", "steps": 8, "hires_sampler": "DPM++ 2M"}, "whole model in 5 of 8 steps"),
+        ({"sampler": "DPM++ 2M", "steps": 8, "hires_sampler": "Euler a"}, "deep layers in 5 of 8 steps"),
+    ],
+)
+def test_the_steps_and_the_sampler_of_the_hires_pass(model, fields, predicted):
+    assert re.search(rf"(keys, |: ){predicted}, \d\d % less work$", line(model, HIRES | fields))
+
+
+def test_a_pass_that_is_too_short_and_one_for_which_whole_steps_are_wanted(model):
+    text = line(model, HIRES | {"steps": 4})
+    assert re.fullmatch(r"1024 x 1024: 16,384 → 4,096 keys, \d\d % less work", text)
+    text = line(model, HIRES | {"sampler": "DPM++ 2M", "steps": 4}, factor_1=1)
+    assert text == "1024 x 1024: nothing to reduce: auto predicts only in passes of 6 or more steps"
+    text = line(model, HIRES | {"sampler": "Euler a"}, predict="whole")
+    assert text.endswith(" % less work (it adds noise: layers below level 1 are predicted)")
+
+
+@pytest.mark.parametrize(("denoising", "steps"), [(0.25, 6), (0.5, 11), (1, 20)])
+def test_img2img_runs_the_steps_of_its_denoising_strength(model, denoising, steps):
+    fields = {"width": 1024, "height": 1024, "sampler": "DPM++ 2M", "steps": 20, "denoising": denoising}
+    assert f" of {steps} steps" in line(model, fields, is_img2img=True)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +106,7 @@ def test_img2img(model):
 
 
 def test_invalid_values_are_reported_by_label(model):
-    text = estimate_line(json.dumps(HIRES), {"factor_1": "much"}, model, is_img2img=False)
+    text = estimate_line(json.dumps(HIRES), {"factor_1": "much"}, model, why_not, is_img2img=False)
     assert text == "Factor, level 1: 'much' is not possible. Use auto or a whole number from 1 to 8."
 
 
