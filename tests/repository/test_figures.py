@@ -16,6 +16,7 @@ import pytest
 
 from todo_core.patching.plan import AUTO_INTERVALS, AUTO_INTERVALS_OF_WHOLE_STEPS, DeepPlan
 from todo_lab.evaluation.report import aggregation
+from todo_lab.evaluation.variants import from_grid
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results" / "README.md"
@@ -84,13 +85,14 @@ def test_the_readmes_table_of_whole_steps_is_that_of_the_stored_rows():
     """Rows: the settings at 8 and at 20 steps. Speeds: all steps to those in which the model runs."""
     of_pass = [speed_of_pass(unet_passes()["sdxl", 192], f"ToDo 2, interval {n}", s) for n, s in ((2, 8), (2, 20))]
     settings = {
-        "Whole steps": ("whole steps, interval 2", "whole steps, interval 3"),
-        "Whole steps, interval 2": ("whole steps, interval 2", "whole steps, interval 2"),
+        "ToDo balanced, the default": ("whole steps, interval 2", "whole steps, interval 3"),
+        "the same, interval 2": ("whole steps, interval 2", "whole steps, interval 2"),
         "as many steps, none predicted": ("0.6 of the steps", "0.4 of the steps"),
         "Spectrum": ("Spectrum, 2 warm-up steps, window 2", "Spectrum, 2 warm-up steps, window 2"),
-        "ToDo balanced, at 1536 px": ("ToDo auto, interval 2, deep", "ToDo auto, interval 2, deep"),
+        "ToDo 2, interval 2, no whole steps, at 1536 px": ("ToDo auto, interval 2, deep", "ToDo auto, interval 2, deep"),
     }
     rows = rows_of(ROOT / "README.md", "Speed and difference")
+    rows = [[name.replace("*", ""), *cells] for name, *cells in rows]
     assert [name for name, *_ in rows] == list(settings)
     for name, *cells in rows:
         expected = []
@@ -312,6 +314,12 @@ WHOLE_STEPS = {  # a row's name under "Whole steps" -> its name in the stored ro
     "ToDo auto, interval 2, deep": ("ToDo auto, interval 2", None),
     "ToDo auto, interval 3, deep": ("ToDo auto, interval 3", None),
 }
+
+
+@pytest.mark.parametrize(("grid", "rows"), [("steps", "steps"), ("whole", "steps"), ("sdxl", "sdxl")])
+def test_the_grid_beside_the_results_makes_their_variants(grid, rows):
+    stored_names = set(pandas.read_parquet(RESULTS.parent / f"{rows}.parquet")["variant"])
+    assert {variant.name for variant in from_grid(RESULTS.parent / f"grid-{grid}.yaml")} <= stored_names
 
 
 @functools.cache

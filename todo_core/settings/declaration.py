@@ -127,7 +127,7 @@ class Settings:
     """The model runs in every n-th step and is predicted between. 1: off."""
 
     predict: Annotated[Literal["auto", "deep", "whole"], Setting("Predicted", predicts)] = "auto"
-    """deep: layers below level 1. whole: whole steps. auto: by the sampler."""
+    """deep: layers below level 1. auto: by the sampler."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
 

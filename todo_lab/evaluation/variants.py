@@ -146,6 +146,8 @@ def _name(settings: Settings, *, amounts: bool) -> str:
         parts = []  # the interval alone
     if settings.predicts_whole:
         parts = ["whole steps"] if {settings.factor_1, settings.factor_2} <= {1, "auto"} else [*parts, "whole steps"]
+    elif settings.predict == "deep" and method == "downsample" and settings.factor_1 == settings.factor_2 == "auto":
+        parts.append("deep")
     usual = {"target": "all"} if method == "similarity" else {}
     for name in settings.used:
         value = getattr(settings, name)
