@@ -89,7 +89,10 @@ def test_the_readmes_table_of_whole_steps_is_that_of_the_stored_rows():
         "the same, interval 2": ("whole steps, interval 2", "whole steps, interval 2"),
         "as many steps, none predicted": ("0.6 of the steps", "0.4 of the steps"),
         "Spectrum": ("Spectrum, 2 warm-up steps, window 2", "Spectrum, 2 warm-up steps, window 2"),
-        "ToDo 2, interval 2, no whole steps, at 1536 px": ("ToDo auto, interval 2, deep", "ToDo auto, interval 2, deep"),
+        "ToDo 2, interval 2, no whole steps, at 1536 px": (
+            "ToDo auto, interval 2, deep",
+            "ToDo auto, interval 2, deep",
+        ),
     }
     rows = rows_of(ROOT / "README.md", "Speed and difference")
     rows = [[name.replace("*", ""), *cells] for name, *cells in rows]

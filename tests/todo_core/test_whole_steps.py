@@ -73,7 +73,10 @@ WHY_NOT = "the sampler adds noise"
         ({}, 128, 5, "", "deep", False),  # auto predicts nothing
         ({}, 64, 8, "", "deep", False),  # the trained size
         ({}, 160, 8, "", "whole", False),  # 2.5 times as large: factor 2
-        ({}, 161, 8, "", "deep", False),  # factor 3
+        ({}, 161, 15, "", "deep", False),  # factor 3, and interval 2
+        ({}, 224, 16, "", "whole", False),  # factor 3, and interval 3
+        ({"interval": 3}, 224, 8, "", "whole", False),
+        ({}, 225, 30, "", "deep", False),  # factor 4
         ({"factor_1": 2}, 128, 8, "", "deep", False),
         ({"factor_2": 1}, 128, 8, "", "deep", False),
         ({"method": "similarity"}, 128, 8, "", "deep", False),
