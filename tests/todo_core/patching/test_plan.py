@@ -89,7 +89,7 @@ def test_auto_says_why_level_2_stays_whole_where_level_1_does_not():
     assert second.why == "auto reduces only level 1 at this size"
 
 
-XL_AUTO = [(128, 1, 1), (160, 2, 1), (192, 2, 1), (256, 2, 1), (384, 3, 1), (512, 4, 2)]
+XL_AUTO = [(128, 1, 1), (160, 2, 1), (192, 2, 1), (256, 2, 1), (384, 3, 1), (512, 3, 1), (1024, 3, 1)]
 
 
 @pytest.mark.parametrize(("side", "first", "second"), XL_AUTO)

@@ -69,7 +69,7 @@ def test_presets_and_the_line(page, view, shots):  # noqa: F811
 def test_the_line_follows_the_sampler_and_the_steps(page):
     panel = web.Panel(page)
     panel.unfold()
-    web.fill_in(page, width=512, height=512, steps=20)
+    web.fill_in(page, width=512, height=512, steps=20, hires_steps=0)
     for sampler, predicted in (
         ("DPM++ 2M", "whole model in 8 of 20 steps"),
         ("Euler a", "deep layers in 11 of 20 steps"),
@@ -77,7 +77,7 @@ def test_the_line_follows_the_sampler_and_the_steps(page):
         web.choose_sampler(page, sampler)
         page.wait_for_selector(f"#todo_txt2img_line:has-text('{predicted}')")
     web.choose_sampler(page, "DPM++ 2M")
-    page.locator("#txt2img_hires_steps input[type=number]").fill("8")
+    web.fill_in(page, hires_steps=8)
     page.wait_for_selector("#todo_txt2img_line:has-text('whole model in 5 of 8 steps')")
 
 
