@@ -115,23 +115,21 @@ class Estimate:
     """The work of a plan, averaged over its pass, and that of the unpatched model."""
 
     plan: Plan
+    computed: set[int]  # steps in which what is predicted in the others runs
     steps: int
     unpatched: Work
     reduced: Work
 
     @classmethod
     def of(cls, layout: Layout, plan: Plan, steps: int = USUAL_STEPS) -> Estimate:
-        """Average over the steps before, inside and after the window of a pass of so many steps."""
-        settings, unpatched = plan.settings, layout.work(plan.size)
-        within = layout.work(plan.size, plan.at(settings.start), settings)
-        if plan.deep.predicts:
-            levels = plan.at(settings.start)
-            predicted = Work(0, 0) if plan.deep.is_whole else layout.work(plan.size, levels, settings, predicts=True)
-            computed = len(plan.deep.computed_steps(steps)) / steps
-            within = within * computed + predicted * (1 - computed)
-        after = layout.work(plan.size, () if settings.end >= 1 else plan.at(1), settings)
-        reduced = unpatched * settings.start + within * (settings.end - settings.start) + after * (1 - settings.end)
-        return cls(plan, steps, unpatched, reduced)
+        """The mean over the steps of a pass of so many."""
+        computed = set(plan.computed_steps(steps))
+        kinds = Counter((plan.at(step / steps), step not in computed) for step in range(steps))
+        reduced = Work(0, 0)
+        for (levels, predicts), count in kinds.items():
+            if not (predicts and plan.deep.is_whole):
+                reduced += layout.work(plan.size, levels, plan.settings, predicts=predicts) * (count / steps)
+        return cls(plan, computed, steps, layout.work(plan.size), reduced)
 
     @property
     def saved(self) -> float:
@@ -150,7 +148,7 @@ class Estimate:
         parts = [f"{tokens} {left}"] if levels else []
         if not why_not_predicted:
             what = "whole model" if self.plan.deep.is_whole else "deep layers"
-            parts.append(f"{what} in {len(self.plan.deep.computed_steps(self.steps))} of {self.steps} steps")
+            parts.append(f"{what} in {len(self.computed)} of {self.steps} steps")
         percent = f"{100 * self.saved:.0f}" if self.saved >= 0.01 else "under 1"
         return f"{', '.join(parts)}, {percent} % less work"
 

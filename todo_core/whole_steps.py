@@ -25,8 +25,8 @@ def for_pass(settings: Settings, host: Host, size: TokenGrid, steps: int, why_no
 
     ``why_not`` says why whole steps cannot be predicted; it is empty where they can. Then deep transformers are, and
     where the user has asked for whole steps, the note says so. ``auto`` predicts whole steps where the interval is at
-    least the factor that level 1 would get, and leaves factors that the user has set to act. In a pass that is too short for whole steps, deep
-    transformers and auto factors act.
+    least the factor that level 1 would get, and leaves factors that the user has set to act. In a pass that is too
+    short for whole steps, deep transformers and auto factors act.
     """
     is_auto = settings.predict == "auto"
     deep, whole = replace(settings, predict="deep"), replace(settings, predict="whole")

@@ -309,7 +309,17 @@ OTHER_RUNS = {  # a row under "Between steps, other passes" -> the same without 
     "DPM++ 2M Karras, 20 steps": ("DPM++ 2M Karras", 20, 2.0, CFG),
 }
 OTHER_VARIANTS = ("ToDo auto, interval 1", "ToDo auto, interval 2", "interval 2", "interval 3")
-OTHER_VARIANTS += ("whole steps, interval 2", "whole steps, interval 3")
+OTHER_RUNS_OF_WHOLE_STEPS = {  # the same of "Whole steps, other passes"
+    "Euler": ("Euler", 8, 2.0, CFG),
+    "Euler, 20 steps": ("Euler", 20, 2.0, CFG),
+    "DDIM": ("DDIM", 8, 2.0, CFG),
+    "DDIM, 20 steps": ("DDIM", 20, 2.0, CFG),
+    "DPM++ 2M, 6 steps": ("DPM++ 2M", 6, 2.0, CFG),
+    "DPM++ 2M, 3x": ("DPM++ 2M", 8, 3.0, CFG),
+    **{name: run for name, run in OTHER_RUNS.items() if "Karras" in name},
+}
+OTHER_VARIANTS_OF_WHOLE_STEPS = ("whole steps, interval 2", "whole steps, interval 3", "Spectrum 2 0")
+OTHER_VARIANTS_OF_WHOLE_STEPS += ("fewer steps 0.6", "fewer steps 0.4", "ToDo auto, interval 2")
 WHOLE_STEPS = {  # a row's name under "Whole steps" -> its name in the stored rows, and the share or interval
     **{f"whole steps, interval {n}": (f"whole steps, interval {n}", n) for n in (2, 3, 4)},
     "Spectrum, 2 warm-up steps, window 2": ("Spectrum 2 0", 2),
@@ -354,7 +364,8 @@ def test_the_table_between_steps_is_that_of_the_stored_rows(heading, runs):
 
 
 def test_all_runs_of_the_stored_rows_are_shown():
-    others = {(layout, *run) for run in OTHER_RUNS.values() for layout in LAYOUTS}
+    both = [*OTHER_RUNS.values(), *OTHER_RUNS_OF_WHOLE_STEPS.values()]
+    others = {(layout, *run) for run in both for layout in LAYOUTS}
     assert set(steps()) == {*RUNS, *RUNS_OF_20_STEPS, *others}
 
 
@@ -392,13 +403,21 @@ def test_the_second_table_of_whole_factors_is_that_of_the_stored_rows():
         assert cells == [f"{1e6 * each['mse'].mean():.0f}" for each in found], run
 
 
-def test_the_table_of_other_passes_is_that_of_the_stored_rows():
+@pytest.mark.parametrize(
+    ("heading", "passes", "variants"),
+    [
+        ("Between steps, other passes", OTHER_RUNS, OTHER_VARIANTS),
+        ("Whole steps, other passes", OTHER_RUNS_OF_WHOLE_STEPS, OTHER_VARIANTS_OF_WHOLE_STEPS),
+    ],
+    ids=["deep", "whole"],
+)
+def test_the_table_of_other_passes_is_that_of_the_stored_rows(heading, passes, variants):
     """Each cell has the layouts of SD 1.5 and of SDXL."""
-    shown = rows_of(RESULTS, "Between steps, other passes")
-    assert [name for name, *_ in shown] == [*OTHER_RUNS]
+    shown = rows_of(RESULTS, heading)
+    assert [name for name, *_ in shown] == [*passes]
     for name, *cells in shown:
-        runs = [(layout, *OTHER_RUNS[name]) for layout in LAYOUTS]
-        found = [[decibels_between_steps(run, each) for run in runs] for each in OTHER_VARIANTS]
+        runs = [(layout, *passes[name]) for layout in LAYOUTS]
+        found = [[decibels_between_steps(run, each) for run in runs] for each in variants]
         assert cells == [" / ".join(pair) if all(pair) else "" for pair in found]
 
 

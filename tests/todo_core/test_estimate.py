@@ -111,6 +111,15 @@ def test_the_line_tells_the_interval(ldm_sd1):
     assert str(alone).startswith("deep layers in 5 of 10 steps, ")
 
 
+def test_past_the_end_no_step_is_predicted(ldm_sd1):
+    host = detect(ldm_sd1.unet)
+    plan = make_plan(Settings(predict="whole", interval=3, end=0.7, factor_1=1), host, TokenGrid(32, 32))
+    assert plan.computed_steps(20) == [0, 1, 4, 7, 10, 13, *range(14, 20)]
+    estimate = Estimate.of(Layout.of(host), plan, 20)
+    assert estimate.saved == pytest.approx(8 / 20)
+    assert str(estimate) == "whole model in 12 of 20 steps, 40 % less work"
+
+
 def test_the_line_tells_tokens_keys_and_the_work_saved(ldm_sd1):
     estimate = estimated(ldm_sd1, (32, 32), Settings(factor_1=2))
     assert str(estimate) == f"1,024 → 256 keys, {100 * estimate.saved:.0f} % less work"

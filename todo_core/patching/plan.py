@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -93,13 +93,16 @@ class DeepPlan:
         is_due = len(computed) < 2 or step - computed[-1] >= self.interval_of(steps)
         return is_due or (steps is not None and step + 1 >= steps)
 
-    def computed_steps(self, steps: int) -> list[int]:
-        """The steps of a pass of so many in which they run, if the whole pass lies between start and end."""
+    def computed_steps(self, steps: int, within: Collection[int] | None = None) -> list[int]:
+        """The steps of a pass of so many in which they run. Only those ``within``, or all, can be predicted."""
         computed: list[int] = []
+        others: list[int] = []
         for step in range(steps):
-            if not self.predicts or self.computes(step, steps, computed):
+            if not self.predicts or (within is not None and step not in within):
+                others.append(step)
+            elif self.computes(step, steps, computed):
                 computed.append(step)
-        return computed
+        return sorted(computed + others)
 
     def why_nothing_in(self, steps: int) -> str:
         """Why nothing is predicted in a pass of so many steps; empty where something is."""
@@ -167,6 +170,10 @@ class Plan:
         """Whether the deep transformers are run or predicted by their interval after this part of the pass."""
         is_inside = progress >= self.settings.start - _ROUNDING and self._is_before_end(progress)
         return is_inside and not self.why and self.deep.predicts
+
+    def computed_steps(self, steps: int) -> list[int]:
+        """The steps of a pass of so many in which the deep transformers, or the whole UNet, run."""
+        return self.deep.computed_steps(steps, [step for step in range(steps) if self.predicts_at(step / steps)])
 
     def _is_before_end(self, progress: float) -> bool:
         return self.settings.end >= 1 or progress < self.settings.end - _ROUNDING

@@ -42,7 +42,7 @@ def write(
     params.update(settings.to_infotext(without=frozenset(without)))
     used = {f"factor_{plan.level}": f"{plan.amount:g}" for plan in record.ran_in if plan.method == "downsample"}
     used["interval"] = str(deep.interval_of(steps) if record.predicted_in else 1)
-    if deep.is_whole:
+    if deep.is_whole and record.predicted_in:
         used["predict"] = "whole"
     for name, value in used.items():
         if getattr(settings, name) == "auto":
