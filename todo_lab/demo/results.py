@@ -106,8 +106,7 @@ def comparison_data(comparison: Comparison, model: str) -> dict[str, Any]:
         **_input_data(model, comparison.request, comparison.settings),
         **_times(passes),
         "speed": timing.speed,
-        "speed_of_steps": timing.spread,
-        "median_step_seconds": dict(zip(("baseline", "reduced"), timing.medians, strict=True)),
+        "typical_speed": timing.typical_speed,
         "uncertain": timing.is_uncertain,
         "difference": {name: value if math.isfinite(value) else None for name, value in values.items()},
         **_plan_data(comparison.request, comparison.settings, (comparison.reduced_first, comparison.reduced)),
@@ -152,13 +151,11 @@ def measurements(comparison: Comparison) -> list[Measurement]:
     """The figures of a comparison, times first."""
     timing = comparison.timing
     baseline, reduced = map(seconds, timing.seconds)
-    slow, fast = timing.spread
     return [
         Measurement("baseline", baseline, "time of all steps of the hires pass"),
         Measurement("reduced", reduced, "time of all steps of the hires pass"),
         Measurement("speed", f"{timing.speed:.2f}x", "time of the baseline over time of the reduced pass"),
-        Measurement("single steps", f"{slow:.2f}x to {fast:.2f}x", "lowest and highest speed of a step"),
-        Measurement("median step", " -> ".join(map(seconds, timing.medians)), "of the baseline and the reduced pass"),
+        Measurement("typical speed", f"{timing.typical_speed:.2f}x", "with the median time of each kind of step"),
         Measurement("PSNR", psnr(comparison), "peak signal-to-noise ratio; higher is closer to the baseline"),
     ]
 
@@ -179,11 +176,10 @@ def speed_sentence(comparison: Comparison) -> str:
     if why := why_not_reduced(comparison.settings, comparison.reduced):
         return f"Nothing was reduced: {why}"
     timing = comparison.timing
-    middle = timing.medians[0] / timing.medians[1]
     if timing.speed < FASTER:
         verdict = f"Not faster ({timing.speed:.2f}x)"
     else:  # one slow baseline step can make the pass slower, and not its steps
-        verdict = f"{timing.speed:.1f}x faster" if middle >= FASTER else "Not clearly faster"
+        verdict = f"{timing.speed:.1f}x faster" if timing.typical_speed >= FASTER else "Not clearly faster"
     return f"{verdict}: {' -> '.join(map(seconds, timing.seconds))}"
 
 

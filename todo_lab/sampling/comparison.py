@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,20 +21,19 @@ UNCERTAIN = 1.2  # slowest baseline step over the fastest; all baseline steps do
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per step of a baseline and a reduced pass that alternated. All figures come from these steps."""
+    """Seconds per step of a baseline and a reduced pass that alternated. All figures come from these steps.
+
+    ``predicted`` are the steps in which something was predicted: they take much less time than the others.
+    """
 
     baseline: Sequence[float]
     reduced: Sequence[float]
+    predicted: Collection[int] = ()
 
     @property
     def seconds(self) -> tuple[float, float]:
         """Seconds of all steps: baseline, reduced."""
         return sum(self.baseline), sum(self.reduced)
-
-    @property
-    def medians(self) -> tuple[float, float]:
-        """Median seconds of a step: baseline, reduced."""
-        return statistics.median(self.baseline), statistics.median(self.reduced)
 
     @property
     def speed(self) -> float:
@@ -43,10 +42,13 @@ class Timing:
         return baseline / reduced
 
     @property
-    def spread(self) -> tuple[float, float]:
-        """Lowest and highest speed of a single step."""
-        speeds = [baseline / reduced for baseline, reduced in zip(self.baseline, self.reduced, strict=True)]
-        return min(speeds), max(speeds)
+    def typical_speed(self) -> float:
+        """The speed if each step took the median of its kind: one slow step changes nothing."""
+        kinds: tuple[list[float], list[float]] = ([], [])
+        for step, seconds in enumerate(self.reduced):
+            kinds[step in self.predicted].append(seconds)
+        reduced = sum(len(kind) * statistics.median(kind) for kind in kinds if kind)
+        return len(self.baseline) * statistics.median(self.baseline) / reduced
 
     @property
     def is_uncertain(self) -> bool:
@@ -78,7 +80,7 @@ class Comparison:
     @property
     def timing(self) -> Timing:
         """Times of the two hires passes."""
-        return Timing(self.baseline.step_seconds, self.reduced.step_seconds)
+        return Timing(self.baseline.step_seconds, self.reduced.step_seconds, self.reduced.record.predicted_in)
 
     @property
     def speedup(self) -> float:

@@ -36,17 +36,16 @@ def test_the_speed_is_told_with_the_seconds_that_give_it(timed, baseline, reduce
 
 
 def test_every_figure_comes_from_the_same_steps(timed):
-    """Medians of the whole passes would tell 4.0x and seconds of 2.4x."""
+    """The speed is that of the seconds, 2.4x, not that of the medians."""
     found = timed([4.0, 4.0, 4.2, 4.1], [1.0, 1.0, 1.0, 3.8])
     texts = {each.name: each.text for each in results.measurements(found)}
     assert texts["baseline"] == "16.3 s"
     assert texts["reduced"] == "6.80 s"
     assert texts["speed"] == "2.40x"
-    assert texts["single steps"] == "1.08x to 4.20x"
-    assert texts["median step"] == "4.05 s -> 1.00 s"
+    assert texts["typical speed"] == "4.05x"
     data = results.comparison_data(found, "pocket")
     assert data["speed"] == data["seconds"]["baseline"] / data["seconds"]["reduced"]
-    assert data["median_step_seconds"] == {"baseline": 4.05, "reduced": 1.0}
+    assert data["typical_speed"] == 4.05
 
 
 @pytest.mark.parametrize(("slowest", "busy"), [(2.1, False), (2.5, True)])

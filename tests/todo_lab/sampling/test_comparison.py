@@ -21,8 +21,13 @@ def test_the_speed_is_the_ratio_of_the_seconds():
     timing = Timing([1.0, 1.1, 4.0, 4.4], [0.5, 0.5, 2.0, 2.0])
     assert timing.seconds == (10.5, 5.0)
     assert timing.speed == 10.5 / 5.0
-    assert timing.spread == (2.0, 2.2)
-    assert timing.medians == (2.55, 1.25)
+    assert timing.typical_speed == 4 * 2.55 / (4 * 1.25)
+
+
+def test_predicted_steps_have_a_median_of_their_own():
+    """The median of all would be that of a predicted step, which takes next to no time."""
+    timing = Timing([1.0] * 5, [1.0, 1.2, 0.01, 0.01, 0.01], {2, 3, 4})
+    assert timing.typical_speed == pytest.approx(5 / (2 * 1.1 + 3 * 0.01))
 
 
 def test_steps_without_reduction_count():
@@ -87,5 +92,6 @@ def test_a_reduced_first_pass_leads_to_the_reduced_hires_pass_alone(pocket):
 
 def test_the_times_are_those_of_the_two_passes(pocket):
     found = compare(pocket, ASKED, TODO)
-    assert found.timing == comparison.Timing(found.baseline.step_seconds, found.reduced.step_seconds)
+    times = found.baseline.step_seconds, found.reduced.step_seconds
+    assert found.timing == comparison.Timing(*times, found.reduced.record.predicted_in)
     assert found.speedup == sum(found.baseline.step_seconds) / sum(found.reduced.step_seconds)

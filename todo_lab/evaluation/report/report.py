@@ -25,7 +25,6 @@ MISSING = "n/a"
 COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "images": ("images", lambda v: f"{v:.0f}"),
     "speed": ("speed, hires pass", lambda v: f"{v:.2f}x"),
-    "step_speed": ("speed, median step", lambda v: f"{v:.2f}x"),
     "step_seconds": ("hires step, ms", lambda v: f"{1000 * v:.1f}"),
     "hires_seconds": ("hires pass, s", lambda v: f"{v:.3g}"),
     "total_seconds": ("total, s", lambda v: f"{v:.3g}"),
