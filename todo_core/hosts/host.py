@@ -39,13 +39,17 @@ class Site:
 
 @dataclass(frozen=True)
 class Level:
-    """What a plan needs to know of one level, as plain values. ``depth`` is how often the latent is halved there."""
+    """What a plan needs to know of one level, as plain values. ``depth`` is how often the latent is halved there.
+
+    ``in_deep_model``: level 2 of the model has more blocks than level 1, as in SDXL.
+    """
 
     number: int
     depth: int
     blocks: int
     trained_side: float  # of its token grid at the size that the model was trained at
     trained_pixels: float  # side of the image at that size
+    in_deep_model: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,12 @@ class Host:
     def level(self, number: int) -> Level:
         """The level of this number; it may have no blocks."""
         blocks, trained_side = self.blocks(number), self.trained_side_at(number)
-        return Level(number, self.depth + number - 1, blocks, trained_side, self.trained_side * IMAGE_PIXELS)
+        depth, pixels, is_deep = (
+            self.depth + number - 1,
+            self.trained_side * IMAGE_PIXELS,
+            self.blocks(2) > self.blocks(1),
+        )
+        return Level(number, depth, blocks, trained_side, pixels, is_deep)
 
     def blocks(self, level: int) -> int:
         """How many blocks have self-attention at this level."""

@@ -25,7 +25,7 @@ AUTO_INTERVALS = {6: 2}
 AUTO_INTERVALS_OF_WHOLE_STEPS = {6: 2, 16: 3}
 FEWEST_PREDICTED = 4  # steps of a pass: the first two and the last are computed
 _LARGEST_FACTOR = int(SETTINGS["factor_1"].maximum)
-_LARGEST_AT_HALF = 3  # of auto
+_LARGEST_IN_DEEP_MODELS = 3  # of auto
 
 
 @dataclass(frozen=True)
@@ -267,11 +267,11 @@ def auto_factor(level: Level, grid: TokenGrid) -> int:
     """The factor of ``auto``: how many times longer than in training a side is, as the nearest whole number.
 
     Halves round down. From 1.2 times on it is at least 2. Level 2 takes 2 where level 1 takes 4 or more, and 1 below.
-    In SDXL, whose level 1 has half the latent's resolution, 3 is the largest. The rule was found on the pocket models
-    (docs/research).
+    In SDXL, and where else level 2 has more blocks than level 1, 3 is the largest. The rule was found on the pocket
+    models (docs/research).
     """
     scale = grid.scale(level.trained_side)
-    largest = _LARGEST_FACTOR if level.depth == level.number - 1 else _LARGEST_AT_HALF
+    largest = _LARGEST_IN_DEEP_MODELS if level.in_deep_model else _LARGEST_FACTOR
     factor = min(max(2, math.ceil(scale - 0.5)), largest) if scale >= _ENLARGED else 1
     if level.number == 1:
         return factor
