@@ -99,12 +99,8 @@ class Host:
     def level(self, number: int) -> Level:
         """The level of this number; it may have no blocks."""
         blocks, trained_side = self.blocks(number), self.trained_side_at(number)
-        depth, pixels, is_deep = (
-            self.depth + number - 1,
-            self.trained_side * IMAGE_PIXELS,
-            self.blocks(2) > self.blocks(1),
-        )
-        return Level(number, depth, blocks, trained_side, pixels, is_deep)
+        depth, pixels = self.depth + number - 1, self.trained_side * IMAGE_PIXELS
+        return Level(number, depth, blocks, trained_side, pixels, in_deep_model=self.blocks(2) > self.blocks(1))
 
     def blocks(self, level: int) -> int:
         """How many blocks have self-attention at this level."""
