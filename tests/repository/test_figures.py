@@ -62,7 +62,7 @@ def stored(part: str) -> list[dict[str, Any]]:
 
 @functools.cache
 def unet_calls(
-    layout: str = "sd1-ldm", batch: int = 1, dtype: str = "float32"
+    layout: str = "sd1-ldm", batch: int = 1, dtype: str = "bfloat16"
 ) -> dict[tuple[str, int], dict[str, Any]]:
     of_run = layout, batch, dtype
     rows = [row for row in stored("rows") if (row["layout"], row["batch"], row["dtype"]) == of_run and "speed" in row]
@@ -104,6 +104,16 @@ def test_the_readmes_table_of_whole_steps_is_that_of_the_stored_rows():
             decibels = decibels_between_steps(("SDXL", "DPM++ 2M", count, 2.0, CFG), stored)
             expected += [f"{count / runs_of_the_model(amount, count):.2f}x" if amount else deep_speed, f"{decibels} dB"]
         assert [cell.strip("*") for cell in cells] == expected, name
+
+
+def test_what_the_readme_says_of_other_samplers_is_that_of_the_stored_rows():
+    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    (found,) = re.findall(
+        r"With Euler the default has (\S+) and (\S+) dB, with DPM\+\+ 2M Karras (\S+) and (\S+) dB", text
+    )
+    runs = [("SDXL", sampler, n, 2.0, CFG) for sampler in ("Euler", "DPM++ 2M Karras") for n in (8, 20)]
+    names = ["whole steps, interval 2", "whole steps, interval 3"] * 2
+    assert [*found] == [decibels_between_steps(run, name) for run, name in zip(runs, names, strict=True)]
 
 
 def runs_of_the_model(amount: float, steps: int) -> int:
@@ -244,7 +254,7 @@ def test_the_table_of_other_models_is_that_of_the_stored_rows():
     assert {name for name, *_ in rows} == set(groups)
     for name, seconds, speed, others in rows:
         layout, batch, latent = groups[name]
-        calls = unet_calls(layout, batch)
+        calls = unet_calls(layout, batch, "float32")
         assert seconds == seconds_text(calls["baseline", latent])
         for other, figure in [("ToDo 2", speed), *(text.split(": ") for text in others.split(", ") if text)]:
             assert figure == f"{calls[other, latent]['speed']:.2f}x", (name, other)
@@ -252,7 +262,7 @@ def test_the_table_of_other_models_is_that_of_the_stored_rows():
 
 def test_the_table_of_sdxls_calls_is_that_of_the_stored_rows():
     """Of each size but the largest, the median of some turns."""
-    calls, latents = unet_calls("sdxl", dtype="bfloat16"), (128, 192, 256)
+    calls, latents = unet_calls("sdxl"), (128, 192, 256)
     seconds, share, *rows = rows_of(PERFORMANCE, "One call of SDXL")
     baseline = [calls["baseline", latent] for latent in latents]
     assert seconds[1:] == [seconds_text(row) for row in baseline]
