@@ -163,7 +163,7 @@ def stored_name(shown: str) -> str:
     """Of a row of the table of SDXL's layout."""
     if shown in STEPS:
         return STEPS[shown]
-    return f"{shown}, interval 1" if re.match(r"(ToDo|ToMe) [\d.]+$", shown) else shown
+    return f"{shown}, interval 1" if re.match(r"(ToDo|ToMe) [\d.]+( and 2)?$", shown) else shown
 
 
 def test_the_table_of_sdxls_layout_is_that_of_the_stored_rows():
