@@ -150,6 +150,9 @@ def test_own_presets_are_saved_and_deleted(page, panel, folder):
     preset(panel, "mine")
     page.wait_for_function("() => document.querySelector('#todo_txt2img_factor_1 input').value === '3'")
     assert json.loads((folder / "presets.json").read_text("utf-8")).keys() == {"mine"}
+    page.wait_for_timeout(500)  # the page asks once more, and the answer sets the preset once more
+    web.settle(page)
+    wait_for_preset(page, "mine")
 
     panel.control("preset_delete").click()
     page.wait_for_selector("#todo_txt2img_preset_message:has-text('again to delete mine')")
