@@ -71,3 +71,30 @@ def test_prompt_editing_is_computed_at_the_change(webui):
 @pytest.mark.parametrize("button", ["interrupt", "skip"])
 def test_an_interrupt_leaves_nothing(webui, button):
     assert_whole_steps_are_predicted(after_an_interrupt(webui, WHOLE, button))
+
+
+def test_a_hires_checkpoint_is_predicted(webui, other_checkpoint):
+    result = webui.txt2img(WHOLE, **STEPS, hr_checkpoint_name=other_checkpoint)
+    assert_whole_steps_are_predicted(result)
+    assert result.pixels.std() > 5
+    assert_nothing_is_left(webui)
+
+
+def test_a_refiner_in_mid_pass_begins_anew(webui, other_checkpoint):
+    refiner = {"refiner_checkpoint": other_checkpoint, "refiner_switch_at": 0.5}
+    result = webui.txt2img(WHOLE, **STEPS, **refiner, override_settings={"hires_fix_refiner_pass": "second pass"})
+    by_unet = [{call["unet"] for call in event["calls"]} for event in result.hires]
+    switch = by_unet.index(by_unet[-1])
+    runs = [bool(count) for count in deep_runs(result.hires)]
+    assert runs == [*PLANNED[:switch], True, True, *PLANNED[switch + 2 :]], (by_unet, result.comments)
+    assert result.pixels.std() > 5
+    assert_nothing_is_left(webui)
+
+
+def test_img2img_is_predicted(webui):
+    """The WebUI runs the share of the steps that the denoising strength asks for."""
+    image = webui.baseline().base64_images[0]
+    result = webui.img2img(image, WHOLE, steps=8, denoising_strength=0.99, width=256, height=256)
+    counts = [bool(count) for count in deep_runs(result.events)]
+    assert counts == [*PLANNED[: len(counts) - 1], True]
+    assert result.hooks_left == 0
