@@ -147,8 +147,7 @@ class Sampling:
         size = TokenGrid.of(self._shape)
         why_not_whole = "" if compat.adds_no_noise(self._sampler) else ADDS_NOISE
         settings, note = for_pass(self._settings, host, size, self.steps, why_not_whole)
-        if note:
-            self.record.note(note)
+        self.record.note(note)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
         return [Session(each, settings, size=size, record=self.record, on_error=self._fail) for each in hosts]
 

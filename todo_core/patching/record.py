@@ -77,8 +77,8 @@ class Record:
         self.networks.add(network)
 
     def note(self, text: str) -> None:
-        """Add a note and log it, once."""
-        if text not in self.notes:
+        """Add a note, if there is one, and log it, once."""
+        if text and text not in self.notes:
             self.notes.append(text)
             log.warning("ToDo: %s", text)
 

@@ -250,8 +250,7 @@ def _session(
     host, size = detect(model.target), TokenGrid.of(result.latents.shape)
     why_not_whole = "" if sampler in WITHOUT_NOISE else ADDS_NOISE
     settings, note = for_pass(settings, host, size, steps, why_not_whole)
-    if note:
-        result.record.note(note)
+    result.record.note(note)
     session = Session(host, settings, size=size, record=result.record, on_error=on_error)
     result.plan = session.plan
     return session

@@ -99,8 +99,7 @@ class SampledPass:
         controlnets = (replace(net, trained_side=host.trained_side) for net in found if net)
         why_not_whole = self._why_not_whole(params, host)
         settings, note = for_pass(self._settings, host, self._latent, self.expected, why_not_whole)
-        if note:
-            self.record.note(note)
+        self.record.note(note)
         self._sessions = [
             Session(each, settings, size=self._latent, record=self.record, on_error=self._fail)
             for each in (host, *controlnets)
