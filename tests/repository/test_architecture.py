@@ -29,11 +29,11 @@ CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.contr
 # the rooms of each house, from the ground up
 FLOORS = {
     "todo_core": [
-        "errors image_difference",
+        "errors image_difference samplers",
         "reduction prediction",
         "settings hosts",
         "patching",
-        "estimate tomesd whole_steps",
+        "estimate tomesd",
         "webui comfyui",
     ],
     "todo_core/comfyui": ["compat inputs", "sampling", "nodes"],

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .. import whole_steps
+from .. import samplers
 
 _KEY = "todo"  # of our wrappers, so that a second node replaces the first
 _REPLACED = "todo_replaced"  # in the options of a UNet call: the blocks whose self-attention is replaced
@@ -55,7 +55,7 @@ def adds_no_noise(sampler: Any) -> bool:
     """Whether a sampler, a KSAMPLER, is known to add no noise, with its options."""
     options = getattr(sampler, "extra_options", None) or {}
     function = getattr(sampler, "sampler_function", None)
-    return whole_steps.adds_no_noise(function, eta=options.get("eta"), churn=options.get("s_churn"))
+    return samplers.adds_no_noise(function, eta=options.get("eta"), churn=options.get("s_churn"))
 
 
 def controlnets_of(guider: Any) -> list[Any]:

@@ -14,11 +14,12 @@ from typing import Any
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, KeysPatch, detect, find_controlnet
 from ..hosts.patcher_options import with_keys_patch
+from ..patching.plan import settings_of_pass
 from ..patching.record import Record
 from ..patching.session import Session
 from ..patching.token_grid import TokenGrid
+from ..samplers import ADDS_NOISE
 from ..settings import Settings
-from ..whole_steps import ADDS_NOISE, for_pass
 from . import compat
 
 log = logging.getLogger("todo_core")
@@ -146,7 +147,7 @@ class Sampling:
         found = (find_controlnet(module) for module in compat.controlnets_of(self._guider))
         size = TokenGrid.of(self._shape)
         why_not_whole = "" if compat.adds_no_noise(self._sampler) else ADDS_NOISE
-        settings, note = for_pass(self._settings, host, size, self.steps, why_not_whole)
+        settings, note = settings_of_pass(self._settings, host, size, self.steps, why_not_whole)
         self.record.note(note)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
         return [Session(each, settings, size=size, record=self.record, on_error=self._fail) for each in hosts]

@@ -13,7 +13,8 @@ from typing import Any
 from torch.nn import Module
 
 from ..errors import UnsupportedModelError
-from .host import Arguments, Host, find_sites, isinstance_str, original
+from ..samplers import scheduler_adds_no_noise
+from .host import Arguments, Host, Sampler, find_sites, isinstance_str, original
 
 _ARGUMENTS = Arguments(
     latent="sample",
@@ -36,8 +37,8 @@ def find(model: Any) -> Host | None:
         return None
     sites, depth = find_sites(_in_running_order(unet))
     side = float(_side(getattr(unet.config, "sample_size", None)) or 64)
-    modules, schedule = partial(_in_running_order, unet), _Schedule(model)
-    return Host(network, unet, sites, depth, side, _ARGUMENTS, _conflict, modules, schedule)
+    modules, sampler = partial(_in_running_order, unet), _Scheduler(model)
+    return Host(network, unet, sites, depth, side, _ARGUMENTS, _conflict, modules, sampler)
 
 
 def _in_running_order(unet: Any) -> Iterator[tuple[int, Module]]:
@@ -69,14 +70,25 @@ def _conflict(attention: Any, _: tuple[int, int]) -> str:
     return "its query, key and value projections are fused; call unfuse_qkv_projections() first" if is_fused else ""
 
 
-class _Schedule:
-    """The timesteps of the pipeline's scheduler, as last set. A copy of the UNet leaves the pipeline behind."""
+class _Scheduler(Sampler):
+    """The scheduler that a pipeline has at the moment. A copy of the UNet leaves the pipeline behind."""
 
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
 
-    def __call__(self) -> Any:
-        return getattr(getattr(self._pipeline, "scheduler", None), "timesteps", None)
+    @property
+    def _scheduler(self) -> Any:
+        return getattr(self._pipeline, "scheduler", None)
+
+    @property
+    def is_known(self) -> bool:
+        return self._scheduler is not None
+
+    def timesteps(self) -> Any:
+        return getattr(self._scheduler, "timesteps", None)
+
+    def adds_no_noise(self) -> bool:
+        return scheduler_adds_no_noise(self._scheduler)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Schedule, (None,)
+        return _Scheduler, (None,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
@@ -63,8 +63,21 @@ class Arguments:
     mask: str
 
 
-def unknown_schedule() -> None:
-    """The schedule of a model without its sampler. Not a lambda: a patched model can be pickled."""
+class Sampler:
+    """What is known of the sampler that runs a model. Most models do not know it."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the model knows it."""
+        return False
+
+    def timesteps(self) -> Tensor | None:
+        """Those of its run, as last set; None if they are unknown."""
+        return None
+
+    def adds_no_noise(self) -> bool:
+        """Whether it is known to add none between the steps."""
+        return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +92,7 @@ class Host:
     arguments: Arguments
     conflict: Callable[[Module, tuple[int, int]], str]  # why an attention with this grid must stay whole now, or ""
     modules: Callable[[], Iterator[tuple[int, Module]]]  # (depth of the output, module), in running order
-    schedule: Callable[[], Tensor | None] = unknown_schedule  # the timesteps of the sampler's run, if they are known
+    sampler: Sampler = field(default_factory=Sampler)
     patch_keys: Callable[[KeysPatch], Handle] | None = None  # the host's own way to change the keys of each block
 
     def is_checkpointed(self) -> bool:

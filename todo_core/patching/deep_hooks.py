@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.nn import Module
 
 from .hooks import Shared
-from .module_calls import Forward, has_other_forward, read
+from .module_calls import Args, Forward, Kwargs, has_other_forward, read
 from .streams import Stream
 
 
 class DeepHooks:
     """What is put on one transformer below level 1. What it adds to its input is predicted."""
 
-    what, all_of_them = "a deep transformer", "transformers below level 1"
+    what, all_of_them, is_whole = "a deep transformer", "transformers below level 1", False
 
     def __init__(self, module: Module, shared: Shared) -> None:
         self._module, self._shared = module, shared
@@ -28,26 +28,35 @@ class DeepHooks:
             name = type(self._module).__name__
             self._shared.record.note(f"{self.what} runs in every step: another {name}.forward is on it")
             return []
-        return [Forward(self._run).on(self._module)]
+        return [Forward(self._instead, self._learn, is_single=self.is_whole).on(self._module)]
 
-    def _run(self, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        call, record = self._shared.calls.current, self._shared.record
+    @property
+    def _stream(self) -> Stream | None:
+        """Of the call that runs; None where this module is not to be predicted, or after an error of ours."""
+        call = self._shared.calls.current
         stream = call.stream if call else None
-        if call is None or stream is None:
-            return own(*args, **kwargs)
-        x = self._input(args, kwargs)
-        predicted = self._guarded(self._predict, stream, x) if stream.predicts else None
-        if predicted is not None:
-            call.reduced = True
-            record.predicted_in.add(call.step)
-            record.predicted = self.all_of_them
-            return self._packed(predicted)
-        output = own(*args, **kwargs)
-        if call.stream is stream:  # an error may have stopped the call
-            self._guarded(self._remember, stream, x, output)
-        return output
+        return stream if stream and stream.is_whole == self.is_whole else None
 
-    def _input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    def _instead(self, args: Args, kwargs: Kwargs) -> Any:
+        """The predicted output; None if the module must run."""
+        stream, call, record = self._stream, self._shared.calls.current, self._shared.record
+        if stream is None or call is None or not stream.predicts:
+            return None
+        predicted = self._guarded(self._predict, stream, self._input(args, kwargs))
+        if predicted is None:
+            return None
+        call.reduced = True
+        record.predicted_in.add(call.step)
+        record.predicted = self.all_of_them
+        return self._packed(predicted)
+
+    def _learn(self, args: Args, kwargs: Kwargs, output: Any) -> None:
+        """The module has run."""
+        stream = self._stream
+        if stream is not None:
+            self._guarded(self._remember, stream, self._input(args, kwargs), output)
+
+    def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
         return read(args, kwargs, 0, self._shared.host.arguments.hidden)
 
     def _predict(self, stream: Stream, x: Tensor) -> Tensor | None:
@@ -82,10 +91,10 @@ class DeepHooks:
 class WholeHooks(DeepHooks):
     """What is put on a UNet of which whole calls are predicted. Its output is."""
 
-    what, all_of_them = "the model", "whole model"
+    what, all_of_them, is_whole = "the model", "whole model", True
     _output: Tensor | None = None  # an empty one, with channels and dtype
 
-    def _input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
         return read(args, kwargs, 0, self._shared.host.arguments.latent)
 
     def _predict(self, stream: Stream, x: Tensor) -> Tensor | None:

@@ -26,12 +26,12 @@ from .steps import seeds_of_rows
 from .token_grid import TokenGrid
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Shared:
     """What the hooks of all blocks of a session share."""
 
     host: Host
-    settings: Settings
+    settings: Settings  # in the pass that runs
     calls: RunningCalls
     record: Record
     on_error: Callable[[Exception], None] | None

@@ -86,19 +86,21 @@ class Hook:
 class Forward:
     """A ``forward`` on one module, which decides whether the module's own one runs: no hook could keep it from running.
 
-    ``run`` is a method that gets the module's own forward and the arguments of the call.
+    ``instead`` is a method that gets the arguments of a call, and returns an output or None. After None the module
+    runs, and the method ``learn`` gets arguments and output. In compiled code both run uncompiled. The module does so
+    too unless ``is_single``: torch gives up on a forward that many modules share.
     """
 
-    def __init__(self, run: Callable[..., Any]) -> None:
-        self._run = run
+    def __init__(self, instead: Callable[..., Any], learn: Callable[..., None], *, is_single: bool) -> None:
+        self._instead, self._learn, self._is_single = instead, learn, is_single
         self._module: Any = None
         self._before: Any = None  # the class's own forward, where somebody has left that on the instance
         self._is_off = False
 
     @property
     def owner(self) -> Any:
-        """The object whose method runs."""
-        return getattr(self._run, "__self__", None)
+        """The object whose methods run."""
+        return getattr(self._instead, "__self__", None)
 
     def on(self, module: Module) -> Forward:
         """Put it on a module that runs the ``forward`` of its class."""
@@ -119,9 +121,22 @@ class Forward:
         own = partial(type(self._module).forward, self._module)
         if self._is_off:
             return own(*args, **kwargs)
-        if torch.compiler.is_compiling():
-            return untraced(self._run, own, *args, **kwargs)
-        return self._run(own, *args, **kwargs)
+        if not torch.compiler.is_compiling():
+            return self._run(own, args, kwargs)
+        if not self._is_single:
+            return untraced(self._run, own, args, kwargs)
+        output = untraced(self._instead, args, kwargs)
+        if output is None:
+            output = own(*args, **kwargs)
+            untraced(self._learn, args, kwargs, output)
+        return output
+
+    def _run(self, own: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        output = self._instead(args, kwargs)
+        if output is None:
+            output = own(*args, **kwargs)
+            self._learn(args, kwargs, output)
+        return output
 
 
 def has_other_forward(module: Module) -> bool:

@@ -198,6 +198,37 @@ def make_plan(settings: Settings, host: Host, size: TokenGrid, *, why: str = "")
     return Plan(settings, size, levels, plan_deep(settings, host, size), after, why)
 
 
+def settings_of_pass(
+    settings: Settings, host: Host, size: TokenGrid, steps: int, why_not_whole: str
+) -> tuple[Settings, str]:
+    """The settings for a pass of so many steps at a latent of ``size``, and a note for the user, if there is one.
+
+    They say ``deep`` or ``whole`` where ``predict`` is ``auto``. ``why_not_whole`` says why whole steps cannot be
+    predicted; it is empty where they can. Then deep transformers are, and where the user has asked for whole steps, the
+    note says so. ``auto`` predicts whole steps where the interval is at least the factor that level 1 would get, and
+    leaves factors that the user has set to act. In a pass that is too short for whole steps, deep transformers and auto
+    factors act.
+    """
+    is_auto = settings.predict == "auto"
+    deep, whole = replace(settings, predict="deep"), replace(settings, predict="whole")
+    planned = plan_deep(whole, host, size)
+    if settings == deep or planned.why_nothing_in(steps):
+        return deep, ""
+    if is_auto and not _saves_enough(planned.interval_of(steps), settings, host, size):
+        return deep, ""
+    if why_not_whole:
+        return deep, "" if is_auto else f"{why_not_whole}: layers below level 1 are predicted"
+    return whole, ""
+
+
+def _saves_enough(interval: int, settings: Settings, host: Host, size: TokenGrid) -> bool:
+    """Whether whole steps save about as much as auto factors would."""
+    if not settings.may_predict_whole:
+        return False
+    level = host.level(1)
+    return auto_factor(level, size.halved(level.depth)) <= interval
+
+
 def plan_deep(settings: Settings, host: Host, size: TokenGrid) -> DeepPlan:
     """The interval of a pass at a latent of ``size``."""
     planned = DeepPlan(len(host.deep_transformers), settings.interval, is_whole=settings.predicts_whole)
@@ -217,8 +248,8 @@ def why_never_predicted(settings: Settings, host: Host) -> str:
             return "whole steps of the UNet are predicted"
     elif not host.deep_transformers:
         return "this model has no transformer below level 1"
-    if settings.interval == "auto" and is_compiled(host.unet):  # a predicted transformer would run uncompiled
-        return "auto predicts nothing in a compiled model"
+    elif settings.interval == "auto" and is_compiled(host.unet):  # a predicted transformer would run uncompiled
+        return "auto predicts no deep transformers in a compiled model"
     return ""
 
 

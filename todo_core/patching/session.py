@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,12 +21,13 @@ from torch.nn import Module
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import forget_compiled_code
+from ..samplers import ADDS_NOISE
 from ..settings import Settings
 from .deep_hooks import DeepHooks, WholeHooks
 from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
-from .module_calls import Args, Hook, Kwargs, read, remove_forwards
+from .module_calls import Args, Hook, Kwargs, has_other_forward, read, remove_forwards
 from .module_hooks import ModuleHooks
-from .plan import LEVELS, make_plan, why_never_predicted
+from .plan import LEVELS, make_plan, settings_of_pass, why_never_predicted
 from .record import Record
 from .running_calls import RunningCalls
 from .steps import Step, StepCounter, timesteps_of
@@ -41,7 +43,8 @@ CHECKPOINTED = (
 class Session:
     """The hooks of one plan on one model. ``attach`` puts them on; ``remove`` takes them off and can be repeated.
 
-    A session counts the steps by timestep, unless ``begin_step`` tells it the steps.
+    A session counts the steps by timestep, unless ``begin_step`` tells it the steps. Where ``predict`` is ``auto``, the
+    first step of a pass decides what is predicted in that pass, if the model knows its sampler.
     ``on_error`` gets an error inside a hook, before anything is changed, and the call goes on without reduction.
     Without ``on_error`` the error is raised.
     """
@@ -67,18 +70,26 @@ class Session:
         self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
         kind = ModuleHooks if settings.target == "all" else PatchedKeysHooks if host.patch_keys else KeysHooks
         self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
+        self._may_be_whole = self._sampler_decides()
         self._deep = self._hooks_that_predict()
 
     def __repr__(self) -> str:
         state = "attached to" if self._hooks else "not attached to"
         return f"<Session {state} {type(self.host.unet).__name__}; {self.plan}; {self.record}>".replace("\n", "; ")
 
+    def _sampler_decides(self) -> bool:
+        """Whether ``auto`` may predict whole steps here, if the sampler adds no noise."""
+        may_be_whole = self.settings.may_predict_whole and self.host.sampler.is_known
+        return may_be_whole and not has_other_forward(self.host.unet)
+
     def _hooks_that_predict(self) -> list[DeepHooks]:
-        if why_never_predicted(self.settings, self.host):
-            return []
-        if self.settings.predicts_whole:
-            return [WholeHooks(self.host.unet, self._shared)]
-        return [DeepHooks(transformer, self._shared) for transformer in self.host.deep_transformers]
+        hooks: list[DeepHooks] = []
+        whole = replace(self.settings, predict="whole") if self._may_be_whole else self.settings
+        if whole.predicts_whole and not why_never_predicted(whole, self.host):
+            hooks.append(WholeHooks(self.host.unet, self._shared))
+        if not self.settings.predicts_whole and not why_never_predicted(self.settings, self.host):
+            hooks += [DeepHooks(transformer, self._shared) for transformer in self.host.deep_transformers]
+        return hooks
 
     def attach(self) -> Session:
         """Put the hooks on the model."""
@@ -141,15 +152,12 @@ class Session:
         call, outer = self._shared.calls.begin(unet)
         names = self.host.arguments
         latent, timestep = read(args, kwargs, 0, names.latent), read(args, kwargs, 1, names.timestep)
-        size, plan, rows = TokenGrid.of(latent.shape), self.plan, int(latent.shape[0])
+        size, rows = TokenGrid.of(latent.shape), int(latent.shape[0])
         self._refuse_checkpoints(args, kwargs)
         time = self._time(timestep) if self._needs_timestep() else math.nan
-        if size != plan.size:
-            plan = make_plan(self.settings, self.host, size)
         if outer:  # a call inside a call belongs to the same step and images
             call.seeds = tuple(outer.seeds[i % len(outer.seeds)] for i in range(rows))
         else:
-            self.plan = plan
             if self._counter:
                 self._step = Step(*self._counter.step_of(time), seeds=self._step.seeds)
                 if self._counter.takes_turns:
@@ -157,6 +165,10 @@ class Session:
             elif unet is not self.host.unet and len(set(self._step.seeds)) > 1:  # torch.nn.DataParallel
                 self.record.note("replicas of this model run side by side: images may swap their seeds")
             call.seeds = self._step.next_seeds(rows)
+            self._choose_what_to_predict(size)
+        plan = self.plan if size == self.plan.size else make_plan(self._shared.settings, self.host, size)
+        if not outer:
+            self.plan = plan
         call.step = self._step.number
         progress = self._progress(time)
         call.levels = {level.level: level for level in plan.at(progress)}
@@ -166,6 +178,14 @@ class Session:
             given = [name for name, value in kwargs.items() if value is not None]  # such as a ControlNet's additions
             alike = call.seeds, given if plan.deep.is_whole else ()
             call.stream.begin_call(self._step, plan.deep, latent, timestep, context, alike)
+
+    def _choose_what_to_predict(self, size: TokenGrid) -> None:
+        """In the first step of a pass: what ``auto`` predicts in it."""
+        if self._may_be_whole and self._step.number == 0:
+            why_not_whole = "" if self.host.sampler.adds_no_noise() else ADDS_NOISE
+            chosen, _ = settings_of_pass(self.settings, self.host, size, self._step.total or 0, why_not_whole)
+            if chosen != self._shared.settings:
+                self._shared.settings, self.plan = chosen, make_plan(chosen, self.host, size)
 
     def _refuse_checkpoints(self, args: Args, kwargs: Kwargs) -> None:
         """The backward pass would compute checkpointed blocks again, and no session would reduce them then."""
@@ -181,7 +201,7 @@ class Session:
         if self._asks_for_gradients(args, kwargs):
             self.record.note("a call asks for gradients: nothing is predicted")
             return False
-        if not self.settings.predicts_whole and (why := self._streams.why_no_room(self.host, latent)):
+        if not self._shared.settings.predicts_whole and (why := self._streams.why_no_room(self.host, latent)):
             self.record.note(f"{why}: nothing is predicted")
             return False
         return True

@@ -52,7 +52,7 @@ class StepCounter:
 
     def step_of(self, timestep: float) -> tuple[int, int | None]:
         """The step of a call, counted from 0, and the number of steps in the pass; None where that is unknown."""
-        schedule = self._host.schedule()
+        schedule = self._host.sampler.timesteps()
         if schedule is not self._listed:  # read once a pass: the program waits for a GPU
             self._listed, self._timesteps = schedule, [] if schedule is None else _listed(schedule)
         steps = next((steps for steps in self._timesteps if timestep in steps), None)

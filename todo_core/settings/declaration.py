@@ -164,6 +164,12 @@ class Settings:
         return predicts(self) and self.predict == "whole"
 
     @property
+    def may_predict_whole(self) -> bool:
+        """Whether ``auto`` may predict whole steps: where the user has chosen no other reduction."""
+        is_auto = self.predict == self.factor_1 == self.factor_2 == "auto"
+        return predicts(self) and self.method == "downsample" and is_auto
+
+    @property
     def used(self) -> tuple[str, ...]:
         """Names of the settings that have an effect, given the others."""
         return tuple(name for name, declared in SETTINGS.items() if declared.used(self))

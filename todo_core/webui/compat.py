@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .. import whole_steps
+from .. import samplers
 from ..hosts.host import original
 
 
@@ -81,7 +81,7 @@ def adds_no_noise(params: Any) -> bool:
     """Whether the sampler of a step is known to add no noise, with its eta and churn."""
     sampler = getattr(params.denoiser, "sampler", None)
     churn = getattr(getattr(params.denoiser, "p", None), "s_churn", None)
-    return whole_steps.adds_no_noise(getattr(sampler, "func", None), eta=getattr(sampler, "eta", None), churn=churn)
+    return samplers.adds_no_noise(getattr(sampler, "func", None), eta=getattr(sampler, "eta", None), churn=churn)
 
 
 def sampler_adds_no_noise(label: str) -> bool:
@@ -91,7 +91,7 @@ def sampler_adds_no_noise(label: str) -> bool:
     aliases = getattr(sd_samplers.find_sampler_config(label), "aliases", ())
     may_add = ("s_churn", "eta_ddim") if "ddim" in aliases else ("s_churn",)
     adds = any(getattr(shared.opts, name, 0) for name in may_add)
-    return not adds and any(map(whole_steps.alias_adds_no_noise, aliases))
+    return not adds and any(map(samplers.alias_adds_no_noise, aliases))
 
 
 def unet_of(sd_model: Any) -> Any:

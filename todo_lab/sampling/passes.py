@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from todo_core.hosts import detect
-from todo_core.patching.plan import Plan
+from todo_core.patching.plan import Plan, settings_of_pass
 from todo_core.patching.record import Record
 from todo_core.patching.session import Session
 from todo_core.patching.token_grid import TokenGrid
+from todo_core.samplers import ADDS_NOISE
 from todo_core.settings import Settings
-from todo_core.whole_steps import ADDS_NOISE, for_pass
 
 from .request import WITHOUT_NOISE, Request
 
@@ -249,7 +249,7 @@ def _session(
         return None
     host, size = detect(model.target), TokenGrid.of(result.latents.shape)
     why_not_whole = "" if sampler in WITHOUT_NOISE else ADDS_NOISE
-    settings, note = for_pass(settings, host, size, steps, why_not_whole)
+    settings, note = settings_of_pass(settings, host, size, steps, why_not_whole)
     result.record.note(note)
     session = Session(host, settings, size=size, record=result.record, on_error=on_error)
     result.plan = session.plan

@@ -22,6 +22,10 @@ SETTINGS = {
 }
 
 
+TWO_LEVELS = {"down_block_types": ["CrossAttnDownBlock2D"] * 2, "up_block_types": ["CrossAttnUpBlock2D"] * 2}
+TWO_LEVELS |= {"mid_block_type": None, "attention_head_dim": 4}
+
+
 @functools.cache
 def tiny(name: str) -> Small:
     """One level of attention, so that there is little to compile."""
@@ -143,6 +147,43 @@ def test_a_wrapped_unet_in_a_pipeline_is_found():
     assert session.host.unet is small.unet
     remove_patch(pipe)
     assert hook_count(small.unet) == 0
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_whole_steps_of_a_compiled_model(when):
+    """What runs is compiled, and the images are those of the uncompiled model."""
+    torch.compiler.reset()
+    unet = diffusers_unet(block_out_channels=[16, 16], sample_size=4, **TWO_LEVELS)
+    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
+    text = {"prompt_embeds": words(1, seed=4), "negative_prompt_embeds": words(1, seed=5)}
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(str(graph.code))
+        return graph
+
+    def generate():
+        torch.manual_seed(3)
+        return pipe(**text, num_inference_steps=6, height=64, width=64, output_type="latent").images
+
+    with patched(pipe):
+        expected = generate()
+    if when == "before":
+        pipe.unet = torch.compile(unet, backend=backend)
+        generate()
+    session = apply_patch(pipe)
+    if when == "after":
+        pipe.unet = torch.compile(unet, backend=backend)
+    graphs.clear()
+    for _ in range(2):
+        same(generate(), expected)
+    assert session.record.predicted == "whole model"
+    assert session.record.predicted_in == {2, 4}
+    assert session.record.notes == []
+    for part in ("conv1", "attn2", "ff_"):
+        assert any(part in graph for graph in graphs), part
+    remove_patch(pipe)
+    torch.compiler.reset()
 
 
 def test_one_graph_for_all_is_refused_by_torch_with_the_place(small):

@@ -698,16 +698,17 @@ def test_replicas_are_told_that_images_may_swap_their_seeds(ldm_sd1):
 
 def test_a_forward_that_is_off_runs_the_modules_own_also_under_another_one():
     """Another extension may have put its forward over ours: that one goes on calling ours."""
-    module, x, ran = torch.nn.Linear(2, 3), torch.randn(4, 2), []
+    module, x, learned = torch.nn.Linear(2, 3), torch.randn(4, 2), []
     expected = module(x)
-
-    def run(own, *args):
-        ran.append(args)
-        return own(*args) + 1
-
-    ours = Forward(run).on(module)
+    instead = iter([None, expected + 1])
+    ours = Forward(lambda *_: next(instead), lambda *call: learned.append(call), is_single=True).on(module)
     module.forward = lambda *args, below=module.forward: below(*args)
+    assert torch.equal(module(x), expected)
     assert torch.equal(module(x), expected + 1)
     ours.remove()
     assert torch.equal(module(x), expected)
-    assert len(ran) == 1
+    assert len(learned) == 1
+    ((args, kwargs, output),) = learned
+    assert args == (x,)
+    assert kwargs == {}
+    assert torch.equal(output, expected)

@@ -576,11 +576,11 @@ def test_all_steps_are_computed_where_nothing_is_predicted():
     assert DeepPlan(11, 2, why="the interval is 1").computed_steps(4) == [0, 1, 2, 3]
 
 
-def test_auto_is_off_in_a_compiled_model(diffusers_sd1):
+def test_auto_predicts_no_deep_transformers_in_a_compiled_model(diffusers_sd1):
     unet = copy.deepcopy(diffusers_sd1.unet)
     next(m for m in unet.modules() if type(m).__name__ == "BasicTransformerBlock").compile(backend="eager")
     with patched(unet, factor_1=2) as session:
-        assert session.plan.deep.why == "auto predicts nothing in a compiled model"
+        assert session.plan.deep.why == "auto predicts no deep transformers in a compiled model"
         assert not [m for m in session.host.deep_transformers if "forward" in vars(m)]
     with patched(unet, factor_1=2, interval=2) as session:
         assert session.plan.deep.predicts

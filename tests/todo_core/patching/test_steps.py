@@ -13,7 +13,7 @@ from todo_core.patching.steps import StepCounter, seeds_of_rows, timesteps_of
 
 
 def counter(schedule=None):
-    return StepCounter(SimpleNamespace(schedule=lambda: schedule))
+    return StepCounter(SimpleNamespace(sampler=SimpleNamespace(timesteps=lambda: schedule)))
 
 
 def steps(counter, timesteps):

@@ -13,7 +13,7 @@ from todo_core import Settings, patched
 from todo_core.estimate import Estimate, Layout
 from todo_core.hosts import detect
 from todo_core.patching import streams
-from todo_core.patching.plan import make_plan
+from todo_core.patching.plan import make_plan, settings_of_pass
 from todo_core.patching.session import Session
 from todo_core.patching.token_grid import TokenGrid
 from todo_core.prediction import History
@@ -252,3 +252,39 @@ def test_it_needs_no_room_for_deep_layers(ldm_sd1, monkeypatch):
     run(ldm_sd1, session, chain(4))
     assert session.record.predicted_in == {2}
     assert not session.record.notes
+
+
+WHY_NOT = "the sampler adds noise"
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "steps", "why_not", "predict", "has_note"),
+    [
+        ({}, 128, 8, "", "whole", False),
+        ({"interval": 4}, 128, 4, "", "whole", False),
+        ({"interval": 4}, 128, 3, "", "deep", False),  # the first two and the last are computed
+        ({"end": 0.7}, 128, 8, "", "whole", False),
+        ({}, 128, 8, WHY_NOT, "deep", False),
+        ({}, 128, 5, "", "deep", False),  # auto predicts nothing
+        ({}, 64, 8, "", "deep", False),  # the trained size
+        ({}, 160, 8, "", "whole", False),  # 2.5 times as large: factor 2
+        ({}, 161, 15, "", "deep", False),  # factor 3, and interval 2
+        ({}, 224, 16, "", "whole", False),  # factor 3, and interval 3
+        ({"interval": 3}, 224, 8, "", "whole", False),
+        ({}, 225, 30, "", "deep", False),  # factor 4
+        ({"factor_1": 2}, 128, 8, "", "deep", False),
+        ({"factor_2": 1}, 128, 8, "", "deep", False),
+        ({"method": "similarity"}, 128, 8, "", "deep", False),
+        ({"predict": "deep"}, 128, 8, "", "deep", False),
+        ({"predict": "whole", "factor_1": 2}, 256, 8, "", "whole", False),
+        ({"predict": "whole"}, 128, 8, WHY_NOT, "deep", True),
+        ({"predict": "whole"}, 128, 5, WHY_NOT, "deep", False),
+        ({"interval": 1}, 128, 8, "", "deep", False),
+        ({"method": "none"}, 128, 8, "", "deep", False),
+    ],
+)
+def test_what_a_pass_predicts(ldm_sd1, settings, size, steps, why_not, predict, has_note):
+    host, settings = replace(detect(ldm_sd1.unet), trained_side=64), Settings(**settings)
+    chosen, note = settings_of_pass(settings, host, TokenGrid(size, size), steps, why_not)
+    assert chosen == replace(settings, predict=predict)
+    assert note == (f"{WHY_NOT}: layers below level 1 are predicted" if has_note else "")

@@ -10,11 +10,12 @@ from typing import Any
 from ...errors import UnsupportedModelError
 from ...hosts import Handle, Host, detect, find_controlnet
 from ...patching.module_calls import has_other_forward
+from ...patching.plan import settings_of_pass
 from ...patching.record import Record
 from ...patching.session import Session
 from ...patching.token_grid import TokenGrid
+from ...samplers import ADDS_NOISE
 from ...settings import Settings
-from ...whole_steps import ADDS_NOISE, for_pass
 from .. import compat
 from . import infotext, status
 
@@ -98,7 +99,7 @@ class SampledPass:
         found = (find_controlnet(module) for module in compat.controlnets_of(self._p))
         controlnets = (replace(net, trained_side=host.trained_side) for net in found if net)
         why_not_whole = self._why_not_whole(params, host)
-        settings, note = for_pass(self._settings, host, self._latent, self.expected, why_not_whole)
+        settings, note = settings_of_pass(self._settings, host, self._latent, self.expected, why_not_whole)
         self.record.note(note)
         self._sessions = [
             Session(each, settings, size=self._latent, record=self.record, on_error=self._fail)

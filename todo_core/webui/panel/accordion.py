@@ -12,8 +12,8 @@ import gradio as gr
 from modules.ui_components import FormRow, InputAccordion
 
 from ...errors import SettingsError
+from ...samplers import ADDS_NOISE
 from ...settings import SETTINGS, Settings
-from ...whole_steps import ADDS_NOISE
 from .. import compat
 from ..generation import infotext
 from ..generation.pipeline_calls import IN_PIPELINES

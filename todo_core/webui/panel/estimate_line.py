@@ -10,10 +10,9 @@ from ...errors import SettingsError, UnsupportedModelError
 from ...estimate import USUAL_STEPS, Estimate, Layout
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
-from ...patching.plan import make_plan
+from ...patching.plan import make_plan, settings_of_pass
 from ...patching.token_grid import TokenGrid
 from ...settings import Settings
-from ...whole_steps import for_pass
 from .error_text import page_text
 
 NOT_LOADED = "Estimate: once the checkpoint is loaded."
@@ -92,7 +91,7 @@ def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int
 
 def _estimate(page: PagePass, settings: Settings, host: Host, layout: Layout, why_not_whole: str) -> str:
     latent = TokenGrid(max(1, page.height // IMAGE_PIXELS), max(1, page.width // IMAGE_PIXELS))
-    settings, note = for_pass(settings, host, latent, page.steps, why_not_whole)
+    settings, note = settings_of_pass(settings, host, latent, page.steps, why_not_whole)
     plan = make_plan(settings, host, latent)
     if not plan.reduces:
         return plan.nothing_to_reduce[0].upper() + plan.nothing_to_reduce[1:]
