@@ -213,6 +213,7 @@ def _from_file(path: Path, dtype: torch.dtype) -> Any:
             dtype=dtype,
             local_files_only=True,
             requires_safety_checker=False,
+            low_cpu_mem_usage=False,  # with accelerate, weights that the file lacks would be empty
             **parts,
             **absent,
         )

@@ -22,10 +22,10 @@ from todo_core.patching.plan import Plan, settings_of_pass
 from todo_core.patching.record import Record
 from todo_core.patching.session import Session
 from todo_core.patching.token_grid import TokenGrid
-from todo_core.samplers import ADDS_NOISE
+from todo_core.samplers import ADDS_NOISE, scheduler_adds_no_noise
 from todo_core.settings import Settings
 
-from .request import WITHOUT_NOISE, Request
+from .request import Request
 
 OnStep = Callable[[str, int, int], None]
 OnError = Callable[[Exception], None]
@@ -212,7 +212,7 @@ def _sample(
     order = list(dict.fromkeys(timesteps.tolist()))  # second-order samplers list a timestep twice
     draws_noise = "generator" in inspect.signature(scheduler.step).parameters
     noise_options = {"generator": torch.Generator().manual_seed(seed + 1)} if draws_noise else {}
-    session = _session(model, settings, result, request.sampler, len(order), on_error)
+    session = _session(model, settings, result, scheduler, len(order), on_error)
     with torch.inference_mode():
         context = model.context([request.prompt, request.negative])
     for timestep in timesteps:
@@ -240,7 +240,7 @@ def _session(
     model: LatentModel,
     settings: Settings | None,
     result: Pass,
-    sampler: str,
+    scheduler: Any,
     steps: int,
     on_error: OnError | None,
 ) -> Session | None:
@@ -248,7 +248,7 @@ def _session(
     if settings is None or settings.method == "none":
         return None
     host, size = detect(model.target), TokenGrid.of(result.latents.shape)
-    why_not_whole = "" if sampler in WITHOUT_NOISE else ADDS_NOISE
+    why_not_whole = "" if scheduler_adds_no_noise(scheduler) else ADDS_NOISE
     settings, note = settings_of_pass(settings, host, size, steps, why_not_whole)
     result.record.note(note)
     session = Session(host, settings, size=size, record=result.record, on_error=on_error)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from todo_core.errors import SettingsError
 
-WITHOUT_NOISE = ("DDIM", "Euler", "DPM++ 2M", "DPM++ 2M Karras")  # and with one call a step
 SAMPLERS = ("DDIM", "Euler", "Euler a", "Heun", "DPM++ 2M", "DPM++ 2M Karras")
 
 
