@@ -6,9 +6,9 @@
 
 Each layout is measured with torch's flash attention and with its memory-efficient attention. All variants take turns
 (benchmarks/unet.py says what they are). Seconds are medians of 100 calls, by CUDA events; the peak memory is that of a
-call beyond the loaded model. sd1-ldm needs `pip install --no-deps stable-diffusion-sdkit==2.1.5`; HyperTile runs only
-there. The folder of --out gets gpu.md, and gpu/ with the rows and the plots. A row that is measured again replaces the
-old one, so the table can be made in parts.
+call beyond the loaded model. The ldm layouts need `pip install --no-deps stable-diffusion-sdkit==2.1.5`; HyperTile runs
+only there. The folder of --out gets gpu.md, and gpu/ with the rows and the plots. A row that is measured again replaces
+the old one, so the table can be made in parts.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@
     OMP_NUM_THREADS=1 python benchmarks/unet.py --cpu-time --out results        # beside other work
     python benchmarks/unet.py --replot results more-results
 
-The UNets have their full size and random weights; sd1-ldm needs `pip install --no-deps stable-diffusion-sdkit==2.1.5`.
+The UNets have their full size and random weights. The ldm layouts need `pip install --no-deps
+stable-diffusion-sdkit==2.1.5`.
 All variants of a latent take turns, each turn in another order, so that a slower machine affects all of them. Seconds
 are medians. Speed is the median over the turns of the baseline's seconds to those of the variant in the same turn.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from todo_core.hosts.host import isinstance_str
 
 CHANNELS = 320  # of the first level of SD 1.5 and SDXL
 TIMESTEP = 500.0
+SDXL_BLOCKS = 10  # in each of its deepest transformers
 PIXELS = 8  # image pixels per latent pixel, each side
 
 
@@ -83,6 +84,37 @@ def sd1_ldm(channels: int = CHANNELS) -> nn.Module:
     )
 
 
+def sdxl_ldm(channels: int = CHANNELS) -> nn.Module:
+    """SDXL in ldm's modules, which sgm's are made after, without the labels that tell it the image's size."""
+    from ldm.modules.attention import BasicTransformerBlock, SpatialTransformer
+    from ldm.modules.diffusionmodules.openaimodel import UNetModel
+
+    unet = UNetModel(
+        image_size=128,
+        in_channels=4,
+        out_channels=4,
+        model_channels=channels,
+        attention_resolutions=[4, 2],
+        num_res_blocks=2,
+        channel_mult=[1, 2, 4],
+        num_head_channels=64,
+        use_spatial_transformer=True,
+        use_linear_in_transformer=True,
+        context_dim=2048,
+        legacy=False,
+        use_checkpoint=False,
+    )
+    for transformer in unet.modules():  # ldm gives all of them one block
+        if isinstance(transformer, SpatialTransformer):
+            width = transformer.in_channels
+            more = (2 if width == 2 * channels else SDXL_BLOCKS) - 1
+            blocks = (BasicTransformerBlock(width, width // 64, 64, context_dim=2048) for _ in range(more))
+            transformer.transformer_blocks.extend(blocks)
+            for block in transformer.transformer_blocks:
+                block.checkpoint = False
+    return unet
+
+
 def _attend_by_sdp(unet: nn.Module) -> None:
     """ldm's own attention would store the matrix of all pairs. As in the WebUI, the class gets another forward.
 
@@ -108,6 +140,7 @@ LAYOUTS: dict[str, Callable[[int], nn.Module]] = {
     "sd1": sd1,
     "sdxl": sdxl,
     "sd1-ldm": sd1_ldm,
+    "sdxl-ldm": sdxl_ldm,
     "sd1-controlnet": controlnet,
 }
 
@@ -134,6 +167,11 @@ class Subject:
     clock: Callable[[], float] = time.perf_counter  # of a CPU
 
     @property
+    def is_ldm(self) -> bool:
+        """Whether the UNet is one of ldm."""
+        return self.layout.endswith("-ldm")
+
+    @property
     def blocks(self) -> list[Any]:
         """The transformer blocks of level 1."""
         return [site.block for site in self.host.sites if site.level == 1]
@@ -143,9 +181,10 @@ class Subject:
         like: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
         torch.manual_seed(side)
         x = torch.randn(batch, 4, side, side, **like)
-        if self.layout == "sd1-ldm":
+        if self.is_ldm:
             times = torch.full((batch,), TIMESTEP, device=self.device)
-            return partial(self._ldm_call, x, times, torch.randn(batch, 77, 768, **like))
+            text = torch.randn(batch, 77, 768 if self.layout == "sd1-ldm" else 2048, **like)
+            return partial(self._ldm_call, x, times, [text] * SDXL_BLOCKS)  # ldm reads one for each block
         config: Any = self.unet.config
         given = {"encoder_hidden_states": torch.randn(batch, 77, config.cross_attention_dim, **like)}
         if config.addition_embed_type:
@@ -156,7 +195,7 @@ class Subject:
             given["controlnet_cond"] = torch.randn(batch, *picture, **like)
         return partial(self.unet, x, torch.tensor(TIMESTEP, device=self.device), **given)
 
-    def _ldm_call(self, x: Tensor, times: Tensor, text: Tensor) -> Tensor:
+    def _ldm_call(self, x: Tensor, times: Tensor, text: list[Tensor]) -> Tensor:
         """In half precision with autocast, as in the WebUI: ldm makes some tensors in float32."""
         with torch.autocast(self.device, self.dtype, enabled=self.dtype != torch.float32):
             return self.unet(x, times, text)
@@ -183,9 +222,10 @@ def build(
         for module in unet.modules():
             if isinstance_str(module, "GroupNorm32"):  # of ldm; it casts its input to float32
                 module.float()
-    host = detect(unet)
-    if layout == "sd1-ldm" and sdp:
-        _attend_by_sdp(unet)
-    model = _LatentDiffusion(unet) if layout == "sd1-ldm" else unet
     clock = time.process_time if cpu_time else time.perf_counter
-    return Subject(layout, unet, model, host, device, getattr(torch, dtype), clock)
+    subject = Subject(layout, unet, unet, detect(unet), device, getattr(torch, dtype), clock)
+    if not subject.is_ldm:
+        return subject
+    if sdp:
+        _attend_by_sdp(unet)
+    return replace(subject, model=_LatentDiffusion(unet))

@@ -61,6 +61,9 @@ def keys_of(subject: Any, patch: Any) -> set[int]:
     return seen
 
 
+LAYOUTS = ["sd1", "sdxl", "sd1-ldm", "sdxl-ldm", "sd1-controlnet"]
+
+
 def rows_of(names: dict[str, float], latent: int = 96, run: str = "one", **group: Any) -> list[dict[str, Any]]:
     """As if each setting had taken so many seconds, five times."""
     return [
@@ -84,20 +87,20 @@ def test_every_variant_without_a_path_is_measured(bench: Any, subject_of: Callab
     assert all(len(row["turns"]) == 1 and 0 < row["attention"] < row["seconds"] for row in rows)
 
 
-@pytest.mark.parametrize("layout", ["sd1", "sdxl", "sd1-ldm", "sd1-controlnet"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_lower_bound_has_the_keys_of_todo(bench: Any, subject_of: Callable[[str], Any], layout: str) -> None:
     subject = subject_of(layout)
     bounds = bench.variants.variants(subject, SIDE, ["lower bound of ToDo 4"], {})
     ours = keys_of(subject, patched(subject.unet, bench.variants.OURS["ToDo 4"]))
-    assert keys_of(subject, bounds["lower bound of ToDo 4"]()) == ours == {16 if layout != "sdxl" else 4}
-    assert keys_of(subject, bounds["baseline"]()) == {256 if layout != "sdxl" else 64}
+    assert keys_of(subject, bounds["lower bound of ToDo 4"]()) == ours == {16 if not layout.startswith("sdxl") else 4}
+    assert keys_of(subject, bounds["baseline"]()) == {256 if not layout.startswith("sdxl") else 64}
 
 
 @pytest.mark.parametrize("name", ["ToDo 2", "ToMe 0.5", "cluster 0.5"])
-@pytest.mark.parametrize("layout", ["sd1", "sdxl", "sd1-ldm", "sd1-controlnet"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_our_settings_reduce_every_layout(bench: Any, subject_of: Callable[[str], Any], layout: str, name: str) -> None:
     subject = subject_of(layout)
-    whole = 256 if layout != "sdxl" else 64
+    whole = 256 if not layout.startswith("sdxl") else 64
     keys = keys_of(subject, patched(subject.unet, bench.variants.OURS[name]))
     assert keys == {whole // 4 if name == "ToDo 2" else whole // 2}
 

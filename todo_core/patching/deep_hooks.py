@@ -88,6 +88,11 @@ class DeepHooks:
             return None
 
 
+def why_not_whole_of(latent: Tensor) -> str:
+    """Why whole calls with this latent cannot be predicted; empty where they can."""
+    return "" if latent.dim() == 4 else "whole steps of a video model cannot be predicted"
+
+
 class WholeHooks(DeepHooks):
     """What is put on a UNet of which whole calls are predicted. Its output is."""
 

@@ -23,7 +23,7 @@ from ..hosts import Handle, Host
 from ..hosts.compiled_code import forget_compiled_code
 from ..samplers import ADDS_NOISE
 from ..settings import Settings
-from .deep_hooks import DeepHooks, WholeHooks
+from .deep_hooks import DeepHooks, WholeHooks, why_not_whole_of
 from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
 from .module_calls import Args, Hook, Kwargs, has_other_forward, read, remove_forwards
 from .module_hooks import ModuleHooks
@@ -165,7 +165,7 @@ class Session:
             elif unet is not self.host.unet and len(set(self._step.seeds)) > 1:  # torch.nn.DataParallel
                 self.record.note("replicas of this model run side by side: images may swap their seeds")
             call.seeds = self._step.next_seeds(rows)
-            self._choose_what_to_predict(size)
+            self._choose_what_to_predict(latent)
         plan = self.plan if size == self.plan.size else make_plan(self._shared.settings, self.host, size)
         if not outer:
             self.plan = plan
@@ -179,11 +179,12 @@ class Session:
             alike = call.seeds, given if plan.deep.is_whole else ()
             call.stream.begin_call(self._step, plan.deep, latent, timestep, context, alike)
 
-    def _choose_what_to_predict(self, size: TokenGrid) -> None:
+    def _choose_what_to_predict(self, latent: Tensor) -> None:
         """In the first step of a pass: what ``auto`` predicts in it."""
         if self._may_be_whole and self._step.number == 0:
-            why_not_whole = "" if self.host.sampler.adds_no_noise() else ADDS_NOISE
-            chosen, _ = settings_of_pass(self.settings, self.host, size, self._step.total or 0, why_not_whole)
+            size, steps = TokenGrid.of(latent.shape), self._step.total or 0
+            why_not_whole = why_not_whole_of(latent) or ("" if self.host.sampler.adds_no_noise() else ADDS_NOISE)
+            chosen, _ = settings_of_pass(self.settings, self.host, size, steps, why_not_whole)
             if chosen != self._shared.settings:
                 self._shared.settings, self.plan = chosen, make_plan(chosen, self.host, size)
 
@@ -201,7 +202,8 @@ class Session:
         if self._asks_for_gradients(args, kwargs):
             self.record.note("a call asks for gradients: nothing is predicted")
             return False
-        if not self._shared.settings.predicts_whole and (why := self._streams.why_no_room(self.host, latent)):
+        is_whole = self._shared.settings.predicts_whole
+        if why := why_not_whole_of(latent) if is_whole else self._streams.why_no_room(self.host, latent):
             self.record.note(f"{why}: nothing is predicted")
             return False
         return True

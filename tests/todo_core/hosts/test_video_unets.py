@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import diffusers
 import pytest
 import torch
@@ -121,3 +123,28 @@ def test_attention_outside_of_spatial_transformers_is_refused_in_true_words():
         apply_patch(unet)
     with pytest.raises(UnsupportedModelError):
         remove_patch(unet)
+
+
+@pytest.mark.parametrize("build", [motion, three_d, i2v, svd])
+def test_whole_steps_are_not_predicted_and_a_note_says_so(build):
+    unet, call = build()
+    with torch.no_grad(), patched(randomised(unet), predict="whole", interval=2) as session:
+        for step in range(5):
+            session.begin_step(step, 5, [0])
+            call(noise(1, 4, FRAMES, SIDE, SIDE, seed=step))
+    assert session.record.notes == ["whole steps of a video model cannot be predicted: nothing is predicted"]
+    assert not session.record.predicted_in
+
+
+def test_a_pipeline_for_video_predicts_deep_layers_with_any_scheduler():
+    unet = randomised(motion()[0])
+    unet.config.sample_size = 4  # so that the pass enlarges the video
+    pipe = SimpleNamespace(unet=unet, scheduler=diffusers.EulerDiscreteScheduler())
+    pipe.scheduler.set_timesteps(8)
+    text = noise(FRAMES, 7, TEXT_WIDTH)
+    with torch.no_grad(), patched(pipe) as session:
+        for time in pipe.scheduler.timesteps:
+            unet(noise(1, 4, FRAMES, 8, 8), time, encoder_hidden_states=text)
+    assert session.plan.settings.predict == "deep"
+    assert set(session.record.levels) == {1}
+    assert session.record.notes == []
