@@ -24,8 +24,10 @@ PERFORMANCE = ROOT / "docs" / "performance.md"
 SCALES = (2.0, 3.0, 4.0)  # of docs/results
 README_SCALES = (2.0, 4.0)  # from 512 px to the 1024 and 2048 px of its speeds
 VARIANTS = {  # a row's name in README's second table -> its name in docs/benchmarks/unet.json, and in docs/results
-    **{name: (name, name) for name in ("ToDo 2", "ToMe 0.5", "tomesd 0.5", "token-downsampling 2", "BiGain 2")},
-    "ToDo 4 and 2": ("ToDo 4 and 2", "ToDo fast"),
+    **{
+        name: (name, name)
+        for name in ("ToDo 2", "ToDo 4 and 2", "ToMe 0.5", "tomesd 0.5", "token-downsampling 2", "BiGain 2")
+    },
     "HyperTile": ("HyperTile 256", "HyperTile 128"),
 }
 STEPS = {  # a row's name under "Between steps" -> its name in the stored rows
@@ -71,14 +73,16 @@ def unet_calls(
 
 @functools.cache
 def images() -> pandas.DataFrame:
-    return pandas.read_parquet(RESULTS.parent / "results.parquet")
+    """The stored rows of "Without prediction"."""
+    return pandas.read_parquet(RESULTS.parent / "factors.parquet")
 
 
 @functools.cache
 def results() -> dict[tuple[str, float], tuple[float, float]]:
-    """(median speed of the hires pass, PSNR of the mean MSE) by variant and scale."""
+    """(median speed of the hires pass, PSNR of the mean MSE) by the variant's name on the page, and scale."""
     groups = images()[images()["mse"] > 0].groupby(["variant", "hires_scale"])
-    return {key: (part["speed"].median(), -10 * math.log10(part["mse"].mean())) for key, part in groups}
+    figures = {key: (part["speed"].median(), -10 * math.log10(part["mse"].mean())) for key, part in groups}
+    return {(variant.removesuffix(", interval 1"), scale): pair for (variant, scale), pair in figures.items()}
 
 
 def test_the_readmes_table_of_whole_steps_is_that_of_the_stored_rows():
@@ -155,68 +159,71 @@ def test_other_speeds_in_the_readme_are_those_of_the_stored_rows():
 
 
 @functools.cache
-def sdxl() -> pandas.DataFrame:
-    return pandas.read_parquet(RESULTS.parent / "sdxl.parquet")
+def presets(layout: str) -> pandas.DataFrame:
+    """The stored rows of a layout's section."""
+    table = pandas.read_parquet(RESULTS.parent / "presets.parquet")
+    return table[table["layout"] == layout]
 
 
 def stored_name(shown: str) -> str:
-    """Of a row of the table of SDXL's layout."""
     if shown in STEPS:
         return STEPS[shown]
-    return f"{shown}, interval 1" if re.match(r"(ToDo|ToMe) [\d.]+( and 2)?$", shown) else shown
+    return f"{shown}, interval 1" if re.match(r"(ToDo (auto|\d)|(ToMe|cluster) \d)", shown) else shown
 
 
-def test_the_table_of_sdxls_layout_is_that_of_the_stored_rows():
+@pytest.mark.parametrize("layout", ["SD 1.5", "SDXL"])
+def test_the_table_of_a_layout_is_that_of_the_stored_rows(layout):
     """A cell is empty where nothing was measured."""
-    shown = rows_of(RESULTS, "SDXL's layout")
-    groups = sdxl()[sdxl()["mse"] > 0].groupby(["variant", "hires_scale"])
+    shown, table = rows_of(RESULTS, f"{layout}'s layout"), presets(layout)
+    groups = table[table["mse"] > 0].groupby(["variant", "hires_scale"])
     found = {key: (f"{g['speed'].median():.2f}x", f"{-10 * math.log10(g['mse'].mean()):.1f}") for key, g in groups}
     assert {stored_name(name) for name, *_ in shown} == {variant for variant, _ in found}
-    scales = sorted({scale for _, scale in found})
     for name, *cells in shown:
-        assert cells == [*itertools.chain(*(found.get((stored_name(name), s), ("", "")) for s in scales))], name
-    counts = [sdxl()[sdxl()["hires_scale"] == scale]["prompt"].nunique() for scale in scales]
-    assert f"over {counts[0]} prompts" in RESULTS.read_text("utf-8")
-    assert counts[:2] == [30, 30]
+        assert cells == [*itertools.chain(*(found.get((stored_name(name), s), ("", "")) for s in SCALES))], name
 
 
-def test_the_table_of_other_implementations_on_sdxls_layout_is_that_of_the_stored_rows():
-    found = aggregation.matches(sdxl(), aggregation.summarize(sdxl()))
-    scales = sorted({*found["hires_scale"]})
+@pytest.mark.parametrize(("layout", "four"), [("SD 1.5", 15), ("SDXL", 24)])
+def test_each_variant_of_a_layout_has_all_prompts_of_its_scale(layout, four):
+    table = presets(layout)
+    counts = table.groupby(["hires_scale", "variant"])["prompt"].nunique().groupby("hires_scale").agg(["min", "max"])
+    assert counts.to_numpy().tolist() == [[30, 30], [30, 30], [four, four]]
+
+
+@pytest.mark.parametrize(
+    ("heading", "table"),
+    [
+        ("SD 1.5's layout", functools.partial(presets, "SD 1.5")),
+        ("SDXL's layout", functools.partial(presets, "SDXL")),
+        ("Without prediction", images),
+    ],
+    ids=["SD 1.5", "SDXL", "without prediction"],
+)
+def test_the_table_of_other_implementations_is_that_of_the_stored_rows(heading, table):
+    """Each cell: the setting of ours, the ratio of the MSEs and its interval, or empty where nothing was measured."""
+    found = aggregation.matches(table(), aggregation.summarize(table()))
     cells_of = {(row.variant, row.hires_scale): row for row in found.itertuples()}
-    shown = rows_of(RESULTS, "Other implementations on SDXL's layout")
+    shown = rows_of(RESULTS, heading, 1)
     assert {stored_name(name) for name, *_ in shown} == {*found["variant"]}
     for name, *cells in shown:
-        for scale, cell in zip(scales, cells, strict=True):
+        for scale, cell in zip(SCALES, cells, strict=True):
             row = cells_of.get((stored_name(name), scale))
-            assert cell == ("" if row is None else matched(row).replace(", interval 1", "")), (name, scale)
+            assert cell == ("" if row is None else matched(row)), (name, scale)
 
 
-def test_the_table_of_results_is_that_of_the_stored_rows():
+def test_the_table_without_prediction_is_that_of_the_stored_rows():
     """A cell is empty where nothing was measured."""
-    for name, *cells in rows_of(RESULTS, "Table"):
+    for name, *cells in rows_of(RESULTS, "Without prediction"):
         found = [results().get((name, scale)) for scale in SCALES]
         assert any(found), name
         texts = [("", "") if pair is None else (f"{pair[0]:.2f}x", f"{pair[1]:.1f}") for pair in found]
         assert cells == [*itertools.chain(*texts)], name
 
 
-def test_the_table_of_other_implementations_is_that_of_the_stored_rows():
-    """Each cell: the setting of ours, the ratio of the MSEs and its interval, or empty where nothing was measured."""
-    found = aggregation.matches(images(), aggregation.summarize(images()))
-    cells_of = {(row.variant, row.hires_scale): row for row in found.itertuples()}
-    assert {name for name, *_ in rows_of(RESULTS, "Other implementations")} == {*found["variant"]}
-    for name, *cells in rows_of(RESULTS, "Other implementations"):
-        for scale, cell in zip(SCALES, cells, strict=True):
-            row = cells_of.get((name, scale))
-            assert cell == ("" if row is None else matched(row)), (name, scale)
-
-
 def matched(row: Any) -> str:
     if not row.ours:
         return "none"
     ratio, low, high = (f"{float(f'{value:.2g}'):g}" for value in (row.ratio, row.ratio_low, row.ratio_high))
-    return f"{row.ours}: {ratio} ({low}–{high})"
+    return f"{row.ours.removesuffix(', interval 1')}: {ratio} ({low}–{high})"
 
 
 def test_the_table_of_unet_calls_is_that_of_the_stored_rows():
@@ -278,11 +285,14 @@ def test_the_cost_of_the_search_is_that_of_the_stored_rows():
     assert re.findall(r"(\d+) ms", text) == [f"{found[name]:.0f}" for name in ("ToMe 0.5", "tomesd 0.5")]
 
 
-@pytest.mark.parametrize("heading", ["In short", "Questions"])
-def test_speeds_and_decibels_in_the_text_of_the_results_are_those_of_stored_rows(heading):
-    text = RESULTS.read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    known = {f"{speed:.2f}x" for speed, _ in results().values()} | {f"{psnr:.1f}" for _, psnr in results().values()}
-    figures = re.findall(r"\b\d+\.\d\dx|\b\d\d\.\d\b", text)
+@pytest.mark.parametrize("heading", ["In short", "SD 1.5's layout", "SDXL's layout", "Without prediction", "Questions"])
+def test_speeds_and_decibels_in_the_text_of_the_results_are_those_of_a_table(heading):
+    """Of any table of the page; those without prediction may be of a variant that is not shown."""
+    page = RESULTS.read_text("utf-8")
+    prose = [line for line in page.split(f"\n## {heading}\n")[1].split("\n## ")[0].splitlines() if line[:1] != "|"]
+    known = {cell.strip(" *") for line in page.splitlines() if line[:1] == "|" for cell in re.split(r"[|/]", line)}
+    known |= {f"{speed:.2f}x" for speed, _ in results().values()} | {f"{psnr:.1f}" for _, psnr in results().values()}
+    figures = re.findall(r"\b\d+\.\d\dx|\b\d\d\.\d\b", " ".join(prose))
     assert figures
     assert set(figures) <= known
 
@@ -291,9 +301,11 @@ def test_the_shares_of_visibly_changed_images_are_those_of_the_stored_rows():
     changed = images().assign(visible=images()["psnr"] < aggregation.VISIBLE).groupby(["variant", "hires_scale"])
     shares = changed["visible"].mean()
     for name, *cells in rows_of(RESULTS, "Questions"):
-        assert cells == [f"{math.floor(100 * shares[name, scale] + 0.5)} %" for scale in SCALES], name
+        found = [shares[stored_name(name), scale] for scale in SCALES]
+        assert cells == [f"{math.floor(100 * share + 0.5)} %" for share in found], name
     merged = [share for (name, _), share in shares.items() if name.startswith(("ToMe", "tomesd"))]
-    assert f"ToMe and tomesd have at most {math.floor(100 * max(merged) + 0.5)} %" in RESULTS.read_text("utf-8")
+    text = " ".join(RESULTS.read_text("utf-8").split())
+    assert f"ToMe and tomesd have at most {math.floor(100 * max(merged) + 0.5)} %" in text
 
 
 def test_what_a_psnr_means_follows_from_its_definition():
@@ -339,7 +351,17 @@ WHOLE_STEPS = {  # a row's name under "Whole steps" -> its name in the stored ro
 }
 
 
-@pytest.mark.parametrize(("grid", "rows"), [("steps", "steps"), ("whole", "steps"), ("sdxl", "sdxl")])
+STORED_GRIDS = [
+    ("presets", "presets"),
+    ("presets-large", "presets"),
+    ("steps", "steps"),
+    ("whole", "steps"),
+    ("factors", "factors"),
+]
+STORED_GRIDS += [("factors-large", "factors")]
+
+
+@pytest.mark.parametrize(("grid", "rows"), STORED_GRIDS)
 def test_the_grid_beside_the_results_makes_their_variants(grid, rows):
     stored_names = set(pandas.read_parquet(RESULTS.parent / f"{rows}.parquet")["variant"])
     assert {variant.name for variant in from_grid(RESULTS.parent / f"grid-{grid}.yaml")} <= stored_names
