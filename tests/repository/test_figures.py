@@ -279,6 +279,12 @@ def test_the_table_of_sdxls_calls_is_that_of_the_stored_rows():
         assert cells == [f"{calls[name, latent]['speed']:.2f}x" for latent in latents], name
 
 
+def test_the_sentence_on_sdxl_in_ldms_modules_is_that_of_the_stored_rows():
+    calls, page = unet_calls("sdxl-ldm"), " ".join(PERFORMANCE.read_text("utf-8").split())
+    speeds = [f"{name} {row['speed']:.2f}x" for (name, _), row in calls.items() if name != "baseline"]
+    assert f"unpatched {seconds_text(calls['baseline', 128])}, {', '.join(speeds)}." in page
+
+
 def test_the_cost_of_the_search_is_that_of_the_stored_rows():
     found = {row["reduction"]: row["find"] for row in stored("reductions") if row["latent"] == 128}
     text = PERFORMANCE.read_text("utf-8").split("\n## Level-1 attention alone\n")[1].split("\n## ")[0]
