@@ -48,9 +48,9 @@ class Peer:
 PEERS = {
     "tomesd 0.5": Peer("tomesd", {"ratio": 0.5}, ("sd1", "sdxl", "sd1-ldm", "sdxl-ldm")),
     "tomesd 0.75": Peer("tomesd", {"ratio": 0.75}, ("sd1", "sdxl", "sd1-ldm", "sdxl-ldm")),
-    "token-downsampling 2": Peer("token-downsampling", {"factor": 2}, ("sd1-ldm", "sdxl-ldm")),
-    "token-downsampling 3": Peer("token-downsampling", {"factor": 3}, ("sd1-ldm", "sdxl-ldm")),
-    "token-downsampling 4": Peer("token-downsampling", {"factor": 4}, ("sd1-ldm", "sdxl-ldm")),
+    "token-downsampling 2": Peer("token-downsampling", {"factor": 2}, ("sd1-ldm",)),
+    "token-downsampling 3": Peer("token-downsampling", {"factor": 3}, ("sd1-ldm",)),
+    "token-downsampling 4": Peer("token-downsampling", {"factor": 4}, ("sd1-ldm",)),
     "ImprovedTokenMerge 2": Peer("ImprovedTokenMerge", {"factor": 2}, ("sd1",)),
     "BiGain 2": Peer("BiGain", {"factor": 2}, ("sd1", "sd1-ldm", "sdxl-ldm")),
     "HyperTile 256": Peer("hypertile", {"tile": 256}, ("sd1-ldm",)),

@@ -363,8 +363,8 @@ STORED_GRIDS = [
     ("steps", "steps"),
     ("whole", "steps"),
     ("factors", "factors"),
+    ("factors-large", "factors"),
 ]
-STORED_GRIDS += [("factors-large", "factors")]
 
 
 @pytest.mark.parametrize(("grid", "rows"), STORED_GRIDS)

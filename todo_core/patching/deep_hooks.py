@@ -34,8 +34,7 @@ class DeepHooks:
     def _stream(self) -> Stream | None:
         """Of the call that runs; None where this module is not to be predicted, or after an error of ours."""
         call = self._shared.calls.current
-        stream = call.stream if call else None
-        return stream if stream and stream.is_whole == self.is_whole else None
+        return call.stream if call and self._shared.settings.predicts_whole == self.is_whole else None
 
     def _instead(self, args: Args, kwargs: Kwargs) -> Any:
         """The predicted output; None if the module must run."""

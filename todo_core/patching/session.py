@@ -165,7 +165,7 @@ class Session:
             elif unet is not self.host.unet and len(set(self._step.seeds)) > 1:  # torch.nn.DataParallel
                 self.record.note("replicas of this model run side by side: images may swap their seeds")
             call.seeds = self._step.next_seeds(rows)
-            self._choose_what_to_predict(latent)
+            self._choose_what_to_predict(latent, size)
         plan = self.plan if size == self.plan.size else make_plan(self._shared.settings, self.host, size)
         if not outer:
             self.plan = plan
@@ -179,12 +179,11 @@ class Session:
             alike = call.seeds, given if plan.deep.is_whole else ()
             call.stream.begin_call(self._step, plan.deep, latent, timestep, context, alike)
 
-    def _choose_what_to_predict(self, latent: Tensor) -> None:
+    def _choose_what_to_predict(self, latent: Tensor, size: TokenGrid) -> None:
         """In the first step of a pass: what ``auto`` predicts in it."""
         if self._may_be_whole and self._step.number == 0:
-            size, steps = TokenGrid.of(latent.shape), self._step.total or 0
             why_not_whole = why_not_whole_of(latent) or ("" if self.host.sampler.adds_no_noise() else ADDS_NOISE)
-            chosen, _ = settings_of_pass(self.settings, self.host, size, steps, why_not_whole)
+            chosen, _ = settings_of_pass(self.settings, self.host, size, self._step.total or 0, why_not_whole)
             if chosen != self._shared.settings:
                 self._shared.settings, self.plan = chosen, make_plan(chosen, self.host, size)
 

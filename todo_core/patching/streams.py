@@ -35,7 +35,6 @@ class Stream:
     changed: Tensor | None = None  # whether prompt or image changed between the last two computed steps
     changed_since: Tensor | None = None  # and after the last one
     predicts: bool = False  # in the call that runs
-    is_whole: bool = False  # whether the whole UNet is run or predicted
     computed: list[int] = field(default_factory=list)  # steps
     histories: dict[Module, History] = field(default_factory=lambda: defaultdict(History))
 
@@ -52,7 +51,6 @@ class Stream:
             self.changed_since = _either(self.changed_since, self._differs(latent, contexts))
         else:
             self.forget()
-        self.is_whole = deep.is_whole
         self.predicts = not deep.computes(step.number, step.total, self.computed)
         if self.predicts and (changed := _either(self.changed, self.changed_since)) is not None and bool(changed):
             self.forget()  # to read it, the program has waited for a GPU: once a call

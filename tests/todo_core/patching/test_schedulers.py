@@ -22,7 +22,7 @@ from tests.models import diffusers_unet, hook_count, noise, pipeline, snapshot, 
 from todo_core import Settings, apply_patch, patched, remove_patch
 from todo_core.patching.session import Session
 
-ODD = {2, 4, 6}  # predicted of 8 steps with interval 2
+EVERY_SECOND = {2, 4, 6}  # predicted of 8 steps with interval 2
 DEEP, MODEL = "transformers below level 1", "whole model"
 
 
@@ -65,7 +65,7 @@ def test_schedulers_that_add_no_noise_predict_whole_steps(name, unet):
     hook = unet.conv_in.register_forward_hook(lambda *_: calls.append(1))
     what, steps, latents = predicted(pipe)
     hook.remove()
-    assert (what, steps) == (MODEL, ODD)
+    assert (what, steps) == (MODEL, EVERY_SECOND)
     # PNDM calls the model twice at its second timestep
     assert len(calls) == 5 + (name == "PNDMScheduler")
     assert torch.equal(latents, predicted(pipe, {"predict": "whole"})[2])
@@ -85,7 +85,7 @@ def test_with_others_tokens_are_reduced_and_deep_layers_predicted(name, config, 
     with patched(pipe) as session:
         latents = generate(pipe)
     assert session.record.predicted == DEEP
-    assert session.record.predicted_in >= ODD
+    assert session.record.predicted_in >= EVERY_SECOND
     assert set(session.record.levels) == {1}
     assert torch.equal(latents, predicted(pipe, {"predict": "deep"})[2])
 
@@ -96,10 +96,10 @@ def test_with_others_tokens_are_reduced_and_deep_layers_predicted(name, config, 
         ({}, {"steps": 20}, (MODEL, {2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18})),
         ({}, {"steps": 4}, ("", set())),  # too few for auto
         ({}, {"side": 64}, ("", set())),  # the trained size
-        ({}, {"side": 256}, (DEEP, ODD)),  # ToDo saves more there
-        ({"factor_1": 2}, {}, (DEEP, ODD)),
-        ({"predict": "deep"}, {}, (DEEP, ODD)),
-        ({"method": "similarity"}, {}, (DEEP, ODD)),
+        ({}, {"side": 256}, (DEEP, EVERY_SECOND)),  # ToDo saves more there
+        ({"factor_1": 2}, {}, (DEEP, EVERY_SECOND)),
+        ({"predict": "deep"}, {}, (DEEP, EVERY_SECOND)),
+        ({"method": "similarity"}, {}, (DEEP, EVERY_SECOND)),
         ({"interval": 3}, {}, (MODEL, {2, 3, 5, 6})),
         ({"end": 0.5}, {}, (MODEL, {2})),
     ],
@@ -124,7 +124,12 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
             session.record.reset()
             generate(pipe, side=side)
             found.append((session.record.predicted, set(session.record.predicted_in), set(session.record.levels)))
-    assert found == [(MODEL, ODD, set()), (DEEP, ODD, {1}), (MODEL, ODD, set()), (DEEP, ODD, {1, 2})]
+    assert found == [
+        (MODEL, EVERY_SECOND, set()),
+        (DEEP, EVERY_SECOND, {1}),
+        (MODEL, EVERY_SECOND, set()),
+        (DEEP, EVERY_SECOND, {1, 2}),
+    ]
     assert session.plan.settings.predict == "deep"
     assert session.settings == Settings()
 
@@ -132,7 +137,7 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
 def test_img2img_counts_the_steps_that_it_runs(unet):
     pipe = pipeline(StableDiffusionImg2ImgPipeline, DPMSolverMultistepScheduler(), unet)
     what, steps, _ = predicted(pipe, steps=16, image=noise(1, 4, 16, 16), strength=0.5)
-    assert (what, steps) == (MODEL, ODD)
+    assert (what, steps) == (MODEL, EVERY_SECOND)
 
 
 def test_nothing_is_left_and_the_next_generation_is_the_plain_one(unet):
@@ -153,7 +158,7 @@ def test_a_forward_of_somebody_else_on_the_model_keeps_it_from_whole_steps(unet)
         return own(self, *args, **kwargs)
 
     unet.forward = MethodType(forward, unet)
-    assert predicted(pipe)[:2] == (DEEP, ODD)
+    assert predicted(pipe)[:2] == (DEEP, EVERY_SECOND)
     assert len(calls) == 8
 
 
@@ -164,7 +169,7 @@ def test_offload_after_the_patch_runs_as_before(unet):
     session = apply_patch(pipe)
     cpu_offload_with_hook(unet, "cpu")
     assert torch.equal(generate(pipe), expected)
-    assert (session.record.predicted, session.record.predicted_in) == (MODEL, ODD)
+    assert (session.record.predicted, session.record.predicted_in) == (MODEL, EVERY_SECOND)
     remove_patch(pipe)
 
 
@@ -172,7 +177,7 @@ def test_offload_before_the_patch_keeps_the_model_from_whole_steps(unet):
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
     cpu_offload_with_hook(unet, "cpu")
     plain = generate(pipe)
-    assert predicted(pipe)[:2] == (DEEP, ODD)
+    assert predicted(pipe)[:2] == (DEEP, EVERY_SECOND)
     assert torch.equal(generate(pipe), plain)
 
 
