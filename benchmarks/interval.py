@@ -45,7 +45,7 @@ def sessions(subject: Subject, factors: Sequence[Factors], intervals: Sequence[i
             parts = [f"ToDo {first}" + (f" and {second}" if second > 1 else "")] if (first, second) != (1, 1) else []
             parts += [f"interval {interval}"] if interval > 1 else []
             if parts:
-                settings = Settings(factor_1=first, factor_2=second, interval=interval)
+                settings = Settings(factor_1=first, factor_2=second, interval=interval, predict="deep")
                 made[", ".join(parts)] = Session(subject.host, settings)
     return made
 

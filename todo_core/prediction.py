@@ -14,7 +14,10 @@ Spectrum (arXiv 2603.01623) continues that of the UNet's output.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,31 +42,47 @@ class History:
     def __init__(self) -> None:
         self._last: Run | None = None
         self._rate = torch.zeros(())  # 1 / (t_b - t_a); 0 where both are at one time
+        self._changes: tuple[Tensor, Tensor] | None = None  # x_b - x_a and r_b - r_a, until W is known
         self._slope: Tensor | None = None  # (r_b - r_a) - W (x_b - x_a)
         self._weights = torch.zeros(())  # W, (b, c, c)
 
     def add(self, time: Tensor, x: Tensor, made: Tensor) -> None:
         """A computed run: the input and what was made of it, both (b, c, h, w)."""
-        run, before, self._slope = Run(time, x, made), self._last, None
+        run, before, self._changes, self._slope = Run(time, x, made), self._last, None, None
         if before and _are_alike(before.x, x):
-            x_change, r_change = x - before.x, made - before.made
-            self._weights = _ridge(x_change, r_change)
-            self._slope = r_change - _mapped(self._weights, x_change)
+            self._changes = x - before.x, made - before.made
             passed = time - before.time
             self._rate = passed.reciprocal().masked_fill_(passed == 0, 0)
         self._last = run
 
     def can_predict(self, x: Tensor) -> bool:
         """Whether two runs with inputs like ``x`` are known."""
-        return self._slope is not None and self._last is not None and _are_alike(self._last.x, x)
+        knows_two = self._slope is not None or self._changes is not None
+        return knows_two and self._last is not None and _are_alike(self._last.x, x)
 
     def predict(self, time: Tensor, x: Tensor) -> Tensor:
         """What the module would make of ``x`` at this time, (b, c, h, w). Nothing here waits for a GPU."""
+        self.fit([self])
         last = self._last
         if last is None or self._slope is None:
             raise ValueError("two computed runs must come before a prediction")
         passed = ((time - last.time) * self._rate).to(x.dtype)
         return torch.addcmul(last.made, self._slope, passed) + _mapped(self._weights, x - last.x)
+
+    @staticmethod
+    def fit(histories: Iterable[History]) -> None:
+        """Find W of all that have a new run: those of one shape at once, in which a GPU is several times faster."""
+        groups: defaultdict[tuple[Any, ...], list[History]] = defaultdict(list)
+        for history in histories:
+            if history._changes:
+                x, _ = history._changes
+                groups[x.shape, x.dtype, x.device].append(history)
+        for group in groups.values():
+            changes = [history._changes for history in group if history._changes]
+            weights = _ridge([x for x, _ in changes], [r for _, r in changes])
+            for history, (x, r), own in zip(group, changes, weights, strict=True):
+                history._weights, history._changes = own, None
+                history._slope = r - _mapped(own, x)
 
 
 def _mapped(weights: Tensor, x: Tensor) -> Tensor:
@@ -71,25 +90,35 @@ def _mapped(weights: Tensor, x: Tensor) -> Tensor:
     return torch.bmm(weights, x.flatten(2)).view(x.shape).to(x.dtype)
 
 
-def _ridge(x_change: Tensor, r_change: Tensor) -> Tensor:
-    """W of each row, (b, c, c). In float32, whatever the model runs in: its sums are large.
+def _ridge(x_changes: Sequence[Tensor], r_changes: Sequence[Tensor]) -> list[Tensor]:
+    """W of each row, (b, c, c), for each module. In float32, whatever the model runs in: its sums are large.
 
     With fewer pairs than channels, the smaller system over the pairs has the same solution.
     """
-    with torch.autocast(x_change.device.type, enabled=False):
-        x, r = (avg_pool2d(change.float(), (1, 2), ceil_mode=True).flatten(2) for change in (x_change, r_change))
+    rows, dtype = x_changes[0].shape[0], x_changes[0].dtype
+    with torch.autocast(x_changes[0].device.type, enabled=False):
+        x, r = (torch.cat([_halved(change) for change in changes]) for changes in (x_changes, r_changes))
         channels, pairs = x.shape[1:]
         ridge = RIDGE * x.square().sum((1, 2), keepdim=True) / channels
-        if pairs < channels:
-            return (r @ _solve(x.mT @ x, ridge, x.mT)).to(x_change.dtype)
-        return _solve(x @ x.mT, ridge, x @ r.mT).mT.to(x_change.dtype)
+        few = pairs < channels
+        weights = r @ _solve(x.mT @ x, ridge, x.mT) if few else _solve(x @ x.mT, ridge, x @ r.mT).mT
+    return list(weights.to(dtype).split(rows))
+
+
+def _halved(change: Tensor) -> Tensor:
+    """Means over two tokens side by side, (b, c, h, w) to (b, c, pairs)."""
+    return avg_pool2d(change.float(), (1, 2), ceil_mode=True).flatten(2)
 
 
 def _solve(gram: Tensor, ridge: Tensor, right: Tensor) -> Tensor:
-    """The solution of (gram + ridge) z = right for each row. No error is looked for: a GPU would wait."""
+    """The solution of (gram + ridge) z = right for each row. No error is looked for: a GPU would wait.
+
+    By two triangular solves: on a GPU, `torch.cholesky_solve` of several rows waits, and takes three times as long.
+    """
     gram.diagonal(dim1=1, dim2=2).add_(ridge.squeeze(2).clamp_min(_TINY))
     factor, _ = torch.linalg.cholesky_ex(gram)
-    return torch.cholesky_solve(right, factor)
+    half = torch.linalg.solve_triangular(factor, right, upper=False)
+    return torch.linalg.solve_triangular(factor.mT, half, upper=True)
 
 
 def _are_alike(x: Tensor, other: Tensor) -> bool:

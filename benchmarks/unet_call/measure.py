@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
@@ -16,6 +17,7 @@ from unet_call.models import Subject
 from unet_call.variants import BASELINE, Patch
 
 Row = dict[str, Any]
+ENOUGH_TURNS = 5
 SMALL_SIDE = 16  # of the latent of a first call, which loads the libraries
 
 
@@ -28,16 +30,22 @@ def measure(
     batch: int,
     repeats: int,
     warm_up: int | None = None,
+    seconds: float = math.inf,
 ) -> list[Row]:
     """One row for each variant: its seconds, and its speed relative to the baseline (median over the turns).
 
     Each turn runs all variants, in another order. The first turn is the warm-up, at side ``warm_up`` if given. A
-    variant that fails gets a row with ``failed``, and is left out of the later turns.
+    variant that fails gets a row with ``failed``, and is left out of the later turns. After so many ``seconds``
+    beside the first turn no other begins, but five are made in any case.
     """
     order = [*patches]
     calls: dict[str, list[Row]] = {name: [] for name in order}
     failed: dict[str, str] = {}
     for turn in range(repeats + 1):
+        if turn == 1:
+            begin = time.monotonic()
+        if turn > ENOUGH_TURNS and time.monotonic() - begin > seconds:
+            break
         random.Random(turn).shuffle(order)
         call = subject.call(side if turn else warm_up or side, batch)
         for name in [name for name in order if name not in failed]:

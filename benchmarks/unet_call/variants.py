@@ -20,18 +20,18 @@ from unet_call.models import PIXELS, Subject
 
 BASELINE = "baseline"
 OURS = {
-    "out of the window": Settings(factor_1=2, start=0.9, window="noise"),  # the call is at 0.5
-    "factor 1": Settings(factor_1=1, factor_2=1),
-    "ToDo 2": Settings(factor_1=2, factor_2=1),
-    "ToDo 3": Settings(factor_1=3, factor_2=1),
-    "ToDo 4": Settings(factor_1=4, factor_2=1),
-    "ToDo auto": Settings(),
-    "ToDo 2 and 2": Settings(factor_1=2, factor_2=2),
-    "ToDo 4 and 2": Settings(factor_1=4, factor_2=2),
-    "ToMe 0.5": Settings(method="similarity", target="all", ratio_1=0.5),
-    "ToMe 0.5 reach 1": Settings(method="similarity", target="all", ratio_1=0.5, reach=1),
-    "ToMe 0.75": Settings(method="similarity", target="all", ratio_1=0.75),
-    "cluster 0.5": Settings(method="cluster", ratio_1=0.5),
+    "out of the window": Settings(factor_1=2, start=0.9, window="noise", interval=1),  # the call is at 0.5
+    "factor 1": Settings(factor_1=1, factor_2=1, interval=1),
+    "ToDo 2": Settings(factor_1=2, factor_2=1, interval=1),
+    "ToDo 3": Settings(factor_1=3, factor_2=1, interval=1),
+    "ToDo 4": Settings(factor_1=4, factor_2=1, interval=1),
+    "ToDo auto": Settings(interval=1),
+    "ToDo 2 and 2": Settings(factor_1=2, factor_2=2, interval=1),
+    "ToDo 4 and 2": Settings(factor_1=4, factor_2=2, interval=1),
+    "ToMe 0.5": Settings(method="similarity", target="all", ratio_1=0.5, interval=1),
+    "ToMe 0.5 reach 1": Settings(method="similarity", target="all", ratio_1=0.5, reach=1, interval=1),
+    "ToMe 0.75": Settings(method="similarity", target="all", ratio_1=0.75, interval=1),
+    "cluster 0.5": Settings(method="cluster", ratio_1=0.5, interval=1),
 }
 LOWER_BOUNDS = {f"lower bound of ToDo {factor}": factor for factor in (2, 3, 4)}
 

@@ -7,7 +7,6 @@ import functools
 import importlib
 import json
 import math
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -264,17 +263,39 @@ def test_the_command_refuses_what_it_does_not_know(bench: Any, tmp_path: Path) -
             bench.unet.parse_arguments(words)
 
 
-def test_the_table_of_a_gpu_is_made_by_one_command(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["--device", "cpu", "--layouts", "sd1", "--kernels", "any", "--channels", "32", "--latents", "16"]
+def test_the_figures_of_a_gpu_are_made_by_one_command_that_goes_on_where_it_stopped(
+    bench, tmp_path, monkeypatch, capsys
+):
+    words = [
+        "--device",
+        "cpu",
+        "--layouts",
+        "sd1",
+        "--channels",
+        "32",
+        "--sides",
+        "16",
+        "--turns",
+        "1",
+        "--seconds",
+        "0",
+    ]
     monkeypatch.setattr(bench.gpu, "SETTINGS", ("ToDo 2", "ToMe 0.5", "tomesd 0.5", "lower bound of ToDo 2"))
-    args = bench.gpu.parse_arguments([*words, "--batch", "1", "--repeats", "2", "--out", str(tmp_path)])
-    text = bench.gpu.write(bench.gpu.run(args), tmp_path).read_text("utf-8")
-    for name in ("baseline", *bench.gpu.SETTINGS):
-        assert f"| 16 | {name} |" in text
-    for image in re.findall(r"\]\((gpu/.*?\.png)\)", text):
-        assert (tmp_path / image).stat().st_size > 1000
-    assert "sd1 (32 channels), any attention" in text
-    assert bench.gpu.parse_arguments(["--device", "cuda"]).repeats == 100
+    args = bench.gpu.parse_arguments([*words, "--minutes", "1", "--out", str(tmp_path)])
+    clock = iter([0, 0, 30, 59, 59, 61, 61])  # the third part would begin too late
+    begun = bench.gpu.run(args, clock=lambda: next(clock))
+    assert [row["part"] for row in begun] == ["calls"] * 5 + ["passes"] * 4
+    assert "the minutes are over" in capsys.readouterr().out
+    rows = bench.gpu.run(args)
+    assert rows[: len(begun)] == begun
+    assert list(dict.fromkeys(row["part"] for row in rows)) == ["calls", "passes", "fit", "python", "profile"]
+    assert json.loads((tmp_path / "gpu.json").read_text()) == rows
+    chosen = [row for row in rows if row["part"] == "passes" and "interval" in row["setting"]]
+    assert {tuple(row["predicted_in"]) for row in chosen} == {(2, 4, 6, 8)}
+    assert [row["setting"] for row in rows if row["part"] == "profile"] == ["unpatched", "predicted", "computed"]
+    page = (tmp_path / "gpu.md").read_text()
+    for name in ("baseline", *bench.gpu.SETTINGS, "128 px | ToDo 2, interval 2", "learn", "predicted step"):
+        assert name in page
 
 
 def test_settings_of_the_gpu_table_run_on_a_gpu_in_half_precision(
@@ -286,7 +307,7 @@ def test_settings_of_the_gpu_table_run_on_a_gpu_in_half_precision(
     with fake_gpu.fake_half():
         subject = bench.models.build("sd1", device="cuda", channels=CHANNELS)
         subject = dataclasses.replace(subject, dtype=torch.float16)
-        names = {"ToDo 4", "ToMe 0.75", "lower bound of ToDo 3"}  # tomesd wants a generator of a real GPU
+        names = {"ToDo 4", "ToMe 0.5", "lower bound of ToDo 2"}  # tomesd wants a generator of a real GPU
         assert names < set(bench.gpu.SETTINGS)
         patches = bench.variants.variants(subject, SIDE, names, {})
         for name in names:

@@ -55,7 +55,9 @@ class Stream:
         if self.predicts and (changed := _either(self.changed, self.changed_since)) is not None and bool(changed):
             self.forget()  # to read it, the program has waited for a GPU: once a call
             self.predicts = False
-        if not self.predicts:
+        if self.predicts:
+            History.fit(self.histories.values())
+        else:
             self.computed.append(step.number)
             self.changed, self.changed_since = self.changed_since, None
         self.alike, self.contexts, self.latent = alike, contexts, latent
@@ -119,12 +121,12 @@ class Streams:
 
 
 def bytes_needed(host: Host, latent: Tensor) -> int:
-    """Memory of the histories of a call with this latent (b, c, h, w): three tensors and a matrix a transformer."""
+    """Memory of the histories of a call with this latent (b, c, h, w): four tensors and a matrix a transformer."""
     rows, size, numbers = int(latent.shape[0]), TokenGrid.of(latent.shape), 0
     for site in {site.transformer: site for site in host.sites if site.level > 1}.values():
         block: Any = site.block
         width, tokens = (weight_shape(block.attn1.to_q) or (0, 0))[1], size.halved(host.depth + site.level - 1).tokens
-        numbers += rows * (3 * width * tokens + width * width)
+        numbers += rows * (4 * width * tokens + width * width)
     return numbers * latent.element_size()
 
 

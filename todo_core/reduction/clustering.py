@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .grouping import Grouping, widened
 
+_UNIT = 2.0**32  # of a cosine, as a whole number
 _ROUNDS = 8  # of k-means; after this many the groups hardly change
 
 
@@ -32,8 +33,11 @@ def _kmeans(values: Tensor, groups: int) -> Tensor:
     """k-means of sorted ``values`` (b, n): the group of each value (b, n), in order from 0 to ``groups`` - 1."""
     b, n = values.shape
     group = (torch.arange(n, device=values.device) * groups // n).expand(b, n)
+    exact = (values * _UNIT).to(torch.int64)  # a GPU adds in any order, and only whole numbers have one sum
     for _ in range(_ROUNDS):
-        centres = values.new_zeros(b, groups).scatter_reduce_(1, group, values, reduce="mean", include_self=False)
+        none = exact.new_zeros(b, groups)
+        sums, sizes = none.scatter_add(1, group, exact), none.scatter_add(1, group, torch.ones_like(exact))
+        centres = (sums / sizes / _UNIT).to(values.dtype)
         middles = (centres[:, 1:] + centres[:, :-1]) / 2
         # each value joins the nearest centre
         starts = torch.searchsorted(values.contiguous(), middles.contiguous())

@@ -30,7 +30,7 @@ LAUNCHES = [
     ("ToMe 0.5, random", {**TOME, "random": True}, {64: 160, 128: 200, 256: 700}),
     ("ToMe 0.5, keys/values", {**TOME, "target": "keys/values"}, {64: 150}),
     ("ToMe 0.5, reach 1", {**TOME, "reach": 1}, {64: 180, 128: 240}),
-    ("cluster 0.5", {"method": "cluster", "ratio_1": 0.5}, {64: 710}),
+    ("cluster 0.5", {"method": "cluster", "ratio_1": 0.5}, {64: 930}),
 ]
 
 
@@ -217,8 +217,8 @@ def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
     assert session.record.predicted_in == {2}
     assert [(c.syncs, c.blocking, c.copies) for c in counts] == [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 0, 0)]
     assert first.launches <= 6 * 1 + 10
-    assert max(second.launches, third.launches) <= 6 * 30 + 10, second.operations
-    assert predicted.launches <= 6 * 10 + 12, predicted.operations
+    assert max(second.launches, third.launches) <= 6 * 10 + 10, second.operations
+    assert predicted.launches <= 6 * 15 + 30, predicted.operations  # all transformers are fitted at once
     page = (Path(__file__).parents[3] / "docs" / "performance.md").read_text(encoding="utf-8")
     said = re.search(r"interval 2 adds (\d+) to a computed step and (\d+) to a predicted one", " ".join(page.split()))
     assert said
