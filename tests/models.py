@@ -214,6 +214,23 @@ def diffusers_sdxl() -> Small:
     return Small(diffusers_unet(**changes), _DIFFUSERS_SDXL, 1)
 
 
+@functools.cache
+def full_layout(name: str) -> nn.Module:
+    """The UNet of "SD 1.5" or "SDXL" in its full width, without weights: for plans and estimates."""
+    changes: dict[str, Any] = {
+        "sample_size": 128,
+        "block_out_channels": (320, 640, 1280),
+        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+        "transformer_layers_per_block": (1, 2, 10),
+        "attention_head_dim": (5, 10, 20),
+        "cross_attention_dim": 2048,
+        "use_linear_projection": True,
+    }
+    with torch.device("meta"):
+        return UNet2DConditionModel(**(changes if name == "SDXL" else {"sample_size": 64, "cross_attention_dim": 768}))
+
+
 def small_vae() -> AutoencoderKL:
     """diffusers', of factor 8 and as few channels as it has."""
     return AutoencoderKL(

@@ -2,11 +2,12 @@
 
 from . import tomesd
 from .errors import SettingsError, UnsupportedModelError
+from .patching.level_plan import LevelPlan
 from .patching.patch import apply_patch, patched, remove_patch
-from .patching.plan import LevelPlan, Plan
+from .patching.plan import Plan
 from .patching.session import Session
-from .patching.token_grid import TokenGrid
 from .settings import SETTINGS, Settings
+from .token_grid import TokenGrid
 
 __all__ = [
     "SETTINGS",
@@ -22,4 +23,4 @@ __all__ = [
     "remove_patch",
     "tomesd",
 ]
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -1,113 +1,20 @@
-"""How much work a plan saves: multiply-adds, counted from the model's own layers.
+"""How much work a plan saves in its pass.
 
-For one row of a UNet call, a layer costs weights x positions. Self-attention with c channels, q queries and k keys
-costs 2*c*c*(q + k) for its projections and 2*c*q*k for the attention. Only q and k depend on the plan.
 Time follows work loosely: attention costs more time than its multiply-adds, on most devices. So work saved is no bound
 of time saved.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from torch import nn
+from .hosts import Host
+from .patching.level_plan import tokens_left
+from .patching.plan import Plan
+from .work import Work, layout_of
 
-from .hosts import Host, blocks_of, isinstance_str, weight_shape
-from .patching.plan import LevelPlan, Plan
-from .patching.token_grid import TokenGrid
-from .settings import Settings
-
-TEXT_TOKENS = 77
 USUAL_STEPS = 10  # of a hires pass
-
-
-@dataclass(frozen=True)
-class Block:
-    """A transformer block: its channels, those of the text, and the weights of its feed-forward layers."""
-
-    depth: int
-    width: int
-    text_width: int
-    feed_forward: int
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What the work of a UNet depends on. ``weights`` has, for each depth, the weights that each position uses once.
-
-    ``deep_weights`` are those of them that stand in the transformers below level 1.
-    """
-
-    depth: int  # how often the latent is halved before level 1
-    weights: tuple[int, ...]
-    deep_weights: tuple[int, ...]
-    blocks: tuple[Block, ...]
-
-    @classmethod
-    def of(cls, host: Host) -> Layout:
-        """Count the layers of a model."""
-        weights: Counter[int] = Counter()
-        deep_weights: Counter[int] = Counter()
-        blocks: list[Block] = []
-        in_blocks: set[nn.Module] = set()
-        in_deep = {module for transformer in host.deep_transformers for module in transformer.modules()}
-        for depth, module in host.modules():
-            for block in blocks_of(module):
-                blocks.append(_block(depth, block))
-                in_blocks.update(block.modules())
-            if module not in in_blocks:
-                own = _weights_per_position(module)
-                weights[depth] += own
-                deep_weights[depth] += own if module in in_deep else 0
-        depths = range(max(weights, default=-1) + 1)
-        by_depth = tuple(weights[depth] for depth in depths)
-        return cls(host.depth, by_depth, tuple(deep_weights[depth] for depth in depths), tuple(blocks))
-
-    def work(
-        self,
-        size: TokenGrid,
-        levels: tuple[LevelPlan, ...] = (),
-        settings: Settings | None = None,
-        *,
-        predicts: bool = False,
-    ) -> Work:
-        """Multiply-adds of one row at a latent of ``size`` with these levels reduced, perhaps without deep ones."""
-        tokens_left = {level.level: level.keys for level in levels if level.reduces}
-        left_out = self.deep_weights if predicts else [0] * len(self.weights)
-        weights = zip(self.weights, left_out, strict=True)
-        rest: float = sum((w - out) * size.halved(depth).tokens for depth, (w, out) in enumerate(weights))
-        attention: float = 0
-        for block in self.blocks:
-            if predicts and block.depth > self.depth:
-                continue
-            n = size.halved(block.depth).tokens
-            left = tokens_left.get(block.depth - self.depth + 1, n)
-            part, other = _block_work(block, n, left, settings or Settings())
-            attention, rest = attention + part, rest + other
-        return Work(attention, rest)
-
-
-@dataclass(frozen=True)
-class Work:
-    """Multiply-adds of self-attention, with its projections, and of everything else."""
-
-    attention: float
-    rest: float
-
-    @property
-    def total(self) -> float:
-        """All multiply-adds."""
-        return self.attention + self.rest
-
-    def __add__(self, other: Work) -> Work:
-        return Work(self.attention + other.attention, self.rest + other.rest)
-
-    def __mul__(self, factor: float) -> Work:
-        return Work(self.attention * factor, self.rest * factor)
 
 
 @dataclass(frozen=True)
@@ -121,15 +28,16 @@ class Estimate:
     reduced: Work
 
     @classmethod
-    def of(cls, layout: Layout, plan: Plan, steps: int = USUAL_STEPS) -> Estimate:
-        """The mean over the steps of a pass of so many."""
+    def of(cls, host: Host, plan: Plan) -> Estimate:
+        """The mean over the steps of the plan's pass."""
+        layout, settings, steps = layout_of(host), plan.settings, plan.facts.steps or USUAL_STEPS
         computed = set(plan.computed_steps(steps))
         kinds = Counter((plan.at(step / steps), step not in computed) for step in range(steps))
         reduced = Work(0, 0)
         for (levels, predicts), count in kinds.items():
             if not (predicts and plan.deep.is_whole):
-                reduced += layout.work(plan.size, levels, plan.settings, predicts=predicts) * (count / steps)
-        return cls(plan, computed, steps, layout.work(plan.size), reduced)
+                reduced += layout.work(plan.size, tokens_left(levels), settings, predicts=predicts) * (count / steps)
+        return cls(plan, computed, steps, layout.work(plan.size, {}, settings), reduced)
 
     @property
     def saved(self) -> float:
@@ -140,52 +48,11 @@ class Estimate:
         if not self.plan.reduces:
             return self.plan.nothing_to_reduce
         levels = [level for level in self.plan.levels if level.reduces] or [a for a in self.plan.after if a.reduces]
-        why_not_predicted = self.plan.deep.why_nothing_in(self.steps)
-        if not levels and why_not_predicted:
-            return f"nothing to reduce: {why_not_predicted}"
         left = "keys" if self.plan.settings.target == "keys/values" else "tokens"
         tokens = " and ".join(f"{level.grid.tokens:,} \N{RIGHTWARDS ARROW} {level.keys:,}" for level in levels)
         parts = [f"{tokens} {left}"] if levels else []
-        if not why_not_predicted:
+        if self.plan.deep.predicts:
             what = "whole model" if self.plan.deep.is_whole else "deep layers"
             parts.append(f"{what} in {len(self.computed)} of {self.steps} steps")
         percent = f"{100 * self.saved:.0f}" if self.saved >= 0.01 else "under 1"
         return f"{', '.join(parts)}, {percent} % less work"
-
-
-def _weights_per_position(module: Any) -> int:
-    """Weights that a module outside the blocks uses at each position. Other linear layers run once a row."""
-    if isinstance(module, nn.Conv2d):
-        return _weights(module)
-    ends: Iterable[Any] = (getattr(module, name, None) for name in ("proj_in", "proj_out")) if blocks_of(module) else ()
-    return sum(_weights(end) for end in ends if isinstance_str(end, "Linear"))
-
-
-def _block(depth: int, block: Any) -> Block:
-    attn2 = getattr(block, "attn2", None)
-    width = _inputs(block.attn1.to_q)
-    text = _inputs(attn2.to_k) if attn2 is not None else 0
-    # by name: the linear layers of Forge are no nn.Linear. Those of peft hold the original one, which counts alone
-    linear = (m for m in block.ff.modules() if isinstance_str(m, "Linear") and not hasattr(m, "base_layer"))
-    feed_forward = sum(map(_weights, linear))
-    return Block(depth, width, text, feed_forward)
-
-
-def _inputs(linear: Any) -> int:
-    return (weight_shape(linear) or (0, 0))[1]
-
-
-def _weights(layer: Any) -> int:
-    return math.prod(weight_shape(layer) or (0,))
-
-
-def _block_work(block: Block, n: int, left: int, settings: Settings) -> tuple[float, float]:
-    """(self-attention, the rest) of a block with ``n`` tokens, of which the reduction leaves ``left``."""
-    c, is_all = block.width, settings.target == "all"
-    keys = n if is_all and not settings.attn else left
-    queries = keys if is_all else n
-    text_queries = left if is_all and settings.crossattn else n
-    ff_tokens = left if is_all and settings.mlp else n
-    attention = 2 * c * c * (queries + keys) + 2 * c * queries * keys
-    text = 2 * c * c * text_queries + 2 * c * TEXT_TOKENS * text_queries + 2 * c * block.text_width * TEXT_TOKENS
-    return attention, (text if block.text_width else 0) + block.feed_forward * ff_tokens

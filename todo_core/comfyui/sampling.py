@@ -14,12 +14,13 @@ from typing import Any
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, KeysPatch, detect, find_controlnet
 from ..hosts.patcher_options import with_keys_patch
-from ..patching.plan import settings_of_pass
+from ..patching.deep_hooks import why_not_whole_on
+from ..patching.plan import Pass
 from ..patching.record import Record
 from ..patching.session import Session
-from ..patching.token_grid import TokenGrid
 from ..samplers import ADDS_NOISE
 from ..settings import Settings
+from ..token_grid import TokenGrid
 from . import compat
 
 log = logging.getLogger("todo_core")
@@ -42,6 +43,9 @@ def reduced_sampling(settings: Settings, tell: Callable[[str], None]) -> Callabl
         compat.wrap_steps(executor.class_obj, step)
         try:
             return executor(noise, latent, sampler, sigmas, *args, **kwargs)
+        except BaseException:
+            sampling.interrupted = True
+            raise
         finally:
             sampling.close()
             tell(sampling.status())
@@ -70,6 +74,7 @@ class Sampling:
     ) -> None:
         self.record = Record()
         self.error: Exception | None = None
+        self.interrupted = False
         self.steps = self.steps_in_window = 0
         self._settings, self._guider, self._shape, self._sampler = settings, guider, shape, sampler
         self._seeds = [(seed or 0) + i for i in range(shape[0])]  # of the images of a batch, as other programs count
@@ -101,9 +106,12 @@ class Sampling:
             reason = self.error.reason if isinstance(self.error, UnsupportedModelError) else self.error
             return f"ToDo stopped: {reason}"
         if self.record.acted:
-            return f"ToDo reduced a sampling at {self._pixels}: {self.record.summary(self.steps)}"
+            summary = self.record.summary(self.steps, plan=None if self.interrupted else plan)
+            return f"ToDo reduced a sampling at {self._pixels}: {summary}"
         if plan and not plan.reduces:
             return f"ToDo found {plan.nothing_to_reduce}"
+        if self.interrupted:
+            return "ToDo reduced nothing: the sampling was interrupted"
         return f"ToDo reduced nothing: {self.record.why_nothing_ran(plan, self.steps, self.steps_in_window)}"
 
     def _begin_step(self, sigma: Any, model_options: dict[str, Any]) -> None:
@@ -145,12 +153,10 @@ class Sampling:
     def _make_sessions(self) -> list[Session]:
         host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
         found = (find_controlnet(module) for module in compat.controlnets_of(self._guider))
-        size = TokenGrid.of(self._shape)
-        why_not_whole = "" if compat.adds_no_noise(self._sampler) else ADDS_NOISE
-        settings, note = settings_of_pass(self._settings, host, size, self.steps, why_not_whole)
-        self.record.note(note)
+        why_not_whole = why_not_whole_on(host.unet) if compat.adds_no_noise(self._sampler) else ADDS_NOISE
+        facts = Pass(TokenGrid.of(self._shape), self.steps, why_not_whole)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
-        return [Session(each, settings, size=size, record=self.record, on_error=self._fail) for each in hosts]
+        return [Session(each, self._settings, facts, record=self.record, on_error=self._fail) for each in hosts]
 
     def _fail(self, error: Exception) -> None:
         """Leave the rest of the sampling alone: our errors must not cost the user the image."""

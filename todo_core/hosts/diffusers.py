@@ -80,15 +80,11 @@ class _Scheduler(Sampler):
     def _scheduler(self) -> Any:
         return getattr(self._pipeline, "scheduler", None)
 
-    @property
-    def is_known(self) -> bool:
-        return self._scheduler is not None
-
     def timesteps(self) -> Any:
         return getattr(self._scheduler, "timesteps", None)
 
-    def adds_no_noise(self) -> bool:
-        return scheduler_adds_no_noise(self._scheduler)
+    def adds_noise(self) -> bool:
+        return self._scheduler is not None and not scheduler_adds_no_noise(self._scheduler)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Scheduler, (None,)

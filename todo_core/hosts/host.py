@@ -66,17 +66,12 @@ class Arguments:
 class Sampler:
     """What is known of the sampler that runs a model. Most models do not know it."""
 
-    @property
-    def is_known(self) -> bool:
-        """Whether the model knows it."""
-        return False
-
     def timesteps(self) -> Tensor | None:
         """Those of its run, as last set; None if they are unknown."""
         return None
 
-    def adds_no_noise(self) -> bool:
-        """Whether it is known to add none between the steps."""
+    def adds_noise(self) -> bool:
+        """Whether it may add some between the steps. One that is not known is not asked."""
         return False
 
 

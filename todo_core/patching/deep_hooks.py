@@ -34,7 +34,7 @@ class DeepHooks:
     def _stream(self) -> Stream | None:
         """Of the call that runs; None where this module is not to be predicted, or after an error of ours."""
         call = self._shared.calls.current
-        return call.stream if call and self._shared.settings.predicts_whole == self.is_whole else None
+        return call.stream if call and call.is_whole == self.is_whole else None
 
     def _instead(self, args: Args, kwargs: Kwargs) -> Any:
         """The predicted output; None if the module must run."""
@@ -44,8 +44,7 @@ class DeepHooks:
         predicted = self._guarded(self._predict, stream, self._input(args, kwargs))
         if predicted is None:
             return None
-        call.reduced = True
-        record.predicted_in.add(call.step)
+        call.reduced = call.is_predicted = True
         record.predicted = self.all_of_them
         return self._packed(predicted)
 
@@ -87,9 +86,10 @@ class DeepHooks:
             return None
 
 
-def why_not_whole_of(latent: Tensor) -> str:
-    """Why whole calls with this latent cannot be predicted; empty where they can."""
-    return "" if latent.dim() == 4 else "whole steps of a video model cannot be predicted"
+def why_not_whole_on(unet: Module) -> str:
+    """Why whole calls of this UNet cannot be predicted; empty where they can."""
+    is_free = isinstance(vars(unet).get("forward"), Forward) or not has_other_forward(unet)
+    return "" if is_free else "another forward is on the model"
 
 
 class WholeHooks(DeepHooks):

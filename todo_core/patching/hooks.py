@@ -18,12 +18,12 @@ from .. import reduction
 from ..hosts import Host, KeysPatch, Site
 from ..reduction import Reduction
 from ..settings import Settings
+from ..token_grid import TokenGrid
+from .level_plan import LevelPlan, plan_level
 from .module_calls import Args, Changed, Hook, Kwargs, read, untraced, write
-from .plan import LevelPlan, plan_level
 from .record import Record
 from .running_calls import RunningCalls, UNetCall
 from .steps import seeds_of_rows
-from .token_grid import TokenGrid
 
 
 @dataclass(eq=False)

@@ -9,8 +9,8 @@ from torch.nn import Module
 
 from ..hosts import has_foreign_forward
 from .hooks import SiteHooks
+from .level_plan import LevelPlan
 from .module_calls import Args, Changed, Hook, Kwargs, read, write
-from .plan import LevelPlan
 from .running_calls import BlockRun
 
 _MODULES = ("attn1", "attn2", "ff")

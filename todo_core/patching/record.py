@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from .plan import LevelPlan, Plan
+from .level_plan import LevelPlan
+from .plan import Plan
+
+NOT_ALIKE = "too few steps in a row are alike"
 
 log = logging.getLogger("todo_core")
 
@@ -15,21 +18,27 @@ class Record:
     """Which plans ran in which steps and networks, what was predicted, and notes about what was not reduced."""
 
     ran_in: dict[LevelPlan, set[int]] = field(default_factory=dict)
-    predicted_in: set[int] = field(default_factory=set)  # steps in which something was predicted
     networks: set[str] = field(default_factory=set)  # "UNet", "ControlNet"
     notes: list[str] = field(default_factory=list)
     predicted: str = "transformers below level 1"  # in words
+    predicted_calls: set[int] = field(default_factory=set)  # steps with a call in which something was predicted
+    computed_calls: set[int] = field(default_factory=set)  # steps with a call in which all was computed
 
     def __repr__(self) -> str:
         ran = [f"level {plan.level} by {plan.method} in {len(steps)} steps" for plan, steps in self.ran_in.items()]
-        if self.predicted_in:
+        if self.predicted_calls:
             ran.append(f"{self.predicted} predicted in {len(self.predicted_in)} steps")
         return f"<Record: {'; '.join([*ran, *self.notes]) or 'nothing was reduced yet'}>"
 
     @property
     def acted(self) -> bool:
         """Whether anything was reduced or predicted."""
-        return bool(self.ran_in or self.predicted_in)
+        return bool(self.ran_in or self.predicted_calls)
+
+    @property
+    def predicted_in(self) -> set[int]:
+        """The steps in which every call was predicted."""
+        return self.predicted_calls - self.computed_calls
 
     @property
     def levels(self) -> dict[int, LevelPlan]:
@@ -39,22 +48,29 @@ class Record:
     @property
     def steps(self) -> set[int]:
         """All steps in which anything was reduced or predicted."""
-        return self.predicted_in.union(*self.ran_in.values())
+        return self.predicted_calls.union(*self.ran_in.values())
 
     @property
     def methods(self) -> set[str]:
         """The methods that reduced something."""
         return {plan.method for plan in self.ran_in}
 
-    def summary(self, steps: int, unit: str = "steps") -> str:
-        """Which levels were reduced, how many of ``steps`` were computed below level 1, and the notes; in one line."""
+    def summary(self, steps: int, unit: str = "steps", plan: Plan | None = None) -> str:
+        """Which levels were reduced, how many of ``steps`` were computed below level 1, and the notes; in one line.
+
+        ``plan`` is that of a pass that has ended: the line then says so if nothing of it was predicted.
+        """
         of_all = f"of {steps} {unit}"
         steps_of: dict[tuple[int, int, int, str], set[int]] = {}
-        for plan, ran_in in self.ran_in.items():  # a refiner's plan may differ in what the line does not tell
-            steps_of.setdefault((plan.level, plan.grid.tokens, plan.keys, plan.method), set()).update(ran_in)
-        lines = [_level(*plan, f"{len(steps_of[plan])} {of_all}") for plan in sorted(steps_of)]
-        if self.predicted_in:
-            lines.append(f"{self.predicted} computed in {steps - len(self.predicted_in)} {of_all}")
+        for level, ran_in in self.ran_in.items():  # a refiner's plan may differ in what the line does not tell
+            steps_of.setdefault((level.level, level.grid.tokens, level.keys, level.method), set()).update(ran_in)
+        lines = [_level(*level, f"{len(steps_of[level])} {of_all}") for level in sorted(steps_of)]
+        if self.predicted_calls:
+            computed = steps - len(self.predicted_in)
+            fewer = f": {steps / computed:.1f}x fewer" if self.predicted_in else ""
+            lines.append(f"{self.predicted} computed in {computed} {of_all}{fewer}")
+        elif plan and plan.deep.predicts:
+            lines.append(f"nothing predicted: {NOT_ALIKE}")
         if "ControlNet" in self.networks:
             lines.append("ControlNet too" if "UNet" in self.networks else "in ControlNet alone")
         return "; ".join([*lines, *self.notes])
@@ -67,9 +83,11 @@ class Record:
             return "no step ran"
         if not steps_in_window:
             return "no step is between Start and End"
-        if plan.deep.predicts:
-            return plan.deep.why_nothing_in(steps) or "too few steps in a row are alike to predict one"
-        return "its self-attention was not called"
+        return NOT_ALIKE if plan.deep.predicts else "its self-attention was not called"
+
+    def ran_call(self, step: int, *, is_predicted: bool) -> None:
+        """A call of the model has ended, of a step for which the plan has an interval."""
+        (self.predicted_calls if is_predicted else self.computed_calls).add(step)
 
     def ran(self, plan: LevelPlan, step: int, network: str) -> None:
         """A module of this network was reduced."""
@@ -85,7 +103,8 @@ class Record:
     def reset(self) -> None:
         """Clear everything."""
         self.ran_in.clear()
-        self.predicted_in.clear()
+        self.predicted_calls.clear()
+        self.computed_calls.clear()
         self.networks.clear()
         self.notes.clear()
 

@@ -13,9 +13,9 @@ from torch.nn import Module
 
 from ..hosts import Site
 from ..reduction import Reduction
-from .plan import LevelPlan
+from ..token_grid import TokenGrid
+from .level_plan import LevelPlan
 from .streams import Stream
-from .token_grid import TokenGrid
 
 
 @dataclass
@@ -38,7 +38,10 @@ class UNetCall:
     grid: TokenGrid | None = None  # of the spatial transformer that is running
     site: Site | None = None  # the block that is running, for a host with patches
     block: BlockRun = field(default_factory=BlockRun)
-    stream: Stream | None = None  # where deep transformers are run or predicted by their interval
+    may_predict: bool = False  # the plan has an interval for this step
+    stream: Stream | None = None  # where the call is run or predicted by that interval
+    is_whole: bool = False  # the whole call is, not the deep transformers
+    is_predicted: bool = False
     rows_done: dict[Module, int] = field(default_factory=dict)  # by blocks that see some of the rows at a time
     reduced: bool = False
     why_not: str = ""  # why a layer was not reduced, where no note says so

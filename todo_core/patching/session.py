@@ -23,16 +23,17 @@ from ..hosts import Handle, Host
 from ..hosts.compiled_code import forget_compiled_code
 from ..samplers import ADDS_NOISE
 from ..settings import Settings
-from .deep_hooks import DeepHooks, WholeHooks, why_not_whole_of
+from ..token_grid import TokenGrid
+from .deep_hooks import DeepHooks, WholeHooks, why_not_whole_on
 from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
-from .module_calls import Args, Hook, Kwargs, has_other_forward, read, remove_forwards
+from .level_plan import LEVELS
+from .module_calls import Args, Hook, Kwargs, read, remove_forwards
 from .module_hooks import ModuleHooks
-from .plan import LEVELS, make_plan, settings_of_pass, why_never_predicted
+from .plan import Pass, make_plan
 from .record import Record
 from .running_calls import RunningCalls
 from .steps import Step, StepCounter, timesteps_of
 from .streams import Streams
-from .token_grid import TokenGrid
 
 CHECKPOINTED = (
     "its blocks are checkpointed, and the backward pass would compute them without the reduction. "
@@ -40,11 +41,14 @@ CHECKPOINTED = (
 )
 
 
+_MANY = 1000  # steps: as many as any pass has
+
+
 class Session:
     """The hooks of one plan on one model. ``attach`` puts them on; ``remove`` takes them off and can be repeated.
 
-    A session counts the steps by timestep, unless ``begin_step`` tells it the steps. Where ``predict`` is ``auto``, the
-    first step of a pass decides what is predicted in that pass, if the model knows its sampler.
+    ``facts`` are what the caller knows of the pass. A session counts the steps by timestep, unless ``begin_step`` tells
+    them. The plan follows the size and the steps of each call.
     ``on_error`` gets an error inside a hook, before anything is changed, and the call goes on without reduction.
     Without ``on_error`` the error is raised.
     """
@@ -53,14 +57,15 @@ class Session:
         self,
         host: Host,
         settings: Settings,
+        facts: Pass | None = None,
         *,
-        size: TokenGrid | None = None,
         record: Record | None = None,
         on_error: Callable[[Exception], None] | None = None,
     ) -> None:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
-        self.plan = self._first_plan = make_plan(settings, host, size or TokenGrid(side, side))
+        self._told = facts or Pass(TokenGrid(side, side), why_not_whole=why_not_whole_on(host.unet))
+        self.plan = self._first_plan = make_plan(settings, host, self._told)
         self._counter: StepCounter | None = StepCounter(host)
         self._step = Step(seeds=(settings.seed or 0,))
         self._report_error = on_error
@@ -70,24 +75,20 @@ class Session:
         self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
         kind = ModuleHooks if settings.target == "all" else PatchedKeysHooks if host.patch_keys else KeysHooks
         self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
-        self._may_be_whole = self._sampler_decides()
-        self._deep = self._hooks_that_predict()
+        self._predictors = self._hooks_that_predict()
 
     def __repr__(self) -> str:
         state = "attached to" if self._hooks else "not attached to"
         return f"<Session {state} {type(self.host.unet).__name__}; {self.plan}; {self.record}>".replace("\n", "; ")
 
-    def _sampler_decides(self) -> bool:
-        """Whether ``auto`` may predict whole steps here, if the sampler adds no noise."""
-        may_be_whole = self.settings.may_predict_whole and self.host.sampler.is_known
-        return may_be_whole and not has_other_forward(self.host.unet)
-
     def _hooks_that_predict(self) -> list[DeepHooks]:
-        hooks: list[DeepHooks] = []
-        whole = replace(self.settings, predict="whole") if self._may_be_whole else self.settings
-        if whole.predicts_whole and not why_never_predicted(whole, self.host):
-            hooks.append(WholeHooks(self.host.unet, self._shared))
-        if not self.settings.predicts_whole and not why_never_predicted(self.settings, self.host):
+        """Those that the pass needs, or may need where it is not known before its first call."""
+        is_known, facts = self._told.steps is not None, replace(self._told, steps=self._told.steps or _MANY)
+        deep = make_plan(self.settings, self.host, facts).deep
+        if not deep.predicts:
+            return []
+        hooks: list[DeepHooks] = [WholeHooks(self.host.unet, self._shared)] if deep.is_whole else []
+        if not (deep.is_whole and is_known):
             hooks += [DeepHooks(transformer, self._shared) for transformer in self.host.deep_transformers]
         return hooks
 
@@ -106,8 +107,8 @@ class Session:
             self._hooks.append(self.host.patch_keys(keys_patch(by_site, self._shared)))
         for hooks in self._sites:
             self._hooks += hooks.attach()
-        for deep in self._deep:
-            self._hooks += deep.attach()
+        for predictor in self._predictors:
+            self._hooks += predictor.attach()
         forget_compiled_code(unet)
         return self
 
@@ -165,27 +166,30 @@ class Session:
             elif unet is not self.host.unet and len(set(self._step.seeds)) > 1:  # torch.nn.DataParallel
                 self.record.note("replicas of this model run side by side: images may swap their seeds")
             call.seeds = self._step.next_seeds(rows)
-            self._choose_what_to_predict(latent, size)
-        plan = self.plan if size == self.plan.size else make_plan(self._shared.settings, self.host, size)
+        facts = self._facts(latent, size)
+        plan = self.plan if facts == self.plan.facts else make_plan(self.settings, self.host, facts)
         if not outer:
             self.plan = plan
+            self.record.note(plan.deep.note)
         call.step = self._step.number
         progress = self._progress(time)
         call.levels = {level.level: level for level in plan.at(progress)}
-        if plan.predicts_at(progress) and not outer and self._may_predict(unet, latent, args, kwargs):
-            call.stream = self._streams.next(call.step)
+        call.may_predict = plan.predicts_at(progress) and not outer
+        if call.may_predict and self._may_predict(unet, latent, args, kwargs):
+            call.stream, call.is_whole = self._streams.next(call.step), plan.deep.is_whole
             context = read(args, kwargs, 2, names.context)
             given = [name for name, value in kwargs.items() if value is not None]  # such as a ControlNet's additions
             alike = call.seeds, given if plan.deep.is_whole else ()
             call.stream.begin_call(self._step, plan.deep, latent, timestep, context, alike)
 
-    def _choose_what_to_predict(self, latent: Tensor, size: TokenGrid) -> None:
-        """In the first step of a pass: what ``auto`` predicts in it."""
-        if self._may_be_whole and self._step.number == 0:
-            why_not_whole = why_not_whole_of(latent) or ("" if self.host.sampler.adds_no_noise() else ADDS_NOISE)
-            chosen, _ = settings_of_pass(self.settings, self.host, size, self._step.total or 0, why_not_whole)
-            if chosen != self._shared.settings:
-                self._shared.settings, self.plan = chosen, make_plan(chosen, self.host, size)
+    def _facts(self, latent: Tensor, size: TokenGrid) -> Pass:
+        """What is known of the pass that a call belongs to."""
+        why_not_whole = self._told.why_not_whole
+        if not why_not_whole and latent.dim() != 4:
+            why_not_whole = "whole steps of a video model cannot be predicted"
+        if self._counter and not why_not_whole:  # nobody has told
+            why_not_whole = ADDS_NOISE if self.host.sampler.adds_noise() else ""
+        return Pass(size, self._step.total, why_not_whole)
 
     def _refuse_checkpoints(self, args: Args, kwargs: Kwargs) -> None:
         """The backward pass would compute checkpointed blocks again, and no session would reduce them then."""
@@ -201,8 +205,7 @@ class Session:
         if self._asks_for_gradients(args, kwargs):
             self.record.note("a call asks for gradients: nothing is predicted")
             return False
-        is_whole = self._shared.settings.predicts_whole
-        if why := why_not_whole_of(latent) if is_whole else self._streams.why_no_room(self.host, latent):
+        if not self.plan.deep.is_whole and (why := self._streams.why_no_room(self.host, latent)):
             self.record.note(f"{why}: nothing is predicted")
             return False
         return True
@@ -246,6 +249,8 @@ class Session:
     def _end_call(self, unet: Module, args: Args, output: Any) -> None:
         call = self._shared.calls.end()
         ended_well = output is not None  # torch gives no output after an Exception
+        if ended_well and call and call.may_predict:
+            self.record.ran_call(call.step, is_predicted=call.is_predicted)
         if not ended_well:
             self._streams.reset()
         elif call and call.stream and call.step + 1 == self._step.total:

@@ -17,9 +17,9 @@ from torch.nn import Module
 
 from ..hosts import Host, weight_shape
 from ..prediction import History
+from ..token_grid import TokenGrid
 from .plan import DeepPlan
 from .steps import Step, timesteps_of
-from .token_grid import TokenGrid
 
 ROOM = 1 / 8  # the part of the free memory of a GPU that the histories may take; the UNet's call needs the rest
 

@@ -19,7 +19,7 @@ from .setting import METHOD_KEY, VERSION_KEY, Factor, Setting
 Method = Literal["downsample", "similarity", "cluster"]
 METHODS = get_args(Method)
 _OLDER_METHOD_KEY = "ToDo"  # of version 0.1
-AUTO_SINCE = (0, 2, 0)  # the version since which auto chooses as it does now: images of older ones repeat with numbers
+AUTO_SINCE = (0, 3, 0)  # the version since which auto chooses as it does now: images of older ones repeat with numbers
 
 
 def acts(settings: Settings) -> bool:
@@ -124,10 +124,10 @@ class Settings:
     """0: the whole image. 1 or 2: faster."""
 
     interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
-    """The model runs in every n-th step and is predicted between. 1: off."""
+    """Layers below level 1 run in every n-th step and are predicted between. 1: off."""
 
-    predict: Annotated[Literal["auto", "deep", "whole"], Setting("Predicted", predicts)] = "auto"
-    """deep: layers below level 1. auto: by the sampler."""
+    predict: Annotated[Literal["deep", "whole"], Setting("Predicted", predicts)] = "deep"
+    """deep: layers below level 1. whole: whole steps, with samplers that add no noise."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
 
@@ -157,17 +157,6 @@ class Settings:
     def rotates(self) -> bool:
         """Whether downsample keeps one token of each cell, at a position that changes."""
         return self.phase == "rotate" and self.resample in NEAREST
-
-    @property
-    def predicts_whole(self) -> bool:
-        """Whether whole steps are predicted."""
-        return predicts(self) and self.predict == "whole"
-
-    @property
-    def may_predict_whole(self) -> bool:
-        """Whether ``auto`` may predict whole steps: where the user has chosen no other reduction."""
-        is_auto = self.predict == self.factor_1 == self.factor_2 == "auto"
-        return predicts(self) and self.method == "downsample" and is_auto
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -203,23 +192,26 @@ class Settings:
 
     def to_infotext(self, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
         """Infotext keys and values: the method, and all settings that have an effect and are not as without a key."""
-        names = [name for name in self.used if name not in without and getattr(self, name) != SETTINGS[name].left_out]
-        chosen = dict.fromkeys(["method", *names])
+        changed = [name for name in self.used if getattr(self, name) != SETTINGS[name].left_out]
+        chosen = [name for name in dict.fromkeys(["method", *changed]) if name not in without]
         return {SETTINGS[name].infotext_key: SETTINGS[name].format(getattr(self, name)) for name in chosen}
 
     @classmethod
     def from_infotext(cls, infotext: Mapping[str, Any]) -> Settings | None:
         """Read the keys that ``to_infotext`` writes; None if the image was not reduced by this extension.
 
-        "auto (2)" is auto, but 2 in an image of a version whose auto chose by another rule.
+        Where no token was reduced, there is a version and no method. "auto (2)" is auto, but 2 in an image of a version
+        whose auto chose by another rule.
         """
         infotext = dict(infotext)
         rename_older(infotext)
-        if METHOD_KEY not in infotext:
+        if not infotext.keys() & {METHOD_KEY, VERSION_KEY}:
             return None
         present = {s.name: infotext[s.infotext_key] for s in SETTINGS.values() if s.infotext_key in infotext}
         if VERSION_KEY in infotext and tuple(map(int, re.findall(r"\d+", infotext[VERSION_KEY]))) < AUTO_SINCE:
             present = {name: SETTINGS[name].used_by_auto(text) for name, text in present.items()}
+            if present.get("predict") == "whole":  # auto factors kept all tokens there
+                present = {"factor_1": 1, "factor_2": 1, **present}
         return cls.parse_older(present)
 
 
@@ -262,10 +254,11 @@ Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 DEFAULT, CUSTOM = "ToDo balanced", "custom"  # names of the default settings, and of settings that no preset has
 BUILT_IN: Mapping[str, Settings] = {
     DEFAULT: Settings(),
-    "ToDo fast": Settings(interval=3),
-    "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5, interval=1),
+    "ToDo only": Settings(interval=1),
+    "Skip steps": Settings(predict="whole", factor_1=1, factor_2=1),
+    "ToDo fast": Settings(factor_1=3, interval=4),
     "ToDo paper": Settings(factor_2=1, resample="nearest", phase="fixed", interval=1),
-    "Sharp finish": Settings(end=0.7),
+    "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5, interval=1),
 }
 """The built-in presets. The papers' have their authors' settings (arXiv 2303.17604; arXiv 2402.13573 and its code,
 ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px, 3 at 1536 px and 4 at 2048 px)."""

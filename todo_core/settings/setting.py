@@ -43,11 +43,6 @@ class Setting:
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     @property
-    def has_auto(self) -> bool:
-        """Whether "auto" is one of its values."""
-        return self.kind == "factor" or "auto" in self.choices
-
-    @property
     def left_out(self) -> Any:
         """The value that infotext leaves out."""
         return self.default if self.in_older_images is None else self.in_older_images
@@ -97,17 +92,17 @@ class Setting:
         return self.check(self._read(value))
 
     def parse_older(self, value: Any) -> Any:
-        """As ``parse``, for images and presets: older versions had fractional factors, and "auto (2)" is auto."""
+        """As ``parse``, for images and presets: "auto (2)" is auto, factors were fractional, a choice had auto."""
         read = self._read(value)
-        if self.has_auto and _AUTO_USED.fullmatch(str(read)):
-            return "auto"
+        if read == "auto" or _AUTO_USED.fullmatch(str(read)):
+            return "auto" if self.kind == "factor" else self.default
         if self.kind == "factor" and isinstance(read, float) and read >= self.minimum:
             read = min(math.floor(read + 0.5), int(self.maximum))
         return self.check(read)
 
     def used_by_auto(self, text: str) -> str:
         """What auto has used for an image, from its infotext; any other text as it is."""
-        return _AUTO_USED.sub(r"\1", text) if self.has_auto else text
+        return _AUTO_USED.sub(r"\1", text)
 
     def _read(self, value: Any) -> Any:
         if not isinstance(value, str):

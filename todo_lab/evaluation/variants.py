@@ -144,10 +144,8 @@ def _name(settings: Settings, *, amounts: bool) -> str:
     parts = [" ".join([METHOD_NAMES[method], *(_amounts(settings) if amounts else _second_level(settings))])]
     if (settings.factor_1, settings.factor_2) == (1, 1) and method == "downsample":
         parts = []  # the interval alone
-    if settings.predicts_whole:
-        parts = ["whole steps"] if {settings.factor_1, settings.factor_2} <= {1, "auto"} else [*parts, "whole steps"]
-    elif settings.predict == "deep" and method == "downsample" and settings.factor_1 == settings.factor_2 == "auto":
-        parts.append("deep")
+    if "predict" in settings.used and settings.predict == "whole":
+        parts.append("whole steps")
     usual = {"target": "all"} if method == "similarity" else {}
     for name in settings.used:
         value = getattr(settings, name)

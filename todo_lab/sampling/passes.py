@@ -18,12 +18,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from todo_core.hosts import detect
-from todo_core.patching.plan import Plan, settings_of_pass
+from todo_core.patching.plan import Pass as PassFacts
+from todo_core.patching.plan import Plan
 from todo_core.patching.record import Record
 from todo_core.patching.session import Session
-from todo_core.patching.token_grid import TokenGrid
 from todo_core.samplers import ADDS_NOISE, scheduler_adds_no_noise
 from todo_core.settings import Settings
+from todo_core.token_grid import TokenGrid
 
 from .request import Request
 
@@ -247,11 +248,9 @@ def _session(
     """The session of a pass of so many steps; None where nothing is to be reduced."""
     if settings is None or settings.method == "none":
         return None
-    host, size = detect(model.target), TokenGrid.of(result.latents.shape)
     why_not_whole = "" if scheduler_adds_no_noise(scheduler) else ADDS_NOISE
-    settings, note = settings_of_pass(settings, host, size, steps, why_not_whole)
-    result.record.note(note)
-    session = Session(host, settings, size=size, record=result.record, on_error=on_error)
+    facts = PassFacts(TokenGrid.of(result.latents.shape), steps, why_not_whole)
+    session = Session(detect(model.target), settings, facts, record=result.record, on_error=on_error)
     result.plan = session.plan
     return session
 

@@ -13,16 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._pytree import tree_leaves
 
-from tests.models import Small, diffusers_unet, noise, shallow_ldm_unet, snapshot, words
+import todo_core.patching.plan
+from tests.models import Small, diffusers_unet, full_layout, noise, shallow_ldm_unet, snapshot, words
 from tests.naive import examples
 from todo_core import Settings, apply_patch, patched, remove_patch
 from todo_core.hosts import detect
 from todo_core.patching import streams
-from todo_core.patching.plan import DeepPlan, make_plan
+from todo_core.patching.plan import DeepPlan, Pass, make_plan
 from todo_core.patching.session import Session
 from todo_core.patching.streams import bytes_needed
-from todo_core.patching.token_grid import TokenGrid
 from todo_core.prediction import History
+from todo_core.token_grid import TokenGrid
 
 OFF = {"factor_1": 1, "factor_2": 1}
 TRANSFORMER = {
@@ -220,7 +221,7 @@ def run(small, session, latents, seeds=(0, 0)):
 
 
 def session_of(small, size=16, **settings):
-    return Session(detect(small.unet), Settings(**(OFF | settings)), size=TokenGrid(size, size))
+    return Session(detect(small.unet), Settings(**(OFF | settings)), Pass(TokenGrid(size, size)))
 
 
 @pytest.mark.parametrize("name", sorted(TRANSFORMER))
@@ -303,7 +304,7 @@ def test_todo_and_the_interval_act_together(ldm_sd1):
 def test_other_rows_are_computed_anew(interval, rows):
     """The steps in which each step's rows have been alike for long enough are predicted, and no others."""
     small_unet = STREAMED
-    session = Session(detect(small_unet), Settings(**OFF, interval=interval), size=TokenGrid(8, 8))
+    session = Session(detect(small_unet), Settings(**OFF, interval=interval), Pass(TokenGrid(8, 8)))
     expected, computed, last = set(), [], None
     for step, count in enumerate(rows):
         computed = computed if count == last else []
@@ -491,7 +492,7 @@ def test_calls_that_ask_for_gradients_are_computed(diffusers_sd1):
 
 def test_an_error_in_a_prediction_costs_no_image(ldm_sd1, monkeypatch):
     errors = []
-    session = Session(detect(ldm_sd1.unet), Settings(**OFF, interval=2), size=TokenGrid(16, 16), on_error=errors.append)
+    session = Session(detect(ldm_sd1.unet), Settings(**OFF, interval=2), on_error=errors.append)
     monkeypatch.setattr(History, "predict", lambda *_: 1 / 0)
     latents = chain(4)
     outputs = run(ldm_sd1, session, latents)
@@ -545,49 +546,108 @@ def test_without_room_on_the_gpu_every_step_is_computed_and_a_note_says_so(ldm_s
 # the plan -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def worth_predicting(monkeypatch):
+    """auto predicts in small models too."""
+    monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
+
+
 def test_the_plan_says_what_is_predicted_or_why_nothing_is(ldm_sd1):
     host = detect(ldm_sd1.unet)
 
-    def plan(side, **settings):
-        return make_plan(Settings(**(OFF | settings)), host, TokenGrid(side, side))
+    def plan(side, steps=None, **settings):
+        return make_plan(Settings(**(OFF | settings)), host, Pass(TokenGrid(side, side), steps))
 
     assert "below level 1: 7 transformers, computed in 1 of 3 steps" in str(plan(64, interval=3))
     assert plan(64, interval=3).reduces
     assert not plan(64, interval=1).reduces
-    assert not plan(32, interval="auto").reduces
-    assert "auto predicts only in passes that enlarge the image" in str(plan(32, interval="auto"))
-    assert "computed in 1 of 2 from 6 steps on" in str(plan(128, interval="auto"))
+    assert "not predicted: layers below level 1 need 4 or more steps" in str(plan(64, 3, interval=2))
+    assert plan(64, 8, interval=2, end=0.25).deep.why == "too few steps are between Start and End to predict one"
+    assert plan(64, 8, interval=2, end=0.25, window="noise").deep.predicts, "nobody knows which steps these are"
     assert not plan(64, interval=3, method="none").predicts_at(0.5)
 
 
+@pytest.mark.parametrize("predict", ["deep", "whole"])
 @pytest.mark.parametrize(
-    ("steps", "interval", "whole"), [(None, 1, 1), (1, 1, 1), (5, 1, 1), (6, 2, 2), (15, 2, 2), (16, 2, 3), (50, 2, 3)]
+    ("steps", "deep", "whole"), [(None, 1, 1), (1, 1, 1), (5, 1, 1), (6, 2, 1), (15, 2, 1), (16, 3, 2), (50, 3, 2)]
 )
-def test_auto_takes_its_interval_from_the_number_of_steps(steps, interval, whole):
-    deep = DeepPlan(11, "auto")
-    assert DeepPlan(11, "auto", is_whole=True).interval_of(steps) == whole
-    assert deep.interval_of(steps) == interval
-    assert DeepPlan(11, 4).interval_of(steps) == 4
-    computed: list[int] = []
-    for step in range(steps or 9):
-        if deep.computes(step, steps, computed):
-            computed.append(step)
-    expected = [0, 1, *range(1 + interval, steps or 9, interval), (steps or 9) - 1]
-    assert computed == sorted({step for step in expected if step < (steps or 9)})
-    assert steps is None or deep.computed_steps(steps) == computed
+def test_auto_takes_its_interval_from_the_number_of_steps(predict, steps, deep, whole):
+    """At the trained size too. A pass that is too short for whole steps gets deep transformers."""
+    settings = Settings(predict=predict, **OFF)
+    made = make_plan(settings, detect(full_layout("SDXL")), Pass(TokenGrid(128, 128), steps)).deep
+    kind = predict if whole > 1 else "deep"
+    assert (made.kind, made.interval) == (kind, {"deep": deep, "whole": whole}[kind])
+    assert made.predicts == (deep > 1)
+    if steps is None:
+        assert made.why == "auto needs to know the number of steps"
+    elif deep == 1:
+        assert made.why == "layers below level 1 need 6 or more steps"
+
+
+@pytest.mark.parametrize("pixels", [512, 1024, 1536, 2048, 4096])
+@pytest.mark.parametrize("settings", [{}, {"factor_1": 1}, {"method": "similarity", "target": "all"}])
+def test_auto_predicts_where_deep_transformers_have_a_good_part_of_the_work(pixels, settings):
+    facts = Pass(TokenGrid(pixels // 8, pixels // 8), 10)
+    sdxl, sd15 = (make_plan(Settings(**settings), detect(full_layout(name)), facts) for name in ("SDXL", "SD 1.5"))
+    assert sdxl.deep.predicts
+    assert sd15.deep.why == "little of this model's work is below level 1"
+
+
+@pytest.mark.parametrize(("kind", "first"), [("deep", 2), ("whole", 3)])
+@pytest.mark.parametrize("interval", [2, 3, 4])
+@pytest.mark.parametrize("steps", [1, 4, 5, 9, 16])
+def test_the_first_steps_the_last_and_every_nth_are_computed(kind, first, interval, steps):
+    expected = {*range(first), *range(first - 1 + interval, steps, interval), steps - 1}
+    made = DeepPlan(11, interval, kind).computed_steps(steps, range(steps))
+    assert made == sorted(step for step in expected if step < steps)
 
 
 def test_all_steps_are_computed_where_nothing_is_predicted():
-    assert DeepPlan(11, 2, why="the interval is 1").computed_steps(4) == [0, 1, 2, 3]
+    assert DeepPlan(11, 2, why="the interval is 1").computed_steps(4, range(4)) == [0, 1, 2, 3]
 
 
-def test_auto_predicts_no_deep_transformers_in_a_compiled_model(diffusers_sd1):
-    unet = copy.deepcopy(diffusers_sd1.unet)
+@pytest.mark.parametrize(("steps", "interval"), [(5, "auto"), (3, 2)])
+def test_nothing_is_remembered_in_a_pass_in_which_nothing_will_be_predicted(
+    diffusers_sdxl, worth_predicting, steps, interval
+):
+    session = Session(detect(diffusers_sdxl.unet), Settings(**OFF, interval=interval))
+    for step, latent in enumerate(chain(steps)):
+        session.attach().begin_step(step, steps, (0, 0))
+        diffusers_sdxl(latent, TIMES[step])
+        assert not session._streams._streams
+        session.detach()
+
+
+def test_auto_remembers_nothing_where_the_number_of_steps_is_unknown(ldm_sdxl, worth_predicting):
+    with patched(ldm_sdxl.unet, **OFF) as session:
+        for latent, time in zip(chain(8), TIMES, strict=False):
+            ldm_sdxl(latent, time)
+    assert not session._streams._streams
+    assert session.record.predicted_in == set()
+
+
+def test_a_step_of_which_one_call_was_predicted_is_no_predicted_step(ldm_sd1):
+    """The second call has other rows in each step, as Negative Guidance minimum sigma makes them."""
+    session, latents = session_of(ldm_sd1, interval=2), chain(6)
+    calls(ldm_sd1, session, [[(x, None), (x[: 1 + step % 2], None)] for step, x in enumerate(latents)])
+    assert session.record.predicted_calls == {2, 4}
+    assert session.record.predicted_in == set()
+    assert session.record.acted
+    assert session.record.summary(6) == "transformers below level 1 computed in 6 of 6 steps"
+    session.remove()
+
+
+def test_auto_predicts_no_deep_transformers_in_a_compiled_model(diffusers_sdxl, worth_predicting):
+    unet = copy.deepcopy(diffusers_sdxl.unet)
     next(m for m in unet.modules() if type(m).__name__ == "BasicTransformerBlock").compile(backend="eager")
-    with patched(unet, factor_1=2) as session:
-        assert session.plan.deep.why == "auto predicts no deep transformers in a compiled model"
+    auto, by_two = (Settings(interval=interval) for interval in ("auto", 2))
+    facts = Pass(TokenGrid(128, 128), 10)
+    assert make_plan(auto, detect(diffusers_sdxl.unet), facts).deep.predicts
+    with patched(unet, auto) as session:
+        why = make_plan(auto, session.host, facts).deep.why
+        assert why == "auto predicts no deep transformers in a compiled model"
         assert not [m for m in session.host.deep_transformers if "forward" in vars(m)]
-    with patched(unet, factor_1=2, interval=2) as session:
+    with patched(unet, by_two) as session:
         assert session.plan.deep.predicts
         assert all("forward" in vars(m) for m in session.host.deep_transformers)
 
@@ -597,7 +657,7 @@ def test_a_model_with_one_level_says_so():
         block_out_channels=(32,), down_block_types=("CrossAttnDownBlock2D",), up_block_types=("CrossAttnUpBlock2D",),
         mid_block_type=None,
     )  # fmt: skip
-    plan = make_plan(Settings(interval=2), detect(unet), TokenGrid(16, 16))
+    plan = make_plan(Settings(interval=2), detect(unet), Pass(TokenGrid(16, 16)))
     assert plan.deep.why == "this model has no transformer below level 1"
 
 
@@ -622,7 +682,7 @@ def test_a_copy_of_a_patched_model_has_forwards_and_streams_of_its_own(diffusers
 def test_replicas_run_in_every_step(diffusers_sd1):
     """torch.nn.DataParallel copies the attributes of modules: a forward on an instance would run the original."""
     unet, latents = diffusers_sd1.unet, chain(4)
-    session = Session(detect(unet), Settings(**OFF, interval=2), size=TokenGrid(16, 16)).attach()
+    session = Session(detect(unet), Settings(**OFF, interval=2)).attach()
     try:
         for step, latent in enumerate(latents):
             session.begin_step(step, 9, (0, 0))

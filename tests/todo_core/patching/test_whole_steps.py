@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.models import noise, snapshot, words
+from tests.models import full_layout, noise, snapshot, words
 from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, run, runs_by_step, session_of
 from todo_core import Settings, patched
-from todo_core.estimate import Estimate, Layout
+from todo_core.estimate import Estimate
 from todo_core.hosts import detect
 from todo_core.patching import streams
-from todo_core.patching.plan import make_plan, settings_of_pass
+from todo_core.patching.plan import Pass, make_plan
 from todo_core.patching.session import Session
-from todo_core.patching.token_grid import TokenGrid
 from todo_core.prediction import History
+from todo_core.token_grid import TokenGrid
 
 WHOLE = OFF | {"predict": "whole"}
 MODELS = ["ldm_sd1", "ldm_sdxl", "diffusers_sd1", "diffusers_sdxl"]
@@ -28,7 +28,7 @@ def by_a_loop(small, latents, interval, first=0):
     for step, (time, latent) in enumerate(zip(TIMES, latents, strict=False)):
         if step < first:
             outputs.append(small(latent, time))
-        elif len(computed) < 2 or step - computed[-1] >= interval or step == len(latents) - 1:
+        elif len(computed) < 3 or step - computed[-1] >= interval or step == len(latents) - 1:
             computed.append(step)
             outputs.append(small(latent, time))
             runs.append((time, latent, latent + outputs[-1]))  # naive's have the sum
@@ -46,8 +46,8 @@ def test_a_pass_equals_the_loop(name, interval, request):
     assert snapshot(small.unet) == before
     for mine, theirs in zip(ours, by_a_loop(small, latents, interval), strict=True):
         torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=1e-4)
-    assert session.record.predicted_in == {step for step in range(2, 7) if (step - 1) % interval}
-    assert not torch.equal(ours[2], small(latents[2], TIMES[2])), "a prediction must show"
+    assert session.record.predicted_in == {step for step in range(3, 7) if (step - 2) % interval}
+    assert not torch.equal(ours[3], small(latents[3], TIMES[3])), "a prediction must show"
 
 
 @pytest.mark.parametrize("name", ["ldm_sd1", "diffusers_sdxl"])
@@ -55,14 +55,14 @@ def test_no_module_of_the_model_runs_in_a_predicted_step(name, request):
     small = request.getfixturevalue(name)
     inside = [module for module in small.unet.modules() if module is not small.unet]
     counts = runs_by_step(small, session_of(small, predict="whole", interval=2), inside)
-    assert [bool(count) for count in counts] == [True, True, False, True, False, True]
+    assert [bool(count) for count in counts] == [True, True, True, False, True, True]
 
 
 def test_the_line_of_the_record_says_whole_model(ldm_sd1):
     session = session_of(ldm_sd1, predict="whole", interval=2)
     run(ldm_sd1, session, chain(6))
-    assert session.record.summary(6) == "whole model computed in 4 of 6 steps"
-    assert "whole model predicted in 2 steps" in repr(session.record)
+    assert session.record.summary(6) == "whole model computed in 5 of 6 steps: 1.2x fewer"
+    assert "whole model predicted in 1 steps" in repr(session.record)
 
 
 @pytest.mark.parametrize("kind", ["object", "tuple"])
@@ -101,35 +101,48 @@ def test_an_inpainting_model_is_predicted_from_its_noisy_channels(ldm_sd1):
             session.attach().begin_step(step, 6, (0, 0))
             outputs.append(call(latent, TIMES[step]))
             session.remove() if step == 5 else session.detach()
-        runs = [(TIMES[i], latents[i], latents[i] + call(latents[i], TIMES[i])) for i in (0, 1)]
-    assert session.record.predicted_in == {2, 4}
-    expected = naive(runs, TIMES[2], latents[2]).float() - latents[2]
-    torch.testing.assert_close(outputs[2], expected, atol=2e-5, rtol=1e-4)
+        runs = [(TIMES[i], latents[i], latents[i] + call(latents[i], TIMES[i])) for i in (1, 2)]
+    assert session.record.predicted_in == {3}
+    expected = naive(runs, TIMES[3], latents[3]).float() - latents[3]
+    torch.testing.assert_close(outputs[3], expected, atol=2e-5, rtol=1e-4)
 
 
 def test_what_a_controlnet_adds_begins_anew_where_it_begins_and_ends(diffusers_sd1):
-    """Residuals in steps 3 to 5 alone: a step is predicted only after two alike."""
+    """Residuals in steps 4 to 7 alone: a step is predicted only after three alike."""
     unet, session, ran = diffusers_sd1.unet, session_of(diffusers_sd1, predict="whole", interval=4), []
     handle = unet.conv_in.register_forward_hook(lambda *_: ran.append(session._step.number))
     try:
         with torch.no_grad():
-            for step, latent in enumerate(chain(9)):
-                session.attach().begin_step(step, 9, (0, 0))
-                more = {"mid_block_additional_residual": torch.zeros(1)} if 3 <= step <= 5 else {}
+            for step, latent in enumerate(chain(10)):
+                session.attach().begin_step(step, 10, (0, 0))
+                more = {"mid_block_additional_residual": torch.zeros(1)} if 4 <= step <= 7 else {}
                 unet(latent, TIMES[step], words(2), **more)
                 session.detach()
     finally:
         handle.remove()
         session.remove()
-    assert ran == [0, 1, 3, 4, 6, 7, 8]
+    assert ran == [0, 1, 2, 4, 5, 6, 8, 9]
 
 
-def test_a_forward_of_somebody_else_is_left_alone(ldm_sd1):
+def test_with_a_forward_of_somebody_else_deep_transformers_are_predicted(ldm_sd1):
     unet = ldm_sd1.unet
     theirs = unet.forward = lambda *args, **kwargs: type(unet).forward(unet, *args, **kwargs)
     try:
-        session = session_of(ldm_sd1, predict="whole", interval=2)
-        latents = chain(5)
+        session = Session(detect(unet), Settings(**WHOLE, interval=2))
+        run(ldm_sd1, session, chain(6))
+        assert vars(unet)["forward"] is theirs
+        assert session.record.summary(6) == (
+            "transformers below level 1 computed in 4 of 6 steps: 1.5x fewer; "
+            "another forward is on the model: layers below level 1 are predicted"
+        )
+    finally:
+        del unet.forward
+
+
+def test_a_forward_that_comes_after_the_session_is_left_alone(ldm_sd1):
+    unet, session, latents = ldm_sd1.unet, session_of(ldm_sd1, predict="whole", interval=2), chain(5)
+    theirs = unet.forward = lambda *args, **kwargs: type(unet).forward(unet, *args, **kwargs)
+    try:
         ours = run(ldm_sd1, session, latents)
         assert vars(unet)["forward"] is theirs
         assert all(torch.equal(a, ldm_sd1(b, t)) for a, b, t in zip(ours, latents, TIMES, strict=False))
@@ -144,8 +157,8 @@ def test_the_class_s_forward_on_the_instance_is_no_obstacle_and_stays(ldm_sd1):
     left = unet.forward = unet.forward
     try:
         session = session_of(ldm_sd1, predict="whole", interval=2)
-        run(ldm_sd1, session, chain(4))
-        assert session.record.predicted_in == {2}
+        run(ldm_sd1, session, chain(5))
+        assert session.record.predicted_in == {3}
         assert vars(unet)["forward"] == left
         assert not session.record.notes
     finally:
@@ -154,20 +167,20 @@ def test_the_class_s_forward_on_the_instance_is_no_obstacle_and_stays(ldm_sd1):
 
 def test_an_error_of_ours_leaves_the_call_whole(ldm_sd1, monkeypatch):
     monkeypatch.setattr(History, "predict", lambda *_: 1 / 0)
-    errors, latents = [], chain(4)
+    errors, latents = [], chain(5)
     session = Session(detect(ldm_sd1.unet), Settings(**WHOLE, interval=2), on_error=errors.append)
     ours = run(ldm_sd1, session, latents)
     assert [type(error) for error in errors] == [ZeroDivisionError]
-    assert torch.equal(ours[2], ldm_sd1(latents[2], TIMES[2]))
+    assert torch.equal(ours[3], ldm_sd1(latents[3], TIMES[3]))
 
 
 def test_an_output_of_an_unknown_kind_is_an_error_of_ours_alone(ldm_sd1, monkeypatch):
     own, errors = type(ldm_sd1.unet).forward, []
     monkeypatch.setattr(type(ldm_sd1.unet), "forward", lambda *args, **kwargs: {"y": own(*args, **kwargs)})
     session = Session(detect(ldm_sd1.unet), Settings(**WHOLE, interval=2), on_error=errors.append)
-    (output,) = run(ldm_sd1, session, chain(1))
+    output, *_ = run(ldm_sd1, session, chain(5))
     assert set(output) == {"y"}
-    assert [type(error) for error in errors] == [KeyError]
+    assert {type(error) for error in errors} == {KeyError}
 
 
 def test_an_interrupt_inside_the_model_leaves_nothing(ldm_sd1):
@@ -177,114 +190,112 @@ def test_an_interrupt_inside_the_model_leaves_nothing(ldm_sd1):
     def stop(*_):
         raise Interrupted
 
-    before, latents = snapshot(ldm_sd1.unet), chain(4)
-    plain = ldm_sd1(latents[3], TIMES[3])
+    before, latents = snapshot(ldm_sd1.unet), chain(5)
+    plain = ldm_sd1(latents[4], TIMES[4])
     session = session_of(ldm_sd1, predict="whole", interval=2)
-    for step in range(3):
+    for step in range(4):
         session.attach().begin_step(step, 6, (0, 0))
         ldm_sd1(latents[step], TIMES[step])
         session.detach()
     handle = ldm_sd1.unet.out.register_forward_pre_hook(stop)
-    session.attach().begin_step(3, 6, (0, 0))
+    session.attach().begin_step(4, 6, (0, 0))
     with pytest.raises(Interrupted):
-        ldm_sd1(latents[3], TIMES[3])
+        ldm_sd1(latents[4], TIMES[4])
     handle.remove()
     session.remove()
     assert snapshot(ldm_sd1.unet) == before
-    assert torch.equal(ldm_sd1(latents[3], TIMES[3]), plain)
+    assert torch.equal(ldm_sd1(latents[4], TIMES[4]), plain)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bits(ldm_sd1, dtype):
     """The output's dtype is kept where the latent's is another, as under autocast."""
-    session, latents, kinds = session_of(ldm_sd1, predict="whole", interval=2), chain(4), set()
+    session, latents, kinds = session_of(ldm_sd1, predict="whole", interval=2), chain(5), set()
     cast = ldm_sd1.unet.out.register_forward_hook(lambda _, args, output: output.to(dtype))
     try:
-        exact = by_a_loop(ldm_sd1, latents, 2)[2]
+        exact = by_a_loop(ldm_sd1, latents, 2)[3]
         made = run(ldm_sd1, session, latents)
         kinds = {each.dtype for each in made}
     finally:
         cast.remove()
     assert kinds == {dtype}
-    assert (made[2].float() - exact.float()).norm() < 0.05 * exact.float().norm()
+    assert (made[3].float() - exact.float()).norm() < 0.05 * exact.float().norm()
 
 
-def test_auto_keeps_all_tokens_and_a_factor_does_not(ldm_sd1):
-    host, size = detect(ldm_sd1.unet), TokenGrid(128, 128)
-    auto = make_plan(Settings(predict="whole"), host, size)
-    assert auto.levels[0].why == "auto keeps all tokens where whole steps are predicted"
-    assert not any(level.reduces for level in auto.levels)
-    small = make_plan(Settings(predict="whole"), host, TokenGrid(32, 32))
-    assert not small.reduces
-    assert "this model was trained at" in small.reason
-    assert auto.reduces
-    assert auto.deep.is_whole
-    assert "whole model, computed in 1 of 2 from 6 steps on, in 1 of 3 from 16 steps on" in str(auto)
-    chosen = make_plan(Settings(predict="whole", factor_1=2), host, size)
-    assert chosen.levels[0].reduces
-    unpredicted = make_plan(Settings(predict="whole", interval=1), host, size)
-    assert unpredicted.levels[0].reduces, "auto reduces where nothing is predicted"
+@pytest.mark.parametrize(("factor", "tokens"), [("auto", 64), (1, 256), (4, 16)])
+def test_factors_act_in_the_computed_steps_as_they_are_set(ldm_sd1, factor, tokens):
+    """16 x 16 tokens, twice as many a side as this model was trained at."""
+    host, seen = replace(detect(ldm_sd1.unet), trained_side=8), []
+    session = Session(host, Settings(predict="whole", interval=2, factor_1=factor))
+    hook = next(iter(ldm_sd1.attentions(1).values())).to_k.register_forward_hook(
+        lambda _, args, keys: seen.append((session._step.number, keys.shape[1]))
+    )
+    try:
+        run(ldm_sd1, session, chain(6))
+    finally:
+        hook.remove()
+    assert seen == [(step, tokens) for step in (0, 1, 2, 4, 5)]
 
 
 def test_the_estimate_counts_a_predicted_step_as_nothing(ldm_sd1):
     host = detect(ldm_sd1.unet)
-    found = Estimate.of(Layout.of(host), make_plan(Settings(**WHOLE, interval=2), host, TokenGrid(32, 32)))
-    assert found.saved == pytest.approx(0.4)
-    assert str(found) == "whole model in 6 of 10 steps, 40 % less work"
-
-
-def test_auto_predicts_deep_transformers_where_no_pass_is_known(ldm_sd1):
-    session = session_of(ldm_sd1, interval=2, predict="auto")
-    run(ldm_sd1, session, chain(6))
-    assert session.record.summary(6) == "transformers below level 1 computed in 4 of 6 steps"
+    found = Estimate.of(host, make_plan(Settings(**WHOLE, interval=2), host, Pass(TokenGrid(32, 32), 10)))
+    assert found.saved == pytest.approx(0.3)
+    assert str(found) == "whole model in 7 of 10 steps, 30 % less work"
 
 
 def test_a_controlnet_is_not_predicted(ldm_sd1):
     """It has a session of its own, with the UNet's settings."""
     host = replace(detect(ldm_sd1.unet), network="ControlNet")
-    plan = make_plan(Settings(**WHOLE, interval=2), host, TokenGrid(32, 32))
+    plan = make_plan(Settings(**WHOLE, interval=2), host, Pass(TokenGrid(32, 32), 10))
     assert plan.deep.why == "whole steps of the UNet are predicted"
 
 
 def test_it_needs_no_room_for_deep_layers(ldm_sd1, monkeypatch):
     monkeypatch.setattr(streams, "free_bytes", lambda _: 0.0)
     session = session_of(ldm_sd1, predict="whole", interval=2)
-    run(ldm_sd1, session, chain(4))
-    assert session.record.predicted_in == {2}
+    run(ldm_sd1, session, chain(5))
+    assert session.record.predicted_in == {3}
     assert not session.record.notes
 
 
 WHY_NOT = "the sampler adds noise"
+TOO_SHORT = "whole steps need {} or more steps"
+NO_STEP = "too few steps are between Start and End to predict one"
 
 
 @pytest.mark.parametrize(
-    ("settings", "size", "steps", "why_not", "predict", "has_note"),
+    ("settings", "steps", "why_not", "kind", "note"),
     [
-        ({}, 128, 8, "", "whole", False),
-        ({"interval": 4}, 128, 4, "", "whole", False),
-        ({"interval": 4}, 128, 3, "", "deep", False),  # the first two and the last are computed
-        ({"end": 0.7}, 128, 8, "", "whole", False),
-        ({}, 128, 8, WHY_NOT, "deep", False),
-        ({}, 128, 5, "", "deep", False),  # auto predicts nothing
-        ({}, 64, 8, "", "deep", False),  # the trained size
-        ({}, 160, 8, "", "whole", False),  # 2.5 times as large: factor 2
-        ({}, 161, 15, "", "deep", False),  # factor 3, and interval 2
-        ({}, 224, 16, "", "whole", False),  # factor 3, and interval 3
-        ({"interval": 3}, 224, 8, "", "whole", False),
-        ({}, 225, 30, "", "deep", False),  # factor 4
-        ({"factor_1": 2}, 128, 8, "", "deep", False),
-        ({"factor_2": 1}, 128, 8, "", "deep", False),
-        ({"method": "similarity"}, 128, 8, "", "deep", False),
-        ({"predict": "deep"}, 128, 8, "", "deep", False),
-        ({"predict": "whole", "factor_1": 2}, 256, 8, "", "whole", False),
-        ({"predict": "whole"}, 128, 8, WHY_NOT, "deep", True),
-        ({"predict": "whole"}, 128, 5, WHY_NOT, "deep", False),
-        ({"interval": 1}, 128, 8, "", "deep", False),
-        ({"method": "none"}, 128, 8, "", "deep", False),
+        ({}, 16, "", "whole", ""),
+        ({"interval": 4}, 5, "", "whole", ""),
+        ({"factor_1": 2}, 16, "", "whole", ""),
+        ({"method": "similarity"}, 16, "", "whole", ""),
+        ({"end": 0.25}, 16, "", "whole", ""),
+        ({"end": 0.15}, 16, "", "deep", NO_STEP),
+        ({}, 15, "", "deep", TOO_SHORT.format(16)),
+        ({"interval": 4}, 4, "", "deep", TOO_SHORT.format(5)),
+        ({}, 16, WHY_NOT, "deep", WHY_NOT),
+        ({"interval": 2}, None, "", "whole", ""),
+        ({"interval": 2}, None, WHY_NOT, "deep", WHY_NOT),
+        ({"interval": 1}, 16, WHY_NOT, "deep", ""),
     ],
 )
-def test_what_a_pass_predicts(ldm_sd1, settings, size, steps, why_not, predict, has_note):
-    host, settings = replace(detect(ldm_sd1.unet), trained_side=64), Settings(**settings)
-    chosen, note = settings_of_pass(settings, host, TokenGrid(size, size), steps, why_not)
-    assert chosen == replace(settings, predict=predict)
-    assert note == (f"{WHY_NOT}: layers below level 1 are predicted" if has_note else "")
+def test_where_whole_steps_cannot_be_deep_transformers_are_predicted_and_a_note_says_why(
+    settings, steps, why_not, kind, note
+):
+    settings = Settings(**{"predict": "whole"} | settings)
+    plan = make_plan(settings, detect(full_layout("SDXL")), Pass(TokenGrid(256, 256), steps, why_not))
+    assert plan.settings is settings
+    assert plan.deep.kind == kind
+    assert plan.levels[0].reduces == (settings.method != "none")
+    instead = "layers below level 1 are predicted" if plan.deep.predicts else "nothing is predicted"
+    assert plan.deep.note == (f"{note}: {instead}" if note else "")
+
+
+def test_the_note_says_so_where_deep_transformers_are_not_predicted_either():
+    """In SD 1.5 they do little of the work. The tokens are reduced all the same."""
+    facts = Pass(TokenGrid(128, 128), 20, WHY_NOT)
+    plan = make_plan(Settings(predict="whole"), detect(full_layout("SD 1.5")), facts)
+    assert plan.deep.note == f"{WHY_NOT}: nothing is predicted"
+    assert plan.levels[0].reduces

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.naive import cells, examples
-from todo_core.patching.token_grid import TokenGrid
 from todo_core.reduction import Reduction, cluster, downsample, match, random_draws, stride
+from todo_core.token_grid import TokenGrid
 
 FAMILIES = ["strided", "kept", "resampled", "similarity", "cluster"]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]

@@ -11,8 +11,8 @@ import pytest
 from todo_core import Settings, SettingsError
 from todo_core.hosts import Level
 from todo_core.patching.plan import plan_level
-from todo_core.patching.token_grid import TokenGrid
 from todo_core.settings.declaration import BUILT_IN, CUSTOM, DEFAULT
+from todo_core.token_grid import TokenGrid
 from todo_core.webui.presets import Presets
 
 OWN = Settings(factor_1=3, end=0.6)

@@ -8,8 +8,8 @@ from typing import Any
 
 from ...errors import UnsupportedModelError
 from ...hosts import detect
-from ...patching.token_grid import TokenGrid
 from ...settings import Settings
+from ...token_grid import TokenGrid
 from .. import compat
 from . import infotext, status
 from .pass_timer import timer_of

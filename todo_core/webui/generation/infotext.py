@@ -21,18 +21,20 @@ def clear(params: dict[str, Any]) -> None:
         params.pop(key, None)
 
 
-def write(
-    params: dict[str, Any], settings: Settings, record: Record, deep: DeepPlan, steps: int, *, is_img2img: bool
-) -> None:
+def write(params: dict[str, Any], settings: Settings, record: Record, deep: DeepPlan, *, is_img2img: bool) -> None:
     """Write the settings that had an effect into a generation's parameters; none if nothing was reduced.
 
-    Where a setting is auto, what was used stands behind it. ``deep`` is the plan of a pass of so many ``steps``.
+    Where a setting is auto, what was used stands behind it. ``deep`` is the plan of the pass.
     """
     clear(params)
     if not record.acted:
         return
     without = {"passes"} if is_img2img else set()
-    if not record.predicted_in:  # else factors of 1 keep a level from being reduced when the image is repeated
+    if not record.ran_in:  # no method then, and none when the image is repeated
+        without |= {"method"}
+        if settings.method != "downsample":
+            settings = replace(settings, method="downsample", factor_1=1, factor_2=1)
+    if not record.predicted_calls:  # else factors of 1 keep a level from being reduced when the image is repeated
         without |= {"predict"} if settings.interval == "auto" else {"predict", "interval"}
         without |= {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
     if settings.afterwards not in record.methods:
@@ -41,9 +43,7 @@ def write(
         settings = replace(settings, predict="deep")
     params.update(settings.to_infotext(without=frozenset(without)))
     used = {f"factor_{plan.level}": f"{plan.amount:g}" for plan in record.ran_in if plan.method == "downsample"}
-    used["interval"] = str(deep.interval_of(steps) if record.predicted_in else 1)
-    if deep.is_whole and record.predicted_in:
-        used["predict"] = "whole"
+    used["interval"] = str(deep.interval if record.predicted_calls else 1)
     for name, value in used.items():
         if getattr(settings, name) == "auto":
             params[SETTINGS[name].infotext_key] = f"auto ({value})"
@@ -75,7 +75,7 @@ def convert_token_merging(params: dict[str, Any]) -> None:
     The WebUI merges in cells of 2 x 2 with fixed destinations. So it removes at most three quarters of the tokens.
     ``Token merging ratio`` applies to the first pass and to img2img.
     """
-    is_ours = any(key in params for key in (METHOD_KEY, "ToDo factor"))
+    is_ours = any(key in params for key in (METHOD_KEY, VERSION_KEY, "ToDo factor"))
     if is_ours or not any(key in params for key in _MERGING_KEYS):
         return
     first, hires = (float(params.get(key, 0)) for key in _MERGING_KEYS)

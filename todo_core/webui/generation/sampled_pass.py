@@ -9,13 +9,13 @@ from typing import Any
 
 from ...errors import UnsupportedModelError
 from ...hosts import Handle, Host, detect, find_controlnet
-from ...patching.module_calls import has_other_forward
-from ...patching.plan import settings_of_pass
+from ...patching.deep_hooks import why_not_whole_on
+from ...patching.plan import Pass
 from ...patching.record import Record
 from ...patching.session import Session
-from ...patching.token_grid import TokenGrid
 from ...samplers import ADDS_NOISE
 from ...settings import Settings
+from ...token_grid import TokenGrid
 from .. import compat
 from . import infotext, status
 
@@ -35,6 +35,7 @@ class SampledPass:
         self.calls = self.calls_in_window = self.steps = 0  # of the denoiser; steps are those that the user asked for
         self.expected = 0  # calls, as the sampler says
         self.error: Exception | None = None
+        self.interrupted = False
         self._settings, self._p, self._latent, self._model = settings, p, latent, model
         self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
         denoiser = getattr(p.sampler, "model_wrap_cfg", None)  # a diffusers pipeline has none
@@ -62,6 +63,7 @@ class SampledPass:
 
     def close(self) -> None:
         """The pass is over: take everything off. An InterruptedException from inside the UNet skips ``_end_step``."""
+        self.interrupted = self.interrupted or compat.is_interrupted()
         self._remove()
         if self._step_hook:
             self._step_hook.remove()
@@ -74,20 +76,21 @@ class SampledPass:
         """What happened, in one line."""
         if self.error:
             return status.failed(self.name, self.error)
+        plan = self._sessions[0].plan if self._sessions else None
         if self.record.acted:
             # Heun makes 7 calls in 4 steps
             unit = "steps" if max(self.calls, self.expected) <= self.steps else "model calls"
-            return status.reduced(self.name, self.record, self.calls, unit)
-        plan = self._sessions[0].plan if self._sessions else None
+            summary = self.record.summary(self.calls, unit, None if self.interrupted else plan)
+            return status.reduced(self.name, summary)
         if plan and not plan.reduces:
             return status.nothing_to_reduce(plan)
+        if self.interrupted:
+            return status.not_reduced(self.name, "it was interrupted")
         return status.not_reduced(self.name, self.record.why_nothing_ran(plan, self.expected, self.calls_in_window))
 
     def _why_not_whole(self, params: Any, host: Host) -> str:
         """Why whole steps of this pass cannot be predicted; empty where they can."""
-        if not compat.adds_no_noise(params):
-            return ADDS_NOISE
-        return "an extension runs the model by itself" if has_other_forward(host.unet) else ""
+        return why_not_whole_on(host.unet) if compat.adds_no_noise(params) else ADDS_NOISE
 
     def _follow_model(self, params: Any) -> None:
         """New sessions if this is the first step, or a refiner or a hires checkpoint has replaced the UNet."""
@@ -98,11 +101,9 @@ class SampledPass:
         host = detect(model)
         found = (find_controlnet(module) for module in compat.controlnets_of(self._p))
         controlnets = (replace(net, trained_side=host.trained_side) for net in found if net)
-        why_not_whole = self._why_not_whole(params, host)
-        settings, note = settings_of_pass(self._settings, host, self._latent, self.expected, why_not_whole)
-        self.record.note(note)
+        facts = Pass(self._latent, self.expected, self._why_not_whole(params, host))
         self._sessions = [
-            Session(each, settings, size=self._latent, record=self.record, on_error=self._fail)
+            Session(each, self._settings, facts, record=self.record, on_error=self._fail)
             for each in (host, *controlnets)
         ]
 
@@ -113,7 +114,7 @@ class SampledPass:
             return
         params, deep, is_img2img = self._p.extra_generation_params, self._sessions[0].plan.deep, self.name == "img2img"
         try:
-            infotext.write(params, self._settings, self.record, deep, self.expected, is_img2img=is_img2img)
+            infotext.write(params, self._settings, self.record, deep, is_img2img=is_img2img)
         except Exception as error:
             self._fail(error)
 

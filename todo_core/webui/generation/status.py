@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from ...errors import SettingsError, UnsupportedModelError
 from ...patching.plan import Plan
-from ...patching.record import Record
 
 DOWNSAMPLING = "sd-webui-token-downsampling"
 
 
-def reduced(pass_name: str, record: Record, calls: int, unit: str) -> str:
-    """What was reduced, and in how many of the pass's ``calls`` of the model, which are called ``unit``."""
-    return f"ToDo reduced the {pass_name} pass: {record.summary(calls, unit)}"
+def reduced(pass_name: str, summary: str) -> str:
+    """A pass in which something was reduced; the record sums it up."""
+    return f"ToDo reduced the {pass_name} pass: {summary}"
 
 
 def of_cell(cell: str, line: str) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ...errors import SettingsError, UnsupportedModelError
-from ...estimate import USUAL_STEPS, Estimate, Layout
+from ...estimate import USUAL_STEPS, Estimate
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
-from ...patching.plan import make_plan, settings_of_pass
-from ...patching.token_grid import TokenGrid
+from ...patching.plan import Pass, make_plan
 from ...settings import Settings
+from ...token_grid import TokenGrid
 from .error_text import page_text
 
 NOT_LOADED = "Estimate: once the checkpoint is loaded."
@@ -54,8 +54,7 @@ def estimate_line(
         host = detect(model)
     except UnsupportedModelError as error:
         return f"ToDo cannot reduce {error.model_name}: {error.reason}."
-    layout = Layout.of(host)
-    text = "; ".join(_estimate(each, settings, host, layout, why_not_whole(each.sampler)) for each in passes)
+    text = "; ".join(_estimate(each, settings, host, why_not_whole(each.sampler)) for each in passes)
     return text.replace(".; ", ". ")  # why a pass is not reduced is a sentence
 
 
@@ -89,11 +88,10 @@ def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int
     return to_x or to_y * width // height, to_y or to_x * height // width
 
 
-def _estimate(page: PagePass, settings: Settings, host: Host, layout: Layout, why_not_whole: str) -> str:
+def _estimate(page: PagePass, settings: Settings, host: Host, why_not_whole: str) -> str:
     latent = TokenGrid(max(1, page.height // IMAGE_PIXELS), max(1, page.width // IMAGE_PIXELS))
-    settings, note = settings_of_pass(settings, host, latent, page.steps, why_not_whole)
-    plan = make_plan(settings, host, latent)
+    plan = make_plan(settings, host, Pass(latent, page.steps, why_not_whole))
     if not plan.reduces:
         return plan.nothing_to_reduce[0].upper() + plan.nothing_to_reduce[1:]
-    text = f"{page.name}{page.width} x {page.height}: {Estimate.of(layout, plan, page.steps)}"
-    return f"{text} ({note})" if note else text
+    text = f"{page.name}{page.width} x {page.height}: {Estimate.of(host, plan)}"
+    return f"{text} ({plan.deep.note})" if plan.deep.note else text

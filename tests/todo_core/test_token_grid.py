@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.naive import examples
-from todo_core.patching.token_grid import TokenGrid
+from todo_core.token_grid import TokenGrid
 
 SIDES = st.integers(1, 300)
 FACTORS = st.integers(1, 8)
