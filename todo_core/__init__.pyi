@@ -5,11 +5,12 @@ from typing import Any, Literal
 
 from . import tomesd
 from .errors import SettingsError, UnsupportedModelError
+from .patching.level_plan import LevelPlan
 from .patching.patch import remove_patch
-from .patching.plan import LevelPlan, Plan
+from .patching.plan import Plan
 from .patching.session import Session
-from .patching.token_grid import TokenGrid
 from .settings import SETTINGS, Settings
+from .token_grid import TokenGrid
 
 __all__ = [
     "SETTINGS",
@@ -54,7 +55,7 @@ def apply_patch(
     mlp: bool = False,
     reach: int = 0,
     interval: int | Literal["auto"] = "auto",
-    predict: Literal["auto", "deep", "whole"] = "auto",
+    predict: Literal["deep", "whole"] = "deep",
 ) -> Session: ...
 @contextmanager
 def patched(
@@ -84,5 +85,5 @@ def patched(
     mlp: bool = False,
     reach: int = 0,
     interval: int | Literal["auto"] = "auto",
-    predict: Literal["auto", "deep", "whole"] = "auto",
+    predict: Literal["deep", "whole"] = "deep",
 ) -> Iterator[Session]: ...

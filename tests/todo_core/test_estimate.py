@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -10,9 +11,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests import models
 from todo_core import Settings, TokenGrid, patched
-from todo_core.estimate import Estimate, Layout
+from todo_core.estimate import Estimate
 from todo_core.hosts import detect
-from todo_core.patching.plan import make_plan
+from todo_core.patching.level_plan import tokens_left
+from todo_core.patching.plan import Pass, make_plan
+from todo_core.settings import BUILT_IN
+from todo_core.work import Layout
 
 TEXT = 77
 
@@ -41,7 +45,7 @@ def countable(unet):
 
 def estimated(small: models.Small, size: tuple[int, int], settings: Settings) -> Estimate:
     host = detect(small.unet)
-    return Estimate.of(Layout.of(host), make_plan(settings, host, TokenGrid(*size)))
+    return Estimate.of(host, make_plan(settings, host, Pass(TokenGrid(*size), 10)))
 
 
 CASES = {
@@ -90,18 +94,18 @@ def test_past_the_end_the_other_method_counts(ldm_sd1):
 
 def test_predicted_transformers_count_as_what_torch_sees_when_they_do_not_run(any_model):
     small, size = any_model, (16, 24)
-    layout = Layout.of(detect(small.unet))
-    plan = make_plan(Settings(interval=2), detect(small.unet), TokenGrid(*size))
+    host = detect(small.unet)
+    layout, plan = Layout.of(host), make_plan(Settings(interval=2), host, Pass(TokenGrid(*size), 10))
+    work, estimate = partial(layout.work, TokenGrid(*size), settings=plan.settings), Estimate.of(host, plan)
     small = small.copy()
     for transformer in detect(small.unet).deep_transformers:
         one_tuple = isinstance(small.unet, models.UNet2DConditionModel)
         transformer.forward = lambda x, *_, one_tuple=one_tuple, **__: (x,) if one_tuple else x
     left = counted(small, size, Settings(method="none"))
-    assert layout.work(TokenGrid(*size), predicts=True).total == pytest.approx(left, rel=0.01)
-    whole = layout.work(TokenGrid(*size), plan.levels, plan.settings)
-    part = layout.work(TokenGrid(*size), plan.levels, plan.settings, predicts=True)
+    assert work({}, predicts=True).total == pytest.approx(left, rel=0.01)
+    whole, part = (work(tokens_left(plan.levels), predicts=each) for each in (False, True))
     # of ten steps the first two, the last, and every second of the others run
-    assert Estimate.of(layout, plan).reduced.total == pytest.approx(0.6 * whole.total + 0.4 * part.total)
+    assert estimate.reduced.total == pytest.approx(0.6 * whole.total + 0.4 * part.total)
 
 
 def test_the_line_tells_the_interval(ldm_sd1):
@@ -113,9 +117,9 @@ def test_the_line_tells_the_interval(ldm_sd1):
 
 def test_past_the_end_no_step_is_predicted(ldm_sd1):
     host = detect(ldm_sd1.unet)
-    plan = make_plan(Settings(predict="whole", interval=3, end=0.7, factor_1=1), host, TokenGrid(32, 32))
-    assert plan.computed_steps(20) == [0, 1, 4, 7, 10, 13, *range(14, 20)]
-    estimate = Estimate.of(Layout.of(host), plan, 20)
+    plan = make_plan(Settings(predict="whole", interval=3, end=0.7, factor_1=1), host, Pass(TokenGrid(32, 32), 20))
+    assert plan.computed_steps(20) == [0, 1, 2, 5, 8, 11, *range(14, 20)]
+    estimate = Estimate.of(host, plan)
     assert estimate.saved == pytest.approx(8 / 20)
     assert str(estimate) == "whole model in 12 of 20 steps, 40 % less work"
 
@@ -131,12 +135,21 @@ def test_the_line_says_why_nothing_would_happen(ldm_sd1):
 
 
 @torch.no_grad()
-def test_the_real_size_of_sd15(monkeypatch):
+def test_the_real_size_of_sd15():
     """SD1.5 is known to take about 400 billion multiply-adds a row at latent 64."""
-    with torch.device("meta"):
-        full = models.UNet2DConditionModel(sample_size=64, cross_attention_dim=768, attention_head_dim=8)
-    layout = Layout.of(detect(full))
-    assert layout.work(TokenGrid(64, 64)).total == pytest.approx(401e9, rel=0.02)
+    layout = Layout.of(detect(models.full_layout("SD 1.5")))
+    assert layout.work(TokenGrid(64, 64), {}, Settings()).total == pytest.approx(401e9, rel=0.02)
+
+
+@pytest.mark.parametrize("steps", [6, 8, 10, 20, 30])
+@pytest.mark.parametrize("pixels", [1024, 1536, 2048])
+@pytest.mark.parametrize("layout", ["SD 1.5", "SDXL"])
+def test_todo_fast_saves_more_than_balanced_and_balanced_more_than_todo_only(layout, pixels, steps):
+    host, facts = detect(models.full_layout(layout)), Pass(TokenGrid(pixels // 8, pixels // 8), steps)
+    plans = (make_plan(BUILT_IN[name], host, facts) for name in ("ToDo fast", "ToDo balanced", "ToDo only"))
+    fast, balanced, only = (Estimate.of(host, plan).saved for plan in plans)
+    assert 1 - fast < 0.95 * (1 - balanced)
+    assert balanced - only == pytest.approx(0) if layout == "SD 1.5" else balanced > only + 0.15
 
 
 class Linear(torch.nn.Module):
@@ -162,4 +175,4 @@ def test_the_layers_of_peft_count_as_the_original_and_the_two_small_ones(ldm_sd1
     after = Layout.of(detect(small.unet))
     added = [now.feed_forward - then.feed_forward for now, then in zip(after.blocks, before, strict=True)]
     assert added == [2 * (block.width + 8 * block.width) for block in before]
-    assert after.work(size).total > 0
+    assert after.work(size, {}, Settings()).total > 0

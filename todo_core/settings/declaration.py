@@ -257,11 +257,11 @@ BUILT_IN: Mapping[str, Settings] = {
     "ToDo only": Settings(interval=1),
     "Skip steps": Settings(predict="whole", factor_1=1, factor_2=1),
     "ToDo fast": Settings(factor_1=3, interval=4),
-    "ToDo paper": Settings(factor_2=1, resample="nearest", phase="fixed", interval=1),
+    "ToDo paper": Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1),
     "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5, interval=1),
 }
 """The built-in presets. The papers' have their authors' settings (arXiv 2303.17604; arXiv 2402.13573 and its code,
-ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px, 3 at 1536 px and 4 at 2048 px)."""
+ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px; they take 3 at 1536 px and 4 at 2048 px)."""
 
 
 def find_preset(name: Any, presets: Mapping[str, Settings]) -> Settings:

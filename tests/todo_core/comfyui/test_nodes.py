@@ -122,7 +122,7 @@ def test_every_value_of_a_list_is_a_value_of_its_setting():
 
 
 def test_start_and_end_narrow_the_presets_window():
-    sharp = BUILT_IN["Sharp finish"]
+    sharp = Settings(end=0.7)
     assert read_main({"start": 0.2, "end": 1.0}, sharp).end == 0.7
     assert read_main({"start": 0.2, "end": 0.5}, sharp).end == 0.5
     with pytest.raises(SettingsError, match=r"start = 0.8 is not possible; allowed: a value below the end, 0.7"):
@@ -132,7 +132,7 @@ def test_start_and_end_narrow_the_presets_window():
 def test_an_error_names_field_value_and_what_is_allowed(shown, model):
     with pytest.raises(SettingsError, match=r"factor_1 = 9 is not possible; allowed: 'auto' or a whole number from 1"):
         todo(model, factor_1="9")
-    with pytest.raises(SettingsError, match=r"preset = 'ToDo' is not possible; allowed: 'ToDo balanced', 'ToDo fast'"):
+    with pytest.raises(SettingsError, match=r"preset = 'ToDo' is not possible; allowed: 'ToDo balanced', 'ToDo only'"):
         todo(model, preset="ToDo")
     with pytest.raises(SettingsError, match=r"ratio_1 = 0.9 is not possible; allowed: at most 0.75"):
         more(method="similarity", ratio_1=0.9)
@@ -165,7 +165,7 @@ def test_the_line_goes_to_the_console_too(shown, model, caplog):
 def test_deep_transformers_are_predicted_by_the_sampling_s_steps(shown, model, calls):
     patched = todo(model, factor_1="1", interval="2")
     Guider(patched, calls=calls).sample(steps=6)
-    assert "transformers below level 1 computed in 4 of 6 steps" in shown[0][0]
+    assert "transformers below level 1 computed in 4 of 6 steps: 1.5x fewer" in shown[0][0]
     assert hook_count(model.model) == hook_count(model_of(ldm_sd1().unet).model)
 
 
@@ -178,7 +178,7 @@ def sample_euler_ancestral(model, x, sigmas, extra_args=None, eta=1.0): ...
 @pytest.mark.parametrize(
     ("function", "told"),
     [
-        (sample_dpmpp_2m, "whole model computed in 4 of 6 steps"),
+        (sample_dpmpp_2m, "whole model computed in 5 of 6 steps"),
         (sample_euler_ancestral, "transformers below level 1 computed in 4 of 6 steps"),
         (None, "transformers below level 1 computed in 4 of 6 steps"),
     ],
@@ -228,6 +228,9 @@ def test_an_interrupted_sampling_leaves_nothing(shown, model):
         Guider(todo(model, interval="2"), fail_at=3).sample(steps=6)
     assert snapshot(model.model) == before
     assert "in 3 of 6 steps" in shown[0][0]
+    with pytest.raises(RuntimeError, match="interrupted"):
+        Guider(todo(model, factor_1="1", interval="2"), fail_at=1).sample(steps=6)
+    assert shown[1][0] == "ToDo reduced nothing: the sampling was interrupted"
 
 
 def test_an_error_of_ours_does_not_cost_the_image(shown, model, monkeypatch, caplog):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import diffusers
 import pytest
 import torch
@@ -126,25 +124,12 @@ def test_attention_outside_of_spatial_transformers_is_refused_in_true_words():
 
 
 @pytest.mark.parametrize("build", [motion, three_d, i2v, svd])
-def test_whole_steps_are_not_predicted_and_a_note_says_so(build):
+def test_deep_layers_are_predicted_in_place_of_whole_steps_and_a_note_says_so(build):
     unet, call = build()
     with torch.no_grad(), patched(randomised(unet), predict="whole", interval=2) as session:
-        for step in range(5):
-            session.begin_step(step, 5, [0])
-            call(noise(1, 4, FRAMES, SIDE, SIDE, seed=step))
-    assert session.record.notes == ["whole steps of a video model cannot be predicted: nothing is predicted"]
-    assert not session.record.predicted_in
-
-
-def test_a_pipeline_for_video_predicts_deep_layers_with_any_scheduler():
-    unet = randomised(motion()[0])
-    unet.config.sample_size = 4  # so that the pass enlarges the video
-    pipe = SimpleNamespace(unet=unet, scheduler=diffusers.EulerDiscreteScheduler())
-    pipe.scheduler.set_timesteps(8)
-    text = noise(FRAMES, 7, TEXT_WIDTH)
-    with torch.no_grad(), patched(pipe) as session:
-        for time in pipe.scheduler.timesteps:
-            unet(noise(1, 4, FRAMES, 8, 8), time, encoder_hidden_states=text)
-    assert session.plan.settings.predict == "deep"
-    assert set(session.record.levels) == {1}
-    assert session.record.notes == []
+        for step in range(6):
+            session.begin_step(step, 6, [0])
+            call(noise(1, 4, FRAMES, SIDE, SIDE, seed=1) + 0.1 * step)
+    why = "whole steps of a video model cannot be predicted"
+    assert session.record.notes == [f"{why}: layers below level 1 are predicted"]
+    assert session.record.predicted_in == {2, 4}

@@ -15,6 +15,7 @@ from tests.models import (
     diffusers_sd2,
     diffusers_sdxl,
     diffusers_unet,
+    full_layout,
     ldm_sd1,
     ldm_unet,
     noise,
@@ -22,11 +23,11 @@ from tests.models import (
 )
 from todo_core import Settings, TokenGrid
 from todo_core.hosts import detect
-from todo_core.patching.plan import make_plan
+from todo_core.patching.plan import Pass, make_plan
 
 
-def plan(model, height, width=None, **settings):
-    return make_plan(Settings(**settings), detect(model), TokenGrid(height, width or height))
+def plan(model, height, width=None, steps=None, **settings):
+    return make_plan(Settings(**settings), detect(model), Pass(TokenGrid(height, width or height), steps))
 
 
 @functools.cache
@@ -51,8 +52,17 @@ def sgm_unet():
 
 
 # the table of docs/method.md
-AUTO = [(64, 1, 1), (76, 1, 1), (80, 2, 1), (96, 2, 1), (112, 2, 1), (128, 2, 1), (144, 2, 1), (160, 2, 1), (161, 3, 1)]
-AUTO += [(192, 3, 1), (224, 3, 1), (225, 4, 2), (256, 4, 2), (384, 6, 2), (512, 8, 2), (1024, 8, 2)]
+AUTO = [
+    (64, 1, 1),
+    (76, 1, 1),
+    (77, 2, 1),
+    (96, 2, 1),
+    (128, 2, 1),
+    (192, 2, 1),
+    (222, 2, 1),
+    (224, 3, 2),
+    (1024, 3, 2),
+]
 
 
 @pytest.mark.parametrize(("side", "first", "second"), AUTO)
@@ -65,22 +75,21 @@ def test_auto_takes_whole_factors_by_the_size(side, first, second):
 
 
 @pytest.mark.parametrize(
-    ("height", "width", "factor"), [(128, 64, 2), (64, 96, 2), (64, 80, 1), (135, 240, 3), (96, 144, 2)]
+    ("height", "width", "factor"), [(128, 64, 2), (64, 96, 2), (64, 80, 1), (135, 240, 2), (180, 320, 3)]
 )
 def test_auto_counts_tokens_where_the_image_is_oblong(height, width, factor):
     assert (plan(sd1_unet(), height, width).levels[0].amount or 1) == factor
 
 
-@pytest.mark.parametrize("side", [64, 48, 8])
+@pytest.mark.parametrize("side", [64, 48])
 def test_auto_leaves_alone_what_is_not_above_the_trained_size_and_says_so(side):
     made = plan(sd1_unet(), side)
     assert not made.reduces
     level = made.levels[0]
     assert (level.keys, level.target_grid) == (side * side, None)
-    assert level.why == "this model was trained at 512 x 512. Set a factor to reduce anyway"
-    assert made.reason == level.why
+    assert level.why == made.reason == "this model was trained at 512 x 512"
     pixels = side * 8
-    assert made.nothing_to_reduce == f"nothing to reduce at {pixels} x {pixels}: {level.why}."
+    assert made.nothing_to_reduce == f"nothing to reduce at {pixels} x {pixels}: {level.why}. Set Factor, level 1 to 2."
 
 
 def test_auto_says_why_level_2_stays_whole_where_level_1_does_not():
@@ -89,7 +98,7 @@ def test_auto_says_why_level_2_stays_whole_where_level_1_does_not():
     assert second.why == "auto reduces only level 1 at this size"
 
 
-XL_AUTO = [(128, 1, 1), (160, 2, 1), (192, 2, 1), (256, 2, 1), (384, 3, 1), (512, 3, 1), (1024, 3, 1)]
+XL_AUTO = [(128, 1, 1), (160, 2, 1), (192, 2, 1), (256, 2, 1), (384, 2, 1), (512, 3, 1), (1024, 3, 1)]
 
 
 @pytest.mark.parametrize(("side", "first", "second"), XL_AUTO)
@@ -97,6 +106,33 @@ def test_auto_of_sdxl_counts_from_the_grids_of_its_own_levels(side, first, secon
     levels = plan(diffusers_sdxl().unet, side).levels
     expected = [(side // 2, first), (side // 4, second)]
     assert [(level.grid.height, level.amount or 1) for level in levels] == expected
+
+
+@pytest.mark.parametrize(
+    ("layout", "settings", "steps", "advice"),
+    [
+        ("SD 1.5", {}, 20, "Set Factor, level 1 to 2"),
+        ("SD 1.5", {"predict": "whole", "factor_1": 1, "factor_2": 1}, 10, "Set Factor, level 1 to 2"),
+        ("SD 1.5", {"method": "similarity", "ratio_1": 0}, 20, "Set Ratio, level 1 to 0.5"),
+        ("SDXL", {"interval": 1}, 20, "Set Interval to auto"),
+        ("SDXL", {}, 5, "Set Interval to 2"),
+        ("SDXL", {}, None, "Set Interval to 2"),
+        ("SDXL", {"interval": 1}, 4, "Set Interval to 2"),
+        ("SDXL", {}, 3, "Set Factor, level 1 to 2"),
+        ("SDXL", {"method": "none"}, 20, ""),
+    ],
+)
+def test_a_plan_that_reduces_nothing_names_what_would_help_most(layout, settings, steps, advice):
+    side = 128 if layout == "SDXL" else 64
+    made = plan(full_layout(layout), side, steps=steps, **settings)
+    assert not made.reduces
+    assert made.advice == advice
+    assert made.nothing_to_reduce.endswith(f"{made.reason}. {advice}." if advice else f"{made.reason}.")
+
+
+def test_the_reason_says_why_whole_steps_are_not_predicted():
+    made = plan(full_layout("SD 1.5"), 128, steps=10, predict="whole", factor_1=1)
+    assert made.reason.startswith("whole steps need 16 or more steps: nothing is predicted; the factor of level 1 is 1")
 
 
 # the size a model was trained at ------------------------------------------------------------------------------------
@@ -226,14 +262,6 @@ def test_a_grid_too_small_to_lose_a_token_says_so():
 
 def test_cluster_rounds_its_number_of_keys_to_the_nearest():
     assert plan(sd1_unet(), 4, method="cluster", ratio_1=0.45).levels[0].keys == 9  # of 16 * 0.55 = 8.8
-
-
-def test_a_reason_from_outside_leaves_the_whole_pass_alone():
-    made = make_plan(Settings(factor_1=2), detect(sd1_unet()), TokenGrid(128, 128), why="this is the first pass")
-    assert not made.reduces
-    assert made.at(0.5) == ()
-    assert made.reason == "this is the first pass"
-    assert str(made) == "nothing to reduce: this is the first pass"
 
 
 @pytest.mark.parametrize("steps", [3, 7, 10, 20, 30, 150])

@@ -1,4 +1,4 @@
-"""What ``auto`` predicts in a diffusers pipeline: its scheduler decides, at the first step of each pass."""
+"""Whole steps in a diffusers pipeline, whose scheduler tells whether it adds noise."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from diffusers import (
 )
 
 from tests.models import diffusers_unet, hook_count, noise, pipeline, snapshot, words
-from todo_core import Settings, apply_patch, patched, remove_patch
+from todo_core import apply_patch, patched, remove_patch
 from todo_core.patching.session import Session
+from todo_core.samplers import ADDS_NOISE
 
-EVERY_SECOND = {2, 4, 6}  # predicted of 8 steps with interval 2
-DEEP, MODEL = "transformers below level 1", "whole model"
+# predicted of 8 steps with interval 2
+DEEP, MODEL = ("transformers below level 1", {2, 4, 6}), ("whole model", {3, 5})
+WHOLE = {"predict": "whole", "interval": 2}
 
 
 @pytest.fixture
@@ -39,12 +41,13 @@ def generate(pipe, steps=8, side=128, **more):
     return pipe(**text, num_inference_steps=steps, output_type="latent", **size, **more).images
 
 
-def predicted(pipe, settings=None, **call):
+def predicted(pipe, *notes, **call):
     """What a generation predicts, in which steps, and its latents."""
-    with patched(pipe, **(settings or {})) as session:
+    with patched(pipe, **WHOLE) as session:
         latents = generate(pipe, **call)
-    assert not session.record.notes
-    return session.record.predicted if session.record.predicted_in else "", session.record.predicted_in, latents
+    assert session.record.notes == [f"{note}: layers below level 1 are predicted" for note in notes]
+    assert set(session.record.levels) == {1}
+    return (session.record.predicted, session.record.predicted_in), latents
 
 
 WITHOUT_NOISE = {
@@ -63,12 +66,10 @@ def test_schedulers_that_add_no_noise_predict_whole_steps(name, unet):
     pipe = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**WITHOUT_NOISE[name]), unet)
     calls = []
     hook = unet.conv_in.register_forward_hook(lambda *_: calls.append(1))
-    what, steps, latents = predicted(pipe)
+    assert predicted(pipe)[0] == MODEL
     hook.remove()
-    assert (what, steps) == (MODEL, EVERY_SECOND)
     # PNDM calls the model twice at its second timestep
-    assert len(calls) == 5 + (name == "PNDMScheduler")
-    assert torch.equal(latents, predicted(pipe, {"predict": "whole"})[2])
+    assert len(calls) == 6 + (name == "PNDMScheduler")
 
 
 @pytest.mark.parametrize(
@@ -82,37 +83,17 @@ def test_schedulers_that_add_no_noise_predict_whole_steps(name, unet):
 )
 def test_with_others_tokens_are_reduced_and_deep_layers_predicted(name, config, unet):
     pipe = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet)
-    with patched(pipe) as session:
-        latents = generate(pipe)
-    assert session.record.predicted == DEEP
-    assert session.record.predicted_in >= EVERY_SECOND
-    assert set(session.record.levels) == {1}
-    assert torch.equal(latents, predicted(pipe, {"predict": "deep"})[2])
-
-
-@pytest.mark.parametrize(
-    ("settings", "call", "expected"),
-    [
-        ({}, {"steps": 20}, (MODEL, {2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18})),
-        ({}, {"steps": 4}, ("", set())),  # too few for auto
-        ({}, {"side": 64}, ("", set())),  # the trained size
-        ({}, {"side": 256}, (DEEP, EVERY_SECOND)),  # ToDo saves more there
-        ({"factor_1": 2}, {}, (DEEP, EVERY_SECOND)),
-        ({"predict": "deep"}, {}, (DEEP, EVERY_SECOND)),
-        ({"method": "similarity"}, {}, (DEEP, EVERY_SECOND)),
-        ({"interval": 3}, {}, (MODEL, {2, 3, 5, 6})),
-        ({"end": 0.5}, {}, (MODEL, {2})),
-    ],
-)
-def test_the_rule_is_that_of_the_webuis(settings, call, expected, unet):
-    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
-    assert predicted(pipe, settings, **call)[:2] == expected
+    (what, steps), latents = predicted(pipe, ADDS_NOISE)
+    assert what == DEEP[0]
+    assert steps >= DEEP[1]
+    with patched(pipe, interval=2):
+        assert torch.equal(latents, generate(pipe))
 
 
 def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
     found = []
-    with patched(pipe) as session:
+    with patched(pipe, **WHOLE) as session:
         for scheduler, side in (
             (None, 128),
             (EulerAncestralDiscreteScheduler, 128),
@@ -123,27 +104,20 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
                 pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
             session.record.reset()
             generate(pipe, side=side)
-            found.append((session.record.predicted, set(session.record.predicted_in), set(session.record.levels)))
-    assert found == [
-        (MODEL, EVERY_SECOND, set()),
-        (DEEP, EVERY_SECOND, {1}),
-        (MODEL, EVERY_SECOND, set()),
-        (DEEP, EVERY_SECOND, {1, 2}),
-    ]
-    assert session.plan.settings.predict == "deep"
-    assert session.settings == Settings()
+            found.append((session.record.predicted, session.record.predicted_in, set(session.record.levels)))
+    assert found == [(*MODEL, {1}), (*DEEP, {1}), (*MODEL, {1}), (*MODEL, {1, 2})]
+    assert session.plan.settings is session.settings
 
 
 def test_img2img_counts_the_steps_that_it_runs(unet):
     pipe = pipeline(StableDiffusionImg2ImgPipeline, DPMSolverMultistepScheduler(), unet)
-    what, steps, _ = predicted(pipe, steps=16, image=noise(1, 4, 16, 16), strength=0.5)
-    assert (what, steps) == (MODEL, EVERY_SECOND)
+    assert predicted(pipe, steps=16, image=noise(1, 4, 16, 16), strength=0.5)[0] == MODEL
 
 
 def test_nothing_is_left_and_the_next_generation_is_the_plain_one(unet):
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
     plain, before = generate(pipe), snapshot(unet)
-    assert not torch.equal(predicted(pipe)[2], plain)
+    assert not torch.equal(predicted(pipe)[1], plain)
     assert snapshot(unet) == before
     assert hook_count(unet) == 0
     assert torch.equal(generate(pipe), plain)
@@ -158,18 +132,18 @@ def test_a_forward_of_somebody_else_on_the_model_keeps_it_from_whole_steps(unet)
         return own(self, *args, **kwargs)
 
     unet.forward = MethodType(forward, unet)
-    assert predicted(pipe)[:2] == (DEEP, EVERY_SECOND)
+    assert predicted(pipe, "another forward is on the model")[0] == DEEP
     assert len(calls) == 8
 
 
 def test_offload_after_the_patch_runs_as_before(unet):
     """accelerate then calls ToDo's forward, which is inside of its own."""
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
-    expected = predicted(pipe)[2]
-    session = apply_patch(pipe)
+    _, expected = predicted(pipe)
+    session = apply_patch(pipe, **WHOLE)
     cpu_offload_with_hook(unet, "cpu")
     assert torch.equal(generate(pipe), expected)
-    assert (session.record.predicted, session.record.predicted_in) == (MODEL, EVERY_SECOND)
+    assert (session.record.predicted, session.record.predicted_in) == MODEL
     remove_patch(pipe)
 
 
@@ -177,30 +151,20 @@ def test_offload_before_the_patch_keeps_the_model_from_whole_steps(unet):
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
     cpu_offload_with_hook(unet, "cpu")
     plain = generate(pipe)
-    assert predicted(pipe)[:2] == (DEEP, EVERY_SECOND)
+    assert predicted(pipe, "another forward is on the model")[0] == DEEP
     assert torch.equal(generate(pipe), plain)
 
 
 @pytest.mark.parametrize(
     "how", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"]
 )
-def test_a_copy_of_the_model_without_its_pipeline_predicts_deep_layers(how, unet):
-    session = apply_patch(pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet))
+def test_a_copy_of_the_model_knows_no_scheduler_and_counts_by_itself(how, unet):
+    session = apply_patch(pipeline(StableDiffusionPipeline, EulerAncestralDiscreteScheduler(), unet), **WHOLE)
     other = how(unet)
     hook = next(iter(other._forward_pre_hooks.values()))
     assert isinstance(hook.owner, Session)
-    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), other)
-    generate(pipe)
+    generate(pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), other))
     assert not session.record.acted
-    assert hook.owner.record.predicted in ("", DEEP)
+    assert hook.owner.record.predicted == MODEL[0]
     remove_patch(other)
     assert hook_count(other) == 0
-
-
-def test_a_model_alone_predicts_deep_layers(unet):
-    scheduler = EulerDiscreteScheduler()
-    scheduler.set_timesteps(8)
-    with torch.no_grad(), patched(unet, interval=2) as session:
-        for time in scheduler.timesteps:
-            unet(noise(1, 4, 16, 16), time, words(1))
-    assert session.record.predicted == DEEP

@@ -54,7 +54,7 @@ USES = pytest.mark.parametrize("put", [lambda *a, **v: apply_patch(*a, **v).sett
 
 @USES
 def test_a_preset_by_name_with_changes(diffusers_sd1, put):
-    assert put(diffusers_sd1.unet, preset="ToDo fast", end=0.8) == Settings(interval=3, end=0.8)
+    assert put(diffusers_sd1.unet, preset="ToDo fast", end=0.8) == Settings(factor_1=3, interval=4, end=0.8)
     assert put(diffusers_sd1.unet, preset="ToMe paper") == Settings.preset("ToMe paper") == BUILT_IN["ToMe paper"]
     assert put(diffusers_sd1.unet, Settings(factor_1=3), end=0.8) == Settings(factor_1=3, end=0.8)
     assert put(diffusers_sd1.unet) == Settings()
@@ -65,8 +65,8 @@ def test_a_preset_by_name_with_changes(diffusers_sd1, put):
     ("args", "values", "field", "said"),
     [
         ([], {"preset": "todo fst"}, "preset", r"\(did you mean ToDo fast\?\)"),
-        ([], {"preset": 3}, "preset", "'ToDo balanced', 'ToDo fast'"),
-        ([], {"preset": ["ToDo fast"]}, "preset", "'ToDo balanced', 'ToDo fast'"),
+        ([], {"preset": 3}, "preset", "'ToDo balanced', 'ToDo only'"),
+        ([], {"preset": ["ToDo fast"]}, "preset", "'ToDo balanced', 'ToDo only'"),
         ([], {"prest": "ToDo fast"}, "prest", r"\(did you mean preset\?\)"),
         ([], {"factr_1": 3}, "factr_1", r"\(did you mean factor_1\?\)"),
         ([], {"preset": "ToDo fast", "factor_1": "two"}, "factor_1", "'auto' or a whole number from 1 to 8"),

@@ -40,7 +40,7 @@ DEFAULTS = {
     "mlp": False,
     "reach": 0,
     "interval": "auto",
-    "predict": "auto",
+    "predict": "deep",
 }
 OLDER = {"interval": 1}  # where an image without the key had another value than the default
 CHOICES = {
@@ -51,7 +51,7 @@ CHOICES = {
     "window": ["steps", "noise"],
     "afterwards": ["none", "downsample", "similarity", "cluster"],
     "passes": ["hires", "first", "all"],
-    "predict": ["auto", "deep", "whole"],
+    "predict": ["deep", "whole"],
 }
 FLAGS = ["random", "attn", "crossattn", "mlp"]
 NUMBERS = ["factor_1", "factor_2", "ratio_1", "ratio_2", "start", "end"]
@@ -350,9 +350,27 @@ def test_infotext_with_an_impossible_value_names_it():
 def test_auto_with_the_factor_it_used_is_auto_and_a_number_once_its_rule_has_changed():
     infotext = {"ToDo method": "downsample", "ToDo factor 1": "auto (2)", "ToDo interval": "auto (3)"}
     assert Settings.from_infotext(infotext) == Settings(interval="auto")
-    assert Settings.from_infotext(infotext | {"ToDo version": "0.2.0"}) == Settings(interval="auto")
+    assert Settings.from_infotext(infotext | {"ToDo version": "0.3.0"}) == Settings(interval="auto")
     assert Settings.from_infotext(infotext | {"ToDo version": "1.10.0.dev1"}) == Settings(interval="auto")
-    assert Settings.from_infotext(infotext | {"ToDo version": "0.1.12"}) == Settings(factor_1=2, interval=3)
+    assert Settings.from_infotext(infotext | {"ToDo version": "0.2.0"}) == Settings(factor_1=2, interval=3)
+    assert Settings.from_infotext({"ToDo version": "0.3.0", "ToDo interval": "auto (2)"}) == Settings()
+
+
+@pytest.mark.parametrize("predict", ["auto (whole)", "whole"])
+def test_auto_factors_of_version_0_2_kept_all_tokens_where_whole_steps_were_predicted(predict):
+    old = {"ToDo method": "downsample", "ToDo interval": "auto (3)", "ToDo predict": predict, "ToDo version": "0.2.0"}
+    assert Settings.from_infotext(old) == Settings(predict="whole", interval=3, factor_1=1, factor_2=1)
+    factors = old | {"ToDo factor 1": "4"}
+    assert Settings.from_infotext(factors) == Settings(predict="whole", interval=3, factor_1=4, factor_2=1)
+    now = {"ToDo method": "downsample", "ToDo interval": "auto (2)", "ToDo predict": "whole", "ToDo version": "0.3.0"}
+    assert Settings.from_infotext(now) == Settings(predict="whole")
+
+
+@pytest.mark.parametrize(("old", "now"), [("auto", "deep"), ("auto (deep)", "deep"), ("whole", "whole")])
+def test_an_older_choice_by_the_sampler_is_read_as_deep(old, now):
+    assert Settings.parse_older({"predict": old}).predict == now
+    with pytest.raises(SettingsError, match="'deep', 'whole'"):
+        Settings.parse({"predict": "auto"})
 
 
 def test_a_seed_of_minus_1_is_each_images_own():

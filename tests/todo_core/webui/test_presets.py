@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 
 from todo_core import Settings, SettingsError
-from todo_core.hosts import Level
-from todo_core.patching.plan import plan_level
 from todo_core.settings.declaration import BUILT_IN, CUSTOM, DEFAULT
-from todo_core.token_grid import TokenGrid
 from todo_core.webui.presets import Presets
 
 OWN = Settings(factor_1=3, end=0.6)
@@ -25,7 +22,7 @@ def path(tmp_path):
 
 def test_the_default_preset_is_the_default_settings():
     assert BUILT_IN[DEFAULT] == Settings()
-    assert {"ToDo fast", "ToMe paper", "Sharp finish"} < set(BUILT_IN)
+    assert [*BUILT_IN] == ["ToDo balanced", "ToDo only", "Skip steps", "ToDo fast", "ToDo paper", "ToMe paper"]
     assert len(set(BUILT_IN.values())) == len(BUILT_IN)
 
 
@@ -34,9 +31,8 @@ def test_the_papers_values():
     assert (paper.method, paper.target, paper.ratio_1, paper.sx, paper.sy) == ("similarity", "all", 0.5, 2, 2)
     todo = BUILT_IN["ToDo paper"]
     assert (todo.method, todo.target, todo.resample, todo.phase) == ("downsample", "keys/values", "nearest", "fixed")
-    sd1 = Level(1, blocks=5, depth=0, trained_side=64, trained_pixels=512)
-    factors = {side * 8: plan_level(todo, "downsample", sd1, TokenGrid(side, side)).amount for side in (128, 192, 256)}
-    assert factors == {1024: 2, 1536: 3, 2048: 4}
+    assert (todo.factor_1, todo.factor_2) == (2, 1)
+    assert paper.interval == todo.interval == 1
 
 
 def test_what_is_saved_is_there_after_a_restart(path):

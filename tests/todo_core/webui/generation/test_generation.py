@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from copy import copy
 from types import SimpleNamespace
 
@@ -128,6 +129,7 @@ def test_a_method_that_did_not_take_over_stays_out_of_the_infotext(webui):
 
 @pytest.mark.parametrize(("factor", "interval"), [("auto", 1), ("auto", "auto"), (2, "auto")])
 def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, factor, interval, monkeypatch):
+    monkeypatch.setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)
     chosen = {"factor_1": factor, "factor_2": 1, "interval": interval}
     monkeypatch.setattr(webui.model, "image_size", 8)
     done = webui.generate(Processing(steps=6), chosen)
@@ -285,7 +287,8 @@ def forwards_of(model):
 def test_the_interval_is_told_in_comment_and_infotext_and_can_be_pasted(webui, factors):
     ours = {"factor_1": factors[0], "factor_2": factors[1], "interval": 2}
     done = webui.generate(Processing(), ours)
-    assert "transformers below level 1 computed in 3 of 4 steps" in done.comments
+    assert "transformers below level 1 computed in 3 of 4 steps: 1.3x fewer" in done.comments
+    assert ("ToDo method" in done.extra_generation_params) == (factors != (1, 1))
     assert ("level 1 from" in done.comments) == (factors != (1, 1))
     assert "ToDo interval: 2" in done.infotexts[0]
     assert "ToDo factor 2: 1" in done.infotexts[0]
@@ -300,8 +303,7 @@ def test_the_interval_is_told_in_comment_and_infotext_and_can_be_pasted(webui, f
 @pytest.mark.parametrize("steps", [2, 3, 4])
 def test_too_few_steps_for_the_interval_are_told(webui, steps):
     done = webui.generate(Processing(steps=steps), {"factor_1": 1, "factor_2": 1, "interval": 2})
-    told = "ToDo reduced nothing in the hires pass: the interval predicts only in passes of 4 or more steps"
-    assert (told in done.comments) == (steps < 4)
+    assert ("; layers below level 1 need 4 or more steps." in done.comments) == (steps < 4)
     assert ("ToDo" in done.infotexts[0]) == (steps == 4)
 
 
@@ -321,18 +323,19 @@ def sample_euler_ancestral(model, x, eta=1.0):
     """Named as k-diffusion's."""
 
 
-WHOLE = {"predict": "whole", "interval": 2}
+WHOLE = {"predict": "whole", "interval": 2, "factor_1": 1, "factor_2": 1}
 
 
 @pytest.mark.parametrize("function", [sample_euler, sample_dpmpp_2m])
 def test_whole_steps_are_predicted_told_and_can_be_pasted(webui, function):
     request = {"sampler_function": function, "steps": 6}
     done = webui.generate(Processing(**request), WHOLE)
-    assert "hires pass: whole model computed in 4 of 6 steps" in done.comments
-    assert todo_of(done) == {"ToDo method": "downsample", "ToDo interval": "2", "ToDo predict": "whole"}
+    assert "hires pass: whole model computed in 5 of 6 steps: 1.2x fewer" in done.comments
+    off = {"ToDo factor 1": "1", "ToDo factor 2": "1"}
+    assert todo_of(done) == {"ToDo interval": "2", "ToDo predict": "whole"} | off
     assert forwards_of(webui.model) == hooks_of(webui.model) == 0
     pasted = settings_of(done.extra_generation_params)
-    assert (pasted.interval, pasted.predict) == (2, "whole")
+    assert pasted == Settings(**WHOLE)
     again = webui.generate(Processing(**request), {k: v for k, v in pasted.to_dict().items() if k != "passes"})
     assert torch.equal(done.images[0], again.images[0])
     assert torch.equal(*webui.first_pass)
@@ -354,7 +357,7 @@ def test_with_a_sampler_that_may_add_noise_deep_layers_are_predicted(webui, requ
     assert "transformers below level 1 computed in" in done.comments
     told = "whole steps need a sampler without noise, such as DPM++ 2M or Euler: layers below level 1 are predicted"
     assert done.comments.count(told) == 1
-    assert todo_of(done)["ToDo predict"] == "deep"
+    assert "ToDo predict" not in todo_of(done)
     deep = webui.generate(Processing(steps=6, **request_), WHOLE | {"predict": "deep"})
     assert torch.equal(done.images[0], deep.images[0])
 
@@ -368,42 +371,58 @@ def test_beside_an_extension_that_runs_the_model_deep_layers_are_predicted(webui
         assert vars(unet)["forward"] is theirs
     finally:
         del unet.forward
-    assert "an extension runs the model by itself: layers below level 1 are predicted" in done.comments
+    assert "another forward is on the model: layers below level 1 are predicted" in done.comments
     assert "transformers below level 1 computed in 4 of 6 steps" in done.comments
-    assert todo_of(done)["ToDo predict"] == "deep"
 
 
-@pytest.mark.parametrize(
-    ("function", "used"), [(sample_dpmpp_2m, "whole"), (sample_euler_ancestral, "deep"), (None, "deep")]
-)
-def test_auto_predicts_by_the_sampler_and_without_a_note(webui, function, used, monkeypatch):
+@pytest.mark.parametrize("function", [sample_dpmpp_2m, sample_euler_ancestral, None])
+def test_the_default_reduces_tokens_in_each_step_with_each_sampler(webui, function, monkeypatch):
     monkeypatch.setattr(webui.model, "image_size", 8)
-    request = {"sampler_function": function, "steps": 6}
-    done = webui.generate(Processing(**request), {})
-    assert todo_of(done).get("ToDo predict") == ("auto (whole)" if used == "whole" else None)
-    assert todo_of(done)["ToDo interval"] == "auto (2)"
-    assert ("whole model computed in 4 of 6 steps" in done.comments) == (used == "whole")
-    assert "whole steps" not in done.comments
-    chosen = webui.generate(Processing(**request), {"predict": used})
-    assert torch.equal(done.images[0], chosen.images[0])
-    assert settings_of(done.extra_generation_params).predict == "auto"
+    pairs, done = lengths(webui, Processing(sampler_function=function, steps=20), {})
+    assert pairs[20:] == [(256, 64)] * 20
+    assert "level 1 from 256 to 64 tokens (downsample) in 20 of 20 steps" in done.comments
+    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "auto (2)"} | NOTHING_PREDICTED
+
+
+def test_what_only_predicted_is_repeated_without_its_method(webui):
+    ours = {"method": "similarity", "ratio_1": 0, "interval": 2}
+    done = webui.generate(Processing(), ours)
+    assert todo_of(done) == {"ToDo factor 1": "1", "ToDo factor 2": "1", "ToDo interval": "2"}
+    pasted = settings_of(done.extra_generation_params)
+    again = webui.generate(Processing(), {k: v for k, v in pasted.to_dict().items() if k != "passes"})
+    assert torch.equal(done.images[0], again.images[0])
+
+
+def test_prompts_that_change_in_each_step_leave_the_tokens_reduced(webui):
+    """As [a|b] does."""
+    signs = itertools.cycle([1, -1])
+    unet = webui.model.model.diffusion_model
+    hook = unet.register_forward_pre_hook(
+        lambda _, args, kwargs: (args, kwargs | {"context": next(signs) * kwargs["context"]}), with_kwargs=True
+    )
+    try:
+        done = webui.generate(Processing(steps=6), {"factor_1": 2, "interval": 2})
+    finally:
+        hook.remove()
+    assert "in 6 of 6 steps; nothing predicted: too few steps in a row are alike\n" in done.comments
 
 
 def test_whole_steps_with_split_prompts_and_an_interrupt(webui):
     request = {"sampler_function": sample_euler, "steps": 6}
     done = webui.generate(Processing(**request, split=True), WHOLE)
-    assert "whole model computed in 4 of 6 steps" in done.comments
-    webui.generate(Processing(**request, interrupt_at=3), WHOLE)
+    assert "whole model computed in 5 of 6 steps" in done.comments
+    p = Processing(**request)
+    p.after_step = lambda step: setattr(shared.state, "interrupted", p.is_hr_pass and step == 1)
+    done = webui.generate(p, WHOLE)
+    assert "ToDo reduced nothing in the hires pass: it was interrupted\n" in done.comments
     assert forwards_of(webui.model) == hooks_of(webui.model) == 0
 
 
-def test_in_a_short_pass_nothing_is_predicted_and_auto_factors_act(webui):
+def test_in_a_short_pass_nothing_is_predicted_and_factors_act(webui):
     request = {"sampler_function": sample_euler, "steps": 3}
     done = webui.generate(Processing(**request), {"predict": "whole", "factor_1": 2})
     assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
-    whole, deep = (webui.generate(Processing(**request), {"predict": predict}) for predict in ("whole", "deep"))
-    assert torch.equal(whole.images[0], deep.images[0])
-    assert whole.comments == deep.comments
+    assert "whole steps need 16 or more steps: nothing is predicted" in done.comments
 
 
 def test_an_interrupt_between_computed_and_predicted_steps_leaves_nothing(webui):
@@ -574,7 +593,7 @@ def test_a_grid_that_another_extension_makes_too_small_is_told(script):
     done = WebUI(script, model).generate(Processing(), {"factor_2": 1})
     assert done.comments == (
         "ToDo reduced nothing in the hires pass: a call that was to be reduced has reduced nothing: "
-        "this model was trained at 64 x 64. Set a factor to reduce anyway\n"
+        "this model was trained at 64 x 64\n"
     )
 
 
@@ -604,13 +623,6 @@ def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):
 def test_a_setting_without_effect_says_why_and_stays_out_of_the_infotext(webui, p, ours, why):
     done = webui.generate(p, ours)
     assert why in done.comments, done.comments
-    assert "ToDo" not in done.infotexts[0]
-
-
-def test_auto_says_that_it_predicts_nothing_in_few_steps(webui, monkeypatch):
-    monkeypatch.setattr(webui.model, "image_size", 8)
-    done = webui.generate(Processing(), {"factor_1": 1})
-    assert "auto predicts only in passes of 6 or more steps" in done.comments, done.comments
     assert "ToDo" not in done.infotexts[0]
 
 
@@ -684,4 +696,4 @@ def test_calls_that_a_sampler_leaves_out_are_not_expected(sampler, steps, total,
 
 def test_the_last_call_of_a_second_order_sampler_is_computed(webui):
     done = webui.generate(Processing(steps=6, calls_per_step=2), {"factor_1": 1, "factor_2": 1, "interval": 2})
-    assert "computed in 7 of 11 model calls" in done.comments
+    assert "computed in 7 of 11 model calls: 1.6x fewer" in done.comments
