@@ -70,7 +70,7 @@ TESTS = {
     "patching/session": [*PREDICTION, *SESSION, f"{PATCHING}/test_gradients.py", *FORGE],
     "patching/steps": [f"{PATCHING}/test_steps.py", *SESSION],
     "patching/streams": [*PREDICTION, *COSTS],
-    "patching/token_grid": [f"{PATCHING}/test_token_grid.py", f"{PATCHING}/test_plan.py"],
+    "token_grid": ["tests/todo_core/test_token_grid.py", f"{PATCHING}/test_plan.py"],
     "prediction": [*PREDICTION, *COSTS],
 }
 # they change nothing, or what no test should hold

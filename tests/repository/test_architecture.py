@@ -29,9 +29,10 @@ CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.contr
 # the rooms of each house, from the ground up
 FLOORS = {
     "todo_core": [
-        "errors image_difference samplers",
+        "errors image_difference samplers token_grid",
         "reduction prediction",
         "settings hosts",
+        "work",
         "patching",
         "estimate tomesd",
         "webui comfyui",

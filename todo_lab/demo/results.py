@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from todo_core.patching.plan import LevelPlan
+from todo_core import __version__
+from todo_core.patching.level_plan import LevelPlan
 from todo_core.patching.record import Record
-from todo_core.settings import Settings
+from todo_core.settings import VERSION_KEY, Settings
 
 from ..sampling.comparison import Comparison
 from ..sampling.infotext import PNG_KEY, format_infotext
@@ -247,9 +248,13 @@ def png_text(request: Request, model: str, settings: Settings | None = None, pas
     records = [each.record for each in passes]
     if not settings or not any(record.acted for record in records):
         return format_infotext(request, model, None)
-    predicted = settings.interval == "auto" or any(record.predicted_in for record in records)
-    without = frozenset() if predicted else frozenset({"interval"})
-    return format_infotext(request, model, settings.to_infotext(without=without))
+    without = set()
+    if settings.interval != "auto" and not any(record.predicted_calls for record in records):
+        without |= {"interval"}
+    if settings.method == "downsample" and not any(record.ran_in for record in records):
+        without |= {"method"}
+    ours = settings.to_infotext(without=frozenset(without)) | {VERSION_KEY: __version__}
+    return format_infotext(request, model, ours)
 
 
 def image(pixels: np.ndarray, text: str) -> Any:

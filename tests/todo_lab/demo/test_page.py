@@ -13,7 +13,7 @@ from gradio_client import Client
 from PIL import Image
 
 from tests.models import hook_count
-from todo_core import SETTINGS, SettingsError
+from todo_core import SETTINGS, SettingsError, __version__
 from todo_core.settings import BUILT_IN
 from todo_core.webui.panel.controls import control_value
 from todo_lab.demo import model_runner, page_html
@@ -143,7 +143,7 @@ def test_a_comparison_shows_pictures_figures_and_plan(page, runner, quick):
     assert "dB PSNR" in out.verdict
     assert "a red ball on stripes" in out.verdict  # of which request it is
     assert "<td>256 (16 x 16)</td><td>64 (8 x 8)</td><td>downsample</td><td>3</td><td>2 of 2 steps</td>" in out.plan
-    assert "Set a factor to reduce anyway" in out.plan
+    assert "this model was trained at" in out.plan
     assert out.data["speed"] == out.data["seconds"]["baseline"] / out.data["seconds"]["reduced"]
     assert f"{out.data['speed']:.2f}x" in out.figures
     assert texts
@@ -154,13 +154,13 @@ def test_a_comparison_shows_pictures_figures_and_plan(page, runner, quick):
 def test_presets_keep_the_speed_and_psnr_that_they_had_with_the_same_request(page, quick):
     same = {name: value for name, value in quick.items() if name != "factor_1"}
     balanced = told(page, *values(**same))
-    fast = told(page, *values(**same, interval="3"), known=balanced.known)
+    fast = told(page, *values(**same, factor_1="3", interval="4"), known=balanced.known)
     figures = fast.known[1]
     assert list(figures) == ["ToDo balanced", "ToDo fast"]
     assert figures["ToDo balanced"] == balanced.known[1]["ToDo balanced"]
     assert f"<td><b>ToDo fast</b></td><td><b>{fast.data['speed']:.2f}x</b></td>" in fast.presets
     assert f"<td>ToDo balanced</td><td>{balanced.data['speed']:.2f}x</td>" in fast.presets
-    assert fast.presets.count("not run") == 3
+    assert fast.presets.count("not run") == 4
     other = told(page, *values(**same | {"seed": 9}), known=fast.known)
     assert list(other.known[1]) == ["ToDo balanced"]
 
@@ -178,12 +178,14 @@ def test_the_pictures_carry_their_infotext(page, quick):
     baseline, reduced = told(page, *values(**quick)).pair
     assert baseline.info["parameters"].startswith("a red ball on stripes\nSteps: 1, Sampler: DDIM,")
     assert "ToDo" not in baseline.info["parameters"]
-    assert reduced.info["parameters"].endswith("ToDo method: downsample, ToDo factor 1: 2, ToDo interval: auto")
+    assert reduced.info["parameters"].endswith(
+        f"ToDo method: downsample, ToDo factor 1: 2, ToDo interval: auto, ToDo version: {__version__}"
+    )
 
 
 def test_the_page_says_why_nothing_was_reduced(page, quick):
     out = told(page, *values(**quick | {"factor_1": "1", "factor_2": "1"}))
-    assert "Nothing was reduced: the factor of level 1 is 1; the factor of level 2 is 1</p>" in out.verdict
+    assert "Nothing was reduced: the factor of level 1 is 1; the factor of level 2 is 1; little of" in out.verdict
     assert "Equal: every pixel is that of the baseline" in out.verdict
     assert "uncertain" not in out.verdict
     assert out.data["difference"] == {"mse": 0.0, "psnr": None, "ssim": 1.0}
@@ -265,7 +267,7 @@ def test_the_server_makes_a_comparison(url, quick, tmp_path):
     assert "2 of 2 steps" in out.plan
     baseline, reduced = map(Image.open, out.pair)
     assert baseline.size == (128, 128)
-    assert reduced.info["parameters"].endswith("ToDo factor 1: 2, ToDo interval: auto")
+    assert reduced.info["parameters"].endswith(f"ToDo factor 1: 2, ToDo interval: auto, ToDo version: {__version__}")
     assert out.data["request"]["width"] == 64
 
 

@@ -156,10 +156,10 @@ def test_folders_are_joined_into_one_report(done, tmp_path, capsys):
     other, out = tmp_path / "other", tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "write_report", lambda folder: None)
-        assert main(["evaluate", str(other), *TINY, "--presets", "Sharp finish"]) == 0
+        assert main(["evaluate", str(other), *TINY, "--presets", "ToDo paper"]) == 0
     assert main(["evaluate", str(out), "--join", str(done), str(other)]) == 0
     table = pd.read_parquet(out / "results.parquet")
-    assert sorted(set(table["variant"])) == ["Sharp finish", "ToDo fast", "ToMe paper", "baseline"]
+    assert sorted(set(table["variant"])) == ["ToDo fast", "ToDo paper", "ToMe paper", "baseline"]
     assert (out / "report.html").stat().st_size > 20_000
     assert main(["evaluate", str(tmp_path / "twice"), "--join", str(done), str(done)]) == 2
     assert "is in two folders" in capsys.readouterr().err

@@ -31,7 +31,7 @@ def test_predicted_steps_have_a_median_of_their_own():
 
 
 def test_steps_without_reduction_count():
-    """As with the preset Sharp finish: the reduction ends before the last steps."""
+    """The reduction ends before the last steps."""
     assert Timing([1.0] * 10, [0.25] * 7 + [1.0] * 3).speed == pytest.approx(10 / 4.75)
 
 

@@ -8,7 +8,7 @@ from . import browser as web
 from .test_browser import shots  # noqa: F401  a fixture
 
 VIEWS = {"light": ("light", 1400), "dark": ("dark", 1400), "phone": ("dark", 390)}
-PRESETS = ("ToDo fast", "ToMe paper", "Sharp finish")
+PRESETS = ("ToDo fast", "ToMe paper", "ToDo only")
 
 
 @pytest.fixture(params=VIEWS)

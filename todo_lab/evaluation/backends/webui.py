@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from todo_core.settings import METHOD_KEY
+from todo_core.settings import VERSION_KEY
 
 from ...sampling.infotext import PNG_KEY
 from ...sampling.request import Request
@@ -84,7 +84,7 @@ class WebUIScene:
         info = json.loads(answer["info"])
         comments = info.get("comments") or []
         plan = comments if isinstance(comments, list) else [comments]
-        if not variant.is_baseline and METHOD_KEY not in info.get("extra_generation_params", {METHOD_KEY: ""}):
+        if not variant.is_baseline and VERSION_KEY not in info.get("extra_generation_params", {VERSION_KEY: ""}):
             plan = [*plan, "the WebUI reduced nothing"]
         hires = max(total - self._first_seconds, 0.0)
         steps = [hires / self._request.hires_steps]

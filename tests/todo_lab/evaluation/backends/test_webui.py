@@ -42,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.server.clock += FIRST + (HIRES / (2 if on else 1) if body["enable_hr"] else 0)
         text = f"{body['prompt']}\nSteps: {body['steps']}" + (", ToDo method: downsample" if on else "")
-        params = {"ToDo method": "downsample"} if on else {}
+        params = {"ToDo version": "0.3.0"} if on else {}
         info = {
             "infotexts": [text],
             "comments": ["ToDo reduced the hires pass"] if on else [],

@@ -98,9 +98,9 @@ def test_words_and_nouns_are_counted(text, count, nouns):
         ),
         (Settings(factor_1=2, factor_2=1, phase="fixed"), "ToDo 2, fixed", "ToDo, fixed", 2, "factor"),
         (Settings(factor_1=1, factor_2=1, interval=2), "interval 2", "interval 2", 1, "factor"),
-        (Settings(interval=2, predict="deep"), "ToDo auto, deep, interval 2", "ToDo, deep, interval 2", None, "factor"),
-        (Settings(factor_1=2, predict="deep"), "ToDo 2", "ToDo", 2, "factor"),
-        (Settings(predict="whole"), "whole steps", "whole steps", None, "factor"),
+        (Settings(interval=2), "ToDo auto, interval 2", "ToDo, interval 2", None, "factor"),
+        (Settings(predict="whole"), "ToDo auto, whole steps", "ToDo, whole steps", None, "factor"),
+        (Settings(predict="whole", factor_1=1, factor_2=1), "whole steps", "whole steps", 1, "factor"),
         (Settings(method="cluster", ratio_1=0.5, end=0.7), "cluster 0.5, end 0.7", "cluster, end 0.7", 0.5, "ratio"),
     ],
 )
