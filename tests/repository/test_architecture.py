@@ -30,7 +30,7 @@ CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.contr
 FLOORS = {
     "todo_core": [
         "errors image_difference samplers token_grid",
-        "reduction prediction",
+        "reduction prediction pacing",
         "settings hosts",
         "work",
         "patching",
