@@ -167,6 +167,6 @@ DEFAULTS: dict[str, Any] = {
     "crossattn": False,
     "mlp": False,
     "reach": 0,
-    "predict": "auto",
+    "predict": "deep",
 }
 """The inputs of the node ToDo settings: the API has no defaults for required ones."""

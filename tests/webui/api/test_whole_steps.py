@@ -5,7 +5,6 @@ import pytest
 
 from ..helpers import todo_keys
 from .test_interval import (
-    PLANNED,
     STEPS,
     after_an_interrupt,
     assert_nothing_is_left,
@@ -14,7 +13,8 @@ from .test_interval import (
     runs_of,
 )
 
-WHOLE = {"predict": "whole", "interval": 2}
+WHOLE = {"predict": "whole", "interval": 2, "factor_1": 1, "factor_2": 1}
+PLANNED = [True, True, True, False, True, False, True, True]
 NOISE = "whole steps need a sampler without noise, such as DPM++ 2M or Euler: layers below level 1 are predicted"
 
 
@@ -33,17 +33,18 @@ def test_the_model_runs_in_the_planned_steps(webui, sampler):
     assert [e["latent"] for e in result.first] == [e["latent"] for e in baseline.first]
     assert not np.array_equal(result.pixels, baseline.pixels)
     assert "whole model computed in" in result.comments
-    assert todo_keys(result.infotext) == {"ToDo method": "downsample", "ToDo interval": "2", "ToDo predict": "whole"}
+    off = {"ToDo factor 1": "1", "ToDo factor 2": "1"}
+    assert todo_keys(result.infotext) == {"ToDo interval": "2", "ToDo predict": "whole"} | off
     assert np.array_equal(webui.txt2img(WHOLE, **request).pixels, result.pixels)
     assert_nothing_is_left(webui, **request)
 
 
 @pytest.mark.parametrize("request_", [{"sampler_name": "Euler a"}, {"sampler_name": "DPM++ 2M SDE"}, {"s_churn": 5}])
 def test_with_new_noise_in_each_step_deep_layers_are_predicted(webui, request_):
-    result = webui.txt2img(WHOLE | {"factor_1": 1, "factor_2": 1}, **STEPS, **request_)
+    result = webui.txt2img(WHOLE, **STEPS, **request_)
     assert_planned(result)
     assert NOISE in result.comments
-    assert todo_keys(result.infotext)["ToDo predict"] == "deep"
+    assert "ToDo predict" not in todo_keys(result.infotext)
     assert_nothing_is_left(webui, **STEPS, **request_)
 
 
@@ -63,8 +64,8 @@ def test_prompt_editing_is_computed_at_the_change(webui):
     """1.5 is half of the hires pass."""
     result = webui.txt2img(WHOLE, **STEPS, prompt="a [cat:dog:1.5]")
     runs = [bool(count) for count in deep_runs(result.hires)]
-    assert runs[:3] == [True, True, False]
-    assert [True, True] in [runs[i : i + 2] for i in range(3, 6)]
+    assert runs[:4] == [True, True, True, False]
+    assert all(runs[4:]), "three after the change, and the last one"
     assert_nothing_is_left(webui, **STEPS)
 
 
@@ -86,7 +87,7 @@ def test_a_refiner_in_mid_pass_begins_anew(webui, other_checkpoint):
     by_unet = [{call["unet"] for call in event["calls"]} for event in result.hires]
     switch = by_unet.index(by_unet[-1])
     runs = [bool(count) for count in deep_runs(result.hires)]
-    assert runs == [*PLANNED[:switch], True, True, *PLANNED[switch + 2 :]], (by_unet, result.comments)
+    assert runs == [*PLANNED[:switch], *[True] * (8 - switch)], (by_unet, result.comments)
     assert result.pixels.std() > 5
     assert_nothing_is_left(webui)
 

@@ -60,7 +60,7 @@ def test_presets_and_the_line(page, view, shots):  # noqa: F811
     for name in PRESETS:
         panel._pick(panel.control("preset"), name)
         page.wait_for_timeout(500)
-    page.wait_for_function("() => document.querySelector('#todo_txt2img_end input[type=number]').value === '0.7'")
+    page.wait_for_function("() => document.querySelector('#todo_txt2img_end input[type=number]').value === '1'")
     panel.accordion.screenshot(path=shots / f"presets-{view}.png")
     assert sideways(page, "#todo_txt2img") <= 0
     assert space_after_title(page) >= 8
@@ -69,16 +69,17 @@ def test_presets_and_the_line(page, view, shots):  # noqa: F811
 def test_the_line_follows_the_sampler_and_the_steps(page):
     panel = web.Panel(page)
     panel.unfold()
+    panel.set(interval="2", predict="whole")
     web.fill_in(page, width=512, height=512, steps=20, hires_steps=0)
     for sampler, predicted in (
-        ("DPM++ 2M", "whole model in 8 of 20 steps"),
+        ("DPM++ 2M", "whole model in 12 of 20 steps"),
         ("Euler a", "deep layers in 11 of 20 steps"),
     ):
         web.choose_sampler(page, sampler)
         page.wait_for_selector(f"#todo_txt2img_line:has-text('{predicted}')")
     web.choose_sampler(page, "DPM++ 2M")
     web.fill_in(page, hires_steps=8)
-    page.wait_for_selector("#todo_txt2img_line:has-text('whole model in 5 of 8 steps')")
+    page.wait_for_selector("#todo_txt2img_line:has-text('whole model in 6 of 8 steps')")
 
 
 def test_the_plot_of_three_presets(page, view, shots):  # noqa: F811
