@@ -127,7 +127,7 @@ class Settings:
     """Layers below level 1 run in every n-th step and are predicted between. 1: off."""
 
     predict: Annotated[Literal["deep", "whole"], Setting("Predicted", predicts)] = "deep"
-    """deep: layers below level 1. whole: whole steps, with samplers that add no noise."""
+    """deep: layers below level 1. whole: whole steps."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
 
