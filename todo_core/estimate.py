@@ -53,6 +53,7 @@ class Estimate:
         parts = [f"{tokens} {left}"] if levels else []
         if self.plan.deep.predicts:
             what = "whole model" if self.plan.deep.is_whole else "deep layers"
-            parts.append(f"{what} in {len(self.computed)} of {self.steps} steps")
+            about = "" if self.plan.deep.tolerance is None else "about "
+            parts.append(f"{what} in {about}{len(self.computed)} of {self.steps} steps")
         percent = f"{100 * self.saved:.0f}" if self.saved >= 0.01 else "under 1"
         return f"{', '.join(parts)}, {percent} % less work"

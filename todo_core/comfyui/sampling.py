@@ -125,7 +125,7 @@ class Sampling:
             return
         self._step = step
         for session in self._sessions:
-            session.begin_step(step, self.steps, self._seeds)
+            session.begin_step(step, self.steps, self._seeds, getattr(self._guider, "cfg", None))
         acts = self._sessions[0].acts_in_step()
         self.steps_in_window += acts
         if acts != self._is_attached:

@@ -38,7 +38,7 @@ def find(model: Any) -> Host | None:
     sites, depth = find_sites(_in_running_order(unet))
     side = float(_side(getattr(unet.config, "sample_size", None)) or 64)
     modules, sampler = partial(_in_running_order, unet), _Scheduler(model)
-    return Host(network, unet, sites, depth, side, _ARGUMENTS, _conflict, modules, sampler)
+    return Host(network, unet, sites, depth, side, _ARGUMENTS, _conflict, modules, sampler, negative_first=True)
 
 
 def _in_running_order(unet: Any) -> Iterator[tuple[int, Module]]:
@@ -75,13 +75,26 @@ class _Scheduler(Sampler):
 
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
+        self._all = self._kept = self._end = None
 
     @property
     def _scheduler(self) -> Any:
         return getattr(self._pipeline, "scheduler", None)
 
     def timesteps(self) -> Any:
-        return getattr(self._scheduler, "timesteps", None)
+        """Without those that ``denoising_end`` leaves to a refiner. Read once: the program waits for a GPU."""
+        times, end = getattr(self._scheduler, "timesteps", None), getattr(self._pipeline, "denoising_end", None)
+        if times is None or not isinstance(end, float) or not 0 < end < 1:
+            return times
+        if times is not self._all or end != self._end:
+            trained = self._scheduler.config.num_train_timesteps
+            self._all, self._end, self._kept = times, end, times[times >= round(trained * (1 - end))]
+        return self._kept
+
+    def guidance(self) -> float | None:
+        """Pipelines keep the scale of their last call."""
+        scale = getattr(self._pipeline, "_guidance_scale", None)
+        return float(scale) if isinstance(scale, (int, float)) else None
 
     def adds_noise(self) -> bool:
         return self._scheduler is not None and not scheduler_adds_no_noise(self._scheduler)

@@ -74,6 +74,10 @@ class Sampler:
         """Whether it may add some between the steps. One that is not known is not asked."""
         return False
 
+    def guidance(self) -> float | None:
+        """The scale of classifier-free guidance; None if it is unknown."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class Host:
@@ -88,6 +92,7 @@ class Host:
     conflict: Callable[[Module, tuple[int, int]], str]  # why an attention with this grid must stay whole now, or ""
     modules: Callable[[], Iterator[tuple[int, Module]]]  # (depth of the output, module), in running order
     sampler: Sampler = field(default_factory=Sampler)
+    negative_first: bool = False  # the rows of a call: those of the negative prompt, then those of the prompt
     patch_keys: Callable[[KeysPatch], Handle] | None = None  # the host's own way to change the keys of each block
 
     def is_checkpointed(self) -> bool:

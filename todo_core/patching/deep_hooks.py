@@ -63,7 +63,8 @@ class DeepHooks:
         return x + history.predict(stream.time, x) if history.can_predict(x) else None
 
     def _remember(self, stream: Stream, x: Tensor, output: Any) -> None:
-        stream.histories[self._module].add(stream.time, x, self._unpacked(output) - x)
+        y = self._unpacked(output)
+        stream.learn(self._module, x, y - x, y)
 
     def _unpacked(self, output: Any) -> Tensor:
         self._kind = type(output)
@@ -96,7 +97,7 @@ class WholeHooks(DeepHooks):
     """What is put on a UNet of which whole calls are predicted. Its output is."""
 
     what, all_of_them, is_whole = "the model", "whole model", True
-    _output: Tensor | None = None  # an empty one, with channels and dtype
+    _channels, _dtype = 0, None  # of its output
 
     def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
         return read(args, kwargs, 0, self._shared.host.arguments.latent)
@@ -107,10 +108,10 @@ class WholeHooks(DeepHooks):
         return history.predict(stream.time, x) if history.can_predict(x) else None
 
     def _remember(self, stream: Stream, x: Tensor, output: Any) -> None:
-        y = self._unpacked(output)
-        self._output = y[:0]
-        stream.histories[self._module].add(stream.time, self._noisy(x), y)
+        y = self._unpacked(output).clone()  # a sampler may go on with it in place, and with the latent
+        self._channels, self._dtype = y.shape[1], y.dtype
+        stream.learn(self._module, self._noisy(x).clone(), y, y)
 
     def _noisy(self, x: Tensor) -> Tensor:
         """The channels of the noisy latent, as the output has them: of an inpainting model, mask and image follow."""
-        return x if self._output is None else x[:, : self._output.shape[1]].to(self._output.dtype)
+        return x[:, : self._channels].to(self._dtype) if self._channels else x

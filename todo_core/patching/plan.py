@@ -6,17 +6,19 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from .. import pacing
 from ..hosts import Host
 from ..hosts.compiled_code import is_compiled
 from ..hosts.host import IMAGE_PIXELS
+from ..pacing import Pace
 from ..settings import SETTINGS, Settings
 from ..token_grid import TokenGrid
 from ..work import layout_of
 from .level_plan import LEVELS, LevelPlan, plan_level, tokens_left
 
 Kind = Literal["deep", "whole"]
-# The interval of auto from so many steps on, found on the pocket model (docs/research)
-AUTO_INTERVALS: dict[Kind, dict[int, int]] = {"deep": {6: 2, 16: 3}, "whole": {16: 2}}
+AUTO_FEWEST = 6  # steps of a pass in which auto predicts
+USUAL_GAP = 2  # of auto, for estimates: the error decides
 COMPUTED_FIRST: dict[Kind, int] = {"deep": 2, "whole": 3}  # steps of a pass; its last one is computed too
 WHAT: dict[Kind, str] = {"deep": "layers below level 1", "whole": "whole steps"}
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
@@ -41,13 +43,15 @@ class Pass:
 class DeepPlan:
     """What is predicted between steps: the deep transformers, those below level 1, or the whole UNet.
 
-    They run in every ``interval``-th step. ``why`` is a clause that says why they run in every step; it is empty where
+    They run in every ``interval``-th step; with a ``tolerance``, in those that the measured error asks for, and
+    ``interval`` is a usual one (`pacing`). ``why`` is a clause that says why they run in every step; it is empty where
     they do not. ``note`` tells why whole steps are not predicted although the user has asked for them.
     """
 
     transformers: int
     interval: int = 1
     kind: Kind = "deep"
+    tolerance: float | None = None
     why: str = ""
     note: str = ""
 
@@ -61,10 +65,22 @@ class DeepPlan:
         """Whether they are predicted in some steps."""
         return not self.why
 
-    def computes(self, step: int, steps: int | None, computed: Sequence[int]) -> bool:
-        """Whether they run in ``step`` of ``steps``, after these computed steps. The first ones and the last one do."""
-        is_due = len(computed) < COMPUTED_FIRST[self.kind] or step - computed[-1] >= self.interval
-        return is_due or (steps is not None and step + 1 >= steps)
+    @property
+    def computed_first(self) -> int:
+        """How many steps at the start are computed."""
+        return COMPUTED_FIRST[self.kind] if self.tolerance is None else pacing.COMPUTED_FIRST
+
+    def computes(self, step: int, steps: int | None, computed: Sequence[int], pace: Pace | None = None) -> bool:
+        """Whether they run in ``step`` of ``steps``, after these computed steps. The first ones and the last one do.
+
+        ``pace`` knows the last error, for a plan with a tolerance.
+        """
+        if len(computed) < self.computed_first or (steps is not None and step + 1 >= steps):
+            return True
+        gap = self.interval
+        if pace and steps and self.tolerance is not None:
+            gap = pace.gap(self.tolerance, steps)
+        return step - computed[-1] >= gap
 
     def computed_steps(self, steps: int, within: Collection[int]) -> list[int]:
         """The steps of a pass of so many in which they run. Only those ``within`` can be predicted."""
@@ -79,7 +95,10 @@ class DeepPlan:
 
     def __str__(self) -> str:
         what = "whole model" if self.is_whole else f"below level 1: {self.transformers} transformers"
-        return f"{what}, {f'not predicted: {self.why}' if self.why else f'computed in 1 of {self.interval} steps'}"
+        how = f"computed in 1 of {self.interval} steps"
+        if self.tolerance is not None:
+            how = f"computed as the error asks, tolerance {self.tolerance:g}"
+        return f"{what}, {f'not predicted: {self.why}' if self.why else how}"
 
 
 @dataclass(frozen=True)
@@ -189,11 +208,11 @@ def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[Lev
 def _by_interval(kind: Kind, settings: Settings, host: Host, facts: Pass) -> DeepPlan:
     """The interval in this pass, and why the pass is too short for it."""
     interval, fewest, steps, why = settings.interval, COMPUTED_FIRST[kind] + 2, facts.steps, ""
+    tolerance = None
     if interval == "auto":
-        of_auto = AUTO_INTERVALS[kind]
-        interval, fewest = max((n for least, n in of_auto.items() if least <= (steps or 0)), default=1), min(of_auto)
+        interval, fewest, tolerance = USUAL_GAP, AUTO_FEWEST, settings.tolerance
         why = "" if steps else "auto needs to know the number of steps"
-    planned = DeepPlan(len(host.deep_transformers), int(interval), kind, why)
+    planned = DeepPlan(len(host.deep_transformers), interval, kind, tolerance, why)
     if steps and steps < fewest:
         why = f"{WHAT[kind]} need {fewest} or more steps"
     elif steps and settings.window == "steps":

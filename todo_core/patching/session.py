@@ -24,6 +24,7 @@ from ..hosts.compiled_code import forget_compiled_code
 from ..samplers import ADDS_NOISE
 from ..settings import Settings
 from ..token_grid import TokenGrid
+from .conditions import conditions_of
 from .deep_hooks import DeepHooks, WholeHooks, why_not_whole_on
 from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
 from .level_plan import LEVELS
@@ -32,7 +33,7 @@ from .module_hooks import ModuleHooks
 from .plan import Pass, make_plan
 from .record import Record
 from .running_calls import RunningCalls
-from .steps import Step, StepCounter, timesteps_of
+from .steps import Step, StepCounter, row_weights, timesteps_of
 from .streams import Streams
 
 CHECKPOINTED = (
@@ -67,6 +68,7 @@ class Session:
         self._told = facts or Pass(TokenGrid(side, side), why_not_whole=why_not_whole_on(host.unet))
         self.plan = self._first_plan = make_plan(settings, host, self._told)
         self._counter: StepCounter | None = StepCounter(host)
+        self._passes = 0  # that the counter has seen begin
         self._step = Step(seeds=(settings.seed or 0,))
         self._report_error = on_error
         self._hooks: list[Handle] = []
@@ -132,15 +134,16 @@ class Session:
             if hooks.site.level in reduced:
                 hooks.note_conflict(reduced[hooks.site.level])
 
-    def begin_step(self, number: int, total: int, seeds: Sequence[int]) -> None:
+    def begin_step(self, number: int, total: int, seeds: Sequence[int], guidance: float | None = None) -> None:
         """The next UNet calls belong to step ``number``, from 0, of ``total``.
 
-        ``seeds`` has the seed of each row's image, in the order of the rows in these calls.
+        ``seeds`` has the seed of each row's image, in the order of the rows in these calls. ``guidance`` is the scale
+        of classifier-free guidance, if it is known.
         """
         fixed = self.settings.seed
         self._counter = None
         self._streams.begin_step(number)
-        self._step = Step(number, total, tuple(seeds) if fixed is None else (fixed,) * len(seeds))
+        self._step = Step(number, total, tuple(seeds) if fixed is None else (fixed,) * len(seeds), guidance)
 
     def acts_in_step(self) -> bool:
         """Whether the step of ``begin_step`` is reduced; True too where that depends on the timestep of its calls."""
@@ -160,7 +163,10 @@ class Session:
             call.seeds = tuple(outer.seeds[i % len(outer.seeds)] for i in range(rows))
         else:
             if self._counter:
-                self._step = Step(*self._counter.step_of(time), seeds=self._step.seeds)
+                self._step = Step(*self._counter.step_of(time), self._step.seeds, self.host.sampler.guidance())
+                if self._counter.passes != self._passes:
+                    self._streams.reset()
+                    self._passes = self._counter.passes
                 if self._counter.takes_turns:
                     self.record.note("several generations take turns on this model: their steps are counted as one's")
             elif unet is not self.host.unet and len(set(self._step.seeds)) > 1:  # torch.nn.DataParallel
@@ -177,10 +183,9 @@ class Session:
         call.may_predict = plan.predicts_at(progress) and not outer
         if call.may_predict and self._may_predict(unet, latent, args, kwargs):
             call.stream, call.is_whole = self._streams.next(call.step), plan.deep.is_whole
-            context = read(args, kwargs, 2, names.context)
-            given = [name for name, value in kwargs.items() if value is not None]  # such as a ControlNet's additions
-            alike = call.seeds, given if plan.deep.is_whole else ()
-            call.stream.begin_call(self._step, plan.deep, latent, timestep, context, alike)
+            call.stream.weights = row_weights(self._step.guidance, kwargs, negative_first=self.host.negative_first)
+            conditions, others = conditions_of(read(args, kwargs, 2, names.context), kwargs, plan.deep.is_whole)
+            call.stream.begin_call(self._step, plan.deep, latent, timestep, conditions, (call.seeds, others))
 
     def _facts(self, latent: Tensor, size: TokenGrid) -> Pass:
         """What is known of the pass that a call belongs to."""

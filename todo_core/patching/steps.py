@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,15 @@ from ..hosts import Host
 
 @dataclass
 class Step:
-    """One step of a pass. ``seeds`` has one seed for each row of the step's UNet calls, in their order."""
+    """One step of a pass. ``seeds`` has one seed for each row of the step's UNet calls, in their order.
+
+    ``guidance`` is the scale of classifier-free guidance; None where nobody has told it.
+    """
 
     number: int = 0
     total: int | None = None
     seeds: tuple[int, ...] = (0,)
+    guidance: float | None = None
     rows_done: int = 0
 
     def next_seeds(self, count: int) -> tuple[int, ...]:
@@ -44,6 +49,7 @@ class StepCounter:
         self._first = self._last = -math.inf  # timesteps of the pass and of the last call
         self._number = self._cut_short = 0
         self._rose = False
+        self.passes = 0  # that have begun
 
     @property
     def takes_turns(self) -> bool:
@@ -70,6 +76,8 @@ class StepCounter:
         if rises and not self._rose:
             self._number = 0
             self._begin_pass(timestep)
+        elif timestep == self._last and self._number == 0:  # the last pass may have been stopped in its first step
+            self.passes += 1
         elif timestep != self._last:
             self._number += 1
         if timestep != self._last:
@@ -81,6 +89,7 @@ class StepCounter:
         is_cut_short = timestep < self._first and self._last > timestep / 2
         self._cut_short = self._cut_short + 1 if is_cut_short else 0
         self._first = timestep
+        self.passes += 1
 
 
 def _listed(schedule: Tensor) -> list[list[float]]:
@@ -91,6 +100,20 @@ def _listed(schedule: Tensor) -> list[list[float]]:
 def timesteps_of(argument: Any) -> list[float]:
     """The timesteps that a UNet is called with: a number, or a tensor with one for all rows or for each row."""
     return [float(t) for t in argument.flatten().tolist()] if isinstance(argument, Tensor) else [float(argument)]
+
+
+def row_weights(guidance: float | None, kwargs: Mapping[str, Any], *, negative_first: bool) -> list[float] | None:
+    """The weight of each part of a call's rows in the guided output; None where that is not known.
+
+    ComfyUI and the Forge family tell the parts of a call: 0 for the prompt, 1 for the negative prompt. Elsewhere a call
+    has both.
+    """
+    if guidance is None or guidance == 1:
+        return None if guidance is None else [1.0]
+    parts = (kwargs.get("transformer_options") or {}).get("cond_or_uncond")
+    if parts is None:
+        parts = [1, 0] if negative_first else [0, 1]
+    return [1 - guidance if part else guidance for part in parts] if sorted(parts) == [0, 1] else None
 
 
 def seeds_of_rows(seeds: tuple[int, ...], rows: int) -> list[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +17,13 @@ from torch import Tensor
 from torch.nn import Module
 
 from ..hosts import Host, weight_shape
+from ..pacing import Pace
 from ..prediction import History
 from ..token_grid import TokenGrid
 from .plan import DeepPlan
 from .steps import Step, timesteps_of
 
+MOST_CALLS = 8  # of a step, that are remembered
 ROOM = 1 / 8  # the part of the free memory of a GPU that the histories may take; the UNet's call needs the rest
 
 
@@ -29,54 +32,68 @@ class Stream:
     """The calls at one place of the steps: in which steps the deep transformers ran, and what each of them did."""
 
     alike: Any = None  # what the calls of a stream have in common
-    contexts: tuple[Tensor, ...] = ()  # of the last call, each (b, tokens, c)
+    conditions: tuple[Tensor, ...] = ()  # copies of those of the last call, such as the prompt, (b, tokens, c)
     latent: Tensor = field(default_factory=lambda: torch.zeros(()))
     time: Tensor = field(default_factory=lambda: torch.zeros(()))
-    changed: Tensor | None = None  # whether prompt or image changed between the last two computed steps
+    changed: Tensor | None = None  # whether a condition or the image changed between the last two computed steps
     changed_since: Tensor | None = None  # and after the last one
     predicts: bool = False  # in the call that runs
+    measures: bool = False  # what an error of a prediction would be, in the call that runs
+    weights: list[float] | None = None  # of the parts of the rows in the guided output
     computed: list[int] = field(default_factory=list)  # steps
+    pace: Pace = field(default_factory=Pace)
     histories: dict[Module, History] = field(default_factory=lambda: defaultdict(History))
 
-    def begin_call(self, step: Step, deep: DeepPlan, latent: Tensor, time: Any, context: Any, alike: Any) -> None:
+    def begin_call(
+        self, step: Step, deep: DeepPlan, latent: Tensor, time: Any, conditions: Sequence[Tensor], alike: Any
+    ) -> None:
         """Decide whether the deep transformers of a call run.
 
         ``latent`` is (b, c, h, w), ``time`` the timestep of its first row. ``alike`` has what must be as in the last
-        call; another prompt, or a latent that points elsewhere than the last one, begins anew.
+        call; another condition, or a latent that points elsewhere than the last one, begins anew.
         """
-        contexts = _tensors(context)
         # the type: tensors of torch.export have no values
-        alike = (alike, type(latent), latent.shape, latent.dtype, latent.device, [each.shape for each in contexts])
+        alike = (alike, type(latent), latent.shape, latent.dtype, latent.device, [each.shape for each in conditions])
         if alike == self.alike:
-            self.changed_since = _either(self.changed_since, self._differs(latent, contexts))
+            self.changed_since = _either(self.changed_since, self._differs(latent, conditions))
         else:
             self.forget()
-        self.predicts = not deep.computes(step.number, step.total, self.computed)
+        if self.measures and len(self.computed) > 1:
+            self.pace.computed(self.time, self.computed[-1] - self.computed[-2])
+        self.predicts = not deep.computes(step.number, step.total, self.computed, self.pace)
         if self.predicts and (changed := _either(self.changed, self.changed_since)) is not None and bool(changed):
             self.forget()  # to read it, the program has waited for a GPU: once a call
             self.predicts = False
-        if self.predicts:
+        self.measures = deep.tolerance is not None and not self.predicts
+        if self.predicts or self.measures:
             History.fit(self.histories.values())
-        else:
+        if not self.predicts:
             self.computed.append(step.number)
             self.changed, self.changed_since = self.changed_since, None
-        self.alike, self.contexts, self.latent = alike, contexts, latent
+        self.alike, self.conditions, self.latent = alike, tuple(each.clone() for each in conditions), latent
         self.time = _time_on(latent.device, time)
 
-    def _differs(self, latent: Tensor, contexts: tuple[Tensor, ...]) -> Tensor:
-        """Whether prompt or image differ from the last call's, as a truth value that stays on the device."""
+    def learn(self, module: Module, x: Tensor, made: Tensor, output: Tensor) -> None:
+        """A module has run: its input, what it has made of it, and its output, all (b, c, h, w)."""
+        history = self.histories[module]
+        if self.measures and history.can_predict(x):
+            self.pace.measure(history.predict(self.time, x) - made, output, self.weights)
+        history.add(self.time, x, made)
+
+    def _differs(self, latent: Tensor, conditions: Sequence[Tensor]) -> Tensor:
+        """Whether a condition or the image differs from the last call's, as a truth value that stays on the device."""
         # by the angle, more than 60 degrees: a latent may grow in a pass, and another image's is about at right angles
         now, before = latent.float(), self.latent.float()
         differs = 2 * (now * before).sum() < now.norm() * before.norm()
-        for context, before in zip(contexts, self.contexts, strict=True):
-            if context is not before:
-                differs = differs | (context != before).any()
+        for condition, before in zip(conditions, self.conditions, strict=True):
+            differs = differs | (condition != before).any()
         return differs
 
     def forget(self) -> None:
         """Free the memory: no step will be predicted any more."""
-        self.computed, self.histories = [], defaultdict(History)
+        self.computed, self.histories, self.pace = [], defaultdict(History), Pace()
         self.changed = self.changed_since = None
+        self.measures = False
 
 
 class Streams:
@@ -111,9 +128,8 @@ class Streams:
             self.reset()
         if step != self._step:
             self._step, self._place = step, 0
-        stream = self._streams[self._place]
-        self._place += 1
-        return stream
+        place, self._place = self._place, self._place + 1
+        return self._streams[place] if place < MOST_CALLS else Stream()
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy of a patched model begins anew."""
@@ -136,12 +152,6 @@ def free_bytes(device: torch.device) -> float:
         return math.inf
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return torch.cuda.mem_get_info(device)[0] + unused
-
-
-def _tensors(context: Any) -> tuple[Tensor, ...]:
-    """The tensors of a context, each once: some versions of ldm take a list, with one for each block."""
-    given = context if isinstance(context, (list, tuple)) else [context]
-    return tuple({id(each): each for each in given if isinstance(each, Tensor)}.values())
 
 
 def _either(one: Tensor | None, other: Tensor | None) -> Tensor | None:

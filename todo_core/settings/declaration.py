@@ -47,6 +47,11 @@ def predicts(settings: Settings) -> bool:
     return acts(settings) and settings.interval != 1
 
 
+def measures(settings: Settings) -> bool:
+    """Whether the measured error decides when the model runs."""
+    return predicts(settings) and settings.interval == "auto"
+
+
 def whole_module(settings: Settings) -> bool:
     """Whether the whole input of modules is reduced."""
     return settings.target == "all" and acts(settings)
@@ -125,6 +130,9 @@ class Settings:
 
     interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
     """Layers below level 1 run in every n-th step and are predicted between. 1: off."""
+
+    tolerance: Annotated[float, Setting("Tolerance", measures, maximum=1, step=0.01)] = 0.08
+    """With interval auto: the error of predictions that is allowed. Higher is faster."""
 
     predict: Annotated[Literal["deep", "whole"], Setting("Predicted", predicts)] = "deep"
     """deep: layers below level 1. whole: whole steps."""

@@ -13,7 +13,7 @@ from ..errors import SettingsError
 
 METHOD_KEY, VERSION_KEY = "ToDo method", "ToDo version"
 Factor = int | Literal["auto"]
-_AUTO_USED = re.compile(r"auto \((\w+)\)")  # in infotext, with what auto has chosen
+_AUTO_USED = re.compile(r"auto \(([\w ]+)\)")  # in infotext, with what auto has chosen
 _KINDS = {bool: "flag", float: "number", int: "integer", Factor: "factor", int | None: "seed"}
 
 

@@ -65,6 +65,14 @@ def row_seeds(params: Any) -> list[int]:
     return owners[:rows]
 
 
+def guidance_of(params: Any) -> float | None:
+    """The CFG scale of a step. The Forge family has another one for the hires pass."""
+    p = getattr(params.denoiser, "p", None)
+    of_hires = getattr(p, "hr_cfg", None) if getattr(p, "is_hr_pass", False) else None
+    scale = of_hires or getattr(p, "cfg_scale", None)
+    return float(scale) if isinstance(scale, (int, float)) else None
+
+
 def calls_of(params: Any) -> int:
     """How many calls the denoiser gets in its pass, or a few less. ``total_steps`` is more than some samplers make.
 

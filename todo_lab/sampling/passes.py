@@ -220,7 +220,7 @@ def _sample(
         step = order.index(timestep.item())
         if on_step:
             on_step(result.name, step, len(order))
-        with torch.inference_mode(), _attached(session, step, len(order), (request.seed, request.seed)):
+        with torch.inference_mode(), _attached(session, step, len(order), request):
             started = _synchronized_time(model.device)
             guided = _guided(model, scheduler, result.latents, timestep, context, request.guidance)
             result.latents = scheduler.step(guided, timestep, result.latents, **noise_options).prev_sample
@@ -250,19 +250,21 @@ def _session(
         return None
     why_not_whole = "" if scheduler_adds_no_noise(scheduler) else ADDS_NOISE
     facts = PassFacts(TokenGrid.of(result.latents.shape), steps, why_not_whole)
-    session = Session(detect(model.target), settings, facts, record=result.record, on_error=on_error)
+    session = Session(
+        replace(detect(model.target), negative_first=False), settings, facts, record=result.record, on_error=on_error
+    )
     result.plan = session.plan
     return session
 
 
 @contextmanager
-def _attached(session: Session | None, step: int, steps: int, seeds: Sequence[int]) -> Iterator[None]:
+def _attached(session: Session | None, step: int, steps: int, request: Request) -> Iterator[None]:
     """The session's hooks on the model for this step."""
     if session is None:
         yield
         return
     try:
-        session.attach().begin_step(step, steps, seeds)
+        session.attach().begin_step(step, steps, (request.seed, request.seed), request.guidance)
         yield
     except BaseException:
         session.remove()

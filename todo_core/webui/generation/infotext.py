@@ -43,11 +43,17 @@ def write(params: dict[str, Any], settings: Settings, record: Record, deep: Deep
         settings = replace(settings, predict="deep")
     params.update(settings.to_infotext(without=frozenset(without)))
     used = {f"factor_{plan.level}": f"{plan.amount:g}" for plan in record.ran_in if plan.method == "downsample"}
-    used["interval"] = str(deep.interval if record.predicted_calls else 1)
+    used["interval"] = _computed(record, deep) if record.predicted_calls else "1"
     for name, value in used.items():
         if getattr(settings, name) == "auto":
             params[SETTINGS[name].infotext_key] = f"auto ({value})"
     params[VERSION_KEY] = __version__
+
+
+def _computed(record: Record, deep: DeepPlan) -> str:
+    """The interval in use; where the error has decided, how many steps were computed."""
+    steps = len(record.predicted_calls | record.computed_calls)
+    return str(deep.interval) if deep.tolerance is None else f"{steps - len(record.predicted_in)} of {steps}"
 
 
 def settings_of(params: Mapping[str, Any]) -> Settings | None:

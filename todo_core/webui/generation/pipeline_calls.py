@@ -47,7 +47,7 @@ class PipelinePass(SampledPass):
             if number != self._number:
                 self._number, self.steps, self.expected = number, total, total
                 self.calls += 1
-                session.begin_step(number, total, seeds)
+                session.begin_step(number, total, seeds, session.host.sampler.guidance())
                 self.calls_in_window += session.acts_in_step()
             if session.acts_in_step():
                 session.attach()

@@ -51,9 +51,9 @@ class SampledPass:
             self.calls += 1
             self.steps, self.expected = int(params.denoiser.steps or 0), compat.calls_of(params)
             self._follow_model(params)
-            seeds = compat.row_seeds(params)
+            seeds, guidance = compat.row_seeds(params), compat.guidance_of(params)
             for session in self._sessions:
-                session.begin_step(int(params.denoiser.step), self.expected, seeds)
+                session.begin_step(int(params.denoiser.step), self.expected, seeds, guidance)
             if self._sessions[0].acts_in_step():
                 self.calls_in_window += 1
                 for session in self._sessions:

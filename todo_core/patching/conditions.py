@@ -1,0 +1,29 @@
+"""What a UNet call depends on beside latent and timestep: predictions hold only where it stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+# of ldm and sgm (y), and of diffusers: pooled text, size, class, guidance embedding, masks of the prompt, LoRA's scale
+_NAMES = ("y", "added_cond_kwargs", "class_labels", "timestep_cond", "encoder_attention_mask", "cross_attention_kwargs")
+_OF_CONTROLNET = "mid_block_additional_residual"
+
+
+def conditions_of(context: Any, kwargs: Mapping[str, Any], is_whole: bool) -> tuple[list[Tensor], list[Any]]:
+    """Tensors that must have the same values in each call, and other values that must be equal.
+
+    A ControlNet's additions change in each step. With ``is_whole``, only whether there are any must stay: diffusers
+    passes zeros after the ControlNet's end.
+    """
+    leaves = tree_leaves([context, *(kwargs.get(name) for name in _NAMES)])
+    tensors = list({id(leaf): leaf for leaf in leaves if isinstance(leaf, Tensor)}.values())
+    others = [leaf for leaf in leaves if isinstance(leaf, (bool, int, float, str))]
+    if is_whole:
+        others += [name for name, value in kwargs.items() if value is not None]
+        added = kwargs.get(_OF_CONTROLNET)
+        tensors += [added.any()] if isinstance(added, Tensor) else []
+    return tensors, others
