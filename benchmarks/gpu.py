@@ -136,7 +136,7 @@ def calls(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
 
 def passes(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
     """Each step's seconds of the unpatched UNet, of ToDo, and of both with deep transformers predicted."""
-    chosen = sessions(subject, FACTORS[subject.layout], [2])
+    chosen = sessions(subject, FACTORS[subject.layout], [2], side, STEPS)
     return [
         _variant(name, session, each)
         for (name, session), each in zip(chosen.items(), _steps(subject, side, chosen, args), strict=True)

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 from unet_call.models import CHANNELS, LAYOUTS, Subject, build
 
-from todo_core import Session, Settings
+from todo_core import Session, Settings, TokenGrid
+from todo_core.patching.plan import Pass
 
 WARM_UP_SIDE = 32
 
@@ -37,8 +38,11 @@ def factors_of(text: str) -> Factors:
     return int(first), int(second or 1)
 
 
-def sessions(subject: Subject, factors: Sequence[Factors], intervals: Sequence[int]) -> dict[str, Session | None]:
-    """The variants by name; None is the unpatched UNet."""
+def sessions(
+    subject: Subject, factors: Sequence[Factors], intervals: Sequence[int], side: int, steps: int
+) -> dict[str, Session | None]:
+    """The variants by name, for a pass of so many steps at a latent of ``side``; None is the unpatched UNet."""
+    facts = Pass(TokenGrid(side, side), steps)
     made: dict[str, Session | None] = {"unpatched": None}
     for first, second in factors:
         for interval in (1, *intervals):
@@ -46,7 +50,7 @@ def sessions(subject: Subject, factors: Sequence[Factors], intervals: Sequence[i
             parts += [f"interval {interval}"] if interval > 1 else []
             if parts:
                 settings = Settings(factor_1=first, factor_2=second, interval=interval, predict="deep")
-                made[", ".join(parts)] = Session(subject.host, settings)
+                made[", ".join(parts)] = Session(subject.host, settings, facts)
     return made
 
 
@@ -78,7 +82,7 @@ def _wait(device: str) -> None:
 @torch.inference_mode()
 def measure(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
     """Seconds of each step by variant, and the steps in which the deep transformers were predicted."""
-    variants = sessions(subject, args.factors, args.intervals)
+    variants = sessions(subject, args.factors, args.intervals, args.side, args.steps)
     small, call = subject.call(WARM_UP_SIDE, args.batch), subject.call(args.side, args.batch)
     for session in variants.values():
         step_seconds(session, small, 0, args.steps, args.device)

@@ -328,7 +328,7 @@ def test_the_pass_with_an_interval_is_timed_by_kind_of_step(bench, subject_of, l
 
 def test_a_pass_is_timed_with_factors_of_both_levels_and_with_the_interval_alone(bench, subject_of):
     factors = [bench.interval.factors_of(text) for text in ("1", "2", "2,4")]
-    made = bench.interval.sessions(subject_of("sd1"), factors, [2])
+    made = bench.interval.sessions(subject_of("sd1"), factors, [2], SIDE, 6)
     names = ["interval 2", "ToDo 2", "ToDo 2, interval 2", "ToDo 2 and 4", "ToDo 2 and 4, interval 2"]
     assert list(made) == ["unpatched", *names]
     chosen = [made[name].settings for name in names]

@@ -20,7 +20,7 @@ from torch.nn import Module
 
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
-from ..hosts.compiled_code import forget_compiled_code
+from ..hosts.compiled_code import forget_compiled_code, is_compiled
 from ..samplers import ADDS_NOISE
 from ..settings import Settings
 from ..token_grid import TokenGrid
@@ -30,7 +30,7 @@ from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
 from .level_plan import LEVELS
 from .module_calls import Args, Hook, Kwargs, read, remove_forwards
 from .module_hooks import ModuleHooks
-from .plan import Pass, make_plan
+from .plan import Pass, Plan, make_plan
 from .record import Record
 from .running_calls import RunningCalls
 from .steps import Step, StepCounter, row_weights, timesteps_of
@@ -65,6 +65,7 @@ class Session:
     ) -> None:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
+        self._hooks_all = self._is_unknown = facts is None
         self._told = facts or Pass(TokenGrid(side, side), why_not_whole=why_not_whole_on(host.unet))
         self.plan = self._first_plan = make_plan(settings, host, self._told)
         self._counter: StepCounter | None = StepCounter(host)
@@ -72,6 +73,7 @@ class Session:
         self._step = Step(seeds=(settings.seed or 0,))
         self._report_error = on_error
         self._hooks: list[Handle] = []
+        self._hooked: set[int] = set()  # levels
         self._streams = Streams()
         guard = self._stop_reducing if on_error else None
         self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
@@ -102,17 +104,29 @@ class Session:
             Hook(self.begin_call, self._shared.on_error).before(unet),
             Hook(self._end_call).after(unet, always=True),
         ]
-        for transformer in {hooks.site.transformer: None for hooks in self._sites}:
-            self._hooks.append(Hook(self._read_grid, self._shared.on_error).before(transformer))
         if self.host.patch_keys and self.settings.target == "keys/values":
             by_site = {hooks.site: hooks for hooks in self._sites}
             self._hooks.append(self.host.patch_keys(keys_patch(by_site, self._shared)))
-        for hooks in self._sites:
-            self._hooks += hooks.attach()
+        self._hooks_all = self._is_unknown or is_compiled(unet)
+        self._hook_levels(self.plan)
         for predictor in self._predictors:
             self._hooks += predictor.attach()
         forget_compiled_code(unet)
         return self
+
+    def _hook_levels(self, plan: Plan) -> None:
+        """Hook the blocks of the levels that the plan reduces, once: in SDXL most blocks stand at the other.
+
+        All of them where the pass is not known, and in compiled code, which cannot get hooks while it runs.
+        """
+        reduced = {level.level for level in (*plan.levels, *plan.after) if level.reduces}
+        reduced = {*LEVELS} if self._hooks_all else reduced
+        sites = [hooks for hooks in self._sites if hooks.site.level in reduced - self._hooked]
+        for transformer in {hooks.site.transformer: None for hooks in sites}:
+            self._hooks.append(Hook(self._read_grid, self._shared.on_error).before(transformer))
+        for hooks in sites:
+            self._hooks += hooks.attach()
+        self._hooked |= reduced
 
     def remove(self) -> None:
         """Take every hook off, and free what is remembered of earlier steps."""
@@ -125,6 +139,7 @@ class Session:
             forget_compiled_code(self.host.unet)
         while self._hooks:
             self._hooks.pop().remove()
+        self._hooked.clear()
         self._shared.calls.clear()
 
     def note_conflicts(self) -> None:
@@ -177,6 +192,7 @@ class Session:
         if not outer:
             self.plan = plan
             self.record.note(plan.deep.note)
+        self._hook_levels(plan)
         call.step = self._step.number
         progress = self._progress(time)
         call.levels = {level.level: level for level in plan.at(progress)}
