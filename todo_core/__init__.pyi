@@ -56,6 +56,7 @@ def apply_patch(
     reach: int = 0,
     interval: int | Literal["auto"] = "auto",
     predict: Literal["deep", "whole"] = "deep",
+    tolerance: float = 0.08,
 ) -> Session: ...
 @contextmanager
 def patched(
@@ -86,4 +87,5 @@ def patched(
     reach: int = 0,
     interval: int | Literal["auto"] = "auto",
     predict: Literal["deep", "whole"] = "deep",
+    tolerance: float = 0.08,
 ) -> Iterator[Session]: ...

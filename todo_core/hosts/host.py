@@ -39,17 +39,13 @@ class Site:
 
 @dataclass(frozen=True)
 class Level:
-    """What a plan needs to know of one level, as plain values. ``depth`` is how often the latent is halved there.
-
-    ``in_deep_model``: level 2 of the model has more blocks than level 1, as in SDXL.
-    """
+    """What a plan needs to know of one level, as plain values. ``depth`` is how often the latent is halved there."""
 
     number: int
     depth: int
     blocks: int
     trained_side: float  # of its token grid at the size that the model was trained at
     trained_pixels: float  # side of the image at that size
-    in_deep_model: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,7 @@ class Host:
         """The level of this number; it may have no blocks."""
         blocks, trained_side = self.blocks(number), self.trained_side_at(number)
         depth, pixels = self.depth + number - 1, self.trained_side * IMAGE_PIXELS
-        return Level(number, depth, blocks, trained_side, pixels, in_deep_model=self.blocks(2) > self.blocks(1))
+        return Level(number, depth, blocks, trained_side, pixels)
 
     def blocks(self, level: int) -> int:
         """How many blocks have self-attention at this level."""

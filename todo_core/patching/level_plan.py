@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 from .. import reduction
 from ..hosts import Level
@@ -15,15 +14,10 @@ from ..token_grid import TokenGrid
 LEVELS = (1, 2)
 
 
-class AutoFactor(NamedTuple):
-    """The factors of auto from a scale on: how many times longer than in training the image's sides are."""
-
-    scale: float
-    level_1: int
-    level_2: int
-
-
-AUTO_FACTORS = (AutoFactor(1.2, 2, 1), AutoFactor(3.5, 3, 2))
+# auto reduces where the image's sides are so many times longer than in training: 1.25 is the smallest measured.
+AUTO_FROM = 1.2
+# 3 and 4 lose more than 1 dB to it at each size, up to four times the trained side (docs/results)
+AUTO_FACTOR = 2
 
 
 @dataclass(frozen=True)
@@ -90,18 +84,14 @@ def _downsampled(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan
 
 
 def _why_auto_is_1(level: Level, grid: TokenGrid) -> str:
-    if grid.scale(level.trained_side) >= AUTO_FACTORS[0].scale:
+    if grid.scale(level.trained_side) >= AUTO_FROM:
         return "auto reduces only level 1 at this size"
     return f"this model was trained at {level.trained_pixels:g} x {level.trained_pixels:g}"
 
 
 def auto_factor(level: Level, grid: TokenGrid) -> int:
-    """The factor of ``auto``, from its table. Level 2 stays whole in SDXL, where it has more blocks than level 1."""
-    scale = grid.scale(level.trained_side)
-    row = next((row for row in reversed(AUTO_FACTORS) if scale >= row.scale), None)
-    if row is None or (level.number == 2 and level.in_deep_model):
-        return 1
-    return row.level_1 if level.number == 1 else row.level_2
+    """The factor of ``auto``: level 2 stays whole."""
+    return AUTO_FACTOR if level.number == 1 and grid.scale(level.trained_side) >= AUTO_FROM else 1
 
 
 def _grouped(full: LevelPlan, settings: Settings) -> LevelPlan:

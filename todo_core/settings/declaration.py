@@ -131,11 +131,11 @@ class Settings:
     interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
     """Layers below level 1 run in every n-th step and are predicted between. 1: off."""
 
-    tolerance: Annotated[float, Setting("Tolerance", measures, maximum=1, step=0.01)] = 0.08
-    """With interval auto: the error of predictions that is allowed. Higher is faster."""
-
     predict: Annotated[Literal["deep", "whole"], Setting("Predicted", predicts)] = "deep"
     """deep: layers below level 1. whole: whole steps."""
+
+    tolerance: Annotated[float, Setting("Tolerance", measures, maximum=1, step=0.01)] = 0.08
+    """With interval auto: the error of predictions that is allowed. Higher is faster."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
 
@@ -264,7 +264,7 @@ BUILT_IN: Mapping[str, Settings] = {
     DEFAULT: Settings(),
     "ToDo only": Settings(interval=1),
     "Skip steps": Settings(predict="whole", factor_1=1, factor_2=1),
-    "ToDo fast": Settings(factor_1=3, interval=4),
+    "ToDo fast": Settings(factor_1=3, tolerance=0.16),
     "ToDo paper": Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1),
     "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5, interval=1),
 }

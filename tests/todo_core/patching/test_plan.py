@@ -112,7 +112,7 @@ def test_auto_of_sdxl_counts_from_the_grids_of_its_own_levels(side, first, secon
     ("layout", "settings", "steps", "advice"),
     [
         ("SD 1.5", {}, 20, "Set Factor, level 1 to 2"),
-        ("SD 1.5", {"predict": "whole", "factor_1": 1, "factor_2": 1}, 10, "Set Factor, level 1 to 2"),
+        ("SD 1.5", {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, "Set Factor, level 1 to 2"),
         ("SD 1.5", {"method": "similarity", "ratio_1": 0}, 20, "Set Ratio, level 1 to 0.5"),
         ("SDXL", {"interval": 1}, 20, "Set Interval to auto"),
         ("SDXL", {}, 5, "Set Interval to 2"),
@@ -131,8 +131,8 @@ def test_a_plan_that_reduces_nothing_names_what_would_help_most(layout, settings
 
 
 def test_the_reason_says_why_whole_steps_are_not_predicted():
-    made = plan(full_layout("SD 1.5"), 128, steps=10, predict="whole", factor_1=1)
-    assert made.reason.startswith("whole steps need 16 or more steps: nothing is predicted; the factor of level 1 is 1")
+    made = plan(full_layout("SD 1.5"), 128, steps=5, predict="whole", factor_1=1)
+    assert made.reason.startswith("whole steps need 6 or more steps: nothing is predicted; the factor of level 1 is 1")
 
 
 # the size a model was trained at ------------------------------------------------------------------------------------

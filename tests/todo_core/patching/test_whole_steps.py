@@ -273,7 +273,7 @@ NO_STEP = "too few steps are between Start and End to predict one"
         ({"method": "similarity"}, 16, "", "whole", ""),
         ({"end": 0.25}, 16, "", "whole", ""),
         ({"end": 0.15}, 16, "", "deep", NO_STEP),
-        ({}, 15, "", "deep", TOO_SHORT.format(16)),
+        ({}, 5, "", "deep", TOO_SHORT.format(6)),
         ({"interval": 4}, 4, "", "deep", TOO_SHORT.format(5)),
         ({}, 16, WHY_NOT, "deep", WHY_NOT),
         ({"interval": 2}, None, "", "whole", ""),

@@ -41,6 +41,7 @@ DEFAULTS = {
     "reach": 0,
     "interval": "auto",
     "predict": "deep",
+    "tolerance": 0.08,
 }
 OLDER = {"interval": 1}  # where an image without the key had another value than the default
 CHOICES = {
@@ -54,7 +55,7 @@ CHOICES = {
     "predict": ["deep", "whole"],
 }
 FLAGS = ["random", "attn", "crossattn", "mlp"]
-NUMBERS = ["factor_1", "factor_2", "ratio_1", "ratio_2", "start", "end"]
+NUMBERS = ["factor_1", "factor_2", "ratio_1", "ratio_2", "start", "end", "tolerance"]
 
 # AUTOMATIC1111: modules/infotext_utils.py
 HOST_PAIR = re.compile(r'\s*(\w[\w \-/]+):\s*("(?:\\.|[^\\"])+"|[^,]*)(?:,|$)')
@@ -482,7 +483,7 @@ def test_parse_refuses_an_unknown_name():
     assert (caught.value.field, caught.value.value) == ("factor", "2")
 
 
-ALWAYS = {"method", "target", "start", "end", "window", "afterwards", "passes", "interval", "predict"}
+ALWAYS = {"method", "target", "start", "end", "window", "afterwards", "passes", "interval", "predict", "tolerance"}
 FACTORS, RATIOS = {"factor_1", "factor_2", "resample"}, {"ratio_1", "ratio_2"}
 CELL, MODULES = {"sx", "sy", "random", "reach"}, {"attn", "crossattn", "mlp"}
 
@@ -491,7 +492,8 @@ CELL, MODULES = {"sx", "sy", "random", "reach"}, {"attn", "crossattn", "mlp"}
     ("values", "used"),
     [
         ({}, ALWAYS | FACTORS | {"phase"}),
-        ({"interval": 1}, (ALWAYS - {"predict"}) | FACTORS | {"phase"}),
+        ({"interval": 2}, (ALWAYS - {"tolerance"}) | FACTORS | {"phase"}),
+        ({"interval": 1}, (ALWAYS - {"predict", "tolerance"}) | FACTORS | {"phase"}),
         ({"method": "none"}, {"method"}),
         ({"method": "none", "afterwards": "similarity", "target": "all"}, {"method"}),
         ({"resample": "nearest"}, ALWAYS | FACTORS | {"phase"}),
