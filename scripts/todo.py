@@ -40,7 +40,7 @@ class ToDoScript(scripts.Script):
     def process_batch(self, p, *args, **kwargs):
         """A batch is about to be sampled."""
         if generation := extension.generation_of(p):
-            generation.begin_pipeline()
+            generation.begin_sampling()
 
     def process_before_every_sampling(self, p, *args, **kwargs):
         """A pass begins."""

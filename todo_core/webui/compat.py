@@ -158,7 +158,8 @@ def is_interrupted() -> bool:
 def paste_fields(fields: list[tuple[Any, Callable[..., Any]]]) -> list[tuple[Any, Callable[..., Any]]]:
     """(control, function of the infotext), as the WebUI wants them.
 
-    In SD.Next a function must return gradio's update: it takes any other value for one of a field with a name.
+    In SD.Next a function must return gradio's update: it takes any other value for one of a field with a name. A field
+    with a name must be in each of its tabs, and other people's scripts are not in Control.
     """
     from modules import processing
 

@@ -159,6 +159,7 @@ class WebUI:
 
     tab = None
     sampler = sampler_of = None
+    params_txt: dict
 
     def __init__(self, script, model):
         self.script, self.events, self.first_pass = script, [], []
@@ -183,6 +184,8 @@ class WebUI:
         for number in range(p.n_iter):
             p.seeds = all_seeds[number * p.batch_size : (number + 1) * p.batch_size]
             self._call("before_process_batch", p, batch_number=number)
+            self._call("process_batch", p, batch_number=number)
+            self.params_txt = dict(p.extra_generation_params)  # kept for the button that restores the last generation
             samples = self._sample(p)
             self._call("post_sample", p, SimpleNamespace(samples=samples))
             self._call("postprocess_batch", p, batch_number=number)

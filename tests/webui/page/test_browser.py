@@ -168,6 +168,32 @@ def test_an_image_without_todo_switches_the_panel_off(webui, page, panel):
     page.wait_for_function("() => !document.querySelector('#todo_txt2img-visible-checkbox').checked")
 
 
+def test_the_button_for_the_last_generation_restores_the_panel(webui, page, panel):
+    """The WebUI keeps the infotext from before the sampling."""
+    panel.unfold()
+    webui.txt2img({"factor_1": 3, "end": 0.7})
+    page.click("#txt2img_tools #paste")
+    panel.wait_until(lambda: panel.enabled and panel.value("end") == "0.7")
+    assert (panel.enabled, panel.value("factor_1"), panel.value("end")) == (True, "3", "0.7")
+    webui.txt2img()
+    page.click("#txt2img_tools #paste")
+    panel.wait_until(lambda: not panel.enabled)
+    assert not panel.enabled
+
+
+def test_send_to_img2img_takes_the_panel_along(webui, page, panel):
+    web.fill_in(page, prompt="a cat", steps=1, width=128, height=128, seed=1)
+    panel.unfold()
+    panel.set(method="cluster", ratio_1=0.3, end=0.9)
+    web.generate(page)
+    wanted = panel.values()
+    page.click("#txt2img_send_to_img2img")
+    other = web.Panel(page, "img2img")
+    other.wait_until(lambda: other.values() == wanted)
+    assert other.values() == wanted
+    page.wait_for_selector("#todo_img2img_ratio_1", state="visible")
+
+
 def test_the_upscale_button_reduces(webui, page, panel):
     """It runs the hires pass alone, on an image that was made without one; the API has no such request."""
     web.fill_in(page, prompt="a cat", steps=2, width=128, height=128, seed=1)

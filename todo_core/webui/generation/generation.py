@@ -50,14 +50,24 @@ class Generation:
         """Whether other scripts of the same request have the finished samples and may run generations of their own."""
         return self._is_sampled and self._asked_at == compat.time_of_request()
 
-    def begin_pipeline(self) -> None:
-        """A diffusers pipeline is about to sample a batch: its UNet's calls tell the passes and steps."""
+    def begin_sampling(self) -> None:
+        """A batch is about to be sampled.
+
+        The WebUI now keeps the infotext for its button that restores the last generation.
+        """
         self.close()
         if self._settings and compat.has_pipelines(self._p):
-            try:
-                self._calls = PipelineCalls(self._p, detect(self._model()).unet, self.begin_pass)
-            except UnsupportedModelError as error:
-                self._merging.append(status.failed("", error))
+            self._begin_pipeline()
+        elif self._settings:
+            is_img2img = compat.is_img2img(self._p)
+            infotext.announce(self._p.extra_generation_params, self._settings, is_img2img=is_img2img)
+
+    def _begin_pipeline(self) -> None:
+        """The calls of a diffusers pipeline's UNet tell the passes and steps."""
+        try:
+            self._calls = PipelineCalls(self._p, detect(self._model()).unet, self.begin_pass)
+        except UnsupportedModelError as error:
+            self._merging.append(status.failed("", error))
 
     def begin_pass(self, p: Any, x: Any) -> SampledPass | None:
         """The WebUI is about to sample for ``p``; ``x`` is the latent, (b, c, h, w). Returns the pass to reduce.
@@ -68,6 +78,7 @@ class Generation:
         if p.sampler is self._sampler and name == self._name:
             return self._current
         self._end_pass()
+        self._end_announcement()
         self._name, self._sampler = name, self._p.sampler  # Tiled Diffusion has one sampler for all passes
         if self._timer:
             self._timer.begin_pass(name, self._p.sampler.model_wrap_cfg)
@@ -93,6 +104,7 @@ class Generation:
         if self._timer:
             self._timer.end_pass()
         self._end_pass()
+        self._end_announcement()
         self._is_sampled = True
 
     def close(self) -> None:
@@ -108,6 +120,11 @@ class Generation:
             if self._timer and self._current.record.acted:
                 self._timer.note_reduced()
         self._current = None
+
+    def _end_announcement(self) -> None:
+        """From the first pass on, the infotext tells what has been reduced, and nothing has been yet."""
+        if not self._name:
+            infotext.clear(self._p.extra_generation_params)
 
     def end_batch(self) -> None:
         """The batch is decoded: tell the user what was reduced."""

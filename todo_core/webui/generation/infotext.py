@@ -13,12 +13,19 @@ from ...patching.record import Record
 from ...settings import METHOD_KEY, SETTINGS, VERSION_KEY, Settings
 
 KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)
+ENABLED_KEY = "ToDo enabled"  # no image has it: the keys of one that was reduced say so
 
 
 def clear(params: dict[str, Any]) -> None:
     """Remove our keys from a generation's parameters: the next batch may run with other settings."""
     for key in KEYS:
         params.pop(key, None)
+
+
+def announce(params: dict[str, Any], settings: Settings, *, is_img2img: bool) -> None:
+    """Write the settings that are about to be used. ``clear`` takes them back before anything is reduced."""
+    params.update(settings.to_infotext(without=frozenset({"passes"} if is_img2img else ())))
+    params[VERSION_KEY] = __version__
 
 
 def write(params: dict[str, Any], settings: Settings, record: Record, deep: DeepPlan, *, is_img2img: bool) -> None:
@@ -101,6 +108,26 @@ def convert_token_merging(params: dict[str, Any]) -> None:
 
 
 _MERGING_KEYS = ("Token merging ratio", "Token merging ratio hr")
+
+
+class PasteField(str):
+    """The infotext key of a control, and the function from a pasted infotext to the control's value.
+
+    The WebUI calls it to paste an image. To send the values of one tab to another, it looks for equal keys.
+    """
+
+    _pasted: Callable[[Mapping[str, Any]], Any]
+
+    @classmethod
+    def of(cls, key: str, pasted: Callable[[Mapping[str, Any]], Any]) -> PasteField:
+        """The field of a control."""
+        field = cls(key)
+        field._pasted = pasted
+        return field
+
+    def __call__(self, params: Mapping[str, Any]) -> Any:
+        """The control's value in a pasted infotext; None leaves the control alone."""
+        return self._pasted(params)
 
 
 def pasted_enabled(params: Mapping[str, Any]) -> bool:

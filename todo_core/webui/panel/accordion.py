@@ -50,16 +50,16 @@ class Panel:
         return [self.controls[name] for name in SETTINGS]
 
     @property
-    def infotext_fields(self) -> list[tuple[Any, Any]]:
-        """(control, function of the infotext) for each of them."""
-        to_control = {name: partial(control_value, setting) for name, setting in SETTINGS.items()}
-        fields = [(self.controls[name], infotext.pasted_setting(name, to_control[name])) for name in SETTINGS]
-        return [(self.enabled, infotext.pasted_enabled), *fields]
+    def infotext_fields(self) -> list[tuple[Any, infotext.PasteField]]:
+        """(control, its infotext key) for each of them."""
+        pasted = {name: infotext.pasted_setting(name, partial(control_value, SETTINGS[name])) for name in SETTINGS}
+        fields = [(self.controls[n], infotext.PasteField.of(SETTINGS[n].infotext_key, pasted[n])) for n in SETTINGS]
+        return [(self.enabled, infotext.PasteField.of(infotext.ENABLED_KEY, infotext.pasted_enabled)), *fields]
 
     @property
     def paste_field_names(self) -> list[str]:
-        """The infotext keys of these controls."""
-        return list(infotext.KEYS)
+        """The infotext keys of the controls whose values the WebUI sends to another tab."""
+        return [str(key) for _, key in self.infotext_fields]
 
 
 def build(tab: str, presets: Presets) -> Panel:

@@ -669,14 +669,13 @@ def test_and_prompts_are_reduced_alike_in_any_batch(webui):
 
 
 def test_the_second_batch_does_not_inherit_the_infotext_of_the_first(webui):
-    p = Processing(seeds=[1, 2], n_iter=2)
-    texts, original = [], WebUI._sample
+    p, texts = Processing(seeds=[1, 2], n_iter=2), []
 
-    def sample(self, p):
-        texts.append(dict(p.extra_generation_params))
-        return original(self, p)
+    def note(step):
+        if step == 0 and not p.is_hr_pass:
+            texts.append(dict(p.extra_generation_params))
 
-    webui._sample = sample.__get__(webui)
+    p.after_step = note
     webui.generate(p, OURS)
     assert texts == [{}, {}]
 

@@ -128,9 +128,21 @@ def test_where_the_other_extension_did_nothing_the_panel_is_off(panel, theirs):
     assert pasted(panel.infotext_fields, theirs)[panel.enabled] is False
 
 
-def test_the_infotext_keys_belong_to_the_panel(panel):
-    assert panel.paste_field_names == list(KEYS)
-    assert len(panel.infotext_fields) == len(panel.inputs)
+def test_the_values_of_one_tab_can_be_sent_to_the_other(panel, tmp_path):
+    """The WebUI sends the values of the fields with these names, in their order, to those of the other tab."""
+    with gr.Blocks():
+        other = accordion.build("img2img", Presets(tmp_path / "presets.json"))
+
+    def sent(panel, names):
+        return [field for field, name in panel.infotext_fields if name in names]
+
+    assert sent(panel, panel.paste_field_names) == panel.inputs
+    assert sent(other, panel.paste_field_names) == other.inputs
+    assert len(set(panel.paste_field_names)) == len(panel.inputs)
+
+
+def test_every_infotext_key_but_the_version_has_a_control(panel):
+    assert set(panel.paste_field_names) - {"ToDo enabled"} == set(KEYS) - {"ToDo version"}
 
 
 @pytest.mark.parametrize("method", ["downsample", "similarity", "cluster", "none"])

@@ -40,7 +40,7 @@ EVENTS = (
     "before_process",
     "process",
     "before_process_batch",
-    *(["process_batch"] if FAMILY == "sdnext" else []),
+    "process_batch",
     "process_before_every_sampling",
     "post_sample",
     "postprocess_batch",

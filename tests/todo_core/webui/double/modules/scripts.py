@@ -32,6 +32,9 @@ class Script:
     def before_process_batch(self, p, *args, **kwargs):
         pass
 
+    def process_batch(self, p, *args, **kwargs):
+        pass
+
     def process_before_every_sampling(self, p, *args, **kwargs):
         pass
 
