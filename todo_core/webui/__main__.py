@@ -21,6 +21,7 @@ def _texts() -> Iterator[str]:
     for value in vars(texts).values():
         if isinstance(value, texts.Text):
             yield from value
+    yield from texts.TITLES.values()
     yield from (button.help for button in texts.BUTTONS.values())
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import gradio as gr
 from modules.ui_components import FormRow, InputAccordion
 
+from ... import __version__
 from ...errors import SettingsError
 from ...samplers import ADDS_NOISE
 from ...settings import SETTINGS, Settings
@@ -66,7 +67,7 @@ def build(tab: str, presets: Presets) -> Panel:
     """Build the accordion of ``tab`` ("txt2img" or "img2img") in the open gradio context."""
     controls: dict[str, Any] = {}
     row = PresetRow(tab, presets)
-    with InputAccordion(False, label=texts.PANEL.label, elem_id=f"todo_{tab}") as enabled:
+    with InputAccordion(False, label=texts.TITLES[tab], elem_id=f"todo_{tab}") as enabled:
         with enabled.extra():
             line = gr.HTML(elem_id=f"todo_{tab}_line", elem_classes=["todo-line"])
         # todo.js writes here; without a label it stays out of Settings > Defaults
@@ -83,6 +84,7 @@ def build(tab: str, presets: Presets) -> Panel:
         expert = gr.Accordion(texts.EXPERT.label, open=False, elem_id=f"todo_{tab}_expert")
         with expert, FormRow(elem_id=f"todo_{tab}_row_expert", elem_classes=["todo-columns"]):
             _build(EXPERT, tab, controls)
+        gr.HTML(f"ToDo {__version__}", elem_classes=["todo-version"])
     panel = Panel(enabled, controls)
     row.connect(panel.settings)
     watch_saved_defaults(controls)

@@ -57,7 +57,7 @@ def anything():
 
 
 def test_every_setting_has_one_control_in_the_order_of_the_api(panel):
-    assert [c.label for c in panel.inputs] == ["ToDo", *(s.label for s in SETTINGS.values())]
+    assert [c.label for c in panel.inputs] == ["ToDo: faster hires fix", *(s.label for s in SETTINGS.values())]
     assert len({c.label for c in panel.inputs}) == len(panel.inputs) == len(request.POSITIONS)
     assert sorted(panel.controls) == sorted(SETTINGS)
 
