@@ -16,6 +16,7 @@
         },
     };
     const SAMPLERS = {txt2img: {sampler: "txt2img_sampling", hires_sampler: "hr_sampler"}, img2img: {sampler: "img2img_sampling"}};
+    const ALTERNATES = /(?<!\\)\[[^\[\]]*\|/;  // "[a|b]": another prompt in each step
     const SAME_SAMPLER = "Use same sampler";
     const PATIENCE = 10000, RETRY = 3000, DELAY = 150, POLL = 1000;  // milliseconds
 
@@ -32,6 +33,10 @@
         return chosen && chosen.value !== SAME_SAMPLER ? chosen.value : "";
     }
 
+    function alternates(...ids) {
+        return ids.some((id) => ALTERNATES.test(byId(id)?.querySelector("textarea")?.value));
+    }
+
     function isOn(id) {
         return Boolean(byId(id + "-checkbox")?.querySelector("input")?.checked);
     }
@@ -44,13 +49,19 @@
         return {...fields, width: Math.floor(image.naturalWidth * fields.scale), height: Math.floor(image.naturalHeight * fields.scale)};
     }
 
+    // What else decides whether steps can be predicted.
+    function obstacles(tab) {
+        const controlnet = gradioApp().querySelector(`[id^="${tab}_controlnet"][id$="_enable_checkbox"] input:checked`);
+        return {alternates: alternates(tab + "_prompt", tab + "_neg_prompt"), controlnet: Boolean(controlnet)};
+    }
+
     function pageFields(tab) {
-        const fields = {};
+        const fields = obstacles(tab);
         for (const [name, id] of Object.entries(FIELDS[tab])) fields[name] = number(id);
         for (const [name, id] of Object.entries(SAMPLERS[tab])) fields[name] = sampler(id);
         if (tab === "img2img") return scaled(fields);
         const refine = byId("txt2img_enable_hr")?.querySelector("input");  // SD.Next's hires fix
-        if (!refine) return {...fields, hires: isOn("txt2img_hr")};
+        if (!refine) return {...fields, hires: isOn("txt2img_hr"), upscale_button: Boolean(byId("txt2img_upscale"))};
         const [resize_x, resize_y] = [number("txt2img_resize_width"), number("txt2img_resize_height")];
         const hires_steps = number("txt2img_steps_alt");
         return {...fields, hires: refine.checked, scale: number("txt2img_scale"), resize_x, resize_y, hires_steps};

@@ -15,6 +15,7 @@ from ...settings import Settings
 from ...token_grid import TokenGrid
 from .error_text import page_text
 
+BY_BUTTON = "Hires fix is off. With \N{SPARKLES} "  # the button under an image runs the hires pass alone
 NOT_LOADED = "Estimate: once the checkpoint is loaded."
 
 
@@ -70,10 +71,12 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
         steps = min(steps, int(steps * fields.get("denoising", 1)) + 1)
         return [PagePass("", width, height, steps, sampler)]
     passes = [PagePass("First pass ", width, height, steps, sampler)] if settings.includes("first") else []
-    if fields.get("hires") and settings.includes("hires"):
+    by_button = fields.get("upscale_button") and not fields.get("hires") and not passes
+    if settings.includes("hires") and (fields.get("hires") or by_button):
+        name = BY_BUTTON if by_button else "Hires pass " if passes else ""
         steps = int(fields.get("hires_steps") or steps)
         sampler = fields.get("hires_sampler") or sampler
-        passes.append(PagePass("Hires pass " if passes else "", *_hires_size(width, height, fields), steps, sampler))
+        passes.append(PagePass(name, *_hires_size(width, height, fields), steps, sampler))
     if not passes:
         raise _NoPass("hires fix is off")
     return passes

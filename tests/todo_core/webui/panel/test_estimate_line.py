@@ -100,6 +100,14 @@ def test_it_says_why_nothing_would_happen(model, fields, settings, why):
     assert why in line(model, fields, **settings)
 
 
+def test_the_button_under_an_image_runs_the_hires_pass_where_hires_fix_is_off(model):
+    page = HIRES | {"hires": False, "upscale_button": True}
+    assert line(model, page, factor_1=2).startswith("Hires fix is off. With ✨ 1024 x 1024: ")
+    assert "✨" not in line(model, page, factor_1=2, passes="all")
+    assert "✨" not in line(model, page | {"hires": True}, factor_1=2)
+    assert line(model, page, passes="first", factor_1=2).startswith("First pass 512 x 512: ")
+
+
 def test_img2img(model):
     assert line(model, HIRES, is_img2img=True, factor_1=2).startswith("512 x 512: 4,096 → 1,024 keys")
 
