@@ -32,14 +32,29 @@ def uses(*methods: str) -> Callable[[Settings], bool]:
     return lambda settings: bool(settings.methods & set(methods))
 
 
+def reduces(*methods: str) -> Callable[[Settings], bool]:
+    """Whether one of these methods is in use and has a factor or ratio that reduces."""
+    return lambda settings: any(map(settings.reduces_by, methods))
+
+
 def can_rotate(settings: Settings) -> bool:
     """Whether the resampling keeps one token of each cell, whose position may rotate."""
-    return "downsample" in settings.methods and settings.resample in NEAREST
+    return settings.reduces_by("downsample") and settings.resample in NEAREST
 
 
 def draws(settings: Settings) -> bool:
     """Whether similarity draws its destinations."""
-    return "similarity" in settings.methods and settings.random
+    return settings.reduces_by("similarity") and settings.random
+
+
+def has_window(settings: Settings) -> bool:
+    """Whether some part of the pass is left alone."""
+    return acts(settings) and (settings.start > 0 or settings.end < 1)
+
+
+def ends_early(settings: Settings) -> bool:
+    """Whether the reduction ends before the pass does."""
+    return acts(settings) and settings.end < 1
 
 
 def predicts(settings: Settings) -> bool:
@@ -54,7 +69,7 @@ def measures(settings: Settings) -> bool:
 
 def whole_module(settings: Settings) -> bool:
     """Whether the whole input of modules is reduced."""
-    return settings.target == "all" and acts(settings)
+    return settings.target == "all" and reduces(*METHODS)(settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +83,7 @@ class Settings:
     method: Annotated[Literal[Method, "none"], Setting("Method")] = "downsample"
     """downsample: ToDo. similarity: ToMe."""
 
-    target: Annotated[Literal["keys/values", "all"], Setting("Target", acts)] = "keys/values"
+    target: Annotated[Literal["keys/values", "all"], Setting("Target", reduces(*METHODS))] = "keys/values"
     """keys/values: every query stays. all: fewer queries."""
 
     factor_1: Annotated[Factor, Setting("Factor, level 1", uses("downsample"), minimum=1, maximum=8)] = "auto"
@@ -83,11 +98,11 @@ class Settings:
     ratio_2: Annotated[float, Setting("Ratio, level 2", uses("similarity", "cluster"), maximum=0.99, step=0.01)] = 0.0
     """At half the resolution of level 1. 0: off."""
 
-    resample: Annotated[Resample, Setting("Resampling", uses("downsample"))] = "nearest-exact"
+    resample: Annotated[Resample, Setting("Resampling", reduces("downsample"))] = "nearest-exact"
     """nearest: one token per cell. Others: mean or max."""
 
-    phase: Annotated[Literal["rotate", "fixed"], Setting("Kept position", can_rotate)] = "rotate"
-    """rotate: another one at each step and block."""
+    phase: Annotated[Literal["rotate", "fixed"], Setting("Kept token", can_rotate)] = "rotate"
+    """Of each cell. rotate: another one in each step."""
 
     start: Annotated[float, Setting("Start", acts, maximum=1, step=0.05)] = 0.0
     """Where in the pass the reduction begins. 0: the first step."""
@@ -95,22 +110,22 @@ class Settings:
     end: Annotated[float, Setting("End", acts, maximum=1, step=0.05)] = 1.0
     """Where in the pass the reduction ends. 0.7: full attention in the last 30 %."""
 
-    window: Annotated[Literal["steps", "noise"], Setting("Start/end unit", acts)] = "steps"
+    window: Annotated[Literal["steps", "noise"], Setting("Start/end unit", has_window)] = "steps"
     """steps: share of them. noise: 1 - timestep / 1000."""
 
-    afterwards: Annotated[Literal["none", Method], Setting("Afterwards", acts)] = "none"
-    """The method that reduces after the end."""
+    afterwards: Annotated[Literal["none", Method], Setting("Method after end", ends_early)] = "none"
+    """Reduces the steps after End. none: full attention."""
 
     passes: Annotated[Literal["hires", "first", "all"], Setting("txt2img passes", acts)] = "hires"
     """The pass to reduce. all: both."""
 
-    sx: Annotated[int, Setting("Cell width", uses("similarity"), minimum=1, maximum=16)] = 2
+    sx: Annotated[int, Setting("Cell width", reduces("similarity"), minimum=1, maximum=16)] = 2
     """In tokens. One destination each."""
 
-    sy: Annotated[int, Setting("Cell height", uses("similarity"), minimum=1, maximum=16)] = 2
+    sy: Annotated[int, Setting("Cell height", reduces("similarity"), minimum=1, maximum=16)] = 2
     """In tokens."""
 
-    random: Annotated[bool, Setting("Random destinations", uses("similarity"))] = True
+    random: Annotated[bool, Setting("Random destinations", reduces("similarity"))] = True
     """On: drawn from the image's seed and the step. Off: each cell's upper left token."""
 
     seed: Annotated[int | None, Setting("Destination seed", draws)] = None
@@ -125,7 +140,7 @@ class Settings:
     mlp: Annotated[bool, Setting("Reduce feed-forward", whole_module)] = False
     """With target all. Reduces the tokens of these layers."""
 
-    reach: Annotated[int, Setting("Reach", uses("similarity"), maximum=16)] = 0
+    reach: Annotated[int, Setting("Reach", reduces("similarity"), maximum=16)] = 0
     """0: the whole image. 1 or 2: faster."""
 
     interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
@@ -158,8 +173,15 @@ class Settings:
 
     @property
     def methods(self) -> frozenset[str]:
-        """The methods in use: ``method`` and ``afterwards``, without none."""
-        return frozenset((self.method, self.afterwards) if self.method != "none" else ()) - {"none"}
+        """The methods in use: ``method``, and ``afterwards`` where the reduction ends early."""
+        if self.method == "none":
+            return frozenset()
+        return frozenset((self.method, self.afterwards if self.end < 1 else "none")) - {"none"}
+
+    def reduces_by(self, method: str) -> bool:
+        """Whether ``method`` is in use and has a factor or ratio that reduces."""
+        is_off = self.factor_1 == self.factor_2 == 1 if method == "downsample" else self.ratio_1 == self.ratio_2 == 0
+        return method in self.methods and not is_off
 
     @property
     def rotates(self) -> bool:

@@ -210,7 +210,7 @@ def test_the_start_must_lie_before_the_end(start, end):
 
 
 @pytest.mark.parametrize("name", ["ratio_1", "ratio_2"])
-@pytest.mark.parametrize("method", [{"method": "similarity"}, {"afterwards": "similarity"}])
+@pytest.mark.parametrize("method", [{"method": "similarity"}, {"afterwards": "similarity", "end": 0.7}])
 @pytest.mark.parametrize(
     ("cell", "ratio", "cap"),
     [({}, 0.76, "0.75"), ({"sx": 3, "sy": 3}, 0.89, "0.88"), ({"sx": 1, "sy": 2}, 0.51, "0.5")],
@@ -483,8 +483,10 @@ def test_parse_refuses_an_unknown_name():
     assert (caught.value.field, caught.value.value) == ("factor", "2")
 
 
-ALWAYS = {"method", "target", "start", "end", "window", "afterwards", "passes", "interval", "predict", "tolerance"}
+ACTING = {"method", "start", "end", "passes", "interval", "predict", "tolerance"}
+ALWAYS = ACTING | {"target"}
 FACTORS, RATIOS = {"factor_1", "factor_2", "resample"}, {"ratio_1", "ratio_2"}
+ENDS = {"window", "afterwards"}
 CELL, MODULES = {"sx", "sy", "random", "reach"}, {"attn", "crossattn", "mlp"}
 
 
@@ -502,8 +504,14 @@ CELL, MODULES = {"sx", "sy", "random", "reach"}, {"attn", "crossattn", "mlp"}
         ({"method": "similarity"}, ALWAYS | RATIOS | CELL | {"seed"}),
         ({"method": "similarity", "random": False}, ALWAYS | RATIOS | CELL),
         ({"method": "cluster"}, ALWAYS | RATIOS),
-        ({"method": "cluster", "afterwards": "downsample"}, ALWAYS | RATIOS | FACTORS | {"phase"}),
-        ({"afterwards": "similarity"}, ALWAYS | FACTORS | {"phase"} | RATIOS | CELL | {"seed"}),
+        ({"method": "cluster", "afterwards": "downsample"}, ALWAYS | RATIOS),
+        ({"start": 0.1}, ALWAYS | FACTORS | {"phase", "window"}),
+        ({"end": 0.7}, ALWAYS | FACTORS | {"phase"} | ENDS),
+        ({"method": "cluster", "afterwards": "downsample", "end": 0.7}, ALWAYS | RATIOS | FACTORS | {"phase"} | ENDS),
+        ({"afterwards": "similarity", "end": 0.7}, ALWAYS | FACTORS | {"phase"} | RATIOS | CELL | {"seed"} | ENDS),
+        ({"factor_1": 1, "factor_2": 1, "target": "all"}, ACTING | {"factor_1", "factor_2"}),
+        ({"method": "similarity", "ratio_1": 0.0}, ACTING | RATIOS),
+        ({"method": "similarity", "ratio_1": 0.0, "ratio_2": 0.5}, ALWAYS | RATIOS | CELL | {"seed"}),
     ],
 )
 def test_used_are_the_settings_that_can_matter(values, used):

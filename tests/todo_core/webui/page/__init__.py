@@ -65,6 +65,9 @@ def _txt2img(presets: Presets) -> None:
     from modules.ui_components import InputAccordion
 
     gr.Button("Generate", elem_id="txt2img_generate")
+    gr.Button("\N{SPARKLES}", elem_id="txt2img_upscale")
+    gr.Textbox(lines=3, elem_id="txt2img_prompt")
+    gr.Checkbox(label="ControlNet", elem_id="txt2img_controlnet_ControlNet-0_controlnet_enable_checkbox")
     _size("txt2img")
     with InputAccordion(False, label="Hires. fix", elem_id="txt2img_hr"):
         gr.Slider(1, 4, 2.0, step=0.05, label="Upscale by", interactive=True, elem_id="txt2img_hr_scale")

@@ -148,7 +148,7 @@ def test_every_infotext_key_but_the_version_has_a_control(panel):
 @pytest.mark.parametrize("method", ["downsample", "similarity", "cluster", "none"])
 @pytest.mark.parametrize("target", ["keys/values", "all"])
 def test_what_a_method_does_not_use_is_hidden(method, target):
-    shown = visibility.used_settings((method, target, "area", "none", False, "auto"))
+    shown = visibility.used_settings({"method": method, "target": target, "resample": "area", "random": False})
     assert "method" in shown
     assert ("factor_1" in shown) == (method == "downsample")
     assert ("ratio_1" in shown) == (method in ("similarity", "cluster"))
@@ -160,15 +160,37 @@ def test_what_a_method_does_not_use_is_hidden(method, target):
 
 
 def test_the_method_that_takes_over_shows_its_settings_too():
-    shown = visibility.used_settings(("downsample", "keys/values", "nearest", "cluster", True, "2.5"))
+    shown = visibility.used_settings({"afterwards": "cluster", "end": 0.7, "interval": "2.5"})
     assert [name in shown for name in ("factor_1", "ratio_1", "sx")] == [True, True, False]
 
 
 @pytest.mark.parametrize(("interval", "is_shown"), [("auto", True), ("2", True), ("2.5", True), ("1", False)])
 def test_what_is_predicted_is_asked_where_something_is(interval, is_shown):
-    shown = visibility.used_settings(("downsample", "keys/values", "nearest", "none", True, interval))
+    shown = visibility.used_settings({"interval": interval})
     assert ("predict" in shown) == is_shown
     assert "sx" not in shown
+
+
+@pytest.mark.parametrize(
+    ("values", "hidden"),
+    [
+        ({"factor_1": "1", "factor_2": "1"}, {"target", "resample", "phase"}),
+        ({"method": "similarity", "ratio_1": 0}, {"target", "sx", "sy", "random", "seed", "reach"}),
+        ({"resample": "area"}, {"phase"}),
+        ({"end": 1}, {"window", "afterwards"}),
+        ({"start": 0.2}, {"afterwards"}),
+    ],
+)
+def test_what_has_nothing_to_act_on_is_hidden(values, hidden):
+    acting = {"similarity": {"method": "similarity", "ratio_1": 0.5}}.get(values.get("method"), {})
+    assert hidden <= set(visibility.used_settings({"start": 0.1, "end": 0.7, **acting}))
+    assert not hidden & set(visibility.used_settings({"end": 0.7, **values} if "start" not in values else values))
+
+
+@pytest.mark.parametrize("bad", [{"end": 0}, {"ratio_1": 0.9, "sx": 1}, {"factor_1": "2.5"}, {"seed": "x"}])
+def test_a_value_that_is_not_possible_counts_as_the_default(bad):
+    shown = visibility.used_settings({"method": "similarity", "start": 0.5, "end": 0.7, **bad})
+    assert "sx" in shown
 
 
 def test_only_unused_controls_start_hidden(panel):
@@ -212,7 +234,7 @@ def test_one_answer_tells_the_line_the_preset_and_what_is_shown(tmp_path):
     assert expert["label"] == "Expert (Start/end unit)", "cluster has no cells"
     assert choice["choices"][-2:] == ["mine", "custom"], "saved after the page was built"
     shown = {name for name, update in zip(SETTINGS, updates, strict=True) if update["visible"]}
-    assert shown == set(Settings(method="cluster").used)
+    assert shown == set(Settings(method="cluster", end=0.5).used)
 
 
 def test_no_other_handler_writes_what_the_answer_writes(tmp_path):

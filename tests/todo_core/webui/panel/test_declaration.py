@@ -46,7 +46,13 @@ def script_info(panel):
 def another(setting):
     """A value that is not the default, and settings in which it is in use."""
     value = OTHER[setting.kind](setting)
-    for base in ({}, {"method": "similarity"}, {"target": "all"}, {"method": "similarity", "target": "all"}):
+    for base in (
+        {},
+        {"method": "similarity"},
+        {"target": "all"},
+        {"method": "similarity", "target": "all"},
+        {"end": 0.5},
+    ):
         chosen = Settings(**{"ratio_1": 0.5, **base, setting.name: value})
         if setting.name in chosen.used or setting.name == "method":
             return value, chosen
