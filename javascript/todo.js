@@ -33,9 +33,7 @@
         return chosen && chosen.value !== SAME_SAMPLER ? chosen.value : "";
     }
 
-    function alternates(...ids) {
-        return ids.some((id) => ALTERNATES.test(byId(id)?.querySelector("textarea")?.value));
-    }
+    const promptOf = (id) => byId(id)?.querySelector("textarea")?.value;
 
     function isOn(id) {
         return Boolean(byId(id + "-checkbox")?.querySelector("input")?.checked);
@@ -52,7 +50,10 @@
     // What else decides whether steps can be predicted.
     function obstacles(tab) {
         const controlnet = gradioApp().querySelector(`[id^="${tab}_controlnet"][id$="_enable_checkbox"] input:checked`);
-        return {alternates: alternates(tab + "_prompt", tab + "_neg_prompt"), controlnet: Boolean(controlnet)};
+        const prompts = [promptOf(tab + "_prompt"), promptOf(tab + "_neg_prompt")];
+        const hiresPrompts = [promptOf("hires_prompt") || prompts[0], promptOf("hires_neg_prompt") || prompts[1]];
+        const alternates = (texts) => texts.some((text) => ALTERNATES.test(text));
+        return {alternates: alternates(prompts), hires_alternates: alternates(hiresPrompts), controlnet: Boolean(controlnet)};
     }
 
     function pageFields(tab) {

@@ -32,11 +32,13 @@ class Pass:
     """What is known of a pass: the size of its latent, and how many steps it has, None where nobody knows.
 
     ``why_not_whole`` is a clause that says why whole UNet calls cannot be predicted; it is empty where they can.
+    ``why_not_predicted`` says why nothing can be.
     """
 
     size: TokenGrid
     steps: int | None = None
     why_not_whole: str = ""
+    why_not_predicted: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ class Plan:
         whys = [level.why for level in self.levels[:1]] if is_auto else [level.why for level in self.levels]
         if self.settings.interval != 1 and not is_auto:
             whys.append(self.deep.why)
+        whys = [why for why in whys if why not in self.deep.note]
         return "; ".join(filter(None, dict.fromkeys([self.deep.note, *whys])))
 
     @property
@@ -192,6 +195,8 @@ def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[Lev
     if settings.method == "none" or settings.interval == 1:
         why = "the method is none" if settings.method == "none" else "the interval is 1"
         return DeepPlan(len(host.deep_transformers), why=why)
+    if why := facts.why_not_predicted:
+        return DeepPlan(len(host.deep_transformers), why=why, note=f"{why}: nothing is predicted")
     note = ""
     if settings.predict == "whole":
         whole = _by_interval("whole", settings, host, facts)

@@ -124,8 +124,8 @@ def merging_ratio(p: Any, pass_name: str) -> float:
     return 0 if has_pipelines(p) else p.get_token_merging_ratio(for_hr=pass_name == "hires")
 
 
-def merging_composes(sd_model: Any) -> bool:
-    """Whether keys and values can be reduced in a layer in which the WebUI's token merging merges the queries."""
+def has_patcher(sd_model: Any) -> bool:
+    """Whether the WebUI's features patch a copy of the model for each step, as in the Forge family."""
     return hasattr(sd_model, "forge_objects")
 
 

@@ -137,9 +137,12 @@ class Generation:
         self._passes = []
 
     def _note_merging(self, settings: Settings, pass_name: str) -> None:
-        """Note that the WebUI's token merging is on, where it keeps ToDo from its layers."""
+        """Note that the WebUI's token merging is on, where it keeps ToDo from its layers.
+
+        With a patcher, keys and values can be reduced in a layer whose queries are merged.
+        """
         ratio = compat.merging_ratio(self._p, pass_name)
-        if ratio and not (settings.target == "keys/values" and compat.merging_composes(self._model())):
+        if ratio and not (settings.target == "keys/values" and compat.has_patcher(self._model())):
             self._merging.append(status.merging(ratio))
 
     def _why_no_pass(self, settings: Settings) -> str:

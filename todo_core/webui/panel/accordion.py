@@ -22,7 +22,7 @@ from ..presets import Presets
 from . import texts, visibility
 from .controls import build as build_control
 from .controls import control_value
-from .estimate_line import NOT_LOADED, estimate_line
+from .estimate_line import NOT_LOADED, PagePass, estimate_line
 from .preset_row import PresetRow
 from .visibility import QUIET, watch_saved_defaults
 
@@ -128,11 +128,13 @@ def _answer_the_page(panel: Panel, row: PresetRow, page: Any, answers: list[Any]
         control.change(fn=None, _js="todoAskSoon")
 
 
-def _why_not_whole(model: Any, sampler: str) -> str:
-    """Why whole steps cannot be predicted with the sampler of this name; empty where they can."""
+def _why_not_whole(model: Any, page: PagePass) -> str:
+    """Why whole steps of a pass cannot be predicted; empty where they can."""
     if compat.is_pipeline(model):
         return IN_PIPELINES
-    return "" if compat.sampler_adds_no_noise(sampler) else ADDS_NOISE
+    if page.controlnet and not compat.has_patcher(model):
+        return "ControlNet is on"  # it runs the UNet by a forward of its own
+    return "" if compat.sampler_adds_no_noise(page.sampler) else ADDS_NOISE
 
 
 def fold_title(title: str, names: tuple[str, ...], values: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...errors import SettingsError, UnsupportedModelError
@@ -16,17 +17,23 @@ from ...token_grid import TokenGrid
 from .error_text import page_text
 
 BY_BUTTON = "Hires fix is off. With \N{SPARKLES} "  # the button under an image runs the hires pass alone
+ALTERNATES = "the prompt changes in each step"
 NOT_LOADED = "Estimate: once the checkpoint is loaded."
 
 
 class PagePass(NamedTuple):
-    """A pass in which ToDo acts: the size of its image in pixels, its steps and sampler. Only several have names."""
+    """A pass in which ToDo acts: the size of its image in pixels, its steps and sampler. Only several have names.
+
+    ``alternates`` is whether its prompt has "[a|b]", and so changes in each step.
+    """
 
     name: str
     width: int
     height: int
     steps: int
     sampler: str
+    alternates: bool
+    controlnet: bool
 
 
 class _NoPass(Exception):
@@ -34,11 +41,11 @@ class _NoPass(Exception):
 
 
 def estimate_line(
-    page: str, values: Mapping[str, Any], model: Any, why_not_whole: Callable[[str], str], *, is_img2img: bool
+    page: str, values: Mapping[str, Any], model: Any, why_not_whole: Callable[[PagePass], str], *, is_img2img: bool
 ) -> str:
     """One line. ``page`` is JSON from todo.js: the WebUI's fields. ``values`` are those of the panel.
 
-    ``why_not_whole`` tells for a sampler's name why whole steps cannot be predicted; it is empty where they can.
+    ``why_not_whole`` tells of a pass why its whole steps cannot be predicted; it is empty where they can.
     """
     try:
         settings, fields = Settings.parse(values), json.loads(page or "{}")
@@ -55,7 +62,7 @@ def estimate_line(
         host = detect(model)
     except UnsupportedModelError as error:
         return f"ToDo cannot reduce {error.model_name}: {error.reason}."
-    text = "; ".join(_estimate(each, settings, host, why_not_whole(each.sampler)) for each in passes)
+    text = "; ".join(_estimate(each, settings, host, why_not_whole(each)) for each in passes)
     return text.replace(".; ", ". ")  # why a pass is not reduced is a sentence
 
 
@@ -67,16 +74,19 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
         return []
     width, height = int(fields["width"]), int(fields["height"])
     steps, sampler = int(fields.get("steps") or USUAL_STEPS), fields.get("sampler", "")
+    alternates, controlnet = bool(fields.get("alternates")), bool(fields.get("controlnet"))
     if is_img2img:  # of its steps, those of the denoising strength run
         steps = min(steps, int(steps * fields.get("denoising", 1)) + 1)
-        return [PagePass("", width, height, steps, sampler)]
-    passes = [PagePass("First pass ", width, height, steps, sampler)] if settings.includes("first") else []
+        return [PagePass("", width, height, steps, sampler, alternates, controlnet)]
+    first = PagePass("First pass ", width, height, steps, sampler, alternates, controlnet)
+    passes = [first] if settings.includes("first") else []
     by_button = fields.get("upscale_button") and not fields.get("hires") and not passes
     if settings.includes("hires") and (fields.get("hires") or by_button):
         name = BY_BUTTON if by_button else "Hires pass " if passes else ""
         steps = int(fields.get("hires_steps") or steps)
         sampler = fields.get("hires_sampler") or sampler
-        passes.append(PagePass(name, *_hires_size(width, height, fields), steps, sampler))
+        alternates = bool(fields.get("hires_alternates"))
+        passes.append(PagePass(name, *_hires_size(width, height, fields), steps, sampler, alternates, controlnet))
     if not passes:
         raise _NoPass("hires fix is off")
     return passes
@@ -93,8 +103,37 @@ def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int
 
 def _estimate(page: PagePass, settings: Settings, host: Host, why_not_whole: str) -> str:
     latent = TokenGrid(max(1, page.height // IMAGE_PIXELS), max(1, page.width // IMAGE_PIXELS))
-    plan = make_plan(settings, host, Pass(latent, page.steps, why_not_whole))
+    facts = Pass(latent, page.steps, why_not_whole)
+    plan = make_plan(settings, host, facts)
+    if page.alternates and plan.deep.predicts:
+        plan = make_plan(settings, host, replace(facts, why_not_predicted=ALTERNATES))
     if not plan.reduces:
         return plan.nothing_to_reduce[0].upper() + plan.nothing_to_reduce[1:]
-    text = f"{page.name}{page.width} x {page.height}: {Estimate.of(host, plan)}"
+    text = f"{page.name}{page.width} x {page.height}: {_summary(Estimate.of(host, plan))}"
     return f"{text} ({plan.deep.note})" if plan.deep.note else text
+
+
+def _summary(estimate: Estimate) -> str:
+    """The keys that are left out, the steps that are predicted, and the work that both save."""
+    percent = f"{100 * estimate.saved:.0f}" if estimate.saved >= 0.01 else "under 1"
+    keys, predicted = _fewer_keys(estimate), estimate.steps - len(estimate.computed)
+    parts = [keys] if keys else []
+    if predicted:
+        steps = f"{predicted} steps" if keys else f"{predicted} of {estimate.steps} steps"
+        parts.append(f"{steps} {'' if estimate.plan.deep.is_whole else 'partly '}predicted")
+    return ", ".join([*parts, f"{percent} % less work"])
+
+
+def _fewer_keys(estimate: Estimate) -> str:
+    """By how much each level is reduced, and in how many steps; empty where none is."""
+    plan, steps = estimate.plan, range(estimate.steps)
+    levels = [level for level in plan.levels if level.reduces] or [level for level in plan.after if level.reduces]
+    if not levels:
+        return ""
+    ran = estimate.computed if plan.deep.is_whole else steps
+    acting = sum(bool(plan.at(step / estimate.steps)) for step in ran)
+    times = " and ".join(dict.fromkeys(f"{level.grid.tokens / level.keys:.3g}x" for level in levels))
+    what = "keys" if plan.settings.target == "keys/values" else "tokens"
+    where = "" if levels[0].level == 1 else " at level 2"
+    part = f"{estimate.steps}" if acting == estimate.steps else f"{acting} of {estimate.steps}"
+    return f"{times} fewer {what}{where} in {part} steps"

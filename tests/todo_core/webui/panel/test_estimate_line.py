@@ -23,46 +23,72 @@ def line(model, fields, *, is_img2img=False, **settings):
     return estimate_line(json.dumps(fields), Settings(**settings).to_dict(), model, why_not, is_img2img=is_img2img)
 
 
-def why_not(sampler):
-    return "" if sampler == "DPM++ 2M" else "it adds noise"
+def why_not(page):
+    return "" if page.sampler == "DPM++ 2M" and not page.controlnet else "it adds noise"
 
 
-def test_it_tells_the_size_the_keys_and_the_work_saved(model):
-    text = line(model, HIRES)
-    assert re.fullmatch(r"1024 x 1024: 16,384 → 4,096 keys, \d\d? % less work", text)
-    text = line(model, HIRES, factor_1=4, factor_2=2)
-    assert "16,384 → 1,024 and 4,096 → 1,024 keys" in text
-    assert "16,384 → 8,192 tokens" in line(model, HIRES, method="similarity", target="all")
+def test_it_tells_the_size_the_keys_the_steps_and_the_work_saved(model):
+    assert re.fullmatch(r"1024 x 1024: 4x fewer keys in 10 steps, \d\d % less work", line(model, HIRES))
+    assert ": 16x and 4x fewer keys in 10 steps, " in line(model, HIRES, factor_1=4, factor_2=2)
+    assert ": 4x fewer keys in 10 steps, " in line(model, HIRES, factor_1=2, factor_2=2)
+    assert ": 4x fewer keys at level 2 in 10 steps, " in line(model, HIRES, factor_1=1, factor_2=2)
+    assert ": 2x fewer tokens in 10 steps, " in line(model, HIRES, method="similarity", target="all")
+    assert ": 1.67x fewer keys in 10 steps, " in line(model, HIRES, method="cluster", ratio_1=0.4)
+    assert ": 4x fewer keys in 7 of 10 steps, " in line(model, HIRES, end=0.7)
+
+
+WHOLE = {"predict": "whole", "interval": 2}
 
 
 @pytest.mark.parametrize(
-    ("fields", "predicted"),
+    ("fields", "settings", "told"),
     [
-        ({}, "deep layers in 6 of 10 steps"),
-        ({"sampler": "Euler a", "steps": 8}, "deep layers in 5 of 8 steps"),
-        ({"sampler": "DPM++ 2M"}, "whole model in 7 of 10 steps"),
-        ({"sampler": "DPM++ 2M", "steps": 20, "hires_steps": 0}, "whole model in 12 of 20 steps"),
-        ({"sampler": "DPM++ 2M", "steps": 20, "hires_steps": 8}, "whole model in 6 of 8 steps"),
-        ({"sampler": "Euler a", "steps": 8, "hires_sampler": "DPM++ 2M"}, "whole model in 6 of 8 steps"),
-        ({"sampler": "DPM++ 2M", "steps": 8, "hires_sampler": "Euler a"}, "deep layers in 5 of 8 steps"),
+        ({}, {"interval": 2}, "4x fewer keys in 10 steps, 4 steps partly predicted"),
+        ({}, {"interval": 2, "factor_1": 1}, "4 of 10 steps partly predicted"),
+        ({"sampler": "DPM++ 2M"}, WHOLE, "4x fewer keys in 7 of 10 steps, 3 steps predicted"),
+        ({"sampler": "DPM++ 2M"}, WHOLE | {"factor_1": 1}, "3 of 10 steps predicted"),
+        ({"sampler": "DPM++ 2M", "steps": 20, "hires_steps": 0}, WHOLE | {"factor_1": 1}, "8 of 20 steps predicted"),
+        ({"sampler": "DPM++ 2M", "steps": 20, "hires_steps": 8}, WHOLE | {"factor_1": 1}, "2 of 8 steps predicted"),
+        ({"steps": 8, "hires_sampler": "DPM++ 2M"}, WHOLE | {"factor_1": 1}, "2 of 8 steps predicted"),
     ],
 )
-def test_the_steps_and_the_sampler_of_the_hires_pass(model, fields, predicted):
-    text = line(model, HIRES | fields, predict="whole", interval=2)
-    assert re.search(rf"keys, {predicted}, \d\d % less work( \(it adds noise: .*\))?$", text)
+def test_the_steps_and_the_sampler_of_the_hires_pass(model, fields, settings, told):
+    assert re.search(rf": {told}, \d\d? % less work$", line(model, HIRES | {"sampler": "Euler a"} | fields, **settings))
 
 
-def test_a_pass_that_is_too_short_and_one_for_which_whole_steps_are_wanted(model):
-    text = line(model, HIRES | {"steps": 4})
-    assert re.fullmatch(r"1024 x 1024: 16,384 → 4,096 keys, \d\d % less work", text)
-    text = line(model, HIRES | {"sampler": "Euler a"}, predict="whole", interval=2)
-    assert text.endswith(" % less work (it adds noise: layers below level 1 are predicted)")
+@pytest.mark.parametrize(
+    ("fields", "note"),
+    [
+        ({"sampler": "Euler a"}, "it adds noise: layers below level 1 are predicted"),
+        ({"sampler": "DPM++ 2M", "controlnet": True}, "it adds noise: layers below level 1 are predicted"),
+        ({"sampler": "DPM++ 2M", "hires_alternates": True}, "the prompt changes in each step: nothing is predicted"),
+        ({"hires_sampler": "Euler a", "sampler": "DPM++ 2M"}, "it adds noise: layers below level 1 are predicted"),
+    ],
+)
+def test_it_says_why_steps_are_not_predicted_as_wanted(model, fields, note):
+    assert line(model, HIRES | fields, **WHOLE).endswith(f" % less work ({note})")
+    assert f"({note})" not in line(model, HIRES | fields, interval=1)
+
+
+def test_a_prompt_that_changes_in_each_step_counts_where_something_would_be_predicted(model):
+    page = HIRES | {"sampler": "DPM++ 2M", "alternates": True}
+    assert "the prompt" not in line(model, page, **WHOLE), "the hires pass has a prompt of its own"
+    text = line(model, page | {"hires_alternates": True}, factor_1=1, **WHOLE)
+    assert text.startswith("Nothing to reduce at 1024 x 1024: the prompt changes in each step: nothing is predicted; ")
+    assert text.endswith("Set Factor, level 1 to 2.")
+    assert "the prompt" in line(model, page | {"steps": 20}, is_img2img=True, factor_1=2, interval=2)
+
+
+def test_a_pass_that_is_too_short(model):
+    text = line(model, HIRES | {"sampler": "DPM++ 2M", "steps": 4}, predict="whole")
+    assert "4x fewer keys in 4 steps" in text
+    assert text.endswith("(whole steps need 16 or more steps: nothing is predicted)")
 
 
 @pytest.mark.parametrize(("denoising", "steps"), [(0.25, 6), (0.5, 11), (1, 20)])
 def test_img2img_runs_the_steps_of_its_denoising_strength(model, denoising, steps):
     fields = {"width": 1024, "height": 1024, "sampler": "DPM++ 2M", "steps": 20, "denoising": denoising}
-    assert f" of {steps} steps" in line(model, fields, is_img2img=True, interval=2)
+    assert f" in {steps} steps" in line(model, fields, is_img2img=True)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +107,9 @@ def test_the_size_of_the_hires_pass(model, fields, size):
 
 def test_both_passes_are_told(model):
     text = line(model, HIRES, passes="all", factor_1=2)
-    assert text.index("First pass 512 x 512: 4,096 → 1,024 keys") < text.index("; Hires pass 1024 x 1024")
+    assert text.index("First pass 512 x 512: 4x fewer keys") < text.index("; Hires pass 1024 x 1024")
     text = line(model, HIRES, passes="all")
-    assert text.index("Nothing to reduce at 512 x 512") < text.index(" level 1 to 2. Hires pass 1024 x 1024: ")
+    assert text.index("Nothing to reduce at 512 x 512") < text.index(" to 2. Hires pass 1024 x 1024: ")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +118,11 @@ def test_both_passes_are_told(model):
         (HIRES | {"hires": False}, {}, "hires fix is off"),
         (HIRES, {"method": "none"}, "the method is none"),
         ({}, {}, "once the size is known"),
-        (HIRES | {"scale": 1}, {}, "Nothing to reduce at 512 x 512: this model was trained at 512 x 512. Set Factor"),
+        (
+            HIRES | {"scale": 1},
+            {},
+            "Nothing to reduce at 512 x 512: this model was trained at 512 x 512. Set Factor, level 1 to 2.",
+        ),
         (HIRES, {"factor_1": 1, "interval": 1}, "the factor of level 1 is 1"),
     ],
 )
@@ -109,7 +139,7 @@ def test_the_button_under_an_image_runs_the_hires_pass_where_hires_fix_is_off(mo
 
 
 def test_img2img(model):
-    assert line(model, HIRES, is_img2img=True, factor_1=2).startswith("512 x 512: 4,096 → 1,024 keys")
+    assert line(model, HIRES, is_img2img=True, factor_1=2).startswith("512 x 512: 4x fewer keys in 10 steps")
 
 
 def test_invalid_values_are_reported_by_label(model):
