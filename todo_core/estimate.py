@@ -43,17 +43,3 @@ class Estimate:
     def saved(self) -> float:
         """The share of the pass's work that is saved, from 0 to 1."""
         return 1 - self.reduced.total / self.unpatched.total
-
-    def __str__(self) -> str:
-        if not self.plan.reduces:
-            return self.plan.nothing_to_reduce
-        levels = [level for level in self.plan.levels if level.reduces] or [a for a in self.plan.after if a.reduces]
-        left = "keys" if self.plan.settings.target == "keys/values" else "tokens"
-        tokens = " and ".join(f"{level.grid.tokens:,} \N{RIGHTWARDS ARROW} {level.keys:,}" for level in levels)
-        parts = [f"{tokens} {left}"] if levels else []
-        if self.plan.deep.predicts:
-            what = "whole model" if self.plan.deep.is_whole else "deep layers"
-            about = "" if self.plan.deep.tolerance is None else "about "
-            parts.append(f"{what} in {about}{len(self.computed)} of {self.steps} steps")
-        percent = f"{100 * self.saved:.0f}" if self.saved >= 0.01 else "under 1"
-        return f"{', '.join(parts)}, {percent} % less work"

@@ -144,9 +144,9 @@ class Settings:
     """0: the whole image. 1 or 2: faster."""
 
     interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
-    """Layers below level 1 run in every n-th step and are predicted between. 1: off."""
+    """The predicted part runs in every n-th step. 1: nothing is predicted."""
 
-    predict: Annotated[Literal["deep", "whole"], Setting("Predicted", predicts)] = "deep"
+    predict: Annotated[Literal["deep", "whole"], Setting("Predicted part", predicts)] = "deep"
     """deep: layers below level 1. whole: whole steps."""
 
     tolerance: Annotated[float, Setting("Tolerance", measures, maximum=1, step=0.01)] = 0.08
