@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from todo_core.errors import SettingsError
 from todo_core.settings import SETTINGS, Settings
 
 PATIENCE = 300_000  # milliseconds; a slow machine must not fail a test
@@ -123,13 +124,12 @@ class Panel:
         """Set controls as a user does, in this order: what is hidden cannot be set."""
         for name, value in settings.items():
             self._set(name, value)
-            if SETTINGS[name].kind in ("choice", "flag"):  # the others hide nothing
-                self.wait_until_shown(self.used())
+            self.wait_until_shown(self.used())
 
     def used(self):
-        """Names of the settings that have an effect beside the panel's present choices."""
-        choices = {name: self.value(name) for name, setting in SETTINGS.items() if setting.kind in ("choice", "flag")}
-        used = set(Settings.parse({"ratio_1": 0, "ratio_2": 0, **choices}).used)
+        """Names of the settings that have an effect beside the panel's present values."""
+        values = {name: self.value(name) for name in SETTINGS}
+        used = set(Settings.parse({name: value for name, value in values.items() if _is_possible(name, value)}).used)
         return used - {"passes"} if self.tab == "img2img" else used
 
     def _set(self, name, value):
@@ -163,6 +163,14 @@ class Panel:
             field.fill(value)
             field.press("Enter")
         field.blur()
+
+
+def _is_possible(name, value):
+    try:
+        SETTINGS[name].parse(value)
+    except SettingsError:
+        return False
+    return True
 
 
 def option(value):

@@ -9,7 +9,7 @@ from ..helpers import reduced, todo_keys
 from . import browser as web
 
 DOWNSAMPLE = {"method", "target", "factor_1", "factor_2", "resample", "phase"}
-ALWAYS = {"start", "end", "interval", "predict", "window", "afterwards", "passes"}
+ALWAYS = {"start", "end", "interval", "predict", "passes"}
 SIMILARITY = {"method", "target", "ratio_1", "ratio_2", "sx", "sy", "random", "seed", "reach"}
 
 
@@ -70,9 +70,11 @@ def test_controls_without_a_use_are_hidden(panel, shots):
     panel.wait_until_shown({"method", "target", "ratio_1", "ratio_2"} | ALWAYS)
     panel.set(method="downsample", resample="bilinear")
     panel.wait_until_shown((DOWNSAMPLE | ALWAYS) - {"phase"})
-    panel.set(resample="nearest", afterwards="cluster")
-    panel.wait_until_shown(DOWNSAMPLE | ALWAYS | {"ratio_1", "ratio_2"})
-    panel.set(afterwards="none", method="none")
+    panel.set(resample="nearest", end=0.7, afterwards="cluster")
+    panel.wait_until_shown(DOWNSAMPLE | ALWAYS | {"ratio_1", "ratio_2", "window", "afterwards"})
+    panel.set(end=1, factor_1=1, factor_2=1)
+    panel.wait_until_shown({"method", "factor_1", "factor_2"} | ALWAYS)
+    panel.set(method="none")
     panel.wait_until_shown({"method"})
 
 
@@ -154,10 +156,10 @@ def test_the_line_is_that_of_the_pasted_image(webui, page, panel):
         web.settle(page)
         web.read_png_info(page, png)
         page.click("#pnginfo_send_buttons #txt2img_tab, #tab_pnginfo #txt2img_tab")
-        page.wait_for_selector("#todo_txt2img_line:has-text('256 x 256: 1,024')")
+        page.wait_for_selector("#todo_txt2img_line:has-text('256 x 256: 4x fewer keys')")
         web.settle(page)
         page.wait_for_timeout(1000)
-        assert "256 x 256: 1,024" in page.inner_text("#todo_txt2img_line")
+        assert "256 x 256: 4x fewer keys" in page.inner_text("#todo_txt2img_line")
 
 
 def test_an_image_without_todo_switches_the_panel_off(webui, page, panel):

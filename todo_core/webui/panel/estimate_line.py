@@ -132,8 +132,13 @@ def _fewer_keys(estimate: Estimate) -> str:
         return ""
     ran = estimate.computed if plan.deep.is_whole else steps
     acting = sum(bool(plan.at(step / estimate.steps)) for step in ran)
-    times = " and ".join(dict.fromkeys(f"{level.grid.tokens / level.keys:.3g}x" for level in levels))
+    times = " and ".join(dict.fromkeys(_times(level.grid.tokens / level.keys) for level in levels))
     what = "keys" if plan.settings.target == "keys/values" else "tokens"
     where = "" if levels[0].level == 1 else " at level 2"
-    part = f"{estimate.steps}" if acting == estimate.steps else f"{acting} of {estimate.steps}"
+    part = str(estimate.steps) if acting == estimate.steps else f"{acting} of {estimate.steps}"
     return f"{times} fewer {what}{where} in {part} steps"
+
+
+def _times(factor: float) -> str:
+    """1.7x, 8.9x, 16x."""
+    return f"{round(factor, 1 if factor < 10 else 0):g}x"

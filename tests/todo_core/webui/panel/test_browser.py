@@ -170,10 +170,10 @@ def test_a_built_in_preset_cannot_be_deleted(page, panel):
 
 def test_the_line_follows_the_page(page, panel):
     panel.unfold()
-    wait_for_line(page, "hires fix is off")
+    wait_for_line(page, "Hires fix is off. With ✨ 1024 x 1024: 4x fewer keys")
     web.fill_in(page, width=512, height=512)
     page.locator("#txt2img_hr .label-wrap").first.click()
-    wait_for_line(page, "1024 x 1024: 16,384 → 4,096 keys")
+    wait_for_line(page, "1024 x 1024: 4x fewer keys")
     web.fill_in(page, width=768)
     wait_for_line(page, "1536 x 1024:")
     web.fill_in(page, hr_scale=1.5)
@@ -188,12 +188,28 @@ def test_the_line_follows_the_page(page, panel):
     wait_for_line(page, "the method is none")
 
 
+def test_the_line_knows_what_keeps_steps_from_being_predicted(page, panel):
+    from todo_core.samplers import ADDS_NOISE
+
+    panel.unfold()
+    panel.set(interval=2, predict="whole")
+    page.locator("#txt2img_hr .label-wrap").first.click()
+    wait_for_line(page, ADDS_NOISE)  # as far as the double of the WebUI knows
+    controlnet = page.locator("#txt2img_controlnet_ControlNet-0_controlnet_enable_checkbox input")
+    controlnet.check()
+    wait_for_line(page, "ControlNet is on: layers below level 1 are predicted")
+    web.fill_in(page, prompt="a [cow|horse]")
+    wait_for_line(page, "the prompt changes in each step: nothing is predicted")
+    web.fill_in(page, prompt="a [cow:horse:0.5] (x|y)")
+    wait_for_line(page, "ControlNet is on")
+
+
 def test_img2img_needs_no_second_box(page):
     web.open_tab(page, "img2img")
     panel = web.Panel(page, "img2img")
     panel.unfold()
     panel.set(factor_1=2)
-    wait_for_line(page, "512 x 512: 4,096 → 1,024 keys", tab="img2img")
+    wait_for_line(page, "512 x 512: 4x fewer keys", tab="img2img")
     assert "passes" not in panel.shown()
 
 
@@ -225,7 +241,7 @@ def test_a_checkpoint_that_is_loaded_later_is_asked_for_again(page, panel, monke
     page.locator("#txt2img_hr .label-wrap").first.click()
     wait_for_line(page, "once the checkpoint is loaded")
     monkeypatch.setattr(sd_models.model_data, "sd_model", model)
-    wait_for_line(page, "1024 x 1024: 16,384")
+    wait_for_line(page, "1024 x 1024: 4x")
 
 
 def test_a_slow_answer_is_not_overtaken(page, panel, monkeypatch):

@@ -33,7 +33,8 @@ def test_it_tells_the_size_the_keys_the_steps_and_the_work_saved(model):
     assert ": 4x fewer keys in 10 steps, " in line(model, HIRES, factor_1=2, factor_2=2)
     assert ": 4x fewer keys at level 2 in 10 steps, " in line(model, HIRES, factor_1=1, factor_2=2)
     assert ": 2x fewer tokens in 10 steps, " in line(model, HIRES, method="similarity", target="all")
-    assert ": 1.67x fewer keys in 10 steps, " in line(model, HIRES, method="cluster", ratio_1=0.4)
+    assert ": 1.7x fewer keys in 10 steps, " in line(model, HIRES, method="cluster", ratio_1=0.4)
+    assert ": 8.9x fewer keys in 10 steps, " in line(model, HIRES, factor_1=3)
     assert ": 4x fewer keys in 7 of 10 steps, " in line(model, HIRES, end=0.7)
 
 
