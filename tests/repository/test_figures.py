@@ -14,7 +14,7 @@ from typing import Any
 import pandas
 import pytest
 
-from todo_core.patching.plan import AUTO_INTERVALS, AUTO_INTERVALS_OF_WHOLE_STEPS, DeepPlan
+from todo_core.patching.plan import DeepPlan
 from todo_lab.evaluation.report import aggregation
 from todo_lab.evaluation.variants import from_grid
 
@@ -122,7 +122,7 @@ def test_what_the_readme_says_of_other_samplers_is_that_of_the_stored_rows():
 
 def runs_of_the_model(amount: float, steps: int) -> int:
     """In a pass with whole steps predicted by this interval, or with this share of the steps."""
-    return round(amount * steps) if amount < 1 else len(DeepPlan(1, int(amount)).computed_steps(steps))
+    return round(amount * steps) if amount < 1 else len(DeepPlan(1, int(amount)).computed_steps(steps, range(steps)))
 
 
 def test_the_readmes_second_table_is_that_of_the_stored_rows():
@@ -229,7 +229,7 @@ def matched(row: Any) -> str:
 def test_the_table_of_unet_calls_is_that_of_the_stored_rows():
     latents = (64, 96, 128, 192, 256)
     baseline = [unet_calls()["baseline", latent] for latent in latents]
-    seconds, share, *rows = rows_of(PERFORMANCE, "One UNet call")
+    seconds, share, *rows = rows_of(PERFORMANCE, "One UNet call on a CPU")
     assert seconds[1:] == [seconds_text(row) for row in baseline]
     assert share[1:] == [f"{row['attention'] / row['seconds']:.0%}".replace("%", " %") for row in baseline]
     for name, *cells in rows:
@@ -488,7 +488,7 @@ def speed_of_steps(run: dict[str, Any], variant: str, computed: int, predicted: 
 def speed_of_pass(run: dict[str, Any], variant: str, steps: int = 10) -> str:
     """The interval decides alone how many steps are of which kind: so interval 2 has the seconds of interval 3 too."""
     reduction, _, interval = re.fullmatch(r"(?:(ToDo [^,]*?)(, )?)?(?:interval (\d))?", variant).groups()
-    computed = len(DeepPlan(1, int(interval)).computed_steps(steps)) if interval else steps
+    computed = len(DeepPlan(1, int(interval)).computed_steps(steps, range(steps))) if interval else steps
     timed = ", ".join(filter(None, (reduction, interval and "interval 2")))
     return speed_of_steps(run, timed, computed, steps - computed)
 
@@ -505,10 +505,40 @@ def test_the_table_of_a_whole_pass_is_that_of_the_stored_seconds():
         assert cells == [speed_of_pass(run, variant, int(steps)) for run in runs], name
 
 
-def test_the_settings_page_names_the_steps_of_autos_intervals():
-    ((fewest, interval),) = AUTO_INTERVALS.items()
-    (first, _), (more, longer) = sorted(AUTO_INTERVALS_OF_WHOLE_STEPS.items())
-    assert first == fewest
-    page = " ".join((ROOT / "docs" / "settings.md").read_text("utf-8").split())
-    assert f"it is {interval} in passes of {fewest} or more steps, and 1 in shorter ones" in page
-    assert f"For whole steps it is {longer} from {more} steps on" in page
+def gpu_rows(part: str, layout: str) -> dict[tuple[str, int], dict[str, Any]]:
+    """The rows of a part with flash attention, by setting and side."""
+    rows = json.loads((PERFORMANCE.parent / "benchmarks" / "gpu.json").read_text("utf-8"))
+    mine = [row for row in rows if (row["part"], row["layout"], row["kernel"]) == (part, layout, "flash")]
+    return {(row["setting"], row["side"]): row for row in mine}
+
+
+def test_the_table_of_a_gpu_is_that_of_the_stored_rows():
+    sizes = [("sdxl", side) for side in (128, 192, 256)] + [("sd1", side) for side in (64, 96, 128, 192, 256)]
+    rows = {
+        size: {name: row for (name, side), row in gpu_rows("calls", size[0]).items() if side == size[1]}
+        for size in sizes
+    }
+    for name, *cells in rows_of(PERFORMANCE, "On a GPU")[:9]:
+        mine = [of_size.get(name.strip("*"), of_size["baseline"]) for of_size in rows.values()]
+        if name == "unpatched":
+            assert cells == [f"{1000 * row['seconds']:.0f} ms" for row in mine]
+        elif name.startswith("share"):
+            assert cells == [f"{100 * row['attention'] / row['seconds']:.0f} %" for row in mine]
+        else:
+            assert cells == [f"{row['speed']:.2f}x" for row in mine], name
+
+
+def test_the_passes_of_a_gpu_are_those_of_the_stored_rows():
+    rows = gpu_rows("passes", "sdxl")
+    text = PERFORMANCE.read_text("utf-8").partition("Passes of SDXL")[2].partition("\n\n|")[2].partition("\n\n")[0]
+    for line in text.splitlines()[2:]:
+        name, *cells = (cell.strip("* ") for cell in line.strip("|").split("|"))
+        kind, _, setting = name.partition(": ") if ": " in name else name.partition(" step")
+        setting = setting.strip(", ") or "unpatched"
+        for side, cell in zip((128, 192, 256), cells, strict=True):
+            row, whole = rows[setting, side], rows["unpatched", side]
+            kind = "computed" if kind == "unpatched" else kind
+            found = (
+                f"{whole['pass'] / row['pass']:.2f}x" if kind == "10 steps" else f"{1000 * row[kind]['seconds']:.0f} ms"
+            )
+            assert found == cell, name
