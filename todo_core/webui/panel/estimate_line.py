@@ -119,7 +119,8 @@ def _summary(estimate: Estimate) -> str:
     keys, predicted = _fewer_keys(estimate), estimate.steps - len(estimate.computed)
     parts = [keys] if keys else []
     if predicted:
-        steps = f"{predicted} steps" if keys else f"{predicted} of {estimate.steps} steps"
+        about = "" if estimate.plan.deep.tolerance is None else "about "  # the measured error decides
+        steps = f"{about}{predicted} steps" if keys else f"{about}{predicted} of {estimate.steps} steps"
         parts.append(f"{steps} {'' if estimate.plan.deep.is_whole else 'partly '}predicted")
     return ", ".join([*parts, f"{percent} % less work"])
 
