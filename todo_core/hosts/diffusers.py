@@ -75,7 +75,9 @@ class _Scheduler(Sampler):
 
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
-        self._all = self._kept = self._end = None
+        self._all: Any = None
+        self._kept: Any = None
+        self._end: float | None = None
 
     @property
     def _scheduler(self) -> Any:
