@@ -168,5 +168,6 @@ DEFAULTS: dict[str, Any] = {
     "mlp": False,
     "reach": 0,
     "predict": "deep",
+    "tolerance": 0.08,
 }
 """The inputs of the node ToDo settings: the API has no defaults for required ones."""

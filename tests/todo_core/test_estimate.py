@@ -138,7 +138,7 @@ def test_todo_fast_saves_more_than_balanced_and_balanced_more_than_todo_only(lay
     plans = (make_plan(BUILT_IN[name], host, facts) for name in ("ToDo fast", "ToDo balanced", "ToDo only"))
     fast, balanced, only = (Estimate.of(host, plan).saved for plan in plans)
     assert 1 - fast < 0.95 * (1 - balanced)
-    assert balanced - only == pytest.approx(0) if layout == "SD 1.5" else balanced > only + 0.15
+    assert balanced - only == pytest.approx(0) if layout == "SD 1.5" else balanced > only + 0.05
 
 
 class Linear(torch.nn.Module):

@@ -150,7 +150,7 @@ class Settings:
     """deep: layers below level 1. whole: whole steps."""
 
     tolerance: Annotated[float, Setting("Tolerance", measures, maximum=1, step=0.01)] = 0.08
-    """With interval auto: the error of predictions that is allowed. Higher is faster."""
+    """The error that auto allows. More: faster."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
 

@@ -101,8 +101,8 @@ class Setting:
         return self.check(read)
 
     def used_by_auto(self, text: str) -> str:
-        """What auto has used for an image, from its infotext; any other text as it is."""
-        return _AUTO_USED.sub(r"\1", text)
+        """What auto has used for an image, from its infotext; any other text, such as "auto (6 of 10)", as it is."""
+        return re.sub(r"auto \((\w+)\)", r"\1", text)
 
     def _read(self, value: Any) -> Any:
         if not isinstance(value, str):

@@ -105,7 +105,7 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
             session.record.reset()
             generate(pipe, side=side)
             found.append((session.record.predicted, session.record.predicted_in, set(session.record.levels)))
-    assert found == [(*MODEL, {1}), (*DEEP, {1}), (*MODEL, {1}), (*MODEL, {1, 2})]
+    assert found == [(*MODEL, {1}), (*DEEP, {1}), (*MODEL, {1}), (*MODEL, {1})]
     assert session.plan.settings is session.settings
 
 

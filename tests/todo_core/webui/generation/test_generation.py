@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from copy import copy
 from types import SimpleNamespace
 
@@ -130,16 +131,16 @@ def test_a_method_that_did_not_take_over_stays_out_of_the_infotext(webui):
 @pytest.mark.parametrize(("factor", "interval"), [("auto", 1), ("auto", "auto"), (2, "auto")])
 def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, factor, interval, monkeypatch):
     monkeypatch.setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)
-    chosen = {"factor_1": factor, "factor_2": 1, "interval": interval}
+    chosen = {"factor_1": factor, "factor_2": 1, "interval": interval, "tolerance": 1}
     monkeypatch.setattr(webui.model, "image_size", 8)
     done = webui.generate(Processing(steps=6), chosen)
     params = todo_of(done)
     assert params["ToDo factor 1"] == ("auto (2)" if factor == "auto" else "2")
-    assert params.get("ToDo interval") == ("auto (2)" if interval == "auto" else None)
+    assert re.fullmatch(r"auto \([345] of 6\)", params.get("ToDo interval", "")) or interval == 1
     now = settings_of(done.extra_generation_params)
     assert (now.factor_1, now.interval) == (factor, interval)
     older = settings_of(done.extra_generation_params | {"ToDo version": "0.1.9"})
-    assert (older.factor_1, older.interval) == (2, 1 if interval == 1 else 2)
+    assert (older.factor_1, older.interval) == (2, interval), "the error decides anew"
     again = webui.generate(Processing(steps=6), {n: v for n, v in older.to_dict().items() if n != "passes"})
     assert torch.equal(done.images[0], again.images[0])
 
@@ -422,7 +423,7 @@ def test_in_a_short_pass_nothing_is_predicted_and_factors_act(webui):
     request = {"sampler_function": sample_euler, "steps": 3}
     done = webui.generate(Processing(**request), {"predict": "whole", "factor_1": 2})
     assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
-    assert "whole steps need 16 or more steps: nothing is predicted" in done.comments
+    assert "whole steps need 6 or more steps: nothing is predicted" in done.comments
 
 
 def test_an_interrupt_between_computed_and_predicted_steps_leaves_nothing(webui):

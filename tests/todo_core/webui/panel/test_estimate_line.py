@@ -83,7 +83,7 @@ def test_a_prompt_that_changes_in_each_step_counts_where_something_would_be_pred
 def test_a_pass_that_is_too_short(model):
     text = line(model, HIRES | {"sampler": "DPM++ 2M", "steps": 4}, predict="whole")
     assert "4x fewer keys in 4 steps" in text
-    assert text.endswith("(whole steps need 16 or more steps: nothing is predicted)")
+    assert text.endswith("(whole steps need 6 or more steps: nothing is predicted)")
 
 
 @pytest.mark.parametrize(("denoising", "steps"), [(0.25, 6), (0.5, 11), (1, 20)])
