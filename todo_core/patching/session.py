@@ -21,10 +21,10 @@ from torch.nn import Module
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import forget_compiled_code, is_compiled
+from ..hosts.conditions import conditions_of, row_weights
 from ..samplers import ADDS_NOISE
 from ..settings import Settings
 from ..token_grid import TokenGrid
-from .conditions import conditions_of
 from .deep_hooks import DeepHooks, WholeHooks, why_not_whole_on
 from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
 from .level_plan import LEVELS
@@ -33,7 +33,7 @@ from .module_hooks import ModuleHooks
 from .plan import Pass, Plan, make_plan
 from .record import Record
 from .running_calls import RunningCalls
-from .steps import Step, StepCounter, row_weights, timesteps_of
+from .steps import Step, StepCounter, timesteps_of
 from .streams import Streams
 
 CHECKPOINTED = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,20 +99,6 @@ def _listed(schedule: Tensor) -> list[list[float]]:
 def timesteps_of(argument: Any) -> list[float]:
     """The timesteps that a UNet is called with: a number, or a tensor with one for all rows or for each row."""
     return [float(t) for t in argument.flatten().tolist()] if isinstance(argument, Tensor) else [float(argument)]
-
-
-def row_weights(guidance: float | None, kwargs: Mapping[str, Any], *, negative_first: bool) -> list[float] | None:
-    """The weight of each part of a call's rows in the guided output; None where that is not known.
-
-    ComfyUI and the Forge family tell the parts of a call: 0 for the prompt, 1 for the negative prompt. Elsewhere a call
-    has both.
-    """
-    if guidance is None or guidance == 1:
-        return None if guidance is None else [1.0]
-    parts = (kwargs.get("transformer_options") or {}).get("cond_or_uncond")
-    if parts is None:
-        parts = [1, 0] if negative_first else [0, 1]
-    return [1 - guidance if part else guidance for part in parts] if sorted(parts) == [0, 1] else None
 
 
 def seeds_of_rows(seeds: tuple[int, ...], rows: int) -> list[int]:

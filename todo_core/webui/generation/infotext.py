@@ -42,7 +42,7 @@ def write(params: dict[str, Any], settings: Settings, record: Record, deep: Deep
         if settings.method != "downsample":
             settings = replace(settings, method="downsample", factor_1=1, factor_2=1)
     if not record.predicted_calls:  # else factors of 1 keep a level from being reduced when the image is repeated
-        without |= {"predict"} if settings.interval == "auto" else {"predict", "interval"}
+        without |= {"predict", "tolerance"} if settings.interval == "auto" else {"predict", "interval"}
         without |= {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
     if settings.afterwards not in record.methods:
         settings = replace(settings, afterwards="none")

@@ -124,7 +124,7 @@ def test_the_same_seed_runs_as_baseline_and_with_each_preset(compared, runs):
     assert (warm.steps, warm.do_not_save_samples) == (2, True)
     assert [row["name"] for row in rows(done)] == ["baseline", "ToDo fast", "ToMe paper"]
     assert done.infotexts[1] == "Seed: 4"
-    assert "ToDo method: downsample, ToDo factor 1: auto (2)" in done.infotexts[2]
+    assert "ToDo method: downsample, ToDo factor 1: 3" in done.infotexts[2]
     assert "ToDo method: similarity, ToDo target: all" in done.infotexts[3]
     assert len(done.images) == len(done.infotexts) == 4
     assert done.index_of_first_image == 1
@@ -259,7 +259,7 @@ def test_without_hires_fix_it_says_that_nothing_was_reduced(compared):
 
 def test_img2img(compared):
     done = compared(ComparedImg2Img(), names=["ToDo fast"])
-    assert "ToDo method: downsample, ToDo factor 1: auto (2)" in done.infotexts[2]
+    assert "ToDo method: downsample, ToDo factor 1: 3" in done.infotexts[2]
     assert json.loads(done.js())["todo_compare"]["passes"] == ["img2img"]
 
 

@@ -1,4 +1,4 @@
-"""What a UNet call depends on beside latent and timestep: predictions hold only where it stays as it was."""
+"""What a UNet call depends on beside latent and timestep, and which of its rows are of the prompt."""
 
 from __future__ import annotations
 
@@ -27,3 +27,17 @@ def conditions_of(context: Any, kwargs: Mapping[str, Any], is_whole: bool) -> tu
         added = kwargs.get(_OF_CONTROLNET)
         tensors += [added.any()] if isinstance(added, Tensor) else []
     return tensors, others
+
+
+def row_weights(guidance: float | None, kwargs: Mapping[str, Any], *, negative_first: bool) -> list[float] | None:
+    """The weight of each part of a call's rows in the guided output; None where that is not known.
+
+    ComfyUI and the Forge family tell the parts of a call: 0 for the prompt, 1 for the negative prompt. Elsewhere a call
+    has both.
+    """
+    if guidance is None or guidance == 1:
+        return None if guidance is None else [1.0]
+    parts = (kwargs.get("transformer_options") or {}).get("cond_or_uncond")
+    if parts is None:
+        parts = [1, 0] if negative_first else [0, 1]
+    return [1 - guidance if part else guidance for part in parts] if sorted(parts) == [0, 1] else None
