@@ -60,7 +60,8 @@ class Pace:
         if self._errors and self._time is not None:
             squares = torch.stack(self._errors).mean(0).amax()
             length = (_log_ratio(time) - _log_ratio(self._time)) / since
-            self._cost = squares.sqrt() / since**2 * step_weight(time, length)
+            cost = squares.sqrt() / since**2 * step_weight(time, length)
+            self._cost = cost.masked_fill(length == 0, math.inf)  # as Heun's second call: its error tells nothing
         self._errors, self._time = [], time
 
     def gap(self, tolerance: float, steps: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-ADDS_NOISE = "whole steps need a sampler without noise, such as DPM++ 2M or Euler"
+ADDS_NOISE = "whole steps need a sampler with one call a step and no noise, such as DPM++ 2M or Euler"
 # one call a step, and the next latent follows from the last ones
 _WITHOUT_NOISE = {"sample_euler", "sample_dpmpp_2m", "sample_lms", "sample_ipndm", "sample_ipndm_v", "sample_deis"}
 _WITHOUT_NOISE |= {"ddim", "plms", "unipc", "sample_unipc"}

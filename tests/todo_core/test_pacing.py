@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from todo_core import pacing
+from todo_core.hosts.conditions import row_weights
 from todo_core.pacing import LONGEST, UNKNOWN_GUIDANCE, Pace, gap_of
 
 ALPHA_BARS = np.cumprod(1 - np.linspace(0.00085**0.5, 0.012**0.5, 1000) ** 2)
@@ -94,3 +95,34 @@ def test_the_first_gap_needs_an_error():
     pace.measure(torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1), (1.0,))
     pace.computed(torch.tensor(800.0), 1)
     assert pace.gap(1e-9, 10) == LONGEST
+
+
+def test_two_calls_at_one_time_tell_nothing():
+    """Heun's second call. Any gap would follow from a step of no length."""
+    pace = Pace()
+    pace.computed(torch.tensor(900.0), 1)
+    pace.measure(torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1), (1.0,))
+    pace.computed(torch.tensor(900.0), 1)
+    assert pace.gap(1.0, 10) == 1
+
+
+@pytest.mark.parametrize(
+    ("seeds", "options", "negative_first", "weights"),
+    [
+        ((1, 1), {}, False, [7, -6]),
+        ((1, 2, 1, 2), {}, False, [7, -6]),
+        ((1, 1), {}, True, [-6, 7]),
+        ((1, 2), {}, False, None),  # the prompts of two images alone
+        ((1,), {}, False, None),
+        ((1, 1, 1, 1), {}, False, None),  # three prompts with AND
+        ((1, 1, 2, 2, 1, 2), {}, False, None),
+        ((1, 1), {"cond_or_uncond": [1, 0]}, False, [-6, 7]),
+        ((1,), {"cond_or_uncond": [0]}, False, None),
+        ((1, 1, 1), {"cond_or_uncond": [0, 0, 1]}, False, None),
+    ],
+)
+def test_rows_are_paired_only_where_the_call_has_each_image_twice(seeds, options, negative_first, weights):
+    kwargs = {"transformer_options": options}
+    assert row_weights(7.0, kwargs, seeds, negative_first=negative_first) == weights
+    assert row_weights(None, kwargs, seeds, negative_first=negative_first) is None
+    assert row_weights(1.0, kwargs, seeds, negative_first=negative_first) == [1]

@@ -107,7 +107,7 @@ class Sampling:
             return f"ToDo stopped: {reason}"
         if self.record.acted:
             summary = self.record.summary(self.steps, plan=None if self.interrupted else plan)
-            return f"ToDo reduced a sampling at {self._pixels}: {summary}"
+            return f"ToDo reduced a sampling at {self._pixels}: {summary}{'; interrupted' if self.interrupted else ''}"
         if plan and not plan.reduces:
             return f"ToDo found {plan.nothing_to_reduce}"
         if self.interrupted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -29,15 +29,21 @@ def conditions_of(context: Any, kwargs: Mapping[str, Any], is_whole: bool) -> tu
     return tensors, others
 
 
-def row_weights(guidance: float | None, kwargs: Mapping[str, Any], *, negative_first: bool) -> list[float] | None:
+def row_weights(
+    guidance: float | None, kwargs: Mapping[str, Any], seeds: Sequence[int], *, negative_first: bool
+) -> list[float] | None:
     """The weight of each part of a call's rows in the guided output; None where that is not known.
 
-    ComfyUI and the Forge family tell the parts of a call: 0 for the prompt, 1 for the negative prompt. Elsewhere a call
-    has both.
+    ComfyUI and the Forge family tell the parts of a call: 0 for the prompt, 1 for the negative prompt. diffusers has
+    both in each call. AUTOMATIC1111 may split them, and add rows: there the ``seeds`` of the rows tell whether the
+    images come twice.
     """
     if guidance is None or guidance == 1:
         return None if guidance is None else [1.0]
     parts = (kwargs.get("transformer_options") or {}).get("cond_or_uncond")
     if parts is None:
+        half = len(seeds) // 2
+        if not negative_first and (seeds[:half] != seeds[half:] or len(set(seeds)) != half):
+            return None
         parts = [1, 0] if negative_first else [0, 1]
     return [1 - guidance if part else guidance for part in parts] if sorted(parts) == [0, 1] else None

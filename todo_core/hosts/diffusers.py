@@ -95,6 +95,8 @@ class _Scheduler(Sampler):
 
     def guidance(self) -> float | None:
         """Pipelines keep the scale of their last call."""
+        if getattr(self._pipeline, "do_perturbed_attention_guidance", False):  # a third part of the rows
+            return None
         scale = getattr(self._pipeline, "_guidance_scale", None)
         return float(scale) if isinstance(scale, (int, float)) else None
 

@@ -9,6 +9,7 @@ from .level_plan import LevelPlan
 from .plan import Plan
 
 NOT_ALIKE = "too few steps in a row are alike"
+NOT_WITHIN = "the error was above the tolerance, or the prompt changed"
 
 log = logging.getLogger("todo_core")
 
@@ -70,7 +71,7 @@ class Record:
             fewer = f": {steps / computed:.1f}x fewer" if self.predicted_in else ""
             lines.append(f"{self.predicted} computed in {computed} {of_all}{fewer}")
         elif plan and plan.deep.predicts:
-            lines.append(f"nothing predicted: {NOT_ALIKE}")
+            lines.append(f"nothing predicted: {_why_not_predicted(plan)}")
         if "ControlNet" in self.networks:
             lines.append("ControlNet too" if "UNet" in self.networks else "in ControlNet alone")
         return "; ".join([*lines, *self.notes])
@@ -83,7 +84,7 @@ class Record:
             return "no step ran"
         if not steps_in_window:
             return "no step is between Start and End"
-        return NOT_ALIKE if plan.deep.predicts else "its self-attention was not called"
+        return _why_not_predicted(plan) if plan.deep.predicts else "its self-attention was not called"
 
     def ran_call(self, step: int, *, is_predicted: bool) -> None:
         """A call of the model has ended, of a step for which the plan has an interval."""
@@ -107,6 +108,10 @@ class Record:
         self.computed_calls.clear()
         self.networks.clear()
         self.notes.clear()
+
+
+def _why_not_predicted(plan: Plan) -> str:
+    return NOT_ALIKE if plan.deep.tolerance is None else NOT_WITHIN
 
 
 def _level(level: int, tokens: int, left: int, method: str, count: str) -> str:

@@ -199,7 +199,9 @@ class Session:
         call.may_predict = plan.predicts_at(progress) and not outer
         if call.may_predict and self._may_predict(unet, latent, args, kwargs):
             call.stream, call.is_whole = self._streams.next(call.step), plan.deep.is_whole
-            call.stream.weights = row_weights(self._step.guidance, kwargs, negative_first=self.host.negative_first)
+            call.stream.weights = row_weights(
+                self._step.guidance, kwargs, call.seeds, negative_first=self.host.negative_first
+            )
             conditions, others = conditions_of(read(args, kwargs, 2, names.context), kwargs, plan.deep.is_whole)
             call.stream.begin_call(self._step, plan.deep, latent, timestep, conditions, (call.seeds, others))
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from todo_core.samplers import ADDS_NOISE
+
 from ..helpers import todo_keys
 from .test_interval import (
     STEPS,
@@ -15,7 +17,7 @@ from .test_interval import (
 
 WHOLE = {"predict": "whole", "interval": 2, "factor_1": 1, "factor_2": 1}
 PLANNED = [True, True, True, False, True, False, True, True]
-NOISE = "whole steps need a sampler without noise, such as DPM++ 2M or Euler: layers below level 1 are predicted"
+NOISE = f"{ADDS_NOISE}: layers below level 1 are predicted"
 
 
 def assert_whole_steps_are_predicted(result):

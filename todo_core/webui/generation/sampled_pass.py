@@ -81,7 +81,7 @@ class SampledPass:
             # Heun makes 7 calls in 4 steps
             unit = "steps" if max(self.calls, self.expected) <= self.steps else "model calls"
             summary = self.record.summary(self.calls, unit, None if self.interrupted else plan)
-            return status.reduced(self.name, summary)
+            return status.reduced(self.name, f"{summary}; interrupted" if self.interrupted else summary)
         if plan and not plan.reduces:
             return status.nothing_to_reduce(plan)
         if self.interrupted:

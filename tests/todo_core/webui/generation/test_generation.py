@@ -24,6 +24,7 @@ from tests.todo_core.webui.webui_double import (
 )
 from todo_core import SETTINGS, Settings, __version__
 from todo_core.hosts import detect
+from todo_core.samplers import ADDS_NOISE
 from todo_core.webui import compat
 from todo_core.webui.generation.infotext import settings_of
 
@@ -356,7 +357,7 @@ def test_whole_steps_are_predicted_told_and_can_be_pasted(webui, function):
 def test_with_a_sampler_that_may_add_noise_deep_layers_are_predicted(webui, request_):
     done = webui.generate(Processing(steps=6, **request_), WHOLE)
     assert "transformers below level 1 computed in" in done.comments
-    told = "whole steps need a sampler without noise, such as DPM++ 2M or Euler: layers below level 1 are predicted"
+    told = f"{ADDS_NOISE}: layers below level 1 are predicted"
     assert done.comments.count(told) == 1
     assert "ToDo predict" not in todo_of(done)
     deep = webui.generate(Processing(steps=6, **request_), WHOLE | {"predict": "deep"})
