@@ -4,15 +4,18 @@ Run ``python3 app.py`` in a fresh clone. It makes an environment of its own (.ve
 on the pocket model, writes the pictures, and serves a page for more comparisons.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
-from pathlib import Path
 
-from todo_lab.command_line import run_module
-from todo_lab.demo.options import DEFAULTS, add_arguments
-from todo_lab.environment import DEMO
+from todo_lab.python_version import check_python
+
+check_python()  # first: older Pythons cannot read the modules below, nor annotations here
+
+from pathlib import Path  # noqa: E402
+
+from todo_lab.command_line import run_module  # noqa: E402
+from todo_lab.demo.options import DEFAULTS, add_arguments  # noqa: E402
+from todo_lab.environment import DEMO  # noqa: E402
 
 EXAMPLES = """examples:
   python3 app.py                                        the comparison, then the page
@@ -23,7 +26,7 @@ EXAMPLES = """examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser():
     """The options. They are parsed before anything is installed; the demo checks their values later."""
     made = argparse.ArgumentParser(
         prog="app.py",
@@ -38,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments):
     """Make the environment and run the demo in it; returns the exit status."""
     options = parser().parse_args(arguments)
     if not (options.here or DEMO.is_this):

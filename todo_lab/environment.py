@@ -17,19 +17,13 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+from .python_version import check_python
+
 ROOT = Path(__file__).resolve().parents[1]
-OLDEST, NEWEST = (3, 10), (3, 14)  # torch and the other pinned packages have wheels for these
 SIGNALLED = 128  # a shell adds the number of the signal that ended a process
 TORCH = ("torch==2.13.0",)
 LOG, LAST_LINES = "install.log", 8
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
-
-
-def check_python() -> None:
-    """Exit with one line if the packages have no wheels for this Python."""
-    if not OLDEST <= sys.version_info[:2] <= NEWEST:
-        oldest, newest = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
-        sys.exit(f"Python {oldest} to {newest} is needed; this is {platform.python_version()}.")
 
 
 def cpu_index() -> tuple[str, ...]:

@@ -15,7 +15,10 @@ LAB = sorted((ROOT / "todo_lab").rglob("*.py"))
 PACKAGES = CORE + LAB
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
 APPS = [ROOT / "app.py"]
-BEFORE_INSTALLING = [*APPS, *(ROOT / "todo_lab" / name for name in ("__init__.py", "environment.py"))]
+BEFORE_INSTALLING = [
+    *APPS,
+    *(ROOT / "todo_lab" / name for name in ("__init__.py", "environment.py", "python_version.py")),
+]
 FOLDERS = sorted({path.parent for path in PACKAGES + SCRIPTS + sorted((ROOT / "benchmarks").rglob("*.py"))})
 # Beyond these sizes a file, a function or a folder is worth a look. Where one stops a plain change, raise it there.
 MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_FILES = 400, 50, 12
@@ -39,7 +42,14 @@ FLOORS = {
     ],
     "todo_core/comfyui": ["compat inputs", "sampling", "nodes"],
     "todo_core/webui": ["compat presets", "generation", "panel", "compare", "extension __main__"],
-    "todo_lab": ["environment command_line settings_command", "sampling", "pocket", "evaluation demo", "__main__"],
+    "todo_lab": [
+        "python_version",
+        "environment command_line settings_command",
+        "sampling",
+        "pocket",
+        "evaluation demo",
+        "__main__",
+    ],
     "todo_lab/evaluation": ["metrics variants", "prompts backends", "running", "report", "command"],
 }
 
@@ -110,7 +120,7 @@ def test_what_runs_before_anything_is_installed_needs_python_alone(path):
     body = ast.parse(path.read_text(encoding="utf-8")).body
     direct = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
     modules = [alias.name for n in direct if isinstance(n, ast.Import) for alias in n.names]
-    modules += [node.module for node in direct if isinstance(node, ast.ImportFrom)]
+    modules += [node.module for node in direct if isinstance(node, ast.ImportFrom) and not node.level]
     assert {name.split(".")[0] for name in modules} <= {*sys.stdlib_module_names, "todo_lab"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import importlib
 import os
@@ -12,12 +13,14 @@ import sys
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from packaging.requirements import Requirement
 
-from todo_lab import environment
-from todo_lab.environment import DEMO, NEWEST, OLDEST, TESTS, Environment, cpu_index, requirements
+from todo_lab import environment, python_version
+from todo_lab.environment import DEMO, TESTS, Environment, cpu_index, requirements
+from todo_lab.python_version import NEWEST, OLDEST
 
 
 @pytest.fixture
@@ -191,7 +194,7 @@ def test_torch_without_cuda_where_there_is_no_gpu(monkeypatch, system, driver, r
 def test_a_python_without_wheels_is_refused_before_anything_is_made(made, monkeypatch, version, allowed):
     env, installed = made
     monkeypatch.setattr(sys, "version_info", (*version, 1, "final", 0))
-    monkeypatch.setattr(environment.platform, "python_version", lambda: "the version of this one")
+    monkeypatch.setattr(python_version.platform, "python_version", lambda: "the version of this one")
     with nullcontext() if allowed else pytest.raises(SystemExit) as refused:
         env.ensure()
     assert bool(installed) == env.home.exists() == allowed
@@ -199,20 +202,34 @@ def test_a_python_without_wheels_is_refused_before_anything_is_made(made, monkey
         assert str(refused.value) == "Python 3.10 to 3.14 is needed; this is the version of this one."
 
 
-@pytest.mark.parametrize(("command", "words"), [("app", ["--no-page"]), ("tests.run", ["tests/repository"])])
-def test_both_commands_say_so_first(monkeypatch, command, words):
-    monkeypatch.syspath_prepend(str(ROOT))
-    main = importlib.import_module(command).main
-    monkeypatch.setattr(environment, "OLDEST", (99, 0))
-    monkeypatch.setattr(environment.venv, "create", lambda *_, **__: pytest.fail("it installs"))
-    monkeypatch.setattr(Environment, "run", lambda *_, **__: pytest.fail("it runs something"))
-    with pytest.raises(SystemExit, match=r"^Python 99\.0 to 3\.14 is needed; this is \d"):
-        main(words)
+@pytest.mark.parametrize("command", ["app.py", "tests/run.py"])
+def test_both_commands_say_so_first(command):
+    """Before they import what an old Python cannot read."""
+    lines = f"""
+        import platform, runpy, sys
+        sys.version_info, platform.python_version = (3, 6), lambda: "3.6.15"
+        sys.argv, sys.path[0] = ["{command}"], "."
+        try:
+            runpy.run_path("{command}", run_name="__main__")
+        finally:
+            assert "todo_lab.environment" not in sys.modules
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(lines)], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "Python 3.10 to 3.14 is needed; this is 3.6.15.\n")
+
+
+@pytest.mark.parametrize("name", ["app.py", "tests/run.py", "todo_lab/python_version.py"])
+def test_an_old_python_can_read_what_refuses_it(name):
+    tree = ast.parse((ROOT / name).read_text(), feature_version=(3, 4))
+    nodes = list(ast.walk(tree))
+    assert not [node for node in nodes if isinstance(node, (ast.JoinedStr, ast.AnnAssign))]
+    assert not [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    assert not [node for node in nodes if getattr(node, "annotation", None) or getattr(node, "returns", None)]
 
 
 def test_pages_and_classifiers_name_the_same_range():
     oldest, newest = (".".join(map(str, version)) for version in (OLDEST, NEWEST))
-    for page in ("README.md", "CONTRIBUTING.md", "tests/run.py"):
+    for page in ("README.md", "CONTRIBUTING.md"):
         assert f"Python {oldest} to {newest}" in (ROOT / page).read_text()
     declared = (ROOT / "pyproject.toml").read_text()
     assert f'requires-python = ">={oldest}"' in declared

@@ -1,4 +1,4 @@
-"""tests/run.py: what runs where, and that no failure is lost. No test is run here."""
+"""tests/checks.py: what runs where, and that no failure is lost. No test is run here."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import run
+from tests import checks as command
 from todo_lab.environment import Environment
 
-DEMO = str(run.DEMO_TESTS)
-NOTHING = run.NOTHING_COLLECTED
+DEMO = str(command.DEMO_TESTS)
+NOTHING = command.NOTHING_COLLECTED
 
 
 @pytest.fixture
@@ -24,15 +24,15 @@ def checks(monkeypatch):
         ran: dict[str, list[str]] = {}
 
         def start(self, _, *words, cwd=None, **options):
-            name = words[0] if words[0] != "pytest" else {run.TESTS: "here", run.DEMO: "demo"}[self]
+            name = words[0] if words[0] != "pytest" else {command.TESTS: "here", command.DEMO: "demo"}[self]
             ran[name] = list(words)
             program = f"print('{name} says so'); raise SystemExit({statuses.get(name, 0)})"
             return subprocess.Popen([sys.executable, "-c", program], text=True, **options)
 
         monkeypatch.setattr(Environment, "start", start)
-        monkeypatch.setattr(run.os, "cpu_count", lambda: cores)
+        monkeypatch.setattr(command.os, "cpu_count", lambda: cores)
         try:
-            status = run.main(list(arguments))
+            status = command.main(list(arguments))
         except SystemExit as ended:
             status = ended.code
         return status, ran
@@ -97,6 +97,6 @@ def test_what_runs_beside_is_ended(monkeypatch):
     monkeypatch.setattr(Environment, "ensure", lambda _: None)
     environment = Environment("unused")
     environment.python = Path(sys.executable)
-    with pytest.raises(KeyboardInterrupt), run.beside(environment, ["http.server", "0"]):
+    with pytest.raises(KeyboardInterrupt), command.beside(environment, ["http.server", "0"]):
         raise KeyboardInterrupt
     assert started[0].returncode is not None

@@ -1,0 +1,119 @@
+"""What tests/run.py does: lint, types and tests, side by side.
+
+It needs nothing but Python 3.10 to 3.14. The first run makes two environments, later ones reuse them: .venv-test, and
+.venv-demo for tests/todo_lab/demo, since the demo's gradio is newer than the WebUI's. Tests that are marked slow run
+with --all alone. Arguments go to pytest in both environments; a path runs only where its tests belong.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from todo_lab.environment import DEMO, PYTEST, SIGNALLED, TESTS, Environment
+
+ROOT = Path(__file__).resolve().parents[1]
+DEMO_TESTS = ROOT / "tests" / "todo_lab" / "demo"
+NOTHING_COLLECTED = 5
+MOST_WORKERS = 8
+THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+def main(arguments: list[str]) -> int:
+    """Run all checks; the exit status of one that fails. mypy and the demo's tests run beside the other tests."""
+    started = time.monotonic()
+    os.environ.update(THREADS)  # the workers share the cores, so each process computes on one
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(SIGNALLED + number))  # else those beside would run on
+    slow = "--all" in arguments
+    arguments = [argument for argument in arguments if argument != "--all"]
+    options = [] if slow or "-m" in arguments else ["-m", "not slow"]
+    here, demo = split(arguments)
+
+    workers = min((os.cpu_count() or 1) + 1, MOST_WORKERS)  # one more: browser tests wait for answers
+    with ExitStack() as stack:
+        waiting = []
+        if demo is not None:  # it makes its environment meanwhile: pip uses one core
+            words = pytest(workers if here is None else workers // 4, [*options, *demo])
+            waiting.append(stack.enter_context(beside(DEMO, words, PYTEST)))
+        TESTS.ensure()
+        for check in (["check", "."], ["format", "--check", "."]):
+            TESTS.check("ruff", *check)
+        check_types = stack.enter_context(beside(TESTS, ["mypy"]))
+        found = [] if here is None else [passed(TESTS.run("-m", *pytest(workers, [*options, *here])))]
+        found += [finish() for finish in waiting]
+        check_types()
+    minutes, seconds = divmod(round(time.monotonic() - started), 60)
+    collected = found.count(NOTHING_COLLECTED) < len(found)
+    sys.stdout.write(f"All checks passed in {minutes} min {seconds} s.\n" if collected else "No test was found.\n")
+    return 0 if collected else NOTHING_COLLECTED
+
+
+def pytest(workers: int, arguments: list[str]) -> list[str]:
+    """pytest's words. Without workers it runs in one process, which saves an import of the libraries."""
+    spread = [] if "-n" in arguments else ["-n", str(workers), "--dist", "worksteal"]
+    return ["pytest", *spread, *arguments]
+
+
+def passed(status: int) -> int:
+    """The status. Ends the program if it is that of a failure."""
+    if status not in (0, NOTHING_COLLECTED):
+        sys.exit(status)
+    return status
+
+
+@contextmanager
+def beside(environment: Environment, words: Sequence[str], *more: tuple[str, ...]) -> Iterator[Callable[[], int]]:
+    """Run a check beside another one, in an environment that is made first. ``more`` is installed in addition.
+
+    Yields a function that waits for the check, prints its output and returns its status. That ends the program if the
+    check failed. Leaving the block ends the check.
+    """
+
+    def start() -> subprocess.Popen[str]:
+        environment.ensure()
+        for install in more:
+            environment.also(install)
+        return environment.start("-m", *words, stdout=output, stderr=subprocess.STDOUT)
+
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as output, ThreadPoolExecutor() as pool:
+        child = pool.submit(start)
+
+        def finish() -> int:
+            status = child.result().wait()
+            output.seek(0)
+            sys.stdout.write(" ".join(("$ python -m", *words)) + "\n" + output.read())
+            sys.stdout.flush()
+            return passed(status)
+
+        try:
+            yield finish
+        finally:
+            child.result().terminate()
+            child.result().wait()
+
+
+def split(arguments: list[str]) -> tuple[list[str] | None, list[str] | None]:
+    """pytest's arguments for the tests' environment and for the demo's; None where no path belongs to it."""
+    paths = {argument: path for argument in arguments if (path := test_path(argument))}
+    options = [argument for argument in arguments if argument not in paths]
+    if not paths:
+        return options, [*options, str(DEMO_TESTS)]
+    here = [argument for argument, path in paths.items() if not path.is_relative_to(DEMO_TESTS)]
+    inside = [argument for argument, path in paths.items() if path.is_relative_to(DEMO_TESTS)]
+    above = [str(DEMO_TESTS)] if any(DEMO_TESTS.is_relative_to(path) for path in paths.values()) else []
+    demo = above or inside
+    return [*options, *here] if here else None, [*options, *demo] if demo else None
+
+
+def test_path(argument: str) -> Path | None:
+    """The file or folder under tests/ that an argument names, if it names one."""
+    path = Path(argument.partition("::")[0]).resolve()
+    return path if path.exists() and path.is_relative_to(ROOT / "tests") else None
