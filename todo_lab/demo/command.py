@@ -20,7 +20,7 @@ from ..command_line import USAGE_ERROR
 from ..sampling import checkpoints
 from ..sampling.comparison import Comparison
 from ..sampling.request import Request
-from . import results
+from . import results, server
 from .model_runner import EXPECTED_ERRORS, ModelRunner
 from .options import OWN_PROMPTS, PROMPTS
 from .progress import ProgressText
@@ -63,9 +63,7 @@ def run_action(options: argparse.Namespace, action: Action) -> int:
 def _compare_and_serve(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> None:
     comparison = compare(runner, request, settings, options)
     if options.page:
-        from . import page
-
-        page.serve(runner, comparison, options.port)
+        server.serve(runner, comparison, options.port)
 
 
 def compare(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> Comparison:

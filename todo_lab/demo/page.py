@@ -242,18 +242,6 @@ def parse_values(values: list[Any]) -> tuple[Request, Settings]:
     return Request(**fields), Settings.parse(dict(zip(SETTINGS, values[count:], strict=True)))
 
 
-def serve(runner: ModelRunner, opening: Comparison, port: int | None = None) -> None:
-    """Serve the page until it is interrupted. Raises OSError if the port is taken."""
-    blocks = Page(runner, opening).blocks
-    options: dict[str, Any] = {"theme": theme(), "css_paths": CSS, "show_error": True}
-    _, address, _ = blocks.launch(server_port=port, quiet=True, prevent_thread_lock=True, **options)
-    log.info("The page: %s (Ctrl+C ends it)", address)
-    try:
-        threading.Event().wait()
-    finally:
-        blocks.close(verbose=False)
-
-
 def theme() -> Any:
     """Gradio's default theme with a contrast of 4.5 or more: its captions have 2.5, its main button 2.8."""
     made = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 from types import SimpleNamespace
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import gradio as gr
 import pytest
@@ -297,33 +294,6 @@ def test_a_visitor_who_leaves_ends_the_run(page, url, quick, monkeypatch):
     monkeypatch.setattr(model_runner, "compare_all", left_alone)
     assert "Cancelled." in client.predict(*values(**quick), api_name="/compare")[0]
     assert client.session_hash not in page._stops  # nothing is kept of those who have gone
-
-
-def test_the_page_is_served_at_the_given_port_until_it_is_interrupted(runner, comparison, monkeypatch, capsys, caplog):
-    launched, true_launch, found = {}, gr.Blocks.launch, []
-
-    def launch(self, **options):
-        launched.update(options)
-        return true_launch(self, **options)
-
-    def interrupted(self):
-        found.append(urlopen(f"http://127.0.0.1:{port}").status)
-        raise KeyboardInterrupt
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    monkeypatch.setattr(gr.Blocks, "launch", launch)
-    monkeypatch.setattr(page_module, "threading", SimpleNamespace(Event=type("Event", (), {"wait": interrupted})))
-    caplog.set_level("INFO", "todo_lab")
-    with pytest.raises(KeyboardInterrupt):
-        page_module.serve(runner, comparison, port)
-    assert (launched["server_port"], found) == (port, [200])
-    assert launched["show_error"]
-    assert f"The page: http://127.0.0.1:{port}" in caplog.text
-    assert capsys.readouterr().out == ""  # gradio is silent
-    with pytest.raises(URLError):
-        urlopen(f"http://127.0.0.1:{port}", timeout=5)
 
 
 def test_the_page_tells_which_model_it_is_and_its_words(page):

@@ -1,0 +1,92 @@
+"""Serving the page: its address, its folder, and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import gradio as gr
+import pytest
+
+from todo_lab.demo import server
+
+
+@pytest.fixture
+def serve(runner, comparison, monkeypatch, tmp_path):
+    """Serves the page, calls a function with its address where a user would look at it, then ends with Ctrl+C."""
+    for name in ("GRADIO_TEMP_DIR", "no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "")  # what is set later ends with the test
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def served(look, port=None):
+        def wait(self):
+            look(port)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(server, "threading", SimpleNamespace(Event=type("Event", (), {"wait": wait})))
+        with pytest.raises((KeyboardInterrupt, SystemExit)) as ended:
+            server.serve(runner, comparison, port)
+        return ended.value
+
+    return served
+
+
+@pytest.fixture
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def status(port):
+    return urlopen(f"http://127.0.0.1:{port}", timeout=60).status
+
+
+def test_the_page_is_served_at_the_given_port_until_it_is_interrupted(serve, port, monkeypatch, capsys, caplog):
+    launched, true_launch, found = {}, gr.Blocks.launch, []
+
+    def launch(self, **options):
+        launched.update(options)
+        return true_launch(self, **options)
+
+    monkeypatch.setattr(gr.Blocks, "launch", launch)
+    caplog.set_level("INFO", "todo_lab")
+    serve(lambda port: found.append(status(port)), port)
+    assert (launched["server_port"], found) == (port, [200])
+    assert launched["show_error"]
+    assert f"The page: http://127.0.0.1:{port}" in caplog.text
+    assert capsys.readouterr().out == ""  # gradio is silent
+    with pytest.raises(URLError):
+        urlopen(f"http://127.0.0.1:{port}", timeout=5)
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "ALL_PROXY"])
+def test_a_proxy_does_not_keep_the_page_from_itself(serve, port, monkeypatch, name):
+    found = []
+    monkeypatch.setenv(name, {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:9"}[name])
+    serve(lambda port: found.append(status(port)), port)
+    assert found == [200]
+
+
+def test_pictures_lie_in_a_folder_of_its_own_which_goes_with_it(serve, tmp_path):
+    (tmp_path / "gradio").write_text("what gradio would use belongs to somebody else")
+    found = []
+    serve(lambda port: found.extend(tmp_path.rglob("*.png")))
+    assert len(found) == 4
+    assert {path.relative_to(tmp_path).parts[0][:10] for path in found} == {"todo-demo-"}
+    assert [path.name for path in tmp_path.iterdir()] == ["gradio"]
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_closed_terminal_leaves_nothing_behind(serve, tmp_path, name):
+    before = signal.getsignal(getattr(signal, name))
+    ended = serve(lambda port: os.kill(os.getpid(), getattr(signal, name)))
+    assert ended.code == 128 + getattr(signal, name)
+    assert list(Path(tmp_path).iterdir()) == []
+    assert signal.getsignal(getattr(signal, name)) == before
