@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,22 @@ def test_packed_weights_are_those_of_the_plain_file_but_for_8_bits_of_the_autoen
         near = step * 0.51 if key.startswith("first_stage_model.") else 0
         assert (row.float() - after[key].float()).abs().max() <= near, key
     assert packed.stat().st_size < 0.75 * plain.stat().st_size
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4665a5\nsize 12345\n"
+
+
+@pytest.mark.parametrize("ending", ["", ".xz"])
+@pytest.mark.parametrize("left", [0, 5, 0.5, 0.99, POINTER], ids=["nothing", "a word", "half", "most", "a pointer"])
+def test_weights_that_are_not_whole_are_named(tmp_path, ending, left):
+    path = tmp_path / f"some.safetensors{ending}"
+    weights_file.save(Few(), path)
+    whole = path.read_bytes()
+    count = left if isinstance(left, int) else int(left * len(whole)) if isinstance(left, float) else 0
+    path.write_bytes(whole[:count] if left != POINTER else POINTER)
+    told = f"some.safetensors{ending} is not a whole file of weights: {path.stat().st_size:,} bytes. Download it again"
+    with pytest.raises(OSError, match=re.escape(told)):
+        weights_file.load(path)
 
 
 def test_the_autoencoder_shows_unseen_scenes_well(pocket):

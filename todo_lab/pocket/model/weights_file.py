@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import lzma
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import Tensor
 
@@ -24,10 +27,15 @@ if TYPE_CHECKING:
 
 PACKED = ".xz"
 LZMA = [{"id": lzma.FILTER_LZMA2, "preset": 6, "lp": 1, "lc": 0, "pb": 1}]  # a number has two bytes
+LONGEST_HEADER = 100_000_000  # bytes; safetensors has the same limit
 EIGHT_BITS, SCALE = "first_stage_model.", ".scale"
 UNET_PREFIX = "model.diffusion_model."
 TEXT_PREFIX = "cond_stage_model.transformer."
 NESTED = TEXT_PREFIX + "text_model."  # the name in transformers 4 and in every SD 1 checkpoint
+
+
+class DamagedWeights(OSError):
+    """A file is not a whole one of weights: half of a download, or a pointer of Git LFS."""
 
 
 def shipped() -> Path:
@@ -36,7 +44,7 @@ def shipped() -> Path:
 
 
 def load(path: Path | None = None, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> PocketModel:
-    """The pocket model, ready to sample. Raises FileNotFoundError without weights."""
+    """The pocket model, ready to sample. Raises OSError if the weights cannot be read."""
     from .networks import PocketModel  # needs ldm, which the export must not import
 
     path = path or shipped()
@@ -49,15 +57,16 @@ def load(path: Path | None = None, *, device: str = "cpu", dtype: torch.dtype = 
 
 def unet_settings(path: Path) -> dict[str, Any]:
     """The settings of the file's UNet, which tell its layout."""
-    with lzma.open(path) if path.suffix == PACKED else path.open("rb") as file:
+    with _whole(path), lzma.open(path) if path.suffix == PACKED else path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")  # of the header in JSON
-        metadata = json.loads(file.read(length)).get("__metadata__", {})
+        metadata = json.loads(file.read(min(length, LONGEST_HEADER))).get("__metadata__", {})
     return json.loads(metadata["unet"]) if "unet" in metadata else config.UNET
 
 
 def read(path: Path) -> dict[str, Tensor]:
     """The file's tensors, with the shipped ones of all other networks if it holds a UNet alone."""
-    state = _unpacked(safetensors.load(_content(path)))
+    with _whole(path):
+        state = _unpacked(safetensors.load(_content(path)))
     if all(key.startswith(UNET_PREFIX) for key in state):
         state |= {key: row for key, row in read(shipped()).items() if not key.startswith(UNET_PREFIX)}
     return state
@@ -73,6 +82,18 @@ def save(model: PocketModel, path: Path, *, unet_alone: bool = False) -> None:
         path.write_bytes(lzma.compress(safetensors.save(_packed(kept), metadata), filters=LZMA))
     else:
         safetensors.save_file(kept, path, metadata)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Raise DamagedWeights for what the libraries raise of a file that is not whole."""
+    try:
+        yield
+    except (lzma.LZMAError, EOFError, SafetensorError, ValueError) as error:  # ValueError: of the JSON or its bytes
+        advice = "Download it again (with Git LFS: git lfs pull)."
+        raise DamagedWeights(
+            f"{path} is not a whole file of weights: {path.stat().st_size:,} bytes. {advice}"
+        ) from error
 
 
 def _content(path: Path) -> bytes:
