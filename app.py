@@ -15,7 +15,7 @@ from pathlib import Path  # noqa: E402
 
 from todo_lab.command_line import run_module  # noqa: E402
 from todo_lab.demo.options import DEFAULTS, add_arguments  # noqa: E402
-from todo_lab.environment import DEMO  # noqa: E402
+from todo_lab.environment import DEMO, INTERRUPTED  # noqa: E402
 
 EXAMPLES = """examples:
   python3 app.py                                        the comparison, then the page
@@ -45,7 +45,11 @@ def main(arguments):
     """Make the environment and run the demo in it; returns the exit status."""
     options = parser().parse_args(arguments)
     if not (options.here or DEMO.is_this):
-        DEMO.ensure()
+        try:
+            DEMO.ensure()
+        except KeyboardInterrupt:
+            sys.stdout.write("Stopped.\n")
+            return INTERRUPTED
         return DEMO.run(str(Path(__file__).resolve()), "--here", *arguments, cwd=Path.cwd())
     sys.stdout.write("Starting Python's libraries.\n")
     sys.stdout.flush()

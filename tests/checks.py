@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from todo_lab.environment import DEMO, PYTEST, SIGNALLED, TESTS, Environment
+from todo_lab.environment import DEMO, INTERRUPTED, PYTEST, SIGNALLED, TESTS, Environment
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO_TESTS = ROOT / "tests" / "todo_lab" / "demo"
@@ -28,7 +28,16 @@ THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THR
 
 
 def main(arguments: list[str]) -> int:
-    """Run all checks; the exit status of one that fails. mypy and the demo's tests run beside the other tests."""
+    """Run all checks; returns the exit status of one that fails."""
+    try:
+        return run_checks(arguments)
+    except KeyboardInterrupt:
+        sys.stdout.write("Stopped.\n")
+        return INTERRUPTED
+
+
+def run_checks(arguments: list[str]) -> int:
+    """The checks: mypy and the demo's tests run beside the other tests."""
     started = time.monotonic()
     os.environ.update(THREADS)  # the workers share the cores, so each process computes on one
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(SIGNALLED + number))  # else those beside would run on
@@ -96,8 +105,9 @@ def beside(environment: Environment, words: Sequence[str], *more: tuple[str, ...
         try:
             yield finish
         finally:
-            child.result().terminate()
-            child.result().wait()
+            if not child.exception():  # else it has not started
+                child.result().terminate()
+                child.result().wait()
 
 
 def split(arguments: list[str]) -> tuple[list[str] | None, list[str] | None]:

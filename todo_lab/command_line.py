@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple
+
+from .environment import INTERRUPTED
 
 USAGE_ERROR = 2
 
@@ -44,7 +49,7 @@ def run_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command
 def run_module(module: str, options: argparse.Namespace, extra: str) -> int:
     """Call ``run(options)`` of a module. A missing package and an OSError become one line and status 2."""
     try:
-        return import_module(module).run(options)
+        return _imported(module).run(options)
     except ImportError as error:
         return _fail(_missing_package(error, extra))
     except OSError as error:
@@ -65,11 +70,28 @@ def _add_commands(
             sub.description = command.help
             chosen = _add_commands(sub, command.commands, words[1:])
         else:
-            module = import_module(command.module)
+            module = _imported(command.module)
             sub.description = module.__doc__
             module.add_arguments(sub)
             chosen = command
     return chosen
+
+
+def _imported(name: str) -> Any:
+    """Import a module. Ctrl+C ends the program at once: in numpy's import a KeyboardInterrupt becomes another error."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return import_module(name)
+    signal.signal(signal.SIGINT, _stop)
+    try:
+        return import_module(name)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    sys.stdout.write("Stopped.\n")
+    sys.stdout.flush()
+    os._exit(INTERRUPTED)
 
 
 def _find(commands: Mapping[str, Command | Group], words: Sequence[str]) -> Command:

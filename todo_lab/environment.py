@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import platform
@@ -13,6 +14,7 @@ import threading
 import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -21,6 +23,7 @@ from .python_version import check_python
 
 ROOT = Path(__file__).resolve().parents[1]
 SIGNALLED = 128  # a shell adds the number of the signal that ended a process
+INTERRUPTED = SIGNALLED + signal.SIGINT
 TORCH = ("torch==2.13.0",)
 LOG, LAST_LINES = "install.log", 8
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
@@ -69,13 +72,14 @@ class Environment:
         sys.stdout.flush()
         try:
             venv.create(self.home, clear=True, with_pip=True)
+            for install in self._installs:
+                self._pip((*install, *cpu_index()) if install == TORCH else install)
+            stamp.write_text(fingerprint)
         except OSError as error:
-            sys.exit(f"{self.home} cannot be made ({error.strerror}). Use a copy of this folder that you may write to.")
-        except subprocess.CalledProcessError:
-            sys.exit("Python could not make a virtual environment. On Debian and Ubuntu: sudo apt install python3-venv")
-        for install in self._installs:
-            self._pip((*install, *cpu_index()) if install == TORCH else install)
-        stamp.write_text(fingerprint)
+            advice = "" if error.errno == errno.ENOSPC else " Use a copy of this folder that you may write to."
+            sys.exit(f"{self.home} cannot be made: {error.strerror or error}.{advice}")
+        except subprocess.CalledProcessError as error:
+            sys.exit(f"Python could not make a virtual environment. {_why_without_pip(error)}")
 
     def also(self, install: tuple[str, ...]) -> None:
         """Install something in addition, once."""
@@ -92,6 +96,7 @@ class Environment:
 
     def run(self, *args: str, cwd: Path = ROOT, **options: Any) -> int:
         """Run the environment's Python; returns the exit status. SIGTERM and Ctrl+C end the child too."""
+        interrupted = False
         with _sigterm() as on_sigterm:
             child = self.start(*args, cwd=cwd, **options)
             on_sigterm(child.terminate)
@@ -99,8 +104,9 @@ class Environment:
                 try:
                     status = child.wait()
                 except KeyboardInterrupt:  # a terminal sends Ctrl+C to the child as well
+                    interrupted = True
                     continue
-                return status if status >= 0 else SIGNALLED - status
+                return INTERRUPTED if interrupted else status if status >= 0 else SIGNALLED - status
 
     def check(self, module: str, *args: str) -> None:
         """Print the command, run the module, and exit with its status if it fails."""
@@ -111,11 +117,13 @@ class Environment:
 
     def _pip(self, install: tuple[str, ...]) -> None:
         """Run pip. Its output goes to a file; the end of that is printed if it fails."""
-        # Python compiles what it imports; of these packages that is a small part
-        words = ("-m", "pip", "install", "--disable-pip-version-check", "--no-compile", *install)
+        # no-user: a user's pip.conf may say otherwise. no-compile: only a small part of these packages is imported
+        words = ("-m", "pip", "install", "--disable-pip-version-check", "--no-user", "--no-compile", *install)
         path = self.home / LOG
         with path.open("a", encoding="utf-8") as log:
             status = self.run(*words, stdout=log, stderr=subprocess.STDOUT)
+        if status == INTERRUPTED:
+            raise KeyboardInterrupt
         if status:
             lines = path.read_text("utf-8", errors="replace").splitlines()
             sys.stderr.write("\n".join([*lines[-LAST_LINES:], f"pip failed; all of its output: {path}\n"]))
@@ -127,6 +135,14 @@ class Environment:
         words = [word for install in installs for word in install]
         texts = [Path(word).read_text("utf-8") if Path(word).is_file() else word for word in words]
         return hashlib.sha256("\n".join([platform.python_version(), *texts]).encode()).hexdigest()
+
+
+def _why_without_pip(error: subprocess.CalledProcessError) -> str:
+    """Why ``ensurepip`` failed. Debian ships it apart from Python."""
+    if not find_spec("ensurepip"):
+        return "On Debian and Ubuntu: sudo apt install python3-venv"
+    lines = (error.output or b"").decode(errors="replace").splitlines()
+    return ([line for line in lines if line.startswith("ERROR: ")] or lines or [str(error)])[-1]
 
 
 @contextmanager

@@ -44,7 +44,8 @@ FLOORS = {
     "todo_core/webui": ["compat presets", "generation", "panel", "compare", "extension __main__"],
     "todo_lab": [
         "python_version",
-        "environment command_line settings_command",
+        "environment",
+        "command_line settings_command",
         "sampling",
         "pocket",
         "evaluation demo",

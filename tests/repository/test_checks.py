@@ -100,3 +100,16 @@ def test_what_runs_beside_is_ended(monkeypatch):
     with pytest.raises(KeyboardInterrupt), command.beside(environment, ["http.server", "0"]):
         raise KeyboardInterrupt
     assert started[0].returncode is not None
+
+
+def test_ctrl_c_is_one_line_also_while_an_environment_is_made_beside(monkeypatch, capsys):
+    def interrupted(self):
+        if self is command.DEMO:
+            raise SystemExit("pip was stopped too")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Environment, "ensure", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    assert command.main([]) == 130
+    signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().out == "Stopped.\n"

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +35,7 @@ def made(monkeypatch, tmp_path):
     true_run = Environment.run
 
     def run(self, *args, **options):
-        return installed.append(args[5:]) or 0 if args[:2] == ("-m", "pip") else true_run(self, *args, **options)
+        return installed.append(args[6:]) or 0 if args[:2] == ("-m", "pip") else true_run(self, *args, **options)
 
     monkeypatch.setattr(Environment, "run", run)
     return Environment("env", environment.TORCH, requirements("requirements.txt")), installed
@@ -130,13 +131,74 @@ def test_pips_output_goes_to_a_file_whose_end_is_printed_if_it_fails(made, monke
     assert "line 50" not in printed.err
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(made, monkeypatch):
-    def forbidden(*_, **__):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.EACCES, "Permission denied. Use a copy of this folder that you may write to."),
+        (errno.ENOSPC, "No space left on device."),
+    ],
+)
+@pytest.mark.parametrize("when", ["at first", "at last"])
+def test_a_folder_that_cannot_be_written_is_one_line(made, monkeypatch, number, told, when):
+    def fails(*_, **__):
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(environment.venv, "create", forbidden)
-    with pytest.raises(SystemExit, match=r"env cannot be made \(Permission denied\)\. Use a copy"):
+    if when == "at first":
+        monkeypatch.setattr(environment.venv, "create", fails)
+    else:
+        monkeypatch.setattr(Path, "write_text", fails)
+    with pytest.raises(SystemExit) as ended:
         made[0].ensure()
+    assert ended.value.code == f"{made[0].home} cannot be made: {told}"
+
+
+@pytest.mark.parametrize(
+    ("has_ensurepip", "told"),
+    [
+        (False, "On Debian and Ubuntu: sudo apt install python3-venv"),
+        (True, "ERROR: Could not install packages: No space left on device"),
+    ],
+)
+def test_only_a_python_without_pip_is_told_to_install_it(made, monkeypatch, has_ensurepip, told):
+    output = b"Looking in links\nERROR: Could not install packages: No space left on device\nCalledProcessError: ..."
+
+    def fails(*_, **__):
+        raise subprocess.CalledProcessError(1, ["python", "-m", "ensurepip"], output)
+
+    monkeypatch.setattr(environment.venv, "create", fails)
+    monkeypatch.setattr(environment, "find_spec", lambda name: has_ensurepip or None)
+    with pytest.raises(SystemExit) as ended:
+        made[0].ensure()
+    assert ended.value.code == f"Python could not make a virtual environment. {told}"
+
+
+def test_pip_installs_here_whatever_the_users_pip_conf_says(monkeypatch, tmp_path):
+    """The environment's own pip is asked, with a package that it has."""
+    env = Environment("unused")
+    env.home, env.python = tmp_path, Path(sys.executable)
+    monkeypatch.setenv("PIP_USER", "1")
+    env._pip(("--dry-run", "pip"))
+    assert "already satisfied: pip" in (tmp_path / environment.LOG).read_text()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other signals")
+def test_ctrl_c_during_an_installation_is_no_failure_of_pip(made, monkeypatch, capfd):
+    """A terminal sends it to both; pip then ends with an error of its own."""
+    env, _ = made
+    true_popen = subprocess.Popen
+
+    def interrupted(*_, **options):
+        child = true_popen([sys.executable, "-c", "import time; time.sleep(3600)"], **options)
+        threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+        threading.Timer(1, child.terminate).start()
+        return child
+
+    monkeypatch.undo()
+    monkeypatch.setattr(environment.subprocess, "Popen", interrupted)
+    env.home.mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        env._pip(("something",))
+    assert capfd.readouterr().err == ""
 
 
 def test_a_link_to_an_environment_is_that_environment(made, monkeypatch, tmp_path):
@@ -159,6 +221,16 @@ def test_the_demo_starts_itself_once(monkeypatch):
     monkeypatch.setattr(app, "run_module", lambda *_: 7)
     assert app.main([*started[0]]) == 7
     assert len(started) == 1
+
+
+def test_the_demo_ends_with_one_line_when_its_set_up_is_stopped(monkeypatch, capsys):
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Environment, "ensure", interrupted)
+    monkeypatch.syspath_prepend(str(ROOT))
+    assert importlib.import_module("app").main([]) == 130
+    assert capsys.readouterr().out == "Stopped.\n"
 
 
 def test_an_additional_install_runs_once(made):

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -140,3 +141,19 @@ def test_export_runs_with_another_ldm_installed(tmp_path):
 def test_a_folder_that_is_not_a_webui_is_one_line(tmp_path, capsys):
     assert main(["pocket", "export", str(tmp_path)]) == 2
     assert "it has no folder models" in capsys.readouterr().err
+
+
+def test_ctrl_c_during_an_import_ends_the_program_at_once(tmp_path):
+    """In an import of numpy a KeyboardInterrupt becomes an AttributeError."""
+    lines = """
+        import signal
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise AttributeError("module 'numpy' has no attribute 'multiply'")
+    """
+    (tmp_path / "slow_import.py").write_text(dedent(lines))
+    program = "from todo_lab.command_line import run_module; run_module('slow_import', None, '')"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "Stopped.\n", "")

@@ -17,6 +17,7 @@ from todo_core.errors import SettingsError
 from todo_core.settings import SETTINGS, Settings
 
 from ..command_line import USAGE_ERROR
+from ..environment import INTERRUPTED
 from ..sampling import checkpoints
 from ..sampling.comparison import Comparison
 from ..sampling.request import Request
@@ -27,7 +28,6 @@ from .progress import ProgressText
 
 log = logging.getLogger(__name__)
 
-INTERRUPTED = 130  # the shell's exit status for Ctrl+C
 Action = Callable[[ModelRunner, Request, Settings, argparse.Namespace], object]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from todo_core.errors import SettingsError
 
 from ..command_line import USAGE_ERROR
+from ..environment import INTERRUPTED
 from ..sampling.request import SAMPLERS, Request
 from .prompts.prompt_sets import SETS, evenly_spaced, load_prompts
 from .running.jobs import Job, make_jobs, make_scenes
@@ -25,7 +26,6 @@ from .variants import Variant, from_grid, from_peer, from_presets, unique_varian
 
 log = logging.getLogger(__name__)
 ENGINES = ("local", "ray")
-INTERRUPTED = 130  # the shell's exit status for Ctrl+C
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
