@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from .progress import OnProgress, StepProgress, stages_of
 
 POCKET = "pocket"
 LARGEST_SIDE = 2048  # pixels of the hires pass; a run stops only between steps, and larger ones can take minutes
+CANCELS_WITHIN = 0.5  # seconds, of a run that waits for another one
 SHORTEST_OFFER = 3  # letters of a word that is offered instead of an unknown one
 T = TypeVar("T")
 
@@ -111,8 +113,7 @@ class ModelRunner:
         if self.is_pocket:
             for caption in (request.prompt, request.negative):
                 _check_caption(caption)
-        with self._lock:
-            steps.check()
+        with self._turn(steps):
             try:
                 return job()
             except (MemoryError, RuntimeError) as error:
@@ -120,6 +121,17 @@ class ModelRunner:
                     raise
                 width, height = request.hires_size
                 raise OutOfMemory(f"There is not enough memory for a hires pass of {width} x {height}.") from error
+
+    @contextmanager
+    def _turn(self, steps: StepProgress) -> Iterator[None]:
+        """Wait until no other run is under way. A run that is cancelled stops waiting."""
+        while not self._lock.acquire(timeout=CANCELS_WITHIN):
+            steps.wait("Waiting for another run to end")
+        try:
+            steps.check()
+            yield
+        finally:
+            self._lock.release()
 
 
 def _is_out_of_memory(error: Exception) -> bool:

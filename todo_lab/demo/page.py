@@ -31,7 +31,7 @@ TITLE = "ToDo: baseline and reduced"
 INTRO = f"# {TITLE}\nThe hires pass runs twice: **baseline**, and **reduced** by ToDo. All else is equal."
 ABOUT_POCKET = "The pictures come from a small model made for this demo. It draws shapes and knows {count} words."
 INTEGER_FIELDS = ("seed", "width", "height", "steps", "hires_steps")  # gradio delivers them as floats
-LONGEST_QUEUE = 20
+MOST_AT_ONCE = LONGEST_QUEUE = 20  # runs; all but one wait. More wait in gradio's queue
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
 PICTURE: dict[str, Any] = {"format": "png", "interactive": False, "buttons": ["download", "fullscreen"]}
 TO_RESULTS = """() => setTimeout(() => {
@@ -110,7 +110,8 @@ class Page:
     def _connect_events(self) -> None:
         inputs = [self._known, *self._request.values(), *self._settings.values()]
         state = [self._status, self._results, self._cancel]
-        common = {"concurrency_limit": 1, "concurrency_id": "model", "show_progress_on": self._status}
+        # those who wait for the model can cancel, so the runner makes them wait: gradio's queue does not ask them
+        common = {"concurrency_limit": MOST_AT_ONCE, "concurrency_id": "model", "show_progress_on": self._status}
         for button, job in ((self._go, self.compare), (self._go_presets, self.compare_presets)):
             began = button.click(self.begin, None, state, **QUIET)
             ran = began.then(job, inputs, [*state, *self._outputs], api_name=job.__name__, **common)

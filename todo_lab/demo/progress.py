@@ -86,6 +86,11 @@ class StepProgress:
         if self._last is None or self._last[0] != name:
             self._began = now, done
 
+    def wait(self, text: str) -> None:
+        """Tell that the run has not begun."""
+        self.check()
+        self._progress(0, text)
+
     def check(self) -> None:
         """Raise Cancelled if the run was cancelled."""
         if self._stop.is_set():

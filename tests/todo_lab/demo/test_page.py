@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from types import SimpleNamespace
 
 import gradio as gr
@@ -274,6 +276,29 @@ def test_two_visitors_are_queued(url, quick, at_once):
     ]
     assert [job.result(timeout=300)[API.index("data")]["request"]["seed"] for job in jobs] == [1, 2]
     assert at_once == [1, 1]
+
+
+def test_a_queued_run_is_cancelled_while_the_other_goes_on(page, url, quick, monkeypatch):
+    running, goes_on, true_compare = threading.Event(), threading.Event(), model_runner.compare_all
+
+    def slow(*args, **options):
+        running.set()
+        assert goes_on.wait(300)
+        return true_compare(*args, **options)
+
+    monkeypatch.setattr(model_runner, "compare_all", slow)
+    first, second = (Client(url, verbose=False) for _ in range(2))
+    runs = first.submit(*values(**quick), api_name="/compare")
+    assert running.wait(300)
+    queued = second.submit(*values(**quick), api_name="/compare")
+    until = time.monotonic() + 60
+    while second.session_hash not in page._stops and time.monotonic() < until:
+        time.sleep(0.01)
+    page.leave(SimpleNamespace(session_hash=second.session_hash))
+    assert "Cancelled." in queued.result(timeout=60)[0]
+    assert not runs.done()
+    goes_on.set()
+    assert "dB PSNR" in runs.result(timeout=300)[API.index("verdict")]
 
 
 @pytest.mark.parametrize(
