@@ -44,11 +44,15 @@ def is_replaced(options: dict[str, Any]) -> bool:
 
 
 def show_on_node(text: str, node: str | None) -> None:
-    """Show a text on the node of this id, in the browser, if there is one. Versions before May 2025 cannot."""
+    """Show a text on the node of this id, in the browser, if there is one. Versions before May 2025 cannot.
+
+    In a subgraph the id is "graph:node". The graph shows the text too: the page draws no node inside a closed one.
+    """
     server = getattr(sys.modules.get("server"), "PromptServer", None)
     send = getattr(getattr(server, "instance", None), "send_progress_text", None)
-    if send and node is not None:
+    while send and node:
         send(text, node)
+        node = node.rpartition(":")[0]
 
 
 def adds_no_noise(sampler: Any) -> bool:

@@ -20,6 +20,13 @@ REST = tuple(name for name in SETTINGS if name not in (*MAIN, "passes"))
 Input = tuple[Any, dict[str, Any]]
 
 
+class _Choices(list[str]):
+    """The values of a choice. ComfyUI looks a value up here, and programs write a factor as a number."""
+
+    def __contains__(self, value: object) -> bool:
+        return super().__contains__(str(value))
+
+
 def preset_input() -> Input:
     """The choice of a built-in preset."""
     return list(BUILT_IN), {"default": next(iter(BUILT_IN)), "tooltip": "The settings that no other input changes."}
@@ -31,7 +38,7 @@ def main_input(setting: Setting) -> Input:
     if setting.kind != "factor":
         return kind, options
     options["tooltip"] += f" {AS_PRESET}: as the preset has it."
-    return [AS_PRESET, *kind], {**options, "default": AS_PRESET}
+    return _Choices([AS_PRESET, *kind]), {**options, "default": AS_PRESET}
 
 
 def rest_input(setting: Setting) -> Input:
@@ -61,7 +68,7 @@ def _input(setting: Setting) -> Input:
         return list(setting.choices), options
     if setting.kind == "factor":
         numbers = range(int(setting.minimum), int(setting.maximum) + 1)
-        return ["auto", *map(str, numbers)], {**options, "default": str(setting.default)}
+        return _Choices(["auto", *map(str, numbers)]), {**options, "default": str(setting.default)}
     if setting.kind == "flag":
         return "BOOLEAN", options
     if setting.kind == "seed":

@@ -15,16 +15,20 @@ from .sampling import reduced_sampling
 log = logging.getLogger("todo_core")
 
 _TYPE = "TODO_SETTINGS"
-_CATEGORY = "model_patches/unet"
+_CATEGORY = "model/patch/unet"
 
 
 class ToDo:
     """Model in, model out. Samplers that get the model from here reduce self-attention."""
 
     DESCRIPTION = (
-        "Fewer keys and values in self-attention: large images take less time. Put it before the KSampler of the "
-        "large pass. The node shows what was reduced."
+        "Large images take less time: some steps are predicted, or self-attention has fewer keys and values. Which of "
+        "them depends on the sampler. Put it before the KSampler of the large pass. The node shows what happened."
     )
+    SEARCH_ALIASES = (
+        "faster hires", "hires fix", "speed up", "accelerate", "token merging", "token downsampling", "tome", "tomesd",
+        "hypertile", "step cache",
+    )  # fmt: skip
     CATEGORY, FUNCTION, RETURN_TYPES = _CATEGORY, "patch", ("MODEL",)
     OUTPUT_TOOLTIPS = ("The model, reduced while it samples.",)
 

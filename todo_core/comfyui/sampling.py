@@ -139,7 +139,8 @@ class Sampling:
 
         def patch_unless_replaced(x: Any, keys: Any, values: Any, options: Any) -> tuple[Any, Any, Any]:
             if compat.is_replaced(options):
-                record.note("another node replaces a self-attention: it is not reduced")
+                if self._sessions[0].reduces_this_block:
+                    record.note("another node replaces a self-attention: it is not reduced")
                 return x, keys, values
             return patch(x, keys, values, options)
 

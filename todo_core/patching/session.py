@@ -166,6 +166,12 @@ class Session:
         plans = self._first_plan, self.plan  # ComfyUI's areas: calls of one step have several sizes
         return self.settings.window == "noise" or any(plan.at(progress) or plan.predicts_at(progress) for plan in plans)
 
+    @property
+    def reduces_this_block(self) -> bool:
+        """Whether the running block is one that the plan reduces, on a host with patches."""
+        call = self._shared.calls.current
+        return bool(call and call.site and call.site.level in call.levels)
+
     def begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
         """The UNet is about to run. A hook calls this, and a caller that has attached the session in this call."""
         call, outer = self._shared.calls.begin(unet)

@@ -259,6 +259,23 @@ def test_a_replaced_self_attention_keeps_its_keys(shown, model):
     assert "another node replaces a self-attention: it is not reduced" in shown[0][0]
 
 
+def test_a_replaced_self_attention_is_told_only_where_it_would_be_reduced(shown, model):
+    """SAG and PAG replace that of the middle block."""
+    patched = todo(model)
+    replaced = {("middle", 0): lambda q, k, v, _: v, ("input", 4): lambda q, k, v, _: v}
+    patched.model_options["transformer_options"].update({"patches_replace": {"attn1": replaced}})
+    calls, _ = lengths(model, Guider(patched).sample)
+    assert calls == [{REDUCED}] * 4
+    assert "replaces" not in shown[0][0]
+
+
+def test_the_line_is_shown_on_each_graph_around_the_node(shown, model):
+    """The page shows no node inside a closed subgraph."""
+    Guider(todo(model, node="12:5:3")).sample()
+    assert [node for _, node in shown] == ["12:5:3", "12:5", "12"]
+    assert len({text for text, _ in shown}) == 1
+
+
 @pytest.mark.parametrize("area_first", [True, False])
 def test_an_area_of_the_latent_does_not_end_the_reduction(shown, model, monkeypatch, area_first):
     """Its calls have a size at which nothing is to be reduced."""
@@ -351,6 +368,30 @@ def test_elsewhere_the_root_has_no_nodes_and_imports_nothing():
     code += "; print(found['NODE_CLASS_MAPPINGS'], {'torch', 'todo_core', 'comfy'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert out.strip() == "{} set()"
+
+
+def test_a_program_can_write_a_factor_as_a_number():
+    """ComfyUI looks it up in the input's list."""
+    for node, name in (("ToDo", "factor_1"), ("ToDo", "interval"), ("ToDoSettings", "factor_2")):
+        allowed = inputs_of(node)[name][0]
+        assert {2, "2", "auto"} <= set(filter(allowed.__contains__, [2, "2", "auto", 99, 2.5, True, None]))
+        assert not any(value in allowed for value in (99, "99", 2.5, True, None))
+        assert json.loads(json.dumps(allowed)) == list(allowed)
+    assert read_main({"factor_1": 2, "interval": 3}, Settings()) == Settings(factor_1=2, interval=3)
+
+
+def test_the_nodes_are_found_where_upstreams_are_and_by_what_they_do():
+    for node in NODE_CLASS_MAPPINGS.values():
+        assert node.CATEGORY == "model/patch/unet"
+    assert {"tome", "token merging", "faster hires"} <= set(NODE_CLASS_MAPPINGS["ToDo"].SEARCH_ALIASES)
+
+
+def test_each_template_has_the_picture_that_the_page_asks_for():
+    folder = ROOT / "example_workflows"
+    for workflow in folder.glob("*.json"):
+        with Image.open(workflow.with_suffix(".jpg")) as picture:
+            assert picture.format == "JPEG"
+            assert workflow.with_suffix(".jpg").stat().st_size < 40_000
 
 
 # the double -----------------------------------------------------------------------------------------------------------
