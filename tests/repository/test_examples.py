@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import diffusers
 import pytest
 from PIL import Image
+
+from tests.todo_lab.saved_pipelines import save_sd1, save_sdxl
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -27,10 +31,23 @@ def run(tmp_path, monkeypatch, capsys) -> Callable[..., str]:
     return run
 
 
-def test_diffusers_hires(run, tmp_path):
-    printed = run("diffusers_hires.py", "--tiny")
-    assert "level 1: 32 x 32, 1,024 tokens -> 256 by downsample" in printed
+@pytest.mark.parametrize("kind", ["sd1", "sdxl"])
+def test_diffusers_hires(run, tmp_path, kind):
+    printed = run("diffusers_hires.py", "--tiny", kind)
+    assert re.search(r"<Record: .+ in \d+ steps>", printed)
     assert Image.open(tmp_path / "hires.png").size == (256, 256)
+
+
+@pytest.mark.parametrize(("save", "kind"), [(save_sd1, "StableDiffusion"), (save_sdxl, "StableDiffusionXL")])
+def test_readmes_hires_fix_acts_for_both_families(save, kind, tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert len([line for line in code.splitlines() if line]) <= 10
+    pipe = getattr(diffusers, f"{kind}Pipeline").from_pretrained(save(tmp_path / "model", side=64))
+    names = {"pipe": pipe, "prompt": "a red ball"}
+    exec(code, names)
+    assert names["image"].size == (128, 128)
+    assert names["session"].record.acted
+    assert not names["session"].record.notes
 
 
 def test_ldm_model(run):
