@@ -1,6 +1,6 @@
 """The figures of a GPU, by one command: UNet calls, passes with predicted steps, the fit, and a profile.
 
-    pip install -e ".[benchmark]"
+    pip install -e . --group benchmark
     python benchmarks/gpu.py --minutes 8
     python benchmarks/gpu.py --device cpu --channels 32 --sides 16 --minutes 1 --out /tmp/trial     # a trial
 

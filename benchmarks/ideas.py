@@ -1,6 +1,6 @@
 """Ideas that are not in the library, beside ToDo: the figures of docs/research.
 
-    pip install -e ".[evaluation]" && pip install --no-deps stable-diffusion-sdkit==2.1.5
+    pip install -e . --group evaluation && pip install --no-deps stable-diffusion-sdkit==2.1.5
     python benchmarks/ideas.py --prompts 12 --cores 1
     python benchmarks/ideas.py --prompts 30 --hires 1.5 --ideas "ToDo auto"
 

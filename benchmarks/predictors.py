@@ -1,6 +1,6 @@
 """Ways to predict the deep transformers between their computed steps, compared with ToDo alone.
 
-    pip install -e ".[evaluation]" && pip install --no-deps stable-diffusion-sdkit==2.1.5
+    pip install -e . --group evaluation && pip install --no-deps stable-diffusion-sdkit==2.1.5
     python benchmarks/predictors.py --prompts 5 --cores 1
     python benchmarks/predictors.py --prompts 5 --cores 1 --sampler "DPM++ 2M" --hires-steps 20 --intervals 2 3 4
 

@@ -1,6 +1,6 @@
 """Time and memory of one UNet call: unpatched, reduced, by other implementations, and at the lower bound.
 
-    pip install -e ".[benchmark]"
+    pip install -e . --group benchmark
     python benchmarks/unet.py --quick
     python benchmarks/unet.py --latents 64 96 128 --out results
     python benchmarks/unet.py --layout sd1-ldm --peer token-downsampling=PATH --peer hypertile=PATH --out results

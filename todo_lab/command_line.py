@@ -19,12 +19,12 @@ USAGE_ERROR = 2
 class Command(NamedTuple):
     """A module with ``add_arguments(parser)`` and ``run(options)``, which returns the exit status.
 
-    ``extra`` names the optional dependencies in pyproject.toml that the module needs.
+    ``group`` names the dependency group in pyproject.toml that the module needs.
     """
 
     module: str
     help: str
-    extra: str = ""
+    group: str = ""
 
 
 class Group(NamedTuple):
@@ -39,19 +39,19 @@ def run_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command
     try:
         chosen = _add_commands(parser, commands, words)
     except ImportError as error:
-        return _fail(_missing_package(error, _find(commands, words).extra))
+        return _fail(_missing_package(error, _find(commands, words).group))
     options = parser.parse_args(words)
     options.words = list(words)
     assert chosen  # parse_args exits without a command
-    return run_module(chosen.module, options, chosen.extra)
+    return run_module(chosen.module, options, chosen.group)
 
 
-def run_module(module: str, options: argparse.Namespace, extra: str) -> int:
+def run_module(module: str, options: argparse.Namespace, group: str) -> int:
     """Call ``run(options)`` of a module. A missing package and an OSError become one line and status 2."""
     try:
         return _imported(module).run(options)
     except ImportError as error:
-        return _fail(_missing_package(error, extra))
+        return _fail(_missing_package(error, group))
     except OSError as error:
         return _fail(str(error))
 
@@ -99,12 +99,12 @@ def _find(commands: Mapping[str, Command | Group], words: Sequence[str]) -> Comm
     return command if isinstance(command, Command) else _find(command.commands, words[1:])
 
 
-def _missing_package(error: ImportError, extra: str) -> str:
-    """The pocket model's own message already says how to install ldm, which no extra can name."""
-    if not extra or (error.name or "").startswith("ldm"):
+def _missing_package(error: ImportError, group: str) -> str:
+    """The pocket model's own message already says how to install ldm, which no group can name."""
+    if not group or (error.name or "").startswith("ldm"):
         return str(error)
-    extras = f"{extra},ray" if error.name == "ray" else extra
-    return f'{error}. This command needs: pip install ".[{extras}]"'
+    groups = f"{group} --group ray" if error.name == "ray" else group
+    return f"{error}. This command needs: pip install --group {groups}"
 
 
 def _fail(message: str) -> int:

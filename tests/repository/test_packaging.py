@@ -1,4 +1,4 @@
-"""What an installation brings: data files, extras, one version. Nothing is built here."""
+"""What an installation brings: data files, extras, groups, one version. Nothing is built here."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 EXTRAS = PROJECT["project"]["optional-dependencies"]
+GROUPS = PROJECT["dependency-groups"]
 PACKAGES = ("todo_core", "todo_lab")
 DATA = sorted(
     path.relative_to(ROOT).as_posix()
@@ -41,7 +42,7 @@ DATA = sorted(
 DISTRIBUTIONS = {"PIL": "pillow", "skimage": "scikit-image", "yaml": "pyyaml"}
 # installed by hand with --no-deps: ldm, and what one script alone needs
 BY_HAND = {"ldm", "DeepCache"}
-# which extra covers the imports of which folders. Ray is an engine of choice, with an extra of its own.
+# which group covers the imports of which folders. Ray is an engine of choice, with a group of its own.
 ROOMS = {
     "demo": ("todo_lab/demo", "todo_lab/sampling", "todo_lab/pocket/model"),
     "evaluation": ("todo_lab/evaluation", "todo_lab/sampling", "todo_lab/pocket"),
@@ -76,6 +77,11 @@ def test_the_wheel_is_the_library_whole_and_alone():
     assert PROJECT["tool"]["hatch"]["build"].keys() == {"targets"}
 
 
+def test_the_wheel_offers_no_extra_for_the_laboratory():
+    assert set(EXTRAS) == {"diffusers"}
+    assert set(GROUPS) == {*ROOMS, "ray"}
+
+
 @pytest.mark.parametrize("path", DATA)
 def test_no_data_file_is_ignored(path):
     """Hatch leaves out what .gitignore names, by the same library."""
@@ -96,22 +102,22 @@ def test_readmes_example_needs_the_diffusers_extra_alone():
     assert set(needs) <= {"torch", *named(EXTRAS["diffusers"])}
 
 
-@pytest.mark.parametrize("extra", ROOMS)
-def test_an_extra_covers_what_its_folders_import(extra):
-    files = [path for room in ROOMS[extra] for path in (ROOT / room).rglob("*.py")]
-    known = {"torch", *PACKAGES, *sys.stdlib_module_names, *BY_HAND, *FROM_OTHERS.get(extra, ())}
+@pytest.mark.parametrize("group", ROOMS)
+def test_a_group_covers_what_its_folders_import(group):
+    files = [path for room in ROOMS[group] for path in (ROOT / room).rglob("*.py")]
+    known = {"torch", *PACKAGES, *sys.stdlib_module_names, *BY_HAND, *FROM_OTHERS.get(group, ())}
     foreign = {name for path in files for name in imported(path.read_text())} - known
-    assert {canonicalize_name(DISTRIBUTIONS.get(name, name)) for name in foreign} <= set(named(EXTRAS[extra]))
+    assert {canonicalize_name(DISTRIBUTIONS.get(name, name)) for name in foreign} <= set(named(GROUPS[group]))
 
 
-def test_the_demos_extra_is_its_requirements():
+def test_the_demos_group_is_its_requirements():
     lines = (ROOT / "todo_lab/demo/requirements.txt").read_text().splitlines()
     pinned = named([line.partition("#")[0] for line in lines if line.partition("#")[0].strip()])
-    extra = named(EXTRAS["demo"])
-    assert pinned.keys() == extra.keys()
+    group = named(GROUPS["demo"])
+    assert pinned.keys() == group.keys()
     for name, requirement in pinned.items():
         for pin in requirement.specifier:
-            assert extra[name].specifier.contains(pin.version)
+            assert group[name].specifier.contains(pin.version)
 
 
 def test_the_repositorys_address_stands_in_one_place_of_the_readme():
