@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import todo_core
 from todo_core import SETTINGS, Settings
-from todo_core.settings import Setting
+from todo_core.settings import BUILT_IN, Setting
 
 HEAD = """\
 # Written by: python -m todo_lab settings --stub > todo_core/__init__.pyi
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 """
-FIRST_PARAMETERS = "    model: Any,\n    settings: Settings | None = None,\n    *,\n    preset: str | None = None,\n"
+FIRST_PARAMETERS = "    model: Any,\n    settings: Settings | None = None,\n    *,\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,10 +56,12 @@ def stub() -> str:
     """What type checkers and editors read of todo_core: its __init__, where two signatures have every setting."""
     source = Path(todo_core.__file__).with_suffix(".py").read_text("utf-8").partition('"""\n\n')[2]
     names = re.sub("__version__ = .*", "__version__: str", source.replace("apply_patch, patched, ", "", 1))
+    preset = f"    preset: {_text(Literal[tuple(BUILT_IN)])} | None = None,\n"
     settings = "".join(f"    {s.name}: {_text(s.type)} = {_text(s.default)},\n" for s in SETTINGS.values())
+    parameters = f"{FIRST_PARAMETERS}{preset}{settings}"
     return (
-        f"{HEAD}{names}\ndef apply_patch(\n{FIRST_PARAMETERS}{settings}) -> Session: ...\n"
-        f"@contextmanager\ndef patched(\n{FIRST_PARAMETERS}{settings}) -> Iterator[Session]: ...\n"
+        f"{HEAD}{names}\ndef apply_patch(\n{parameters}) -> Session: ...\n"
+        f"@contextmanager\ndef patched(\n{parameters}) -> Iterator[Session]: ...\n"
     )
 
 

@@ -35,6 +35,7 @@ apply_patch(None, preset="ToDo fast", end=0.8)
 apply_patch(None, Settings(), factor_1=3)
 apply_patch(None, "ToDo fast")  # wrong
 apply_patch(None, preset=3)  # wrong
+apply_patch(None, preset="ToDo fats")  # wrong
 apply_patch(None, factr_1=3)  # wrong
 apply_patch(None, factor_1="two")  # wrong
 with patched(None, preset="ToDo fast", method="cluster") as session:
