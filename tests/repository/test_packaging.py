@@ -148,6 +148,13 @@ def test_the_issue_forms_name_each_answer_once(form):
     assert all(field["attributes"]["label"] for field in body)
 
 
+def test_the_bug_form_shows_an_infotext_of_today():
+    shown = (ROOT / ".github/ISSUE_TEMPLATE/bug.yml").read_text()
+    keys = re.findall(r"(ToDo [\w /]+): \w", shown)
+    assert keys
+    assert set(keys) <= {setting.infotext_key for setting in todo_core.SETTINGS.values()}
+
+
 def test_the_entry_for_the_extension_index_has_its_fields():
     entry = json.loads((ROOT / "docs/extension-index.json").read_text())
     assert entry.keys() == {"name", "url", "description", "tags"}  # the index adds the date
