@@ -114,5 +114,43 @@ def _why_not_predicted(plan: Plan) -> str:
     return NOT_ALIKE if plan.deep.tolerance is None else NOT_WITHIN
 
 
+class IdlePass:
+    """Notes, and so logs, that a whole pass was not reduced: for a session that nobody asks what it did."""
+
+    _plan: Plan | None  # of the last call
+    _steps: int | None
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._forget()
+
+    def _forget(self) -> None:
+        self._plan, self._step, self._steps = None, -1, None
+        self._planned = self._reduced = False
+
+    def add(self, plan: Plan, step: int, steps: int | None, *, planned: bool, reduced: bool) -> None:
+        """A call of ``step`` of so many, if they are known, has ended."""
+        if step < self._step:
+            self.end()
+        self._plan, self._step, self._steps = plan, step, steps
+        self._planned, self._reduced = self._planned or planned, self._reduced or reduced
+        if step + 1 == steps:
+            self._tell()
+
+    def end(self) -> None:
+        """No more calls of the pass will come. One with fewer steps than known was interrupted."""
+        if self._steps is None:
+            self._tell()
+        self._forget()
+
+    def _tell(self) -> None:
+        plan = self._plan
+        if plan is None or plan.settings.method == "none" or self._reduced or self._record.notes:
+            return
+        why = self._record.why_nothing_ran(plan, self._step + 1, int(self._planned))
+        text = plan.nothing_to_reduce if plan.reason else f"nothing was reduced at {plan.pixels}: {why}"
+        self._record.note(text.removesuffix("."))
+
+
 def _level(level: int, tokens: int, left: int, method: str, count: str) -> str:
     return f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {count}"

@@ -31,7 +31,7 @@ from .level_plan import LEVELS
 from .module_calls import Args, Hook, Kwargs, read, remove_forwards
 from .module_hooks import ModuleHooks
 from .plan import Pass, Plan, make_plan
-from .record import Record
+from .record import IdlePass, Record
 from .running_calls import RunningCalls
 from .steps import Step, StepCounter, timesteps_of
 from .streams import Streams
@@ -70,6 +70,7 @@ class Session:
         self.plan = self._first_plan = make_plan(settings, host, self._told)
         self._counter: StepCounter | None = StepCounter(host)
         self._passes = 0  # that the counter has seen begin
+        self._idle_pass = IdlePass(self.record)
         self._step = Step(seeds=(settings.seed or 0,))
         self._report_error = on_error
         self._hooks: list[Handle] = []
@@ -131,6 +132,7 @@ class Session:
     def remove(self) -> None:
         """Take every hook off, and free what is remembered of earlier steps."""
         self.detach()
+        self._idle_pass.end()
         self._streams.reset()
 
     def detach(self) -> None:
@@ -287,3 +289,6 @@ class Session:
         if ended_well and call and call.levels and not call.reduced and not self.record.notes:
             why = call.why_not or "its self-attention was not called. Something replaces, caches or compiles it"
             self.record.note(f"a call that was to be reduced has reduced nothing: {why}")
+        if ended_well and call and self._counter and not self._shared.calls.current:
+            planned = bool(call.levels) or call.may_predict
+            self._idle_pass.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)

@@ -5,7 +5,7 @@ import pytest
 from todo_core import Settings
 from todo_core.patching.level_plan import LevelPlan
 from todo_core.patching.plan import DeepPlan, Pass, Plan
-from todo_core.patching.record import Record
+from todo_core.patching.record import IdlePass, Record
 from todo_core.token_grid import TokenGrid
 
 
@@ -53,3 +53,51 @@ def test_it_says_that_a_planned_prediction_did_not_happen():
     assert Record(predicted_calls={2}).summary(8, plan=plan) == (
         "transformers below level 1 computed in 7 of 8 steps: 1.1x fewer"
     )
+
+
+GRID = TokenGrid(64, 64)
+WHY = "this model was trained at 512 x 512. Set a factor to reduce anyway"
+SMALL = LevelPlan(1, 5, "downsample", GRID, 4096, why=WHY)
+LARGE = LevelPlan(1, 5, "downsample", GRID, 1024, 2)
+IDLE_LAYERS = DeepPlan(7, 1, why="the interval is 1")
+
+
+def passes(*of, steps=3, level=SMALL, known=True, **changes):
+    """The notes after these passes; each is told by whether its steps were reduced."""
+    told, plan = Record(), Plan(Settings(**changes), Pass(GRID, steps), (level,), IDLE_LAYERS)
+    idle = IdlePass(told)
+    for reduced in of:
+        for step in range(steps):
+            planned = level.reduces and bool(plan.at(step / steps))
+            idle.add(plan, step, steps if known else None, planned=planned, reduced=planned and reduced)
+    before_the_end = list(told.notes)
+    idle.end()
+    return before_the_end, told.notes
+
+
+IDLE = f"nothing to reduce at 512 x 512: {WHY}"
+
+
+def test_a_pass_that_reduced_nothing_is_told_once_and_at_its_end():
+    assert passes(False) == ([IDLE], [IDLE])
+    assert passes(False, False, False) == ([IDLE], [IDLE])
+    assert passes(False, known=False) == ([], [IDLE])
+    assert passes(False, False, known=False) == ([IDLE], [IDLE])
+    assert passes(False, level=LARGE, start=0.9)[1] == [
+        "nothing was reduced at 512 x 512: no step is between Start and End"
+    ]
+
+
+def test_other_passes_are_not_told():
+    assert passes(True, level=LARGE) == ([], [])
+    assert passes(True, level=LARGE, end=0.4) == ([], [])  # reduced at first alone
+    assert passes(True, level=LARGE, end=0.4, known=False) == ([], [])
+    assert passes() == ([], [])
+
+
+def test_an_interrupted_pass_is_not_told():
+    told, plan = Record(), Plan(Settings(), Pass(GRID, 4), (SMALL,), IDLE_LAYERS)
+    idle = IdlePass(told)
+    idle.add(plan, 0, 4, planned=False, reduced=False)
+    idle.end()
+    assert told.notes == []
