@@ -22,8 +22,8 @@ class ToDo:
     """Model in, model out. Samplers that get the model from here reduce self-attention."""
 
     DESCRIPTION = (
-        "Large images take less time: some steps are predicted, or self-attention has fewer keys and values. Which of "
-        "them depends on the sampler. Put it before the KSampler of the large pass. The node shows what happened."
+        "Large images take less time: self-attention has fewer keys and values, and lower layers are predicted where "
+        "that pays. Put it before the KSampler of the large pass. The node shows what was reduced."
     )
     SEARCH_ALIASES = (
         "faster hires", "hires fix", "speed up", "accelerate", "token merging", "token downsampling", "tome", "tomesd",

@@ -15,7 +15,7 @@ from ..errors import UnsupportedModelError
 from ..hosts import Handle, KeysPatch, detect, find_controlnet
 from ..hosts.patcher_options import with_keys_patch
 from ..patching.deep_hooks import why_not_whole_on
-from ..patching.plan import Pass
+from ..patching.plan import Pass, Plan
 from ..patching.record import Record
 from ..patching.session import Session
 from ..samplers import ADDS_NOISE
@@ -106,13 +106,21 @@ class Sampling:
             reason = self.error.reason if isinstance(self.error, UnsupportedModelError) else self.error
             return f"ToDo stopped: {reason}"
         if self.record.acted:
-            summary = self.record.summary(self.steps, plan=None if self.interrupted else plan)
+            ended = None if self.interrupted else plan
+            summary = self.record.summary(self.steps, plan=ended, skipped=self._skipped_steps(ended))
             return f"ToDo reduced a sampling at {self._pixels}: {summary}{'; interrupted' if self.interrupted else ''}"
         if plan and not plan.reduces:
             return f"ToDo found {plan.nothing_to_reduce}"
         if self.interrupted:
             return "ToDo reduced nothing: the sampling was interrupted"
         return f"ToDo reduced nothing: {self.record.why_nothing_ran(plan, self.steps, self.steps_in_window)}"
+
+    def _skipped_steps(self, plan: Plan | None) -> int:
+        """The steps in which ours was to act, and in which a node such as EasyCache has not called the model."""
+        if plan is None or not plan.deep.predicts or self._settings.window != "steps":
+            return 0
+        expected = {step for step in range(self.steps) if plan.predicts_at(step / self.steps)}
+        return len(expected - self.record.predicted_calls - self.record.computed_calls)
 
     def _begin_step(self, sigma: Any, model_options: dict[str, Any]) -> None:
         if not self._sessions:

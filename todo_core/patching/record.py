@@ -56,10 +56,11 @@ class Record:
         """The methods that reduced something."""
         return {plan.method for plan in self.ran_in}
 
-    def summary(self, steps: int, unit: str = "steps", plan: Plan | None = None) -> str:
+    def summary(self, steps: int, unit: str = "steps", plan: Plan | None = None, skipped: int = 0) -> str:
         """Which levels were reduced, how many of ``steps`` were computed below level 1, and the notes; in one line.
 
-        ``plan`` is that of a pass that has ended: the line then says so if nothing of it was predicted.
+        ``plan`` is that of a pass that has ended: the line then says so if nothing of it was predicted. In ``skipped``
+        of the steps somebody else has not called the model.
         """
         of_all = f"of {steps} {unit}"
         steps_of: dict[tuple[int, int, int, str], set[int]] = {}
@@ -67,9 +68,10 @@ class Record:
             steps_of.setdefault((level.level, level.grid.tokens, level.keys, level.method), set()).update(ran_in)
         lines = [_level(*level, f"{len(steps_of[level])} {of_all}") for level in sorted(steps_of)]
         if self.predicted_calls:
-            computed = steps - len(self.predicted_in)
-            fewer = f": {steps / computed:.1f}x fewer" if self.predicted_in else ""
+            computed = steps - skipped - len(self.predicted_in)
+            fewer = f": {(steps - skipped) / computed:.1f}x fewer" if self.predicted_in else ""
             lines.append(f"{self.predicted} computed in {computed} {of_all}{fewer}")
+            lines += [f"the model was not called in {skipped}"] if skipped else []
         elif plan and plan.deep.predicts:
             lines.append(f"nothing predicted: {_why_not_predicted(plan)}")
         if "ControlNet" in self.networks:

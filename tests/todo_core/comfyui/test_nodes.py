@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -274,6 +275,23 @@ def test_the_line_is_shown_on_each_graph_around_the_node(shown, model):
     Guider(todo(model, node="12:5:3")).sample()
     assert [node for _, node in shown] == ["12:5:3", "12:5", "12"]
     assert len({text for text, _ in shown}) == 1
+
+
+def test_steps_in_which_another_node_does_not_call_the_model_are_not_counted_as_computed(shown, model, monkeypatch):
+    """EasyCache and LazyCache."""
+    own, steps = Guider._predict_noise, []
+
+    def predict(self, x, sigma, options, seed):
+        steps.append(x)
+        return x * 0.9 if len(steps) in (5, 6) else own(self, x, sigma, options, seed)
+
+    monkeypatch.setattr(Guider, "_predict_noise", predict)
+    Guider(todo(model, interval="2")).sample(steps=8)
+    assert "in 6 of 8 steps; transformers below level 1 computed in" in shown[0][0]
+    assert "of 8 steps: " in shown[0][0]
+    assert "; the model was not called in 2" in shown[0][0]
+    computed, fewer = re.search(r"computed in (\d) of 8 steps: ([\d.]+)x fewer", shown[0][0]).groups()
+    assert fewer == f"{6 / int(computed):.1f}"
 
 
 @pytest.mark.parametrize("area_first", [True, False])
