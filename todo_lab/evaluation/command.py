@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
+import os
 import platform
 import shlex
 import sys
@@ -22,10 +24,10 @@ from ..sampling.request import SAMPLERS, Request
 from .prompts.prompt_sets import SETS, evenly_spaced, load_prompts
 from .running.jobs import Job, make_jobs, make_scenes
 from .running.joining import join_results
-from .variants import Variant, from_grid, from_peer, from_presets, unique_variants
+from .variants import Variant, from_grid, from_peer, from_presets, requests_of_grid, unique_variants
 
 log = logging.getLogger(__name__)
-ENGINES = ("local", "ray")
+ENGINES = ("local", "processes", "ray")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,10 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--join", nargs="+", type=Path, metavar="RESULTS", help="only write one report of these folders of results"
     )
+    run.add_argument("--no-report", action="store_true", help="write rows and images only")
+    run.add_argument("--untimed", action="store_true", help="no times: for several processes on one GPU")
+    run.add_argument("--time-limit", type=float, default=math.inf, metavar="SECONDS", help="stop after so many seconds")
     run.add_argument("--engine", choices=ENGINES, default="local", help="ray: use a Ray cluster or start one")
-    run.add_argument("--cores", type=int, help="cores per Ray worker; with the local engine the threads of torch")
-    run.add_argument("--clip", metavar="FOLDER", help="a transformers CLIPModel, for CLIP scores")
-    run.add_argument("--dino", metavar="FOLDER", help="a transformers DINO model, for the likeness of what is shown")
+    run.add_argument("--processes", type=int, default=os.cpu_count(), help="with that engine: how many (%(default)s)")
+    run.add_argument("--cores", type=int, help="cores per Ray worker; else the threads of torch in a process")
 
 
 def _add_sources(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +110,8 @@ def plan_work(options: argparse.Namespace) -> Work:
     prompts = evenly_spaced(load_prompts(options.prompts or ("pocket" if is_pocket else "checkpoint")), options.limit)
     sizes = [_size(text) for text in options.sizes or (["128x128"] if is_pocket else ["512x512"])]
     peers = dict(_peer(text) for text in options.peer)
-    scenes = make_scenes(prompts, seeds=options.seeds, sizes=sizes, scales=options.hires, base=base)
+    changes = requests_of_grid(options.grid) if options.grid else [{}]
+    scenes = make_scenes(prompts, seeds=options.seeds, sizes=sizes, scales=options.hires, base=base, changes=changes)
     if is_pocket:
         from ..pocket.model.pocket_model import Pocket
 
@@ -130,26 +135,31 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from .metrics.pretrained_metrics import PretrainedMetrics
+    from .metrics.image_metrics import ImageMetrics
     from .running.row_store import RowStore
     from .running.runner import local_engine, run_jobs
 
-    work, source, models = plan_work(options), _source(options), {"clip": options.clip, "dino": options.dino}
-    pretrained = PretrainedMetrics(**models)
+    work, source = plan_work(options), _source(options)
+    metrics = ImageMetrics(source.device)
     if source.webui:
         source.open()  # fails before the folder is made if the WebUI does not answer
-    about = _about(options, source, pretrained.missing)
+    about = _about(options, source, metrics.missing)
     RowStore.check(options.out, work.jobs, about, resume=options.resume)  # before the model, which can take long
+    how = {"runs": options.runs, "timed": not options.untimed}
     if options.engine == "ray":
         from .running.ray_engine import ray_engine
 
-        engine = ray_engine(source, runs=options.runs, models=models, cores=options.cores)
+        engine = ray_engine(source, cores=options.cores, **how)
+    elif options.engine == "processes":
+        from .running.process_engine import process_engine
+
+        engine = process_engine(source, processes=options.processes, **how)
     else:
-        engine = local_engine(source.open(), runs=options.runs, pretrained=pretrained)
+        engine = local_engine(source.open(), metrics=metrics, **how)
     # only now: a model that cannot be loaded leaves no folder
     store = RowStore.begin(options.out, work.jobs, about, resume=options.resume)
     try:
-        failed = run_jobs(work.jobs, store, engine, retry_failed=options.retry_failed)
+        failed = run_jobs(work.jobs, store, engine, retry_failed=options.retry_failed, seconds=options.time_limit)
     except (KeyboardInterrupt, OSError) as error:
         reason = f"Stopped ({error})" if isinstance(error, OSError) else "Stopped"
         rows = f"{len(store.done())} of {len(work.jobs)} rows are in {options.out}"
@@ -157,7 +167,7 @@ def _run(options: argparse.Namespace) -> int:
         return USAGE_ERROR if isinstance(error, OSError) else INTERRUPTED
     if failed:
         log.warning("%d rows failed; the report lists their errors", failed)
-    return _report(options.out)
+    return 0 if options.no_report else _report(options.out)
 
 
 def _report(folder: Path) -> int:
@@ -181,7 +191,7 @@ def _source(options: argparse.Namespace) -> Any:
         upscaler=options.upscaler or UPSCALER,
         device=device,
         dtype=options.dtype or ("float16" if device.startswith("cuda") else "float32"),
-        cores=options.cores,
+        cores=options.cores or (1 if options.engine == "processes" else None),
         weights=options.weights,
         peers=dict(_peer(text) for text in options.peer),
     )

@@ -18,7 +18,8 @@ AMOUNTS = ("factor_1", "factor_2", "ratio_1", "ratio_2")
 PEER_AMOUNTS = ("ratio", "factor")
 PEER_NAMES = {"hypertile": "HyperTile"}
 PEER_WORDS = {"uniform_random": "", "uniform_timestep": "by timestep", "linear_blend": "blended"}
-GRID_KEYS = ("presets", "settings", "peers")
+REQUEST_FIELDS = ("negative", "width", "height", "steps", "guidance", "sampler", "hires_scale", "hires_steps", "denoising")
+GRID_KEYS = ("requests", "presets", "settings", "peers")
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,7 @@ def from_grid(path: Path) -> list[Variant]:
     An entry of ``settings`` has fields of Settings and optionally ``name``. A list of values makes one variant per
     value; several lists make all combinations. Raises SettingsError.
     """
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text("utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SettingsError("grid", str(path), f"a YAML file ({error})") from error
-    if not isinstance(content, dict) or set(content) - set(GRID_KEYS):
-        raise SettingsError("grid", str(path), f"a mapping with the keys {', '.join(GRID_KEYS)}")
+    content = _content(path)
     found = from_presets(content.get("presets") or [])
     for point in _points(path, content.get("settings")):
         name = str(point.pop("name", ""))
@@ -114,6 +108,18 @@ def from_grid(path: Path) -> list[Variant]:
     return found
 
 
+def requests_of_grid(path: Path) -> list[dict[str, Any]]:
+    """What the entries of ``requests`` change in the request, one after the other; {} changes nothing.
+
+    Raises SettingsError for unknown names.
+    """
+    found = _points(path, _content(path).get("requests")) or [{}]
+    for name in (name for point in found for name in point):
+        if name not in REQUEST_FIELDS:
+            raise SettingsError("requests", name, ", ".join(REQUEST_FIELDS))
+    return found
+
+
 def unique_variants(variants: Iterable[Variant]) -> list[Variant]:
     """The baseline first, then each variant once. Raises SettingsError if different variants share a name."""
     chosen: dict[str, Variant] = {BASELINE.name: BASELINE}
@@ -121,6 +127,18 @@ def unique_variants(variants: Iterable[Variant]) -> list[Variant]:
         if chosen.setdefault(variant.name, variant) != variant:
             raise SettingsError("name", variant.name, "a unique name")
     return list(chosen.values())
+
+
+def _content(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text("utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError("grid", str(path), f"a YAML file ({error})") from error
+    if not isinstance(content, dict) or set(content) - set(GRID_KEYS):
+        raise SettingsError("grid", str(path), f"a mapping with the keys {', '.join(GRID_KEYS)}")
+    return content
 
 
 def _points(path: Path, entries: Any) -> list[dict[str, Any]]:

@@ -176,6 +176,10 @@ def make_scheduler(model: LatentModel, sampler: str) -> Any:
         "Heun": ("HeunDiscreteScheduler", {}),
         "DPM++ 2M": ("DPMSolverMultistepScheduler", {}),
         "DPM++ 2M Karras": ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}),
+        "DPM++ 2M SDE Karras": (
+            "DPMSolverMultistepScheduler",
+            {"use_karras_sigmas": True, "algorithm_type": "sde-dpmsolver++"},
+        ),
     }
     name, options = classes[sampler]
     return getattr(diffusers, name)(

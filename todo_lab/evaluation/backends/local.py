@@ -26,25 +26,28 @@ class Local:
 
     def __init__(self, model: LatentModel, peers: Mapping[str, Path] | None = None) -> None:
         self.model, self.peers = model, dict(peers or {})
+        self._first_passes: dict[Request, Pass] = {}
         device, dtype = str(model.device), str(model.dtype).removeprefix("torch.")
         self.about = {"backend": "local", "model": model.name, "device": device, "dtype": dtype}
 
     def prepare(self, request: Request) -> LocalScene:
-        """Sample the baseline first pass."""
-        return LocalScene(self, request)
+        """Sample the baseline first pass, once for all hires passes that begin with it."""
+        first = replace(request, hires_scale=1, hires_steps=1, denoising=1)
+        if first not in self._first_passes:
+            once = replace(request, steps=1, hires_steps=1)
+            hires_pass(self.model, once, first_pass(self.model, once))  # a warm-up
+            self._first_passes[first] = first_pass(self.model, first)
+        return LocalScene(self, request, self._first_passes[first])
 
 
 class LocalScene:
-    """A scene whose baseline first pass is sampled once; every variant starts from it.
+    """A scene whose variants start from one baseline first pass.
 
     Settings that act in the first pass get a first pass of their own.
     """
 
-    def __init__(self, backend: Local, request: Request) -> None:
-        self._backend, self._model, self._request = backend, backend.model, request
-        once = replace(request, steps=1, hires_steps=1)
-        hires_pass(self._model, once, first_pass(self._model, once))  # a warm-up
-        self._first = first_pass(self._model, request)
+    def __init__(self, backend: Local, request: Request, first: Pass) -> None:
+        self._backend, self._model, self._request, self._first = backend, backend.model, request, first
 
     def generate(self, variant: Variant) -> TimedImage:
         """Run hires pass and decoding. The total time includes the first pass."""

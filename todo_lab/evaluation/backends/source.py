@@ -36,6 +36,7 @@ class Source:
             return WebUI(self.webui, upscaler=self.upscaler)
         if self.cores:
             torch.set_num_threads(self.cores)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # float32 is float32
         options = {"device": self.device, "dtype": getattr(torch, self.dtype)}
         peers = {name: Path(path) for name, path in self.peers.items() if path}
         if self.model == POCKET:

@@ -1,45 +1,72 @@
-"""Metrics of an image relative to its baseline that need no pretrained weights."""
+"""Metrics of an image relative to its baseline, computed on the model's device."""
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from todo_core.image_difference import difference
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import st_lpips
 
 MS_SSIM_LEAST = 176  # pixels per side, so that a window of 11 fits into the coarsest of five scales
 CUTOFF = 0.25  # cycles per pixel; the highest possible frequency is 0.5
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
 
 
-def measure_difference(reference: np.ndarray, image: np.ndarray) -> dict[str, float | None]:
-    """MSE (0..1), PSNR (dB; None for equal images), SSIM, MS-SSIM and the ratio of high-frequency energy.
+class ImageMetrics:
+    """All metrics that are available here. ``missing`` says why others are not."""
 
-    Both are uint8 (h, w, 3). Raises ValueError if the sizes differ.
-    """
-    apart = difference(reference, image)
-    return {
-        "mse": apart.mse,
-        "psnr": None if apart.mse == 0 else apart.psnr,
-        "ssim": apart.ssim,
-        "ms_ssim": ms_ssim(reference, image),
-        "high_frequency": high_frequency_ratio(reference, image),
-    }
+    def __init__(self, device: str | torch.device = "cpu") -> None:
+        self._device = device
+        self._st_lpips, self.missing = None, {}
+        try:
+            self._st_lpips = st_lpips.load(device)
+        except ImportError as error:
+            self.missing = {"ST-LPIPS": str(error)}
+
+    def measure(self, reference: np.ndarray, image: np.ndarray) -> dict[str, float | None]:
+        """MSE (0..1), PSNR (dB; None for equal images), SSIM, MS-SSIM, high-frequency energy and ST-LPIPS.
+
+        Both are uint8 (h, w, 3). Raises ValueError if the sizes differ.
+        """
+        if reference.shape != image.shape:
+            raise ValueError(f"images of {reference.shape} and {image.shape} cannot be compared")
+        before, after = self._rows(reference), self._rows(image)
+        mse = float((after - before).square().mean())
+        return {
+            "mse": mse,
+            "psnr": -10 * math.log10(mse) if mse else None,
+            "ssim": ssim(before, after),
+            "ms_ssim": ms_ssim(before, after),
+            "high_frequency": high_frequency_ratio(before, after),
+            "st_lpips": self._st_lpips(before, after) if self._st_lpips else None,
+        }
+
+    def _rows(self, pixels: np.ndarray) -> Tensor:
+        """(1, 3, h, w) in 0..1."""
+        rows = torch.from_numpy(np.ascontiguousarray(pixels)).to(self._device)
+        return rows.permute(2, 0, 1)[None].double() / 255
 
 
-def ms_ssim(reference: np.ndarray, image: np.ndarray) -> float | None:
+def ssim(reference: Tensor, image: Tensor) -> float:
+    """Structural similarity (Wang et al. 2004): Gaussian window, sigma 1.5, averaged over the channels."""
+    from torchmetrics.functional.image import structural_similarity_index_measure as measure
+
+    return float(measure(image, reference, data_range=1.0))
+
+
+def ms_ssim(reference: Tensor, image: Tensor) -> float | None:
     """Multiscale structural similarity (Wang et al. 2003); None for images smaller than 176 pixels per side."""
-    if min(reference.shape[:2]) < MS_SSIM_LEAST:
+    if min(reference.shape[-2:]) < MS_SSIM_LEAST:
         return None
-    import torch
     from torchmetrics.functional.image import multiscale_structural_similarity_index_measure as measure
 
-    def rows(pixels: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1)[None].float() / 255
-
-    return float(measure(rows(image), rows(reference), data_range=1.0))
+    return float(measure(image, reference, data_range=1.0))
 
 
-def high_frequency_ratio(reference: np.ndarray, image: np.ndarray) -> float | None:
+def high_frequency_ratio(reference: Tensor, image: Tensor) -> float | None:
     """Luma energy above 0.25 cycles per pixel, divided by that of the reference; None if the reference has none.
 
     Below 1 the image is smoother, above 1 noisier. The ToDo paper (arXiv 2402.13573) compares high-pass energy.
@@ -48,10 +75,10 @@ def high_frequency_ratio(reference: np.ndarray, image: np.ndarray) -> float | No
     return after / before if before > 1e-9 else None
 
 
-def _high_energy(pixels: np.ndarray) -> float:
-    """Mean squared amplitude of the luma (0..1) above the cutoff, by Parseval's theorem."""
-    luma = pixels.astype(np.float64) @ np.array(LUMA) / 255
+def _high_energy(rows: Tensor) -> float:
+    """Mean squared amplitude of the luma above the cutoff, by Parseval's theorem."""
+    luma = torch.einsum("bchw,c->bhw", rows, rows.new_tensor(LUMA))[0]
     height, width = luma.shape
-    spectrum = np.abs(np.fft.fft2(luma)) ** 2 / (height * width) ** 2
-    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None])
-    return float(spectrum[frequency > CUTOFF].sum())
+    down, across = (torch.fft.fftfreq(side, dtype=luma.dtype, device=luma.device) for side in (height, width))
+    high = torch.hypot(down[:, None], across[None]) > CUTOFF
+    return float((torch.fft.fft2(luma).abs() / (height * width)).square()[high].sum())

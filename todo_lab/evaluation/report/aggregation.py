@@ -18,14 +18,14 @@ VISIBLE = 30.0  # dB of PSNR; below it the difference from the baseline is easy 
 AS_FAST = 0.98  # of another speed; settings with equal work differ by more from one run to the next
 SPEEDS = {"hires_seconds": "speed", "step_seconds": "step_speed", "total_seconds": "total_speed"}
 TIMES = ("speed", "step_seconds", "baseline_step_seconds", "hires_seconds", "total_seconds", "peak_mib")
-DIFFERENCES = ("mse", "ssim", "ms_ssim", "high_frequency", "lpips", "dino", "clip_score")
+DIFFERENCES = ("mse", "ssim", "ms_ssim", "high_frequency", "st_lpips")
 BOUNDED: dict[str, Callable[..., Any]] = {"speed": np.nanmedian}
 BOUNDED |= dict.fromkeys(("mse", "ssim", "ms_ssim", "high_frequency", "visible"), np.nanmean)
 NUMBERS = (*TIMES, *DIFFERENCES, "psnr", "amount", "nouns")
 
 
 def to_table(rows: Iterable[Row]) -> pd.DataFrame:
-    """One row per image, with times, memory and CLIP score of the scene's baseline in columns ``baseline_*``.
+    """One row per image, with times and memory of the scene's baseline in columns ``baseline_*``.
 
     ``speed`` is that of the hires pass, including steps that are not reduced; ``step_speed`` that of the median step.
     """
@@ -35,7 +35,7 @@ def to_table(rows: Iterable[Row]) -> pd.DataFrame:
     for name in NUMBERS:  # an empty column has the dtype object
         table[name] = pd.to_numeric(table[name]) if name in table else math.nan
     baseline = table[table["variant"] == BASELINE.name].set_index("scene")
-    for name in ("clip_score", "hires_seconds", "peak_mib", "total_seconds"):
+    for name in ("hires_seconds", "peak_mib", "total_seconds"):
         table[f"baseline_{name}"] = table["scene"].map(_first(baseline, name))
     # the machine may have been faster when the baseline image was made: scale its time by the baseline steps of each
     slowdown = table["baseline_step_seconds"] / table["scene"].map(_first(baseline, "baseline_step_seconds"))

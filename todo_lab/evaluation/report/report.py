@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from ..metrics.pretrained_metrics import FID_LEAST, fid, has_fid_weights
-from ..running.row_store import RUN_FILE, RowStore, load_png, write_atomically
+from ..running.png import load_png
+from ..running.row_store import RUN_FILE, RowStore, write_atomically
 from ..variants import BASELINE
 from . import aggregation, charts
 from .bootstrap import MIN_PROMPTS
@@ -35,10 +34,7 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "ms_ssim": ("MS-SSIM", lambda v: f"{v:.4f}"),
     "high_frequency": ("high-freq. energy", lambda v: f"{v:.3f}"),
     "visible": ("below 30 dB", lambda v: f"{v:.0%}"),
-    "lpips": ("LPIPS", lambda v: f"{v:.3f}"),
-    "dino": ("DINO", lambda v: f"{v:.4f}"),
-    "clip_score": ("CLIP score", lambda v: f"{v:.2f}"),
-    "fid": ("FID", lambda v: f"{v:.2f}"),
+    "st_lpips": ("ST-LPIPS", lambda v: f"{v:.5f}"),
     "peak_mib": ("peak, MiB", lambda v: f"{v:.0f}"),
 }
 
@@ -59,7 +55,6 @@ def write_report(folder: Path) -> Document:
 
 def _document(folder: Path, table: pd.DataFrame, about: dict[str, Any]) -> Document:
     summary = aggregation.summarize(table)
-    summary["fid"] = _fids(folder, table, summary)
     document = Document("Token reduction: time and image difference")
     _what_ran(document, table, about)
     document.heading("Findings")
@@ -161,8 +156,6 @@ def _table(document: Document, summary: pd.DataFrame, about: dict[str, Any]) -> 
     absent = [COLUMNS[name][0] for name in COLUMNS if name not in known]
     if absent:
         reasons = [f"{name}: {reason}" for name, reason in (about.get("missing") or {}).items()]
-        if not has_fid_weights():
-            reasons.append(f"FID: no weights on this disk (it also needs {FID_LEAST} images)")
         document.text(f"Not available: {', '.join(absent)}. {'; '.join(reasons)}.")
 
 
@@ -211,23 +204,6 @@ def _failures(document: Document, table: pd.DataFrame) -> None:
     document.heading("Failed")
     counted = failed.groupby(["variant", "error"], sort=False).size().reset_index(name="rows")
     document.table(["variant", "images", "error"], [[r.variant, str(r.rows), r.error] for r in counted.itertuples()])
-
-
-def _fids(folder: Path, table: pd.DataFrame, summary: pd.DataFrame) -> list[float | None]:
-    def stack(rows: pd.DataFrame) -> list[np.ndarray]:
-        return [load_png(folder / name) for name in rows.sort_values("scene")["image"]]
-
-    if not has_fid_weights():
-        return [None] * len(summary)
-    fine = aggregation.succeeded(table)
-    baselines = {scale: stack(part[part["variant"] == BASELINE.name]) for scale, part in fine.groupby("hires_scale")}
-    return [
-        fid(
-            baselines[row.hires_scale],
-            stack(fine[(fine["variant"] == row.variant) & (fine["hires_scale"] == row.hires_scale)]),
-        )
-        for row in summary.itertuples()
-    ]
 
 
 def _cell(name: str, row: pd.Series) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from ...sampling.request import Request
 from ..variants import Variant
@@ -50,19 +51,21 @@ def make_scenes(
     sizes: Sequence[tuple[int, int]],
     scales: Sequence[float],
     base: Request,
+    changes: Sequence[Mapping[str, Any]] = ({},),
 ) -> list[Scene]:
     """All combinations. ``sizes`` are (width, height) in pixels; ``base`` has all other values.
 
-    Prompts vary fastest, so that an interrupted run has seen every kind of prompt.
+    Each of ``changes`` has other values of a request. Prompts vary fastest, so that an interrupted run has seen every
+    kind of prompt.
     """
     requests = [
-        replace(base, prompt=prompt, seed=seed, width=width, height=height, hires_scale=scale)
+        replace(base, **{"prompt": prompt, "seed": seed, "width": width, "height": height, **change})
+        for change in ({"hires_scale": scale, **change} for change in changes for scale in scales)
         for width, height in sizes
-        for scale in scales
         for seed in seeds
         for prompt in prompts
     ]
-    return [Scene(number, request) for number, request in enumerate(requests)]
+    return [Scene(number, request) for number, request in enumerate(dict.fromkeys(requests))]
 
 
 def make_jobs(scenes: Iterable[Scene], variants: Sequence[Variant]) -> list[Job]:

@@ -14,7 +14,8 @@ from todo_core.errors import SettingsError
 
 from ..variants import BASELINE
 from .measurement import Row
-from .row_store import ROWS_FILE, RUN_FILE, RowStore, load_png, write_atomically
+from .png import load_png
+from .row_store import ROWS_FILE, RUN_FILE, RowStore, write_atomically
 
 SAME = ("model", "runs", "device", "dtype", "machine")
 LISTED = ("versions", "command")

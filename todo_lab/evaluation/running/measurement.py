@@ -14,11 +14,11 @@ import torch
 from todo_core.settings import SETTINGS
 
 from ..backends.backend import Backend, PreparedScene, TimedImage
-from ..metrics.image_metrics import measure_difference
-from ..metrics.pretrained_metrics import PretrainedMetrics
+from ..metrics.image_metrics import ImageMetrics
 from ..metrics.prompt_statistics import noun_count, word_count
-from ..variants import BASELINE
+from ..variants import BASELINE, Variant
 from .jobs import Job
+from .png import encode_png
 
 log = logging.getLogger(__name__)
 Row = dict[str, Any]
@@ -26,11 +26,10 @@ Row = dict[str, Any]
 
 @dataclass
 class Result:
-    """A row and its image; a failed row has none."""
+    """A row and the bytes of its PNG file; a failed row has none."""
 
     row: Row
-    image: np.ndarray | None = None
-    infotext: str = ""
+    png: bytes | None = None
 
 
 def measure_scene(
@@ -38,13 +37,14 @@ def measure_scene(
     jobs: Sequence[Job],
     *,
     runs: int = 2,
-    pretrained: PretrainedMetrics,
+    timed: bool = True,
+    metrics: ImageMetrics,
     baseline: np.ndarray | None = None,
 ) -> Iterator[Result]:
     """Yield the results of a scene's jobs. A failed job yields a row with its error.
 
     ``baseline`` is the baseline image of an interrupted run. Without it the first job is the baseline, or the baseline
-    is made first.
+    is made first. Without ``timed`` there are no warm-up, no baseline steps and no times.
     """
     try:
         scene = backend.prepare(jobs[0].scene.request)
@@ -54,43 +54,56 @@ def measure_scene(
         log.warning("scene %d failed: %s", jobs[0].scene.number, error)
         yield from (_failed(backend, job, error) for job in jobs)
         return
-    before: list[float] | None = None  # baseline steps after one job also serve as those before the next
+    runner = _Runs(scene, runs, timed)
     for job in jobs:
         try:
-            result, before = _measure(backend, scene, job, baseline, runs, pretrained, before)
+            if baseline is None and not job.variant.is_baseline:
+                raise RuntimeError("there is no baseline image to compare with")
+            images, times = runner.make(job.variant)
+            baseline = images[0].image if baseline is None else baseline
+            yield _result(backend, job, images, times, baseline, metrics)
         except Exception as error:
             log.warning("%s failed in scene %d: %s", job.variant.name, job.scene.number, error)
-            before = None
             yield _failed(backend, job, error)
-            continue
-        baseline = result.image if baseline is None else baseline
-        yield result
 
 
-def _measure(
-    backend: Backend,
-    scene: PreparedScene,
-    job: Job,
-    baseline: np.ndarray | None,
-    runs: int,
-    pretrained: PretrainedMetrics,
-    before: list[float] | None,
-) -> tuple[Result, list[float]]:
-    """The row, and the baseline steps timed last."""
-    if baseline is None and not job.variant.is_baseline:
-        raise RuntimeError("there is no baseline image to compare with")
-    scene.warm_up(job.variant)
-    images, baseline_steps = [], [before or scene.time_baseline_steps()]
-    for number in range(runs):  # each run lies between baseline steps, so that a steady drift of the machine cancels
+class _Runs:
+    """Makes images of a scene, each between baseline steps if it is timed, so that a steady drift cancels."""
+
+    def __init__(self, scene: PreparedScene, runs: int, timed: bool) -> None:
+        self._scene, self._runs, self._timed = scene, runs, timed
+        self._before: list[float] | None = None  # baseline steps after one job also serve as those before the next
+
+    def make(self, variant: Variant) -> tuple[list[TimedImage], Row]:
+        """The images of a variant and the columns of their times."""
+        before, self._before = self._before, None
+        if not self._timed:
+            return [self._image(variant, number) for number in range(self._runs)], {}
+        self._scene.warm_up(variant)
+        images, baseline_steps = [], [before or self._scene.time_baseline_steps()]
+        for number in range(self._runs):
+            images.append(self._image(variant, number))
+            baseline_steps.append(self._scene.time_baseline_steps())
+        self._before = baseline_steps[-1]
+        return images, _time_columns(images, baseline_steps)
+
+    def _image(self, variant: Variant, number: int) -> TimedImage:
         torch.manual_seed(number)  # changes torch's global state; the image must depend on its own seed alone
-        images.append(scene.generate(job.variant))
-        baseline_steps.append(scene.time_baseline_steps())
+        return self._scene.generate(variant)
+
+
+def _result(
+    backend: Backend,
+    job: Job,
+    images: Sequence[TimedImage],
+    times: Row,
+    baseline: np.ndarray,
+    metrics: ImageMetrics,
+) -> Result:
     image = images[0].image
-    reference = image if baseline is None else baseline
-    row = {**_input_columns(backend, job), **_time_columns(images, baseline_steps), **_output_columns(images, job)}
-    row |= measure_difference(reference, image)
-    row |= pretrained.measure(reference, image, job.scene.request.prompt)
-    return Result({**row, "error": None}, image, images[0].infotext), baseline_steps[-1]
+    row = {**_input_columns(backend, job), **times, **_output_columns(images, job)}
+    row |= metrics.measure(baseline, image)
+    return Result({**row, "error": None}, encode_png(image, images[0].infotext))
 
 
 def _input_columns(backend: Backend, job: Job) -> Row:

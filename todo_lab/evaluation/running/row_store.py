@@ -14,9 +14,9 @@ import numpy as np
 
 from todo_core.errors import SettingsError
 
-from ...sampling.infotext import PNG_KEY
 from .jobs import Job
 from .measurement import Result, Row
+from .png import load_png
 
 log = logging.getLogger(__name__)
 RUN_FILE = "run.json"
@@ -58,8 +58,8 @@ class RowStore:
 
     def add(self, result: Result) -> None:
         """Write the image, then the row, so that every row has its image. Raises OSError."""
-        if result.image is not None:
-            save_png(self.folder / result.row["image"], result.image, result.infotext)
+        if result.png is not None:
+            write_png(self.folder / result.row["image"], result.png)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(result.row, ensure_ascii=False) + "\n")
             file.flush()
@@ -83,24 +83,12 @@ class RowStore:
             raise SettingsError("resume", str(self.folder), allowed)
 
 
-def save_png(path: Path, image: np.ndarray, infotext: str) -> None:
-    """Write a PNG with its infotext, complete or not at all."""
-    from PIL import Image, PngImagePlugin
-
-    info = PngImagePlugin.PngInfo()
-    info.add_text(PNG_KEY, infotext)
+def write_png(path: Path, content: bytes) -> None:
+    """Write a file completely or not at all, and wait until the disk has it."""
     with _draft(path) as draft, draft.open("wb") as file:
-        Image.fromarray(image).save(file, format="png", pnginfo=info)
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def load_png(path: Path) -> np.ndarray:
-    """uint8 (h, w, 3)."""
-    from PIL import Image
-
-    with Image.open(path) as image:
-        return np.asarray(image.convert("RGB"))
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from ..backends.backend import Backend
-from ..metrics.pretrained_metrics import PretrainedMetrics
+from ..metrics.image_metrics import ImageMetrics
 from .jobs import Job
 from .measurement import Result, measure_scene
 from .row_store import RowStore
@@ -28,21 +32,33 @@ class SceneJobs:
     baseline: np.ndarray | None
 
 
-Engine = Callable[[Sequence[SceneJobs]], Iterable[Result]]
+Engine = Callable[[Sequence[SceneJobs]], Generator[Result, None, None]]
 """Runs scenes and yields their results in any order."""
 
 
-def run_jobs(jobs: Sequence[Job], store: RowStore, engine: Engine, *, retry_failed: bool = False) -> int:
-    """Run the jobs that the store lacks; returns the number of new failed rows."""
+def run_jobs(
+    jobs: Sequence[Job],
+    store: RowStore,
+    engine: Engine,
+    *,
+    retry_failed: bool = False,
+    seconds: float = math.inf,
+) -> int:
+    """Run the jobs that the store lacks, for at most so many seconds; returns the number of new failed rows."""
+    end = time.monotonic() + seconds
     done = store.done(failed=not retry_failed)
     scenes = pending(jobs, store, done)
     total, failures = len(jobs), 0
-    with logging_redirect_tqdm(), tqdm(total=total, initial=total - _count(scenes), unit="image") as progress:
-        for result in engine(scenes):
+    bar = tqdm(total=total, initial=total - _count(scenes), unit="image")
+    with logging_redirect_tqdm(), bar as progress, closing(engine(scenes)) as results:
+        for result in results:
             store.add(result)
             failures += bool(result.row["error"])
             progress.set_postfix_str(result.row["variant"], refresh=False)
             progress.update()
+            if time.monotonic() > end:
+                log.warning("Time is up: %d of %d rows are in %s", len(store.done()), total, store.folder)
+                break
     return failures
 
 
@@ -59,12 +75,13 @@ def pending(jobs: Sequence[Job], store: RowStore, done: set[str]) -> list[SceneJ
     return found
 
 
-def local_engine(backend: Backend, *, runs: int, pretrained: PretrainedMetrics) -> Engine:
+def local_engine(backend: Backend, *, runs: int, timed: bool = True, metrics: ImageMetrics) -> Engine:
     """An engine that runs the scenes in this process, one after the other."""
+    options: dict[str, Any] = {"runs": runs, "timed": timed, "metrics": metrics}
 
-    def engine(scenes: Sequence[SceneJobs]) -> Iterator[Result]:
+    def engine(scenes: Sequence[SceneJobs]) -> Generator[Result, None, None]:
         for scene in scenes:
-            yield from measure_scene(backend, scene.jobs, runs=runs, pretrained=pretrained, baseline=scene.baseline)
+            yield from measure_scene(backend, scene.jobs, baseline=scene.baseline, **options)
 
     return engine
 
