@@ -12,13 +12,25 @@ from typing import Any
 from todo_core.errors import SettingsError
 from todo_core.settings import BUILT_IN, SETTINGS, Settings
 
+from ..sampling.request import Request
+
 NO_REDUCTION = Settings(method="none")
 METHOD_NAMES = {"downsample": "ToDo", "similarity": "ToMe", "cluster": "cluster"}
 AMOUNTS = ("factor_1", "factor_2", "ratio_1", "ratio_2")
 PEER_AMOUNTS = ("ratio", "factor")
 PEER_NAMES = {"hypertile": "HyperTile"}
 PEER_WORDS = {"uniform_random": "", "uniform_timestep": "by timestep", "linear_blend": "blended"}
-REQUEST_FIELDS = ("negative", "width", "height", "steps", "guidance", "sampler", "hires_scale", "hires_steps", "denoising")
+REQUEST_FIELDS = (
+    "negative",
+    "width",
+    "height",
+    "steps",
+    "guidance",
+    "sampler",
+    "hires_scale",
+    "hires_steps",
+    "denoising",
+)
 GRID_KEYS = ("requests", "presets", "settings", "peers")
 
 

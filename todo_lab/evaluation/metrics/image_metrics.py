@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import st_lpips
+from .st_lpips import ShiftTolerantLPIPS
 
 MS_SSIM_LEAST = 176  # pixels per side, so that a window of 11 fits into the coarsest of five scales
 CUTOFF = 0.25  # cycles per pixel; the highest possible frequency is 0.5
@@ -20,9 +20,11 @@ class ImageMetrics:
 
     def __init__(self, device: str | torch.device = "cpu") -> None:
         self._device = device
-        self._st_lpips, self.missing = None, {}
+        self._st_lpips: ShiftTolerantLPIPS | None = None
+        self._reference: tuple[np.ndarray, list[Tensor]] | None = None  # the last one and its layers
+        self.missing: dict[str, str] = {}
         try:
-            self._st_lpips = st_lpips.load(device)
+            self._st_lpips = ShiftTolerantLPIPS(device)
         except ImportError as error:
             self.missing = {"ST-LPIPS": str(error)}
 
@@ -38,11 +40,18 @@ class ImageMetrics:
         return {
             "mse": mse,
             "psnr": -10 * math.log10(mse) if mse else None,
-            "ssim": ssim(before, after),
-            "ms_ssim": ms_ssim(before, after),
+            "ssim": ssim(before.float(), after.float()),
+            "ms_ssim": ms_ssim(before.float(), after.float()),
             "high_frequency": high_frequency_ratio(before, after),
-            "st_lpips": self._st_lpips(before, after) if self._st_lpips else None,
+            "st_lpips": self._learned(reference, before, after),
         }
+
+    def _learned(self, reference: np.ndarray, before: Tensor, after: Tensor) -> float | None:
+        if self._st_lpips is None:
+            return None
+        if self._reference is None or self._reference[0] is not reference:
+            self._reference = reference, self._st_lpips.layers(before)
+        return self._st_lpips.distance(self._reference[1], self._st_lpips.layers(after))
 
     def _rows(self, pixels: np.ndarray) -> Tensor:
         """(1, 3, h, w) in 0..1."""
