@@ -20,17 +20,7 @@ AMOUNTS = ("factor_1", "factor_2", "ratio_1", "ratio_2")
 PEER_AMOUNTS = ("ratio", "factor")
 PEER_NAMES = {"hypertile": "HyperTile"}
 PEER_WORDS = {"uniform_random": "", "uniform_timestep": "by timestep", "linear_blend": "blended"}
-REQUEST_FIELDS = (
-    "negative",
-    "width",
-    "height",
-    "steps",
-    "guidance",
-    "sampler",
-    "hires_scale",
-    "hires_steps",
-    "denoising",
-)
+REQUEST_FIELDS = tuple(name for name in Request.__dataclass_fields__ if name not in ("prompt", "seed"))
 GRID_KEYS = ("requests", "presets", "settings", "peers")
 
 
