@@ -27,7 +27,7 @@ COMMAND_LINES = sorted(
 )
 TORCH_ALONE = (
     "PIL adjustText diffusers einops gradio ldm matplotlib numpy omegaconf open_clip pandas pyarrow ray safetensors "
-    "scipy skimage textblob torchmetrics tqdm transformers yaml"
+    "scipy skimage stlpips_pytorch textblob tqdm transformers yaml"
 )
 WITHOUT = """
 import runpy, sys

@@ -6,6 +6,7 @@ Every variant makes the same pictures. The report compares each with the baselin
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import logging
 import math
 import os
@@ -28,6 +29,7 @@ from .variants import Variant, from_grid, from_peer, from_presets, requests_of_g
 
 log = logging.getLogger(__name__)
 ENGINES = ("local", "processes", "ray")
+REPORT_PACKAGES = ("pandas", "pyarrow", "scipy", "matplotlib", "adjustText")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -134,11 +136,19 @@ def run(options: argparse.Namespace) -> int:
         return USAGE_ERROR
 
 
+def _require(options: argparse.Namespace) -> None:
+    """Raise ModuleNotFoundError now for a package that the run would miss after its images."""
+    for name in ("yaml",) * bool(options.grid) + REPORT_PACKAGES * (not options.no_report):
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 def _run(options: argparse.Namespace) -> int:
     from .metrics.image_metrics import ImageMetrics
     from .running.row_store import RowStore
     from .running.runner import local_engine, run_jobs
 
+    _require(options)
     work, source = plan_work(options), _source(options)
     metrics = ImageMetrics(source.device)
     if source.webui:

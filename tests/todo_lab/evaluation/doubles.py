@@ -48,6 +48,7 @@ class Double:
     slower: Callable[[int], float] = lambda passes: 1.0
     broken: frozenset[str] = frozenset()
     unrepeatable: frozenset[str] = frozenset()  # variants whose images differ from run to run
+    seconds: Callable[[int], list[float]] | None = None  # of each step of a reduced pass
     passes: int = 0
     generated: list[tuple[int, str]] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=lambda: {"backend": "double", "model": "none"})
@@ -68,6 +69,8 @@ class PreparedScene:
             raise RuntimeError(f"{variant.name} is broken")
         self.double.generated.append((self.request.seed, variant.name))
         steps = self._steps(self.request.hires_steps, speed_of(variant))
+        if self.double.seconds and not variant.is_baseline:
+            steps = self.double.seconds(self.request.hires_steps)
         turn = self.double.passes if variant.name in self.double.unrepeatable else 0
         total = sum(steps)
         return TimedImage(self._image(variant, turn), steps, 1.0, total, 1.0 + total, f"a picture by {variant.name}")

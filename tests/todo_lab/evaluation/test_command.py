@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
+import importlib.util
 import json
 import os
 import signal
@@ -13,7 +15,9 @@ import pandas as pd
 import pytest
 
 from tests.todo_lab.evaluation.doubles import differing
+from todo_core import SettingsError
 from todo_lab.__main__ import main
+from todo_lab.evaluation.command import add_arguments, plan_work
 from todo_lab.evaluation.report import matplotlib_files, report
 
 TINY = [
@@ -150,6 +154,59 @@ def test_an_invalid_option_is_named_and_nothing_is_written(tmp_path, capsys, opt
     assert main(["evaluate", str(out), *options]) == 2
     assert said in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "missing"), [([], "adjustText"), ([], "pyarrow"), (["--grid", "any.yaml", "--no-report"], "yaml")]
+)
+def test_a_missing_package_is_named_before_the_first_image(tmp_path, capsys, monkeypatch, options, missing):
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else find(name))
+    assert main(["evaluate", str(tmp_path / "out"), *TINY, *options]) == 2
+    assert f"No module named '{missing}'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_processes_make_the_same_rows_without_times(done, tmp_path):
+    out = tmp_path / "out"
+    assert (
+        main(["evaluate", str(out), *TINY, "--engine", "processes", "--processes", "2", "--untimed", "--no-report"])
+        == 0
+    )
+    expected = {row["key"]: row for row in rows(done)}
+    found = {row["key"]: row for row in rows(out)}
+    assert found.keys() == expected.keys()
+    for key, row in found.items():
+        assert differing(row, expected[key]) == {}
+        assert (out / row["image"]).read_bytes() == (done / row["image"]).read_bytes()
+    assert not any("speed" in row for row in found.values())
+    assert not (out / "report.html").exists()
+
+
+def test_a_run_stops_when_its_time_is_up_and_continues(tmp_path, no_report):
+    out = tmp_path / "out"
+    assert main(["evaluate", str(out), *TINY, "--time-limit", "0"]) == 0
+    assert len(rows(out)) == 1
+    assert main(["evaluate", str(out), *TINY, "--resume"]) == 0
+    assert len(rows(out)) == 6
+
+
+def test_a_grid_changes_the_request_too(tmp_path):
+    grid = tmp_path / "grid.yaml"
+    grid.write_text("requests: [{}, {guidance: [1, 7], sampler: Euler}]\nsettings: [{factor_1: 2}]")
+    options = parsed(["evaluate", str(tmp_path / "out"), "--grid", str(grid), "--limit", "2"])
+    scenes = [job.scene.request for job in plan_work(options).jobs[::2]]
+    assert [(each.guidance, each.sampler) for each in scenes[::2]] == [(2.5, "DDIM"), (1, "Euler"), (7, "Euler")]
+    assert len({each.prompt for each in scenes}) == 2
+    grid.write_text("requests: [{guidence: 7}]")
+    with pytest.raises(SettingsError, match="guidence"):
+        plan_work(options)
+
+
+def parsed(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(words[1:])
 
 
 def test_folders_are_joined_into_one_report(done, tmp_path, capsys):

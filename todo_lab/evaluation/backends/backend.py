@@ -14,7 +14,10 @@ from ..variants import Variant
 
 @dataclass
 class TimedImage:
-    """One image and its times in seconds. ``step_seconds`` are those of the hires pass."""
+    """One image and its times in seconds. ``step_seconds`` are those of the hires pass.
+
+    ``share`` is that of the request's hires steps which the pass makes.
+    """
 
     image: np.ndarray  # uint8 (h, w, 3)
     step_seconds: list[float]
@@ -26,6 +29,7 @@ class TimedImage:
     notes: Sequence[str] = ()
     peak_mib: float | None = None
     peak_kind: str = "not available"
+    share: float = 1.0
     more: dict[str, Any] = field(default_factory=dict)
 
 

@@ -71,6 +71,7 @@ class LocalScene:
             tuple(dict.fromkeys([*first.record.notes, *hires.record.notes])),
             peak.mib,
             peak.kind,
+            request.hires_steps / self._request.hires_steps,
         )
 
     def _infotext(self, variant: Variant) -> str:

@@ -27,7 +27,7 @@ NUMBERS = (*TIMES, *DIFFERENCES, "psnr", "amount", "nouns")
 def to_table(rows: Iterable[Row]) -> pd.DataFrame:
     """One row per image, with times and memory of the scene's baseline in columns ``baseline_*``.
 
-    ``speed`` is that of the hires pass, including steps that are not reduced; ``step_speed`` that of the median step.
+    ``speed`` is that of the hires pass to the scene's baseline, ``step_speed`` that to baseline steps beside it.
     """
     table = pd.DataFrame(list(rows))
     if table.empty:

@@ -17,7 +17,7 @@ from todo_core import Settings
 from todo_lab.evaluation import variants
 from todo_lab.evaluation.backends import webui
 from todo_lab.evaluation.backends.webui import WebUI, WebUIError
-from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
+from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running.measurement import measure_scene
 from todo_lab.evaluation.variants import BASELINE
 
@@ -84,9 +84,7 @@ def server(monkeypatch):
 
 def test_a_scene_is_measured_through_the_api(server, work):
     scene = [job for job in work if job.scene.number == 0 and job.variant.name in ("baseline", "ToDo 2")]
-    baseline, reduced = (
-        result.row for result in measure_scene(WebUI(server.url), scene, pretrained=PretrainedMetrics())
-    )
+    baseline, reduced = (result.row for result in measure_scene(WebUI(server.url), scene, metrics=ImageMetrics()))
     assert baseline["error"] is reduced["error"] is None
     assert (baseline["mse"], baseline["model"]) == (0, "small.safetensors")
     assert reduced["mse"] == pytest.approx((10 / 255) ** 2)
@@ -128,7 +126,7 @@ def test_an_error_of_the_webui_is_the_error_of_the_row(server, work):
     scene = [work[0]]
     scene.append(type(work[0])(work[0].scene, variants.from_settings(Settings(factor_1=7))))
     scene.append(type(work[0])(work[0].scene, variants.from_peer("tomesd", {})))
-    rows = [result.row for result in measure_scene(WebUI(server.url), scene, runs=1, pretrained=PretrainedMetrics())]
+    rows = [result.row for result in measure_scene(WebUI(server.url), scene, runs=1, metrics=ImageMetrics())]
     assert rows[0]["error"] is None
     assert "HTTP 500" in rows[1]["error"]
     assert "out of memory" in rows[1]["error"]

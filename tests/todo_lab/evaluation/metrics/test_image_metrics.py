@@ -6,9 +6,28 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
-from todo_lab.evaluation.metrics.image_metrics import high_frequency_ratio, measure_difference, ms_ssim
-from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics, fid
+from todo_core.image_difference import difference
+from todo_lab.evaluation.metrics import image_metrics
+from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
+from todo_lab.evaluation.metrics.st_lpips import ShiftTolerantLPIPS
+
+
+def measure(reference: np.ndarray, image: np.ndarray) -> dict:
+    return ImageMetrics().measure(reference, image)
+
+
+def rows(pixels: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(pixels).permute(2, 0, 1)[None].double() / 255
+
+
+def ms_ssim(reference: np.ndarray, image: np.ndarray) -> float | None:
+    return image_metrics.ms_ssim(rows(reference), rows(image))
+
+
+def high_frequency_ratio(reference: np.ndarray, image: np.ndarray) -> float | None:
+    return image_metrics.high_frequency_ratio(rows(reference), rows(image))
 
 
 def flat(value: int, side: int = 64) -> np.ndarray:
@@ -25,27 +44,26 @@ def checks(low: int, high: int, side: int = 64) -> np.ndarray:
 
 
 def test_equal_images():
-    found = measure_difference(textured(), textured())
+    found = measure(textured(), textured())
     assert found == {
         "mse": 0,
         "psnr": None,
         "ssim": pytest.approx(1),
         "ms_ssim": pytest.approx(1),
         "high_frequency": pytest.approx(1),
+        "st_lpips": 0,
     }
 
 
 def test_mse_and_psnr_of_a_constant_offset():
-    found = measure_difference(flat(100), flat(151))  # 51 of 255 is a fifth
+    found = measure(flat(100), flat(151))  # 51 of 255 is a fifth
     assert found["mse"] == pytest.approx(0.04)
     assert found["psnr"] == pytest.approx(-10 * math.log10(0.04))
 
 
 def test_ssim_of_flat_images_is_its_luminance_term():
     a, b, c = 100 / 255, 151 / 255, 0.01**2
-    assert measure_difference(flat(100), flat(151))["ssim"] == pytest.approx(
-        (2 * a * b + c) / (a * a + b * b + c), abs=1e-6
-    )
+    assert measure(flat(100), flat(151))["ssim"] == pytest.approx((2 * a * b + c) / (a * a + b * b + c), abs=1e-6)
 
 
 def test_ms_ssim_of_flat_images_is_their_luminance_term_to_the_power_of_its_scale():
@@ -87,59 +105,42 @@ def test_a_flat_reference_gives_no_energy_ratio():
 
 
 def test_sizes_must_agree():
-    with pytest.raises(ValueError, match="64 x 64 and 32 x 32"):
-        measure_difference(flat(1), flat(1, 32))
+    with pytest.raises(ValueError, match=r"64, 64, 3.*32, 32, 3"):
+        measure(flat(1), flat(1, 32))
 
 
-def test_metrics_without_weights_are_not_available_and_say_why(monkeypatch, tmp_path):
-    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
-    pretrained = PretrainedMetrics()
-    assert pretrained.measure(flat(1), flat(2), "a cat") == {"lpips": None, "dino": None, "clip_score": None}
-    assert set(pretrained.missing) == {"LPIPS", "DINO", "CLIP score"}
-    assert all(pretrained.missing.values())
-    assert fid([flat(1)], [flat(2)]) is None
-
-
-def test_a_local_dino_model_tells_how_alike_two_images_are(tmp_path):
-    """A small one with random weights; its classes are the real ones."""
-    import torch
-    from transformers import Dinov2Config, Dinov2Model
-
+@pytest.mark.parametrize(
+    ("size", "expected"), [((64, 64), 0.0030647945), ((100, 75), 0.0032003706), ((255, 257), 0.0026966606)]
+)
+def test_st_lpips_is_that_of_its_package(size, expected):
+    """The expected values are those of stlpips_pytorch 0.0.2, with its own code."""
+    metric = ShiftTolerantLPIPS()
     torch.manual_seed(0)
-    config = Dinov2Config(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, patch_size=14, image_size=224)
-    model = Dinov2Model(config).eval()
-    for weights in model.parameters():
-        torch.nn.init.normal_(weights)  # its own start makes all images alike
-    model.save_pretrained(tmp_path)
-    score = PretrainedMetrics(dino=str(tmp_path)).measure
-    image, other = np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3)).astype(np.uint8)
-    assert score(image, image, "")["dino"] == pytest.approx(1, abs=1e-5)
-    assert score(image, other, "")["dino"] < 0.999
-    mean, deviation = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-    rows = [torch.from_numpy(((each / 255 - mean) / deviation).transpose(2, 0, 1)).float() for each in (image, other)]
-    with torch.no_grad():
-        a, b = model(torch.stack(rows)).last_hidden_state[:, 0].numpy()
-    assert score(image, other, "")["dino"] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-5)
+    image = torch.rand(1, 3, *size)
+    other = (image + 0.1 * torch.randn_like(image)).clamp(0, 1)
+    layers = metric.layers(image)
+    assert metric.distance(layers, metric.layers(other)) == pytest.approx(expected, rel=1e-5)
+    assert metric.distance(layers, layers) == 0
 
 
-def test_a_local_clip_model_is_used(tmp_path, monkeypatch):
-    import torch
+def test_the_layers_of_another_reference_are_computed_anew():
+    metrics = ImageMetrics()
+    before, after, other = textured(64), textured(64, 1), textured(64, 2)
+    first = metrics.measure(before, after)["st_lpips"]
+    assert metrics.measure(other, after)["st_lpips"] != first
+    assert metrics.measure(before, after)["st_lpips"] == first
 
-    class Model:
-        def eval(self):
-            return self
 
-        def __call__(self, *, sign):
-            return type(
-                "Seen",
-                (),
-                {"image_embeds": sign * torch.tensor([[3.0, 4.0]]), "text_embeds": torch.tensor([[1.0, 0.0]])},
-            )
+def test_a_metric_without_its_package_is_not_available_and_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    metrics = ImageMetrics()
+    assert metrics.measure(flat(1), flat(2))["st_lpips"] is None
+    assert metrics.missing == {"ST-LPIPS": "pip install --no-deps stlpips-pytorch==0.0.2"}
 
-    monkeypatch.setattr("transformers.CLIPModel.from_pretrained", lambda name, local_files_only: Model())
-    processor = lambda text, images, **_: {"sign": 1.0 if text == ["yes"] else -1.0}  # noqa: E731
-    monkeypatch.setattr("transformers.CLIPProcessor.from_pretrained", lambda name, local_files_only: processor)
-    pretrained = PretrainedMetrics(str(tmp_path))
-    assert pretrained.measure(flat(1), flat(2), "yes")["clip_score"] == pytest.approx(60)
-    assert pretrained.measure(flat(1), flat(2), "no")["clip_score"] == 0
-    assert "CLIP score" not in pretrained.missing
+
+def test_ssim_is_that_of_the_compare_tab():
+    image = textured()
+    noisy = (image + np.random.default_rng(1).normal(0, 20, image.shape)).clip(0, 255).astype(np.uint8)
+    found, expected = measure(image, noisy), difference(image, noisy)
+    assert found["ssim"] == pytest.approx(expected.ssim, abs=1e-9)
+    assert found["psnr"] == pytest.approx(expected.psnr)

@@ -13,7 +13,7 @@ import pytest
 from tests.todo_lab.evaluation.doubles import Double
 from todo_core import Settings
 from todo_lab.evaluation import variants
-from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
+from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.prompts import prompt_sets
 from todo_lab.evaluation.report import aggregation, charts, image_grids, matplotlib_files, report
 from todo_lab.evaluation.report.bootstrap import interval
@@ -37,12 +37,10 @@ def folder(tmp_path_factory):
     work = jobs.make_jobs(jobs.make_scenes(texts, seeds=[1], sizes=[(64, 64)], scales=[2.0, 3.0], base=base), chosen)
     double = Double(broken=frozenset({"ToMe 0.25"}), unrepeatable=frozenset({"tomesd 0.5"}))
     out = tmp_path_factory.mktemp("results")
-    about = {"runs": 2, "model": "none", "missing": {"LPIPS": "no weights"}}
-    run_jobs(
-        work,
-        RowStore.begin(out, work, about, resume=False),
-        local_engine(double, runs=2, pretrained=PretrainedMetrics()),
-    )
+    about = {"runs": 2, "model": "none", "missing": {"ST-LPIPS": "no weights"}}
+    metrics = ImageMetrics()
+    metrics._st_lpips = None  # as without its package
+    run_jobs(work, RowStore.begin(out, work, about, resume=False), local_engine(double, runs=2, metrics=metrics))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matplotlib_files, "DPI", 50)  # small files are written faster
         report.write_report(out)
@@ -87,7 +85,7 @@ def test_the_markdown_lists_failures_repeats_and_missing_metrics(folder):
     assert "| ToMe 0.25 | 12 | RuntimeError: ToMe 0.25 is broken |" in text
     assert "| tomesd 0.5 | 0 of 12 |" in text
     assert "| ToDo 2 | 12 of 12 |" in text
-    assert re.search(r"Not available: .*LPIPS.*FID.*LPIPS: no weights", text)
+    assert "Not available: ST-LPIPS. ST-LPIPS: no weights." in text
     assert "| ToDo 4 | 6 | 2.00x (2.00\u20132.00x) |" in text
 
 
@@ -304,7 +302,7 @@ def test_sizes_other_than_square_have_a_report(tmp_path):
     run_jobs(
         work,
         RowStore.begin(tmp_path, work, about, resume=False),
-        local_engine(Double(), runs=1, pretrained=PretrainedMetrics()),
+        local_engine(Double(), runs=1, metrics=ImageMetrics()),
     )
     text = report.write_report(tmp_path).markdown()
     assert "Too few prompts" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.todo_lab.evaluation.doubles import Double, speed_of
-from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
+from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running.measurement import measure_scene, without_first_step
 
 
@@ -15,7 +15,7 @@ def scene(work, chosen):
 
 
 def rows(double, scene, **options):
-    return [result.row for result in measure_scene(double, scene, pretrained=PretrainedMetrics(), **options)]
+    return [result.row for result in measure_scene(double, scene, metrics=ImageMetrics(), **options)]
 
 
 def test_a_drift_of_the_machine_cancels(scene):
@@ -25,6 +25,22 @@ def test_a_drift_of_the_machine_cancels(scene):
     plain = rows(drifting, scene)
     naive = plain[0]["step_seconds"] / plain[-1]["step_seconds"]
     assert abs(naive / speed_of(scene[-1].variant) - 1) > 0.1  # what a single baseline at the beginning would give
+
+
+def test_the_speed_is_that_of_the_whole_pass(scene):
+    """A pass whose predicted steps take a tenth: half of ten steps save 1 / (0.5 + 0.05)."""
+    double = Double()
+    double.seconds = lambda steps: [0.1 if number % 2 == 0 else 0.01 for number in range(steps)]
+    row = rows(double, scene[:2])[1]
+    assert row["speed"] == pytest.approx(2 / 1.1)
+
+
+def test_without_times_a_variant_is_made_once(scene):
+    double = Double()
+    found = rows(double, scene, runs=1, timed=False)
+    assert len(double.generated) == double.passes == len(scene)
+    assert not [name for row in found for name in row if "seconds" in name or name == "speed"]
+    assert all(row["mse"] > 0 for row in found[1:])
 
 
 def test_a_short_slowdown_between_runs_does_not_count(scene):

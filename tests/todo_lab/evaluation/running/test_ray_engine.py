@@ -10,7 +10,7 @@ import pytest
 
 from tests.todo_lab.evaluation.doubles import Double, differing
 from todo_lab.evaluation.backends.source import Source
-from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
+from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running.row_store import RowStore
 from todo_lab.evaluation.running.runner import local_engine, run_jobs
 
@@ -56,7 +56,7 @@ def test_a_worker_opens_a_source_once_and_another_one_anew(monkeypatch):
 
 @pytest.mark.slow
 def test_rows_equal_the_local_ones_though_a_worker_dies(tmp_path, work, cluster):
-    local = rows(tmp_path / "local", work, local_engine(Double(), runs=2, pretrained=PretrainedMetrics()))
+    local = rows(tmp_path / "local", work, local_engine(Double(), runs=2, metrics=ImageMetrics()))
     source = DoubleSource(weights=str(tmp_path / "died"))
     spread = rows(tmp_path / "ray", work, ray_engine(source, runs=2))
     assert (tmp_path / "died").exists()

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.todo_lab.evaluation.doubles import Double, differing
 from todo_core import SettingsError
-from todo_lab.evaluation.metrics.pretrained_metrics import PretrainedMetrics
+from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running.row_store import ROWS_FILE, RowStore
 from todo_lab.evaluation.running.runner import local_engine, run_jobs
 
@@ -20,7 +20,7 @@ ABOUT = {"runs": 2, "model": "none"}
 
 def sweep(folder, work, double, *, resume=False, **options):
     store = RowStore.begin(folder, work, ABOUT, resume=resume)
-    return run_jobs(work, store, local_engine(double, runs=2, pretrained=PretrainedMetrics()), **options)
+    return run_jobs(work, store, local_engine(double, runs=2, metrics=ImageMetrics()), **options)
 
 
 def rows(folder):
