@@ -5,6 +5,7 @@ They act in the hires pass only, which is also our default. Afterwards the model
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections import OrderedDict
@@ -26,6 +27,7 @@ from ...sampling.request import Request
 from . import step_peers
 from .checkouts import WEBUI_MODULES, import_from, stubs
 
+CA_TOME_STEPS = (0, 8, 11, 13, 20, 25, 30, 35, 45, 46, 47, 48, 49)  # its CONFIG_3
 ALWAYS = sys.maxsize
 Adapter = Callable[..., None]
 
@@ -54,6 +56,24 @@ def request_of(name: str, request: Request, options: str = "{}") -> Request:
 def _tomesd(path: Path | None, target: Any, request: Request, **options: Any) -> None:
     """dbolya/tomesd: ``ratio`` and the other options of its apply_patch. It replaces the class of the blocks."""
     import_from(path, "tomesd").apply_patch(target, **options)
+
+
+def _ca_tome(path: Path | None, target: Any, request: Request, *, threshold: float = 0.7) -> None:
+    """CA-ToMe (Saghatchian et al. 2025, PyPI ca-tome): tokens at least so similar merge; it matches in some steps only.
+
+    Those steps are the ones that its authors found best in 50 steps, at the same places of the pass.
+    """
+    steps = [round(step * (request.hires_steps - 1) / 49) for step in CA_TOME_STEPS]
+    import_from(path, "ca_tome").patch.apply_patch(target, compute_on=steps, r=threshold)
+    blocks: list[Any] = [site.block for site in hosts.detect(target).sites]
+    count = itertools.count()
+
+    def begin(_: nn.Module, args: tuple) -> None:
+        step = next(count)
+        for block in blocks:
+            block.inference_step = step
+
+    hosts.detect(target).unet.register_forward_pre_hook(begin)
 
 
 def _improved_token_merge(path: Path, target: Any, request: Request, *, factor: int = 2, **options: Any) -> None:
@@ -159,6 +179,7 @@ def _window_attention(path: Path, target: Any, request: Request) -> None:
 
 ADAPTERS: dict[str, Adapter] = {
     "tomesd": _tomesd,
+    "CA-ToMe": _ca_tome,
     "ImprovedTokenMerge": _improved_token_merge,
     "token-downsampling": _token_downsampling,
     "hypertile": _hypertile,
@@ -171,10 +192,23 @@ ADAPTERS: dict[str, Adapter] = {
     "skipped uncond": step_peers.skipped_uncond,
     "T-GATE": step_peers.t_gate,
     "Spectrum": step_peers.spectrum,
+    "ZEUS": step_peers.zeus,
+    "EasyCache": step_peers.easycache,
 }
-INSTALLED = ("tomesd", "fewer steps", "DeepCache", "FBCache", "skipped uncond", "T-GATE")
+INSTALLED = (
+    "tomesd",
+    "CA-ToMe",
+    "fewer steps",
+    "DeepCache",
+    "FBCache",
+    "skipped uncond",
+    "T-GATE",
+    "ZEUS",
+    "EasyCache",
+)
 DEFAULTS: dict[str, list[dict[str, Any]]] = {
     "tomesd": [{"ratio": 0.5}],
+    "CA-ToMe": [{"threshold": 0.7}],
     "ImprovedTokenMerge": [{"factor": 2}],
     "token-downsampling": [{"factor": 2}],
     "hypertile": [{"tile": 256}],
@@ -187,6 +221,8 @@ DEFAULTS: dict[str, list[dict[str, Any]]] = {
     "skipped uncond": [{"every": 2}],
     "T-GATE": [{"gate": 0.4}],
     "Spectrum": [{"warmup": 5}],
+    "ZEUS": [{"skipped": 2}],
+    "EasyCache": [{"threshold": 0.2}],
 }
 """Options of a peer that no grid names: those that its authors show, or its own defaults."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from todo_core import SettingsError
+from todo_core import SettingsError, hosts
 from todo_lab.evaluation.backends import peers
 from todo_lab.evaluation.backends.local import Local
 from todo_lab.evaluation.variants import BASELINE, from_peer
@@ -140,6 +140,7 @@ def traces(model) -> list:
     ("name", "options"),
     [
         ("tomesd", {"ratio": 0.5}),
+        ("CA-ToMe", {"threshold": 0.7}),
         ("token-downsampling", {"factor": 2}),
         ("hypertile", {"tile": 32}),
         ("BiGain", {"factor": 2, "method": "linear_blend", "blend_factor": 1.2}),
@@ -160,6 +161,22 @@ def test_a_peer_acts_while_it_is_applied_and_leaves_no_trace(model, checkouts, n
     assert not left & {"modules", "hypertile", "token_downsampling", "utils", "merge", "token_scoring", "SiTo"}
     assert not left & {"hidiffusion", "xformers"}
     assert from_peer(name, options).name in reduced.infotext.partition("Peer: ")[2]
+
+
+def test_ca_tome_merges_by_similarity_and_matches_in_some_steps_only(model, monkeypatch):
+    drawn, true = [], torch.randint
+    monkeypatch.setattr(torch, "randint", lambda *args, **options: drawn.append(args) or true(*args, **options))
+    scene = Local(model).prepare(replace(ASKED, hires_steps=20))
+    site = next(site for site in hosts.detect(model.target).sites if site.level == 1)
+    queries = []
+    hook = site.block.attn1.register_forward_pre_hook(lambda _, args: queries.append(args[0].shape[1]))
+    scene.generate(from_peer("CA-ToMe", {"threshold": -1.0}))
+    hook.remove()
+    level_1 = len([site for site in hosts.detect(model.target).sites if site.level == 1])
+    assert queries == [64] * 20  # a quarter of 16 x 16
+    assert len(drawn) == 11 * level_1  # steps 0, 3, 4, 5, 8, 10, 12, 14, 17, 18 and 19
+    whole = scene.generate(from_peer("CA-ToMe", {"threshold": 1.0})).image
+    assert (whole == scene.generate(BASELINE).image).all()
 
 
 def test_improved_token_merge_gets_one_timestep_of_a_diffusers_unet(checkouts):
