@@ -126,12 +126,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--judge", type=Path, help="another shape judge than the shipped one")
     parser.add_argument("--scenes", type=int, default=200, help="captions of each kind (%(default)s)")
     parser.add_argument("--scales", type=float, nargs="+", default=[1, 2, 4], help="1 is the first pass (%(default)s)")
+    parser.add_argument("--guidance", type=float, default=DEFAULTS.guidance, help="CFG scale (%(default)s)")
+    parser.add_argument("--sampler", choices=SAMPLERS, default=DEFAULTS.sampler, help="of both passes (%(default)s)")
     parser.add_argument("--device", default="cpu", help="of the model (%(default)s)")
     parser.add_argument("--out", type=Path, help="folder for the pictures and the figures")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the figures, and write them to the folder."""
+    base = replace(DEFAULTS, guidance=options.guidance, sampler=options.sampler)
     model, judge = Pocket(options.weights, device=options.device), ShapeJudge(options.judge)
     scenes = unseen_scenes(options.scenes)
     figures = {f"autoencoder PSNR at {s}": autoencoder_psnr(model, scenes, s) for s in (config.BASE_SIZE, 256)}
@@ -142,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
         folder = options.out and options.out / kind
         if folder:
             folder.mkdir(parents=True, exist_ok=True)
-        found = caption_figures(model, judge, chosen, scales=options.scales, out=folder)
+        found = caption_figures(model, judge, chosen, scales=options.scales, out=folder, base=base)
         figures |= {f"{kind}: {name}": value for name, value in found.items()}
     figures |= request_sensitivity(model)
     lines = [f"{name:34} {value:8.3f}" for name, value in figures.items()]
