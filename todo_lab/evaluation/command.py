@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--join", nargs="+", type=Path, metavar="RESULTS", help="only write one report of these folders of results"
     )
     run.add_argument("--no-report", action="store_true", help="write rows and images only")
-    run.add_argument("--untimed", action="store_true", help="no times: for several processes on one GPU")
+    run.add_argument("--untimed", action="store_true", help="count multiplications in place of times")
     run.add_argument("--time-limit", type=float, default=math.inf, metavar="SECONDS", help="stop after so many seconds")
     run.add_argument("--engine", choices=ENGINES, default="local", help="ray: use a Ray cluster or start one")
     run.add_argument("--processes", type=int, default=os.cpu_count(), help="with that engine: how many (%(default)s)")
@@ -203,6 +203,7 @@ def _source(options: argparse.Namespace) -> Any:
         dtype=options.dtype or ("float16" if device.startswith("cuda") else "float32"),
         cores=options.cores or (1 if options.engine == "processes" else None),
         weights=options.weights,
+        counts=options.untimed,
         peers=dict(_peer(text) for text in options.peer),
     )
 

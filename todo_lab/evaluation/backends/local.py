@@ -13,6 +13,7 @@ from todo_core.settings import Settings
 from ...sampling.infotext import format_infotext
 from ...sampling.passes import LatentModel, Pass, decode_image, first_pass, hires_pass
 from ...sampling.request import Request
+from ..metrics.multiplications import Multiplications
 from ..metrics.peak_memory import peak_memory
 from ..variants import Variant
 from . import peers
@@ -24,8 +25,8 @@ BASELINE_STEPS = 3
 class Local:
     """Makes images with a model. ``peers`` maps the name of an adapter to the folder of its checkout."""
 
-    def __init__(self, model: LatentModel, peers: Mapping[str, Path] | None = None) -> None:
-        self.model, self.peers = model, dict(peers or {})
+    def __init__(self, model: LatentModel, peers: Mapping[str, Path] | None = None, *, counts: bool = False) -> None:
+        self.model, self.peers, self.counts = model, dict(peers or {}), counts
         self._first_passes: dict[Request, Pass] = {}
         device, dtype = str(model.device), str(model.dtype).removeprefix("torch.")
         self.about = {"backend": "local", "model": model.name, "device": device, "dtype": dtype}
@@ -55,7 +56,8 @@ class LocalScene:
         request = peers.request_of(variant.peer, self._request, variant.options)
         with peak_memory(self._model.device) as peak:
             first = self._first_pass(settings)
-            with self._peer(variant):
+            counter = Multiplications() if self._backend.counts else nullcontext()
+            with self._peer(variant), counter as counted:
                 hires = hires_pass(self._model, request, first, settings)
             started = time.perf_counter()
             image = decode_image(self._model, hires)
@@ -72,6 +74,7 @@ class LocalScene:
             peak.mib,
             peak.kind,
             request.hires_steps / self._request.hires_steps,
+            {"multiplications": counted.count} if counted else {},
         )
 
     def _infotext(self, variant: Variant) -> str:

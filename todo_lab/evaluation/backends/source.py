@@ -18,7 +18,8 @@ POCKET = "pocket"
 class Source:
     """Where images come from: ``model`` is "pocket", a checkpoint or a diffusers folder; ``webui`` is a URL instead.
 
-    ``cores`` limits torch's threads; None keeps torch's choice. ``weights`` replace those of the pocket model.
+    ``cores`` limits torch's threads; None keeps torch's choice. ``weights`` replace those of the pocket model. With
+    ``counts`` a local backend counts the multiplications of each hires pass.
     """
 
     model: str = POCKET
@@ -28,6 +29,7 @@ class Source:
     dtype: str = "float32"
     cores: int | None = None
     weights: str | None = None
+    counts: bool = False
     peers: dict[str, str] = field(default_factory=dict, hash=False)
 
     def open(self) -> Backend:
@@ -42,7 +44,7 @@ class Source:
         if self.model == POCKET:
             from ...pocket.model.pocket_model import Pocket
 
-            return Local(Pocket(Path(self.weights) if self.weights else None, **options), peers)
+            return Local(Pocket(Path(self.weights) if self.weights else None, **options), peers, counts=self.counts)
         from ...sampling import checkpoints
 
-        return Local(checkpoints.load(Path(self.model), **options), peers)
+        return Local(checkpoints.load(Path(self.model), **options), peers, counts=self.counts)

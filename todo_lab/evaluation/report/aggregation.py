@@ -21,7 +21,8 @@ TIMES = ("speed", "step_seconds", "baseline_step_seconds", "hires_seconds", "tot
 DIFFERENCES = ("mse", "ssim", "ms_ssim", "high_frequency", "st_lpips")
 BOUNDED: dict[str, Callable[..., Any]] = {"speed": np.nanmedian}
 BOUNDED |= dict.fromkeys(("mse", "ssim", "ms_ssim", "high_frequency", "visible"), np.nanmean)
-NUMBERS = (*TIMES, *DIFFERENCES, "psnr", "amount", "nouns")
+REQUEST = ("steps", "guidance", "sampler", "hires_steps", "denoising")  # what a grid may change, but for the size
+NUMBERS = (*TIMES, *DIFFERENCES, "psnr", "amount", "nouns", "multiplications")
 
 
 def to_table(rows: Iterable[Row]) -> pd.DataFrame:
@@ -35,12 +36,13 @@ def to_table(rows: Iterable[Row]) -> pd.DataFrame:
     for name in NUMBERS:  # an empty column has the dtype object
         table[name] = pd.to_numeric(table[name]) if name in table else math.nan
     baseline = table[table["variant"] == BASELINE.name].set_index("scene")
-    for name in ("hires_seconds", "peak_mib", "total_seconds"):
+    for name in ("hires_seconds", "peak_mib", "total_seconds", "multiplications"):
         table[f"baseline_{name}"] = table["scene"].map(_first(baseline, name))
     # the machine may have been faster when the baseline image was made: scale its time by the baseline steps of each
     slowdown = table["baseline_step_seconds"] / table["scene"].map(_first(baseline, "baseline_step_seconds"))
     table["step_speed"] = table["speed"].where(table["variant"] != BASELINE.name, 1.0)  # not its noise
     table["speed"] = (slowdown * table["baseline_hires_seconds"] / table["hires_seconds"]).fillna(table["step_speed"])
+    table["speed"] = table["speed"].fillna(table["baseline_multiplications"] / table["multiplications"])  # untimed
     table["total_speed"] = slowdown * table["baseline_total_seconds"] / table["total_seconds"]
     return table.sort_values("scene", kind="stable", ignore_index=True)  # stable: the variants keep their order
 
@@ -48,6 +50,27 @@ def to_table(rows: Iterable[Row]) -> pd.DataFrame:
 def _first(baseline: pd.DataFrame, name: str) -> pd.Series:
     """The value in each scene's baseline row."""
     return baseline[name][~baseline.index.duplicated()]
+
+
+def split_requests(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
+    """The rows of the first scene's request at any size, and those of each other request, named by its difference."""
+    first = table.iloc[0]
+    parts = table.groupby(list(REQUEST), sort=False, dropna=False)
+    named = {", ".join(_changes(first, part.iloc[0])): part for _, part in parts}
+    return named.pop(""), named
+
+
+def _changes(first: pd.Series, other: pd.Series) -> list[str]:
+    changed = [name for name in REQUEST if other[name] != first[name]]
+    return [str(other[name]) if name == "sampler" else f"{name.replace('_', ' ')} {other[name]:g}" for name in changed]
+
+
+def psnr_by_request(requests: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """PSNR in dB of the mean MSE: one row per variant, one column per request."""
+    columns = {}
+    for name, part in requests.items():
+        columns[name] = reduced_rows(part).groupby("variant", sort=False)["mse"].mean().map(_decibels)
+    return pd.DataFrame(columns)
 
 
 def succeeded(table: pd.DataFrame) -> pd.DataFrame:

@@ -54,14 +54,16 @@ def write_report(folder: Path) -> Document:
 
 
 def _document(folder: Path, table: pd.DataFrame, about: dict[str, Any]) -> Document:
+    everything, (table, others) = table, aggregation.split_requests(table)
     summary = aggregation.summarize(table)
     document = Document("Token reduction: time and image difference")
-    _what_ran(document, table, about)
+    _what_ran(document, everything, about)
     document.heading("Findings")
     document.items(list_findings(table, summary) or ["This run is too small for findings."])
     _speed_and_difference(document, folder, summary)
     _peers(document, aggregation.matches(table, summary))
     _table(document, summary, about)
+    _requests(document, others)
     _prompts(document, folder, table)
     _repeats_and_memory(document, folder, table, summary)
     document.heading("Images")
@@ -157,6 +159,21 @@ def _table(document: Document, summary: pd.DataFrame, about: dict[str, Any]) -> 
     if absent:
         reasons = [f"{name}: {reason}" for name, reason in (about.get("missing") or {}).items()]
         document.text(f"Not available: {', '.join(absent)}. {'; '.join(reasons)}.")
+
+
+def _requests(document: Document, requests: dict[str, pd.DataFrame]) -> None:
+    """The other requests of a grid; all else is of the first one."""
+    if not requests:
+        return
+    document.heading("Other requests")
+    document.text("PSNR in dB of the mean MSE where one thing is changed. All other sections are of the first request.")
+    found = aggregation.psnr_by_request(requests)
+    psnr = COLUMNS["psnr"][1]
+    rows = [
+        [str(name), *(MISSING if v != v else psnr(v) for v in row)]
+        for name, row in zip(found.index, found.to_numpy(), strict=True)
+    ]
+    document.table(["variant", *found.columns], rows)
 
 
 def _prompts(document: Document, folder: Path, table: pd.DataFrame) -> None:
