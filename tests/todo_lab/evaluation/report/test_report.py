@@ -307,3 +307,16 @@ def test_sizes_other_than_square_have_a_report(tmp_path):
     text = report.write_report(tmp_path).markdown()
     assert "Too few prompts" in text
     assert "made once" in text
+
+
+def test_other_requests_have_a_table_of_their_own(tmp_path):
+    base = replace(Request(prompt=""), steps=2, hires_steps=4)
+    changes = [{}, {"guidance": 7}, {"sampler": "Euler"}]
+    scenes = jobs.make_scenes(["a cat"], seeds=[1], sizes=[(64, 64)], scales=[2.0], base=base, changes=changes)
+    work = jobs.make_jobs(scenes, variants.unique_variants([variants.from_settings(Settings(factor_1=2))]))
+    store = RowStore.begin(tmp_path, work, {"runs": 1, "model": "none"}, resume=False)
+    run_jobs(work, store, local_engine(Double(), runs=1, metrics=ImageMetrics()))
+    text = report.write_report(tmp_path).markdown()
+    assert "| variant | guidance 7 | Euler |" in text
+    (table,) = (part for part in text.split("## ") if part.startswith("Table"))
+    assert "| ToDo 2 | 1 |" in table
