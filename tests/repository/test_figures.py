@@ -85,77 +85,9 @@ def results() -> dict[tuple[str, float], tuple[float, float]]:
     return {(variant.removesuffix(", interval 1"), scale): pair for (variant, scale), pair in figures.items()}
 
 
-def test_the_readmes_table_of_whole_steps_is_that_of_the_stored_rows():
-    """Rows: the settings at 8 and at 20 steps. Speeds: all steps to those in which the model runs."""
-    of_pass = [speed_of_pass(unet_passes()["sdxl", 192], f"ToDo 2, interval {n}", s) for n, s in ((2, 8), (2, 20))]
-    settings = {
-        "ToDo balanced, the default": ("whole steps, interval 2", "whole steps, interval 3"),
-        "the same, interval 2": ("whole steps, interval 2", "whole steps, interval 2"),
-        "as many steps, none predicted": ("0.6 of the steps", "0.4 of the steps"),
-        "Spectrum": ("Spectrum, 2 warm-up steps, window 2", "Spectrum, 2 warm-up steps, window 2"),
-        "ToDo 2, interval 2, no whole steps, at 1536 px": (
-            "ToDo auto, interval 2, deep",
-            "ToDo auto, interval 2, deep",
-        ),
-    }
-    rows = rows_of(ROOT / "README.md", "Speed and difference")
-    rows = [[name.replace("*", ""), *cells] for name, *cells in rows]
-    assert [name for name, *_ in rows] == list(settings)
-    for name, *cells in rows:
-        expected = []
-        for shown, count, deep_speed in zip(settings[name], (8, 20), of_pass, strict=True):
-            stored, amount = WHOLE_STEPS[shown]
-            decibels = decibels_between_steps(("SDXL", "DPM++ 2M", count, 2.0, CFG), stored)
-            expected += [f"{count / runs_of_the_model(amount, count):.2f}x" if amount else deep_speed, f"{decibels} dB"]
-        assert [cell.strip("*") for cell in cells] == expected, name
-
-
-def test_what_the_readme_says_of_other_samplers_is_that_of_the_stored_rows():
-    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    (found,) = re.findall(
-        r"With Euler the default has (\S+) and (\S+) dB, with DPM\+\+ 2M Karras (\S+) and (\S+) dB", text
-    )
-    runs = [("SDXL", sampler, n, 2.0, CFG) for sampler in ("Euler", "DPM++ 2M Karras") for n in (8, 20)]
-    names = ["whole steps, interval 2", "whole steps, interval 3"] * 2
-    assert [*found] == [decibels_between_steps(run, name) for run, name in zip(runs, names, strict=True)]
-
-
 def runs_of_the_model(amount: float, steps: int) -> int:
     """In a pass with whole steps predicted by this interval, or with this share of the steps."""
     return round(amount * steps) if amount < 1 else len(DeepPlan(1, int(amount)).computed_steps(steps, range(steps)))
-
-
-def test_the_readmes_second_table_is_that_of_the_stored_rows():
-    """The small model's 2x has factor 2."""
-    rows = rows_of(ROOT / "README.md", "Speed and difference", 1)
-    assert [name for name, *_ in rows] == ["interval 2", "ToDo 2", "ToDo 2, interval 2", "ToDo 2, interval 3"]
-    for name, *speeds, decibels in rows:
-        images = name if name.startswith("interval") else f"ToDo auto, {(name + ', interval 1').split(', ')[1]}"
-        runs = [unet_passes()[run] for column, run in UNET_PASSES.items() if column.startswith("SDXL")]
-        assert [speed.strip("*") for speed in speeds] == [speed_of_pass(run, name) for run in runs], name
-        assert decibels == f"{decibels_between_steps(('SDXL', 'Euler a', 8, 2.0, CFG), images)} dB", name
-
-
-def test_what_the_readme_says_of_the_default_on_sd_15_is_that_of_the_stored_rows():
-    speed = speed_of_pass(unet_passes()["sd1", 128], "ToDo 2, interval 2")
-    decibels = decibels_between_steps(("SD 1.5", "Euler a", 8, 2.0, CFG), "ToDo auto, interval 2")
-    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    assert f"SD 1.5, at 1024 px: {speed}, {decibels} dB" in text
-
-
-def test_the_readmes_table_of_other_programs_is_that_of_the_stored_rows():
-    rows = rows_of(ROOT / "README.md", "Beside other programs")
-    assert {row[0] for row in rows} == set(VARIANTS)
-    for name, *cells in rows:
-        call, image = VARIANTS[name]
-        speeds = [f"{unet_calls()[call, latent]['speed']:.2f}x" for latent in (128, 256)]
-        assert cells == [*speeds, *(f"{results()[image, scale][1]:.1f} dB" for scale in README_SCALES)], name
-
-
-def test_other_speeds_in_the_readme_are_those_of_the_stored_rows():
-    lines = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if not line.startswith("|")]
-    found = re.findall(r"([\d.]+x) at (\d+) px", " ".join(lines))
-    assert found == [(f"{unet_calls()['ToDo 2', 64]['speed']:.2f}x", "512")]
 
 
 @functools.cache
@@ -503,6 +435,58 @@ def test_the_table_of_a_whole_pass_is_that_of_the_stored_seconds():
     for name, *cells in passes:
         steps, variant = re.fullmatch(r"(\d+) steps: (.*)", name).groups()
         assert cells == [speed_of_pass(run, variant, int(steps)) for run in runs], name
+
+
+TOLERANCE_COLUMNS = [("DPM++ 2M Karras", 0.5, 10), ("DPM++ 2M Karras", 0.7, 20), ("DPM++ 2M Karras", 0.7, 10)]
+TOLERANCE_COLUMNS += [("Euler a", 0.5, 15)]
+
+
+def test_the_table_of_the_measured_error_is_that_of_the_stored_rows():
+    table = pandas.read_parquet(RESULTS.parent / "tolerance.parquet")
+    table = table[(table["layout"] == "SDXL") & (table["hires_scale"] == 2)]
+    for name, *cells in rows_of(RESULTS, "Measured error"):
+        share = re.fullmatch(r"(\d+) % of the steps", name)
+        variant = f"fewer steps {int(share[1]) / 100:g}" if share else name
+        for (sampler, denoising, steps), cell in zip(TOLERANCE_COLUMNS, cells, strict=True):
+            at = (table["sampler"] == sampler) & (table["denoising"] == denoising) & (table["hires_steps"] == steps)
+            rows = table[at & (table["variant"] == variant)]
+            if not cell:
+                assert len(rows) < 5 or (sampler == "Euler a" and name.startswith("whole")), (name, steps)
+                continue
+            ran = steps - rows["predicted_steps"].mean()
+            count = round(int(share[1]) / 100 * steps) if share else f"{ran:.1f}" if ran < steps else steps
+            decibels = -10 * math.log10(rows["mse"].mean())
+            assert cell == f"{decibels:.1f} ({rows['psnr'].min():.1f}), {count}", (name, steps)
+
+
+def test_the_readmes_speeds_are_those_of_a_gpu():
+    columns = [("sdxl", 192), ("sdxl", 256), ("sd1", 128), ("sd1", 256)]
+    for name, *cells in rows_of(ROOT / "README.md", "Speed"):
+        setting = "baseline" if name == "unpatched" else name
+        rows = [gpu_rows("calls", layout)[setting, side] for layout, side in columns]
+        speeds = [f"{1000 * r['seconds']:.0f} ms" if name == "unpatched" else f"{r['speed']:.2f}x" for r in rows]
+        assert cells == speeds, name
+    passes = gpu_rows("passes", "sdxl")
+    of_pass = [
+        passes["unpatched", side]["pass"] / passes["ToDo 2, interval 2", side]["pass"] for side in (128, 192, 256)
+    ]
+    told = "{:.2f}x at 1024 px, {:.2f}x at 1536 px, {:.2f}x at 2048 px".format(*of_pass)
+    assert told in " ".join((ROOT / "README.md").read_text("utf-8").split())
+
+
+def test_the_readmes_differences_are_those_of_the_stored_rows():
+    table = pandas.read_parquet(RESULTS.parent / "users.parquet")
+    table = table[(table["denoising"] == 0.5) & (table["hires_steps"] == 10) & (table["sampler"] == "DPM++ 2M Karras")]
+    names = {"ToDo 2, always the same token": "ToDo 2, fixed"}
+    names |= {f"{count} plain steps of 10": f"fewer steps {count / 10:g}" for count in (7, 5)}
+    for name, *cells in rows_of(ROOT / "README.md", "Difference"):
+        expected = []
+        for layout, scale in itertools.product(("SD 1.5", "SDXL"), (2, 4)):
+            at = (table["layout"] == layout) & (table["hires_scale"] == scale)
+            rows = table[at & (table["variant"] == names.get(name, name))]
+            assert len(rows) == 12
+            expected.append(f"{-10 * math.log10(rows['mse'].mean()):.1f} dB")
+        assert cells == expected, name
 
 
 def gpu_rows(part: str, layout: str) -> dict[tuple[str, int], dict[str, Any]]:

@@ -74,7 +74,8 @@ class LocalScene:
             peak.mib,
             peak.kind,
             request.hires_steps / self._request.hires_steps,
-            {"multiplications": counted.count} if counted else {},
+            {"predicted_steps": len(hires.record.predicted_in)}
+            | ({"multiplications": counted.count} if counted else {}),
         )
 
     def _infotext(self, variant: Variant) -> str:

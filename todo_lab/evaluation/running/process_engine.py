@@ -42,9 +42,10 @@ def process_engine(source: Source, *, processes: int, runs: int, timed: bool) ->
 
 def _results(processes: dict[Any, Any]) -> Generator[Result, None, None]:
     while processes:
-        for reader in connection.wait(list(processes)):
+        ready: list[Any] = connection.wait(list(processes))
+        for reader in ready:
             try:
-                yield reader.recv()  # type: ignore[union-attr]
+                yield reader.recv()
             except EOFError:
                 process = processes.pop(reader)
                 process.join()
