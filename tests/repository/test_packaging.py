@@ -48,8 +48,8 @@ ROOMS = {
     "evaluation": ("todo_lab/evaluation", "todo_lab/sampling", "todo_lab/pocket"),
     "benchmark": ("benchmarks",),
 }
-# the benchmark's own package, and the WebUI's
-FROM_OTHERS = {"evaluation": {"ray"}, "benchmark": {"unet_call", "modules"}}
+# the benchmark's own modules, and the WebUI's
+FROM_OTHERS = {"evaluation": {"ray"}, "benchmark": {"interval", "unet_call", "modules"}}
 
 
 def named(requirements: list[str]) -> dict[str, Requirement]:
