@@ -103,17 +103,6 @@ def stored_name(shown: str) -> str:
     return f"{shown}, interval 1" if re.match(r"(ToDo (auto|\d)|(ToMe|cluster) \d)", shown) else shown
 
 
-@pytest.mark.parametrize("layout", ["SD 1.5", "SDXL"])
-def test_the_table_of_a_layout_is_that_of_the_stored_rows(layout):
-    """A cell is empty where nothing was measured."""
-    shown, table = rows_of(RESULTS, f"{layout}'s layout"), presets(layout)
-    groups = table[table["mse"] > 0].groupby(["variant", "hires_scale"])
-    found = {key: (f"{g['speed'].median():.2f}x", f"{-10 * math.log10(g['mse'].mean()):.1f}") for key, g in groups}
-    assert {stored_name(name) for name, *_ in shown} == {variant for variant, _ in found}
-    for name, *cells in shown:
-        assert cells == [*itertools.chain(*(found.get((stored_name(name), s), ("", "")) for s in SCALES))], name
-
-
 @pytest.mark.parametrize(("layout", "four"), [("SD 1.5", 15), ("SDXL", 24)])
 def test_each_variant_of_a_layout_has_all_prompts_of_its_scale(layout, four):
     table = presets(layout)
@@ -121,25 +110,79 @@ def test_each_variant_of_a_layout_has_all_prompts_of_its_scale(layout, four):
     assert counts.to_numpy().tolist() == [[30, 30], [30, 30], [four, four]]
 
 
-@pytest.mark.parametrize(
-    ("heading", "table"),
-    [
-        ("SD 1.5's layout", functools.partial(presets, "SD 1.5")),
-        ("SDXL's layout", functools.partial(presets, "SDXL")),
-        ("Without prediction", images),
-    ],
-    ids=["SD 1.5", "SDXL", "without prediction"],
-)
-def test_the_table_of_other_implementations_is_that_of_the_stored_rows(heading, table):
-    """Each cell: the setting of ours, the ratio of the MSEs and its interval, or empty where nothing was measured."""
-    found = aggregation.matches(table(), aggregation.summarize(table()))
-    cells_of = {(row.variant, row.hires_scale): row for row in found.itertuples()}
-    shown = rows_of(RESULTS, heading, 1)
-    assert {stored_name(name) for name, *_ in shown} == {*found["variant"]}
-    for name, *cells in shown:
-        for scale, cell in zip(SCALES, cells, strict=True):
-            row = cells_of.get((stored_name(name), scale))
-            assert cell == ("" if row is None else matched(row)), (name, scale)
+@pytest.mark.parametrize(("number", "layout"), enumerate(["SDXL", "SD 1.5"]))
+def test_the_timed_tables_are_those_of_the_stored_rows(number, layout):
+    """A cell is empty where nothing was measured. The presets have had other names and rules since."""
+    older = {"ToDo by size, interval 2": "ToDo balanced"}
+    groups = presets(layout)[presets(layout)["mse"] > 0].groupby(["variant", "hires_scale"])
+    found = {key: (f"{g['speed'].median():.2f}x", f"{-10 * math.log10(g['mse'].mean()):.1f}") for key, g in groups}
+    for name, *cells in rows_of(RESULTS, "Timed, at CFG 2.5", number):
+        stored = older.get(name) or stored_name(name)
+        assert cells == [*itertools.chain(*(found.get((stored, s), ("", "")) for s in SCALES))], name
+
+
+@functools.cache
+def users() -> pandas.DataFrame:
+    """The stored rows of users' settings, without those of whole steps."""
+    table = pandas.read_parquet(RESULTS.parent / "users.parquet")
+    return table[~table["variant"].str.startswith("whole steps")]
+
+
+def user_name(shown: str) -> str:
+    if steps := re.match(r"(\d) of 10 plain steps", shown):
+        return f"fewer steps 0.{steps[1]}"
+    return {"Spectrum, 2 warm-up steps, window 2": "Spectrum 2 0"}.get(shown, shown)
+
+
+def decibels(rows: pandas.DataFrame) -> str:
+    return f"{-10 * math.log10(rows['mse'].mean()):.1f}" if rows["mse"].mean() > 0 else ""
+
+
+@pytest.mark.parametrize(("number", "layout"), enumerate(["SDXL", "SD 1.5"]))
+def test_the_tables_at_users_settings_are_those_of_the_stored_rows(number, layout):
+    of_layout = users()[(users()["layout"] == layout) & (users()["denoising"] == 0.5)]
+    counts = of_layout.groupby(["variant", "hires_scale"])["prompt"].nunique()
+    assert set(counts) == {12}
+    for name, *cells in rows_of(RESULTS, "At users' settings", number):
+        rows = of_layout[of_layout["variant"] == user_name(name)]
+        at = {scale: rows[rows["hires_scale"] == scale] for scale in (1.5, 2.0, 3.0, 4.0)}
+        work = [f"{at[scale]['work'].iloc[0]:.2f}" for scale in (2.0, 4.0)]
+        learned = f"{1000 * at[2.0]['st_lpips'].mean():.1f}"
+        assert cells == [*work, *(decibels(part) for part in at.values()), learned], name
+
+
+@pytest.mark.parametrize("column", range(6))
+def test_the_table_of_other_implementations_is_that_of_the_stored_rows(column):
+    """Each cell: the setting of ours, the ratio of the MSEs and its interval."""
+    layout, scale = [*itertools.product(("SDXL", "SD 1.5"), SCALES)][column]
+    rows = users()[users()["work"].notna() & (users()["layout"] == layout) & (users()["denoising"] == 0.5)]
+    rows = rows[rows["hires_scale"] == scale]
+    filled = dict.fromkeys(("step_speed", "total_speed", "hires_seconds", "step_seconds", "total_seconds"), 1.0)
+    rows = rows.assign(
+        **filled, speed=1 / rows["work"], peak_mib=math.nan, error=None, family="", amount=None, scale=""
+    )
+    rows = rows.assign(scene=rows["prompt"].astype("category").cat.codes)
+    found = {row.variant: row for row in aggregation.matches(rows, aggregation.summarize(rows)).itertuples()}
+    for name, *cells in rows_of(RESULTS, "At users' settings", 2):
+        assert cells[column] == matched(found[user_name(name)]), name
+
+
+def matched(row: Any) -> str:
+    if not row.ours:
+        return "none"
+    ratio, low, high = (f"{float(f'{value:.2g}'):g}" for value in (row.ratio, row.ratio_low, row.ratio_high))
+    ours = row.ours.replace("deep layers, interval", "deep").replace(", deep", " and deep")
+    return f"{ours}: {ratio} ({low}–{high})"
+
+
+def test_the_table_at_denoising_0_7_is_that_of_the_stored_rows():
+    """Of the prompts of which nearly all variants were made."""
+    for name, *cells in rows_of(RESULTS, "At denoising 0.7"):
+        for layout, cell in zip(("SDXL", "SD 1.5"), cells, strict=True):
+            rows = pandas.read_parquet(RESULTS.parent / "users.parquet")
+            rows = rows[(rows["layout"] == layout) & (rows["denoising"] == 0.7)]
+            whole = rows.groupby("prompt")["variant"].transform("size") >= 24
+            assert cell == decibels(rows[whole & (rows["variant"] == user_name(name))]), name
 
 
 def test_the_table_without_prediction_is_that_of_the_stored_rows():
@@ -149,13 +192,6 @@ def test_the_table_without_prediction_is_that_of_the_stored_rows():
         assert any(found), name
         texts = [("", "") if pair is None else (f"{pair[0]:.2f}x", f"{pair[1]:.1f}") for pair in found]
         assert cells == [*itertools.chain(*texts)], name
-
-
-def matched(row: Any) -> str:
-    if not row.ours:
-        return "none"
-    ratio, low, high = (f"{float(f'{value:.2g}'):g}" for value in (row.ratio, row.ratio_low, row.ratio_high))
-    return f"{row.ours.removesuffix(', interval 1')}: {ratio} ({low}–{high})"
 
 
 def test_the_table_of_unet_calls_is_that_of_the_stored_rows():
@@ -223,7 +259,7 @@ def test_the_cost_of_the_search_is_that_of_the_stored_rows():
     assert re.findall(r"(\d+) ms", text) == [f"{found[name]:.0f}" for name in ("ToMe 0.5", "tomesd 0.5")]
 
 
-@pytest.mark.parametrize("heading", ["In short", "SD 1.5's layout", "SDXL's layout", "Without prediction", "Questions"])
+@pytest.mark.parametrize("heading", ["In short", "Without prediction"])
 def test_speeds_and_decibels_in_the_text_of_the_results_are_those_of_a_table(heading):
     """Of any table of the page; those without prediction may be of a variant that is not shown."""
     page = RESULTS.read_text("utf-8")
@@ -233,17 +269,6 @@ def test_speeds_and_decibels_in_the_text_of_the_results_are_those_of_a_table(hea
     figures = re.findall(r"\b\d+\.\d\dx|\b\d\d\.\d\b", " ".join(prose))
     assert figures
     assert set(figures) <= known
-
-
-def test_the_shares_of_visibly_changed_images_are_those_of_the_stored_rows():
-    changed = images().assign(visible=images()["psnr"] < aggregation.VISIBLE).groupby(["variant", "hires_scale"])
-    shares = changed["visible"].mean()
-    for name, *cells in rows_of(RESULTS, "Questions"):
-        found = [shares[stored_name(name), scale] for scale in SCALES]
-        assert cells == [f"{math.floor(100 * share + 0.5)} %" for share in found], name
-    merged = [share for (name, _), share in shares.items() if name.startswith(("ToMe", "tomesd"))]
-    text = " ".join(RESULTS.read_text("utf-8").split())
-    assert f"ToMe and tomesd have at most {math.floor(100 * max(merged) + 0.5)} %" in text
 
 
 def test_what_a_psnr_means_follows_from_its_definition():
@@ -261,25 +286,6 @@ RUNS: list[Run] = [  # of each column under "Between steps"
     ("SDXL", "Euler a", 8, 3.0, CFG),
 ]
 RUNS_OF_20_STEPS: list[Run] = [(layout, sampler, 20, scale, cfg) for layout, sampler, _, scale, cfg in RUNS[:4]]
-LAYOUTS = "SD 1.5", "SDXL"
-OTHER_RUNS = {  # a row under "Between steps, other passes" -> the same without the layout
-    "1.25x": ("Euler a", 8, 1.25, CFG),
-    "CFG 1": ("Euler a", 8, 2.0, 1.0),
-    "DPM++ 2M Karras": ("DPM++ 2M Karras", 8, 2.0, CFG),
-    "DPM++ 2M Karras, 20 steps": ("DPM++ 2M Karras", 20, 2.0, CFG),
-}
-OTHER_VARIANTS = ("ToDo auto, interval 1", "ToDo auto, interval 2", "interval 2", "interval 3")
-OTHER_RUNS_OF_WHOLE_STEPS = {  # the same of "Whole steps, other passes"
-    "Euler": ("Euler", 8, 2.0, CFG),
-    "Euler, 20 steps": ("Euler", 20, 2.0, CFG),
-    "DDIM": ("DDIM", 8, 2.0, CFG),
-    "DDIM, 20 steps": ("DDIM", 20, 2.0, CFG),
-    "DPM++ 2M, 6 steps": ("DPM++ 2M", 6, 2.0, CFG),
-    "DPM++ 2M, 3x": ("DPM++ 2M", 8, 3.0, CFG),
-    **{name: run for name, run in OTHER_RUNS.items() if "Karras" in name},
-}
-OTHER_VARIANTS_OF_WHOLE_STEPS = ("whole steps, interval 2", "whole steps, interval 3", "Spectrum 2 0")
-OTHER_VARIANTS_OF_WHOLE_STEPS += ("fewer steps 0.6", "fewer steps 0.4", "ToDo auto, interval 2")
 WHOLE_STEPS = {  # a row's name under "Whole steps" -> its name in the stored rows, and the share or interval
     **{f"whole steps, interval {n}": (f"whole steps, interval {n}", n) for n in (2, 3, 4)},
     "Spectrum, 2 warm-up steps, window 2": ("Spectrum 2 0", 2),
@@ -321,47 +327,6 @@ def decibels_between_steps(run: Run, variant: str) -> str:
     return f"{-10 * math.log10(of_variant['mse'].mean()):.1f}"
 
 
-@pytest.mark.parametrize(
-    ("heading", "runs"), [("Between steps", RUNS), ("Between steps, 20 steps", RUNS_OF_20_STEPS)], ids=["8", "20"]
-)
-def test_the_table_between_steps_is_that_of_the_stored_rows(heading, runs):
-    shown = rows_of(RESULTS, heading)
-    measured = [name for name, stored in STEPS.items() if any(decibels_between_steps(run, stored) for run in runs)]
-    assert [name for name, *_ in shown] == measured
-    for name, *cells in shown:
-        assert cells == [decibels_between_steps(run, STEPS[name]) for run in runs], name
-    assert {steps()[run]["prompt"].nunique() for run in runs} == {30}
-
-
-def test_all_runs_of_the_stored_rows_are_shown():
-    both = [*OTHER_RUNS.values(), *OTHER_RUNS_OF_WHOLE_STEPS.values()]
-    others = {(layout, *run) for run in both for layout in LAYOUTS}
-    assert set(steps()) == {*RUNS, *RUNS_OF_20_STEPS, *others}
-
-
-def test_the_table_of_whole_steps_is_that_of_the_stored_rows():
-    """Cells: in how many steps the model runs, and PSNR in both layouts, for 8 and for 20 steps with DPM++ 2M."""
-    shown = rows_of(RESULTS, "Whole steps")
-    assert [name for name, *_ in shown] == list(WHOLE_STEPS)
-    for name, *cells in shown:
-        stored, amount = WHOLE_STEPS[name]
-        expected = []
-        for count in (8, 20):
-            found = [decibels_between_steps((layout, "DPM++ 2M", count, 2.0, CFG), stored) for layout in LAYOUTS]
-            runs = str(runs_of_the_model(amount, count)) if amount and any(found) else ""
-            expected += [runs, *found]
-        assert cells == expected, name
-
-
-def test_decibels_in_the_text_between_steps_are_those_of_a_table():
-    tables = [rows_of(RESULTS, heading) for heading in ("Between steps", "Between steps, 20 steps", "Whole steps")]
-    known = {cell for table in tables for _, *cells in table for cell in cells}
-    for heading in ("Between steps", "Between steps, 20 steps", "Whole steps"):
-        text = RESULTS.read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
-        prose = " ".join(line for line in text.splitlines() if not line.startswith("|"))
-        assert set(re.findall(r"\b\d\d\.\d\b", prose)) <= known, heading
-
-
 def test_the_second_table_of_whole_factors_is_that_of_the_stored_rows():
     text = (ROOT / "docs" / "research" / "README.md").read_text("utf-8").split("\n## Whole factors\n")[1]
     table = [line for line in text.splitlines() if re.match(r"\| (Euler|DPM)", line)]
@@ -371,24 +336,6 @@ def test_the_second_table_of_whole_factors_is_that_of_the_stored_rows():
         found = [steps()[run][steps()[run]["variant"] == name] for name in (*variants, "ToDo auto, interval 3")]
         cells = [cell.strip() for cell in line.strip("|").split("|")][1:]
         assert cells == [f"{1e6 * each['mse'].mean():.0f}" for each in found], run
-
-
-@pytest.mark.parametrize(
-    ("heading", "passes", "variants"),
-    [
-        ("Between steps, other passes", OTHER_RUNS, OTHER_VARIANTS),
-        ("Whole steps, other passes", OTHER_RUNS_OF_WHOLE_STEPS, OTHER_VARIANTS_OF_WHOLE_STEPS),
-    ],
-    ids=["deep", "whole"],
-)
-def test_the_table_of_other_passes_is_that_of_the_stored_rows(heading, passes, variants):
-    """Each cell has the layouts of SD 1.5 and of SDXL."""
-    shown = rows_of(RESULTS, heading)
-    assert [name for name, *_ in shown] == [*passes]
-    for name, *cells in shown:
-        runs = [(layout, *passes[name]) for layout in LAYOUTS]
-        found = [[decibels_between_steps(run, each) for run in runs] for each in variants]
-        assert cells == [" / ".join(pair) if all(pair) else "" for pair in found]
 
 
 UNET_PASSES = {  # a column of "A whole pass" -> layout and latent of its run in docs/benchmarks/interval.json
