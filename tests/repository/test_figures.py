@@ -264,7 +264,7 @@ def test_speeds_and_decibels_in_the_text_of_the_results_are_those_of_a_table(hea
     """Of any table of the page; those without prediction may be of a variant that is not shown."""
     page = RESULTS.read_text("utf-8")
     prose = [line for line in page.split(f"\n## {heading}\n")[1].split("\n## ")[0].splitlines() if line[:1] != "|"]
-    known = {cell.strip(" *") for line in page.splitlines() if line[:1] == "|" for cell in re.split(r"[|/]", line)}
+    known = {cell.strip(" *") for line in page.splitlines() if line[:1] == "|" for cell in re.split(r"[|/]| \(", line)}
     known |= {f"{speed:.2f}x" for speed, _ in results().values()} | {f"{psnr:.1f}" for _, psnr in results().values()}
     figures = re.findall(r"\b\d+\.\d\dx|\b\d\d\.\d\b", " ".join(prose))
     assert figures
