@@ -190,7 +190,7 @@ def test_whole_steps_are_predicted_with_samplers_that_add_no_noise(shown, model,
     Guider(patched).sample(steps=6, sampler=function and SimpleNamespace(sampler_function=function, extra_options={}))
     line = shown[0][0]
     assert told in line
-    assert ("whole steps need a sampler without noise" in line) == ("whole model" not in line)
+    assert ("whole steps need a sampler with one call a step and no noise" in line) == ("whole model" not in line)
     assert snapshot(model.model) == before
 
 

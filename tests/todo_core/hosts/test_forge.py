@@ -12,9 +12,9 @@ from torch import nn
 import todo_core
 from tests.models import hook_count, ldm_sd1, ldm_sdxl, noise
 from todo_core import Settings, UnsupportedModelError, apply_patch, patched
-from todo_core.estimate import Layout
 from todo_core.hosts import detect
 from todo_core.patching.session import Session
+from todo_core.work import Layout
 
 from .forge_double import Block, Engine, Patcher, attend, contract
 

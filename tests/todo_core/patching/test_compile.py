@@ -166,12 +166,13 @@ def test_whole_steps_of_a_compiled_model(when):
         torch.manual_seed(3)
         return pipe(**text, num_inference_steps=6, height=64, width=64, output_type="latent").images
 
-    with patched(pipe):
+    whole = {"predict": "whole", "interval": 2}
+    with patched(pipe, **whole):
         expected = generate()
     if when == "before":
         pipe.unet = torch.compile(unet, backend=backend)
         generate()
-    session = apply_patch(pipe)
+    session = apply_patch(pipe, **whole)
     if when == "after":
         pipe.unet = torch.compile(unet, backend=backend)
     graphs.clear()

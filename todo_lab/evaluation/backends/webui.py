@@ -87,7 +87,7 @@ class WebUIScene:
         if not variant.is_baseline and VERSION_KEY not in info.get("extra_generation_params", {VERSION_KEY: ""}):
             plan = [*plan, "the WebUI reduced nothing"]
         hires = max(total - self._first_seconds, 0.0)
-        steps = [hires / self._request.hires_steps]
+        steps = [hires / self._request.hires_steps] * self._request.hires_steps
         return TimedImage(image, steps, self._first_seconds, hires, total, infotext, plan="\n".join(map(str, plan)))
 
     def time_baseline_steps(self) -> list[float]:

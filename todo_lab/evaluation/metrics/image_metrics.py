@@ -58,7 +58,7 @@ class ImageMetrics:
 
     def _rows(self, pixels: np.ndarray) -> Tensor:
         """(1, 3, h, w) in 0..1."""
-        rows = torch.from_numpy(np.ascontiguousarray(pixels)).to(self._device)
+        rows = torch.tensor(pixels, device=self._device)
         return rows.permute(2, 0, 1)[None].double() / 255
 
 

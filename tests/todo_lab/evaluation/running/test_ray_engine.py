@@ -49,7 +49,7 @@ def test_a_worker_opens_a_source_once_and_another_one_anew(monkeypatch):
     monkeypatch.setattr(Source, "open", lambda source: opened.append(source) or Double())
     engines._opened.cache_clear()
     for peers in ({"tomesd": "a"}, {"tomesd": "a"}, {"tomesd": "b"}):
-        engines._opened(Source(peers=peers), ())
+        engines._opened(Source(peers=peers))
     assert [source.peers for source in opened] == [{"tomesd": "a"}, {"tomesd": "b"}]
     engines._opened.cache_clear()
 
