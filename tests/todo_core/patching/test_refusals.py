@@ -151,7 +151,7 @@ def test_a_call_that_was_to_be_reduced_and_was_not_is_told_once(sd1, target, mon
     assert "reduced nothing" in session.record.notes[0]
 
 
-def test_out_of_the_window_or_after_an_error_there_is_nothing_to_tell(sd1, caplog):
+def test_a_patch_that_reduced_nothing_says_so_once_and_an_error_adds_no_word(sd1, caplog):
     with caplog.at_level(logging.WARNING, "todo_core"):
         with patched(sd1.unet, window="noise", end=0.5, factor_1=2):
             sd1(LATENT, 100.0)
@@ -159,4 +159,6 @@ def test_out_of_the_window_or_after_an_error_there_is_nothing_to_tell(sd1, caplo
                 sd1(LATENT, text=noise(2, 7, 33))
         with patched(sd1.unet, factor_1=1):
             sd1(LATENT)
-    assert caplog.records == []
+    out_of_window, factor = (record.getMessage() for record in caplog.records)
+    assert "no step is between Start and End" in out_of_window
+    assert "the factor of level 1 is 1" in factor
