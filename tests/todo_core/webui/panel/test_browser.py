@@ -139,16 +139,16 @@ def test_touching_a_control_makes_it_custom_and_back(page, panel):
 
 def test_own_presets_are_saved_and_deleted(page, panel, folder):
     panel.unfold()
-    panel.set(factor_1=3, end=0.7)
+    panel.set(factor_1=4, end=0.7)
     name = panel.control("preset_name").locator("input, textarea")
     name.fill("mine")
     panel.control("preset_save").click()
     wait_for_preset(page, "mine")
     preset(panel, "ToDo fast")
-    page.wait_for_function("() => document.querySelector('#todo_txt2img_interval input').value === '3'")
+    page.wait_for_function("() => document.querySelector('#todo_txt2img_factor_1 input').value === '3'")
     panel.wait_until_shown(used())
     preset(panel, "mine")
-    page.wait_for_function("() => document.querySelector('#todo_txt2img_factor_1 input').value === '3'")
+    page.wait_for_function("() => document.querySelector('#todo_txt2img_factor_1 input').value === '4'")
     assert json.loads((folder / "presets.json").read_text("utf-8")).keys() == {"mine"}
     page.wait_for_timeout(500)  # the page asks once more, and the answer sets the preset once more
     web.settle(page)
