@@ -38,8 +38,10 @@ def row_weights(
     both in each call. AUTOMATIC1111 may split them, and add rows: there the ``seeds`` of the rows tell whether the
     images come twice.
     """
-    if guidance is None or guidance == 1:
-        return None if guidance is None else [1.0]
+    if guidance is None:
+        return None
+    if guidance == 1:
+        return [1.0]
     parts = (kwargs.get("transformer_options") or {}).get("cond_or_uncond")
     if parts is None:
         half = len(seeds) // 2

@@ -10,7 +10,6 @@ from .. import pacing
 from ..hosts import Host
 from ..hosts.compiled_code import is_compiled
 from ..hosts.host import IMAGE_PIXELS
-from ..pacing import Pace
 from ..settings import SETTINGS, Settings
 from ..token_grid import TokenGrid
 from ..work import layout_of
@@ -74,7 +73,7 @@ class DeepPlan:
         """How many steps at the start are computed."""
         return COMPUTED_FIRST[self.kind] if self.tolerance is None else pacing.COMPUTED_FIRST
 
-    def computes(self, step: int, steps: int | None, computed: Sequence[int], pace: Pace | None = None) -> bool:
+    def computes(self, step: int, steps: int | None, computed: Sequence[int], pace: pacing.Pace | None = None) -> bool:
         """Whether they run in ``step`` of ``steps``, after these computed steps. The first ones and the last one do.
 
         ``pace`` knows the last error, for a plan with a tolerance.
@@ -127,7 +126,12 @@ class Plan:
     @property
     def reduces(self) -> bool:
         """Whether anything is reduced, at any level and any time, or predicted."""
-        return self.deep.predicts or any(level.reduces for level in (*self.levels, *self.after))
+        return self.deep.predicts or bool(self.reduced)
+
+    @property
+    def reduced(self) -> tuple[LevelPlan, ...]:
+        """The plans of levels that are reduced at any time of the pass."""
+        return tuple(level for level in (*self.levels, *self.after) if level.reduces)
 
     @property
     def reason(self) -> str:

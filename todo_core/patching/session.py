@@ -10,7 +10,7 @@ dropping the state of calls that no longer run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
 from .level_plan import LEVELS
 from .module_calls import Args, Hook, Kwargs, read, remove_forwards
 from .module_hooks import ModuleHooks
-from .plan import Pass, Plan, make_plan
+from .plan import Pass, make_plan
 from .record import IdlePass, Record
 from .running_calls import RunningCalls
 from .steps import Step, StepCounter, timesteps_of
@@ -65,7 +65,7 @@ class Session:
     ) -> None:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
-        self._hooks_all = self._is_unknown = facts is None
+        self._is_unknown = facts is None
         self._told = facts or Pass(TokenGrid(side, side), why_not_whole=why_not_whole_on(host.unet))
         self.plan = self._first_plan = make_plan(settings, host, self._told)
         self._counter: StepCounter | None = StepCounter(host)
@@ -108,26 +108,23 @@ class Session:
         if self.host.patch_keys and self.settings.target == "keys/values":
             by_site = {hooks.site: hooks for hooks in self._sites}
             self._hooks.append(self.host.patch_keys(keys_patch(by_site, self._shared)))
-        self._hooks_all = self._is_unknown or is_compiled(unet)
-        self._hook_levels(self.plan)
+        # all where the pass is not known, and in compiled code, which cannot get hooks while it runs
+        hooks_all = self._is_unknown or is_compiled(unet)
+        self._hook_levels(LEVELS if hooks_all else [level.level for level in self.plan.reduced])
         for predictor in self._predictors:
             self._hooks += predictor.attach()
         forget_compiled_code(unet)
         return self
 
-    def _hook_levels(self, plan: Plan) -> None:
-        """Hook the blocks of the levels that the plan reduces, once: in SDXL most blocks stand at the other.
-
-        All of them where the pass is not known, and in compiled code, which cannot get hooks while it runs.
-        """
-        reduced = {level.level for level in (*plan.levels, *plan.after) if level.reduces}
-        reduced = {*LEVELS} if self._hooks_all else reduced
-        sites = [hooks for hooks in self._sites if hooks.site.level in reduced - self._hooked]
+    def _hook_levels(self, levels: Iterable[int]) -> None:
+        """Hook the blocks of these levels, once. In SDXL most blocks stand at the one that is seldom reduced."""
+        missing = {*levels} - self._hooked
+        sites = [hooks for hooks in self._sites if hooks.site.level in missing]
         for transformer in {hooks.site.transformer: None for hooks in sites}:
             self._hooks.append(Hook(self._read_grid, self._shared.on_error).before(transformer))
         for hooks in sites:
             self._hooks += hooks.attach()
-        self._hooked |= reduced
+        self._hooked |= missing
 
     def remove(self) -> None:
         """Take every hook off, and free what is remembered of earlier steps."""
@@ -146,7 +143,7 @@ class Session:
 
     def note_conflicts(self) -> None:
         """Note the layers that the plan reduces and that must not be reduced at the moment."""
-        reduced = {level.level: level.grid for level in (*self.plan.levels, *self.plan.after) if level.reduces}
+        reduced = {level.level: level.grid for level in self.plan.reduced}
         for hooks in self._sites:
             if hooks.site.level in reduced:
                 hooks.note_conflict(reduced[hooks.site.level])
@@ -200,7 +197,7 @@ class Session:
         if not outer:
             self.plan = plan
             self.record.note(plan.deep.note)
-        self._hook_levels(plan)
+        self._hook_levels(level.level for level in plan.reduced)
         call.step = self._step.number
         progress = self._progress(time)
         call.levels = {level.level: level for level in plan.at(progress)}
@@ -220,7 +217,7 @@ class Session:
             why_not_whole = "whole steps of a video model cannot be predicted"
         if self._counter and not why_not_whole:  # nobody has told
             why_not_whole = ADDS_NOISE if self.host.sampler.adds_noise() else ""
-        return Pass(size, self._step.total, why_not_whole)
+        return replace(self._told, size=size, steps=self._step.total, why_not_whole=why_not_whole)
 
     def _refuse_checkpoints(self, args: Args, kwargs: Kwargs) -> None:
         """The backward pass would compute checkpointed blocks again, and no session would reduce them then."""
