@@ -113,9 +113,9 @@ class Panel:
         """All controls, hidden ones too, and the switch."""
         return {"enabled": str(self.enabled), **{name: self.value(name) for name in SETTINGS}}
 
-    def wait_until(self, holds):
-        """Until the WebUI's answer makes ``holds()`` true, or for ten seconds: the caller compares and tells more."""
-        for _ in range(100):
+    def wait_until(self, holds, seconds=10):
+        """Until the WebUI's answer makes ``holds()`` true, or for so long: the caller compares and tells more."""
+        for _ in range(10 * seconds):
             if holds():
                 return
             self.page.wait_for_timeout(100)
@@ -124,7 +124,9 @@ class Panel:
         """Set controls as a user does, in this order: what is hidden cannot be set."""
         for name, value in settings.items():
             self._set(name, value)
-            self.wait_until_shown(self.used())
+            # the answer may set other controls too, such as the target of a method: so both sides are read anew
+            self.wait_until(lambda: self.shown() == self.used(), seconds=PATIENCE // 1000)
+            assert self.shown() == self.used(), name
 
     def used(self):
         """Names of the settings that have an effect beside the panel's present values."""

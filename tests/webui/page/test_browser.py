@@ -9,7 +9,7 @@ from ..helpers import reduced, todo_keys
 from . import browser as web
 
 DOWNSAMPLE = {"method", "target", "factor_1", "factor_2", "resample", "phase"}
-ALWAYS = {"start", "end", "interval", "predict", "passes"}
+ALWAYS = {"start", "end", "interval", "predict", "tolerance", "passes"}
 SIMILARITY = {"method", "target", "ratio_1", "ratio_2", "sx", "sy", "random", "seed", "reach"}
 
 
