@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
+
+from todo_core.image_difference import difference
 
 from .st_lpips import ShiftTolerantLPIPS
 
-RADIUS = 5  # pixels, of the windows of SSIM
-SCALES = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # weights, from the finest to the coarsest
 MS_SSIM_LEAST = 176  # pixels per side, so that a window of 11 fits into the coarsest of five scales
 CUTOFF = 0.25  # cycles per pixel; the highest possible frequency is 0.5
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
@@ -36,14 +33,12 @@ class ImageMetrics:
 
         Both are uint8 (h, w, 3). Raises ValueError if the sizes differ.
         """
-        if reference.shape != image.shape:
-            raise ValueError(f"images of {reference.shape} and {image.shape} cannot be compared")
+        apart = difference(reference, image)
         before, after = self._rows(reference), self._rows(image)
-        mse = float((after - before).square().mean())
         return {
-            "mse": mse,
-            "psnr": -10 * math.log10(mse) if mse else None,
-            "ssim": ssim(before, after),
+            "mse": apart.mse,
+            "psnr": apart.psnr if apart.mse else None,
+            "ssim": apart.ssim,
             "ms_ssim": ms_ssim(before, after),
             "high_frequency": high_frequency_ratio(before, after),
             "st_lpips": self._learned(reference, before, after),
@@ -62,45 +57,13 @@ class ImageMetrics:
         return rows.permute(2, 0, 1)[None].double() / 255
 
 
-def ssim(reference: Tensor, image: Tensor) -> float:
-    """Structural similarity (Wang et al. 2004), averaged over the channels."""
-    luminance, structure = _similarities(reference, image)
-    return float((luminance * structure).mean())
-
-
 def ms_ssim(reference: Tensor, image: Tensor) -> float | None:
     """Multiscale structural similarity (Wang et al. 2003); None for images smaller than 176 pixels per side."""
     if min(reference.shape[-2:]) < MS_SSIM_LEAST:
         return None
-    product = 1.0
-    for weight in SCALES:
-        luminance, structure = _similarities(reference, image)
-        is_coarsest = weight == SCALES[-1]
-        product *= float((luminance * structure if is_coarsest else structure).mean().clamp_min(0)) ** weight
-        reference, image = functional.avg_pool2d(reference, 2), functional.avg_pool2d(image, 2)
-    return product
+    from torchmetrics.functional.image import multiscale_structural_similarity_index_measure as measure
 
-
-def _similarities(reference: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
-    """Those of luminance and of contrast and structure, in each window."""
-    down, across = (_windows(side, reference) for side in reference.shape[-2:])
-
-    def mean(rows: Tensor) -> Tensor:
-        return down @ rows @ across.mT
-
-    before, after = mean(reference), mean(image)
-    covariance = mean(reference * image) - before * after
-    variances = mean(reference.square() + image.square()) - before.square() - after.square()
-    luminance = (2 * before * after + 0.01**2) / (before.square() + after.square() + 0.01**2)
-    return luminance, (2 * covariance + 0.03**2) / (variances + 0.03**2)
-
-
-def _windows(side: int, like: Tensor) -> Tensor:
-    """(places, side): the weights of a Gaussian window of 11 pixels, sigma 1.5, at each place inside the image."""
-    place = torch.arange(side, device=like.device, dtype=like.dtype)
-    apart = place[None] - place[RADIUS : side - RADIUS, None]
-    window = torch.where(apart.abs() <= RADIUS, (-(apart**2) / (2 * 1.5**2)).exp(), 0)
-    return window / window.sum(1, keepdim=True)
+    return float(measure(image, reference, data_range=1.0))
 
 
 def high_frequency_ratio(reference: Tensor, image: Tensor) -> float | None:
