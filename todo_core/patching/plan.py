@@ -41,6 +41,11 @@ class Pass:
     why_not_whole: str = ""
     why_not_predicted: str = ""
 
+    @property
+    def pixels(self) -> str:
+        """The size of the image."""
+        return f"{self.size.width * IMAGE_PIXELS} x {self.size.height * IMAGE_PIXELS}"
+
 
 @dataclass(frozen=True)
 class DeepPlan:
@@ -148,12 +153,7 @@ class Plan:
     @property
     def nothing_to_reduce(self) -> str:
         """What a plan that reduces nothing says: its size in image pixels, the reason, and what would help."""
-        return f"nothing to reduce at {self.pixels}: {self.reason}.{f' {self.advice}.' if self.advice else ''}"
-
-    @property
-    def pixels(self) -> str:
-        """The size of the image."""
-        return f"{self.size.width * IMAGE_PIXELS} x {self.size.height * IMAGE_PIXELS}"
+        return f"nothing to reduce at {self.facts.pixels}: {self.reason}.{f' {self.advice}.' if self.advice else ''}"
 
     def at(self, progress: float) -> tuple[LevelPlan, ...]:
         """The levels that are reduced after this part of the pass, from 0 to 1."""

@@ -150,7 +150,7 @@ class IdlePass:
         if plan is None or plan.settings.method == "none" or self._reduced or self._record.notes:
             return
         why = self._record.why_nothing_ran(plan, self._step + 1, int(self._planned))
-        text = plan.nothing_to_reduce if plan.reason else f"nothing was reduced at {plan.pixels}: {why}"
+        text = plan.nothing_to_reduce if plan.reason else f"nothing was reduced at {plan.facts.pixels}: {why}"
         self._record.note(text.removesuffix("."))
 
 

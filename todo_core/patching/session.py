@@ -126,6 +126,11 @@ class Session:
             self._hooks += hooks.attach()
         self._hooked |= missing
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether the hooks are on the model."""
+        return bool(self._hooks)
+
     def remove(self) -> None:
         """Take every hook off, and free what is remembered of earlier steps."""
         self.detach()

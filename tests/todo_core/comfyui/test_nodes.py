@@ -152,7 +152,7 @@ def test_only_steps_in_the_window_are_reduced_and_nothing_is_left(shown, model):
     assert not model.wrappers
     assert not torch.equal(reduced, baseline)
     assert torch.equal(Guider(model).sample(), baseline)
-    line = "ToDo reduced a sampling at 128 x 128: level 1 from 256 to 64 tokens (downsample) in 2 of 4 steps"
+    line = "ToDo reduced the sampling at 128 x 128: level 1 from 256 to 64 tokens (downsample) in 2 of 4 steps"
     assert shown == [(line, "7")]
 
 
@@ -228,10 +228,10 @@ def test_an_interrupted_sampling_leaves_nothing(shown, model):
     with pytest.raises(RuntimeError, match="interrupted"):
         Guider(todo(model, interval="2"), fail_at=3).sample(steps=6)
     assert snapshot(model.model) == before
-    assert "in 3 of 6 steps" in shown[0][0]
+    assert "in 3 of 3 steps" in shown[0][0]
     with pytest.raises(RuntimeError, match="interrupted"):
         Guider(todo(model, factor_1="1", interval="2"), fail_at=1).sample(steps=6)
-    assert shown[1][0] == "ToDo reduced nothing: the sampling was interrupted"
+    assert shown[1][0] == "ToDo reduced nothing in the sampling at 128 x 128: it was interrupted"
 
 
 def test_an_error_of_ours_does_not_cost_the_image(shown, model, monkeypatch, caplog):
@@ -239,7 +239,7 @@ def test_an_error_of_ours_does_not_cost_the_image(shown, model, monkeypatch, cap
     patched = todo(model)
     monkeypatch.setattr("todo_core.comfyui.sampling.detect", lambda model: 1 / 0)
     assert torch.equal(Guider(patched).sample(), baseline)
-    assert shown == [("ToDo stopped: division by zero", "7")]
+    assert shown == [("ToDo stopped in the sampling at 128 x 128: division by zero", "7")]
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -247,7 +247,7 @@ def test_where_nothing_is_reduced_the_line_says_why(shown, model):
     Guider(todo(model, factor_1="preset")).sample()
     assert shown[-1][0].startswith("ToDo found nothing to reduce at 128 x 128: this model was trained at 512 x 512.")
     Guider(todo(model, start=0.9)).sample()
-    assert shown[-1][0] == "ToDo reduced nothing: no step is between Start and End"
+    assert shown[-1][0] == "ToDo reduced nothing in the sampling at 128 x 128: no step is between Start and End"
 
 
 def test_a_replaced_self_attention_keeps_its_keys(shown, model):
@@ -313,7 +313,7 @@ def test_the_controlnets_of_the_conditions_are_reduced_too(shown, model, monkeyp
     from types import SimpleNamespace
 
     seen = []
-    monkeypatch.setattr("todo_core.comfyui.sampling.find_controlnet", lambda module: seen.append(module))
+    monkeypatch.setattr("todo_core.patching.driver.find_controlnet", lambda module: seen.append(module))
     first = SimpleNamespace(control_model="first", previous_controlnet=None)
     second = SimpleNamespace(control_model="second", previous_controlnet=first)
     conds = {"positive": [{"control": second}, {}], "negative": [{"control": second}]}

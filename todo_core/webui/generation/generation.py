@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import UnsupportedModelError
 from ...hosts import detect
+from ...patching.driver import failed
 from ...settings import Settings
 from ...token_grid import TokenGrid
 from .. import compat
@@ -67,7 +68,7 @@ class Generation:
         try:
             self._calls = PipelineCalls(self._p, detect(self._model()).unet, self.begin_pass)
         except UnsupportedModelError as error:
-            self._merging.append(status.failed("", error))
+            self._merging.append(failed("the generation", error))
 
     def begin_pass(self, p: Any, x: Any) -> SampledPass | None:
         """The WebUI is about to sample for ``p``; ``x`` is the latent, (b, c, h, w). Returns the pass to reduce.

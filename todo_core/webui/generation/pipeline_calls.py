@@ -30,31 +30,22 @@ class PipelinePass(SampledPass):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._host: Host | None = None
-        self._number = -1  # of the step
 
     def begin_call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:
         """The UNet is about to run, with these arguments. Guidance may call it more than once in a step."""
-        if self.error:
-            return
-        try:
-            self.expected = self.expected or USUAL_STEPS  # until the pipeline's schedule is known
-            self._follow_model(None)
-            session = self._sessions[0]
-            session.detach()  # after an error, nobody has done it
-            if session.host is not self._host:
-                self._host, self._counter = session.host, StepCounter(session.host)
-            number, total = self._step_of(read(args, kwargs, 1, session.host.arguments.timestep))
-            if number != self._number:
-                self._number, self.steps, self.expected = number, total, total
-                self.calls += 1
-                session.begin_step(number, total, seeds, session.host.sampler.guidance())
-                self.calls_in_window += session.acts_in_step()
-            if session.acts_in_step():
-                session.attach()
-                session.begin_call(unet, args, kwargs)  # torch has already listed the hooks that run before this call
-                self._step_hook = Hook(self._end_call).after(unet)
-        except Exception as error:
-            self._fail(error)
+        self._driver.attempt(self._begin_call, unet, args, kwargs, seeds)
+
+    def _begin_call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:
+        self._calls = self._calls or USUAL_STEPS  # until the pipeline's schedule is known
+        self._driver.end_step()  # after an error, nobody has done it
+        host = self._follow_model(None)
+        if host is not self._host:
+            self._host, self._counter = host, StepCounter(host)
+        number, total = self._step_of(read(args, kwargs, 1, host.arguments.timestep))
+        self._steps = self._calls = total
+        if self._driver.begin_step(number, total, seeds, host.sampler.guidance()):
+            self._driver.begin_call(unet, args, kwargs)  # torch has already listed the hooks that run before this call
+            self._step_hook = Hook(self._end_call).after(unet)
 
     def _why_not_whole(self, params: Any, host: Host) -> str:
         return IN_PIPELINES  # its UNet is running: too late for another forward

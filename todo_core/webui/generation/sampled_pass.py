@@ -1,25 +1,20 @@
-"""One pass of one batch: puts a session's hooks on the model for each step, and takes them off again."""
+"""One pass of one batch: tells the driver its model, ControlNets and steps, and writes the infotext of each step."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from ...errors import UnsupportedModelError
-from ...hosts import Handle, Host, detect, find_controlnet
+from ...hosts import Handle, Host, detect
 from ...patching.deep_hooks import why_not_whole_on
+from ...patching.driver import Driver
 from ...patching.plan import Pass
 from ...patching.record import Record
-from ...patching.session import Session
 from ...samplers import ADDS_NOISE
 from ...settings import Settings
 from ...token_grid import TokenGrid
 from .. import compat
-from . import infotext, status
-
-log = logging.getLogger("todo_core")
+from . import infotext
 
 
 class SampledPass:
@@ -31,96 +26,61 @@ class SampledPass:
     """
 
     def __init__(self, name: str, settings: Settings, p: Any, latent: TokenGrid, model: Callable[[], Any]) -> None:
-        self.name, self.record = name, Record()
-        self.calls = self.calls_in_window = self.steps = 0  # of the denoiser; steps are those that the user asked for
-        self.expected = 0  # calls, as the sampler says
-        self.error: Exception | None = None
-        self.interrupted = False
         self._settings, self._p, self._latent, self._model = settings, p, latent, model
-        self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
+        self._is_img2img = name == "img2img"
+        self._steps = self._calls = 0  # as the sampler tells them: Heun makes 7 calls in 4 steps
+        self._driver = Driver(f"the {name} pass", settings)
         denoiser = getattr(p.sampler, "model_wrap_cfg", None)  # a diffusers pipeline has none
         self._step_hook: Handle | None = None
         if denoiser is not None:
             self._step_hook = denoiser.register_forward_hook(self._end_step, always_call=True)
 
+    @property
+    def record(self) -> Record:
+        """What has been reduced."""
+        return self._driver.record
+
     def begin_step(self, params: Any) -> None:
         """The denoiser is about to call the UNet."""
-        if self.error:
-            return
-        try:
-            self.calls += 1
-            self.steps, self.expected = int(params.denoiser.steps or 0), compat.calls_of(params)
-            self._follow_model(params)
-            seeds, guidance = compat.row_seeds(params), compat.guidance_of(params)
-            for session in self._sessions:
-                session.begin_step(int(params.denoiser.step), self.expected, seeds, guidance)
-            if self._sessions[0].acts_in_step():
-                self.calls_in_window += 1
-                for session in self._sessions:
-                    session.attach()
-        except Exception as error:
-            self._fail(error)
+        self._driver.attempt(self._begin_step, params)
 
     def close(self) -> None:
         """The pass is over: take everything off. An InterruptedException from inside the UNet skips ``_end_step``."""
-        self.interrupted = self.interrupted or compat.is_interrupted()
-        self._remove()
+        self._driver.interrupted = self._driver.interrupted or compat.is_interrupted()
+        self._driver.close()
         if self._step_hook:
             self._step_hook.remove()
 
-    def _remove(self) -> None:
-        for session in self._sessions:
-            session.remove()
-
     def status(self) -> str:
         """What happened, in one line."""
-        if self.error:
-            return status.failed(self.name, self.error)
-        plan = self._sessions[0].plan if self._sessions else None
-        if self.record.acted:
-            # Heun makes 7 calls in 4 steps
-            unit = "steps" if max(self.calls, self.expected) <= self.steps else "model calls"
-            summary = self.record.summary(self.calls, unit, None if self.interrupted else plan)
-            return status.reduced(self.name, f"{summary}; interrupted" if self.interrupted else summary)
-        if plan and not plan.reduces:
-            return status.nothing_to_reduce(plan)
-        if self.interrupted:
-            return status.not_reduced(self.name, "it was interrupted")
-        return status.not_reduced(self.name, self.record.why_nothing_ran(plan, self.expected, self.calls_in_window))
+        unit = "steps" if max(self._driver.begun, self._calls) <= self._steps else "model calls"
+        return self._driver.status(self._driver.begun, unit)
+
+    def _begin_step(self, params: Any) -> None:
+        denoiser = params.denoiser
+        self._steps, self._calls = int(denoiser.steps or 0), compat.calls_of(params)
+        self._follow_model(params)
+        seeds, guidance = compat.row_seeds(params), compat.guidance_of(params)
+        self._driver.begin_step(int(denoiser.step), self._calls, seeds, guidance)
 
     def _why_not_whole(self, params: Any, host: Host) -> str:
         """Why whole steps of this pass cannot be predicted; empty where they can."""
         return why_not_whole_on(host.unet) if compat.adds_no_noise(params) else ADDS_NOISE
 
-    def _follow_model(self, params: Any) -> None:
-        """New sessions if this is the first step, or a refiner or a hires checkpoint has replaced the UNet."""
-        model = self._model()
-        if self._sessions and self._sessions[0].host.unet is compat.unet_of(model):
-            return
-        self._remove()
-        host = detect(model)
-        found = (find_controlnet(module) for module in compat.controlnets_of(self._p))
-        controlnets = (replace(net, trained_side=host.trained_side) for net in found if net)
-        facts = Pass(self._latent, self.expected, self._why_not_whole(params, host))
-        self._sessions = [
-            Session(each, self._settings, facts, record=self.record, on_error=self._fail)
-            for each in (host, *controlnets)
-        ]
+    def _follow_model(self, params: Any) -> Host:
+        """The model; told to the driver in the first step, and when a refiner or a hires checkpoint has replaced it."""
+        model, host = self._model(), self._driver.host
+        if host is None or host.unet is not compat.unet_of(model):
+            host = detect(model)
+            facts = Pass(self._latent, self._calls, self._why_not_whole(params, host))
+            self._driver.follow(host, compat.controlnets_of(self._p), facts)
+        return host
 
     def _end_step(self, *_: Any) -> None:
-        for session in self._sessions:
-            session.detach()
-        if not self._sessions:
-            return
-        params, deep, is_img2img = self._p.extra_generation_params, self._sessions[0].plan.deep, self.name == "img2img"
-        try:
-            infotext.write(params, self._settings, self.record, deep, is_img2img=is_img2img)
-        except Exception as error:
-            self._fail(error)
+        self._driver.end_step()
+        self._driver.attempt(self._write_infotext)
 
-    def _fail(self, error: Exception) -> None:
-        """Leave the rest of the pass alone and keep the reason: our errors must not cost the user the image."""
-        self.error = error
-        self._remove()
-        is_expected = isinstance(error, UnsupportedModelError)
-        log.log(logging.WARNING if is_expected else logging.ERROR, self.status(), exc_info=not is_expected and error)
+    def _write_infotext(self) -> None:
+        if plan := self._driver.plan:
+            params = self._p.extra_generation_params
+            infotext.write(params, self._settings, self.record, plan.deep, is_img2img=self._is_img2img)

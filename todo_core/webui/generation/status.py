@@ -1,16 +1,10 @@
-"""The lines under the image: what ToDo did in each pass, or why it did nothing."""
+"""The lines under the image that no pass tells."""
 
 from __future__ import annotations
 
-from ...errors import SettingsError, UnsupportedModelError
-from ...patching.plan import Plan
+from ...errors import SettingsError
 
 DOWNSAMPLING = "sd-webui-token-downsampling"
-
-
-def reduced(pass_name: str, summary: str) -> str:
-    """A pass in which something was reduced; the record sums it up."""
-    return f"ToDo reduced the {pass_name} pass: {summary}"
 
 
 def of_cell(cell: str, line: str) -> str:
@@ -18,26 +12,9 @@ def of_cell(cell: str, line: str) -> str:
     return f"ToDo with {cell}: {line.removeprefix('ToDo ')}" if cell else line
 
 
-def not_reduced(pass_name: str, reason: str) -> str:
-    """A pass in which ToDo was active, but did not reduce anything."""
-    return f"ToDo reduced nothing in the {pass_name} pass: {reason}"
-
-
-def nothing_to_reduce(plan: Plan) -> str:
-    """A pass whose plan reduces nothing."""
-    return f"ToDo found {plan.nothing_to_reduce}"
-
-
 def no_pass(reason: str) -> str:
     """A generation without any pass in which ToDo was to act."""
     return f"ToDo reduced nothing: {reason}"
-
-
-def failed(pass_name: str, error: Exception) -> str:
-    """An error of the extension, or a model that it cannot reduce."""
-    if isinstance(error, UnsupportedModelError):
-        return f"ToDo cannot reduce {error.model_name}: {error.reason}"
-    return f"ToDo stopped in the {pass_name} pass: {error}"
 
 
 def invalid_settings(error: SettingsError | str) -> str:

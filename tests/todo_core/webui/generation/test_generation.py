@@ -537,7 +537,7 @@ def test_an_unsupported_model_gives_the_image_and_a_message(script, caplog):
     assert torch.equal(plain.images[0], done.images[0])
     assert "ToDo cannot reduce UNetModel: " in done.comments
     assert "ToDo" not in done.infotexts[0]
-    assert [(record.levelname, record.exc_info) for record in caplog.records] == [("WARNING", False)]
+    assert [(record.levelname, record.exc_info) for record in caplog.records] == [("WARNING", None)]
 
 
 def test_a_pass_that_is_announced_twice_counts_once(webui, monkeypatch):

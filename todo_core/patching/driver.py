@@ -1,0 +1,146 @@
+"""One pass on one model: its sessions, their steps, errors, and the line that tells what ran.
+
+Every program that makes pictures uses it: the WebUIs for a pass, ComfyUI for a sampling. They tell facts alone: the
+model and its ControlNets, the number of each step, the seeds of its rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..errors import UnsupportedModelError
+from ..hosts import Host, find_controlnet
+from ..settings import Settings
+from .plan import Pass, Plan
+from .record import Record
+from .session import Session
+
+log = logging.getLogger("todo_core")
+
+
+class Driver:
+    """The sessions of a pass: of its UNet and of the ControlNets that run inside it.
+
+    ``name`` is the pass in words, as "the hires pass". An error of ours costs nobody the image: the rest of the pass
+    runs without reduction, and ``status`` tells it.
+    """
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        self.name, self.record = name, Record()
+        self.error: Exception | None = None
+        self.interrupted = False
+        self._settings = settings
+        self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
+        self._begun: set[int] = set()  # steps
+        self._begun_inside: set[int] = set()  # the window
+        self._step = -1
+
+    @property
+    def host(self) -> Host | None:
+        """The model of the last step; None before the first one."""
+        return self._sessions[0].host if self._sessions else None
+
+    @property
+    def plan(self) -> Plan | None:
+        """That of the last call."""
+        return self._sessions[0].plan if self._sessions else None
+
+    @property
+    def begun(self) -> int:
+        """How many steps have begun."""
+        return len(self._begun)
+
+    def attempt(self, run: Callable[..., None], *args: Any) -> None:
+        """Run it, unless an error has ended the reduction; an error of it does so."""
+        if self.error:
+            return
+        try:
+            run(*args)
+        except Exception as error:
+            self.fail(error)
+
+    def follow(self, host: Host, controlnets: Iterable[Any], facts: Pass) -> None:
+        """The first step is about to begin, or one on another model than the last."""
+        self.close()
+        self._step = -1
+        found = (find_controlnet(module) for module in controlnets)
+        hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
+        self._sessions = [
+            Session(each, self._settings, facts, record=self.record, on_error=self.fail) for each in hosts
+        ]
+
+    def begin_step(self, number: int, total: int, seeds: Sequence[int], guidance: float | None) -> bool:
+        """The UNet is about to run for step ``number``, from 0, of ``total``; returns whether the hooks are on it.
+
+        Samplers of second order may begin a step twice. ``seeds`` has one seed for each row.
+        """
+        if number != self._step:
+            self._step = number
+            self._begun.add(number)
+            for session in self._sessions:
+                session.begin_step(number, total, seeds, guidance)
+        acts = self._sessions[0].acts_in_step()
+        if acts:
+            self._begun_inside.add(number)
+        for session in self._sessions:
+            if acts != session.is_attached:
+                session.attach() if acts else session.detach()
+        return acts
+
+    def begin_call(self, unet: Any, args: Any, kwargs: Any) -> None:
+        """The UNet is running already, so its own hook has come too late for this call."""
+        self._sessions[0].begin_call(unet, args, kwargs)
+
+    @property
+    def reduces_this_block(self) -> bool:
+        """Whether the running block is one that the plan reduces, on a host with patches."""
+        return self._sessions[0].reduces_this_block
+
+    def end_step(self) -> None:
+        """The UNet has run: take the hooks off until the next step."""
+        for session in self._sessions:
+            session.detach()
+
+    def close(self) -> None:
+        """The pass is over: take everything off, and free what is remembered. Can be repeated."""
+        for session in self._sessions:
+            session.remove()
+
+    def fail(self, error: Exception) -> None:
+        """Leave the rest of the pass alone, and keep the reason."""
+        self.error = error
+        self.close()
+        is_expected = isinstance(error, UnsupportedModelError)
+        line = failed(self.name, error)
+        log.log(logging.WARNING if is_expected else logging.ERROR, line, exc_info=None if is_expected else error)
+
+    def status(self, steps: int, unit: str = "steps") -> str:
+        """What happened in a pass of so many steps or model calls, in one line."""
+        plan = self.plan
+        if self.error:
+            return failed(self.name, self.error)
+        if self.record.acted:
+            ended = None if self.interrupted else plan
+            summary = self.record.summary(steps, unit, ended, self._skipped(ended, steps))
+            return f"ToDo reduced {self.name}: {summary}{'; interrupted' if self.interrupted else ''}"
+        if plan and not plan.reduces:
+            return f"ToDo found {plan.nothing_to_reduce}"
+        why = self.record.why_nothing_ran(plan, steps, len(self._begun_inside))
+        return f"ToDo reduced nothing in {self.name}: {'it was interrupted' if self.interrupted else why}"
+
+    def _skipped(self, plan: Plan | None, steps: int) -> int:
+        """The steps inside the window in which another cache, such as EasyCache, has not called the model."""
+        if plan is None or not plan.deep.predicts or plan.settings.window != "steps":
+            return 0
+        expected = {step for step in range(steps) if plan.predicts_at(step / steps)}
+        return len(expected - self.record.predicted_calls - self.record.computed_calls)
+
+
+def failed(name: str, error: Exception) -> str:
+    """The line of a pass with an error of ours, or with a model that cannot be reduced."""
+    if isinstance(error, UnsupportedModelError):
+        return f"ToDo cannot reduce {error.model_name}: {error.reason}"
+    return f"ToDo stopped in {name}: {error}"
