@@ -86,8 +86,8 @@ class History:
 
 
 def _mapped(weights: Tensor, x: Tensor) -> Tensor:
-    """W x at each token: (b, c, c) and (b, c, h, w) to (b, c, h, w)."""
-    return torch.bmm(weights, x.flatten(2)).view(x.shape).to(x.dtype)
+    """W x at each token: (b, d, c) and (b, c, h, w) to (b, d, h, w)."""
+    return torch.bmm(weights, x.flatten(2)).unflatten(2, x.shape[2:]).to(x.dtype)
 
 
 def _ridge(x_changes: Sequence[Tensor], r_changes: Sequence[Tensor]) -> list[Tensor]:

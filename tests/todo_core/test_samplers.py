@@ -17,6 +17,12 @@ def ddim(model, x, timesteps, eta=0.0): ...
 def sample_euler_ancestral(model, x, sigmas, eta=1.0): ...
 
 
+def sample_res_multistep(model, x, sigmas): ...
+
+
+def sample_res_multistep_ancestral(model, x, sigmas, eta=1.0): ...
+
+
 def sample_dpmpp_2m_sde(model, x, sigmas, eta=1.0): ...
 
 
@@ -37,6 +43,8 @@ def sample_heun(model, x, sigmas, s_churn=0.0):
         (sample_euler_ancestral, 1.0, None, False),
         (sample_dpmpp_2m_sde, 0.0, None, False),
         (sample_heun, None, 0.0, False),
+        (sample_res_multistep, None, None, True),
+        (sample_res_multistep_ancestral, 1.0, None, False),
         (None, None, None, False),
         ("sample_euler", None, None, False),
     ],

@@ -29,6 +29,11 @@ def conditions_of(context: Any, kwargs: Mapping[str, Any], is_whole: bool) -> tu
     return tensors, others
 
 
+def has_controlnet(kwargs: Mapping[str, Any]) -> bool:
+    """Whether a ControlNet has run for this call."""
+    return any(kwargs.get(name) is not None for name in ("control", _OF_CONTROLNET))
+
+
 def row_weights(
     guidance: float | None, kwargs: Mapping[str, Any], seeds: Sequence[int], *, negative_first: bool
 ) -> list[float] | None:

@@ -66,6 +66,8 @@ def _side(size: Any) -> Any:
 def _conflict(attention: Any, _: tuple[int, int]) -> str:
     if "_original_forward" in vars(attention):  # SD.Next's HyperTile splits queries alone, and then loses their order
         return "HyperTile splits it into tiles"
+    if type(getattr(attention, "processor", None)).__name__.startswith("PAG"):  # it ignores the context
+        return "perturbed-attention guidance replaces it"
     is_fused = "Fused" in type(getattr(attention, "processor", None)).__name__
     return "its query, key and value projections are fused; call unfuse_qkv_projections() first" if is_fused else ""
 

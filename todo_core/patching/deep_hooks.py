@@ -25,10 +25,20 @@ class DeepHooks:
     def attach(self) -> list[Forward]:
         """Put the forward on, unless somebody else has."""
         if has_other_forward(self._module):
-            name = type(self._module).__name__
-            self._shared.record.note(f"{self.what} runs in every step: another {name}.forward is on it")
+            self._note_other_forward()
             return []
         return [Forward(self._instead, self._learn, is_single=self.is_whole).on(self._module)]
+
+    def _note_other_forward(self) -> None:
+        name = type(self._module).__name__
+        self._shared.record.note(f"{self.what} runs in every step: another {name}.forward is on it")
+
+    def _is_covered(self) -> bool:
+        """Whether somebody has put a forward over ours since, as DeepCache does: both would leave out runs."""
+        if isinstance(vars(self._module).get("forward"), Forward):
+            return False
+        self._note_other_forward()
+        return True
 
     @property
     def _stream(self) -> Stream | None:
@@ -39,7 +49,7 @@ class DeepHooks:
     def _instead(self, args: Args, kwargs: Kwargs) -> Any:
         """The predicted output; None if the module must run."""
         stream, call, record = self._stream, self._shared.calls.current, self._shared.record
-        if stream is None or call is None or not stream.predicts:
+        if stream is None or call is None or not stream.predicts or self._is_covered():
             return None
         predicted = self._guarded(self._predict, stream, self._input(args, kwargs))
         if predicted is None:

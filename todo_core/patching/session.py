@@ -21,7 +21,7 @@ from torch.nn import Module
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import forget_compiled_code, is_compiled
-from ..hosts.conditions import conditions_of, row_weights
+from ..hosts.conditions import conditions_of, has_controlnet, row_weights
 from ..samplers import ADDS_NOISE
 from ..settings import Settings
 from ..token_grid import TokenGrid
@@ -202,6 +202,8 @@ class Session:
         if not outer:
             self.plan = plan
             self.record.note(plan.deep.note)
+            if plan.deep.is_whole and plan.deep.predicts and has_controlnet(kwargs):
+                self.record.note("a ControlNet runs in predicted steps too")
         self._hook_levels(level.level for level in plan.reduced)
         call.step = self._step.number
         progress = self._progress(time)
@@ -288,6 +290,8 @@ class Session:
             self._streams.reset()
         elif call and call.stream and call.step + 1 == self._step.total:
             call.stream.forget()
+        elif call and call.stream:
+            call.stream.end_call(output)
         if ended_well and call and call.levels and not call.reduced and not self.record.notes:
             why = call.why_not or "its self-attention was not called. Something replaces, caches or compiles it"
             self.record.note(f"a call that was to be reduced has reduced nothing: {why}")

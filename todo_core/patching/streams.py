@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.utils._pytree import tree_leaves
 
 from ..hosts import Host, weight_shape
 from ..pacing import Pace
@@ -72,6 +73,12 @@ class Stream:
             self.changed, self.changed_since = self.changed_since, None
         self.alike, self.conditions, self.latent = alike, tuple(each.clone() for each in conditions), latent
         self.time = _time_on(latent.device, time)
+
+    def end_call(self, output: Any) -> None:
+        """The call has ended. An output with NaN or infinity must not reach later steps: neither must its layers'."""
+        for leaf in tree_leaves(getattr(output, "sample", output)):
+            if isinstance(leaf, Tensor):
+                self.changed_since = _either(self.changed_since, ~leaf.isfinite().all())
 
     def learn(self, module: Module, x: Tensor, made: Tensor, output: Tensor) -> None:
         """A module has run: its input, what it has made of it, and its output, all (b, c, h, w)."""

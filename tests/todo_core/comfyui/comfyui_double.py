@@ -113,11 +113,16 @@ class Guider:
         self.calls, self.fail_at = calls, fail_at
 
     @torch.no_grad()
-    def sample(self, steps: int = 4, shape=(1, 4, 16, 16), seed: int = 0, sampler: Any = None) -> torch.Tensor:
+    def sample(
+        self, steps: int = 4, shape=(1, 4, 16, 16), seed: int = 0, sampler: Any = None, flip: bool = False
+    ) -> torch.Tensor:
+        """``flip`` turns the schedule round, as the node FlipSigmas."""
         own = self.model_options
         self.model_options = {"transformer_options": copy.copy(own["transformer_options"])}
         self.model_options["transformer_options"]["wrappers"] = copy.deepcopy(self.model_patcher.wrappers)
         sigmas = torch.cat([torch.linspace(10, 1, steps), torch.zeros(1)])
+        if flip:
+            sigmas = sigmas.flip(0).clamp_min(1e-4)
         latent = torch.zeros(shape)
         run = Executor(self._outer_sample, self, _wrappers("outer_sample", self.model_options))
         try:

@@ -194,6 +194,14 @@ def test_whole_steps_are_predicted_with_samplers_that_add_no_noise(shown, model,
     assert snapshot(model.model) == before
 
 
+def test_steps_are_counted_in_a_schedule_that_rises(shown, model):
+    """FlipSigmas turns it round."""
+    calls, _ = lengths(model, lambda: Guider(todo(model, start=0.5)).sample(steps=4, flip=True))
+    assert calls == [{WHOLE}, {WHOLE}, {REDUCED}, {REDUCED}]
+    Guider(todo(model, factor_1="1", interval="2")).sample(steps=6, flip=True)
+    assert re.search(r"transformers below level 1 computed in [45] of 6 steps", shown[-1][0])
+
+
 @pytest.mark.parametrize("settings", [{"method": "similarity"}, {"target": "all", "mlp": True}, {"method": "cluster"}])
 def test_the_second_node_has_the_other_settings(shown, model, settings):
     baseline = Guider(model).sample()

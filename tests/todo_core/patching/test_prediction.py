@@ -476,6 +476,42 @@ def test_a_forward_put_over_ours_predicts_no_more_when_the_session_comes_back(ld
         del first.forward
 
 
+def test_a_forward_that_caches_put_over_ours_on_a_patch_is_left_alone(ldm_sd1):
+    """As DeepCache's helper does, which leaves out runs of its own."""
+    first, *others = deep(ldm_sd1, "ldm_sd1")
+    with torch.no_grad(), patched(ldm_sd1.unet, **OFF, interval=2) as session:
+        ours, ran = first.forward, []
+        first.forward = lambda *args, **kwargs: ours(*args, **kwargs)
+        handle = first.transformer_blocks[0].register_forward_hook(lambda *_: ran.append(1))
+        try:
+            for time, latent in zip(TIMES, chain(6), strict=False):
+                ldm_sd1(latent, time)
+        finally:
+            handle.remove()
+            del first.forward
+    assert len(ran) == 6
+    assert session.record.predicted_in, "the others are predicted"
+    assert ["another SpatialTransformer.forward is on it" in note for note in session.record.notes] == [True]
+
+
+@pytest.mark.parametrize(("predict", "broken"), [("deep", 1), ("deep", 3), ("whole", 1), ("whole", 2), ("whole", 4)])
+def test_a_number_that_is_not_finite_does_not_reach_later_steps(ldm_sd1, predict, broken):
+    """One NaN inside the model in one computed step. The loop around it goes on with good latents."""
+    (norm, *_), step = [m for m in ldm_sd1.unet.modules() if isinstance(m, torch.nn.LayerNorm)], [0]
+    handle = norm.register_forward_hook(lambda m, a, y: y * float("nan") if step[0] == broken else None)
+    session, outputs = session_of(ldm_sd1, interval=2, predict=predict), []
+    try:
+        for step[0], latent in enumerate(chain(10)):
+            session.attach().begin_step(step[0], 10, (0, 0))
+            outputs.append(ldm_sd1(latent, TIMES[step[0]]))
+            session.detach()
+    finally:
+        handle.remove()
+        session.remove()
+    assert [i for i, output in enumerate(outputs) if not output.isfinite().all()] == [broken]
+    assert session.record.predicted_in, "it goes on later"
+
+
 def test_calls_that_ask_for_gradients_are_computed(diffusers_sd1):
     latents = chain(4)
     with patched(diffusers_sd1.unet, **OFF, interval=2) as session:

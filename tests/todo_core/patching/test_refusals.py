@@ -8,6 +8,7 @@ import types
 import pytest
 import torch
 from diffusers import AutoencoderKL, ControlNetModel
+from diffusers.models import attention_processor
 from diffusers.models.controlnets.multicontrolnet import MultiControlNetModel
 
 from tests.models import hook_count, keys_of, lengths, noise
@@ -135,6 +136,18 @@ def test_fused_projections_are_told_at_once_and_only_once(diffusers_sd1, when, c
     assert len(caplog.records) == len(session.record.notes) == 1
     remove_patch(small.unet)
     assert torch.equal(small(LATENT), plain)
+
+
+@pytest.mark.parametrize("processor", ["PAGIdentitySelfAttnProcessor2_0", "PAGCFGIdentitySelfAttnProcessor2_0"])
+def test_a_layer_of_perturbed_attention_guidance_stays_whole_and_is_told(diffusers_sd1, processor):
+    """Its processor reads the keys from the hidden states and ignores a context. The others are reduced."""
+    small = diffusers_sd1.copy()
+    (name, attention), *_ = small.attentions(1).items()
+    attention.set_processor(getattr(attention_processor, processor)())
+    with patched(small.unet, factor_1=2) as session, lengths(small) as seen:
+        small(noise(3, 4, 16, 16))
+    assert all(keys == (256 if of == name else 64) for of, queries, keys in seen if queries == 256)
+    assert session.record.notes == ["a layer at level 1 is not reduced: perturbed-attention guidance replaces it"]
 
 
 # a call that reduces nothing ----------------------------------------------------------------------------------------

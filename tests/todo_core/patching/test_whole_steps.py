@@ -107,6 +107,47 @@ def test_an_inpainting_model_is_predicted_from_its_noisy_channels(ldm_sd1):
     torch.testing.assert_close(outputs[3], expected, atol=2e-5, rtol=1e-4)
 
 
+class WithVariance(torch.nn.Module):
+    """Predicts the noise and, as guided diffusion's UNets, its variance."""
+
+    def __init__(self, unet):
+        super().__init__()
+        self.unet = unet
+
+    def forward(self, latent, *args):
+        made = self.unet(latent, *args)
+        return torch.cat([made, made.square()], 1)
+
+
+def test_an_output_may_have_more_channels_than_the_latent(ldm_sd1):
+    model, latents = WithVariance(ldm_sd1.unet).eval(), chain(6)
+    session, outputs = Session(replace(detect(ldm_sd1.unet), unet=model), Settings(**WHOLE, interval=2)), []
+    with torch.no_grad():
+        for step, latent in enumerate(latents):
+            session.attach().begin_step(step, 6, (0, 0))
+            outputs.append(model(latent, torch.full((2,), float(TIMES[step])), words(2)))
+            session.detach()
+    session.remove()
+    assert session.record.predicted_in == {3}
+    runs = [(TIMES[i], latents[i], latents[i] + outputs[i][:, :4]) for i in (1, 2)]
+    expected = naive(runs, TIMES[3], latents[3]).float() - latents[3]
+    torch.testing.assert_close(outputs[3][:, :4], expected, atol=2e-5, rtol=1e-4)
+    assert outputs[3].shape == (2, 8, 16, 16)
+
+
+def test_a_controlnet_that_runs_in_predicted_steps_is_told(diffusers_sd1):
+    session = session_of(diffusers_sd1, predict="whole", interval=2)
+    with torch.no_grad():
+        for step, latent in enumerate(chain(6)):
+            session.attach().begin_step(step, 6, (0, 0))
+            more = {"mid_block_additional_residual": torch.ones(1), "down_block_additional_residuals": None}
+            diffusers_sd1.unet(latent, TIMES[step], words(2), **more)
+            session.detach()
+    session.remove()
+    assert session.record.predicted_in == {3}
+    assert session.record.notes == ["a ControlNet runs in predicted steps too"]
+
+
 def test_what_a_controlnet_adds_begins_anew_where_it_begins_and_ends(diffusers_sd1):
     """Residuals in steps 4 to 7 alone: a step is predicted only after three alike."""
     unet, session, ran = diffusers_sd1.unet, session_of(diffusers_sd1, predict="whole", interval=4), []
