@@ -12,8 +12,8 @@ from typing import Any
 
 from ..hosts import Handle, KeysPatch, detect
 from ..hosts.patcher_options import with_keys_patch
-from ..patching.deep_hooks import why_not_whole_on
 from ..patching.driver import Driver
+from ..patching.hooks.deep_hooks import why_not_whole_on
 from ..patching.plan import Pass
 from ..samplers import ADDS_NOISE
 from ..settings import Settings

@@ -12,7 +12,7 @@ from ..hosts import detect
 from ..hosts.compiled_code import forget_compiled_code
 from ..settings import Settings
 from ..settings.keywords import combine, show_settings
-from .module_calls import hooks_on
+from .hooks.module_calls import hooks_on
 from .session import Session
 
 

@@ -13,7 +13,8 @@ from ..hosts.host import IMAGE_PIXELS
 from ..settings import SETTINGS, Settings
 from ..token_grid import TokenGrid
 from ..work import layout_of
-from .level_plan import LEVELS, LevelPlan, plan_level, tokens_left
+from .level_plan import LEVELS, LevelPlan, tokens_left
+from .methods import plan_level
 
 Kind = Literal["deep", "whole"]
 AUTO_FEWEST = 6  # steps of a pass in which auto predicts

@@ -25,14 +25,14 @@ from ..hosts.conditions import conditions_of, has_controlnet, row_weights
 from ..samplers import ADDS_NOISE
 from ..settings import Settings
 from ..token_grid import TokenGrid
-from .deep_hooks import DeepHooks, WholeHooks, why_not_whole_on
-from .hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
+from .hooks.deep_hooks import DeepHooks, WholeHooks, why_not_whole_on
+from .hooks.keys_hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
+from .hooks.module_calls import Args, Hook, Kwargs, read, remove_forwards
+from .hooks.module_hooks import ModuleHooks
+from .hooks.running_calls import RunningCalls
 from .level_plan import LEVELS
-from .module_calls import Args, Hook, Kwargs, read, remove_forwards
-from .module_hooks import ModuleHooks
 from .plan import Pass, make_plan
 from .record import IdlePass, Record
-from .running_calls import RunningCalls
 from .steps import Step, StepCounter, timesteps_of
 from .streams import Streams
 
@@ -290,7 +290,7 @@ class Session:
             self._streams.reset()
         elif call and call.stream and call.step + 1 == self._step.total:
             call.stream.forget()
-        elif call and call.stream:
+        elif call and call.stream and not call.is_predicted:
             call.stream.end_call(output)
         if ended_well and call and call.levels and not call.reduced and not self.record.notes:
             why = call.why_not or "its self-attention was not called. Something replaces, caches or compiles it"

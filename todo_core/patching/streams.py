@@ -75,7 +75,7 @@ class Stream:
         self.time = _time_on(latent.device, time)
 
     def end_call(self, output: Any) -> None:
-        """The call has ended. An output with NaN or infinity must not reach later steps: neither must its layers'."""
+        """A computed call has ended. With NaN or infinity in its output, nothing of it is continued."""
         for leaf in tree_leaves(getattr(output, "sample", output)):
             if isinstance(leaf, Tensor):
                 self.changed_since = _either(self.changed_since, ~leaf.isfinite().all())

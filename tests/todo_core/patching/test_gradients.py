@@ -8,7 +8,7 @@ from ldm.modules.attention import BasicTransformerBlock
 
 from tests.models import TEXT_WIDTH, diffusers_unet, double, noise, shallow_ldm_unet, words
 from todo_core import UnsupportedModelError, apply_patch, patched, remove_patch
-from todo_core.patching.module_calls import hooks_on
+from todo_core.patching.hooks.module_calls import hooks_on
 
 REDUCED = {"factor_1": 2, "factor_2": 2}
 

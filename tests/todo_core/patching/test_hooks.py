@@ -24,11 +24,11 @@ from tests.models import (
 )
 from todo_core import Session, patched
 from todo_core.hosts import Site, detect
-from todo_core.patching.hooks import Shared
-from todo_core.patching.module_calls import Forward
-from todo_core.patching.module_hooks import ModuleHooks
+from todo_core.patching.hooks.keys_hooks import Shared
+from todo_core.patching.hooks.module_calls import Forward
+from todo_core.patching.hooks.module_hooks import ModuleHooks
+from todo_core.patching.hooks.running_calls import RunningCalls
 from todo_core.patching.record import Record
-from todo_core.patching.running_calls import RunningCalls
 
 SIZE = (16, 8)
 TOKENS = 16 * 8

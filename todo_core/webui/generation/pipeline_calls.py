@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...estimate import USUAL_STEPS
 from ...hosts import Host
-from ...patching.module_calls import Args, Hook, Kwargs, read
+from ...patching.hooks.module_calls import Args, Hook, Kwargs, read
 from ...patching.steps import StepCounter, timesteps_of
 from .. import compat
 from .sampled_pass import SampledPass

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...hosts import Handle, Host, detect
-from ...patching.deep_hooks import why_not_whole_on
 from ...patching.driver import Driver
+from ...patching.hooks.deep_hooks import why_not_whole_on
 from ...patching.plan import Pass
 from ...patching.record import Record
 from ...samplers import ADDS_NOISE

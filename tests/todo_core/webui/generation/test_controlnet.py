@@ -77,7 +77,7 @@ def test_without_one_only_the_unet_is_reduced(webui, net, scripts):
 
 
 def test_an_error_in_it_ends_the_reduction_of_both(webui, net, monkeypatch):
-    from todo_core.patching.hooks import SiteHooks
+    from todo_core.patching.hooks.keys_hooks import SiteHooks
 
     reduce, sites = SiteHooks._reduction, []
 

@@ -8,9 +8,10 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from .hooks import Shared
+from ...hosts import has_foreign_forward
+from ..streams import Stream
+from .keys_hooks import Shared
 from .module_calls import Args, Forward, Kwargs, has_other_forward, read
-from .streams import Stream
 
 
 class DeepHooks:
@@ -35,7 +36,7 @@ class DeepHooks:
 
     def _is_covered(self) -> bool:
         """Whether somebody has put a forward over ours since, as DeepCache does: both would leave out runs."""
-        if isinstance(vars(self._module).get("forward"), Forward):
+        if isinstance(vars(self._module).get("forward"), Forward) or not has_foreign_forward(self._module):
             return False
         self._note_other_forward()
         return True

@@ -11,11 +11,11 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from ..hosts import Site
-from ..reduction import Reduction
-from ..token_grid import TokenGrid
-from .level_plan import LevelPlan
-from .streams import Stream
+from ...hosts import Site
+from ...reduction import Reduction
+from ...token_grid import TokenGrid
+from ..level_plan import LevelPlan
+from ..streams import Stream
 
 
 @dataclass

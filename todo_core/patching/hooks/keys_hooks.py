@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from .. import reduction
-from ..hosts import Host, KeysPatch, Site
-from ..reduction import Reduction
-from ..settings import Settings
-from ..token_grid import TokenGrid
-from .level_plan import LevelPlan, plan_level
+from ...hosts import Host, KeysPatch, Site
+from ...reduction import Reduction
+from ...settings import Settings
+from ...token_grid import TokenGrid
+from ..level_plan import LevelPlan
+from ..methods import Place, plan_level, reduction_of
+from ..record import Record
+from ..steps import seeds_of_rows
 from .module_calls import Args, Changed, Hook, Kwargs, read, untraced, write
-from .record import Record
 from .running_calls import RunningCalls, UNetCall
-from .steps import seeds_of_rows
 
 
 @dataclass(eq=False)
@@ -82,18 +82,11 @@ class SiteHooks:
 
     def _reduction(self, plan: LevelPlan, tokens: Tensor, call: UNetCall, images: int) -> Reduction:
         """The reduction of ``tokens`` (rows, h*w, c), of so many images, that the plan asks for."""
-        settings, step, rank, size = self._shared.settings, call.step, self.site.rank, plan.grid.size
-        if plan.target_grid is not None:
-            if settings.rotates:
-                return reduction.stride(size, int(plan.amount), step + rank, exact=settings.resample == "nearest-exact")
-            return reduction.downsample(size, plan.target_grid.size, settings.resample)
-        if plan.method == "cluster":
-            return reduction.cluster(tokens, plan.keys)
-        cell, draws = (settings.sy, settings.sx), None
-        if settings.random:
-            seeds = seeds_of_rows(call.next_seeds(self.site.block, images), tokens.shape[0])
-            draws = _on_device(reduction.random_draws(seeds, step, rank, size, cell), tokens.device)
-        return reduction.match(tokens, size, plan.amount, cell, draws, reach=settings.reach)
+
+        def seeds() -> list[int]:
+            return seeds_of_rows(call.next_seeds(self.site.block, images), tokens.shape[0])
+
+        return reduction_of(tokens, plan, self._shared.settings, Place(call.step, self.site.rank, seeds))
 
     def _ran(self, plan: LevelPlan, call: UNetCall) -> None:
         call.reduced = True
@@ -211,10 +204,3 @@ def keys_patch(sites: Mapping[Site, SiteHooks], shared: Shared) -> KeysPatch:
             return x, keys, values
 
     return patch
-
-
-def _on_device(x: Tensor, device: torch.device) -> Tensor:
-    """A copy that nothing waits for: a GPU reads it from pinned memory, which torch keeps until then."""
-    if device.type != "cuda":
-        return x.to(device)
-    return torch.empty(x.shape, dtype=x.dtype, device="cpu", pin_memory=True).copy_(x).to(device, non_blocking=True)

@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from ..hosts import has_foreign_forward
-from .hooks import SiteHooks
-from .level_plan import LevelPlan
+from ...hosts import has_foreign_forward
+from ..level_plan import LevelPlan
+from .keys_hooks import SiteHooks
 from .module_calls import Args, Changed, Hook, Kwargs, read, write
 from .running_calls import BlockRun
 
