@@ -29,7 +29,7 @@ from .hooks.deep_hooks import DeepHooks, WholeHooks, why_not_whole_on
 from .hooks.keys_hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
 from .hooks.module_calls import Args, Hook, Kwargs, read, remove_forwards
 from .hooks.module_hooks import ModuleHooks
-from .hooks.running_calls import RunningCalls
+from .hooks.running_calls import RunningCalls, UNetCall
 from .level_plan import LEVELS
 from .plan import Pass, make_plan
 from .record import IdlePass, Record
@@ -81,6 +81,7 @@ class Session:
         kind = ModuleHooks if settings.target == "all" else PatchedKeysHooks if host.patch_keys else KeysHooks
         self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
         self._predictors = self._hooks_that_predict()
+        self._watches = bool(self._predictors) and not is_compiled(host.unet)  # whether the model's own code runs
 
     def __repr__(self) -> str:
         state = "attached to" if self._hooks else "not attached to"
@@ -113,6 +114,8 @@ class Session:
         self._hook_levels(LEVELS if hooks_all else [level.level for level in self.plan.reduced])
         for predictor in self._predictors:
             self._hooks += predictor.attach()
+        if self._watches:
+            self._hooks.append(Hook(self._note_run).before(self.host.sites[0].transformer))
         forget_compiled_code(unet)
         return self
 
@@ -209,6 +212,7 @@ class Session:
         progress = self._progress(time)
         call.levels = {level.level: level for level in plan.at(progress)}
         call.may_predict = plan.predicts_at(progress) and not outer
+        call.has_run = not self._watches
         if call.may_predict and self._may_predict(unet, latent, args, kwargs):
             call.stream, call.is_whole = self._streams.next(call.step), plan.deep.is_whole
             call.stream.weights = row_weights(
@@ -273,6 +277,11 @@ class Session:
         if call and call.levels:
             call.grid = TokenGrid.of(read(args, kwargs, 0, self.host.arguments.hidden).shape)
 
+    def _note_run(self, *_: Any) -> None:
+        """The first transformer, which is never predicted, runs: EasyCache of ComfyUI acts inside the UNet's call."""
+        if call := self._shared.calls.current:
+            call.has_run = True
+
     def _stop_reducing(self, error: Exception) -> None:
         """Let the rest of the call run without reduction."""
         call = self._shared.calls.current
@@ -283,18 +292,24 @@ class Session:
 
     def _end_call(self, unet: Module, args: Args, output: Any) -> None:
         call = self._shared.calls.end()
-        ended_well = output is not None  # torch gives no output after an Exception
-        if ended_well and call and call.may_predict:
-            self.record.ran_call(call.step, is_predicted=call.is_predicted)
-        if not ended_well:
+        if output is None:  # torch gives none after an Exception
             self._streams.reset()
-        elif call and call.stream and call.step + 1 == self._step.total:
-            call.stream.forget()
-        elif call and call.stream and not call.is_predicted:
+        elif call:
+            is_cached = call.may_predict and not (call.has_run or call.is_predicted)
+            if not is_cached:
+                self._count(call, output)
+            if call.stream and call.step + 1 == self._step.total:
+                call.stream.forget()
+            if self._counter and not self._shared.calls.current:
+                planned = bool(call.levels) or call.may_predict
+                self._idle_pass.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)
+
+    def _count(self, call: UNetCall, output: Any) -> None:
+        """A call has ended in which the model's own code has run, or was predicted by us."""
+        if call.may_predict:
+            self.record.ran_call(call.step, is_predicted=call.is_predicted)
+        if call.stream and not call.is_predicted:
             call.stream.end_call(output)
-        if ended_well and call and call.levels and not call.reduced and not self.record.notes:
+        if call.levels and not call.reduced and not self.record.notes:
             why = call.why_not or "its self-attention was not called. Something replaces, caches or compiles it"
             self.record.note(f"a call that was to be reduced has reduced nothing: {why}")
-        if ended_well and call and self._counter and not self._shared.calls.current:
-            planned = bool(call.levels) or call.may_predict
-            self._idle_pass.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)

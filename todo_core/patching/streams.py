@@ -44,6 +44,7 @@ class Stream:
     computed: list[int] = field(default_factory=list)  # steps
     pace: Pace = field(default_factory=Pace)
     histories: dict[Module, History] = field(default_factory=lambda: defaultdict(History))
+    _step: int = -1  # of the call that runs
 
     def begin_call(
         self, step: Step, deep: DeepPlan, latent: Tensor, time: Any, conditions: Sequence[Tensor], alike: Any
@@ -68,14 +69,14 @@ class Stream:
         self.measures = deep.tolerance is not None and not self.predicts
         if self.predicts or self.measures:
             History.fit(self.histories.values())
-        if not self.predicts:
-            self.computed.append(step.number)
-            self.changed, self.changed_since = self.changed_since, None
+        self._step = step.number
         self.alike, self.conditions, self.latent = alike, tuple(each.clone() for each in conditions), latent
         self.time = _time_on(latent.device, time)
 
     def end_call(self, output: Any) -> None:
         """A computed call has ended. With NaN or infinity in its output, nothing of it is continued."""
+        self.computed.append(self._step)
+        self.changed, self.changed_since = self.changed_since, None
         for leaf in tree_leaves(getattr(output, "sample", output)):
             if isinstance(leaf, Tensor):
                 self.changed_since = _either(self.changed_since, ~leaf.isfinite().all())

@@ -107,6 +107,28 @@ def test_an_inpainting_model_is_predicted_from_its_noisy_channels(ldm_sd1):
     torch.testing.assert_close(outputs[3], expected, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("predict", ["deep", "whole"])
+def test_a_cache_inside_the_model_s_call_is_neither_counted_nor_learned(ldm_sd1, predict, monkeypatch):
+    """EasyCache of ComfyUI 0.33 answers in the place of the UNet's own code, inside its forward: here in step 4."""
+    unet, session, cached = ldm_sd1.unet, session_of(ldm_sd1, predict=predict, interval=2), [False]
+    own = type(unet).forward
+    monkeypatch.setattr(type(unet), "forward", lambda self, *a, **k: a[0] * 50 if cached[0] else own(self, *a, **k))
+    outputs, latents = [], chain(9)
+    for step, latent in enumerate(latents):
+        cached[0] = step == 4
+        session.attach().begin_step(step, 9, (0, 0))
+        outputs.append(ldm_sd1(latent, TIMES[step]))
+        session.detach()
+    record = session.record
+    session.remove()
+    assert torch.equal(outputs[4], latents[4] * 50)
+    assert 4 not in record.predicted_calls | record.computed_calls
+    assert not record.notes
+    assert record.predicted_in
+    for step in record.predicted_in:
+        assert outputs[step].abs().max() < 3 * outputs[0].abs().max(), "its answer was learned"
+
+
 class WithVariance(torch.nn.Module):
     """Predicts the noise and, as guided diffusion's UNets, its variance."""
 

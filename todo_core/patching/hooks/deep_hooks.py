@@ -60,9 +60,9 @@ class DeepHooks:
         return self._packed(predicted)
 
     def _learn(self, args: Args, kwargs: Kwargs, output: Any) -> None:
-        """The module has run."""
-        stream = self._stream
-        if stream is not None:
+        """The module has run, if not another cache has answered."""
+        stream, call = self._stream, self._shared.calls.current
+        if stream is not None and call and call.has_run:
             self._guarded(self._remember, stream, self._input(args, kwargs), output)
 
     def _input(self, args: Args, kwargs: Kwargs) -> Tensor:

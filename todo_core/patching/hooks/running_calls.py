@@ -42,6 +42,7 @@ class UNetCall:
     stream: Stream | None = None  # where the call is run or predicted by that interval
     is_whole: bool = False  # the whole call is, not the deep transformers
     is_predicted: bool = False
+    has_run: bool = False  # the model's own code; another cache may have answered in its place
     rows_done: dict[Module, int] = field(default_factory=dict)  # by blocks that see some of the rows at a time
     reduced: bool = False
     why_not: str = ""  # why a layer was not reduced, where no note says so
