@@ -1,4 +1,4 @@
-"""Plan x model -> hooks on the model's modules. The forwards only carry out what the plan says.
+"""Plan x model -> hooks that carry out what the plan says.
 
 Hooks sit on module instances and come off by handle. No class is replaced, and no ``forward`` but those of modules that
 are predicted (`deep_hooks`), so the attention that the host has chosen still runs. Two hooks enclose each UNet call:
@@ -10,7 +10,7 @@ dropping the state of calls that no longer run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,16 +19,15 @@ from torch import Tensor
 from torch.nn import Module
 
 from ..errors import UnsupportedModelError
-from ..hosts import Handle, Host
-from ..hosts.compiled_code import forget_compiled_code, is_compiled
+from ..hosts import Host
 from ..hosts.conditions import conditions_of, has_controlnet, row_weights
 from ..samplers import ADDS_NOISE
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from .hooks.deep_hooks import DeepHooks, WholeHooks, why_not_whole_on
-from .hooks.keys_hooks import KeysHooks, PatchedKeysHooks, Shared, SiteHooks, keys_patch
-from .hooks.module_calls import Args, Hook, Kwargs, read, remove_forwards
-from .hooks.module_hooks import ModuleHooks
+from .hooks.keys_hooks import Shared
+from .hooks.model_hooks import ModelHooks
+from .hooks.module_calls import Args, Kwargs, read, remove_forwards
 from .hooks.running_calls import RunningCalls, UNetCall
 from .level_plan import LEVELS
 from .plan import Pass, make_plan
@@ -73,18 +72,13 @@ class Session:
         self._idle_pass = IdlePass(self.record)
         self._step = Step(seeds=(settings.seed or 0,))
         self._report_error = on_error
-        self._hooks: list[Handle] = []
-        self._hooked: set[int] = set()  # levels
         self._streams = Streams()
         guard = self._stop_reducing if on_error else None
         self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
-        kind = ModuleHooks if settings.target == "all" else PatchedKeysHooks if host.patch_keys else KeysHooks
-        self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
-        self._predictors = self._hooks_that_predict()
-        self._watches = bool(self._predictors) and not is_compiled(host.unet)  # whether the model's own code runs
+        self._hooks = ModelHooks(self._shared, self._hooks_that_predict())
 
     def __repr__(self) -> str:
-        state = "attached to" if self._hooks else "not attached to"
+        state = "attached to" if self.is_attached else "not attached to"
         return f"<Session {state} {type(self.host.unet).__name__}; {self.plan}; {self.record}>".replace("\n", "; ")
 
     def _hooks_that_predict(self) -> list[DeepHooks]:
@@ -99,40 +93,16 @@ class Session:
         return hooks
 
     def attach(self) -> Session:
-        """Put the hooks on the model."""
+        """Put the hooks on the model: on all levels where nobody has told the pass."""
         self.detach()
-        unet = self.host.unet
-        self._hooks += [
-            Hook(self.begin_call, self._shared.on_error).before(unet),
-            Hook(self._end_call).after(unet, always=True),
-        ]
-        if self.host.patch_keys and self.settings.target == "keys/values":
-            by_site = {hooks.site: hooks for hooks in self._sites}
-            self._hooks.append(self.host.patch_keys(keys_patch(by_site, self._shared)))
-        # all where the pass is not known, and in compiled code, which cannot get hooks while it runs
-        hooks_all = self._is_unknown or is_compiled(unet)
-        self._hook_levels(LEVELS if hooks_all else [level.level for level in self.plan.reduced])
-        for predictor in self._predictors:
-            self._hooks += predictor.attach()
-        if self._watches:
-            self._hooks.append(Hook(self._note_run).before(self.host.sites[0].transformer))
-        forget_compiled_code(unet)
+        levels = LEVELS if self._is_unknown else [level.level for level in self.plan.reduced]
+        self._hooks.attach(self.begin_call, self._end_call, levels)
         return self
-
-    def _hook_levels(self, levels: Iterable[int]) -> None:
-        """Hook the blocks of these levels, once. In SDXL most blocks stand at the one that is seldom reduced."""
-        missing = {*levels} - self._hooked
-        sites = [hooks for hooks in self._sites if hooks.site.level in missing]
-        for transformer in {hooks.site.transformer: None for hooks in sites}:
-            self._hooks.append(Hook(self._read_grid, self._shared.on_error).before(transformer))
-        for hooks in sites:
-            self._hooks += hooks.attach()
-        self._hooked |= missing
 
     @property
     def is_attached(self) -> bool:
         """Whether the hooks are on the model."""
-        return bool(self._hooks)
+        return self._hooks.are_on
 
     def remove(self) -> None:
         """Take every hook off, and free what is remembered of earlier steps."""
@@ -142,19 +112,12 @@ class Session:
 
     def detach(self) -> None:
         """Take every hook off. ``attach`` goes on where the pass was."""
-        if self._hooks:
-            forget_compiled_code(self.host.unet)
-        while self._hooks:
-            self._hooks.pop().remove()
-        self._hooked.clear()
+        self._hooks.detach()
         self._shared.calls.clear()
 
     def note_conflicts(self) -> None:
         """Note the layers that the plan reduces and that must not be reduced at the moment."""
-        reduced = {level.level: level.grid for level in self.plan.reduced}
-        for hooks in self._sites:
-            if hooks.site.level in reduced:
-                hooks.note_conflict(reduced[hooks.site.level])
+        self._hooks.note_conflicts({level.level: level.grid for level in self.plan.reduced})
 
     def begin_step(self, number: int, total: int, seeds: Sequence[int], guidance: float | None = None) -> None:
         """The next UNet calls belong to step ``number``, from 0, of ``total``.
@@ -207,12 +170,12 @@ class Session:
             self.record.note(plan.deep.note)
             if plan.deep.is_whole and plan.deep.predicts and has_controlnet(kwargs):
                 self.record.note("a ControlNet runs in predicted steps too")
-        self._hook_levels(level.level for level in plan.reduced)
+        self._hooks.add_levels(level.level for level in plan.reduced)
         call.step = self._step.number
         progress = self._progress(time)
         call.levels = {level.level: level for level in plan.at(progress)}
         call.may_predict = plan.predicts_at(progress) and not outer
-        call.has_run = not self._watches
+        call.has_run = not self._hooks.watches
         if call.may_predict and self._may_predict(unet, latent, args, kwargs):
             call.stream, call.is_whole = self._streams.next(call.step), plan.deep.is_whole
             call.stream.weights = row_weights(
@@ -271,16 +234,6 @@ class Session:
         if self.settings.window == "steps" and self._step.total:
             return self._step.number / self._step.total
         return 1 - timestep / 1000
-
-    def _read_grid(self, transformer: Module, args: Args, kwargs: Kwargs) -> None:
-        call = self._shared.calls.current
-        if call and call.levels:
-            call.grid = TokenGrid.of(read(args, kwargs, 0, self.host.arguments.hidden).shape)
-
-    def _note_run(self, *_: Any) -> None:
-        """The first transformer, which is never predicted, runs: EasyCache of ComfyUI acts inside the UNet's call."""
-        if call := self._shared.calls.current:
-            call.has_run = True
 
     def _stop_reducing(self, error: Exception) -> None:
         """Let the rest of the call run without reduction."""

@@ -503,7 +503,7 @@ def test_keys_are_whole_grids_of_the_same_rows(ldm_sd1, tokens, context, mask, g
     with patched(ldm_sd1.unet, factor_1=2) as session:
         x = noise(*tokens)
         given = x if context == "itself" else None if context is None else noise(*context)
-        found = session._sites[0]._key_grids(x, given, 12, "it has a mask" if mask else "")
+        found = session._hooks._sites[0]._key_grids(x, given, 12, "it has a mask" if mask else "")
         if isinstance(grids, str):
             assert found is None
             assert grids in session.record.notes[0]
