@@ -72,7 +72,7 @@ TESTS = {
     "patching/hooks/running_calls": [f"{PATCHING}/test_interruption.py", *SESSION],
     "patching/session": [*PREDICTION, *SESSION, f"{PATCHING}/test_gradients.py", *FORGE],
     "patching/steps": [f"{PATCHING}/test_steps.py", *SESSION],
-    "patching/streams": [*PREDICTION, *COSTS],
+    "patching/memory": [*PREDICTION, *COSTS],
     "token_grid": ["tests/todo_core/test_token_grid.py", f"{PATCHING}/test_plan.py"],
     "prediction": [*PREDICTION, *COSTS],
 }

@@ -40,7 +40,7 @@ def gap_of(cost: float, tolerance: float, steps: int) -> int:
 
 
 class Pace:
-    """The gap after the last computed step of one stream of calls."""
+    """The gap after the last computed step of the calls at one place of the steps."""
 
     def __init__(self) -> None:
         self._errors: list[Tensor] = []  # of this step: (images,) for each transformer

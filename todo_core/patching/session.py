@@ -30,10 +30,10 @@ from .hooks.model_hooks import ModelHooks
 from .hooks.module_calls import Args, Kwargs, read, remove_forwards
 from .hooks.running_calls import RunningCalls, UNetCall
 from .level_plan import LEVELS
+from .memory import PassMemory
 from .plan import Pass, make_plan
 from .record import IdlePass, Record
 from .steps import Step, StepCounter, timesteps_of
-from .streams import Streams
 
 CHECKPOINTED = (
     "its blocks are checkpointed, and the backward pass would compute them without the reduction. "
@@ -72,7 +72,7 @@ class Session:
         self._idle_pass = IdlePass(self.record)
         self._step = Step(seeds=(settings.seed or 0,))
         self._report_error = on_error
-        self._streams = Streams()
+        self._memory = PassMemory()
         guard = self._stop_reducing if on_error else None
         self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
         self._hooks = ModelHooks(self._shared, self._hooks_that_predict())
@@ -108,7 +108,7 @@ class Session:
         """Take every hook off, and free what is remembered of earlier steps."""
         self.detach()
         self._idle_pass.end()
-        self._streams.reset()
+        self._memory.reset()
 
     def detach(self) -> None:
         """Take every hook off. ``attach`` goes on where the pass was."""
@@ -127,7 +127,7 @@ class Session:
         """
         fixed = self.settings.seed
         self._counter = None
-        self._streams.begin_step(number)
+        self._memory.begin_step(number)
         self._step = Step(number, total, tuple(seeds) if fixed is None else (fixed,) * len(seeds), guidance)
 
     def acts_in_step(self) -> bool:
@@ -156,7 +156,7 @@ class Session:
             if self._counter:
                 self._step = Step(*self._counter.step_of(time), self._step.seeds, self.host.sampler.guidance())
                 if self._counter.passes != self._passes:
-                    self._streams.reset()
+                    self._memory.reset()
                     self._passes = self._counter.passes
                 if self._counter.takes_turns:
                     self.record.note("several generations take turns on this model: their steps are counted as one's")
@@ -177,12 +177,12 @@ class Session:
         call.may_predict = plan.predicts_at(progress) and not outer
         call.has_run = not self._hooks.watches
         if call.may_predict and self._may_predict(unet, latent, args, kwargs):
-            call.stream, call.is_whole = self._streams.next(call.step), plan.deep.is_whole
-            call.stream.weights = row_weights(
+            call.memory, call.is_whole = self._memory.next(call.step), plan.deep.is_whole
+            call.memory.weights = row_weights(
                 self._step.guidance, kwargs, call.seeds, negative_first=self.host.negative_first
             )
             conditions, others = conditions_of(read(args, kwargs, 2, names.context), kwargs, plan.deep.is_whole)
-            call.stream.begin_call(self._step, plan.deep, latent, timestep, conditions, (call.seeds, others))
+            call.memory.begin_call(self._step, plan.deep, latent, timestep, conditions, (call.seeds, others))
 
     def _facts(self, latent: Tensor, size: TokenGrid) -> Pass:
         """What is known of the pass that a call belongs to."""
@@ -207,7 +207,7 @@ class Session:
         if self._asks_for_gradients(args, kwargs):
             self.record.note("a call asks for gradients: nothing is predicted")
             return False
-        if not self.plan.deep.is_whole and (why := self._streams.why_no_room(self.host, latent)):
+        if not self.plan.deep.is_whole and (why := self._memory.why_no_room(self.host, latent)):
             self.record.note(f"{why}: nothing is predicted")
             return False
         return True
@@ -246,13 +246,13 @@ class Session:
     def _end_call(self, unet: Module, args: Args, output: Any) -> None:
         call = self._shared.calls.end()
         if output is None:  # torch gives none after an Exception
-            self._streams.reset()
+            self._memory.reset()
         elif call:
             is_cached = call.may_predict and not (call.has_run or call.is_predicted)
             if not is_cached:
                 self._count(call, output)
-            if call.stream and call.step + 1 == self._step.total:
-                call.stream.forget()
+            if call.memory and call.step + 1 == self._step.total:
+                call.memory.forget()
             if self._counter and not self._shared.calls.current:
                 planned = bool(call.levels) or call.may_predict
                 self._idle_pass.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)
@@ -261,8 +261,8 @@ class Session:
         """A call has ended in which the model's own code has run, or was predicted by us."""
         if call.may_predict:
             self.record.ran_call(call.step, is_predicted=call.is_predicted)
-        if call.stream and not call.is_predicted:
-            call.stream.end_call(output)
+        if call.memory and not call.is_predicted:
+            call.memory.end_call(output)
         if call.levels and not call.reduced and not self.record.notes:
             why = call.why_not or "its self-attention was not called. Something replaces, caches or compiles it"
             self.record.note(f"a call that was to be reduced has reduced nothing: {why}")

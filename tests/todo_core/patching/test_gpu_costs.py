@@ -233,7 +233,7 @@ def test_the_memory_of_a_pass_is_three_tensors_and_a_matrix_a_transformer():
             session.begin_step(step, 50, [0, 1])
             with Count():
                 call(unet, 64)
-        held = [h for stream in session._streams._streams.values() for h in stream.histories.values()]
+        held = [h for call in session._memory._calls.values() for h in call.histories.values()]
         tensors = [t for h in held for t in (h._last.x, h._last.made, h._slope, h._weights)]
         assert sum(t.numel() for t in tensors) == 6 * (3 * 2 * 640 * 32 * 32 + 2 * 640 * 640)
         assert {t.dtype for t in tensors} == {torch.float16}

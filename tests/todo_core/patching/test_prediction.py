@@ -18,10 +18,10 @@ from tests.models import Small, diffusers_unet, full_layout, noise, shallow_ldm_
 from tests.naive import examples
 from todo_core import Settings, apply_patch, patched, remove_patch
 from todo_core.hosts import detect
-from todo_core.patching import streams
+from todo_core.patching import memory
+from todo_core.patching.memory import bytes_needed
 from todo_core.patching.plan import DeepPlan, Pass, make_plan
 from todo_core.patching.session import Session
-from todo_core.patching.streams import bytes_needed
 from todo_core.prediction import History
 from todo_core.token_grid import TokenGrid
 
@@ -296,14 +296,14 @@ def test_todo_and_the_interval_act_together(ldm_sd1):
     assert session.record.ran_in[session.plan.levels[0]] == {0, 1, 2, 3}
 
 
-# streams ------------------------------------------------------------------------------------------------------------
+# memory -------------------------------------------------------------------------------------------------------------
 
 
 @examples(15)
 @given(interval=st.integers(2, 5), rows=st.lists(st.integers(1, 3), min_size=2, max_size=7))
 def test_other_rows_are_computed_anew(interval, rows):
     """The steps in which each step's rows have been alike for long enough are predicted, and no others."""
-    small_unet = STREAMED
+    small_unet = SHALLOW
     session = Session(detect(small_unet), Settings(**OFF, interval=interval), Pass(TokenGrid(8, 8)))
     expected, computed, last = set(), [], None
     for step, count in enumerate(rows):
@@ -322,7 +322,7 @@ def test_other_rows_are_computed_anew(interval, rows):
     assert session.record.predicted_in == expected
 
 
-STREAMED = shallow_ldm_unet()
+SHALLOW = shallow_ldm_unet()
 
 
 def calls(small, session, steps):
@@ -334,7 +334,7 @@ def calls(small, session, steps):
         session.detach()
 
 
-def test_each_call_of_a_step_has_a_stream_of_its_own(ldm_sd1):
+def test_each_call_of_a_step_has_a_memory_of_its_own(ldm_sd1):
     """Split halves: the same rows, other prompts. Each is predicted from its own past."""
     cond, uncond, latents = words(2), words(2, seed=5), chain(5)
     apart, together = [], session_of(ldm_sd1, interval=2)
@@ -388,7 +388,7 @@ def test_a_latent_that_grows_or_shrinks_is_the_same_image(ldm_sd1, growth):
 
 def test_memory_is_freed_at_the_end_of_a_pass_an_error_and_removal(ldm_sd1):
     def held(session):
-        return sum(len(s.histories) for s in session._streams._streams.values())
+        return sum(len(s.histories) for s in session._memory._calls.values())
 
     latents = chain(4)
     session = session_of(ldm_sd1, interval=2)
@@ -541,8 +541,8 @@ def test_an_error_in_a_prediction_costs_no_image(ldm_sd1, monkeypatch):
 
 def remembered(session) -> int:
     """Bytes of all tensors in the histories, but for the 0-dimensional ones."""
-    streams = session._streams._streams.values()
-    runs = [vars(history) | vars(history._last) for s in streams for history in s.histories.values()]
+    calls = session._memory._calls.values()
+    runs = [vars(history) | vars(history._last) for call in calls for history in call.histories.values()]
     kept = {id(t): t for run in runs for t in tree_leaves([*run.values()]) if isinstance(t, torch.Tensor) and t.ndim}
     return sum(t.numel() * t.element_size() for t in kept.values())
 
@@ -567,9 +567,9 @@ def test_without_room_on_the_gpu_every_step_is_computed_and_a_note_says_so(ldm_s
 
     def free(device):
         looked.append(device)
-        return share * bytes_needed(detect(ldm_sd1.unet), latent) / streams.ROOM
+        return share * bytes_needed(detect(ldm_sd1.unet), latent) / memory.ROOM
 
-    monkeypatch.setattr(streams, "free_bytes", free)
+    monkeypatch.setattr(memory, "free_bytes", free)
     with patched(ldm_sd1.unet, **OFF, interval=2) as session:
         for step in range(6):
             session.begin_step(step, 6, (1, 1))
@@ -648,7 +648,7 @@ def test_nothing_is_remembered_in_a_pass_in_which_nothing_will_be_predicted(
     for step, latent in enumerate(chain(steps)):
         session.attach().begin_step(step, steps, (0, 0))
         diffusers_sdxl(latent, TIMES[step])
-        assert not session._streams._streams
+        assert not session._memory._calls
         session.detach()
 
 
@@ -656,7 +656,7 @@ def test_auto_remembers_nothing_where_the_number_of_steps_is_unknown(ldm_sdxl, w
     with patched(ldm_sdxl.unet, **OFF) as session:
         for latent, time in zip(chain(8), TIMES, strict=False):
             ldm_sdxl(latent, time)
-    assert not session._streams._streams
+    assert not session._memory._calls
     assert session.record.predicted_in == set()
 
 
@@ -699,7 +699,7 @@ def test_a_model_with_one_level_says_so():
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "pickle"])
-def test_a_copy_of_a_patched_model_has_forwards_and_streams_of_its_own(diffusers_sd1, duplicate):
+def test_a_copy_of_a_patched_model_has_forwards_and_a_memory_of_its_own(diffusers_sd1, duplicate):
     latents = chain(4)
     with patched(diffusers_sd1.unet, **OFF, interval=2) as session:
         first = diffusers_sd1(latents[0], TIMES[0])

@@ -12,7 +12,7 @@ from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, r
 from todo_core import Settings, patched
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
-from todo_core.patching import streams
+from todo_core.patching import memory
 from todo_core.patching.plan import Pass, make_plan
 from todo_core.patching.session import Session
 from todo_core.prediction import History
@@ -315,7 +315,7 @@ def test_a_controlnet_is_not_predicted(ldm_sd1):
 
 
 def test_it_needs_no_room_for_deep_layers(ldm_sd1, monkeypatch):
-    monkeypatch.setattr(streams, "free_bytes", lambda _: 0.0)
+    monkeypatch.setattr(memory, "free_bytes", lambda _: 0.0)
     session = session_of(ldm_sd1, predict="whole", interval=2)
     run(ldm_sd1, session, chain(5))
     assert session.record.predicted_in == {3}

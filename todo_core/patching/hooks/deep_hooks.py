@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...hosts import has_foreign_forward
-from ..streams import Stream
+from ..memory import CallMemory
 from .keys_hooks import Shared
 from .module_calls import Args, Forward, Kwargs, has_other_forward, read
 
@@ -42,17 +42,17 @@ class DeepHooks:
         return True
 
     @property
-    def _stream(self) -> Stream | None:
+    def _memory(self) -> CallMemory | None:
         """Of the call that runs; None where this module is not to be predicted, or after an error of ours."""
         call = self._shared.calls.current
-        return call.stream if call and call.is_whole == self.is_whole else None
+        return call.memory if call and call.is_whole == self.is_whole else None
 
     def _instead(self, args: Args, kwargs: Kwargs) -> Any:
         """The predicted output; None if the module must run."""
-        stream, call, record = self._stream, self._shared.calls.current, self._shared.record
-        if stream is None or call is None or not stream.predicts or self._is_covered():
+        memory, call, record = self._memory, self._shared.calls.current, self._shared.record
+        if memory is None or call is None or not memory.predicts or self._is_covered():
             return None
-        predicted = self._guarded(self._predict, stream, self._input(args, kwargs))
+        predicted = self._guarded(self._predict, memory, self._input(args, kwargs))
         if predicted is None:
             return None
         call.reduced = call.is_predicted = True
@@ -61,21 +61,21 @@ class DeepHooks:
 
     def _learn(self, args: Args, kwargs: Kwargs, output: Any) -> None:
         """The module has run, if not another cache has answered."""
-        stream, call = self._stream, self._shared.calls.current
-        if stream is not None and call and call.has_run:
-            self._guarded(self._remember, stream, self._input(args, kwargs), output)
+        memory, call = self._memory, self._shared.calls.current
+        if memory is not None and call and call.has_run:
+            self._guarded(self._remember, memory, self._input(args, kwargs), output)
 
     def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
         return read(args, kwargs, 0, self._shared.host.arguments.hidden)
 
-    def _predict(self, stream: Stream, x: Tensor) -> Tensor | None:
+    def _predict(self, memory: CallMemory, x: Tensor) -> Tensor | None:
         """The output for the input ``x`` (b, c, h, w); None if too little is known."""
-        history = stream.histories[self._module]
-        return x + history.predict(stream.time, x) if history.can_predict(x) else None
+        history = memory.histories[self._module]
+        return x + history.predict(memory.time, x) if history.can_predict(x) else None
 
-    def _remember(self, stream: Stream, x: Tensor, output: Any) -> None:
+    def _remember(self, memory: CallMemory, x: Tensor, output: Any) -> None:
         y = self._unpacked(output)
-        stream.learn(self._module, x, y - x, y)
+        memory.learn(self._module, x, y - x, y)
 
     def _unpacked(self, output: Any) -> Tensor:
         self._kind = type(output)
@@ -113,15 +113,15 @@ class WholeHooks(DeepHooks):
     def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
         return read(args, kwargs, 0, self._shared.host.arguments.latent)
 
-    def _predict(self, stream: Stream, x: Tensor) -> Tensor | None:
-        history = stream.histories[self._module]
+    def _predict(self, memory: CallMemory, x: Tensor) -> Tensor | None:
+        history = memory.histories[self._module]
         x = self._noisy(x)
-        return history.predict(stream.time, x) if history.can_predict(x) else None
+        return history.predict(memory.time, x) if history.can_predict(x) else None
 
-    def _remember(self, stream: Stream, x: Tensor, output: Any) -> None:
+    def _remember(self, memory: CallMemory, x: Tensor, output: Any) -> None:
         y = self._unpacked(output).clone()  # a sampler may go on with it in place, and with the latent
         self._channels, self._dtype = y.shape[1], y.dtype
-        stream.learn(self._module, self._noisy(x).clone(), y, y)
+        memory.learn(self._module, self._noisy(x).clone(), y, y)
 
     def _noisy(self, x: Tensor) -> Tensor:
         """The channels of the noisy latent, as the output has them: of an inpainting model, mask and image follow."""

@@ -15,7 +15,7 @@ from ...hosts import Site
 from ...reduction import Reduction
 from ...token_grid import TokenGrid
 from ..level_plan import LevelPlan
-from ..streams import Stream
+from ..memory import CallMemory
 
 
 @dataclass
@@ -39,7 +39,7 @@ class UNetCall:
     site: Site | None = None  # the block that is running, for a host with patches
     block: BlockRun = field(default_factory=BlockRun)
     may_predict: bool = False  # the plan has an interval for this step
-    stream: Stream | None = None  # where the call is run or predicted by that interval
+    memory: CallMemory | None = None  # where the call is run or predicted by that interval
     is_whole: bool = False  # the whole call is, not the deep transformers
     is_predicted: bool = False
     has_run: bool = False  # the model's own code; another cache may have answered in its place
@@ -59,7 +59,7 @@ class UNetCall:
 
     def stop(self) -> None:
         """Reduce nothing in the rest of the call."""
-        self.levels, self.grid, self.stream = {}, None, None
+        self.levels, self.grid, self.memory = {}, None, None
 
     def next_seeds(self, block: Module, rows: int) -> tuple[int, ...]:
         """The seeds of the ``rows`` that the block sees now: all, or the next ones where it runs row by row."""

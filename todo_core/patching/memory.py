@@ -1,7 +1,7 @@
-"""What is remembered between the steps of a pass: one stream for each UNet call of a step.
+"""What is remembered between the steps of a pass: each UNet call of a step has a memory of its own.
 
 A step may have several calls, one after the other: halves of a batch, the second one of a second-order sampler, those
-of PAG or SAG, reference-only's two. Each has a stream of its own, by its place in the step.
+of PAG or SAG, reference-only's two. Their place in the step tells which is which.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ROOM = 1 / 8  # the part of the free memory of a GPU that the histories may take
 
 
 @dataclass(eq=False)
-class Stream:
+class CallMemory:
     """The calls at one place of the steps: in which steps the deep transformers ran, and what each of them did."""
 
-    alike: Any = None  # what the calls of a stream have in common
+    signature: Any = None  # what must be as in the last call
     conditions: tuple[Tensor, ...] = ()  # copies of those of the last call, such as the prompt, (b, tokens, c)
     latent: Tensor = field(default_factory=lambda: torch.zeros(()))
     time: Tensor = field(default_factory=lambda: torch.zeros(()))
@@ -47,20 +47,20 @@ class Stream:
     _step: int = -1  # of the call that runs
 
     def begin_call(
-        self, step: Step, deep: DeepPlan, latent: Tensor, time: Any, conditions: Sequence[Tensor], alike: Any
+        self, step: Step, deep: DeepPlan, latent: Tensor, time: Any, conditions: Sequence[Tensor], others: Any
     ) -> None:
         """Decide whether the deep transformers of a call run.
 
-        ``latent`` is (b, c, h, w), ``time`` the timestep of its first row. ``alike`` has what must be as in the last
-        call; another condition, or a latent that points elsewhere than the last one, begins anew.
+        ``latent`` is (b, c, h, w), ``time`` the timestep of its first row. ``others`` must be as in the last call;
+        another condition, or a latent that points elsewhere than the last one, begins anew.
         """
         # the type: tensors of torch.export have no values
-        alike = (alike, type(latent), latent.shape, latent.dtype, latent.device, [each.shape for each in conditions])
-        if alike == self.alike:
+        signature = others, type(latent), latent.shape, latent.dtype, latent.device, [each.shape for each in conditions]
+        if signature == self.signature:
             self.changed_since = _either(self.changed_since, self._differs(latent, conditions))
         else:
             self.forget()
-        if self.measures and len(self.computed) > 1:
+        if self.measures and len(self.computed) > 1 and self.computed[-1] == self._step:
             self.pace.computed(self.time, self.computed[-1] - self.computed[-2])
         self.predicts = not deep.computes(step.number, step.total, self.computed, self.pace)
         if self.predicts and (changed := _either(self.changed, self.changed_since)) is not None and bool(changed):
@@ -70,7 +70,7 @@ class Stream:
         if self.predicts or self.measures:
             History.fit(self.histories.values())
         self._step = step.number
-        self.alike, self.conditions, self.latent = alike, tuple(each.clone() for each in conditions), latent
+        self.signature, self.conditions, self.latent = signature, tuple(each.clone() for each in conditions), latent
         self.time = _time_on(latent.device, time)
 
     def end_call(self, output: Any) -> None:
@@ -104,15 +104,15 @@ class Stream:
         self.measures = False
 
 
-class Streams:
-    """The streams of one pass, by the place of their calls in a step."""
+class PassMemory:
+    """The memories of one pass, by the place of their calls in a step."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Forget everything: the pass is over."""
-        self._streams: defaultdict[int, Stream] = defaultdict(Stream)
+        self._calls: defaultdict[int, CallMemory] = defaultdict(CallMemory)
         self._step, self._place = -1, 0
         self._lacks_room: str | None = None  # unknown
 
@@ -130,18 +130,18 @@ class Streams:
             self.reset()
         self._place = 0
 
-    def next(self, step: int) -> Stream:
-        """The stream of the next call, which belongs to this step. An earlier step than the last begins a new pass."""
+    def next(self, step: int) -> CallMemory:
+        """The memory of the next call, which belongs to this step. An earlier step than the last begins a new pass."""
         if step < self._step:
             self.reset()
         if step != self._step:
             self._step, self._place = step, 0
         place, self._place = self._place, self._place + 1
-        return self._streams[place] if place < MOST_CALLS else Stream()
+        return self._calls[place] if place < MOST_CALLS else CallMemory()
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy of a patched model begins anew."""
-        return {"_streams": defaultdict(Stream), "_step": -1, "_place": 0, "_lacks_room": None}
+        return {"_calls": defaultdict(CallMemory), "_step": -1, "_place": 0, "_lacks_room": None}
 
 
 def bytes_needed(host: Host, latent: Tensor) -> int:
