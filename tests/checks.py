@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from todo_lab.environment import DEMO, INTERRUPTED, PYTEST, SIGNALLED, TESTS, Environment
+from todo_lab.environment import DEMO, INTERRUPTED, PYTEST, SIGNALLED, SLOW, TESTS, Environment
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO_TESTS = ROOT / "tests" / "todo_lab" / "demo"
@@ -53,6 +53,8 @@ def run_checks(arguments: list[str]) -> int:
             words = pytest(workers if here is None else workers // 4, [*options, *demo])
             waiting.append(stack.enter_context(beside(DEMO, words, PYTEST)))
         TESTS.ensure()
+        if slow:
+            TESTS.also(SLOW)
         for check in (["check", "."], ["format", "--check", "."]):
             TESTS.check("ruff", *check)
         check_types = stack.enter_context(beside(TESTS, ["mypy"]))
