@@ -46,7 +46,7 @@ def run_checks(arguments: list[str]) -> int:
     options = [] if slow or "-m" in arguments else ["-m", "not slow"]
     here, demo = split(arguments)
 
-    workers = min((os.cpu_count() or 1) + 1, MOST_WORKERS)  # one more: browser tests wait for answers
+    workers = min(os.cpu_count() or 1, MOST_WORKERS)  # each more imports all libraries once more
     with ExitStack() as stack:
         waiting = []
         if demo is not None:  # it makes its environment meanwhile: pip uses one core

@@ -17,7 +17,6 @@ from todo_lab.evaluation.running.row_store import RowStore
 from todo_lab.evaluation.running.runner import local_engine, run_jobs
 
 
-
 class DoubleSource(Source):
     """Opens the double. The first worker creates the file ``weights`` and dies."""
 
