@@ -266,20 +266,8 @@ def test_the_command_refuses_what_it_does_not_know(bench: Any, tmp_path: Path) -
 def test_the_figures_of_a_gpu_are_made_by_one_command_that_goes_on_where_it_stopped(
     bench, tmp_path, monkeypatch, capsys
 ):
-    words = [
-        "--device",
-        "cpu",
-        "--layouts",
-        "sd1",
-        "--channels",
-        "32",
-        "--sides",
-        "16",
-        "--turns",
-        "1",
-        "--seconds",
-        "0",
-    ]
+    words = ["--device", "cpu", "--layouts", "sd1", "--channels", "32", "--sides", "16"]
+    words += ["--turns", "1", "--seconds", "0"]
     monkeypatch.setattr(bench.gpu, "STEPS", 4)
     monkeypatch.setattr(bench.gpu, "SETTINGS", ("ToDo 2", "ToMe 0.5", "tomesd 0.5", "lower bound of ToDo 2"))
     args = bench.gpu.parse_arguments([*words, "--minutes", "1", "--out", str(tmp_path)])
