@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from todo_lab.environment import DEMO, INTERRUPTED, PYTEST, SIGNALLED, TESTS, Environment
+from todo_lab.environment import DEMO, INTERRUPTED, PYTEST, SIGNALLED, SLOW, TESTS, Environment
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO_TESTS = ROOT / "tests" / "todo_lab" / "demo"
@@ -46,13 +46,15 @@ def run_checks(arguments: list[str]) -> int:
     options = [] if slow or "-m" in arguments else ["-m", "not slow"]
     here, demo = split(arguments)
 
-    workers = min((os.cpu_count() or 1) + 1, MOST_WORKERS)  # one more: browser tests wait for answers
+    workers = min(os.cpu_count() or 1, MOST_WORKERS)  # each more imports all libraries once more
     with ExitStack() as stack:
         waiting = []
         if demo is not None:  # it makes its environment meanwhile: pip uses one core
             words = pytest(workers if here is None else workers // 4, [*options, *demo])
             waiting.append(stack.enter_context(beside(DEMO, words, PYTEST)))
         TESTS.ensure()
+        if slow:
+            TESTS.also(SLOW)
         for check in (["check", "."], ["format", "--check", "."]):
             TESTS.check("ruff", *check)
         check_types = stack.enter_context(beside(TESTS, ["mypy"]))

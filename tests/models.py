@@ -315,7 +315,8 @@ def lengths(small: Small) -> Iterator[list[tuple[str, int, int]]]:
 
 def keys_of(small: Small, level: int, seen: list[tuple[str, int, int]]) -> set[tuple[int, int]]:
     """The (queries, keys) that a level's attentions had."""
-    return {(queries, keys) for name, queries, keys in seen if name in small.attentions(level)}
+    names = small.attentions(level)
+    return {(queries, keys) for name, queries, keys in seen if name in names}
 
 
 def snapshot(model: nn.Module) -> dict[str, Any]:

@@ -175,6 +175,7 @@ def _sigterm() -> Iterator[Callable[[Callable[[], None]], None]]:
 
 
 PYTEST = requirements("tests/requirements-pytest.txt")
+SLOW = requirements("tests/requirements-slow.txt")
 DEMO = Environment(
     ".venv-demo",
     TORCH,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ LAB = sorted((ROOT / "todo_lab").rglob("*.py"))
 PACKAGES = CORE + LAB
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
 APPS = [ROOT / "app.py"]
+EVERYWHERE = PACKAGES + SCRIPTS + APPS
 BEFORE_INSTALLING = [
     *APPS,
     *(ROOT / "todo_lab" / name for name in ("__init__.py", "environment.py", "python_version.py")),
@@ -24,7 +26,6 @@ FOLDERS = sorted({path.parent for path in PACKAGES + SCRIPTS + sorted((ROOT / "b
 MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_FILES = 400, 50, 12
 HOST_ONLY = {"modules", "gradio"}
 COMFYUI_ONLY = {"comfy", "server"}
-SHARED_BY_HOSTS = {"host", "ldm_layers", "patcher_options", "__init__"}
 PAGE = ROOT / "todo_lab" / "demo" / "page.py"
 # both pages build the controls of the declared settings alike
 CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.controls.control_value"}
@@ -59,27 +60,32 @@ def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def imports(path: Path) -> Iterator[str]:
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """The whole syntax tree of a file."""
+    return [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+
+
+@functools.cache
+def imports(path: Path) -> set[str]:
     """Absolute dotted names of all that a file imports, anywhere in it; ``from a import b`` gives ``a.b``."""
-    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    package, found = path.relative_to(ROOT).with_suffix("").parts[:-1], set()
+    for node in nodes(path):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join((*base, *([node.module] if node.module else [])))
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+    return found
 
 
 def tops(path: Path) -> set[str]:
     return {name.split(".")[0] for name in imports(path)}
 
 
-def calls(path: Path, name: str) -> list[int]:
-    """Lines on which a function is called by its bare name."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
-    return [node.lineno for node in found if node.func.id == name]
+def lines_where(paths: list[Path], wrong: Callable[[ast.AST], bool]) -> list[str]:
+    return [f"{named(path)}:{node.lineno}" for path in paths for node in nodes(path) if wrong(node)]
 
 
 def within(path: Path, *folder: str) -> bool:
@@ -95,26 +101,20 @@ def test_the_sources_are_found():
 
 
 def test_relative_imports_are_read_as_absolute_ones():
-    assert "todo_core.hosts.host.Host" in set(imports(ROOT / "todo_core/hosts/ldm.py"))
-    assert "todo_core.reduction" in set(imports(ROOT / "todo_core/patching/methods.py"))
-    assert "torch.nn.functional" in set(imports(ROOT / "todo_core/reduction/downsampling.py"))
+    assert "todo_core.hosts.host.Host" in imports(ROOT / "todo_core/hosts/ldm.py")
+    assert "todo_core.reduction" in imports(ROOT / "todo_core/patching/methods.py")
+    assert "torch.nn.functional" in imports(ROOT / "todo_core/reduction/downsampling.py")
 
 
-@pytest.mark.parametrize("path", PACKAGES, ids=named)
-def test_only_the_webui_package_imports_the_webui(path):
-    if path == PAGE:
-        assert {name for name in imports(path) if name.startswith("todo_core.webui")} <= CONTROLS
-        assert "modules" not in tops(path)
-    elif not within(path, "todo_core", "webui"):
-        assert not tops(path) & HOST_ONLY
-        assert not any(name.startswith("todo_core.webui") for name in imports(path))
-
-
-@pytest.mark.parametrize("path", PACKAGES, ids=named)
-def test_only_the_comfyui_package_imports_comfyui(path):
-    if not within(path, "todo_core", "comfyui"):
-        assert not tops(path) & COMFYUI_ONLY
-        assert not any(name.startswith("todo_core.comfyui") for name in imports(path))
+@pytest.mark.parametrize(("room", "of_its_host"), [("webui", HOST_ONLY), ("comfyui", COMFYUI_ONLY)])
+def test_only_the_package_of_a_host_imports_it(room, of_its_host):
+    """The demo's page shares the controls and is made with gradio."""
+    outside = {path: set(imports(path)) for path in PACKAGES if not within(path, "todo_core", room)}
+    if room == "webui":
+        outside[PAGE] -= CONTROLS | {name for name in outside[PAGE] if name.split(".")[0] == "gradio"}
+    foreign = {named(p): n for p, found in outside.items() for n in found if n.startswith(f"todo_core.{room}")}
+    assert not foreign
+    assert not {named(p): n for p, found in outside.items() for n in found if n.split(".")[0] in of_its_host}
 
 
 @pytest.mark.parametrize("path", BEFORE_INSTALLING, ids=named)
@@ -127,16 +127,14 @@ def test_what_runs_before_anything_is_installed_needs_python_alone(path):
     assert {name.split(".")[0] for name in modules} <= {*sys.stdlib_module_names, "todo_lab"}
 
 
-@pytest.mark.parametrize("path", [p for p in CORE if within(p, "todo_core", "reduction")], ids=named)
-def test_reductions_import_torch_alone(path):
-    foreign = tops(path) - set(sys.stdlib_module_names) - {"torch", "todo_core"}
-    assert not foreign
-    assert all(name.startswith("todo_core.reduction") for name in imports(path) if name.startswith("todo_core"))
+def test_reductions_import_torch_alone():
+    found = {name for path in CORE if within(path, "todo_core", "reduction") for name in imports(path)}
+    assert {name.split(".")[0] for name in found} - set(sys.stdlib_module_names) == {"torch", "todo_core"}
+    assert all(name.startswith("todo_core.reduction") for name in found if name.startswith("todo_core"))
 
 
-@pytest.mark.parametrize("path", CORE + SCRIPTS, ids=named)
-def test_the_product_does_not_import_the_laboratory(path):
-    assert "todo_lab" not in tops(path)
+def test_the_product_does_not_import_the_laboratory():
+    assert not [named(path) for path in CORE + SCRIPTS if "todo_lab" in tops(path)]
 
 
 def test_no_two_files_import_each_other():
@@ -172,37 +170,41 @@ def test_no_import_runs_up_a_floor(house):
     ]
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=named)
-def test_a_folder_reads_like_a_table_of_contents(folder):
-    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= MOST_FILES
+def test_a_folder_reads_like_a_table_of_contents():
+    files = {folder: [path for path in folder.glob("*.py") if path.name != "__init__.py"] for folder in FOLDERS}
+    assert not {named(folder): len(found) for folder, found in files.items() if len(found) > MOST_FILES}
 
 
-@pytest.mark.parametrize("host", ["ldm", "diffusers", "forge", "comfyui"])
+# what detection asks: find(model)
+ADAPTERS = [path.stem for path in CORE if path.parent.name == "hosts" and "\ndef find(" in path.read_text("utf-8")]
+
+
+def test_the_adapters_are_found():
+    assert {"ldm", "diffusers", "forge", "comfyui"} <= {*ADAPTERS}
+
+
+@pytest.mark.parametrize("host", ADAPTERS)
 def test_hosts_do_not_import_each_other_nor_the_library_they_adapt(host):
-    found = set(imports(ROOT / f"todo_core/hosts/{host}.py"))
-    others = {path.stem for path in (ROOT / "todo_core/hosts").glob("*.py")} - SHARED_BY_HOSTS - {host}
+    found = imports(ROOT / f"todo_core/hosts/{host}.py")
+    others = {*ADAPTERS} - {host}
     assert not {name for name in found if name.startswith("todo_core.hosts.") and name.split(".")[2] in others}
     assert not {"ldm", "sgm", "diffusers", "backend", "ldm_patched", "comfy"} & {name.split(".")[0] for name in found}
 
 
-@pytest.mark.parametrize("path", PACKAGES + SCRIPTS + APPS, ids=named)
-def test_no_file_is_long(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+def test_no_file_is_long():
+    lengths = {named(path): len(path.read_text(encoding="utf-8").splitlines()) for path in EVERYWHERE}
+    assert not {name: length for name, length in lengths.items() if length > MOST_LINES}
 
 
-@pytest.mark.parametrize("path", PACKAGES + SCRIPTS + APPS, ids=named)
-def test_no_function_is_long(path):
+def test_no_function_is_long():
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    found = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, functions)]
-    assert not {node.name for node in found if node.end_lineno - node.lineno >= MOST_LINES_OF_A_FUNCTION}
+    most = MOST_LINES_OF_A_FUNCTION
+    assert not lines_where(EVERYWHERE, lambda n: isinstance(n, functions) and n.end_lineno - n.lineno >= most)
 
 
-@pytest.mark.parametrize("path", PACKAGES, ids=named)
-def test_nothing_is_printed(path):
-    assert not calls(path, "print")
+def test_nothing_is_printed():
+    assert not lines_where(PACKAGES, lambda n: isinstance(n, ast.Call) and getattr(n.func, "id", "") == "print")
 
 
-@pytest.mark.parametrize("path", PACKAGES + SCRIPTS + APPS, ids=named)
-def test_no_exception_is_caught_unnamed(path):
-    handlers = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.ExceptHandler)]
-    assert not [handler.lineno for handler in handlers if handler.type is None]
+def test_no_exception_is_caught_unnamed():
+    assert not lines_where(EVERYWHERE, lambda n: isinstance(n, ast.ExceptHandler) and n.type is None)

@@ -17,7 +17,13 @@ NOTHING = command.NOTHING_COLLECTED
 
 
 @pytest.fixture
-def checks(monkeypatch):
+def installed():
+    """What is installed in addition, and where."""
+    return []
+
+
+@pytest.fixture
+def checks(monkeypatch, installed):
     """Runs the command on checks that end with these statuses; the status, and the words of each check."""
 
     def checked(*arguments: str, cores: int = 8, **statuses: int) -> tuple[int, dict[str, list[str]]]:
@@ -37,8 +43,8 @@ def checks(monkeypatch):
             status = ended.code
         return status, ran
 
-    for name in ("ensure", "also"):
-        monkeypatch.setattr(Environment, name, lambda *_: None)
+    monkeypatch.setattr(Environment, "ensure", lambda _: None)
+    monkeypatch.setattr(Environment, "also", lambda self, install: installed.append((self, install)))
     before = signal.getsignal(signal.SIGTERM)
     yield checked
     signal.signal(signal.SIGTERM, before)
@@ -75,7 +81,7 @@ def test_a_path_runs_only_where_its_tests_belong(checks):
     assert (both["here"][-1], both["demo"][-1]) == ("tests/todo_lab", DEMO)
 
 
-@pytest.mark.parametrize(("cores", "here", "demo"), [(2, "3", "0"), (4, "5", "1"), (8, "8", "2"), (64, "8", "2")])
+@pytest.mark.parametrize(("cores", "here", "demo"), [(2, "2", "0"), (4, "4", "1"), (8, "8", "2"), (64, "8", "2")])
 def test_workers_share_the_cores(checks, cores, here, demo):
     _, ran = checks(cores=cores)
     assert ran["here"][1:3] == ["-n", here]
@@ -84,9 +90,12 @@ def test_workers_share_the_cores(checks, cores, here, demo):
     assert checks("-n", "5")[1]["demo"].count("-n") == 1
 
 
-def test_slow_tests_run_with_all_alone(checks):
+def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, installed):
+    slow = (command.TESTS, command.SLOW)
     assert "not slow" in checks()[1]["here"]
+    assert slow not in installed
     assert "not slow" not in checks("--all")[1]["here"]
+    assert slow in installed
 
 
 def test_what_runs_beside_is_ended(monkeypatch):

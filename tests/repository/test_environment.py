@@ -55,7 +55,7 @@ PYTHONS = [f"3.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1)]
 # audioop left Python with 3.13; numpy 1 and pillow 10 have no wheels from there on, and packages ask for later ones.
 # Without Ray a slow test is skipped.
 WITHOUT = {version: {"audioop-lts"} for version in ("3.10", "3.11", "3.12")}
-WITHOUT |= {"3.13": {"numpy", "pillow"}, "3.14": {"numpy", "pillow", "ray"}}
+WITHOUT |= {"3.13": {"numpy", "pillow"}, "3.14": {"numpy", "pillow"}}
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without a signal")

@@ -1,7 +1,8 @@
-"""The shipped model, loaded once."""
+"""The shipped model, unpacked and loaded once."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,18 @@ import pytest
 
 if TYPE_CHECKING:
     from todo_lab.pocket.model.pocket_model import Pocket
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shipped_weights_are_unpacked_once() -> Iterator[None]:
+    """It takes a second each time."""
+    from todo_lab.pocket.model import weights_file
+
+    content = weights_file._content
+    unpacked = functools.cache(content)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weights_file, "_content", lambda p: (unpacked if p == weights_file.shipped() else content)(p))
+        yield
 
 
 @pytest.fixture(scope="session")

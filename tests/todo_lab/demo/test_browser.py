@@ -21,9 +21,16 @@ def url(runner, comparison):
     blocks.close()
 
 
-@pytest.fixture(params=[WIDE, PHONE], ids=["wide", "phone"])
-def page(request, chromium, url):
-    page = chromium.new_page(viewport=request.param)
+@pytest.fixture(scope="module")
+def browser(chromium):
+    """All pages of this file share what is read from the server once."""
+    return chromium.new_context()
+
+
+@pytest.fixture
+def page(request, browser, url):
+    page = browser.new_page()
+    page.set_viewport_size(getattr(request, "param", PHONE))
     page.set_default_timeout(PATIENCE)
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -75,6 +82,7 @@ def in_sight(page, selector):
     return box is not None and 0 <= box["y"] < page.viewport_size["height"] and box["x"] >= 0
 
 
+@pytest.mark.parametrize("page", [WIDE, PHONE], ids=["wide", "phone"], indirect=True)
 def test_a_run_shows_its_progress_and_then_its_result(page, quick, held):
     shorten(page, quick)
     page.fill("#prompt textarea", "a blue ball on stripes")

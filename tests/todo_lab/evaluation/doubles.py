@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 
 from todo_lab.evaluation.backends.backend import TimedImage
+from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.variants import BASELINE, Variant
 from todo_lab.sampling.request import Request
+
+
+def quick_metrics() -> ImageMetrics:
+    """All metrics but ST-LPIPS, as without its package; its network takes longer than all the rest of a row."""
+    metrics = ImageMetrics()
+    metrics._st_lpips = None
+    return metrics
 
 
 def speed_of(variant: Variant) -> float:
@@ -96,4 +104,4 @@ class PreparedScene:
         return (base + shake * len(self.request.prompt) / 40).clip(0, 255).round().astype(np.uint8)
 
 
-__all__ = ["BASELINE", "Double", "PreparedScene", "differing", "noise_of", "speed_of"]
+__all__ = ["BASELINE", "Double", "PreparedScene", "differing", "noise_of", "quick_metrics", "speed_of"]

@@ -8,13 +8,15 @@ from todo_core.errors import SettingsError
 from todo_core.settings import SETTINGS, Settings
 
 PATIENCE = 300_000  # milliseconds; a slow machine must not fail a test
+VIEWPORT = {"width": 1400, "height": 1200}
 RENEWED = 20_000  # after these, a list that was to be clicked has been renewed, and is closed
 STILL = "*, ::before, ::after { animation: none !important; transition: none !important; }"  # each frame costs CPU time
 
 
 def opened(browser, url):
     """A page on which the WebUI is ready; errors of its scripts gather in ``page.errors``."""
-    page = browser.new_page(viewport={"width": 1400, "height": 1200})
+    page = browser.new_page()
+    page.set_viewport_size(VIEWPORT)
     page.set_default_timeout(PATIENCE)
     page.errors, page.questions = [], set()
     page.on("pageerror", lambda error: page.errors.append(str(error)))
@@ -72,6 +74,10 @@ class Panel:
     def unfold(self):
         """A click on the accordion's title opens it and switches it on; then both folds."""
         self.accordion.locator(".label-wrap").first.click()
+        self.unfold_more()
+
+    def unfold_more(self):
+        """A click on the title of both folds."""
         for fold in ("advanced", "expert"):
             self.page.locator(f"#todo_{self.tab}_{fold} .label-wrap").first.click()
         self.control("method").wait_for(state="visible")

@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.todo_lab.evaluation.doubles import Double
+from tests.todo_lab.evaluation.doubles import Double, quick_metrics
 from todo_core import Settings
 from todo_lab.evaluation import variants
-from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.prompts import prompt_sets
 from todo_lab.evaluation.report import aggregation, charts, image_grids, matplotlib_files, report
 from todo_lab.evaluation.report.bootstrap import interval
@@ -38,9 +37,8 @@ def folder(tmp_path_factory):
     double = Double(broken=frozenset({"ToMe 0.25"}), unrepeatable=frozenset({"tomesd 0.5"}))
     out = tmp_path_factory.mktemp("results")
     about = {"runs": 2, "model": "none", "missing": {"ST-LPIPS": "no weights"}}
-    metrics = ImageMetrics()
-    metrics._st_lpips = None  # as without its package
-    run_jobs(work, RowStore.begin(out, work, about, resume=False), local_engine(double, runs=2, metrics=metrics))
+    store = RowStore.begin(out, work, about, resume=False)
+    run_jobs(work, store, local_engine(double, runs=2, metrics=quick_metrics()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matplotlib_files, "DPI", 50)  # small files are written faster
         report.write_report(out)
@@ -302,7 +300,7 @@ def test_sizes_other_than_square_have_a_report(tmp_path):
     run_jobs(
         work,
         RowStore.begin(tmp_path, work, about, resume=False),
-        local_engine(Double(), runs=1, metrics=ImageMetrics()),
+        local_engine(Double(), runs=1, metrics=quick_metrics()),
     )
     text = report.write_report(tmp_path).markdown()
     assert "Too few prompts" in text
@@ -315,7 +313,7 @@ def test_other_requests_have_a_table_of_their_own(tmp_path):
     scenes = jobs.make_scenes(["a cat"], seeds=[1], sizes=[(64, 64)], scales=[2.0], base=base, changes=changes)
     work = jobs.make_jobs(scenes, variants.unique_variants([variants.from_settings(Settings(factor_1=2))]))
     store = RowStore.begin(tmp_path, work, {"runs": 1, "model": "none"}, resume=False)
-    run_jobs(work, store, local_engine(Double(), runs=1, metrics=ImageMetrics()))
+    run_jobs(work, store, local_engine(Double(), runs=1, metrics=quick_metrics()))
     text = report.write_report(tmp_path).markdown()
     assert "| variant | guidance 7 | Euler |" in text
     (table,) = (part for part in text.split("## ") if part.startswith("Table"))

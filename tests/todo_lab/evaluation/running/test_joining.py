@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.todo_lab.evaluation.doubles import Double
+from tests.todo_lab.evaluation.doubles import Double, quick_metrics
 from todo_core import SettingsError
-from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.report import aggregation
 from todo_lab.evaluation.running import joining
 from todo_lab.evaluation.running.joining import join_results
@@ -22,7 +21,7 @@ ABOUT = {"runs": 1, "model": "none", "versions": "torch 2", "command": "evaluate
 
 def sweep(folder, work, double=None, **about):
     store = RowStore.begin(folder, work, ABOUT | about, resume=False)
-    run_jobs(work, store, local_engine(double or Double(), runs=1, metrics=ImageMetrics()))
+    run_jobs(work, store, local_engine(double or Double(), runs=1, metrics=quick_metrics()))
     return folder
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.todo_lab.evaluation.doubles import Double, speed_of
-from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
+from tests.todo_lab.evaluation.doubles import Double, quick_metrics, speed_of
 from todo_lab.evaluation.running.measurement import measure_scene, without_first_step
 
 
@@ -15,7 +14,7 @@ def scene(work, chosen):
 
 
 def rows(double, scene, **options):
-    return [result.row for result in measure_scene(double, scene, metrics=ImageMetrics(), **options)]
+    return [result.row for result in measure_scene(double, scene, metrics=quick_metrics(), **options)]
 
 
 def test_a_drift_of_the_machine_cancels(scene):

@@ -11,12 +11,10 @@ import pytest
 from tests.todo_lab.evaluation.doubles import Double, differing
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
+from todo_lab.evaluation.running import ray_engine as engines
+from todo_lab.evaluation.running.ray_engine import ray_engine
 from todo_lab.evaluation.running.row_store import RowStore
 from todo_lab.evaluation.running.runner import local_engine, run_jobs
-
-ray = pytest.importorskip("ray")
-from todo_lab.evaluation.running import ray_engine as engines  # noqa: E402
-from todo_lab.evaluation.running.ray_engine import ray_engine  # noqa: E402
 
 
 class DoubleSource(Source):
@@ -31,6 +29,7 @@ class DoubleSource(Source):
 
 @pytest.fixture(scope="module")
 def cluster():
+    ray = pytest.importorskip("ray")
     env = {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[4])}}
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=env)
     yield

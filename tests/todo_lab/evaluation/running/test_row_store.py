@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.todo_lab.evaluation.doubles import Double, differing
+from tests.todo_lab.evaluation.doubles import Double, differing, quick_metrics
 from todo_core import SettingsError
-from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running.row_store import ROWS_FILE, RowStore
 from todo_lab.evaluation.running.runner import local_engine, run_jobs
 
@@ -20,7 +19,7 @@ ABOUT = {"runs": 2, "model": "none"}
 
 def sweep(folder, work, double, *, resume=False, **options):
     store = RowStore.begin(folder, work, ABOUT, resume=resume)
-    return run_jobs(work, store, local_engine(double, runs=2, metrics=ImageMetrics()), **options)
+    return run_jobs(work, store, local_engine(double, runs=2, metrics=quick_metrics()), **options)
 
 
 def rows(folder):
