@@ -27,9 +27,11 @@ def combine(settings: Settings | None, preset: str | None, changes: Mapping[str,
 
 
 def show_settings(function: Function) -> Function:
-    """Put every setting into the signature of ``function``, in place of its ``**overrides``."""
+    """Put every setting into the signature of ``function``, in place of its ``**overrides``, and into its docstring."""
     signature = inspect.signature(function, eval_str=True)
     first = list(signature.parameters.values())[:-1]
     keywords = inspect.signature(Settings).parameters.values()
     function.__signature__ = signature.replace(parameters=[*first, *keywords])  # type: ignore[attr-defined]
+    listed = (f"{name} (default {setting.default!r}): {setting.help}" for name, setting in SETTINGS.items())
+    function.__doc__ = "\n    ".join([f"{(function.__doc__ or '').rstrip()}\n\n    The settings:\n", *listed])
     return function

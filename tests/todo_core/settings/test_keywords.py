@@ -126,3 +126,10 @@ def test_a_strict_type_checker_rejects_wrong_names_and_types_and_nothing_else(tm
     assert not trouble
     found = {int(number) for number in re.findall(r"example\.py:(\d+): error", out)}
     assert found == {n for n, line in enumerate(MARKED.splitlines(), 1) if line.endswith("# wrong")}, out
+
+
+@pytest.mark.parametrize("function", [apply_patch, patched])
+def test_help_lists_every_setting_with_its_default_and_meaning(function):
+    shown = " ".join(pydoc.plain(pydoc.render_doc(function)).split())
+    for name, setting in SETTINGS.items():
+        assert f"{name} (default {setting.default!r}): {setting.help}" in shown
