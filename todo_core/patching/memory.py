@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,15 +44,23 @@ class CallMemory:
     computed: list[int] = field(default_factory=list)  # steps
     pace: Pace = field(default_factory=Pace)
     histories: dict[Module, History] = field(default_factory=lambda: defaultdict(History))
-    _step: int = -1  # of the call that runs
+    step: int = -1  # of the last call
 
     def begin_call(
-        self, step: Step, deep: DeepPlan, latent: Tensor, time: Any, conditions: Sequence[Tensor], others: Any
+        self,
+        step: Step,
+        deep: DeepPlan,
+        latent: Tensor,
+        time: Any,
+        conditions: Sequence[Tensor],
+        others: Any,
+        gap: Callable[[], int] | None,
     ) -> None:
         """Decide whether the deep transformers of a call run.
 
         ``latent`` is (b, c, h, w), ``time`` the timestep of its first row. ``others`` must be as in the last call;
-        another condition, or a latent that points elsewhere than the last one, begins anew.
+        another condition, or a latent that points elsewhere than the last one, begins anew. ``gap`` tells how many
+        steps later the next one is computed, where the measured error decides.
         """
         # the type: tensors of torch.export have no values
         signature = others, type(latent), latent.shape, latent.dtype, latent.device, [each.shape for each in conditions]
@@ -60,22 +68,25 @@ class CallMemory:
             self.changed_since = _either(self.changed_since, self._differs(latent, conditions))
         else:
             self.forget()
-        if self.measures and len(self.computed) > 1 and self.computed[-1] == self._step:
-            self.pace.computed(self.time, self.computed[-1] - self.computed[-2])
-        self.predicts = not deep.computes(step.number, step.total, self.computed, self.pace)
+        self.predicts = not deep.computes(step.number, step.total, self.computed, gap)
         if self.predicts and (changed := _either(self.changed, self.changed_since)) is not None and bool(changed):
             self.forget()  # to read it, the program has waited for a GPU: once a call
             self.predicts = False
         self.measures = deep.tolerance is not None and not self.predicts
         if self.predicts or self.measures:
             History.fit(self.histories.values())
-        self._step = step.number
+        self.step = step.number
         self.signature, self.conditions, self.latent = signature, tuple(each.clone() for each in conditions), latent
         self.time = _time_on(latent.device, time)
 
+    def end_step(self) -> None:
+        """The step of the last call has ended: what it has measured counts from now on."""
+        if self.measures and len(self.computed) > 1 and self.computed[-1] == self.step:
+            self.pace.computed(self.time, self.computed[-1] - self.computed[-2])
+
     def end_call(self, output: Any) -> None:
         """A computed call has ended. With NaN or infinity in its output, nothing of it is continued."""
-        self.computed.append(self._step)
+        self.computed.append(self.step)
         self.changed, self.changed_since = self.changed_since, None
         for leaf in tree_leaves(getattr(output, "sample", output)):
             if isinstance(leaf, Tensor):
@@ -114,6 +125,8 @@ class PassMemory:
         """Forget everything: the pass is over."""
         self._calls: defaultdict[int, CallMemory] = defaultdict(CallMemory)
         self._step, self._place = -1, 0
+        self._last: list[CallMemory] = []  # of the calls of the last step
+        self._gap: int | None = None  # unknown
         self._lacks_room: str | None = None  # unknown
 
     def why_no_room(self, host: Host, latent: Tensor) -> str:
@@ -135,13 +148,29 @@ class PassMemory:
         if step < self._step:
             self.reset()
         if step != self._step:
-            self._step, self._place = step, 0
+            self._last = [memory for memory in self._calls.values() if memory.step == self._step]
+            for memory in self._last:
+                memory.end_step()
+            self._step, self._place, self._gap = step, 0, None
         place, self._place = self._place, self._place + 1
         return self._calls[place] if place < MOST_CALLS else CallMemory()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def gap(self, deep: DeepPlan, steps: int | None) -> Callable[[], int] | None:
+        """The gap that the errors of all calls of the last step allow: halves of a batch skip the same steps."""
+        tolerance = deep.tolerance
+        if tolerance is None or not steps:
+            return None
+
+        def of_the_worst() -> int:
+            if self._gap is None:
+                self._gap = min((memory.pace.gap(tolerance, steps) for memory in self._last), default=1)
+            return self._gap
+
+        return of_the_worst
+
+    def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a patched model begins anew."""
-        return {"_calls": defaultdict(CallMemory), "_step": -1, "_place": 0, "_lacks_room": None}
+        return PassMemory, ()
 
 
 def bytes_needed(host: Host, latent: Tensor) -> int:

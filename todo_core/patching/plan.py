@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -79,17 +79,16 @@ class DeepPlan:
         """How many steps at the start are computed."""
         return COMPUTED_FIRST[self.kind] if self.tolerance is None else pacing.COMPUTED_FIRST
 
-    def computes(self, step: int, steps: int | None, computed: Sequence[int], pace: pacing.Pace | None = None) -> bool:
+    def computes(
+        self, step: int, steps: int | None, computed: Sequence[int], gap: Callable[[], int] | None = None
+    ) -> bool:
         """Whether they run in ``step`` of ``steps``, after these computed steps. The first ones and the last one do.
 
-        ``pace`` knows the last error, for a plan with a tolerance.
+        ``gap`` tells the one that the last errors allow, where they decide.
         """
         if len(computed) < self.computed_first or (steps is not None and step + 1 >= steps):
             return True
-        gap = self.interval
-        if pace and steps and self.tolerance is not None:
-            gap = pace.gap(self.tolerance, steps)
-        return step - computed[-1] >= gap
+        return step - computed[-1] >= (gap() if gap else self.interval)
 
     def computed_steps(self, steps: int, within: Collection[int]) -> list[int]:
         """The steps of a pass of so many in which they run. Only those ``within`` can be predicted."""

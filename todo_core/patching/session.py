@@ -182,7 +182,8 @@ class Session:
                 self._step.guidance, kwargs, call.seeds, negative_first=self.host.negative_first
             )
             conditions, others = conditions_of(read(args, kwargs, 2, names.context), kwargs, plan.deep.is_whole)
-            call.memory.begin_call(self._step, plan.deep, latent, timestep, conditions, (call.seeds, others))
+            gap = self._memory.gap(plan.deep, self._step.total)
+            call.memory.begin_call(self._step, plan.deep, latent, timestep, conditions, (call.seeds, others), gap)
 
     def _facts(self, latent: Tensor, size: TokenGrid) -> Pass:
         """What is known of the pass that a call belongs to."""

@@ -355,6 +355,29 @@ def test_each_call_of_a_step_has_a_memory_of_its_own(ldm_sd1):
     assert together.record.predicted_in == {2}
 
 
+def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, worth_predicting):
+    """By the worst of their errors: a long negative prompt makes two calls of each step."""
+
+    def computed(*drifts):
+        session, ran = session_of(ldm_sd1, interval="auto", tolerance=0.3), []
+        handle = deep(ldm_sd1, "ldm_sd1")[0].transformer_blocks[0].register_forward_hook(lambda *_: ran.append(step))
+        for step, latents in enumerate(zip(*(chain(14, drift=drift) for drift in drifts), strict=True)):
+            session.attach().begin_step(step, 14, (0, 0), 3.0)
+            for place, latent in enumerate(latents):
+                ldm_sd1(latent, 900 * (1 - step / 15), words(2, seed=place))
+            session.detach()
+        session.remove()
+        handle.remove()
+        return ran, session.record
+
+    (few, _), (many, _), (both, record) = computed(0.02), computed(0.1), computed(0.02, 0.1)
+    assert few != many, "each alone skips other steps"
+    assert both == sorted(2 * sorted(set(both))), "two runs in each computed step"
+    assert len(set(both)) >= max(len(few), len(many))
+    assert record.predicted_in == set(range(14)) - set(both)
+    assert record.predicted_calls == record.predicted_in
+
+
 @pytest.mark.parametrize(
     ("change", "predicted"),
     [(4, {2, 6, 8}), (5, {2, 4, 8})],
