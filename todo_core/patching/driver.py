@@ -123,8 +123,10 @@ class Driver:
         if self.error:
             return failed(self.name, self.error)
         if self.record.acted:
-            ended = None if self.interrupted else plan
-            summary = self.record.summary(steps, unit, ended, self._skipped(ended, steps))
+            ended, skipped = None if self.interrupted else plan, self._skipped(plan, steps)
+            if self.interrupted:  # in the middle of a step
+                steps, skipped = steps - skipped, 0
+            summary = self.record.summary(steps, unit, ended, skipped)
             return f"ToDo reduced {self.name}: {summary}{'; interrupted' if self.interrupted else ''}"
         if plan and not plan.reduces:
             return f"ToDo found {plan.nothing_to_reduce}"
@@ -136,7 +138,7 @@ class Driver:
         if plan is None or not plan.deep.predicts or plan.settings.window != "steps":
             return 0
         expected = {step for step in range(steps) if plan.predicts_at(step / steps)}
-        return len(expected - self.record.predicted_calls - self.record.computed_calls)
+        return len(expected - self.record.predicted_calls.keys() - self.record.computed_calls.keys())
 
 
 def failed(name: str, error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass, field
 
 from .level_plan import LevelPlan
@@ -22,8 +23,9 @@ class Record:
     networks: set[str] = field(default_factory=set)  # "UNet", "ControlNet"
     notes: list[str] = field(default_factory=list)
     predicted: str = "transformers below level 1"  # in words
-    predicted_calls: set[int] = field(default_factory=set)  # steps with a call in which something was predicted
-    computed_calls: set[int] = field(default_factory=set)  # steps with a call in which all was computed
+    # calls by step: those in which something was predicted, and those in which all was computed
+    predicted_calls: Counter[int] = field(default_factory=Counter)
+    computed_calls: Counter[int] = field(default_factory=Counter)
 
     def __repr__(self) -> str:
         ran = [f"level {plan.level} by {plan.method} in {len(steps)} steps" for plan, steps in self.ran_in.items()]
@@ -39,7 +41,7 @@ class Record:
     @property
     def predicted_in(self) -> set[int]:
         """The steps in which every call was predicted."""
-        return self.predicted_calls - self.computed_calls
+        return self.predicted_calls.keys() - self.computed_calls.keys()
 
     @property
     def levels(self) -> dict[int, LevelPlan]:
@@ -49,7 +51,7 @@ class Record:
     @property
     def steps(self) -> set[int]:
         """All steps in which anything was reduced or predicted."""
-        return self.predicted_calls.union(*self.ran_in.values())
+        return {*self.predicted_calls}.union(*self.ran_in.values())
 
     @property
     def methods(self) -> set[str]:
@@ -68,15 +70,22 @@ class Record:
             steps_of.setdefault((level.level, level.grid.tokens, level.keys, level.method), set()).update(ran_in)
         lines = [_level(*level, f"{len(steps_of[level])} {of_all}") for level in sorted(steps_of)]
         if self.predicted_calls:
-            computed = steps - skipped - len(self.predicted_in)
-            fewer = f": {(steps - skipped) / computed:.1f}x fewer" if self.predicted_in else ""
-            lines.append(f"{self.predicted} computed in {computed} {of_all}{fewer}")
+            lines.append(self._computed(steps, unit, skipped))
             lines += [f"the model was not called in {skipped}"] if skipped else []
         elif plan and plan.deep.predicts:
             lines.append(f"nothing predicted: {_why_not_predicted(plan)}")
         if "ControlNet" in self.networks:
             lines.append("ControlNet too" if "UNet" in self.networks else "in ControlNet alone")
         return "; ".join([*lines, *self.notes])
+
+    def _computed(self, steps: int, unit: str, skipped: int) -> str:
+        """How many steps were computed, or calls where some step has calls of both kinds, as with Heun in ComfyUI."""
+        computed, of_all = steps - skipped - len(self.predicted_in), steps
+        if self.predicted_calls.keys() & self.computed_calls.keys():
+            computed, skipped, unit = self.computed_calls.total(), 0, "model calls"
+            of_all = computed + self.predicted_calls.total()
+        fewer = f": {(of_all - skipped) / computed:.1f}x fewer" if computed + skipped < of_all else ""
+        return f"{self.predicted} computed in {computed} of {of_all} {unit}{fewer}"
 
     def why_nothing_ran(self, plan: Plan | None, steps: int, steps_in_window: int) -> str:
         """Why a pass of ``steps`` was not reduced although its plan, None if no step ran, reduces something."""
@@ -90,7 +99,7 @@ class Record:
 
     def ran_call(self, step: int, *, is_predicted: bool) -> None:
         """A call of the model has ended, of a step for which the plan has an interval."""
-        (self.predicted_calls if is_predicted else self.computed_calls).add(step)
+        (self.predicted_calls if is_predicted else self.computed_calls)[step] += 1
 
     def ran(self, plan: LevelPlan, step: int, network: str) -> None:
         """A module of this network was reduced."""

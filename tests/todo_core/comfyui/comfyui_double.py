@@ -137,8 +137,8 @@ class Guider:
         for step, (sigma, following) in enumerate(zip(sigmas, sigmas[1:], strict=False)):
             if step == self.fail_at:
                 raise RuntimeError("interrupted")
-            for _ in range(self.calls):
-                denoised = self._outer_predict_noise(x, sigma.repeat(len(x)), options, seed)
+            for at in [sigma, following][: self.calls if following else 1]:  # as Heun, which looks ahead
+                denoised = self._outer_predict_noise(x, at.repeat(len(x)), options, seed)
             x = denoised + (x - denoised) * following / sigma
         return x
 

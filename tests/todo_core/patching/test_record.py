@@ -1,5 +1,7 @@
 """The line that says what ran."""
 
+from collections import Counter
+
 import pytest
 
 from todo_core import Settings
@@ -12,7 +14,7 @@ from todo_core.token_grid import TokenGrid
 def record(*networks):
     grid = TokenGrid(64, 64)
     ran_in = {LevelPlan(1, 5, "downsample", grid, 1024, 2): {0, 1, 2}}
-    return Record(ran_in, set(networks), ["a note"], predicted_calls={2, 3}, computed_calls={0, 1, 3})
+    return Record(ran_in, set(networks), ["a note"], predicted_calls=Counter([3]), computed_calls=Counter([0, 1, 2]))
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,13 @@ def test_it_names_the_networks_that_were_reduced(networks, said):
     line = record(*networks).summary(4)
     assert line.startswith("level 1 from 4,096 to 1,024 tokens (downsample) in 3 of 4 steps; ")
     assert line.endswith(f"transformers below level 1 computed in 3 of 4 steps: 1.3x fewer; {said}a note")
+
+
+def test_calls_are_counted_where_a_step_has_calls_of_both_kinds():
+    """As with Heun in ComfyUI."""
+    mixed = Record(predicted_calls=Counter([2, 3]), computed_calls=Counter([0, 0, 1, 1, 2, 3]))
+    assert mixed.summary(4) == "transformers below level 1 computed in 6 of 8 model calls: 1.3x fewer"
+    assert mixed.predicted_in == set()
 
 
 def test_nothing_is_said_of_what_did_not_run():
@@ -50,7 +59,7 @@ def test_it_says_why_a_plan_came_to_nothing(why, steps, in_window, said):
 def test_it_says_that_a_planned_prediction_did_not_happen():
     plan = Plan(Settings(), Pass(TokenGrid(64, 64), 8), (), DeepPlan(7, 2))
     assert Record().summary(8, plan=plan) == "nothing predicted: too few steps in a row are alike"
-    assert Record(predicted_calls={2}).summary(8, plan=plan) == (
+    assert Record(predicted_calls=Counter([2])).summary(8, plan=plan) == (
         "transformers below level 1 computed in 7 of 8 steps: 1.1x fewer"
     )
 

@@ -59,7 +59,7 @@ def write(params: dict[str, Any], settings: Settings, record: Record, deep: Deep
 
 def _computed(record: Record, deep: DeepPlan) -> str:
     """The interval in use; where the error has decided, how many steps were computed."""
-    steps = len(record.predicted_calls | record.computed_calls)
+    steps = len(record.predicted_calls.keys() | record.computed_calls.keys())
     return str(deep.interval) if deep.tolerance is None else f"{steps - len(record.predicted_in)} of {steps}"
 
 
