@@ -1,10 +1,11 @@
-"""Plan x model -> hooks that carry out what the plan says.
+"""Plan x model -> hooks that carry out what the plan says, step by step, and a record of what ran.
 
-Hooks sit on module instances and come off by handle. No class is replaced, and no ``forward`` but those of modules that
-are predicted (`deep_hooks`), so the attention that the host has chosen still runs. Two hooks enclose each UNet call:
-the first sets the state of the call that all others read, the second clears it. Without that state, a hook does
-nothing. torch runs the second hook after an Exception, but not after a KeyboardInterrupt: so each call begins by
-dropping the state of calls that no longer run.
+Hooks sit on module instances and come off by handle (`hooks/`). No class is replaced, and no ``forward`` but those of
+modules that are predicted, so the attention that the host has chosen still runs. Two hooks enclose each UNet call: the
+first sets the state of the call that all others read, the second clears it. Without that state, a hook does nothing.
+torch runs the second hook after an Exception, but not after a KeyboardInterrupt: so each call begins by dropping the
+state of calls that no longer run. A ``forward`` with ``finally`` would see each end, but other extensions put theirs on
+the UNet in mid-pass, and SD.Next's session is attached when the UNet is running already.
 """
 
 from __future__ import annotations
@@ -31,16 +32,14 @@ from .hooks.module_calls import Args, Kwargs, read, remove_forwards
 from .hooks.running_calls import RunningCalls, UNetCall
 from .level_plan import LEVELS
 from .memory import PassMemory
-from .plan import Pass, make_plan
+from .plan import Pass, Plan, make_plan
 from .record import IdlePass, Record
-from .steps import Step, StepCounter, timesteps_of
+from .steps import Step, StepCounter, seeds_inside, timesteps_of
 
 CHECKPOINTED = (
     "its blocks are checkpointed, and the backward pass would compute them without the reduction. "
     "Switch gradient checkpointing off, or use torch.no_grad()"
 )
-
-
 _MANY = 1000  # steps: as many as any pass has
 
 
@@ -73,6 +72,7 @@ class Session:
         self._step = Step(seeds=(settings.seed or 0,))
         self._report_error = on_error
         self._memory = PassMemory()
+        self._names = host.arguments.latent, host.arguments.timestep
         guard = self._stop_reducing if on_error else None
         self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
         self._hooks = ModelHooks(self._shared, self._hooks_that_predict())
@@ -145,45 +145,52 @@ class Session:
     def begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
         """The UNet is about to run. A hook calls this, and a caller that has attached the session in this call."""
         call, outer = self._shared.calls.begin(unet)
-        names = self.host.arguments
-        latent, timestep = read(args, kwargs, 0, names.latent), read(args, kwargs, 1, names.timestep)
-        size, rows = TokenGrid.of(latent.shape), int(latent.shape[0])
+        latent, timestep = (read(args, kwargs, i, name) for i, name in enumerate(self._names))
         self._refuse_checkpoints(args, kwargs)
         time = self._time(timestep) if self._needs_timestep() else math.nan
-        if outer:  # a call inside a call belongs to the same step and images
-            call.seeds = tuple(outer.seeds[i % len(outer.seeds)] for i in range(rows))
-        else:
-            if self._counter:
-                self._step = Step(*self._counter.step_of(time), self._step.seeds, self.host.sampler.guidance())
-                if self._counter.passes != self._passes:
-                    self._memory.reset()
-                    self._passes = self._counter.passes
-                if self._counter.takes_turns:
-                    self.record.note("several generations take turns on this model: their steps are counted as one's")
-            elif unet is not self.host.unet and len(set(self._step.seeds)) > 1:  # torch.nn.DataParallel
-                self.record.note("replicas of this model run side by side: images may swap their seeds")
-            call.seeds = self._step.next_seeds(rows)
-        facts = self._facts(latent, size)
-        plan = self.plan if facts == self.plan.facts else make_plan(self.settings, self.host, facts)
+        if not outer:
+            self._follow_step(unet, time)
+        rows = int(latent.shape[0])  # a call inside a call belongs to the same step and images
+        call.seeds = seeds_inside(outer.seeds, rows) if outer else self._step.next_seeds(rows)
+        plan = self._plan_call(latent)
         if not outer:
             self.plan = plan
             self.record.note(plan.deep.note)
             if plan.deep.is_whole and plan.deep.predicts and has_controlnet(kwargs):
                 self.record.note("a ControlNet runs in predicted steps too")
         self._hooks.add_levels(level.level for level in plan.reduced)
-        call.step = self._step.number
         progress = self._progress(time)
-        call.levels = {level.level: level for level in plan.at(progress)}
-        call.may_predict = plan.predicts_at(progress) and not outer
-        call.has_run = not self._hooks.watches
+        call.step, call.levels = self._step.number, {level.level: level for level in plan.at(progress)}
+        call.may_predict, call.has_run = plan.predicts_at(progress) and not outer, not self._hooks.watches
         if call.may_predict and self._may_predict(unet, latent, args, kwargs):
-            call.memory, call.is_whole = self._memory.next(call.step), plan.deep.is_whole
-            call.memory.weights = row_weights(
-                self._step.guidance, kwargs, call.seeds, negative_first=self.host.negative_first
-            )
-            conditions, others = conditions_of(read(args, kwargs, 2, names.context), kwargs, plan.deep.is_whole)
-            gap = self._memory.gap(plan.deep, self._step.total)
-            call.memory.begin_call(self._step, plan.deep, latent, timestep, conditions, (call.seeds, others), gap)
+            self._remember(call, latent, timestep, args, kwargs)
+
+    def _follow_step(self, unet: Module, time: float) -> None:
+        """Count the step of a call, where nobody tells it."""
+        if self._counter:
+            self._step = Step(*self._counter.step_of(time), self._step.seeds, self.host.sampler.guidance())
+            if self._counter.passes != self._passes:
+                self._memory.reset()
+                self._passes = self._counter.passes
+            if self._counter.takes_turns:
+                self.record.note("several generations take turns on this model: their steps are counted as one's")
+        elif unet is not self.host.unet and len(set(self._step.seeds)) > 1:  # torch.nn.DataParallel
+            self.record.note("replicas of this model run side by side: images may swap their seeds")
+
+    def _plan_call(self, latent: Tensor) -> Plan:
+        """The plan for a call with this latent: that of the last call, if the same facts hold."""
+        facts = self._facts(latent, TokenGrid.of(latent.shape))
+        return self.plan if facts == self.plan.facts else make_plan(self.settings, self.host, facts)
+
+    def _remember(self, call: UNetCall, latent: Tensor, timestep: Any, args: Args, kwargs: Kwargs) -> None:
+        """Give the call the memory of its place in the step, which decides whether it is predicted."""
+        deep, guidance = self.plan.deep, self._step.guidance
+        call.memory, call.is_whole = self._memory.next(call.step), deep.is_whole
+        call.memory.weights = row_weights(guidance, kwargs, call.seeds, negative_first=self.host.negative_first)
+        context = read(args, kwargs, 2, self.host.arguments.context)
+        conditions, others = conditions_of(context, kwargs, deep.is_whole)
+        gap = self._memory.gap(deep, self._step.total)
+        call.memory.begin_call(self._step, deep, latent, timestep, conditions, (call.seeds, others), gap)
 
     def _facts(self, latent: Tensor, size: TokenGrid) -> Pass:
         """What is known of the pass that a call belongs to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ class Step:
     def next_seeds(self, count: int) -> tuple[int, ...]:
         """The seeds of the next ``count`` rows: a batch that is split comes in several UNet calls."""
         first, self.rows_done = self.rows_done, self.rows_done + count
-        return tuple(self.seeds[(first + i) % len(self.seeds)] for i in range(count))
+        return seeds_inside(self.seeds, count, first)
 
 
 class StepCounter:
@@ -94,6 +95,11 @@ class StepCounter:
 def _listed(schedule: Tensor) -> list[list[float]]:
     """The timesteps of a schedule, each once (second-order schedulers list some twice); exact, and in bfloat16."""
     return [list(dict.fromkeys(times.tolist())) for times in (schedule, schedule.bfloat16())]
+
+
+def seeds_inside(seeds: Sequence[int], count: int, first: int = 0) -> tuple[int, ...]:
+    """``count`` of the seeds from ``first`` on; after the last one comes the first one again."""
+    return tuple(seeds[(first + i) % len(seeds)] for i in range(count))
 
 
 def timesteps_of(argument: Any) -> list[float]:

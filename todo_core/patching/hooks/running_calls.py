@@ -16,6 +16,7 @@ from ...reduction import Reduction
 from ...token_grid import TokenGrid
 from ..level_plan import LevelPlan
 from ..memory import CallMemory
+from ..steps import seeds_inside
 
 
 @dataclass
@@ -67,7 +68,7 @@ class UNetCall:
             return self.seeds
         first = self.rows_done.get(block, 0)
         self.rows_done[block] = first + rows
-        return tuple(self.seeds[(first + i) % len(self.seeds)] for i in range(rows))
+        return seeds_inside(self.seeds, rows, first)
 
 
 class RunningCalls:
