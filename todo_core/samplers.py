@@ -13,7 +13,7 @@ ADDS_NOISE = "whole steps need a sampler with one call a step and no noise, such
 _WITHOUT_NOISE = {"sample_euler", "sample_dpmpp_2m", "sample_lms", "sample_ipndm", "sample_ipndm_v", "sample_deis"}
 _WITHOUT_NOISE |= {"ddim", "plms", "unipc", "sample_unipc", "sample_res_multistep", "sample_gradient_estimation"}
 _WITHOUT_NOISE |= {"sample_euler_cfg_pp", "sample_dpmpp_2m_cfg_pp", "sample_res_multistep_cfg_pp"}
-_WITHOUT_NOISE |= {"sample_gradient_estimation_cfg_pp"}
+_WITHOUT_NOISE |= {"sample_gradient_estimation_cfg_pp", "sample_unipc_bh2"}
 _SCHEDULERS = {"DDIMScheduler", "DEISMultistepScheduler", "DPMSolverMultistepScheduler", "EulerDiscreteScheduler"}
 _SCHEDULERS |= {"LMSDiscreteScheduler", "PNDMScheduler", "UniPCMultistepScheduler"}
 

@@ -110,7 +110,12 @@ def test_deep_transformers_are_predicted_with_heun(comfyui, seed):
     assert len(set(result.transformers())) == 2
 
 
-@pytest.mark.parametrize("sampler", ["euler", "dpmpp_2m", "lms", "uni_pc", "ddim", "deis", "ipndm", "ipndm_v"])
+WITHOUT_NOISE = ["euler", "dpmpp_2m", "lms", "uni_pc", "uni_pc_bh2", "ddim", "deis", "ipndm", "ipndm_v"]
+WITHOUT_NOISE += ["res_multistep", "gradient_estimation"]
+WITHOUT_NOISE += [f"{name}_cfg_pp" for name in ("euler", "dpmpp_2m", "res_multistep", "gradient_estimation")]
+
+
+@pytest.mark.parametrize("sampler", WITHOUT_NOISE)
 def test_whole_steps_are_predicted_with_samplers_that_add_no_noise(comfyui, seed, sampler):
     run = {"seed": seed, **SMALL_STEPS, "sampler": sampler}
     plain = comfyui.run(text_to_image(comfyui, **run))

@@ -53,7 +53,9 @@ def test_known_by_its_name_eta_and_churn(function, eta, churn, expected):
     assert adds_no_noise(function, eta=eta, churn=churn) is expected
 
 
-@pytest.mark.parametrize("alias", ["k_euler", "k_dpmpp_2m", "k_lms", "ddim", "plms", "unipc", "deis", "ipndm"])
+@pytest.mark.parametrize(
+    "alias", ["k_euler", "k_dpmpp_2m", "k_lms", "ddim", "plms", "unipc", "unipc_bh2", "euler_cfg_pp"]
+)
 def test_known_by_its_alias(alias):
     assert alias_adds_no_noise(alias)
 
