@@ -35,11 +35,12 @@ SESSION = [f"{PATCHING}/test_hooks.py", f"{PATCHING}/test_interruption.py", f"{P
 SESSION += [f"{PATCHING}/test_session_ldm.py", f"{PATCHING}/test_session_diffusers.py", f"{PATCHING}/test_copies.py"]
 FORGE = ["tests/todo_core/hosts/test_forge.py"]
 COMFYUI = ["tests/todo_core/comfyui/test_nodes.py"]
+CONTRACT = ["tests/todo_core/test_contract.py"]
 HOSTS = ["tests/todo_core/hosts/test_ldm_controlnet.py", "tests/todo_core/hosts/test_video_unets.py"]
 HOSTS += [f"{PATCHING}/test_plan.py"]
 COMPILE = f"{PATCHING}/test_compile.py"
 COSTS = [f"{PATCHING}/test_gpu_costs.py"]
-PREDICTION = [f"{PATCHING}/test_prediction.py"]
+PREDICTION = [f"{PATCHING}/test_prediction.py", f"{PATCHING}/test_whole_steps.py"]
 # the tests of each file, the quickest first
 TESTS = {
     "reduction/clustering": [f"{REDUCTION}/test_clustering.py"],
@@ -64,7 +65,7 @@ TESTS = {
     "patching/hooks/model_hooks": [*SESSION, *FORGE, COMPILE],
     "patching/hooks/module_calls": [*SESSION, COMPILE],
     "patching/hooks/module_hooks": [*SESSION, *FORGE],
-    "patching/driver": [*COMFYUI, "tests/todo_core/webui/generation"],
+    "patching/driver": [*CONTRACT, *COMFYUI, "tests/todo_core/webui/generation"],
     "patching/methods": [f"{PATCHING}/test_plan.py", *SESSION],
     "patching/patch": [f"{PATCHING}/test_copies.py", *SESSION],
     "patching/plan": [f"{PATCHING}/test_plan.py", *PREDICTION, *SESSION],

@@ -165,6 +165,7 @@ def test_a_foreign_forward_stays_and_tokens_are_reduced(host, calls):
     assert keys(calls) == [FEW] * 8
     assert told(host.line) == seen(calls) == (8, 3)
     assert f"{host.why_not_whole}: layers below level 1 are predicted" in host.line
+    assert "ToDo predict" not in (host.params or {})
 
 
 def test_a_cancel_leaves_nothing_and_the_line_tells_what_ran(host, calls):
@@ -175,6 +176,9 @@ def test_a_cancel_leaves_nothing_and_the_line_tells_what_ran(host, calls):
         assert told(host.line) == seen(calls) == (3, 1)
     if host.tells_cancels:
         assert host.line.endswith("; interrupted")
+    assert host.params is None or host.params["ToDo factor 1"] == "2"
+    host.run(PREDICTS, cancel_after=2)
+    assert "nothing predicted" not in host.line, "it might have been"
     host.run(PREDICTS | {"factor_1": 1}, cancel_after=1)
     assert not host.tells_cancels or host.line.endswith("it was interrupted")
     assert torch.equal(host.run(PREDICTS), expected)
@@ -209,7 +213,7 @@ def test_an_error_of_ours_is_told_and_costs_no_image(host, calls, first):
     """In Python the user gets the error."""
     baseline, expected, own = undisturbed(host, calls, None), undisturbed(host, calls, OURS), reduction.stride
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reduction, "stride", lambda *a, **k: own(*a, **k) if len(calls) < first else 1 / 0)
+        patch.setattr(reduction, "stride", lambda *a, **k: 1 / 0 if len(calls) == first else own(*a, **k))
         if isinstance(host, Python):
             with pytest.raises(ZeroDivisionError):
                 host.run(OURS)
@@ -250,3 +254,5 @@ def test_a_prompt_that_changes_in_mid_pass_begins_the_predictions_anew(host, cal
     assert deep(calls) == computed
     assert keys(calls) == [FEW] * 10
     assert told(host.line) == seen(calls)
+    is_told = "nothing predicted: too few steps in a row are alike" in host.line
+    assert is_told == (len(computed) == 10 and not isinstance(host, Python))

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tests.models import full_layout, noise, snapshot, words
-from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, run, runs_by_step, session_of
+from tests.todo_core.patching import test_prediction as below_level_1
+from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, deep, naive, run, session_of
 from todo_core import Settings, patched
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
@@ -19,16 +20,13 @@ from todo_core.prediction import History
 from todo_core.token_grid import TokenGrid
 
 WHOLE = OFF | {"predict": "whole"}
-MODELS = ["ldm_sd1", "ldm_sdxl", "diffusers_sd1", "diffusers_sdxl"]
 
 
-def by_a_loop(small, latents, interval, first=0):
+def by_a_loop(small, latents, interval):
     """The pass of a UNet whose outputs are stored and predicted by hand."""
     runs, outputs, computed = [], [], []
     for step, (time, latent) in enumerate(zip(TIMES, latents, strict=False)):
-        if step < first:
-            outputs.append(small(latent, time))
-        elif len(computed) < 3 or step - computed[-1] >= interval or step == len(latents) - 1:
+        if len(computed) < 3 or step - computed[-1] >= interval or step == len(latents) - 1:
             computed.append(step)
             outputs.append(small(latent, time))
             runs.append((time, latent, latent + outputs[-1]))  # naive's have the sum
@@ -37,25 +35,83 @@ def by_a_loop(small, latents, interval, first=0):
     return outputs
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("interval", [2, 3])
-def test_a_pass_equals_the_loop(name, interval, request):
+# both kinds -----------------------------------------------------------------------------------------------------------
+
+EACH_KIND = [("deep", 4, {2, 3, 4, 6}), ("whole", 3, {3, 4, 6})]
+
+
+@pytest.mark.parametrize(
+    ("name", "predict", "interval", "predicted"),
+    [(name, *kind) for name in below_level_1.TRANSFORMER for kind in EACH_KIND]
+    + [("ldm_sd1", "deep", 2, {2, 4, 6}), ("ldm_sd1", "whole", 2, {3, 5})],
+)
+def test_a_pass_equals_the_loop(name, predict, interval, predicted, request):
     small, latents = request.getfixturevalue(name), chain(8)
-    session, before = session_of(small, predict="whole", interval=interval), snapshot(small.unet)
+    session, before = session_of(small, predict=predict, interval=interval), snapshot(small.unet)
     ours = run(small, session, latents)
     assert snapshot(small.unet) == before
-    for mine, theirs in zip(ours, by_a_loop(small, latents, interval), strict=True):
-        torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=1e-4)
-    assert session.record.predicted_in == {step for step in range(3, 7) if (step - 2) % interval}
-    assert not torch.equal(ours[3], small(latents[3], TIMES[3])), "a prediction must show"
+    if predict == "whole":
+        theirs = by_a_loop(small, latents, interval)
+    else:
+        theirs = below_level_1.by_a_loop(small, deep(small, name), latents, interval)
+    for step, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        torch.testing.assert_close(mine, other, atol=2e-5, rtol=1e-4, msg=lambda m, step=step: f"step {step}: {m}")
+    assert session.record.predicted_in == predicted
+    assert not torch.equal(ours[3], small(latents[3], TIMES[3])) or 3 not in predicted, "a prediction must show"
 
 
 @pytest.mark.parametrize("name", ["ldm_sd1", "diffusers_sdxl"])
-def test_no_module_of_the_model_runs_in_a_predicted_step(name, request):
-    small = request.getfixturevalue(name)
-    inside = [module for module in small.unet.modules() if module is not small.unet]
-    counts = runs_by_step(small, session_of(small, predict="whole", interval=2), inside)
-    assert [bool(count) for count in counts] == [True, True, True, False, True, True]
+@pytest.mark.parametrize(("predict", "runs"), [("deep", [1, 1, 0, 1, 0, 1]), ("whole", [1, 1, 1, 0, 1, 1])])
+def test_what_is_predicted_does_not_run(name, predict, runs, request):
+    small, ran, counts = request.getfixturevalue(name), [], []
+    roots = deep(small, name) if predict == "deep" else [small.unet]
+    inside = [module for root in roots for module in root.modules() if module is not root]
+    handles = [m.register_forward_hook(lambda *_: ran.append(1)) for m in inside]
+    session = session_of(small, predict=predict, interval=2)
+    for step, latent in enumerate(chain(6)):
+        ran.clear()
+        session.attach().begin_step(step, 6, (0, 0))
+        small(latent, TIMES[step])
+        session.detach()
+        counts.append(len(ran))
+    for handle in handles:
+        handle.remove()
+    assert counts[0] > len(roots)
+    assert counts == [counts[0] * runs_in_step for runs_in_step in runs]
+
+
+@pytest.mark.parametrize(("predict", "step"), [("deep", 2), ("whole", 3)])
+def test_an_error_in_a_prediction_costs_no_image(ldm_sd1, predict, step, monkeypatch):
+    errors, latents = [], chain(5)
+    monkeypatch.setattr(History, "predict", lambda *_: 1 / 0)
+    settings = Settings(**OFF, predict=predict, interval=2)
+    ours = run(ldm_sd1, Session(detect(ldm_sd1.unet), settings, on_error=errors.append), latents)
+    assert [type(error) for error in errors] == [ZeroDivisionError]
+    assert torch.equal(ours[step], ldm_sd1(latents[step], TIMES[step]))
+
+
+@pytest.mark.parametrize(("predict", "others"), [("deep", {2}), ("whole", set())])
+def test_a_forward_of_somebody_else_is_left_alone(ldm_sd1, predict, others):
+    module = ldm_sd1.unet if predict == "whole" else deep(ldm_sd1, "ldm_sd1")[0]
+    session, ran = session_of(ldm_sd1, predict=predict, interval=2), []
+
+    def theirs(*args, **kwargs):
+        ran.append(1)
+        return type(module).forward(module, *args, **kwargs)
+
+    module.forward = theirs
+    try:
+        run(ldm_sd1, session, chain(5))
+        assert vars(module)["forward"] is theirs
+    finally:
+        del module.forward
+    assert len(ran) == 5
+    assert session.record.predicted_in == others
+    what = "the model" if predict == "whole" else "a deep transformer"
+    assert session.record.notes == [f"{what} runs in every step: another {type(module).__name__}.forward is on it"]
+
+
+# whole steps ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_line_of_the_record_says_whole_model(ldm_sd1):
@@ -202,18 +258,6 @@ def test_with_a_forward_of_somebody_else_deep_transformers_are_predicted(ldm_sd1
         del unet.forward
 
 
-def test_a_forward_that_comes_after_the_session_is_left_alone(ldm_sd1):
-    unet, session, latents = ldm_sd1.unet, session_of(ldm_sd1, predict="whole", interval=2), chain(5)
-    theirs = unet.forward = lambda *args, **kwargs: type(unet).forward(unet, *args, **kwargs)
-    try:
-        ours = run(ldm_sd1, session, latents)
-        assert vars(unet)["forward"] is theirs
-        assert all(torch.equal(a, ldm_sd1(b, t)) for a, b, t in zip(ours, latents, TIMES, strict=False))
-        assert session.record.notes == [f"the model runs in every step: another {type(unet).__name__}.forward is on it"]
-    finally:
-        del unet.forward
-
-
 def test_the_class_s_forward_on_the_instance_is_no_obstacle_and_stays(ldm_sd1):
     """As sd-webui-controlnet leaves it there after an image."""
     unet = ldm_sd1.unet
@@ -226,15 +270,6 @@ def test_the_class_s_forward_on_the_instance_is_no_obstacle_and_stays(ldm_sd1):
         assert not session.record.notes
     finally:
         del unet.forward
-
-
-def test_an_error_of_ours_leaves_the_call_whole(ldm_sd1, monkeypatch):
-    monkeypatch.setattr(History, "predict", lambda *_: 1 / 0)
-    errors, latents = [], chain(5)
-    session = Session(detect(ldm_sd1.unet), Settings(**WHOLE, interval=2), on_error=errors.append)
-    ours = run(ldm_sd1, session, latents)
-    assert [type(error) for error in errors] == [ZeroDivisionError]
-    assert torch.equal(ours[3], ldm_sd1(latents[3], TIMES[3]))
 
 
 def test_an_output_of_an_unknown_kind_is_an_error_of_ours_alone(ldm_sd1, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from copy import copy
 from types import SimpleNamespace
@@ -15,7 +14,6 @@ from torch.nn import functional
 from tests.models import LatentDiffusion, double, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import (
     NOTHING_PREDICTED,
-    Interrupted,
     Processed,
     Processing,
     ProcessingImg2Img,
@@ -79,15 +77,6 @@ def test_the_first_pass_is_bit_identical_and_the_image_is_not(webui):
     ours = webui.generate(Processing(), OURS)
     assert torch.equal(*webui.first_pass)
     assert not torch.allclose(plain.images[0], ours.images[0], atol=1e-3)
-
-
-def test_a_baseline_after_a_reduced_generation_is_bit_identical(webui):
-    before = webui.generate(Processing())
-    webui.generate(Processing(), OURS)
-    after = webui.generate(Processing(), {"enabled": False})
-    assert torch.equal(before.images[0], after.images[0])
-    assert hooks_of(webui.model) == 0
-    assert not any(key.startswith("ToDo") for key in after.extra_generation_params)
 
 
 @pytest.mark.parametrize("passes", ["hires", "first", "all"])
@@ -157,11 +146,6 @@ def test_an_auto_that_predicted_nothing_is_pasted_as_auto(webui):
 def test_an_older_image_has_no_version_and_pastes_as_ever():
     assert settings_of({"ToDo method": "downsample", "ToDo end": "0.7"}) == Settings(end=0.7, interval=1)
     assert settings_of({"ToDo method": "downsample", "ToDo factor 1": "auto"}) == Settings(interval=1)
-
-
-@pytest.mark.parametrize(("calls", "text"), [(1, "4 of 4 steps"), (2, "7 of 7 model calls")])
-def test_all_calls_of_a_second_order_sampler_count(webui, calls, text):
-    assert f"in {text}\n" in webui.generate(Processing(calls_per_step=calls), OURS).comments
 
 
 def test_a_sampler_that_takes_more_steps_than_asked_for_is_told_by_its_calls(webui, monkeypatch):
@@ -274,13 +258,6 @@ def test_a_hires_checkpoint_is_reduced(webui):
     assert hooks_of(other) == hooks_of(webui.model) == 0
 
 
-def test_an_interrupt_leaves_nothing_and_the_infotext_tells_what_ran(webui):
-    done = webui.generate(Processing(interrupt_at=2), OURS)
-    assert hooks_of(webui.model) == 0
-    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
-    assert "hires pass: level 1 from 256 to 64 tokens (downsample) in 2 of 2 steps\n" in done.comments
-
-
 def forwards_of(model):
     return sum("forward" in vars(module) for module in model.model.diffusion_model.modules())
 
@@ -364,19 +341,6 @@ def test_with_a_sampler_that_may_add_noise_deep_layers_are_predicted(webui, requ
     assert torch.equal(done.images[0], deep.images[0])
 
 
-def test_beside_an_extension_that_runs_the_model_deep_layers_are_predicted(webui):
-    """sd-webui-controlnet puts a forward on the UNet."""
-    unet = webui.model.model.diffusion_model
-    theirs = unet.forward = lambda *args, **kwargs: type(unet).forward(unet, *args, **kwargs)
-    try:
-        done = webui.generate(Processing(sampler_function=sample_euler, steps=6), WHOLE)
-        assert vars(unet)["forward"] is theirs
-    finally:
-        del unet.forward
-    assert "another forward is on the model: layers below level 1 are predicted" in done.comments
-    assert "transformers below level 1 computed in 4 of 6 steps" in done.comments
-
-
 @pytest.mark.parametrize("function", [sample_dpmpp_2m, sample_euler_ancestral, None])
 def test_the_default_reduces_tokens_in_each_step_with_each_sampler(webui, function, monkeypatch):
     monkeypatch.setattr(webui.model, "image_size", 8)
@@ -395,29 +359,9 @@ def test_what_only_predicted_is_repeated_without_its_method(webui):
     assert torch.equal(done.images[0], again.images[0])
 
 
-def test_prompts_that_change_in_each_step_leave_the_tokens_reduced(webui):
-    """As [a|b] does."""
-    signs = itertools.cycle([1, -1])
-    unet = webui.model.model.diffusion_model
-    hook = unet.register_forward_pre_hook(
-        lambda _, args, kwargs: (args, kwargs | {"context": next(signs) * kwargs["context"]}), with_kwargs=True
-    )
-    try:
-        done = webui.generate(Processing(steps=6), {"factor_1": 2, "interval": 2})
-    finally:
-        hook.remove()
-    assert "in 6 of 6 steps; nothing predicted: too few steps in a row are alike\n" in done.comments
-
-
-def test_whole_steps_with_split_prompts_and_an_interrupt(webui):
-    request = {"sampler_function": sample_euler, "steps": 6}
-    done = webui.generate(Processing(**request, split=True), WHOLE)
+def test_whole_steps_with_split_prompts(webui):
+    done = webui.generate(Processing(sampler_function=sample_euler, steps=6, split=True), WHOLE)
     assert "whole model computed in 5 of 6 steps" in done.comments
-    p = Processing(**request)
-    p.after_step = lambda step: setattr(shared.state, "interrupted", p.is_hr_pass and step == 1)
-    done = webui.generate(p, WHOLE)
-    assert "ToDo reduced nothing in the hires pass: it was interrupted\n" in done.comments
-    assert forwards_of(webui.model) == hooks_of(webui.model) == 0
 
 
 def test_in_a_short_pass_nothing_is_predicted_and_factors_act(webui):
@@ -427,43 +371,11 @@ def test_in_a_short_pass_nothing_is_predicted_and_factors_act(webui):
     assert "whole steps need 6 or more steps: nothing is predicted" in done.comments
 
 
-def test_an_interrupt_between_computed_and_predicted_steps_leaves_nothing(webui):
-    webui.generate(Processing(interrupt_at=2), OURS | {"interval": 2})
-    assert forwards_of(webui.model) == hooks_of(webui.model) == 0
-
-
-@pytest.mark.parametrize("where", ["before the UNet", "in the UNet"])
-def test_an_exception_leaves_nothing(webui, where):
-    attention = webui.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
-    p, handle = Processing(), None
-    if where == "before the UNet":
-        p.fail_at = 1
-    else:
-        handle = attention.to_out.register_forward_hook(_raise)
+def test_an_exception_before_the_unet_leaves_nothing(webui):
     with pytest.raises(RuntimeError):
-        webui.generate(p, OURS | {"passes": "all"})
-    if handle:
-        handle.remove()
+        webui.generate(Processing(fail_at=1), OURS | {"passes": "all"})
     assert hooks_of(webui.model) == 0
     assert lengths(webui, Processing(), OURS)[0] == [(64, 64)] * 4 + [(256, 64)] * 4
-
-
-def test_an_interrupt_inside_the_unet_leaves_nothing(webui):
-    """No hook of torch runs for it, so the hooks come off when the sampler has returned."""
-    attention = webui.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1
-
-    def interrupt(*args):
-        raise Interrupted
-
-    handle = attention.to_out.register_forward_hook(interrupt)
-    webui.generate(Processing(enable_hr=False), OURS | {"passes": "first"})
-    handle.remove()
-    assert hooks_of(webui.model) == 0
-    assert lengths(webui, Processing(), OURS)[0] == [(64, 64)] * 4 + [(256, 64)] * 4
-
-
-def _raise(*args):
-    raise RuntimeError("out of memory")
 
 
 @pytest.mark.parametrize("args", [[], [{"enabled": False, "factor_1": 2, "passes": "all"}]])
@@ -599,17 +511,6 @@ def test_a_grid_that_another_extension_makes_too_small_is_told(script):
     )
 
 
-def test_an_error_of_ours_gives_the_image_and_a_message(webui, monkeypatch):
-    import todo_core.reduction
-
-    plain = webui.generate(Processing())
-    monkeypatch.setattr(todo_core.reduction, "stride", lambda *a, **k: 1 / 0)
-    done = webui.generate(Processing(), OURS)
-    assert torch.equal(plain.images[0], done.images[0])
-    assert "division by zero" in done.comments
-    assert "ToDo" not in done.infotexts[0]
-
-
 @pytest.mark.parametrize(
     ("p", "ours", "why"),
     [
@@ -693,8 +594,3 @@ def test_calls_that_a_sampler_leaves_out_are_not_expected(sampler, steps, total,
     func = SimpleNamespace(__name__=sampler)
     denoiser = SimpleNamespace(steps=steps, total_steps=total, sampler=SimpleNamespace(func=func))
     assert calls_of(SimpleNamespace(denoiser=denoiser)) == calls
-
-
-def test_the_last_call_of_a_second_order_sampler_is_computed(webui):
-    done = webui.generate(Processing(steps=6, calls_per_step=2), {"factor_1": 1, "factor_2": 1, "interval": 2})
-    assert "computed in 7 of 11 model calls: 1.6x fewer" in done.comments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from diffusers import DDIMScheduler, HeunDiscreteScheduler
+from diffusers import DDIMScheduler
 from modules import script_callbacks, shared
 
 from tests.models import diffusers_unet, hook_count
@@ -66,42 +66,11 @@ def test_passes(sdnext, passes, keys):
     assert seen == [[64, keys[0]]] * 4 + [[256, keys[1]]] * 4
 
 
-def test_only_steps_between_start_and_end_are_reduced(sdnext):
-    seen, done = lengths(sdnext, PipelineProcessing(steps=8), OURS | {"start": 0.25, "end": 0.75})
-    assert seen[8:] == [[256, 64 if 2 <= step < 6 else 256] for step in range(8)]
-    assert "in 4 of 8 steps" in done.comments
-
-
-def test_calls_of_the_same_timestep_are_one_step(sdnext):
-    p = PipelineProcessing(steps=4, scheduler=HeunDiscreteScheduler())  # 7 calls of 4 timesteps
-    seen, done = lengths(sdnext, p, OURS | {"end": 0.5})
-    hires = [keys for queries, keys in seen if queries == 256]
-    assert len(hires) == 7
-    assert hires == [64] * hires.count(64) + [256] * hires.count(256)
-    assert "in 2 of 4 steps" in done.comments
-
-
 def test_img2img_is_reduced(sdnext):
     image = torch.rand(1, 3, 128, 128, generator=torch.Generator().manual_seed(3))
     seen, done = lengths(sdnext, PipelineProcessing(init_images=[image], enable_hr=False), OURS)
     assert seen == [[256, 64]] * len(seen)
     assert "the img2img pass" in done.comments
-
-
-def test_steps_below_level_1_are_predicted(sdnext):
-    seen, done = lengths(sdnext, PipelineProcessing(steps=6), OURS | {"interval": 2}, block=DEEP)
-    assert len(seen) < 12  # hooks of a transformer that does not run see nothing
-    assert f"transformers below level 1 computed in {len(seen) - 6} of 6 steps" in done.comments
-    assert "ToDo interval: 2" in done.infotexts[0]
-
-
-def test_whole_steps_of_a_pipeline_cannot_be_predicted_and_that_is_told(sdnext):
-    done = sdnext.generate(PipelineProcessing(steps=6), OURS | {"interval": 2, "predict": "whole"})
-    assert (
-        "whole steps of a diffusers pipeline cannot be predicted: layers below level 1 are predicted" in done.comments
-    )
-    assert "transformers below level 1 computed in" in done.comments
-    assert "ToDo predict" not in done.infotexts[0]
 
 
 def test_an_image_of_a_batch_has_its_own_seed(sdnext, monkeypatch):
@@ -112,62 +81,6 @@ def test_an_image_of_a_batch_has_its_own_seed(sdnext, monkeypatch):
     assert told == [[5, 9]] * 4
     for one, other in zip(alone, both, strict=True):
         assert torch.allclose(one, other, rtol=1e-3, atol=1e-2)
-
-
-@pytest.mark.parametrize("target", ["keys/values", "all"])
-def test_the_next_baseline_is_bit_identical(sdnext, target):
-    before = sdnext.generate(PipelineProcessing())
-    ours = sdnext.generate(PipelineProcessing(), OURS | {"target": target, "interval": 2})
-    after = sdnext.generate(PipelineProcessing(), {"enabled": False})
-    assert torch.equal(before.images[0], after.images[0])
-    assert not torch.allclose(before.images[0], ours.images[0], atol=1e-3)
-    assert not any(key.startswith("ToDo") for key in after.extra_generation_params)
-
-
-@pytest.mark.parametrize("passes", ["hires", "all"])
-def test_an_interrupt_leaves_nothing(sdnext, passes):
-    before = sdnext.generate(PipelineProcessing())
-    sdnext.generate(PipelineProcessing(interrupt_at=1), OURS | {"passes": passes})
-    assert "postprocess_batch" not in sdnext.events[-5:]
-    assert hook_count(sdnext.unet) == 0
-    shared.state.begin()
-    after = sdnext.generate(PipelineProcessing())
-    assert torch.equal(before.images[0], after.images[0])
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyError])  # SD.Next catches the first one only
-def test_an_error_in_the_unet_leaves_nothing(sdnext, error):
-    before = sdnext.generate(PipelineProcessing())
-    calls = []
-
-    def fail(*_):
-        calls.append(1)
-        if len(calls) == 6:
-            raise error("of the model")
-
-    handle = sdnext.unet.get_submodule(SITE).attn1.to_q.register_forward_pre_hook(fail)
-    try:
-        sdnext.generate(PipelineProcessing(), OURS)
-    except KeyError:
-        assert error is KeyError
-    finally:
-        handle.remove()
-    assert hook_count(sdnext.unet) == 0
-    shared.state.begin()
-    after = sdnext.generate(PipelineProcessing())
-    assert torch.equal(before.images[0], after.images[0])
-
-
-def test_an_error_of_ours_costs_nobody_the_image(sdnext, monkeypatch):
-    plain = sdnext.generate(PipelineProcessing())
-
-    def fail(*_, **__):
-        raise RuntimeError("of ours")
-
-    monkeypatch.setattr("todo_core.reduction.stride", fail)
-    done = sdnext.generate(PipelineProcessing(), OURS)
-    assert torch.equal(plain.images[0], done.images[0])
-    assert "ToDo stopped in the hires pass: of ours" in done.comments
 
 
 def test_a_job_that_another_script_runs_inside_is_left_alone(sdnext):
