@@ -22,14 +22,6 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results" / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 SCALES = (2.0, 3.0, 4.0)  # of docs/results
-README_SCALES = (2.0, 4.0)  # from 512 px to the 1024 and 2048 px of its speeds
-VARIANTS = {  # a row's name in README's second table -> its name in docs/benchmarks/unet.json, and in docs/results
-    **{
-        name: (name, name)
-        for name in ("ToDo 2", "ToDo 4 and 2", "ToMe 0.5", "tomesd 0.5", "token-downsampling 2", "BiGain 2")
-    },
-    "HyperTile": ("HyperTile 256", "HyperTile 128"),
-}
 STEPS = {  # a row's name under "Between steps" -> its name in the stored rows
     **{f"ToDo auto, interval {interval}": f"ToDo auto, interval {interval}" for interval in (1, 2, 3)},
     "ToDo auto at both levels, interval 2": "ToDo auto at both levels, interval 2",
@@ -83,11 +75,6 @@ def results() -> dict[tuple[str, float], tuple[float, float]]:
     groups = images()[images()["mse"] > 0].groupby(["variant", "hires_scale"])
     figures = {key: (part["speed"].median(), -10 * math.log10(part["mse"].mean())) for key, part in groups}
     return {(variant.removesuffix(", interval 1"), scale): pair for (variant, scale), pair in figures.items()}
-
-
-def runs_of_the_model(amount: float, steps: int) -> int:
-    """In a pass with whole steps predicted by this interval, or with this share of the steps."""
-    return round(amount * steps) if amount < 1 else len(DeepPlan(1, int(amount)).computed_steps(steps, range(steps)))
 
 
 @functools.cache
@@ -286,13 +273,6 @@ RUNS: list[Run] = [  # of each column under "Between steps"
     ("SDXL", "Euler a", 8, 3.0, CFG),
 ]
 RUNS_OF_20_STEPS: list[Run] = [(layout, sampler, 20, scale, cfg) for layout, sampler, _, scale, cfg in RUNS[:4]]
-WHOLE_STEPS = {  # a row's name under "Whole steps" -> its name in the stored rows, and the share or interval
-    **{f"whole steps, interval {n}": (f"whole steps, interval {n}", n) for n in (2, 3, 4)},
-    "Spectrum, 2 warm-up steps, window 2": ("Spectrum 2 0", 2),
-    **{f"{share:g} of the steps": (f"fewer steps {share:g}", share) for share in (0.6, 0.5, 0.4)},
-    "ToDo auto, interval 2, deep": ("ToDo auto, interval 2", None),
-    "ToDo auto, interval 3, deep": ("ToDo auto, interval 3", None),
-}
 
 
 STORED_GRIDS = [
@@ -316,15 +296,6 @@ def steps() -> dict[Run, pandas.DataFrame]:
     """The stored rows of each run."""
     table = pandas.read_parquet(RESULTS.parent / "steps.parquet")
     return dict(iter(table.groupby(["layout", "sampler", "hires_steps", "hires_scale", "guidance"])))
-
-
-def decibels_between_steps(run: Run, variant: str) -> str:
-    """Empty where it was not measured."""
-    of_variant = steps()[run][steps()[run]["variant"] == variant]
-    if of_variant.empty:
-        return ""
-    assert [*of_variant["prompt"]] == [*steps()[run][steps()[run]["variant"] == "baseline"]["prompt"]]
-    return f"{-10 * math.log10(of_variant['mse'].mean()):.1f}"
 
 
 def test_the_second_table_of_whole_factors_is_that_of_the_stored_rows():

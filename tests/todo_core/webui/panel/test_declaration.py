@@ -1,4 +1,4 @@
-"""Each setting is declared once, and panel, API, axes, infotext, docs and the translators' template agree with it."""
+"""Each setting is declared once, and panel, API, axes, infotext and the translators' template agree with it."""
 
 from __future__ import annotations
 
@@ -96,14 +96,6 @@ def test_the_infotext_brings_it_back_into_the_panel(panel, setting):
     values = pasted(panel.infotext_fields, text)
     assert setting.parse(values[panel.controls[setting.name]]) == value
     assert setting.infotext_key in panel.paste_field_names
-
-
-@EACH
-def test_the_docs_tell_name_label_default_range_and_infotext_key(setting):
-    rows = (ROOT / "docs" / "settings.md").read_text("utf-8").splitlines()
-    (row,) = [row for row in rows if row.startswith(f"| `{setting.name}` |")]
-    for text in (f"**{setting.label}.**", f"`{setting.default!r}`", setting.allowed, f"`{setting.infotext_key}`"):
-        assert text in row
 
 
 @EACH
