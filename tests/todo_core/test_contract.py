@@ -146,9 +146,15 @@ def test_every_second_step_is_predicted_below_level_1(host, calls):
 
 
 def test_a_second_order_sampler(host, calls):
+    """Where some step has calls of both kinds, the line has calls; Python's record has steps."""
     host.run(PREDICTS | {"start": 0.25}, second_order=True)
-    assert told(host.line) == seen(calls)
-    assert all(seen(calls))
+    reduced, predicted = seen(calls)
+    is_mixed = {call.time for call in calls if call.deep} & {call.time for call in calls if not call.deep}
+    if is_mixed and not isinstance(host, Python):
+        predicted = len(calls) - len(deep(calls))
+    assert told(host.line) == (reduced, predicted)
+    assert reduced
+    assert predicted
     assert {*keys(calls)} == {ALL, FEW}
     assert keys(calls) == sorted(keys(calls), reverse=True)
     assert calls[-1].deep
