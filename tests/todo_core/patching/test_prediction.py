@@ -619,7 +619,7 @@ def test_a_step_of_which_one_call_was_predicted_is_no_predicted_step(ldm_sd1):
     assert set(session.record.predicted_calls) == {2, 4}
     assert session.record.predicted_in == set()
     assert session.record.acted
-    assert session.record.summary(6) == "transformers below level 1 computed in 6 of 6 steps"
+    assert session.record.summary(6) == "transformers below level 1 computed in 10 of 12 model calls: 1.2x fewer"
     session.remove()
 
 
