@@ -47,9 +47,9 @@ def _row(setting: Setting) -> str:
 
 
 def _only_with(setting: Setting) -> str:
-    """Which methods use it, if not all of them do."""
+    """Which methods use it, if it depends on the method alone and not on all."""
     users = [m for m in ("downsample", "similarity", "cluster") if setting.used(Settings(method=m, target="all"))]
-    return "" if len(users) == 3 else f" *Only {', '.join(users)}.*"
+    return "" if len(users) in (0, 3) else f" *Only {', '.join(users)}.*"
 
 
 def stub() -> str:

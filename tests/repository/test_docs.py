@@ -34,6 +34,12 @@ def test_the_table_of_settings_is_the_declared_one():
     for row, (name, setting) in zip(table().splitlines()[2:], SETTINGS.items(), strict=True):
         keys = f"`{name}`", f"`{setting.default!r}`", f"`{setting.infotext_key}`", f"**{setting.label}.**"
         assert all(told in row for told in (*keys, setting.help, setting.allowed))
+        assert "Only ." not in row, "no method is named"
+
+
+def test_each_setting_has_a_recommended_value():
+    advice = (ROOT / "docs" / "settings.md").read_text("utf-8").partition("| name | default |")[0]
+    assert [name for name in SETTINGS if not re.search(rf"(\*\*|`){name}(\*\*|`)", advice)] == []
 
 
 def test_the_python_page_names_the_built_in_presets():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,15 +122,36 @@ def test_the_demos_group_is_its_requirements():
             assert group[name].specifier.contains(pin.version)
 
 
-def test_the_repositorys_address_stands_in_one_place_of_the_readme():
-    assert (ROOT / "README.md").read_text().count("OWNER/REPO") == 1
+ADDRESSED = ("README.md", "pyproject.toml", "docs/comfyui.md", "docs/python.md", "docs/extension-index.json")
 
 
-def test_the_version_stands_in_one_place():
+def test_one_command_fills_in_the_repositorys_address(tmp_path):
+    for name in ADDRESSED:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (command,) = re.findall(r"   ```bash\n(   NAME=.*?)   ```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
+    command = f"git init -q && git add .\n{command.replace('owner/repository', 'alice/faster')}"
+    subprocess.run(["bash", "-ec", command], cwd=tmp_path, check=True)
+    filled = {name: (tmp_path / name).read_text() for name in ADDRESSED}
+    assert not [name for name, text in filled.items() if "OWNER" in text or "ADDRESS" in text]
+    assert all("alice/faster" in text for text in filled.values())
+    assert 'PublisherId = "alice"' in filled["pyproject.toml"]
+    assert 'pip install "todo-for-webui[diffusers] @ git+https://github.com/alice/faster"' in filled["README.md"]
+
+
+def test_no_other_file_needs_the_address():
+    found = subprocess.run(["git", "grep", "-lE", "OWNER|git\\+ADDRESS"], cwd=ROOT, capture_output=True, text=True)
+    own = {"CONTRIBUTING.md", "tests/repository/test_packaging.py"}
+    assert set(found.stdout.split()) <= {*ADDRESSED, *own}
+
+
+def test_the_places_of_the_version_agree():
     assert "version" in PROJECT["project"]["dynamic"]
     assert PROJECT["tool"]["hatch"]["version"]["path"] == "todo_core/__init__.py"
-    assert not re.search(r"^version:", (ROOT / "CITATION.cff").read_text(), re.M)
-    assert f"## [{todo_core.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == todo_core.__version__
+    dated = f"## [{todo_core.__version__}] - {cited['date-released']}"
+    assert dated in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_the_workflow_runs_the_documented_command():

@@ -1,1 +1,1 @@
-"""The demo: a baseline and a reduced hires pass side by side, in the terminal and on a page."""
+"""The demo: baseline, ToDo and ToMe side by side, in the terminal and on a page."""

@@ -21,7 +21,7 @@ from ..environment import INTERRUPTED
 from ..sampling import checkpoints
 from ..sampling.comparison import Comparison
 from ..sampling.request import Request
-from . import results, server
+from . import files, results, server
 from .model_runner import EXPECTED_ERRORS, ModelRunner
 from .options import OWN_PROMPTS, PROMPTS
 from .progress import ProgressText
@@ -61,25 +61,25 @@ def run_action(options: argparse.Namespace, action: Action) -> int:
 
 
 def _compare_and_serve(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> None:
-    comparison = compare(runner, request, settings, options)
+    comparisons = compare(runner, request, settings, options)
     if options.page:
-        server.serve(runner, comparison, options.port)
+        server.serve(runner, comparisons, options.port)
 
 
-def compare(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> Comparison:
-    """Run one comparison, write its files and say what came out."""
+def compare(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> list[Comparison]:
+    """Run the settings and what is shown beside them, write the files and say what came out."""
     log.info("%s", results.title(request, runner.name))
     with _progress() as progress:
-        (comparison,) = runner.compare(request, [settings], progress=progress)
-    log.info("%s", results.summary(comparison, results.write(options.out, comparison, runner.name)))
-    return comparison
+        comparisons = runner.compare(request, [settings, results.beside(settings)], progress=progress)
+    log.info("%s", results.summary(comparisons, files.write(options.out, comparisons, runner.name)))
+    return comparisons
 
 
 def generate(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> None:
     """Make one picture, print its times and write its files."""
     with _progress() as progress:
         generated = runner.generate(request, settings, progress=progress)
-    paths = results.write_image(options.out, generated, runner.name)
+    paths = files.write_image(options.out, generated, runner.name)
     log.info("%s", results.image_summary(generated, runner.name, paths))
 
 

@@ -1,8 +1,8 @@
-"""Make the same picture twice, baseline and reduced: ``python -m todo_lab compare``.
+"""Make the same picture as baseline, reduced, and with ToMe: ``python -m todo_lab compare``.
 
-Writes baseline.png, reduced.png, zoom.png (where they differ most), difference.png (a map with its scale) and
-figures.json: times, speed, MSE, PSNR, SSIM and the plan. app.py does the same in an environment of its own, then serves
-a page.
+Writes a PNG of each, named by its preset, with a map of its difference from the baseline; zoom.png (where they differ
+most), overview.png and figures.json: times, speed, MSE, PSNR, SSIM and the plan. app.py does the same in an environment
+of its own, then serves a page.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make both pictures; returns the exit status."""
+    """Make the pictures; returns the exit status."""
     return command.run_action(arguments, command.compare)

@@ -6,6 +6,7 @@ import html
 import logging
 import threading
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,15 @@ from todo_core.webui.panel.controls import control_value
 from ..pocket.model.vocabulary import vocabulary
 from ..sampling.comparison import Comparison
 from ..sampling.request import SAMPLERS, Request
-from . import page_html, results
+from . import files, page_html, results
 from .model_runner import EXPECTED_ERRORS, ModelRunner
 from .options import OWN_PROMPTS, PROMPTS
 from .progress import Cancelled
 
 log = logging.getLogger(__name__)
 
-TITLE = "ToDo: baseline and reduced"
-INTRO = f"# {TITLE}\nThe hires pass runs twice: **baseline**, and **reduced** by ToDo. All else is equal."
+TITLE = "ToDo: faster hires fix"
+INTRO = f"# {TITLE}\nThe same hires pass three times: as **baseline**, with **ToDo** and with **ToMe**."
 ABOUT_POCKET = "The pictures come from a small model made for this demo. It draws shapes and knows {count} words."
 INTEGER_FIELDS = ("seed", "width", "height", "steps", "hires_steps")  # gradio delivers them as floats
 MOST_AT_ONCE = LONGEST_QUEUE = 20  # runs; all but one wait. More wait in gradio's queue
@@ -43,9 +44,9 @@ Known = tuple[Request, dict[str, tuple[str, str]]]  # speed and PSNR of the pres
 
 
 class Page:
-    """The gradio page of a model runner. It opens with a comparison. `blocks` is what gradio launches."""
+    """The gradio page of a model runner. It opens with comparisons. `blocks` is what gradio launches."""
 
-    def __init__(self, runner: ModelRunner, opening: Comparison) -> None:
+    def __init__(self, runner: ModelRunner, opening: Sequence[Comparison]) -> None:
         self._runner = runner
         self._stops: dict[str, threading.Event] = {}  # one per session that waits for a result
         with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(3600, 3600)) as self.blocks:
@@ -54,18 +55,18 @@ class Page:
                 gr.Markdown(ABOUT_POCKET.format(count=len(vocabulary().words)), elem_id="model")
             with gr.Row(elem_id="layout"):
                 with gr.Column(elem_id="inputs", min_width=0):
-                    self._build_inputs(opening)
+                    self._build_inputs(opening[0])
                 with gr.Column(elem_id="results", min_width=0) as self._results:
                     self._build_results(opening)
                 with gr.Column(elem_id="options", min_width=0):
-                    self._build_options(opening)
+                    self._build_options(opening[0])
             self._connect_events()
         self.blocks.queue(max_size=LONGEST_QUEUE)
 
     def _build_inputs(self, opening: Comparison) -> None:
         self._prompt = gr.Textbox(opening.request.prompt, label="Prompt", lines=2, elem_id="prompt")
         self._preset = gr.Dropdown(
-            [*BUILT_IN, CUSTOM], value=preset_name(opening.settings), label="Preset", elem_id="preset"
+            [*BUILT_IN, CUSTOM], value=results.preset_name(opening.settings), label="Preset", elem_id="preset"
         )
         with gr.Row():
             self._go = gr.Button("Compare", variant="primary", elem_id="compare", min_width=100)
@@ -73,19 +74,20 @@ class Page:
             self._cancel = gr.Button("Cancel", elem_id="cancel", min_width=80, visible=False)
         self._status = gr.HTML(elem_id="status")
 
-    def _build_results(self, opening: Comparison) -> None:
-        verdict, pair, zoom, heat, figures, presets, plan, data, known = self._shown([opening], None)
+    def _build_results(self, opening: Sequence[Comparison]) -> None:
+        heading, *shown, acted, zoom, own_map, other_map, presets, plan, data, known = self._shown(opening, None)
         self._known = gr.State(known)
-        self._outputs = [
-            gr.HTML(verdict),
-            gr.ImageSlider(pair, label="Baseline | reduced", elem_id="slider", **PICTURE),
-        ]
-        with gr.Row():
-            self._outputs += [
-                gr.Image(zoom, label="Where they differ most", elem_id="zoom", min_width=220, **PICTURE),
-                gr.Image(heat, label="Difference map", elem_id="difference", min_width=220, **PICTURE),
-            ]
-        self._outputs += [gr.HTML(figures, elem_id="numbers"), gr.HTML(presets, elem_id="presets")]
+        self._outputs = [gr.HTML(heading, elem_id="heading")]
+        with gr.Row(elem_id="pictures"):
+            for picture, caption in zip(shown[::2], shown[1::2], strict=True):
+                with gr.Column(min_width=0):
+                    self._outputs += [gr.Image(picture, show_label=False, **PICTURE), gr.HTML(caption)]
+        self._outputs.append(gr.HTML(acted, elem_id="acted"))
+        self._outputs.append(gr.Image(zoom, label="Enlarged where ToDo differs most", elem_id="zoom", **PICTURE))
+        with gr.Accordion("Difference maps", open=False), gr.Row():
+            for each in (own_map, other_map):
+                self._outputs.append(gr.Image(each, show_label=False, min_width=220, **PICTURE))
+        self._outputs.append(gr.HTML(presets, elem_id="presets"))
         with gr.Accordion("What was reduced", open=False):
             self._outputs.append(gr.HTML(plan, elem_id="plan"))
         with gr.Accordion("All figures", open=False):
@@ -146,7 +148,7 @@ class Page:
         stop = self._stops.setdefault(_session(visitor), threading.Event())
         try:
             request, settings = parse_values(rest)
-            variants = [settings, *(other for other in others if other != settings)]
+            variants = [*dict.fromkeys([settings, results.beside(settings), *others])]
             comparisons = self._runner.compare(
                 request, variants, progress=lambda fraction, text: progress(fraction, desc=text), stop=stop
             )
@@ -161,23 +163,26 @@ class Page:
         return ["", gr.update(visible=True), gr.update(visible=False), *self._shown(comparisons, known)]
 
     def _shown(self, comparisons: Sequence[Comparison], known: Known | None) -> list[Any]:
-        """The values of the outputs: the first comparison, and the figures of all with the same request."""
-        shown, model = comparisons[0], self._runner.name
-        name = preset_name(shown.settings)
-        figures = dict(known[1]) if known and known[0] == shown.request else {}
+        """The values of the outputs: the first two comparisons, and the figures of all with the same request."""
+        shown, model = comparisons[:2], self._runner.name
+        request = shown[0].request
+        figures = dict(known[1]) if known and known[0] == request else {}
         for each in comparisons:
-            figures[preset_name(each.settings)] = (f"{each.timing.speed:.2f}x", results.psnr(each))
-        baseline, reduced, zoom, heat = results.images(shown, model).values()
+            figures[results.preset_name(each.settings)] = (f"{each.timing.speed:.2f}x", results.psnr(each))
+        baseline, own, own_map, other, other_map, zoom = files.images(shown, model).values()
+        told = results.captions(shown)
+        name = results.preset_name(shown[0].settings)
         return [
-            page_html.verdict(shown, model),
-            (baseline, reduced),
+            page_html.heading(shown, model),
+            *chain.from_iterable(zip((baseline, own, other), map(page_html.caption, told), strict=True)),
+            page_html.acted(told),
             zoom,
-            heat,
-            page_html.figure_list(shown),
+            own_map,
+            other_map,
             page_html.preset_table(dict.fromkeys([*BUILT_IN, *figures]), figures, name),
-            page_html.plan_table(shown),
-            results.comparison_data(shown, model),
-            (shown.request, figures),
+            page_html.plan_table(shown[0]),
+            results.comparison_data(comparisons, model),
+            (request, figures),
         ]
 
     def leave(self, visitor: gr.Request) -> None:
@@ -199,12 +204,7 @@ class Page:
         except SettingsError as error:
             gr.Warning(html.escape(str(error)))
             return [CUSTOM, *[gr.skip()] * len(SETTINGS)]
-        return [preset_name(settings), *(gr.update(visible=name in settings.used) for name in SETTINGS)]
-
-
-def preset_name(settings: Settings) -> str:
-    """The built-in preset with these settings, or "custom"."""
-    return next((name for name, preset in BUILT_IN.items() if preset == settings), CUSTOM)
+        return [results.preset_name(settings), *(gr.update(visible=name in settings.used) for name in SETTINGS)]
 
 
 def request_controls(request: Request, multiple: int) -> dict[str, Any]:

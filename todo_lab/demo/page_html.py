@@ -1,4 +1,4 @@
-"""HTML of the page: messages, figures, presets and the plan. All text from outside is escaped."""
+"""HTML of the page: messages, captions, presets and the plan. All text from outside is escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import astuple
 
 from ..sampling.comparison import Comparison
 from . import results
+from .plan_rows import PLAN_HEAD, plan_rows, unique_notes
 
+LEGEND = "dB: PSNR to the baseline. Above 40 a difference is hard to see, below 30 easy."
 ROOM = '<div class="todo-room"></div>'  # for the progress bar
 
 
@@ -17,24 +19,25 @@ def message(text: str) -> str:
     return f'<p class="todo-message">{html.escape(text)}</p>'
 
 
-def verdict(comparison: Comparison, model: str) -> str:
-    """The result in two sentences, and of which request it is."""
+def heading(comparisons: Sequence[Comparison], model: str) -> str:
+    """Of which request the pictures are, and whether the speeds are uncertain."""
     lines = {
-        results.speed_sentence(comparison): "todo-verdict",
-        results.doubt(comparison): "todo-doubt",
-        results.difference_sentence(comparison): "todo-verdict",
-        results.title(comparison.request, model): "todo-request",
+        results.title(comparisons[0].request, model): "todo-request",
+        results.doubt(comparisons): "todo-doubt",
     }
     return "".join(f'<p class="{style}">{html.escape(line)}</p>' for line, style in lines.items() if line)
 
 
-def figure_list(comparison: Comparison) -> str:
-    """The figures, each below its label."""
-    cells = (
-        f'<div><dt title="{html.escape(each.meaning)}">{each.name}</dt><dd>{each.text}</dd></div>'
-        for each in results.measurements(comparison)
-    )
-    return f'<dl class="todo-numbers">{"".join(cells)}</dl>'
+def caption(told: results.Caption) -> str:
+    """What stands under a picture, a line each."""
+    lines = "".join(f"<dd>{html.escape(line)}</dd>" for line in (told.time, told.speed, told.difference) if line)
+    return f'<dl class="todo-caption"><dt>{html.escape(told.name)}</dt>{lines}</dl>'
+
+
+def acted(told: Iterable[results.Caption]) -> str:
+    """What acted in how many steps, a line for each picture."""
+    lines = "".join(f"<p><b>{html.escape(each.name)}</b>: {html.escape(each.acted)}</p>" for each in told)
+    return f'<div class="todo-acted">{lines}<p>{LEGEND}</p></div>'
 
 
 def preset_table(names: Iterable[str], figures: Mapping[str, tuple[str, str]], shown: str) -> str:
@@ -50,10 +53,10 @@ def preset_table(names: Iterable[str], figures: Mapping[str, tuple[str, str]], s
 def plan_table(comparison: Comparison) -> str:
     """The table of the plan, followed by the notes."""
     passes = comparison.planned_passes
-    plan = results.plan_rows(passes, comparison.request)
+    plan = plan_rows(passes, comparison.request)
     rows = [tuple(html.escape(str(cell)) for cell in astuple(row)) for row in plan]
-    notes = "".join(message(note) for note in results.unique_notes(passes))
-    return (_table(results.PLAN_HEAD, rows) if rows else "") + notes
+    notes = "".join(message(note) for note in unique_notes(passes))
+    return (_table(PLAN_HEAD, rows) if rows else "") + notes
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

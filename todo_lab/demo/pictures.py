@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
-from todo_core.image_difference import HEAT_GAIN, heat_map
+from todo_core.image_difference import heat_map
 
 CROP = 1 / 8  # of the shorter side
 SMALLEST_CROP = 16  # pixels
@@ -15,30 +17,25 @@ SMALLEST_TEXT, TEXT = 12, 1 / 25  # pixels; of the width
 WHITE = (255, 255, 255)
 
 
-def zoom(baseline: np.ndarray, reduced: np.ndarray) -> np.ndarray:
-    """The square where two images (h, w, 3) differ most: baseline on the left, reduced on the right."""
+def zoom(shown: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The square where the first two images (h, w, 3) differ most, of all images side by side with their names."""
+    baseline, reduced, *_ = shown.values()
     side = max(SMALLEST_CROP, round(min(baseline.shape[:2]) * CROP))
     top, left = most_different(baseline, reduced, side)
     times = max(1, round(ZOOMED / side))
-    crops = [
-        picture[top : top + side, left : left + side].repeat(times, 0).repeat(times, 1)
-        for picture in (baseline, reduced)
-    ]
-    line = np.zeros((side * times, MARGIN, 3), np.uint8)
-    both = np.concatenate([crops[0], line, crops[1]], 1)
-    strip = _strip(both.shape[1], {0.0: f"baseline, {times}x", 0.5: f"reduced, {times}x"})
-    return np.concatenate([both, strip])
+    return overview(
+        {
+            name: picture[top : top + side, left : left + side].repeat(times, 0).repeat(times, 1)
+            for name, picture in shown.items()
+        }
+    )
 
 
-def overview(baseline: np.ndarray, reduced: np.ndarray, captions: tuple[str, str]) -> np.ndarray:
-    """Both images and where they differ, side by side, with captions of the two below."""
-    panels = [baseline, reduced, heat_map(baseline, reduced, HEAT_GAIN)]
-    texts = [*captions, f"difference x{HEAT_GAIN:g}"]
-    columns = [
-        np.concatenate([panel, _strip(panel.shape[1], {0.0: text})]) for panel, text in zip(panels, texts, strict=True)
-    ]
+def overview(shown: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Images side by side, each above its caption."""
+    columns = [np.concatenate([panel, _strip(panel.shape[1], {0.0: text})]) for text, panel in shown.items()]
     line = np.zeros((len(columns[0]), MARGIN, 3), np.uint8)
-    return np.concatenate([columns[0], line, columns[1], line, columns[2]], 1)
+    return np.concatenate([part for column in columns for part in (line, column)][1:], 1)
 
 
 def most_different(baseline: np.ndarray, reduced: np.ndarray, side: int) -> tuple[int, int]:
@@ -50,15 +47,19 @@ def most_different(baseline: np.ndarray, reduced: np.ndarray, side: int) -> tupl
     return int(top), int(left)
 
 
-def difference_map(baseline: np.ndarray, reduced: np.ndarray) -> np.ndarray:
-    """Where two images (h, w, 3) differ, above a scale of colours. The most different pixels are white."""
-    apart = np.abs(baseline.astype(int) - reduced).max(-1)
-    top = max(1, round(float(np.quantile(apart, 1 - WHITE_SHARE))))
+def difference_maps(baseline: np.ndarray, images: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Where each image (h, w, 3) differs, above one scale of colours for all. The most different pixels are white."""
+    apart = [np.abs(baseline.astype(int) - image).max(-1) for image in images]
+    top = max(1, *(round(float(np.quantile(each, 1 - WHITE_SHARE))) for each in apart))
+    return [_difference_map(baseline, image, top) for image in images]
+
+
+def _difference_map(baseline: np.ndarray, image: np.ndarray, top: int) -> np.ndarray:
     gain, width = 255 / top, baseline.shape[1]
     levels = np.linspace(0, top, width).round().astype(np.uint8)
     scale = np.broadcast_to(levels[None, :, None], (2 * MARGIN, width, 3))
     text = _strip(width, {0.0: "equal", 1.0: f"{top} of 255 levels, or more"})
-    rows = [heat_map(baseline, reduced, gain), np.zeros((MARGIN, width, 3), np.uint8)]
+    rows = [heat_map(baseline, image, gain), np.zeros((MARGIN, width, 3), np.uint8)]
     return np.concatenate([*rows, heat_map(np.zeros_like(scale), scale, gain), text])
 
 

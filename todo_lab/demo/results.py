@@ -1,130 +1,75 @@
-"""The result of a comparison or of a single picture: figures, the table of the plan, sentences, and files."""
+"""What came out of a comparison or of a single picture: figures, and sentences about them."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from todo_core import __version__
-from todo_core.patching.level_plan import LevelPlan
-from todo_core.patching.record import Record
-from todo_core.settings import VERSION_KEY, Settings
+from todo_core.settings import BUILT_IN, Settings
+from todo_core.settings.declaration import CUSTOM, DEFAULT
 
 from ..sampling.comparison import Comparison
-from ..sampling.infotext import PNG_KEY, format_infotext
 from ..sampling.passes import Pass
 from ..sampling.request import Request
-from . import pictures
 from .model_runner import GeneratedImage
+from .plan_rows import NOT_REDUCED, plan_rows, unique_notes, why_not_reduced
 
-IMAGE, DATA = "image.png", "figures.json"
-NOT_REDUCED = "not reduced"
-BUSY = "This machine is busy: the figure is uncertain."
+BASELINE, TOME = "baseline", "ToMe paper"
+BUSY = "This machine is busy: the speeds are uncertain."
 FASTER = 1.05  # a lower speed is not told as a gain
 HARD_TO_SEE, EASY_TO_SEE = 40, 30  # dB; the rule of thumb of README.md
-PLAN_HEAD = ("level", "tokens", "keys", "method", "blocks", "outcome")
 
 
-@dataclass(frozen=True)
-class PlanRow:
-    """One level of the plan. `outcome` counts the steps in which it was reduced, or says why it was not."""
-
-    level: str
-    tokens: str
-    keys: str
-    method: str
-    blocks: int
-    outcome: str
+def preset_name(settings: Settings) -> str:
+    """The built-in preset with these settings, or "custom"."""
+    return next((name for name, preset in BUILT_IN.items() if preset == settings), CUSTOM)
 
 
-def plan_rows(passes: Iterable[Pass], request: Request) -> list[PlanRow]:
-    """The rows of every pass that has a plan."""
-    return [row for each in passes for row in _pass_rows(each, request)]
+def beside(settings: Settings) -> Settings:
+    """What is shown beside these settings: ToMe, or the default beside ToMe itself."""
+    return BUILT_IN[DEFAULT] if settings == BUILT_IN[TOME] else BUILT_IN[TOME]
 
 
-def _pass_rows(sampled: Pass, request: Request) -> list[PlanRow]:
-    plan = sampled.plan
-    if plan is None:
-        return []
-    steps, suffix = (request.hires_steps, "") if sampled.name == "hires" else (request.steps, f", {sampled.name} pass")
-    rows = [_row(sampled.record, level, f"{level.level}{suffix}", steps) for level in plan.levels]
-    if plan.deep.predicts:
-        outcome = f"{_steps(sampled.record.predicted_in)} of {steps} steps"
-        where = "all" if plan.deep.is_whole else "below 1"
-        rows.append(PlanRow(f"{where}{suffix}", "-", "-", "predicted", plan.deep.transformers, outcome))
-    after = f", after {plan.settings.end:g}"
-    return rows + [_row(sampled.record, level, f"{level.level}{suffix}{after}", steps) for level in plan.after]
-
-
-def _row(record: Record, planned: LevelPlan, name: str, steps: int) -> PlanRow:
-    ran = {p: s for p, s in record.ran_in.items() if (p.level, p.method) == (planned.level, planned.method)}
-    level = next(reversed(ran), planned)  # an odd size can make another grid than was planned
-    if level.why:
-        return PlanRow(name, _grid(level.grid), f"{level.keys:,}", NOT_REDUCED, level.blocks, level.why)
-    keys = _grid(level.target_grid) if level.target_grid else f"{level.keys:,}"
-    outcome = f"{_steps(set().union(*ran.values()))} of {steps} steps"
-    return PlanRow(name, _grid(level.grid), keys, level.method, level.blocks, outcome)
-
-
-def _grid(grid: Any) -> str:
-    return f"{grid.tokens:,} ({grid})"
-
-
-def _steps(reduced: set[int]) -> str:
-    """The number of reduced steps, and their range if it does not start at the first step: "3 (5-7)"."""
-    if not reduced or max(reduced) + 1 == len(reduced):
-        return str(len(reduced))
-    return f"{len(reduced)} ({min(reduced) + 1}-{max(reduced) + 1})"
-
-
-def why_not_reduced(settings: Settings, hires: Pass) -> str:
-    """Why nothing was reduced in the hires pass; empty if something was."""
-    if hires.plan is None:
-        return "the method is none" if settings.method == "none" else "the settings act in the first pass only"
-    if hires.record.acted:
-        return ""
-    return hires.plan.reason or "none of its steps is between start and end"
-
-
-def unique_notes(passes: Iterable[Pass]) -> list[str]:
-    """The notes of all passes, each once."""
-    return list(dict.fromkeys(note for each in passes for note in each.record.notes))
-
-
-def comparison_data(comparison: Comparison, model: str) -> dict[str, Any]:
-    """The whole result in JSON types. The PSNR of equal images is infinite and becomes None."""
-    passes = {"first": comparison.first, "baseline": comparison.baseline, "reduced": comparison.reduced}
-    timing, values = comparison.timing, asdict(comparison.difference)
+def comparison_data(comparisons: Sequence[Comparison], model: str) -> dict[str, Any]:
+    """The whole result in JSON types: the baseline, then each variant by its name."""
+    one = comparisons[0]
     return {
-        **_input_data(model, comparison.request, comparison.settings),
-        **_times(passes),
+        **_input_data(model, one.request),
+        **_times({"first": one.first, BASELINE: one.baseline}),
+        "variants": {preset_name(each.settings): _variant_data(each) for each in comparisons},
+    }
+
+
+def _variant_data(comparison: Comparison) -> dict[str, Any]:
+    """The seconds are those that were measured; the speed compares steps. The PSNR of equal images becomes None."""
+    timing, values, reduced = comparison.timing, asdict(comparison.difference), comparison.reduced
+    return {
+        "settings": comparison.settings.to_dict(),
+        "seconds": reduced.total_seconds,
+        "step_seconds": reduced.step_seconds,
         "speed": timing.speed,
-        "typical_speed": timing.typical_speed,
         "uncertain": timing.is_uncertain,
         "difference": {name: value if math.isfinite(value) else None for name, value in values.items()},
-        **_plan_data(comparison.request, comparison.settings, (comparison.reduced_first, comparison.reduced)),
+        **_plan_data(comparison.request, comparison.settings, (comparison.reduced_first, reduced)),
     }
 
 
 def image_data(generated: GeneratedImage, model: str) -> dict[str, Any]:
     """The result of a single picture in JSON types."""
     return {
-        **_input_data(model, generated.request, generated.settings),
+        **_input_data(model, generated.request),
+        "settings": generated.settings.to_dict(),
         **_times({"first": generated.first, "hires": generated.hires}),
         **_plan_data(generated.request, generated.settings, generated.passes),
     }
 
 
-def _input_data(model: str, request: Request, settings: Settings) -> dict[str, Any]:
-    return {"model": model, "request": asdict(request), "settings": settings.to_dict()}
+def _input_data(model: str, request: Request) -> dict[str, Any]:
+    return {"model": model, "request": asdict(request)}
 
 
 def _times(passes: dict[str, Pass]) -> dict[str, Any]:
@@ -140,25 +85,38 @@ def _plan_data(request: Request, settings: Settings, passes: Sequence[Pass]) -> 
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """One figure with its label and an explanation."""
+class Caption:
+    """What stands under a picture: its name, time, speed and difference, and what acted in how many steps."""
 
     name: str
-    text: str
-    meaning: str
+    time: str
+    speed: str
+    difference: str
+    acted: str
+
+    @property
+    def short(self) -> str:
+        """One line for the overview."""
+        return ", ".join(filter(None, (self.name, self.time, self.difference.partition(":")[0])))
 
 
-def measurements(comparison: Comparison) -> list[Measurement]:
-    """The figures of a comparison, times first."""
-    timing = comparison.timing
-    baseline, reduced = map(seconds, timing.seconds)
-    return [
-        Measurement("baseline", baseline, "time of all steps of the hires pass"),
-        Measurement("reduced", reduced, "time of all steps of the hires pass"),
-        Measurement("speed", f"{timing.speed:.2f}x", "time of the baseline over time of the reduced pass"),
-        Measurement("typical speed", f"{timing.typical_speed:.2f}x", "with the median time of each kind of step"),
-        Measurement("PSNR", psnr(comparison), "peak signal-to-noise ratio; higher is closer to the baseline"),
-    ]
+def captions(comparisons: Sequence[Comparison]) -> list[Caption]:
+    """That of the baseline, then one for each variant."""
+    before, _ = comparisons[0].timing.seconds
+    steps = comparisons[0].request.hires_steps
+    return [Caption(BASELINE, seconds(before), "", "", f"all tokens in {steps} steps"), *map(_caption, comparisons)]
+
+
+def _caption(comparison: Comparison) -> Caption:
+    reduced, steps = comparison.reduced, comparison.request.hires_steps
+    why = why_not_reduced(comparison.settings, reduced)
+    return Caption(
+        preset_name(comparison.settings),
+        seconds(comparison.timing.seconds[1]),
+        "" if why else speed_words(comparison),
+        difference_words(comparison),
+        f"nothing reduced: {why}" if why else reduced.record.summary(steps, plan=reduced.plan),
+    )
 
 
 def seconds(value: float) -> str:
@@ -172,41 +130,34 @@ def psnr(comparison: Comparison) -> str:
     return f"{comparison.difference.psnr:.1f} dB" if comparison.difference.mse else "equal"
 
 
-def speed_sentence(comparison: Comparison) -> str:
-    """How much faster the reduced pass was, or why nothing was reduced."""
-    if why := why_not_reduced(comparison.settings, comparison.reduced):
-        return f"Nothing was reduced: {why}"
-    timing = comparison.timing
-    if timing.speed < FASTER:
-        verdict = f"Not faster ({timing.speed:.2f}x)"
-    else:  # one slow baseline step can make the pass slower, and not its steps
-        verdict = f"{timing.speed:.1f}x faster" if timing.typical_speed >= FASTER else "Not clearly faster"
-    return f"{verdict}: {' -> '.join(map(seconds, timing.seconds))}"
+def speed_words(comparison: Comparison) -> str:
+    """How much faster the reduced pass was."""
+    speed = comparison.timing.speed
+    return f"{speed:.2f}x faster" if speed >= FASTER else f"not faster ({speed:.2f}x)"
 
 
-def doubt(comparison: Comparison) -> str:
-    """A warning that the speed is uncertain; empty if it is not, or if no speed is told."""
-    if why_not_reduced(comparison.settings, comparison.reduced):
-        return ""
-    return BUSY if comparison.timing.is_uncertain else ""
+def doubt(comparisons: Sequence[Comparison]) -> str:
+    """A warning that a speed is uncertain; empty if none is, or if none is told."""
+    told = [each for each in comparisons if not why_not_reduced(each.settings, each.reduced)]
+    return BUSY if any(each.timing.is_uncertain for each in told) else ""
 
 
-def difference_sentence(comparison: Comparison) -> str:
-    """How visible the difference is, by README's rule of thumb."""
+def difference_words(comparison: Comparison) -> str:
+    """The PSNR, and how visible the difference is, by README's rule of thumb."""
     if not comparison.difference.mse:
-        return "Equal: every pixel is that of the baseline"
+        return "equal to the baseline"
     value = comparison.difference.psnr
-    if value >= HARD_TO_SEE:
-        seen = "the difference is hard to see"
-    else:
-        seen = "look closely to see the difference" if value >= EASY_TO_SEE else "the difference is easy to see"
-    return f"{value:.0f} dB PSNR: {seen}"
+    seen = "hard to see" if value >= HARD_TO_SEE else "look closely" if value >= EASY_TO_SEE else "easy to see"
+    return f"{value:.1f} dB: {seen}"
 
 
-def summary(comparison: Comparison, paths: Sequence[Path]) -> str:
-    """The comparison as three lines for the terminal."""
-    speed = f"{speed_sentence(comparison)}. {doubt(comparison)}".removesuffix(". ")
-    return "\n".join([speed, difference_sentence(comparison), _files(paths)])
+def summary(comparisons: Sequence[Comparison], paths: Sequence[Path]) -> str:
+    """The comparison as lines for the terminal: two for each picture, then the files."""
+    lines = []
+    for each in captions(comparisons):
+        figures = "; ".join(filter(None, (each.time, each.speed, each.difference)))
+        lines += [f"{each.name}: {figures}", f"  {each.acted}"]
+    return "\n".join([*lines, *filter(None, [doubt(comparisons)]), _files(paths)])
 
 
 def _files(paths: Sequence[Path]) -> str:
@@ -241,76 +192,3 @@ def _plan_lines(request: Request, settings: Settings, passes: Sequence[Pass]) ->
         )
         yield f"  level {row.level}: {row.tokens} tokens{keys}: {row.outcome}"
     yield from (f"  {note}" for note in unique_notes(passes))
-
-
-def png_text(request: Request, model: str, settings: Settings | None = None, passes: Iterable[Pass] = ()) -> str:
-    """The infotext. It contains the settings if one of the passes was reduced."""
-    records = [each.record for each in passes]
-    if not settings or not any(record.acted for record in records):
-        return format_infotext(request, model, None)
-    without = set()
-    if settings.interval != "auto" and not any(record.predicted_calls for record in records):
-        without |= {"interval"}
-    if settings.method == "downsample" and not any(record.ran_in for record in records):
-        without |= {"method"}
-    ours = settings.to_infotext(without=frozenset(without)) | {VERSION_KEY: __version__}
-    return format_infotext(request, model, ours)
-
-
-def image(pixels: np.ndarray, text: str) -> Any:
-    """A Pillow image that carries its infotext as a PNG does."""
-    from PIL import Image
-
-    picture = Image.fromarray(pixels)
-    picture.info[PNG_KEY] = text
-    return picture
-
-
-def images(comparison: Comparison, model: str) -> dict[str, Any]:
-    """The images of a comparison, by file name."""
-    passes = comparison.reduced_first, comparison.reduced
-    baseline = png_text(comparison.request, model)
-    reduced = png_text(comparison.request, model, comparison.settings, passes)
-    both = comparison.baseline_image, comparison.reduced_image
-    return {
-        "baseline.png": image(both[0], baseline),
-        "reduced.png": image(both[1], reduced),
-        "zoom.png": image(pictures.zoom(*both), reduced),
-        "difference.png": image(pictures.difference_map(*both), reduced),
-    }
-
-
-def write(folder: Path, comparison: Comparison, model: str) -> list[Path]:
-    """Write the images and the data of a comparison. Raises OSError."""
-    made = images(comparison, model)
-    both = comparison.baseline_image, comparison.reduced_image
-    before, after = map(seconds, comparison.timing.seconds)
-    pixels = pictures.overview(*both, (f"baseline, {before}", f"reduced, {after}, {psnr(comparison)}"))
-    made["overview.png"] = image(pixels, made["reduced.png"].info[PNG_KEY])
-    return _write(folder, made, comparison_data(comparison, model))
-
-
-def write_image(folder: Path, generated: GeneratedImage, model: str) -> list[Path]:
-    """Write a single image and its data. Raises OSError."""
-    text = png_text(generated.request, model, generated.settings, generated.passes)
-    return _write(folder, {IMAGE: image(generated.image, text)}, image_data(generated, model))
-
-
-def _write(folder: Path, pictures: dict[str, Any], data: dict[str, Any]) -> list[Path]:
-    """Write drafts first, so that a failure leaves no incomplete file."""
-    from PIL.PngImagePlugin import PngInfo
-
-    folder.mkdir(parents=True, exist_ok=True)
-    drafts = {folder / name: folder / f".{name}.part" for name in (*pictures, DATA)}
-    try:
-        for name, picture in pictures.items():
-            info = PngInfo()
-            info.add_text(PNG_KEY, picture.info[PNG_KEY])
-            picture.save(drafts[folder / name], "PNG", pnginfo=info)
-        drafts[folder / DATA].write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        for path, draft in drafts.items():
-            os.replace(draft, path)
-    finally:
-        for draft in drafts.values():
-            draft.unlink(missing_ok=True)
-    return list(drafts)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +19,7 @@ from .model_runner import ModelRunner
 log = logging.getLogger(__name__)
 
 
-def serve(runner: ModelRunner, opening: Comparison, port: int | None = None) -> None:
+def serve(runner: ModelRunner, opening: Sequence[Comparison], port: int | None = None) -> None:
     """Serve the page until it is interrupted or ended. Raises OSError if the port is taken."""
     os.environ.update(no_proxy="*", NO_PROXY="*")  # gradio calls the page's own address, and nothing else is called
     with _ends_in_order(), TemporaryDirectory(prefix="todo-demo-") as folder:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,44 +17,47 @@ from .passes import LatentModel, OnStep, Pass, decode_image, first_pass, hires_p
 from .request import Request
 
 WARM_UP, FIRST, REDUCED_FIRST, HIRES = "warm-up", "first", "reduced first", "hires"  # what `OnStep` is told
-UNCERTAIN = 1.2  # slowest baseline step over the fastest; all baseline steps do the same work
+UNCERTAIN = 0.05  # a speed that may be off by more is uncertain
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per step of a baseline and a reduced pass that alternated. All figures come from these steps.
+    """Seconds per step of a baseline and a reduced pass that alternated.
 
-    ``predicted`` are the steps in which something was predicted: they take much less time than the others.
+    Each step is compared with the baseline's step beside it: what else the machine does slows both. ``kinds`` tells
+    steps apart that do different work; each kind counts with its median, so that one slow step changes nothing.
     """
 
     baseline: Sequence[float]
     reduced: Sequence[float]
-    predicted: Collection[int] = ()
+    kinds: Sequence[Hashable] = ()
 
     @property
-    def seconds(self) -> tuple[float, float]:
-        """Seconds of all steps: baseline, reduced."""
-        return sum(self.baseline), sum(self.reduced)
+    def _shares(self) -> list[list[float]]:
+        """A reduced step's time over that of its baseline step, by kind."""
+        shares: dict[Hashable, list[float]] = {}
+        for kind, before, after in zip(self.kinds or [0] * len(self.reduced), self.baseline, self.reduced, strict=True):
+            shares.setdefault(kind, []).append(after / before)
+        return [*shares.values()]
 
     @property
     def speed(self) -> float:
-        """Seconds of the baseline over those of the reduced pass."""
-        baseline, reduced = self.seconds
-        return baseline / reduced
+        """How many times faster the reduced pass is."""
+        return len(self.reduced) / sum(len(kind) * statistics.median(kind) for kind in self._shares)
 
     @property
-    def typical_speed(self) -> float:
-        """The speed if each step took the median of its kind: one slow step changes nothing."""
-        kinds: tuple[list[float], list[float]] = ([], [])
-        for step, seconds in enumerate(self.reduced):
-            kinds[step in self.predicted].append(seconds)
-        reduced = sum(len(kind) * statistics.median(kind) for kind in kinds if kind)
-        return len(self.baseline) * statistics.median(self.baseline) / reduced
+    def seconds(self) -> tuple[float, float]:
+        """Seconds of a pass without disturbance: baseline, reduced."""
+        baseline = len(self.baseline) * statistics.median(self.baseline)
+        return baseline, baseline / self.speed
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether the machine was busy with something else: the baseline's steps differ by more than 20 %."""
-        return max(self.baseline) > UNCERTAIN * min(self.baseline)
+        """Whether the steps of the most frequent kind differ so much that their median says little."""
+        most = max(self._shares, key=len)
+        most.sort()
+        quarter = len(most) // 4
+        return (most[-1 - quarter] - most[quarter]) / math.sqrt(len(most)) > UNCERTAIN * statistics.median(most)
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,7 @@ class Comparison:
     @property
     def timing(self) -> Timing:
         """Times of the two hires passes."""
-        return Timing(self.baseline.step_seconds, self.reduced.step_seconds, self.reduced.record.predicted_in)
-
-    @property
-    def speedup(self) -> float:
-        """Seconds of the baseline over those of the reduced pass."""
-        return self.timing.speed
+        return Timing(self.baseline.step_seconds, self.reduced.step_seconds, self.reduced.kinds)
 
     @cached_property
     def difference(self) -> Difference:

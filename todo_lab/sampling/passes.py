@@ -59,11 +59,15 @@ class LatentModel(Protocol):
 
 @dataclass
 class Pass:
-    """One sampled pass: its latents (1, c, h, w), the seconds of each step, the plan and the record."""
+    """One sampled pass: its latents (1, c, h, w), the seconds of each call, the plan and the record.
+
+    A second-order sampler calls the model twice in a step; `steps` has the step of each call.
+    """
 
     name: str
     latents: Tensor
     step_seconds: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
     plan: Plan | None = None
     record: Record = field(default_factory=Record)
 
@@ -71,6 +75,12 @@ class Pass:
     def total_seconds(self) -> float:
         """Sum of the step times, in seconds."""
         return sum(self.step_seconds)
+
+    @property
+    def kinds(self) -> list[tuple[bool, ...]]:
+        """What ran in each call's step: calls of one kind do the same work."""
+        sets = [*self.record.ran_in.values(), self.record.predicted_in]
+        return [tuple(step in ran for ran in sets) for step in self.steps]
 
 
 def first_pass(
@@ -229,6 +239,7 @@ def _sample(
             guided = _guided(model, scheduler, result.latents, timestep, context, request.guidance)
             result.latents = scheduler.step(guided, timestep, result.latents, **noise_options).prev_sample
             result.step_seconds.append(_synchronized_time(model.device) - started)
+            result.steps.append(step)
         yield
 
 

@@ -20,13 +20,21 @@ def runner():
 
 
 @pytest.fixture(scope="session")
-def comparison(runner):
-    """A comparison of 64 to 128 px."""
+def opening(runner):
+    """A comparison of 64 to 128 px: the baseline with ToDo 2, and with ToMe."""
     from todo_core import Settings
+    from todo_lab.demo.results import beside
     from todo_lab.sampling.request import Request
 
     request = Request(prompt="a red ball on stripes", width=64, height=64, steps=1, hires_steps=2)
-    return runner.compare(request, [Settings(factor_1=2)])[0]
+    ours = Settings(factor_1=2)
+    return runner.compare(request, [ours, beside(ours)])
+
+
+@pytest.fixture(scope="session")
+def comparison(opening):
+    """The baseline with ToDo 2."""
+    return opening[0]
 
 
 @pytest.fixture
@@ -34,10 +42,11 @@ def timed(comparison):
     """The comparison as if its steps had taken these seconds."""
 
     def with_steps(baseline, reduced):
+        steps = [0] * len(baseline)
         return replace(
             comparison,
-            baseline=replace(comparison.baseline, step_seconds=baseline),
-            reduced=replace(comparison.reduced, step_seconds=reduced),
+            baseline=replace(comparison.baseline, step_seconds=baseline, steps=steps),
+            reduced=replace(comparison.reduced, step_seconds=reduced, steps=steps),
         )
 
     return with_steps

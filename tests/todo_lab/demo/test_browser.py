@@ -14,8 +14,8 @@ PATIENCE = 180_000  # milliseconds
 
 
 @pytest.fixture(scope="module")
-def url(runner, comparison):
-    blocks = Page(runner, comparison).blocks
+def url(runner, opening):
+    blocks = Page(runner, opening).blocks
     _, url, _ = blocks.launch(prevent_thread_lock=True, quiet=True, theme=theme(), css_paths=CSS)
     yield url
     blocks.close()
@@ -35,7 +35,7 @@ def page(request, browser, url):
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(url)
-    page.wait_for_selector("#slider img")
+    page.wait_for_selector("#pictures img")
     yield page
     page.close()
     assert errors == []
@@ -83,6 +83,16 @@ def in_sight(page, selector):
 
 
 @pytest.mark.parametrize("page", [WIDE, PHONE], ids=["wide", "phone"], indirect=True)
+def test_the_page_opens_with_three_pictures_side_by_side(page):
+    boxes = [picture.bounding_box() for picture in page.locator("#pictures img").all()]
+    assert len(boxes) == 3
+    assert len({box["y"] for box in boxes}) == 1
+    assert all(box["x"] + box["width"] <= page.viewport_size["width"] for box in boxes)
+    names = page.locator("#pictures dt").all_inner_texts()
+    assert names == ["baseline", "custom", "ToMe paper"]
+
+
+@pytest.mark.parametrize("page", [WIDE, PHONE], ids=["wide", "phone"], indirect=True)
 def test_a_run_shows_its_progress_and_then_its_result(page, quick, held):
     shorten(page, quick)
     page.fill("#prompt textarea", "a blue ball on stripes")
@@ -100,14 +110,14 @@ def test_a_run_shows_its_progress_and_then_its_result(page, quick, held):
 
 
 def test_a_cancelled_run_leaves_a_plain_message_and_the_last_pictures(page, held):
-    before = page.get_attribute("#slider img", "src")
+    before = page.get_attribute("#pictures img", "src")
     page.click("#compare")
     page.wait_for_selector("#status :text('step 1 of')")
     page.click("#cancel")
     held.set()
     page.wait_for_selector("#status :text('Cancelled.')")
-    page.wait_for_selector("#slider img")
-    assert page.get_attribute("#slider img", "src") == before
+    page.wait_for_selector("#pictures img")
+    assert page.get_attribute("#pictures img", "src") == before
     assert page.locator(".error, .toast-body.error").count() == 0
 
 
@@ -115,4 +125,4 @@ def test_an_unknown_word_is_named_and_the_nearest_known_one_is_offered(page):
     page.fill("#prompt textarea", "a red hart over rolling hills")
     page.click("#compare")
     page.wait_for_selector("""#status :text('"hart" (did you mean "heart"?)')""")
-    page.wait_for_selector("#slider img")
+    page.wait_for_selector("#pictures img")

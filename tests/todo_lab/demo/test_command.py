@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -41,21 +42,26 @@ def run(tmp_path, caplog):
     return with_options
 
 
-def test_the_main_job_says_three_lines_and_writes_pictures(run, capsys):
+def test_the_main_job_says_what_each_picture_took_and_writes_it(run, capsys):
     status, said, folder = run("--set", "factor_1=2", "--seed", "7")
     assert status == 0
-    names = ["baseline.png", "reduced.png", "zoom.png", "difference.png", "overview.png"]
+    variants = ["custom.png", "custom-difference.png", "tome-paper.png", "tome-paper-difference.png"]
+    names = ["baseline.png", *variants, "zoom.png", "overview.png"]
     assert {path.name for path in folder.iterdir()} == {*names, "figures.json"}
     written = json.loads((folder / "figures.json").read_text("utf-8"))
-    assert written["settings"]["factor_1"] == 2
+    assert written["variants"]["custom"]["settings"]["factor_1"] == 2
     assert (written["request"]["seed"], written["model"]) == (7, "pocket")
     assert "seed 7, 64 x 64 to 128 x 128, 2 hires steps" in said
-    speed, difference, files = said.splitlines()[-3:]
-    assert " s -> " in speed
-    assert "dB PSNR: " in difference
-    assert files.endswith(f"Pictures: {folder / names[0]}, {', '.join(names[1:])}. All figures: figures.json")
+    for line in (
+        r"baseline: [\d.]+ s",
+        r"custom: [\d.]+ s; .*; [\d.]+ dB: .*",
+        r"ToMe paper: [\d.]+ s; .*; [\d.]+ dB: .*",
+    ):
+        assert re.search(line, said)
+    assert "level 1 from 256 to 64 tokens (downsample) in 2 of 2 steps" in said
+    assert said.rstrip().endswith(f"Pictures: {folder / names[0]}, {', '.join(names[1:])}. All figures: figures.json")
     assert Image.open(folder / "baseline.png").info["parameters"].count("ToDo") == 0
-    assert "Seed: 7" in Image.open(folder / "reduced.png").info["parameters"]
+    assert "Seed: 7" in Image.open(folder / "custom.png").info["parameters"]
     assert "Hires pass, baseline and reduced in turn: step 1 of 2, about" in capsys.readouterr().out
 
 
@@ -71,7 +77,7 @@ def test_the_default_is_a_size_at_which_the_model_draws_clean_shapes(monkeypatch
     ((request, variants),) = asked
     assert request == Request(prompt=PROMPTS[0])
     assert request.hires_size == (256, 256)
-    assert variants == [Settings()]
+    assert variants == [Settings(), Settings.preset("ToMe paper")]
 
 
 @pytest.mark.parametrize(("save", "guidance"), [(save_sd1, 7.5), (save_sdxl, 5.0)], ids=["sd1", "sdxl"])
@@ -84,8 +90,8 @@ def test_a_model_of_ones_own_has_its_own_defaults(save, guidance, tmp_path, capl
     own = {"prompt": OWN_PROMPTS[0], "width": 64, "height": 64, "guidance": guidance, "hires_scale": 2.0}
     assert written["request"].items() >= own.items()
     assert written["model"] == "mine"
-    assert written["plan"][0]["outcome"] == "1 of 1 steps"
-    assert " s -> " in caplog.text
+    assert written["variants"]["custom"]["plan"][0]["outcome"] == "1 of 1 steps"
+    assert "ToMe paper: " in caplog.text
 
 
 def test_the_help_names_the_defaults():

@@ -23,13 +23,16 @@ from todo_lab.sampling.request import Request
 
 VISITOR = SimpleNamespace(session_hash="somebody")
 STATE = ("status", "results", "cancel")
-RESULT = ("verdict", "pair", "zoom", "map", "figures", "presets", "plan", "data", "known")
+RESULT = (
+    *("heading", "baseline", "baseline_caption", "own", "own_caption", "other", "other_caption", "acted"),
+    *("zoom", "own_map", "other_map", "presets", "plan", "data", "known"),
+)
 API = ("status", *RESULT[:-1])  # the API leaves out what has no value, and the state
 
 
 @pytest.fixture(scope="session")
-def page(runner, comparison):
-    return Page(runner, comparison)
+def page(runner, opening):
+    return Page(runner, opening)
 
 
 @pytest.fixture(scope="session")
@@ -73,8 +76,8 @@ def test_the_page_opens_with_the_given_comparison(page, comparison):
         for each in page.blocks.config["components"]
         if "value" in each["props"]
     }
-    assert f"{comparison.timing.speed:.2f}x" in shown["numbers"]
-    assert len(shown["slider"]) == 2
+    assert "ToMe paper</b>: level 1 from 256 to 128 tokens" in shown["acted"]
+    assert f"{comparison.timing.speed:.2f}x" in shown["presets"]
     assert shown["preset"] == "custom"
     assert shown["set_factor_1"] == "2"
     assert shown["prompt"] == comparison.request.prompt
@@ -135,16 +138,19 @@ def test_a_comparison_shows_pictures_figures_and_plan(page, runner, quick):
     assert out.results["visible"] is True
     assert out.cancel["visible"] is False
     assert out.status == ""
-    assert {picture.size for picture in out.pair} == {(128, 128)}
-    assert out.zoom.width == 2 * 256 + 6
-    assert out.map.width == 128
-    assert " s -&gt; " in out.verdict
-    assert "dB PSNR" in out.verdict
-    assert "a red ball on stripes" in out.verdict  # of which request it is
+    assert {picture.size for picture in (out.baseline, out.own, out.other)} == {(128, 128)}
+    assert out.zoom.width == 3 * 256 + 2 * 6
+    assert out.own_map.width == out.other_map.width == 128
+    assert "a red ball on stripes" in out.heading  # of which request it is
+    for name, caption in (("custom", out.own_caption), ("ToMe paper", out.other_caption)):
+        ran = out.data["variants"][name]
+        assert f"<dt>{name}</dt>" in caption
+        assert f"{ran['speed']:.2f}x" in caption
+        assert f"{ran['difference']['psnr']:.1f} dB" in caption
+    assert " s</dd>" in out.baseline_caption
+    assert "<b>custom</b>: level 1 from 256 to 64 tokens (downsample) in 2 of 2 steps" in out.acted
     assert "<td>256 (16 x 16)</td><td>64 (8 x 8)</td><td>downsample</td><td>3</td><td>2 of 2 steps</td>" in out.plan
     assert "this model was trained at" in out.plan
-    assert out.data["speed"] == out.data["seconds"]["baseline"] / out.data["seconds"]["reduced"]
-    assert f"{out.data['speed']:.2f}x" in out.figures
     assert texts
     assert "left" in texts[-1]
     assert hook_count(runner.model.target) == 0
@@ -155,26 +161,42 @@ def test_presets_keep_the_speed_and_psnr_that_they_had_with_the_same_request(pag
     balanced = told(page, *values(**same))
     fast = told(page, *values(**same, factor_1="3", tolerance=0.16), known=balanced.known)
     figures = fast.known[1]
-    assert list(figures) == ["ToDo balanced", "ToDo fast"]
+    assert list(figures) == ["ToDo balanced", "ToMe paper", "ToDo fast"]
     assert figures["ToDo balanced"] == balanced.known[1]["ToDo balanced"]
-    assert f"<td><b>ToDo fast</b></td><td><b>{fast.data['speed']:.2f}x</b></td>" in fast.presets
-    assert f"<td>ToDo balanced</td><td>{balanced.data['speed']:.2f}x</td>" in fast.presets
-    assert fast.presets.count("not run") == 4
+    assert f"<td><b>ToDo fast</b></td><td><b>{speed(fast, 'ToDo fast')}</b></td>" in fast.presets
+    assert f"<td>ToDo balanced</td><td>{speed(balanced, 'ToDo balanced')}</td>" in fast.presets
+    assert fast.presets.count("not run") == 3
     other = told(page, *values(**same | {"seed": 9}), known=fast.known)
-    assert list(other.known[1]) == ["ToDo balanced"]
+    assert list(other.known[1]) == ["ToDo balanced", "ToMe paper"]
+
+
+def speed(out, name):
+    return f"{out.data['variants'][name]['speed']:.2f}x"
 
 
 def test_all_presets_run_at_once(page, quick, at_once):
     out = told(page, *values(**quick), job="compare_presets")
     assert at_once == [1]
-    assert list(out.known[1]) == ["custom", *BUILT_IN]
+    assert out.known[1].keys() == {"custom", *BUILT_IN}
     assert "not run" not in out.presets
     assert "<b>custom</b>" in out.presets
-    assert out.data["settings"]["factor_1"] == 2
+    assert out.data["variants"]["custom"]["settings"]["factor_1"] == 2
+    assert "<dt>custom</dt>" in out.own_caption
+
+
+def test_beside_tome_stands_the_default(page, quick):
+    tome = {name: control_value(s, getattr(BUILT_IN["ToMe paper"], name)) for name, s in SETTINGS.items()}
+    same = {name: value for name, value in quick.items() if name != "factor_1"}
+    held = {f"set_{name}" if name in REQUEST_FIELDS else name: value for name, value in tome.items()}
+    out = told(page, *values(**held | same))
+    assert "<dt>ToMe paper</dt>" in out.own_caption
+    assert "<dt>ToDo balanced</dt>" in out.other_caption
 
 
 def test_the_pictures_carry_their_infotext(page, quick):
-    baseline, reduced = told(page, *values(**quick)).pair
+    out = told(page, *values(**quick))
+    baseline, reduced = out.baseline, out.own
+    assert "ToDo method: similarity" in out.other.info["parameters"]
     assert baseline.info["parameters"].startswith("a red ball on stripes\nSteps: 1, Sampler: DDIM,")
     assert "ToDo" not in baseline.info["parameters"]
     assert reduced.info["parameters"].endswith(
@@ -184,19 +206,19 @@ def test_the_pictures_carry_their_infotext(page, quick):
 
 def test_the_page_says_why_nothing_was_reduced(page, quick):
     out = told(page, *values(**quick | {"factor_1": "1", "factor_2": "1"}))
-    assert "Nothing was reduced: the factor of level 1 is 1; the factor of level 2 is 1; little of" in out.verdict
-    assert "Equal: every pixel is that of the baseline" in out.verdict
-    assert "uncertain" not in out.verdict
-    assert out.data["difference"] == {"mse": 0.0, "psnr": None, "ssim": 1.0}
+    assert "nothing reduced: the factor of level 1 is 1; the factor of level 2 is 1; little of" in out.acted
+    assert "equal to the baseline" in out.own_caption
+    assert "faster" not in out.own_caption
+    assert out.data["variants"]["custom"]["difference"] == {"mse": 0.0, "psnr": None, "ssim": 1.0}
     out = told(page, *values(**quick | {"method": "none"}))
-    assert "the method is none" in out.verdict
+    assert "<b>custom</b>: nothing reduced: the method is none" in out.acted
     assert not out.plan
 
 
 def test_a_busy_machine_is_marked(timed):
-    steady, busy = timed([1.0, 1.1], [0.5, 0.5]), timed([1.0, 1.3], [0.5, 0.5])
-    assert "busy" not in page_html.verdict(steady, "pocket")
-    assert "This machine is busy: the figure is uncertain." in page_html.verdict(busy, "pocket")
+    steady, busy = timed([1.0, 1.02], [0.5, 0.5]), timed([1.0, 1.3], [0.5, 0.5])
+    assert "busy" not in page_html.heading([steady], "pocket")
+    assert "This machine is busy: the speeds are uncertain." in page_html.heading([busy], "pocket")
 
 
 def test_a_refusal_says_why_and_keeps_the_last_result(page, quick, caplog):
@@ -262,9 +284,9 @@ def answer(url, *given, **options):
 
 def test_the_server_makes_a_comparison(url, quick, tmp_path):
     out = answer(url, *values(**quick), download_files=tmp_path)
-    assert "dB PSNR" in out.verdict
+    assert " dB: " in out.own_caption
     assert "2 of 2 steps" in out.plan
-    baseline, reduced = map(Image.open, out.pair)
+    baseline, reduced = map(Image.open, (out.baseline, out.own))
     assert baseline.size == (128, 128)
     assert reduced.info["parameters"].endswith(f"ToDo factor 1: 2, ToDo interval: auto, ToDo version: {__version__}")
     assert out.data["request"]["width"] == 64
@@ -298,7 +320,7 @@ def test_a_queued_run_is_cancelled_while_the_other_goes_on(page, url, quick, mon
     assert "Cancelled." in queued.result(timeout=60)[0]
     assert not runs.done()
     goes_on.set()
-    assert "dB PSNR" in runs.result(timeout=300)[API.index("verdict")]
+    assert " dB: " in runs.result(timeout=300)[API.index("own_caption")]
 
 
 @pytest.mark.parametrize(

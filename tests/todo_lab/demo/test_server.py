@@ -18,7 +18,7 @@ from todo_lab.demo import server
 
 
 @pytest.fixture
-def serve(runner, comparison, monkeypatch, tmp_path):
+def serve(runner, opening, monkeypatch, tmp_path):
     """Serves the page, calls a function with its address where a user would look at it, then ends with Ctrl+C."""
     for name in ("GRADIO_TEMP_DIR", "no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, "")  # what is set later ends with the test
@@ -31,7 +31,7 @@ def serve(runner, comparison, monkeypatch, tmp_path):
 
         monkeypatch.setattr(server, "threading", SimpleNamespace(Event=type("Event", (), {"wait": wait})))
         with pytest.raises((KeyboardInterrupt, SystemExit)) as ended:
-            server.serve(runner, comparison, port)
+            server.serve(runner, opening, port)
         return ended.value
 
     return served
@@ -78,7 +78,7 @@ def test_pictures_lie_in_a_folder_of_its_own_which_goes_with_it(serve, tmp_path)
     (tmp_path / "gradio").write_text("what gradio would use belongs to somebody else")
     found = []
     serve(lambda port: found.extend(tmp_path.rglob("*.png")))
-    assert len(found) == 4
+    assert len(found) == 6  # three pictures, what is enlarged, two maps
     assert {path.relative_to(tmp_path).parts[0][:10] for path in found} == {"todo-demo-"}
     assert [path.name for path in tmp_path.iterdir()] == ["gradio"]
 

@@ -106,8 +106,9 @@ def test_a_comparison_shares_its_first_pass_and_tells_both_times(pocket):
     comparison = compare(pocket, ASKED, TODO)
     assert comparison.baseline_image.shape == comparison.reduced_image.shape == comparison.heat_map.shape
     assert len(comparison.baseline.step_seconds) == len(comparison.reduced.step_seconds) == 3
-    slow, fast = replace(comparison.baseline, step_seconds=[3, 3]), replace(comparison.reduced, step_seconds=[2, 1])
-    assert replace(comparison, baseline=slow, reduced=fast).speedup == 2
+    slow = replace(comparison.baseline, step_seconds=[3, 3, 3])
+    fast = replace(comparison.reduced, step_seconds=[2, 1.5, 1])
+    assert replace(comparison, baseline=slow, reduced=fast).timing.speed == 2
     assert 0 < comparison.difference.mse < 0.1
     same = compare(pocket, ASKED, Settings(method="none"))
     assert same.difference.mse == 0
