@@ -46,6 +46,7 @@ def plot_amounts(summary: pd.DataFrame, path: Path) -> Path | None:
                 if len(line):
                     axes.plot(line["amount"], line[figure], label=family, **styles[family])
             _label_axes(axes, AMOUNT[kind], AXES[figure], f"hires {scale:g}x")
+            axes.set_xticks(sorted({amount for part in lines.values() for amount in part["amount"]}))
         row[0].axhline(1, color="black", linewidth=0.6)
         _logarithmic(row[1])
         row[1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))

@@ -1,0 +1,309 @@
+"""The tables of docs/results at users' settings, and their plots, from the stored rows.
+
+    python benchmarks/results.py                           # every table, as Markdown
+    python benchmarks/results.py steps                     # one of them
+    python benchmarks/results.py --plots docs/results/plots
+
+The rows are images of `python -m todo_lab evaluate`; the commands are on that page. A PSNR is that of the mean MSE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from todo_lab.evaluation.report import aggregation
+from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
+
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
+KARRAS = "DPM++ 2M Karras"
+BASE = {"guidance": 6, "denoising": 0.5, "sampler": KARRAS, "hires_steps": 10, "hires_scale": 2, "width": 128}
+LAYOUTS = ("SDXL", "SD 1.5")
+SCALES = (1.5, 2, 3, 4)
+CHANGES: dict[str, dict[str, Any]] = {  # a column -> what differs from the base
+    "base": {},
+    "CFG 2.5": {"guidance": 2.5},
+    "CFG 4.5": {"guidance": 4.5},
+    "CFG 7": {"guidance": 7},
+    "denoising 0.3": {"denoising": 0.3},
+    "denoising 0.7": {"denoising": 0.7},
+    "6 steps": {"hires_steps": 6},
+    "15 steps": {"hires_steps": 15},
+    "20 steps": {"hires_steps": 20},
+    "Euler": {"sampler": "Euler"},
+    "Euler a": {"sampler": "Euler a"},
+    "SDE Karras": {"sampler": "DPM++ 2M SDE Karras"},
+    "256 to 512 px": {"width": 256},
+}
+SHOWN = {
+    "Spectrum 2 0": "Spectrum, 2 warm-up steps, window 2",
+    "deep layers, tolerance 0.08": "deep layers, interval auto",
+}
+BOLD = ("deep layers, interval 2", "ToDo 2")
+OURS = ("deep layers, interval 2", "ToDo 2", "ToDo 3", "ToDo 4", "ToDo 2, deep layers, interval 2")
+PRESETS = ("ToDo balanced", "ToDo fast", "Skip steps")
+SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
+OTHERS = (
+    *("BiGain 2", "token-downsampling 2", "tomesd 0.5", "HyperTile 128", "CA-ToMe 0.7"),
+    *("DeepCache 2", "Spectrum 2 0", "ZEUS 1", "EasyCache 0.2"),
+)
+PLAIN = tuple(share for share in SHARES if share != "fewer steps 0.6")  # of the tables
+ALL = (*OURS, *PRESETS, *PLAIN, *OTHERS)
+CORE = ("ToDo 2", "deep layers, interval 2", "fewer steps 0.8")
+PROMPTS = 12  # of the base
+WITH_NOISE = ("Euler a", "SDE Karras")
+ROUNDING = 1e-8  # MSE, 80 dB
+FEWEST = 4  # prompts of a column
+Table = list[list[str]]
+
+
+@functools.cache
+def rows() -> pd.DataFrame:
+    """The stored rows at users' settings."""
+    return pd.read_parquet(RESULTS / "users.parquet")
+
+
+def at(layout: str, **changes: Any) -> pd.DataFrame:
+    """The rows of a layout at the base, but for these values of the request."""
+    table = rows()[rows()["layout"] == layout]
+    for name, value in {**BASE, **changes}.items():
+        table = table[table[name] == value]
+    return table
+
+
+def of(variant: str, part: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a variant."""
+    return part[part["variant"] == variant]
+
+
+def decibels(table: pd.DataFrame) -> str:
+    """Empty where nothing was measured or differs, "same" where only the rounding of a batch does."""
+    mse = float(table["mse"].mean()) if len(table) else 0.0
+    return "" if not mse else "same" if mse < ROUNDING else f"{-10 * math.log10(mse):.1f}"
+
+
+def shown(variant: str, *, steps: int | None = 10) -> str:
+    """The name on the page. ``steps`` is None where the columns have several."""
+    name = SHOWN.get(variant, variant)
+    if variant.startswith("fewer steps "):
+        share = float(variant.removeprefix("fewer steps "))
+        name = f"{round(share * steps)} of {steps} plain steps" if steps else f"{100 * share:.0f} % of the steps"
+    return f"**{name}**" if name in BOLD else name
+
+
+def of_sizes(layout: str) -> Table:
+    """One row for each variant: work, PSNR at each scale, and ST-LPIPS."""
+    found = [["variant", "work, 2x", "work, 4x", *(f"{scale:g}x" for scale in SCALES), "ST-LPIPS, 2x"]]
+    for variant in ALL:
+        parts = {scale: of(variant, at(layout, hires_scale=scale)) for scale in SCALES}
+        if len(parts[2]) < PROMPTS:
+            continue
+        work = ["" if parts[scale].empty else f"{parts[scale]['work'].mean():.2f}" for scale in (2, 4)]
+        learned = f"{1000 * parts[2]['st_lpips'].mean():.1f}"
+        found.append([shown(variant), *work, *map(decibels, parts.values()), learned])
+    return found
+
+
+def of_changes(layout: str) -> Table:
+    """One column for each setting that differs from the base in one value, all of the same prompts."""
+    parts = {name: _of_same_prompts(at(layout, **change)) for name, change in CHANGES.items()}
+    parts = {name: part for name, part in parts.items() if part["prompt"].nunique() >= FEWEST}
+    shared = set.intersection(*(set(part["prompt"]) for part in parts.values()))
+    found = [["variant", *parts]]
+    for variant in ALL:
+        rows_of = [of(variant, part[part["prompt"].isin(shared)]) for part in parts.values()]
+        cells = [decibels(each) if len(each) == len(shared) else "" for each in rows_of]
+        if sum(map(bool, cells)) > len(cells) / 2:
+            found.append([shown(variant, steps=None), *cells])
+    return found
+
+
+def of_denoising() -> Table:
+    """Denoising 0.7, of all prompts of the base."""
+    parts = [at(layout, denoising=0.7) for layout in LAYOUTS]
+    found = [["variant", *LAYOUTS]]
+    for variant in ALL:
+        rows_of = [of(variant, part) for part in parts]
+        if min(map(len, rows_of)) >= PROMPTS:
+            found.append([shown(variant), *map(decibels, rows_of)])
+    return found
+
+
+def _of_same_prompts(part: pd.DataFrame) -> pd.DataFrame:
+    """The rows of those prompts of which the most important variants were made."""
+    known = part[part["variant"].isin(CORE)].groupby("prompt")["variant"].nunique()
+    return part[part["prompt"].isin(known.index[known == len(CORE)])]
+
+
+def of_others() -> Table:
+    """For each other program: the setting of ours that is as fast and nearest, and the ratio of the MSEs."""
+    points = [(layout, scale) for layout in LAYOUTS for scale in (2, 4)]
+    found = [["theirs", *(f"{layout}, {scale:g}x" for layout, scale in points)]]
+    columns = [matches(at(layout, hires_scale=scale)) for layout, scale in points]
+    for variant in (*PLAIN, *OTHERS):
+        cells = [column.get(variant, "") for column in columns]
+        if any(cells):
+            found.append([shown(variant).replace("*", ""), *cells])
+    return found
+
+
+def matches(table: pd.DataFrame) -> dict[str, str]:
+    """By variant: the match of `aggregation.matches`, by work in place of speed."""
+    filled = dict.fromkeys(("step_speed", "total_speed", "hires_seconds", "step_seconds", "total_seconds"), 1.0)
+    table = table.assign(**filled, speed=1 / table["work"], peak_mib=math.nan, error=None, family="", amount=None)
+    table = table.assign(scale="", scene=table["prompt"].astype("category").cat.codes)
+    alike = table.groupby("variant")["prompt"].transform("nunique") == table["prompt"].nunique()
+    table = table[table["work"].notna() & alike]  # of the same prompts
+    return {row.variant: _match(row) for row in aggregation.matches(table, aggregation.summarize(table)).itertuples()}
+
+
+def _match(row: Any) -> str:
+    if not row.ours:
+        return "none"
+    ratio, low, high = (f"{float(f'{value:.2g}'):g}" for value in (row.ratio, row.ratio_low, row.ratio_high))
+    ours = row.ours.replace("deep layers, interval", "deep").replace(", deep", " and deep")
+    return f"{ours}: {ratio} ({low}–{high})"
+
+
+def of_skipped_steps() -> Table:
+    """*Skip steps* beside as many plain steps, in each layout: runs of the model, PSNR, and that of the plain steps."""
+    columns = ("{}: runs", "PSNR (worst)", "plain steps")
+    found = [["setting", *(name.format(layout) for layout in LAYOUTS for name in columns)]]
+    for name, change in CHANGES.items():
+        parts = [at(layout, **change) for layout in LAYOUTS]
+        if name not in WITH_NOISE and all(len(of("Skip steps", part)) for part in parts):
+            found.append([name, *_skipped(parts[0]), *_skipped(parts[1])])
+    return found
+
+
+def _skipped(part: pd.DataFrame) -> list[str]:
+    skip = of("Skip steps", part)
+    steps, runs = int(skip["hires_steps"].iloc[0]), skip["computed"].mean()
+    part = part[part["prompt"].isin(skip["prompt"])]
+    plain = {share: round(float(share.removeprefix("fewer steps ")) * steps) for share in SHARES}
+    known = [(count, share) for share, count in plain.items() if len(of(share, part)) == len(skip)]
+    count, share = min((pair for pair in known if pair[0] >= runs - 0.05), default=max(known))
+    own = decibels(skip)
+    worst = "" if own == "same" else f" ({skip['psnr'].min():.1f})"
+    return [f"{runs:.1f} of {steps}", own + worst, f"{count}: {decibels(of(share, part))}"]
+
+
+def of_paper() -> Table:
+    """ToDo's own protocol, beside the paper's figures (arXiv 2402.13573); its baseline's magnitude is 4.846."""
+    table = pd.read_parquet(RESULTS / "paper.parquet")
+    found = [["variant", "keys left", "MSE", "high frequencies", "the paper's MSE", "its high-pass magnitude"]]
+    for variant, (left, *told) in PAPER.items():
+        rows_of = of(variant, table)
+        if len(rows_of):
+            energy = f"{rows_of['high_frequency'].mean():.2f}"
+            found.append([variant, left, f"{rows_of['mse'].mean():.1e}".replace("e-0", "e-"), energy, *told])
+    return found
+
+
+PAPER = {
+    "ToDo 2, fixed": ("25 %", "6.25e-3", "1.01"),
+    "ToDo 2": ("25 %", "", ""),
+    "ToMe 0.75": ("25 %", "2.69e-2", "0.83"),
+    "ToDo 3, fixed": ("11 %", "9.21e-3", "0.98"),
+    "ToDo 3": ("11 %", "", ""),
+    "ToMe 0.88": ("12 %", "2.67e-2", "0.83"),
+}
+TABLES: dict[str, Callable[[], Table]] = {
+    **{f"sizes {layout}": functools.partial(of_sizes, layout) for layout in LAYOUTS},
+    "others": of_others,
+    **{f"changes {layout}": functools.partial(of_changes, layout) for layout in LAYOUTS},
+    "denoising": of_denoising,
+    "steps": of_skipped_steps,
+    "paper": of_paper,
+}
+
+
+def markdown(table: Table) -> str:
+    """The table as Markdown."""
+    head, *body = ("| " + " | ".join(line) + " |" for line in table)
+    return "\n".join([head, "|" + "---|" * len(table[0]), *body])
+
+
+def plot_work(path: Path) -> None:
+    """Work against PSNR at the base, 2x and 4x in both layouts."""
+    plt = pyplot()
+    chart, grid = plt.subplots(2, 2, figsize=(12, 10), layout="constrained")
+    panels = [(layout, scale) for layout in LAYOUTS for scale in (2, 4)]
+    points = [_points(at(layout, hires_scale=scale)) for layout, scale in panels]
+    for axes, (layout, scale), found in zip(grid.flat, panels, points, strict=True):
+        for kind, style in enumerate(STYLES):
+            chosen = [point for point in found if point[0] == kind]
+            axes.plot([work for _, work, _, _ in chosen], [psnr for _, _, psnr, _ in chosen], markersize=6, **style)
+        _dress(axes, f"{layout}'s layout, {scale}x: CFG 6, denoising 0.5, 10 Karras steps")
+    grid[0][0].legend(fontsize=9, loc="upper left")
+    chart.draw_without_rendering()  # fix the layout first: labels are placed in it
+    chart.set_layout_engine("none")
+    for axes, found in zip(grid.flat, points, strict=True):
+        _label(axes, found)
+    saved(chart, path)
+
+
+STYLES: list[dict[str, Any]] = [
+    {"marker": "o", "color": "black", "linestyle": "none", "label": "this project"},
+    {"marker": "x", "color": "0.4", "linestyle": ":", "label": "plain steps"},
+    {"marker": "s", "color": "0.45", "markerfacecolor": "white", "linestyle": "none", "label": "others"},
+]
+Point = tuple[int, float, float, str]
+
+
+def _points(part: pd.DataFrame) -> list[Point]:
+    """Kind, work, PSNR and name of each variant."""
+    found = []
+    for kind, variants in enumerate((OURS + PRESETS, SHARES, OTHERS)):
+        for name in variants:
+            rows_of = of(name, part)
+            if decibels(rows_of) not in ("", "same") and rows_of["work"].notna().all():
+                found.append((kind, float(rows_of["work"].mean()), float(decibels(rows_of)), _short(name)))
+    return found
+
+
+def _short(variant: str) -> str:
+    name = shown(variant).replace("*", "").split(", 2 warm-up")[0]
+    return name.replace("layers, interval ", "layers ").replace(" of 10 plain steps", " steps")
+
+
+def _dress(axes: Any, title: str) -> None:
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_xlabel("work of the hires pass, relative to the baseline", fontsize=9)
+    axes.set_ylabel("PSNR to the baseline, dB (higher is closer)", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+    axes.margins(0.12)
+
+
+def _label(axes: Any, points: list[Point]) -> None:
+    from adjustText import adjust_text
+
+    texts = [axes.text(work, psnr, name, fontsize=8) for _, work, psnr, name in points]
+    arrows = {"arrowstyle": "-", "color": "0.5", "linewidth": 0.5}
+    x, y = [work for _, work, _, _ in points], [psnr for _, _, psnr, _ in points]
+    adjust_text(texts, x=x, y=y, ax=axes, arrowprops=arrows, expand=(1.2, 1.6), min_arrow_len=6)
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", nargs="*", help=f"start of a name: {', '.join(TABLES)}; default: all")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the plots in this folder instead")
+    options = parser.parse_args(words)
+    if options.plots:
+        plot_work(options.plots / "users.png")
+        return
+    for name, table in TABLES.items():
+        if not options.table or any(name.startswith(start) for start in options.table):
+            sys.stdout.write(f"{name}\n\n{markdown(table())}\n\n")
+
+
+if __name__ == "__main__":
+    main()
