@@ -87,6 +87,8 @@ class _Scheduler(Sampler):
 
     def timesteps(self) -> Any:
         """Without those that ``denoising_end`` leaves to a refiner. Read once: the program waits for a GPU."""
+        if getattr(self._scheduler, "num_inference_steps", 0) is None:  # it lists all 1,000 until it is set
+            return None
         times, end = getattr(self._scheduler, "timesteps", None), getattr(self._pipeline, "denoising_end", None)
         if times is None or not isinstance(end, float) or not 0 < end < 1:
             return times

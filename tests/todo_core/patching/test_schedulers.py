@@ -50,6 +50,19 @@ def predicted(pipe, *notes, **call):
     return (session.record.predicted, session.record.predicted_in), latents
 
 
+def test_a_loop_of_ones_own_is_counted_by_its_own_timesteps(unet):
+    """A pipeline that has not run lists all 1,000 timesteps: those of another scheduler are far apart there."""
+    pipe = pipeline(StableDiffusionPipeline, DPMSolverMultistepScheduler(), unet)
+    scheduler = EulerDiscreteScheduler()
+    scheduler.set_timesteps(8)
+    latent = noise(2, 4, 16, 16)
+    with torch.no_grad(), patched(pipe, factor_1=2, interval=2) as session:
+        for timestep in scheduler.timesteps.round():
+            pipe.unet(latent, timestep, encoder_hidden_states=words(2, seed=4))
+    assert session.record.predicted_in == {2, 4, 6}
+    assert session.record.steps == set(range(8))
+
+
 WITHOUT_NOISE = {
     "DDIMScheduler": {},
     "DEISMultistepScheduler": {},
