@@ -23,7 +23,7 @@ BEFORE_INSTALLING = [
 ]
 FOLDERS = sorted({path.parent for path in PACKAGES + SCRIPTS + sorted((ROOT / "benchmarks").rglob("*.py"))})
 # Beyond these sizes a file, a function or a folder is worth a look. Where one stops a plain change, raise it there.
-MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_FILES = 400, 50, 13
+MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_FILES = 400, 50, 12
 HOST_ONLY = {"modules", "gradio"}
 COMFYUI_ONLY = {"comfy", "server"}
 PAGE = ROOT / "todo_lab" / "demo" / "page.py"

@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results" / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
 SCALES = (2.0, 3.0, 4.0)  # of docs/results
-README_SCALES = (2.0, 4.0)  # from 512 px to the 1024 and 2048 px of its speeds
 STEPS = {  # a row's name under "Between steps" -> its name in the stored rows
     **{f"ToDo auto, interval {interval}": f"ToDo auto, interval {interval}" for interval in (1, 2, 3)},
     "ToDo auto at both levels, interval 2": "ToDo auto at both levels, interval 2",

@@ -8,7 +8,6 @@ from dataclasses import astuple
 
 from ..sampling.comparison import Comparison
 from . import results
-from .plan_rows import PLAN_HEAD, plan_rows, unique_notes
 
 LEGEND = "dB: PSNR to the baseline. Above 40 a difference is hard to see, below 30 easy."
 ROOM = '<div class="todo-room"></div>'  # for the progress bar
@@ -53,10 +52,10 @@ def preset_table(names: Iterable[str], figures: Mapping[str, tuple[str, str]], s
 def plan_table(comparison: Comparison) -> str:
     """The table of the plan, followed by the notes."""
     passes = comparison.planned_passes
-    plan = plan_rows(passes, comparison.request)
+    plan = results.plan_rows(passes, comparison.request)
     rows = [tuple(html.escape(str(cell)) for cell in astuple(row)) for row in plan]
-    notes = "".join(message(note) for note in unique_notes(passes))
-    return (_table(PLAN_HEAD, rows) if rows else "") + notes
+    notes = "".join(message(note) for note in results.unique_notes(passes))
+    return (_table(results.PLAN_HEAD, rows) if rows else "") + notes
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

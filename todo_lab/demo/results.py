@@ -1,14 +1,16 @@
-"""What came out of a comparison or of a single picture: figures, and sentences about them."""
+"""What came out of a comparison or of a single picture: the table of the plan, figures, and words about them."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from todo_core.patching.level_plan import LevelPlan
+from todo_core.patching.record import Record
 from todo_core.settings import BUILT_IN, Settings
 from todo_core.settings.declaration import CUSTOM, DEFAULT
 
@@ -16,9 +18,10 @@ from ..sampling.comparison import Comparison
 from ..sampling.passes import Pass
 from ..sampling.request import Request
 from .model_runner import GeneratedImage
-from .plan_rows import NOT_REDUCED, plan_rows, unique_notes, why_not_reduced
 
 BASELINE, TOME = "baseline", "ToMe paper"
+NOT_REDUCED = "not reduced"
+PLAN_HEAD = ("level", "tokens", "keys", "method", "blocks", "outcome")
 BUSY = "This machine is busy: the speeds are uncertain."
 FASTER = 1.05  # a lower speed is not told as a gain
 HARD_TO_SEE, EASY_TO_SEE = 40, 30  # dB; the rule of thumb of README.md
@@ -32,6 +35,72 @@ def preset_name(settings: Settings) -> str:
 def beside(settings: Settings) -> Settings:
     """What is shown beside these settings: ToMe, or the default beside ToMe itself."""
     return BUILT_IN[DEFAULT] if settings == BUILT_IN[TOME] else BUILT_IN[TOME]
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """One level of the plan. `outcome` counts the steps in which it was reduced, or says why it was not."""
+
+    level: str
+    tokens: str
+    keys: str
+    method: str
+    blocks: int
+    outcome: str
+
+
+def plan_rows(passes: Iterable[Pass], request: Request) -> list[PlanRow]:
+    """The rows of every pass that has a plan."""
+    return [row for each in passes for row in _pass_rows(each, request)]
+
+
+def _pass_rows(sampled: Pass, request: Request) -> list[PlanRow]:
+    plan = sampled.plan
+    if plan is None:
+        return []
+    steps, suffix = (request.hires_steps, "") if sampled.name == "hires" else (request.steps, f", {sampled.name} pass")
+    rows = [_row(sampled.record, level, f"{level.level}{suffix}", steps) for level in plan.levels]
+    if plan.deep.predicts:
+        outcome = f"{_steps(sampled.record.predicted_in)} of {steps} steps"
+        where = "all" if plan.deep.is_whole else "below 1"
+        rows.append(PlanRow(f"{where}{suffix}", "-", "-", "predicted", plan.deep.transformers, outcome))
+    after = f", after {plan.settings.end:g}"
+    return rows + [_row(sampled.record, level, f"{level.level}{suffix}{after}", steps) for level in plan.after]
+
+
+def _row(record: Record, planned: LevelPlan, name: str, steps: int) -> PlanRow:
+    ran = {p: s for p, s in record.ran_in.items() if (p.level, p.method) == (planned.level, planned.method)}
+    level = next(reversed(ran), planned)  # an odd size can make another grid than was planned
+    if level.why:
+        return PlanRow(name, _grid(level.grid), f"{level.keys:,}", NOT_REDUCED, level.blocks, level.why)
+    keys = _grid(level.target_grid) if level.target_grid else f"{level.keys:,}"
+    outcome = f"{_steps(set().union(*ran.values()))} of {steps} steps"
+    return PlanRow(name, _grid(level.grid), keys, level.method, level.blocks, outcome)
+
+
+def _grid(grid: Any) -> str:
+    return f"{grid.tokens:,} ({grid})"
+
+
+def _steps(reduced: set[int]) -> str:
+    """The number of reduced steps, and their range if it does not start at the first step: "3 (5-7)"."""
+    if not reduced or max(reduced) + 1 == len(reduced):
+        return str(len(reduced))
+    return f"{len(reduced)} ({min(reduced) + 1}-{max(reduced) + 1})"
+
+
+def why_not_reduced(settings: Settings, hires: Pass) -> str:
+    """Why nothing was reduced in the hires pass; empty if something was."""
+    if hires.plan is None:
+        return "the method is none" if settings.method == "none" else "the settings act in the first pass only"
+    if hires.record.acted:
+        return ""
+    return hires.plan.reason or "none of its steps is between start and end"
+
+
+def unique_notes(passes: Iterable[Pass]) -> list[str]:
+    """The notes of all passes, each once."""
+    return list(dict.fromkeys(note for each in passes for note in each.record.notes))
 
 
 def comparison_data(comparisons: Sequence[Comparison], model: str) -> dict[str, Any]:
