@@ -50,7 +50,7 @@ class DeepHooks:
     def _instead(self, args: Args, kwargs: Kwargs) -> Any:
         """The predicted output; None if the module must run."""
         memory, call, record = self._memory, self._shared.calls.current, self._shared.record
-        if memory is None or call is None or not memory.predicts or self._is_covered():
+        if memory is None or call is None or self._is_covered() or not memory.predicts:
             return None
         predicted = self._guarded(self._predict, memory, self._input(args, kwargs))
         if predicted is None:
