@@ -88,9 +88,9 @@ class CallMemory:
         """A computed call has ended. With NaN or infinity in its output, nothing of it is continued."""
         self.computed.append(self.step)
         self.changed, self.changed_since = self.changed_since, None
-        for leaf in tree_leaves(getattr(output, "sample", output)):
-            if isinstance(leaf, Tensor):
-                self.changed_since = _either(self.changed_since, ~leaf.isfinite().all())
+        last = tree_leaves(getattr(output, "sample", output))[-1]  # of a ControlNet: it saw all layers
+        if isinstance(last, Tensor):
+            self.changed_since = _either(self.changed_since, ~last.isfinite().all())
 
     def learn(self, module: Module, x: Tensor, made: Tensor, output: Tensor) -> None:
         """A module has run: its input, what it has made of it, and its output, all (b, c, h, w)."""
