@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from todo_core.hosts import detect
+from todo_core.patching.driver import Driver
 from todo_core.patching.plan import Pass as PassFacts
 from todo_core.patching.plan import Plan
 from todo_core.patching.record import Record
-from todo_core.patching.session import Session
 from todo_core.samplers import ADDS_NOISE, scheduler_adds_no_noise
 from todo_core.settings import Settings
 from todo_core.token_grid import TokenGrid
@@ -29,7 +29,6 @@ from todo_core.token_grid import TokenGrid
 from .request import Request
 
 OnStep = Callable[[str, int, int], None]
-OnError = Callable[[Exception], None]
 HIRES_SEED_OFFSET = 2**32  # added to the seed, so that the hires pass draws noise of its own
 
 
@@ -59,7 +58,7 @@ class LatentModel(Protocol):
 
 @dataclass
 class Pass:
-    """One sampled pass: its latents (1, c, h, w), the seconds of each call, the plan and the record.
+    """One sampled pass: its latents (1, c, h, w), the seconds of each call, and what drives its reduction, if any.
 
     A second-order sampler calls the model twice in a step; `steps` has the step of each call.
     """
@@ -68,8 +67,17 @@ class Pass:
     latents: Tensor
     step_seconds: list[float] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
-    plan: Plan | None = None
-    record: Record = field(default_factory=Record)
+    driver: Driver | None = None
+
+    @property
+    def plan(self) -> Plan | None:
+        """None where nothing is to be reduced."""
+        return self.driver.plan if self.driver else None
+
+    @property
+    def record(self) -> Record:
+        """What ran."""
+        return self.driver.record if self.driver else Record()
 
     @property
     def total_seconds(self) -> float:
@@ -89,7 +97,6 @@ def first_pass(
     settings: Settings | None = None,
     *,
     on_step: OnStep | None = None,
-    on_error: OnError | None = None,
 ) -> Pass:
     """Sample at the base size. `settings` act if they include the first pass. Options: see `hires_passes`."""
     request.check_sizes(model.multiple)
@@ -98,7 +105,7 @@ def first_pass(
     scheduler.set_timesteps(request.steps, device=model.device)
     latents = _noise(model, _first_shape(model, request), request.seed) * scheduler.init_noise_sigma
     made = Pass("first", latents)
-    for _ in _sample(model, request, made, scheduler, 0, acting, request.seed, on_step, on_error):
+    for _ in _sample(model, request, made, scheduler, 0, acting, request.seed, on_step):
         pass
     return made
 
@@ -110,10 +117,9 @@ def hires_pass(
     settings: Settings | None = None,
     *,
     on_step: OnStep | None = None,
-    on_error: OnError | None = None,
 ) -> Pass:
     """One of `hires_passes`."""
-    return hires_passes(model, request, first, [settings], on_step=on_step, on_error=on_error)[0]
+    return hires_passes(model, request, first, [settings], on_step=on_step)[0]
 
 
 def hires_passes(
@@ -123,7 +129,6 @@ def hires_passes(
     variants: Sequence[Settings | None],
     *,
     on_step: OnStep | None = None,
-    on_error: OnError | None = None,
 ) -> list[Pass]:
     """Enlarge the first pass's latents and sample from `denoising` on, once for each of `variants`.
 
@@ -145,7 +150,7 @@ def hires_passes(
             scheduler.set_begin_index(begin)
         seed = request.seed + HIRES_SEED_OFFSET
         made.append(Pass("hires", _enlarged(model, request, start, scheduler, begin)))
-        runs.append(_sample(model, request, made[-1], scheduler, begin, acting, seed, on_step, on_error))
+        runs.append(_sample(model, request, made[-1], scheduler, begin, acting, seed, on_step))
     for _ in zip(*runs, strict=True):
         pass
     return made
@@ -220,27 +225,28 @@ def _sample(
     settings: Settings | None,
     seed: int,
     on_step: OnStep | None,
-    on_error: OnError | None,
 ) -> Iterator[None]:
     """Sample into `result`; yields after each step. The hooks are on the model during a step only."""
     timesteps = scheduler.timesteps[begin:]
     order = list(dict.fromkeys(timesteps.tolist()))  # second-order samplers list a timestep twice
     draws_noise = "generator" in inspect.signature(scheduler.step).parameters
     noise_options = {"generator": torch.Generator().manual_seed(seed + 1)} if draws_noise else {}
-    session = _session(model, settings, result, scheduler, len(order), on_error)
+    result.driver = _driver(model, settings, result, scheduler, len(order))
     with torch.inference_mode():
         context = model.context([request.prompt, request.negative])
     for timestep in timesteps:
         step = order.index(timestep.item())
         if on_step:
             on_step(result.name, step, len(order))
-        with torch.inference_mode(), _attached(session, step, len(order), request):
+        with torch.inference_mode(), _reduced(result.driver, step, len(order), request):
             started = _synchronized_time(model.device)
             guided = _guided(model, scheduler, result.latents, timestep, context, request.guidance)
             result.latents = scheduler.step(guided, timestep, result.latents, **noise_options).prev_sample
             result.step_seconds.append(_synchronized_time(model.device) - started)
             result.steps.append(step)
         yield
+    if result.driver:
+        result.driver.close()
 
 
 def _guided(
@@ -252,40 +258,32 @@ def _guided(
     return uncond + guidance * (cond - uncond)
 
 
-def _session(
-    model: LatentModel,
-    settings: Settings | None,
-    result: Pass,
-    scheduler: Any,
-    steps: int,
-    on_error: OnError | None,
-) -> Session | None:
-    """The session of a pass of so many steps; None where nothing is to be reduced."""
+def _driver(model: LatentModel, settings: Settings | None, result: Pass, scheduler: Any, steps: int) -> Driver | None:
+    """That of a pass of so many steps; None where nothing is to be reduced."""
     if settings is None or settings.method == "none":
         return None
     why_not_whole = "" if scheduler_adds_no_noise(scheduler) else ADDS_NOISE
+    driver = Driver(f"the {result.name} pass", settings)
     facts = PassFacts(TokenGrid.of(result.latents.shape), steps, why_not_whole)
-    session = Session(
-        replace(detect(model.target), negative_first=False), settings, facts, record=result.record, on_error=on_error
-    )
-    result.plan = session.plan
-    return session
+    driver.follow(replace(detect(model.target), negative_first=False), (), facts)
+    return driver
 
 
 @contextmanager
-def _attached(session: Session | None, step: int, steps: int, request: Request) -> Iterator[None]:
-    """The session's hooks on the model for this step."""
-    if session is None:
+def _reduced(driver: Driver | None, step: int, steps: int, request: Request) -> Iterator[None]:
+    """The hooks are on the model for this step. An error of theirs is raised: no measurement goes on without them."""
+    if driver is None:
         yield
         return
+    driver.begin_step(step, steps, (request.seed, request.seed), request.guidance)
     try:
-        session.attach().begin_step(step, steps, (request.seed, request.seed), request.guidance)
         yield
     except BaseException:
-        session.remove()
+        driver.close()
         raise
-    finally:
-        session.detach()
+    driver.end_step()
+    if driver.error:
+        raise driver.error
 
 
 def _synchronized_time(device: torch.device) -> float:
