@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from todo_lab.evaluation.backends.backend import TimedImage
+from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.variants import BASELINE, Variant
 from todo_lab.sampling.request import Request
@@ -105,3 +109,16 @@ class PreparedScene:
 
 
 __all__ = ["BASELINE", "Double", "PreparedScene", "differing", "noise_of", "quick_metrics", "speed_of"]
+
+
+class DyingSource(Source):
+    """Opens the double. The first worker creates the file ``weights`` and dies.
+
+    It stands here, for a worker can import this module: those of tests have another name where the root is a package.
+    """
+
+    def open(self):
+        if self.weights and not Path(self.weights).exists():
+            Path(self.weights).write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Double()

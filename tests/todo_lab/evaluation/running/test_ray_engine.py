@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
-from tests.todo_lab.evaluation.doubles import Double, differing
+from tests.todo_lab.evaluation.doubles import Double, DyingSource, differing
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running import ray_engine as engines
 from todo_lab.evaluation.running.ray_engine import ray_engine
 from todo_lab.evaluation.running.row_store import RowStore
 from todo_lab.evaluation.running.runner import local_engine, run_jobs
-
-
-class DoubleSource(Source):
-    """Opens the double. The first worker creates the file ``weights`` and dies."""
-
-    def open(self):
-        if self.weights and not Path(self.weights).exists():
-            Path(self.weights).write_text(str(os.getpid()))
-            os.kill(os.getpid(), signal.SIGKILL)
-        return Double()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +44,7 @@ def test_a_worker_opens_a_source_once_and_another_one_anew(monkeypatch):
 @pytest.mark.slow
 def test_rows_equal_the_local_ones_though_a_worker_dies(tmp_path, work, cluster):
     local = rows(tmp_path / "local", work, local_engine(Double(), runs=2, metrics=ImageMetrics()))
-    source = DoubleSource(weights=str(tmp_path / "died"))
+    source = DyingSource(weights=str(tmp_path / "died"))
     spread = rows(tmp_path / "ray", work, ray_engine(source, runs=2))
     assert (tmp_path / "died").exists()
     assert spread.keys() == local.keys()
