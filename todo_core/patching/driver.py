@@ -53,6 +53,11 @@ class Driver:
         """How many steps have begun."""
         return len(self._begun)
 
+    @property
+    def computed(self) -> tuple[int, int]:
+        """How many of the steps, or calls, so far were computed below level 1, and of how many."""
+        return self.record.computed(self.begun, self._skipped(self.plan, self.begun))
+
     def attempt(self, run: Callable[..., None], *args: Any) -> None:
         """Run it, unless an error has ended the reduction; an error of it does so."""
         if self.error:

@@ -78,12 +78,23 @@ class Record:
             lines.append("ControlNet too" if "UNet" in self.networks else "in ControlNet alone")
         return "; ".join([*lines, *self.notes])
 
+    @property
+    def _counts_calls(self) -> bool:
+        """Whether some step has calls of both kinds, as with Heun in ComfyUI."""
+        return bool(self.predicted_calls.keys() & self.computed_calls.keys())
+
+    def computed(self, steps: int, skipped: int = 0) -> tuple[int, int]:
+        """How many were computed, and of how many: of the steps of a pass, or of its calls where these are counted."""
+        if self._counts_calls:
+            computed = self.computed_calls.total()
+            return computed, computed + self.predicted_calls.total()
+        return steps - skipped - len(self.predicted_in), steps
+
     def _computed(self, steps: int, unit: str, skipped: int) -> str:
-        """How many steps were computed, or calls where some step has calls of both kinds, as with Heun in ComfyUI."""
-        computed, of_all = steps - skipped - len(self.predicted_in), steps
-        if self.predicted_calls.keys() & self.computed_calls.keys():
-            computed, skipped, unit = self.computed_calls.total(), 0, "model calls"
-            of_all = computed + self.predicted_calls.total()
+        """``computed`` in words."""
+        computed, of_all = self.computed(steps, skipped)
+        if self._counts_calls:
+            skipped, unit = 0, "model calls"
         fewer = f": {(of_all - skipped) / computed:.1f}x fewer" if computed + skipped < of_all else ""
         return f"{self.predicted} computed in {computed} of {of_all} {unit}{fewer}"
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from ... import __version__
+from ...patching.driver import Driver
 from ...patching.plan import DeepPlan
-from ...patching.record import Record
 from ...settings import METHOD_KEY, SETTINGS, VERSION_KEY, Settings
 
 KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)
@@ -28,13 +28,14 @@ def announce(params: dict[str, Any], settings: Settings, *, is_img2img: bool) ->
     params[VERSION_KEY] = __version__
 
 
-def write(params: dict[str, Any], settings: Settings, record: Record, deep: DeepPlan, *, is_img2img: bool) -> None:
+def write(params: dict[str, Any], settings: Settings, driver: Driver, *, is_img2img: bool) -> None:
     """Write the settings that had an effect into a generation's parameters; none if nothing was reduced.
 
-    Where a setting is auto, what was used stands behind it. ``deep`` is the plan of the pass.
+    Where a setting is auto, what was used stands behind it.
     """
     clear(params)
-    if not record.acted:
+    record, plan = driver.record, driver.plan
+    if not record.acted or not plan:
         return
     without = {"passes"} if is_img2img else set()
     if not record.ran_in:  # no method then, and none when the image is repeated
@@ -46,21 +47,20 @@ def write(params: dict[str, Any], settings: Settings, record: Record, deep: Deep
         without |= {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
     if settings.afterwards not in record.methods:
         settings = replace(settings, afterwards="none")
-    if settings.predict == "whole" and not deep.is_whole:
+    if settings.predict == "whole" and not plan.deep.is_whole:
         settings = replace(settings, predict="deep")
     params.update(settings.to_infotext(without=frozenset(without)))
-    used = {f"factor_{plan.level}": f"{plan.amount:g}" for plan in record.ran_in if plan.method == "downsample"}
-    used["interval"] = _computed(record, deep) if record.predicted_calls else "1"
+    used = {f"factor_{level.level}": f"{level.amount:g}" for level in record.ran_in if level.method == "downsample"}
+    used["interval"] = _interval(driver, plan.deep) if record.predicted_calls else "1"
     for name, value in used.items():
         if getattr(settings, name) == "auto":
             params[SETTINGS[name].infotext_key] = f"auto ({value})"
     params[VERSION_KEY] = __version__
 
 
-def _computed(record: Record, deep: DeepPlan) -> str:
+def _interval(driver: Driver, deep: DeepPlan) -> str:
     """The interval in use; where the error has decided, how many steps were computed."""
-    steps = len(record.predicted_calls.keys() | record.computed_calls.keys())
-    return str(deep.interval) if deep.tolerance is None else f"{steps - len(record.predicted_in)} of {steps}"
+    return str(deep.interval) if deep.tolerance is None else "{} of {}".format(*driver.computed)
 
 
 def settings_of(params: Mapping[str, Any]) -> Settings | None:

@@ -81,6 +81,5 @@ class SampledPass:
         self._driver.attempt(self._write_infotext)
 
     def _write_infotext(self) -> None:
-        if plan := self._driver.plan:
-            params = self._p.extra_generation_params
-            infotext.write(params, self._settings, self.record, plan.deep, is_img2img=self._is_img2img)
+        params = self._p.extra_generation_params
+        infotext.write(params, self._settings, self._driver, is_img2img=self._is_img2img)

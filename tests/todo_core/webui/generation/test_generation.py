@@ -118,15 +118,17 @@ def test_a_method_that_did_not_take_over_stays_out_of_the_infotext(webui):
     assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"} | NOTHING_PREDICTED
 
 
-@pytest.mark.parametrize(("factor", "interval"), [("auto", 1), ("auto", "auto"), (2, "auto")])
-def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, factor, interval, monkeypatch):
+@pytest.mark.parametrize(("factor", "interval", "end"), [("auto", 1, 1), ("auto", "auto", 0.8), (2, "auto", 1)])
+def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, factor, interval, end, monkeypatch):
     monkeypatch.setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)
-    chosen = {"factor_1": factor, "factor_2": 1, "interval": interval, "tolerance": 1}
+    chosen = {"factor_1": factor, "factor_2": 1, "interval": interval, "tolerance": 1, "end": end}
     monkeypatch.setattr(webui.model, "image_size", 8)
     done = webui.generate(Processing(steps=6), chosen)
     params = todo_of(done)
     assert params["ToDo factor 1"] == ("auto (2)" if factor == "auto" else "2")
-    assert re.fullmatch(r"auto \([345] of 6\)", params.get("ToDo interval", "")) or interval == 1
+    if interval == "auto":
+        assert re.fullmatch(r"auto \([345] of 6\)", params["ToDo interval"])
+        assert f"below level 1 computed in {params['ToDo interval'][6:-1]} steps" in done.comments
     now = settings_of(done.extra_generation_params)
     assert (now.factor_1, now.interval) == (factor, interval)
     older = settings_of(done.extra_generation_params | {"ToDo version": "0.1.9"})
