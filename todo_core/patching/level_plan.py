@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..token_grid import TokenGrid
 
 LEVELS = (1, 2)
+Reason = str  # a clause that says why something is not done; None in its place: it is done
 
 
 @dataclass(frozen=True)
@@ -16,8 +17,7 @@ class LevelPlan:
 
     ``keys`` is the number of tokens left of ``grid.tokens``, and ``target_grid`` their grid, for downsample. If the
     factor does not divide the grid, the kept position decides how many are left; these are the most. ``amount`` is the
-    factor or the ratio; for ``auto`` it is the factor in use. ``why`` is a clause that says why nothing is reduced; it
-    is empty where something is.
+    factor or the ratio; for ``auto`` it is the factor in use. ``why`` says why nothing is reduced.
     """
 
     level: int
@@ -27,12 +27,12 @@ class LevelPlan:
     keys: int
     amount: float = 0
     target_grid: TokenGrid | None = None
-    why: str = ""
+    why: Reason | None = None
 
     @property
     def reduces(self) -> bool:
         """Whether anything is reduced here."""
-        return not self.why
+        return self.why is None
 
     def __str__(self) -> str:
         what = f"level {self.level}: {self.grid}"

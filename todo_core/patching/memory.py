@@ -21,6 +21,7 @@ from ..hosts import Host, weight_shape
 from ..pacing import Pace
 from ..prediction import History
 from ..token_grid import TokenGrid
+from .level_plan import Reason
 from .plan import DeepPlan
 from .steps import Step, timesteps_of
 
@@ -127,14 +128,16 @@ class PassMemory:
         self._step, self._place = -1, 0
         self._last: list[CallMemory] = []  # of the calls of the last step
         self._gap: int | None = None  # unknown
-        self._lacks_room: str | None = None  # unknown
+        self._has_looked = False
+        self._lacks_room: Reason | None = None
 
-    def why_no_room(self, host: Host, latent: Tensor) -> str:
-        """Why the histories do not fit on the GPU beside the model; empty where they do. Looked up once a pass."""
-        if self._lacks_room is None:
+    def why_no_room(self, host: Host, latent: Tensor) -> Reason | None:
+        """Why the histories do not fit on the GPU beside the model. Looked up once a pass."""
+        if not self._has_looked:
+            self._has_looked = True
             needed, free = bytes_needed(host, latent), free_bytes(latent.device)
             words = f"the interval needs {needed / 2**20:,.0f} MiB, and the GPU has {free / 2**20:,.0f} MiB free"
-            self._lacks_room = "" if needed <= ROOM * free else words
+            self._lacks_room = None if needed <= ROOM * free else words
         return self._lacks_room
 
     def begin_step(self, step: int) -> None:

@@ -17,7 +17,7 @@ from ..hosts import Level
 from ..reduction import Reduction
 from ..settings import Settings
 from ..token_grid import TokenGrid
-from .level_plan import LevelPlan
+from .level_plan import LevelPlan, Reason
 
 # auto reduces where the image's sides are so many times longer than in training: 1.25 is the smallest measured.
 AUTO_FROM = 1.2
@@ -73,7 +73,7 @@ def _plan_downsample(full: LevelPlan, settings: Settings, level: Level) -> Level
     return replace(full, target_grid=target, keys=target.tokens, amount=factor)
 
 
-def _why_auto_is_1(level: Level, grid: TokenGrid) -> str:
+def _why_auto_is_1(level: Level, grid: TokenGrid) -> Reason:
     if grid.scale(level.trained_side) >= AUTO_FROM:
         return "auto reduces only level 1 at this size"
     return f"this model was trained at {level.trained_pixels:g} x {level.trained_pixels:g}"
@@ -119,7 +119,7 @@ def _ratio(full: LevelPlan, settings: Settings) -> float:
 
 
 def _by_ratio(full: LevelPlan, ratio: float, keys: int) -> LevelPlan:
-    return replace(full, keys=keys, amount=ratio, why="" if ratio else f"the ratio of level {full.level} is 0")
+    return replace(full, keys=keys, amount=ratio, why=None if ratio else f"the ratio of level {full.level} is 0")
 
 
 def _on_device(x: Tensor, device: torch.device) -> Tensor:

@@ -13,7 +13,7 @@ from ..hosts.host import IMAGE_PIXELS
 from ..settings import SETTINGS, Settings
 from ..token_grid import TokenGrid
 from ..work import layout_of
-from .level_plan import LEVELS, LevelPlan, tokens_left
+from .level_plan import LEVELS, LevelPlan, Reason, tokens_left
 from .methods import plan_level
 
 Kind = Literal["deep", "whole"]
@@ -33,14 +33,13 @@ _ROUNDING = 1e-6
 class Pass:
     """What is known of a pass: the size of its latent, and how many steps it has, None where nobody knows.
 
-    ``why_not_whole`` is a clause that says why whole UNet calls cannot be predicted; it is empty where they can.
-    ``why_not_predicted`` says why nothing can be.
+    ``why_not_whole`` says why whole UNet calls cannot be predicted, ``why_not_predicted`` why nothing can be.
     """
 
     size: TokenGrid
     steps: int | None = None
-    why_not_whole: str = ""
-    why_not_predicted: str = ""
+    why_not_whole: Reason | None = None
+    why_not_predicted: Reason | None = None
 
     @property
     def pixels(self) -> str:
@@ -53,16 +52,16 @@ class DeepPlan:
     """What is predicted between steps: the deep transformers, those below level 1, or the whole UNet.
 
     They run in every ``interval``-th step; with a ``tolerance``, in those that the measured error asks for, and
-    ``interval`` is a usual one (`pacing`). ``why`` is a clause that says why they run in every step; it is empty where
-    they do not. ``note`` tells why whole steps are not predicted although the user has asked for them.
+    ``interval`` is a usual one (`pacing`). ``why`` says why they run in every step, ``note`` why whole
+    steps are not predicted although the user has asked for them.
     """
 
     transformers: int
     interval: int = 1
     kind: Kind = "deep"
     tolerance: float | None = None
-    why: str = ""
-    note: str = ""
+    why: Reason | None = None
+    note: str | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -72,7 +71,7 @@ class DeepPlan:
     @property
     def predicts(self) -> bool:
         """Whether they are predicted in some steps."""
-        return not self.why
+        return self.why is None
 
     @property
     def computed_first(self) -> int:
@@ -139,15 +138,15 @@ class Plan:
         return tuple(level for level in (*self.levels, *self.after) if level.reduces)
 
     @property
-    def reason(self) -> str:
-        """Why nothing is reduced, as a clause; empty where something is."""
+    def reason(self) -> Reason | None:
+        """Why nothing is reduced."""
         if self.reduces:
-            return ""
+            return None
         is_auto = self.settings.method == "downsample" and self.settings.factor_1 == "auto"  # level 1 says what to do
         whys = [level.why for level in self.levels[:1]] if is_auto else [level.why for level in self.levels]
         if self.settings.interval != 1 and not is_auto:
             whys.append(self.deep.why)
-        whys = [why for why in whys if why not in self.deep.note]
+        whys = [why for why in whys if why and why not in (self.deep.note or "")]
         return "; ".join(filter(None, dict.fromkeys([self.deep.note, *whys])))
 
     @property
@@ -199,11 +198,11 @@ def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -
 def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> DeepPlan:
     """Whole steps where they are asked for and can be predicted, and the deep transformers elsewhere."""
     if settings.method == "none" or settings.interval == 1:
-        why = "the method is none" if settings.method == "none" else "the interval is 1"
-        return DeepPlan(len(host.deep_transformers), why=why)
+        is_off = "the method is none" if settings.method == "none" else "the interval is 1"
+        return DeepPlan(len(host.deep_transformers), why=is_off)
     if why := facts.why_not_predicted:
         return DeepPlan(len(host.deep_transformers), why=why, note=f"{why}: nothing is predicted")
-    note = ""
+    note = None
     if settings.predict == "whole":
         whole = _by_interval("whole", settings, host, facts)
         note = facts.why_not_whole or whole.why
@@ -211,38 +210,37 @@ def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[Lev
             return whole if host.network == "UNet" else replace(whole, why="whole steps of the UNet are predicted")
     deep = _by_interval("deep", settings, host, facts)
     why = _why_not_deep(settings, host, facts, levels) or deep.why
-    return replace(
-        deep, why=why, note=note and f"{note}: {'nothing is' if why else 'layers below level 1 are'} predicted"
-    )
+    does = "nothing is" if why else "layers below level 1 are"
+    return replace(deep, why=why, note=note and f"{note}: {does} predicted")
 
 
 def _by_interval(kind: Kind, settings: Settings, host: Host, facts: Pass) -> DeepPlan:
     """The interval in this pass, and why the pass is too short for it."""
-    interval, fewest, steps, why = settings.interval, COMPUTED_FIRST[kind] + 2, facts.steps, ""
+    interval, fewest, steps, why = settings.interval, COMPUTED_FIRST[kind] + 2, facts.steps, None
     tolerance = None
     if interval == "auto":
         fewest, tolerance = AUTO_FEWEST, settings.tolerance
         interval = max(gap for least, gap in USUAL_GAPS.items() if tolerance >= least)
-        why = "" if steps else "auto needs to know the number of steps"
+        why = None if steps else "auto needs to know the number of steps"
     planned = DeepPlan(len(host.deep_transformers), int(interval), kind, tolerance, why)
     if steps and steps < fewest:
         why = f"{WHAT[kind]} need {fewest} or more steps"
     elif steps and settings.window == "steps":
         is_each = len(planned.computed_steps(steps, _steps_inside(settings, steps))) == steps
-        why = "too few steps are between Start and End to predict one" if is_each else ""
+        why = "too few steps are between Start and End to predict one" if is_each else None
     return replace(planned, why=why)
 
 
-def _why_not_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> str:
-    """Why the deep transformers of a model are not predicted in a pass of any length; empty where they may be."""
+def _why_not_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> Reason | None:
+    """Why the deep transformers of a model are not predicted in a pass of any length."""
     if not host.deep_transformers:
         return "this model has no transformer below level 1"
     if settings.interval != "auto":
-        return ""
+        return None
     if not _is_worth_predicting(settings, host, facts, levels):
         return "little of this model's work is below level 1"
     # a predicted transformer would run uncompiled
-    return "auto predicts no deep transformers in a compiled model" if is_compiled(host.unet) else ""
+    return "auto predicts no deep transformers in a compiled model" if is_compiled(host.unet) else None
 
 
 def _is_worth_predicting(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:

@@ -117,7 +117,7 @@ class Record:
         self.ran_in.setdefault(plan, set()).add(step)
         self.networks.add(network)
 
-    def note(self, text: str) -> None:
+    def note(self, text: str | None) -> None:
         """Add a note, if there is one, and log it, once."""
         if text and text not in self.notes:
             self.notes.append(text)

@@ -198,7 +198,7 @@ class Session:
         if not why_not_whole and latent.dim() != 4:
             why_not_whole = "whole steps of a video model cannot be predicted"
         if self._counter and not why_not_whole:  # nobody has told
-            why_not_whole = ADDS_NOISE if self.host.sampler.adds_noise() else ""
+            why_not_whole = ADDS_NOISE if self.host.sampler.adds_noise() else None
         return replace(self._told, size=size, steps=self._step.total, why_not_whole=why_not_whole)
 
     def _refuse_checkpoints(self, args: Args, kwargs: Kwargs) -> None:

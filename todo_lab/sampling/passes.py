@@ -262,7 +262,7 @@ def _driver(model: LatentModel, settings: Settings | None, result: Pass, schedul
     """That of a pass of so many steps; None where nothing is to be reduced."""
     if settings is None or settings.method == "none":
         return None
-    why_not_whole = "" if scheduler_adds_no_noise(scheduler) else ADDS_NOISE
+    why_not_whole = None if scheduler_adds_no_noise(scheduler) else ADDS_NOISE
     driver = Driver(f"the {result.name} pass", settings)
     facts = PassFacts(TokenGrid.of(result.latents.shape), steps, why_not_whole)
     driver.follow(replace(detect(model.target), negative_first=False), (), facts)

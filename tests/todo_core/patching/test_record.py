@@ -43,9 +43,9 @@ def test_nothing_is_said_of_what_did_not_run():
 @pytest.mark.parametrize(
     ("why", "steps", "in_window", "said"),
     [
-        ("", 0, 0, "no step ran"),
-        ("", 8, 0, "no step is between Start and End"),
-        ("", 8, 8, "too few steps in a row are alike"),
+        (None, 0, 0, "no step ran"),
+        (None, 8, 0, "no step is between Start and End"),
+        (None, 8, 8, "too few steps in a row are alike"),
         ("the model has one level", 8, 8, "its self-attention was not called"),
     ],
 )

@@ -388,7 +388,7 @@ def test_where_whole_steps_cannot_be_deep_transformers_are_predicted_and_a_note_
     assert plan.deep.kind == kind
     assert plan.levels[0].reduces == (settings.method != "none")
     instead = "layers below level 1 are predicted" if plan.deep.predicts else "nothing is predicted"
-    assert plan.deep.note == (f"{note}: {instead}" if note else "")
+    assert plan.deep.note == (f"{note}: {instead}" if note else None)
 
 
 def test_the_note_says_so_where_deep_transformers_are_not_predicted_either():

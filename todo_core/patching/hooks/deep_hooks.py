@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...hosts import has_foreign_forward
+from ..level_plan import Reason
 from ..memory import CallMemory
 from .keys_hooks import Shared
 from .module_calls import Args, Forward, Kwargs, has_other_forward, read
@@ -98,10 +99,10 @@ class DeepHooks:
             return None
 
 
-def why_not_whole_on(unet: Module) -> str:
-    """Why whole calls of this UNet cannot be predicted; empty where they can."""
+def why_not_whole_on(unet: Module) -> Reason | None:
+    """Why whole calls of this UNet cannot be predicted."""
     is_free = isinstance(vars(unet).get("forward"), Forward) or not has_other_forward(unet)
-    return "" if is_free else "another forward is on the model"
+    return None if is_free else "another forward is on the model"
 
 
 class WholeHooks(DeepHooks):

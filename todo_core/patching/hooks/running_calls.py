@@ -14,7 +14,7 @@ from torch.nn import Module
 from ...hosts import Site
 from ...reduction import Reduction
 from ...token_grid import TokenGrid
-from ..level_plan import LevelPlan
+from ..level_plan import LevelPlan, Reason
 from ..memory import CallMemory
 from ..steps import seeds_inside
 
@@ -46,7 +46,7 @@ class UNetCall:
     has_run: bool = False  # the model's own code; another cache may have answered in its place
     rows_done: dict[Module, int] = field(default_factory=dict)  # by blocks that see some of the rows at a time
     reduced: bool = False
-    why_not: str = ""  # why a layer was not reduced, where no note says so
+    why_not: Reason | None = None  # why a layer was not reduced, where no note says so
 
     @property
     def has_ended(self) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor
 from ...estimate import USUAL_STEPS
 from ...hosts import Host
 from ...patching.hooks.module_calls import Args, Hook, Kwargs, read
+from ...patching.level_plan import Reason
 from ...patching.steps import StepCounter, timesteps_of
 from .. import compat
 from .sampled_pass import SampledPass
@@ -47,7 +48,7 @@ class PipelinePass(SampledPass):
             self._driver.begin_call(unet, args, kwargs)  # torch has already listed the hooks that run before this call
             self._step_hook = Hook(self._end_call).after(unet)
 
-    def _why_not_whole(self, params: Any, host: Host) -> str:
+    def _why_not_whole(self, params: Any, host: Host) -> Reason:
         return IN_PIPELINES  # its UNet is running: too late for another forward
 
     def _step_of(self, timestep: Any) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import Any
 from ...hosts import Handle, Host, detect
 from ...patching.driver import Driver
 from ...patching.hooks.deep_hooks import why_not_whole_on
+from ...patching.level_plan import Reason
 from ...patching.plan import Pass
 from ...patching.record import Record
 from ...samplers import ADDS_NOISE
@@ -63,8 +64,8 @@ class SampledPass:
         seeds, guidance = compat.row_seeds(params), compat.guidance_of(params)
         self._driver.begin_step(int(denoiser.step), self._calls, seeds, guidance)
 
-    def _why_not_whole(self, params: Any, host: Host) -> str:
-        """Why whole steps of this pass cannot be predicted; empty where they can."""
+    def _why_not_whole(self, params: Any, host: Host) -> Reason | None:
+        """Why whole steps of this pass cannot be predicted."""
         return why_not_whole_on(host.unet) if compat.adds_no_noise(params) else ADDS_NOISE
 
     def _follow_model(self, params: Any) -> Host:

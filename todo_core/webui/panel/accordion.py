@@ -13,6 +13,7 @@ from modules.ui_components import FormRow, InputAccordion
 
 from ... import __version__
 from ...errors import SettingsError
+from ...patching.level_plan import Reason
 from ...samplers import ADDS_NOISE
 from ...settings import SETTINGS, Settings
 from .. import compat
@@ -128,13 +129,13 @@ def _answer_the_page(panel: Panel, row: PresetRow, page: Any, answers: list[Any]
         control.change(fn=None, _js="todoAskSoon")
 
 
-def _why_not_whole(model: Any, page: PagePass) -> str:
-    """Why whole steps of a pass cannot be predicted; empty where they can."""
+def _why_not_whole(model: Any, page: PagePass) -> Reason | None:
+    """Why whole steps of a pass cannot be predicted."""
     if compat.is_pipeline(model):
         return IN_PIPELINES
     if page.controlnet and not compat.has_patcher(model):
         return "ControlNet is on"  # it runs the UNet by a forward of its own
-    return "" if compat.sampler_adds_no_noise(page.sampler) else ADDS_NOISE
+    return None if compat.sampler_adds_no_noise(page.sampler) else ADDS_NOISE
 
 
 def fold_title(title: str, names: tuple[str, ...], values: dict[str, Any]) -> str:

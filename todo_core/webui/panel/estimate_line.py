@@ -11,6 +11,7 @@ from ...errors import SettingsError, UnsupportedModelError
 from ...estimate import USUAL_STEPS, Estimate
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
+from ...patching.level_plan import Reason
 from ...patching.plan import Pass, make_plan
 from ...settings import Settings
 from ...token_grid import TokenGrid
@@ -41,11 +42,16 @@ class _NoPass(Exception):
 
 
 def estimate_line(
-    page: str, values: Mapping[str, Any], model: Any, why_not_whole: Callable[[PagePass], str], *, is_img2img: bool
+    page: str,
+    values: Mapping[str, Any],
+    model: Any,
+    why_not_whole: Callable[[PagePass], Reason | None],
+    *,
+    is_img2img: bool,
 ) -> str:
     """One line. ``page`` is JSON from todo.js: the WebUI's fields. ``values`` are those of the panel.
 
-    ``why_not_whole`` tells of a pass why its whole steps cannot be predicted; it is empty where they can.
+    ``why_not_whole`` tells of a pass why its whole steps cannot be predicted.
     """
     try:
         settings, fields = Settings.parse(values), json.loads(page or "{}")
@@ -101,7 +107,7 @@ def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int
     return to_x or to_y * width // height, to_y or to_x * height // width
 
 
-def _estimate(page: PagePass, settings: Settings, host: Host, why_not_whole: str) -> str:
+def _estimate(page: PagePass, settings: Settings, host: Host, why_not_whole: Reason | None) -> str:
     latent = TokenGrid(max(1, page.height // IMAGE_PIXELS), max(1, page.width // IMAGE_PIXELS))
     facts = Pass(latent, page.steps, why_not_whole)
     plan = make_plan(settings, host, facts)
