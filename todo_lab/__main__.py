@@ -1,4 +1,4 @@
-"""Token reduction in a terminal: single pictures, comparisons, evaluations, and the pocket model."""
+"""The laboratory in a terminal: evaluations, and the pocket model. app.py makes a comparison."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ POCKET = {
     "vocabulary": Command("todo_lab.pocket.training.make_vocabulary", "write the files of the vocabulary", "demo"),
 }
 COMMANDS: dict[str, Command | Group] = {
-    "generate": Command("todo_lab.demo.generate_command", "make one picture with a reduced hires pass", "demo"),
-    "compare": Command("todo_lab.demo.compare_command", "make one picture twice: baseline and reduced", "demo"),
     "evaluate": Command(
         "todo_lab.evaluation.command", "measure time and image difference over many pictures", "evaluation"
     ),

@@ -1,4 +1,4 @@
-"""What app.py does once everything is installed, and what ``generate`` and ``compare`` share with it."""
+"""What app.py does once everything is installed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from todo_core.settings import SETTINGS, Settings
 from ..command_line import USAGE_ERROR
 from ..environment import INTERRUPTED
 from ..sampling import checkpoints
-from ..sampling.comparison import Comparison
 from ..sampling.request import Request
 from . import files, results, server
 from .model_runner import EXPECTED_ERRORS, ModelRunner
@@ -28,29 +27,25 @@ from .progress import ProgressText
 
 log = logging.getLogger(__name__)
 
-Action = Callable[[ModelRunner, Request, Settings, argparse.Namespace], object]
-
 
 def run(options: argparse.Namespace) -> int:
-    """Do what app.py does: a comparison, then the page unless ``--no-page`` was given."""
-    return run_action(options, _compare_and_serve)
+    """Make a comparison, then serve the page unless ``--no-page`` was given.
 
-
-def run_action(options: argparse.Namespace, action: Action) -> int:
-    """Check the options, load the model and run the action. An expected error is one line and exit status 2."""
+    The options are checked before the model is loaded. An expected error is one line and exit status 2.
+    """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         given, settings = _given(options), parse_settings(options.preset, options.set)
         Request(**{"prompt": "", **given})  # invalid values are reported before a model is loaded
         check_folder(options.out)
-        check_port(getattr(options, "port", None))
+        check_port(options.port)
         if options.model:
             checkpoints.check_path(options.model)
         log.info("Loading %s.", options.model or "the pocket model")
         runner = ModelRunner(options.model)
         prompt = (PROMPTS if runner.is_pocket else OWN_PROMPTS)[0]
-        action(runner, Request(**{"prompt": prompt, **runner.defaults, **given}), settings, options)
+        _compare_and_serve(runner, Request(**{"prompt": prompt, **runner.defaults, **given}), settings, options)
     except EXPECTED_ERRORS as error:
         log.error("%s", error)
         return USAGE_ERROR
@@ -61,35 +56,12 @@ def run_action(options: argparse.Namespace, action: Action) -> int:
 
 
 def _compare_and_serve(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> None:
-    comparisons = compare(runner, request, settings, options)
-    if options.page:
-        server.serve(runner, comparisons, options.port)
-
-
-def compare(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> list[Comparison]:
-    """Run the settings and what is shown beside them, write the files and say what came out."""
     log.info("%s", results.title(request, runner.name))
-    with _progress() as progress:
+    with closing(ProgressText(sys.stdout)) as progress:
         comparisons = runner.compare(request, [settings, results.beside(settings)], progress=progress)
     log.info("%s", results.summary(comparisons, files.write(options.out, comparisons, runner.name)))
-    return comparisons
-
-
-def generate(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> None:
-    """Make one picture, print its times and write its files."""
-    with _progress() as progress:
-        generated = runner.generate(request, settings, progress=progress)
-    paths = files.write_image(options.out, generated, runner.name)
-    log.info("%s", results.image_summary(generated, runner.name, paths))
-
-
-@contextmanager
-def _progress() -> Iterator[ProgressText]:
-    progress = ProgressText(sys.stdout)
-    try:
-        yield progress
-    finally:
-        progress.close()
+    if options.page:
+        server.serve(runner, comparisons, options.port)
 
 
 def check_folder(folder: Path) -> None:

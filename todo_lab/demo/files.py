@@ -1,4 +1,4 @@
-"""The files of a comparison or of a single picture: PNGs with their infotexts, and the figures."""
+"""The files of a comparison: PNGs with their infotexts, and the figures."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from ..sampling.infotext import PNG_KEY, format_infotext
 from ..sampling.passes import Pass
 from ..sampling.request import Request
 from . import pictures, results
-from .model_runner import GeneratedImage
 
-IMAGE, DATA = "image.png", "figures.json"
+DATA = "figures.json"
 BASELINE, ZOOM, OVERVIEW = "baseline.png", "zoom.png", "overview.png"
 
 
@@ -77,12 +76,6 @@ def write(folder: Path, comparisons: Sequence[Comparison], model: str) -> list[P
     overview = pictures.overview({caption.short: pixels for caption, pixels in _pictures(comparisons)})
     made[OVERVIEW] = image(overview, made[BASELINE].info[PNG_KEY])
     return _write(folder, made, results.comparison_data(comparisons, model))
-
-
-def write_image(folder: Path, generated: GeneratedImage, model: str) -> list[Path]:
-    """Write a single image and its data. Raises OSError."""
-    text = png_text(generated.request, model, generated.settings, generated.passes)
-    return _write(folder, {IMAGE: image(generated.image, text)}, results.image_data(generated, model))
 
 
 def _write(folder: Path, pictures: dict[str, Any], data: dict[str, Any]) -> list[Path]:

@@ -6,11 +6,9 @@ import difflib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 
 from todo_core.errors import SettingsError
@@ -20,7 +18,7 @@ from ..pocket.model.pocket_model import Pocket
 from ..pocket.model.vocabulary import CaptionError, vocabulary
 from ..sampling import checkpoints
 from ..sampling.comparison import Comparison, compare_all
-from ..sampling.passes import LatentModel, OnStep, Pass, decode_image, first_pass, hires_pass
+from ..sampling.passes import LatentModel
 from ..sampling.request import Request
 from .options import PROMPTS
 from .progress import OnProgress, StepProgress, stages_of
@@ -41,29 +39,6 @@ class UnreadablePrompt(ValueError):
 
 
 EXPECTED_ERRORS = (SettingsError, UnreadablePrompt, checkpoints.ModelError, OutOfMemory, OSError)
-
-
-@dataclass(frozen=True)
-class GeneratedImage:
-    """One image, uint8 (h, w, 3), and the two passes that made it."""
-
-    request: Request
-    settings: Settings
-    first: Pass
-    hires: Pass
-    image: np.ndarray
-
-    @property
-    def passes(self) -> tuple[Pass, Pass]:
-        """First pass and hires pass."""
-        return self.first, self.hires
-
-
-def generate(model: LatentModel, request: Request, settings: Settings, on_step: OnStep) -> GeneratedImage:
-    """Run a first pass and a hires pass. The settings act in the passes that they name."""
-    first = first_pass(model, request, settings, on_step=on_step)
-    hires = hires_pass(model, request, first, settings, on_step=on_step)
-    return GeneratedImage(request, settings, first, hires, decode_image(model, hires))
 
 
 class ModelRunner:
@@ -100,13 +75,6 @@ class ModelRunner:
         """
         steps = StepProgress(stages_of(request, [None, *variants]), progress, stop or threading.Event())
         return self._run(request, steps, lambda: compare_all(self.model, request, variants, on_step=steps))
-
-    def generate(
-        self, request: Request, settings: Settings, *, progress: OnProgress = lambda fraction, text: None
-    ) -> GeneratedImage:
-        """Make one picture with the settings; errors and `progress` as in `compare`."""
-        steps = StepProgress(stages_of(request, [settings]), progress, threading.Event())
-        return self._run(request, steps, lambda: generate(self.model, request, settings, steps))
 
     def _run(self, request: Request, steps: StepProgress, job: Callable[[], T]) -> T:
         _check_size(request)

@@ -1,10 +1,9 @@
-"""What came out of a comparison or of a single picture: the table of the plan, figures, and words about them."""
+"""What came out of a comparison: the table of the plan, figures, and words about them."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from todo_core.settings.declaration import CUSTOM, DEFAULT
 from ..sampling.comparison import Comparison
 from ..sampling.passes import Pass
 from ..sampling.request import Request
-from .model_runner import GeneratedImage
 
 BASELINE, TOME = "baseline", "ToMe paper"
 NOT_REDUCED = "not reduced"
@@ -127,16 +125,6 @@ def _variant_data(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def image_data(generated: GeneratedImage, model: str) -> dict[str, Any]:
-    """The result of a single picture in JSON types."""
-    return {
-        **_input_data(model, generated.request),
-        "settings": generated.settings.to_dict(),
-        **_times({"first": generated.first, "hires": generated.hires}),
-        **_plan_data(generated.request, generated.settings, generated.passes),
-    }
-
-
 def _input_data(model: str, request: Request) -> dict[str, Any]:
     return {"model": model, "request": asdict(request)}
 
@@ -235,29 +223,8 @@ def _files(paths: Sequence[Path]) -> str:
     return f"Pictures: {names}. All figures: {paths[-1].name}"
 
 
-def image_summary(generated: GeneratedImage, model: str, paths: Sequence[Path]) -> str:
-    """The single picture as lines for the terminal."""
-    times = [
-        f"  {name:<13} {each.total_seconds:.2f} s, {statistics.median(each.step_seconds):.3f} s per step"
-        for name, each in (("first pass", generated.first), ("hires pass", generated.hires))
-    ]
-    plan = _plan_lines(generated.request, generated.settings, generated.passes)
-    return "\n".join([title(generated.request, model), *times, *plan, _files(paths)])
-
-
 def title(request: Request, model: str) -> str:
     """Model and request in one line."""
     width, height = request.hires_size
     sizes = f"{request.width} x {request.height} to {width} x {height}"
     return f"{model}: {request.prompt!r}, seed {request.seed}, {sizes}, {request.hires_steps} hires steps"
-
-
-def _plan_lines(request: Request, settings: Settings, passes: Sequence[Pass]) -> Iterator[str]:
-    if why := why_not_reduced(settings, passes[-1]):
-        yield f"  nothing was reduced in the hires pass: {why}"
-    for row in plan_rows(passes, request):
-        keys = (
-            f", {NOT_REDUCED}" if row.method == NOT_REDUCED else f" -> {row.keys} by {row.method}, {row.blocks} blocks"
-        )
-        yield f"  level {row.level}: {row.tokens} tokens{keys}: {row.outcome}"
-    yield from (f"  {note}" for note in unique_notes(passes))

@@ -20,7 +20,6 @@ sys.path.insert(0, str(ROOT))
 import app  # noqa: E402
 from tests.todo_lab.saved_pipelines import save_sd1, save_sdxl  # noqa: E402
 from todo_core import Settings  # noqa: E402
-from todo_lab import __main__ as todo  # noqa: E402
 from todo_lab.demo.model_runner import ModelRunner  # noqa: E402
 from todo_lab.demo.options import DEFAULTS, OWN_PROMPTS, PROMPTS  # noqa: E402
 from todo_lab.sampling.checkpoints import Checkpoint, XLCheckpoint  # noqa: E402
@@ -161,19 +160,14 @@ def test_a_taken_port_is_reported_first(run, no_model):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("command", ["app", "generate", "compare"])
-def test_a_full_disk_is_one_line_and_leaves_no_incomplete_file(command, tmp_path, monkeypatch, caplog):
+def test_a_full_disk_is_one_line_and_leaves_no_incomplete_file(tmp_path, monkeypatch, caplog):
     def full(image, path, *_, **__):
         Path(path).write_bytes(b"half of an image")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Image.Image, "save", full)
     out = tmp_path / "out"
-    if command == "app":
-        status = app.main([*QUICK, "--out", str(out)])
-    else:
-        status = todo.main([command, *SIZE, "--out", str(out)])
-    assert status == 2
+    assert app.main([*QUICK, "--out", str(out)]) == 2
     (error,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert "No space left on device" in error.getMessage()
     assert "\n" not in error.getMessage()
@@ -186,31 +180,3 @@ def test_help_needs_nothing_installed():
     assert done.returncode == 0, done.stderr
     assert "--no-page" in done.stdout
     assert "examples:" in done.stdout
-
-
-def test_generate_makes_one_picture_with_its_settings(tmp_path, caplog):
-    caplog.set_level("INFO")
-    out = tmp_path / "out"
-    status = todo.main(["generate", *SIZE, "--out", str(out), "--set", "factor_1=2", "--set", "passes=all"])
-    assert status == 0
-    assert {path.name for path in out.iterdir()} == {"image.png", "figures.json"}
-    written = json.loads((out / "figures.json").read_text("utf-8"))
-    assert [len(written["step_seconds"][name]) for name in ("first", "hires")] == [1, 2]
-    levels = [(row["level"], row["outcome"]) for row in written["plan"] if row["method"] == "downsample"]
-    assert levels == [("1, first pass", "1 of 1 steps"), ("1", "2 of 2 steps")]
-    assert "ToDo" in Image.open(out / "image.png").info["parameters"]
-    assert "level 1, first pass: 64 (8 x 8) tokens -> 16 (4 x 4)" in caplog.text
-
-
-def test_generate_without_a_method_writes_no_settings(tmp_path, caplog):
-    caplog.set_level("INFO")
-    assert todo.main(["generate", *SIZE, "--out", str(tmp_path / "out"), "--set", "method=none"]) == 0
-    assert "nothing was reduced in the hires pass: the method is none" in caplog.text
-    assert "ToDo" not in Image.open(tmp_path / "out" / "image.png").info["parameters"]
-
-
-def test_the_commands_reject_the_same_values_as_the_demo(tmp_path, caplog):
-    for command in ("generate", "compare"):
-        assert todo.main([command, "--width", "68", "--out", str(tmp_path / "out")]) == 2
-    assert caplog.text.count("width = 68 is not possible") == 2
-    assert not (tmp_path / "out").exists()
