@@ -18,9 +18,6 @@ from .methods import plan_level
 
 Kind = Literal["deep", "whole"]
 AUTO_FEWEST = 6  # steps of a pass in which auto predicts
-# The gap of auto by tolerance, for estimates: the error decides. Of 10, 15 and 20 steps, 5.2, 7.2 and 10.6 were
-# computed with 0.08, and 5.0, 6.5 and 8.2 with 0.16 (docs/results)
-USUAL_GAPS = {0: 2, 0.12: 3}
 COMPUTED_FIRST: dict[Kind, int] = {"deep": 2, "whole": 3}  # steps of a pass; its last one is computed too
 WHAT: dict[Kind, str] = {"deep": "layers below level 1", "whole": "whole steps"}
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
@@ -52,7 +49,7 @@ class DeepPlan:
     """What is predicted between steps: the deep transformers, those below level 1, or the whole UNet.
 
     They run in every ``interval``-th step; with a ``tolerance``, in those that the measured error asks for, and
-    ``interval`` is a usual one (`pacing`). ``why`` says why they run in every step, ``note`` why whole
+    ``interval`` is the longest gap (`pacing`). ``why`` says why they run in every step, ``note`` why whole
     steps are not predicted although the user has asked for them.
     """
 
@@ -219,8 +216,7 @@ def _by_interval(kind: Kind, settings: Settings, host: Host, facts: Pass) -> Dee
     interval, fewest, steps, why = settings.interval, COMPUTED_FIRST[kind] + 2, facts.steps, None
     tolerance = None
     if interval == "auto":
-        fewest, tolerance = AUTO_FEWEST, settings.tolerance
-        interval = max(gap for least, gap in USUAL_GAPS.items() if tolerance >= least)
+        fewest, tolerance, interval = AUTO_FEWEST, settings.tolerance, pacing.LONGEST
         why = None if steps else "auto needs to know the number of steps"
     planned = DeepPlan(len(host.deep_transformers), int(interval), kind, tolerance, why)
     if steps and steps < fewest:

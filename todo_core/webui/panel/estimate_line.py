@@ -121,14 +121,21 @@ def _estimate(page: PagePass, settings: Settings, host: Host, why_not_whole: Rea
 
 def _summary(estimate: Estimate) -> str:
     """The keys that are left out, the steps that are predicted, and the work that both save."""
-    percent = f"{100 * estimate.saved:.0f}" if estimate.saved >= 0.01 else "under 1"
     keys, predicted = _fewer_keys(estimate), estimate.steps - len(estimate.computed)
     parts = [keys] if keys else []
     if predicted:
-        about = "" if estimate.plan.deep.tolerance is None else "about "  # the measured error decides
-        steps = f"{about}{predicted} steps" if keys else f"{about}{predicted} of {estimate.steps} steps"
+        up_to = "" if estimate.plan.deep.tolerance is None else "up to "  # the measured error decides
+        steps = f"{up_to}{predicted} steps" if keys else f"{up_to}{predicted} of {estimate.steps} steps"
         parts.append(f"{steps} {'' if estimate.plan.deep.is_whole else 'partly '}predicted")
-    return ", ".join([*parts, f"{percent} % less work"])
+    return ", ".join([*parts, f"{_percent(estimate)} % less work"])
+
+
+def _percent(estimate: Estimate) -> str:
+    """44, 17 to 44, up to 44, under 1."""
+    least, most = (round(100 * share) for share in (estimate.saved_surely, estimate.saved))
+    if least == most:
+        return f"{most}" if most else "under 1"
+    return f"{least} to {most}" if least else f"up to {most}"
 
 
 def _fewer_keys(estimate: Estimate) -> str:
@@ -137,12 +144,14 @@ def _fewer_keys(estimate: Estimate) -> str:
     levels = [level for level in plan.levels if level.reduces] or [level for level in plan.after if level.reduces]
     if not levels:
         return ""
+    is_open = plan.deep.is_whole and plan.deep.tolerance is not None  # the measured error decides
     ran = estimate.computed if plan.deep.is_whole else steps
     acting = sum(bool(plan.at(step / estimate.steps)) for step in ran)
     times = " and ".join(dict.fromkeys(_times(level.grid.tokens / level.keys) for level in levels))
     what = "keys" if plan.settings.target == "keys/values" else "tokens"
     where = "" if levels[0].level == 1 else " at level 2"
     part = str(estimate.steps) if acting == estimate.steps else f"{acting} of {estimate.steps}"
+    part = "computed" if is_open else part
     return f"{times} fewer {what}{where} in {part} steps"
 
 

@@ -57,6 +57,21 @@ def test_the_steps_and_the_sampler_of_the_hires_pass(model, fields, settings, to
     assert re.search(rf": {told}, \d\d? % less work$", line(model, HIRES | {"sampler": "Euler a"} | fields, **settings))
 
 
+AUTO = {"predict": "whole", "interval": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (AUTO | {"factor_1": 1}, r"up to 5 of 10 steps predicted, up to 50 % less work"),
+        (AUTO, r"4x fewer keys in computed steps, up to 5 steps predicted, \d\d to \d\d % less work"),
+        (AUTO | {"factor_1": 1, "end": 0.6}, r"up to 3 of 10 steps predicted, up to 30 % less work"),
+    ],
+)
+def test_what_the_measured_error_will_allow_is_a_range(model, settings, told):
+    assert re.search(rf": {told}$", line(model, HIRES | {"sampler": "DPM++ 2M"}, **settings))
+
+
 @pytest.mark.parametrize(
     ("fields", "note"),
     [
