@@ -33,10 +33,19 @@ _NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_st
 _TIMESTEP = 500.0  # what a read of a number on the device returns; that of a truth value is False
 
 
-def register_guard(folder: Path) -> None:
+def register_guard(factory: pytest.TempPathFactory) -> None:
     """Let torch make fake CUDA tensors in this process. Skips the test where there is no compiler."""
     if torch.cuda.is_available() or vars(register_guard).get("done"):
         return
+    built = factory.getbasetemp().parent / f"guard-{torch.__version__}.so"  # of all workers
+    if not built.exists():
+        _build(folder := factory.mktemp("guard"))
+        (folder / "guard.so").replace(built)
+    torch.ops.load_library(str(built))
+    vars(register_guard)["done"] = True
+
+
+def _build(folder: Path) -> None:
     (folder / "guard.cpp").write_text(_GUARD)
     paths = [f"-I{path}" for path in include_paths()]
     for path in library_paths():
@@ -46,8 +55,6 @@ def register_guard(folder: Path) -> None:
         subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"fake CUDA tensors need a C++ compiler: {getattr(error, 'stderr', error)}")
-    torch.ops.load_library(str(folder / "guard.so"))
-    vars(register_guard)["done"] = True
 
 
 class Sorts(TorchDispatchMode):

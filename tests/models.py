@@ -137,8 +137,8 @@ def ldm_unet(seed: int = 0, **changes: Any) -> nn.Module:
 
 
 def shallow_ldm_unet(seed: int = 0, **changes: Any) -> nn.Module:
-    """Self-attention of two heads at two levels, few blocks: for tests that run many UNet calls."""
-    few = {"channel_mult": [1, 2], "attention_resolutions": [2, 1], "num_heads": 2}
+    """One transformer at level 1 and two below it, all behind the middle: for tests that run many UNet calls."""
+    few = {"channel_mult": [1, 2], "attention_resolutions": [2, 1], "num_heads": 2, "num_res_blocks": 0}
     return ldm_unet(seed, **(few | changes))
 
 
@@ -181,6 +181,12 @@ def diffusers_unet(seed: int = 0, **changes: Any) -> nn.Module:
         "attention_head_dim": 4,  # diffusers' name for the number of heads, in SD1.5
     }
     return randomised(UNet2DConditionModel(**(config | changes)), seed)
+
+
+def shallow_diffusers_unet(seed: int = 0) -> nn.Module:
+    """One transformer at level 1, first of all, and one below it, in the middle."""
+    few = {"down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"), "up_block_types": ("UpBlock2D",) * 2}
+    return diffusers_unet(seed, block_out_channels=(32, 64), attention_head_dim=2, **few)
 
 
 @functools.cache

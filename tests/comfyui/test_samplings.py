@@ -50,7 +50,7 @@ def test_an_image_of_a_batch_is_reduced_as_its_neighbour(comfyui, seed):
     assert all(level_1(call) == {REDUCED} for call in result.lengths())
 
 
-@pytest.mark.parametrize("sampler", ["heun", "dpmpp_2m", "dpmpp_sde", "euler_ancestral", "uni_pc", "dpm_2"])
+@pytest.mark.parametrize("sampler", ["heun", "dpmpp_2m", "dpmpp_sde"])
 def test_samplers(comfyui, seed, sampler):
     result = comfyui.run(text_to_image(comfyui, seed=seed, sampler=sampler, todo={"end": 0.5}))
     assert_images(result)
@@ -70,7 +70,6 @@ def test_an_odd_grid(comfyui, seed):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"method": "similarity"},
         {"method": "cluster"},
         {"method": "similarity", "target": "all", "crossattn": True, "mlp": True},
         {"target": "all"},
@@ -104,12 +103,6 @@ def test_deep_transformers_are_predicted_between_steps(comfyui, seed):
     assert np.abs(plain.latents[0] - predicted.latents[0]).mean() < plain.latents[0].std()
 
 
-def test_deep_transformers_are_predicted_with_heun(comfyui, seed):
-    result = comfyui.run(text_to_image(comfyui, seed=seed, **SMALL_STEPS, sampler="heun", todo={"interval": "2"}))
-    assert_images(result)
-    assert len(set(result.transformers())) == 2
-
-
 WITHOUT_NOISE = ["euler", "dpmpp_2m", "lms", "uni_pc", "uni_pc_bh2", "ddim", "deis", "ipndm", "ipndm_v"]
 WITHOUT_NOISE += ["res_multistep", "gradient_estimation"]
 WITHOUT_NOISE += [f"{name}_cfg_pp" for name in ("euler", "dpmpp_2m", "res_multistep", "gradient_estimation")]
@@ -139,10 +132,9 @@ def test_deep_layers_are_predicted_with_other_samplers(comfyui, seed, sampler):
     assert len(set(counts)) == 2
 
 
-@pytest.mark.parametrize("sampler", ["dpmpp_2m", "euler", "euler_ancestral"])
-def test_the_defaults_reduce_tokens_in_each_step_with_each_sampler(comfyui, seed, sampler):
+def test_the_defaults_reduce_tokens_in_each_step(comfyui, seed):
     """640 px: 1.25 times the size that the model was trained at."""
-    run = {"seed": seed, **SMALL_STEPS, "sampler": sampler, "size": (640, 640)}
+    run = {"seed": seed, **SMALL_STEPS, "sampler": "dpmpp_2m", "size": (640, 640)}
     result = comfyui.run(text_to_image(comfyui, **run, todo={"factor_1": "preset", "interval": "preset"}))
     assert all((6400, 1600) in call for call in result.lengths())
     assert len(set(result.transformers())) == 1

@@ -292,7 +292,7 @@ def test_settings_of_the_gpu_table_run_on_a_gpu_in_half_precision(
 ) -> None:
     from tests import fake_gpu
 
-    fake_gpu.register_guard(tmp_path_factory.mktemp("guard"))
+    fake_gpu.register_guard(tmp_path_factory)
     with fake_gpu.fake_half():
         subject = bench.models.build("sd1", device="cuda", channels=CHANNELS)
         subject = dataclasses.replace(subject, dtype=torch.float16)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import itertools
 import json
 import math
 import re
-import statistics
 from pathlib import Path
 from typing import Any
 
 import pandas
 import pytest
 
-from todo_core.patching.plan import DeepPlan
 from todo_lab.evaluation.variants import from_grid
 
 ROOT = Path(__file__).parents[2]
@@ -34,10 +33,6 @@ STEPS = {  # a row's name under "Between steps" -> its name in the stored rows
     "FBCache 0.4": "FBCache 0.4",
     "T-GATE 0.6": "T-GATE 0.6",
 }
-CALLS = {  # a row's name in docs/performance.md -> its name in docs/benchmarks/unet.json
-    "unpatched": "baseline",
-    "ToDo 2, outside its steps": "out of the window",
-}
 
 
 def rows_of(page: Path, heading: str, number: int = 0) -> list[list[str]]:
@@ -48,18 +43,15 @@ def rows_of(page: Path, heading: str, number: int = 0) -> list[list[str]]:
     return [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in table_lines]
 
 
-@functools.cache
-def stored(part: str) -> list[dict[str, Any]]:
-    return json.loads((ROOT / "docs" / "benchmarks" / "unet.json").read_text("utf-8"))[part]
+def script(name: str) -> Any:
+    """`benchmarks/NAME.py`."""
+    spec = importlib.util.spec_from_file_location(f"{name}_of_the_page", ROOT / "benchmarks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-@functools.cache
-def unet_calls(
-    layout: str = "sd1-ldm", batch: int = 1, dtype: str = "bfloat16"
-) -> dict[tuple[str, int], dict[str, Any]]:
-    of_run = layout, batch, dtype
-    rows = [row for row in stored("rows") if (row["layout"], row["batch"], row["dtype"]) == of_run and "speed" in row]
-    return {(row["setting"], row["latent"]): row for row in rows}
+performance = script("performance")
 
 
 @functools.cache
@@ -116,67 +108,27 @@ def test_the_table_without_prediction_is_that_of_the_stored_rows():
         assert cells == [*itertools.chain(*texts)], name
 
 
-def test_the_table_of_unet_calls_is_that_of_the_stored_rows():
-    latents = (64, 96, 128, 192, 256)
-    baseline = [unet_calls()["baseline", latent] for latent in latents]
-    seconds, share, *rows = rows_of(PERFORMANCE, "One UNet call on a CPU")
-    assert seconds[1:] == [seconds_text(row) for row in baseline]
-    assert share[1:] == [f"{row['attention'] / row['seconds']:.0%}".replace("%", " %") for row in baseline]
-    for name, *cells in rows:
-        found = [unet_calls().get((CALLS.get(name, name), latent)) for latent in latents]
-        assert cells == ["" if row is None else f"{row['speed']:.2f}x" for row in found], name
-
-
-def test_the_table_of_the_attention_alone_is_that_of_the_stored_rows():
-    for name, cell in rows_of(PERFORMANCE, "Level-1 attention alone"):
-        assert cell == f"{unet_calls()[CALLS.get(name, name), 128]['attention']:.2f} s", name
+def test_the_tables_of_performance_are_those_of_the_stored_runs():
+    """`python benchmarks/performance.py` prints them."""
+    tables = re.findall(r"(?:^\|.*\n)+", PERFORMANCE.read_text("utf-8"), re.M)
+    assert tables == [f"{performance.markdown(table())}\n" for table in performance.TABLES.values()]
 
 
 def test_the_time_of_calls_outside_the_steps_is_that_of_the_stored_rows():
-    times = sorted(1 / unet_calls()["out of the window", latent]["speed"] for latent in (64, 128))
+    calls = performance.calls("sd1-ldm")
+    times = sorted(1 / calls["out of the window", latent]["speed"] for latent in (64, 128))
     assert "Calls took {:.2f} to {:.2f} times as long".format(*times) in PERFORMANCE.read_text("utf-8")
 
 
-def seconds_text(row: dict[str, Any]) -> str:
-    return f"{row['seconds']:.{0 if row['seconds'] >= 100 else 1}f} s"
-
-
-def test_the_table_of_other_models_is_that_of_the_stored_rows():
-    groups = {
-        "SD 1.5 in diffusers, 768 px": ("sd1", 1, 96),
-        "SD 1.5, the WebUI's InvokeAI attention, 768 px": ("sd1-ldm and the WebUI's InvokeAI", 1, 96),
-        "ControlNet of SD 1.5 in diffusers, 768 px": ("sd1-controlnet", 1, 96),
-    }
-    rows = rows_of(PERFORMANCE, "Other models")
-    assert {name for name, *_ in rows} == set(groups)
-    for name, seconds, speed, others in rows:
-        layout, batch, latent = groups[name]
-        calls = unet_calls(layout, batch, "float32")
-        assert seconds == seconds_text(calls["baseline", latent])
-        for other, figure in [("ToDo 2", speed), *(text.split(": ") for text in others.split(", ") if text)]:
-            assert figure == f"{calls[other, latent]['speed']:.2f}x", (name, other)
-
-
-def test_the_table_of_sdxls_calls_is_that_of_the_stored_rows():
-    """Of each size but the largest, the median of some turns."""
-    calls, latents = unet_calls("sdxl"), (128, 192, 256)
-    seconds, share, *rows = rows_of(PERFORMANCE, "One call of SDXL")
-    baseline = [calls["baseline", latent] for latent in latents]
-    assert seconds[1:] == [seconds_text(row) for row in baseline]
-    assert share[1:] == [f"{row['attention'] / row['seconds']:.0%}".replace("%", " %") for row in baseline]
-    assert len(rows) == len({name for name, _ in calls}) - 1
-    for name, *cells in rows:
-        assert cells == [f"{calls[name, latent]['speed']:.2f}x" for latent in latents], name
-
-
 def test_the_sentence_on_sdxl_in_ldms_modules_is_that_of_the_stored_rows():
-    calls, page = unet_calls("sdxl-ldm"), " ".join(PERFORMANCE.read_text("utf-8").split())
+    calls, page = performance.calls("sdxl-ldm"), " ".join(PERFORMANCE.read_text("utf-8").split())
     speeds = [f"{name} {row['speed']:.2f}x" for (name, _), row in calls.items() if name != "baseline"]
-    assert f"unpatched {seconds_text(calls['baseline', 128])}, {', '.join(speeds)}." in page
+    assert f"unpatched {performance.seconds(calls['baseline', 128])}, {', '.join(speeds)}." in page
 
 
 def test_the_cost_of_the_search_is_that_of_the_stored_rows():
-    found = {row["reduction"]: row["find"] for row in stored("reductions") if row["latent"] == 128}
+    reductions = json.loads((performance.STORED / "unet.json").read_text("utf-8"))["reductions"]
+    found = {row["reduction"]: row["find"] for row in reductions if row["latent"] == 128}
     text = PERFORMANCE.read_text("utf-8").split("\n## Level-1 attention alone\n")[1].split("\n## ")[0]
     assert re.findall(r"(\d+) ms", text) == [f"{found[name]:.0f}" for name in ("ToMe 0.5", "tomesd 0.5")]
 
@@ -244,60 +196,13 @@ def test_the_second_table_of_whole_factors_is_that_of_the_stored_rows():
         assert cells == [f"{1e6 * each['mse'].mean():.0f}" for each in found], run
 
 
-UNET_PASSES = {  # a column of "A whole pass" -> layout and latent of its run in docs/benchmarks/interval.json
-    "SDXL, 1024 px": ("sdxl", 128),
-    "SDXL, 1536 px": ("sdxl", 192),
-    "SDXL, 2048 px": ("sdxl", 256),
-    "SD 1.5, 1024 px": ("sd1", 128),
-}
-
-
-@functools.cache
-def unet_passes() -> dict[tuple[str, int], dict[str, Any]]:
-    runs = json.loads((PERFORMANCE.parent / "benchmarks" / "interval.json").read_text("utf-8"))
-    return {(run["layout"], run["side"]): run for run in runs}
-
-
-def speed_of_steps(run: dict[str, Any], variant: str, computed: int, predicted: int) -> str:
-    """So many steps, each kind by its median, relative to unpatched ones. Empty where the variant was not timed."""
-    if variant not in run["seconds"]:
-        return ""
-    kinds: tuple[list[float], list[float]] = ([], [])
-    for step, seconds in enumerate(run["seconds"][variant]):
-        kinds[step in run["predicted"][variant]].append(seconds)
-    pairs = zip((computed, predicted), kinds, strict=True)
-    own = sum(steps * statistics.median(kind) for steps, kind in pairs if steps)
-    return f"{(computed + predicted) * statistics.median(run['seconds']['unpatched']) / own:.2f}x"
-
-
-def speed_of_pass(run: dict[str, Any], variant: str, steps: int = 10) -> str:
-    """The interval decides alone how many steps are of which kind: so interval 2 has the seconds of interval 3 too."""
-    reduction, _, interval = re.fullmatch(r"(?:(ToDo [^,]*?)(, )?)?(?:interval (\d))?", variant).groups()
-    computed = len(DeepPlan(1, int(interval)).computed_steps(steps, range(steps))) if interval else steps
-    timed = ", ".join(filter(None, (reduction, interval and "interval 2")))
-    return speed_of_steps(run, timed, computed, steps - computed)
-
-
-def test_the_table_of_a_whole_pass_is_that_of_the_stored_seconds():
-    runs = [unet_passes()[run] for run in UNET_PASSES.values()]
-    seconds, computed, predicted, *passes = rows_of(PERFORMANCE, "A whole pass")
-    medians = [statistics.median(run["seconds"]["unpatched"]) for run in runs]
-    assert seconds == ["unpatched step", *(f"{median:.1f} s" for median in medians)]
-    assert computed == ["computed step, ToDo 2", *(speed_of_steps(run, "ToDo 2", 1, 0) for run in runs)]
-    assert predicted == ["predicted step", *(speed_of_steps(run, "ToDo 2, interval 2", 0, 1) for run in runs)]
-    for name, *cells in passes:
-        steps, variant = re.fullmatch(r"(\d+) steps: (.*)", name).groups()
-        assert cells == [speed_of_pass(run, variant, int(steps)) for run in runs], name
-
-
 def test_the_timed_passes_are_those_of_the_stored_seconds():
     told = []
-    for run in (unet_passes()[run] for run in UNET_PASSES.values()):
+    for run in json.loads((performance.STORED / "interval.json").read_text("utf-8")):
         whole, own = (run["seconds"][name] for name in ("unpatched", "ToDo 2, interval 2"))
         told.append((f"{sum(whole) / sum(own):.2f}x", str(len(own))))
-    text = (
-        " ".join(PERFORMANCE.read_text("utf-8").split()).partition("The timed passes themselves")[2].partition("|")[0]
-    )
+    page = " ".join(PERFORMANCE.read_text("utf-8").split())
+    text = page.partition("The timed passes themselves")[2].partition("|")[0]
     assert re.findall(r"(\d\.\d\dx) (?:at|with) [^(]*\((\d+)", text) == told
 
 
@@ -321,42 +226,3 @@ def test_the_table_of_the_measured_error_is_that_of_the_stored_rows():
             count = round(int(share[1]) / 100 * steps) if share else f"{ran:.1f}" if ran < steps else steps
             decibels = -10 * math.log10(rows["mse"].mean())
             assert cell == f"{decibels:.1f} ({rows['psnr'].min():.1f}), {count}", (name, steps)
-
-
-def gpu_rows(part: str, layout: str) -> dict[tuple[str, int], dict[str, Any]]:
-    """The rows of a part with flash attention, by setting and side."""
-    rows = json.loads((PERFORMANCE.parent / "benchmarks" / "gpu.json").read_text("utf-8"))
-    mine = [row for row in rows if (row["part"], row["layout"], row["kernel"]) == (part, layout, "flash")]
-    return {(row["setting"], row["side"]): row for row in mine}
-
-
-def test_the_table_of_a_gpu_is_that_of_the_stored_rows():
-    sizes = [("sdxl", side) for side in (128, 192, 256)] + [("sd1", side) for side in (64, 96, 128, 192, 256)]
-    rows = {
-        size: {name: row for (name, side), row in gpu_rows("calls", size[0]).items() if side == size[1]}
-        for size in sizes
-    }
-    for name, *cells in rows_of(PERFORMANCE, "On a GPU")[:9]:
-        mine = [of_size.get(name.strip("*"), of_size["baseline"]) for of_size in rows.values()]
-        if name == "unpatched":
-            assert cells == [f"{1000 * row['seconds']:.0f} ms" for row in mine]
-        elif name.startswith("share"):
-            assert cells == [f"{100 * row['attention'] / row['seconds']:.0f} %" for row in mine]
-        else:
-            assert cells == [f"{row['speed']:.2f}x" for row in mine], name
-
-
-def test_the_passes_of_a_gpu_are_those_of_the_stored_rows():
-    rows = gpu_rows("passes", "sdxl")
-    text = PERFORMANCE.read_text("utf-8").partition("Passes of SDXL")[2].partition("\n\n|")[2].partition("\n\n")[0]
-    for line in text.splitlines()[2:]:
-        name, *cells = (cell.strip("* ") for cell in line.strip("|").split("|"))
-        kind, _, setting = name.partition(": ") if ": " in name else name.partition(" step")
-        setting = setting.strip(", ") or "unpatched"
-        for side, cell in zip((128, 192, 256), cells, strict=True):
-            row, whole = rows[setting, side], rows["unpatched", side]
-            kind = "computed" if kind == "unpatched" else kind
-            found = (
-                f"{whole['pass'] / row['pass']:.2f}x" if kind == "10 steps" else f"{1000 * row[kind]['seconds']:.0f} ms"
-            )
-            assert found == cell, name

@@ -7,7 +7,7 @@ import math
 import pandas
 import pytest
 
-from tests.repository.test_figures import RESULTS, ROOT, gpu_rows, rows_of
+from tests.repository.test_figures import RESULTS, ROOT, performance, rows_of
 
 COLUMNS = [("SD 1.5", "sd1", 128, 2), ("SD 1.5", "sd1", 256, 4), ("SDXL", "sdxl", 256, 2)]
 BASE = {"denoising": 0.5, "hires_steps": 10, "sampler": "DPM++ 2M Karras", "guidance": 6, "width": 128}
@@ -27,7 +27,7 @@ def decibels(layout: str, scale: int, variant: str, **changed: object) -> float:
 def test_the_table_is_that_of_the_stored_rows(column):
     """Speed of a UNet call on a GPU (of ten steps, where deep layers are predicted), and the difference."""
     layout, unet, side, scale = COLUMNS[column]
-    calls, passes = gpu_rows("calls", unet), gpu_rows("passes", unet)
+    calls, passes = (performance.on_gpu(part, unet) for part in ("calls", "passes"))
     speed = 0.0  # of the row above
     for name, *cells in rows_of(README, "Speed and difference"):
         if name == "baseline":

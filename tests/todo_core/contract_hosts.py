@@ -9,7 +9,7 @@ import torch
 from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler, StableDiffusionPipeline
 
 from tests.comfyui.helpers import DEFAULTS
-from tests.models import TEXT_WIDTH, LatentDiffusion, diffusers_unet, pipeline, shallow_ldm_unet, snapshot
+from tests.models import TEXT_WIDTH, LatentDiffusion, pipeline, shallow_diffusers_unet, shallow_ldm_unet, snapshot
 from tests.todo_core.comfyui import comfyui_double
 from tests.todo_core.hosts.forge_double import Engine
 from tests.todo_core.webui import webui_double
@@ -40,9 +40,7 @@ def ldm():
 
 @functools.cache
 def diffusers():
-    """As small: two levels."""
-    down, up = ("CrossAttnDownBlock2D",) * 2, ("CrossAttnUpBlock2D",) * 2
-    return diffusers_unet(block_out_channels=(32, 64), down_block_types=down, up_block_types=up, attention_head_dim=2)
+    return shallow_diffusers_unet()
 
 
 class Host:

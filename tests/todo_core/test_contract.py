@@ -49,10 +49,12 @@ class Calls(list):
         self._call, self._forward = kind.__call__, kind.forward
         monkeypatch.setattr(kind, "__call__", lambda *args, **kwargs: self._begin(*args, **kwargs))
         monkeypatch.setattr(kind, "forward", lambda *args, **kwargs: self._run(*args, **kwargs))
-        first, deep, *_ = (block for block in unet.modules() if hasattr(block, "attn1"))
+        blocks = {name: module for name, module in unet.named_modules() if hasattr(module, "attn1")}
+        places = (r"output_blocks\.1|down_blocks\.0", "mid")
+        self.first, deep = (next(block for name, block in blocks.items() if re.match(each, name)) for each in places)
         note_keys = lambda _, args: setattr(self[-1], "keys", args[0].shape[1])  # noqa: E731
         self.handles = [
-            first.attn1.to_k.register_forward_pre_hook(note_keys),
+            self.first.attn1.to_k.register_forward_pre_hook(note_keys),
             deep.register_forward_pre_hook(lambda *_: setattr(self[-1], "deep", True)),
         ]
 
@@ -197,8 +199,7 @@ def test_an_error_in_the_fourth_call_goes_on_and_leaves_nothing(host, calls, kin
             host.stop() if kind is Stop else _raise(kind)
 
     expected = undisturbed(host, calls, PREDICTS)
-    block = next(block for block in host.unet.modules() if hasattr(block, "attn1"))
-    handle = block.attn2.to_k.register_forward_pre_hook(fail)
+    handle = calls.first.attn2.to_k.register_forward_pre_hook(fail)
     is_caught = kind is Stop and isinstance(host, A1111)
     with nullcontext() if is_caught else pytest.raises(kind):
         host.run(PREDICTS)

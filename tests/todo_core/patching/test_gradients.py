@@ -25,7 +25,7 @@ def test_gradients_are_those_of_finite_differences(target, monkeypatch):
     monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")  # else float32
     unet = double(shallow_ldm_unet())
     latent, text = noise(1, 4, 8, 8).double().requires_grad_(), words(1).double()
-    weight = unet.input_blocks[1][1].transformer_blocks[0].attn1.to_k.weight.requires_grad_()
+    weight = unet.output_blocks[-1][1].transformer_blocks[0].attn1.to_k.weight.requires_grad_()
     with patched(unet, target=target, mlp=True, **REDUCED):
         loss_of(unet, latent, text).backward()
         for leaf in (latent, weight):

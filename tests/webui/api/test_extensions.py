@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from ..helpers import NOTHING_PREDICTED, lengths, reduced, todo_keys
+from .test_prediction import DEEP, deep_runs, planned
 
 SMALL = {"width": 64, "height": 64, "steps": 2, "hr_second_pass_steps": 2}
 OURS = {"factor_1": 2}
@@ -51,8 +52,6 @@ CASES = {
         {"prompt": "a cat BREAK a dog"},
     ),
 }
-
-PLANNED = {"": [True, True, False, True, False, True, False, True]}  # in which steps deep layers run, by case
 
 
 def squares():
@@ -126,14 +125,6 @@ def test_the_image_the_first_pass_the_line_and_the_infotext(webui, beside, case,
     assert np.array_equal(webui.txt2img(**alone).pixels, before.pixels)
 
 
-def deep_runs(events, kind):
-    """In which of these steps self-attention below level 1 ran in networks of this class."""
-    calls = [[call for call in event["calls"] if kind in call["class"]] for event in events]
-    queries = [[queries for call in step for queries, _ in call["lengths"]] for step in calls]
-    finest = max(max(step) for step in queries)
-    return [any(q < finest for q in step) for step in queries]
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_deep_layers_run_in_the_planned_steps(webui, beside, case):
     request = {**beside(case), "hr_second_pass_steps": 8}
@@ -143,7 +134,7 @@ def test_the_deep_layers_run_in_the_planned_steps(webui, beside, case):
     assert [step["latent"] for step in ours.first] == [step["latent"] for step in plain.first]
     networks = {"UNet", "ControlNet"} & {name for name in ("UNet", "ControlNet") if name in str(ours.hires)}
     for network in networks:
-        assert deep_runs(ours.hires, network) == PLANNED.get(case, PLANNED[""]), network
+        assert [bool(count) for count in deep_runs(ours.hires, network)] == planned(DEEP), network
     assert ours.hooks_left == 0
     assert np.array_equal(generated(webui, request).pixels, plain.pixels), "an image after it is another one"
 

@@ -69,13 +69,7 @@ BAD = {
         {"factor": 2},
         ["factor", "2", "the settings are: enabled, preset, method, target", "did you mean factor_1?"],
     ),
-    "a ratio above the cap": ({"method": "similarity", "ratio_1": 0.8}, ["ratio_1", "0.8", "at most 0.75: one token"]),
     "a wrong type": ({"factor_1": [2]}, ["factor_1", "[2]", "'auto' or a whole number from 1 to 8"]),
-    "a wrong choice": ({"method": "tome"}, ["method", "tome", "'downsample', 'similarity', 'cluster', 'none'"]),
-    "a value out of range": ({"factor_1": 0.5}, ["factor_1", "0.5", "from 1 to 8"]),
-    "no number": ({"start": "soon"}, ["start", "soon", "a number from 0 to 1"]),
-    "an empty window": ({"start": 0.8, "end": 0.2}, ["start", "0.8", "a value below the end, 0.2"]),
-    "a switch that is none": ({"enabled": "perhaps", "factor_1": 2}, ["enabled", "perhaps", "true or false"]),
     "null": ({"method": None}, ["method", "null", "'downsample'"]),
 }
 

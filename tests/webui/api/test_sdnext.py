@@ -69,7 +69,7 @@ def test_target_all_and_similarity(webui):
     assert "(similarity)" in ours.comments
 
 
-@pytest.mark.parametrize("sampler", ["Euler a", "DPM++ 2M", "UniPC", "Heun", "DDIM", "LCM"])
+@pytest.mark.parametrize("sampler", ["Euler a", "UniPC", "Heun", "LCM"])
 def test_samplers(webui, sampler):
     before = txt2img(webui, sampler_name=sampler)
     ours = txt2img(webui, OURS | {"end": 0.5}, sampler_name=sampler)

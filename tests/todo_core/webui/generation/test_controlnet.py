@@ -26,7 +26,7 @@ def steered(model, net):
 
 @pytest.fixture
 def net():
-    return ControlNet(shallow_ldm_unet(seed=3))
+    return ControlNet(shallow_ldm_unet(seed=3, num_res_blocks=1))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_two_units_may_share_one_and_others_may_have_none(webui, net):
 
 
 def test_a_controlnet_that_never_runs_is_not_told(webui, net):
-    done, pairs, _ = generated(webui, net, beside(ControlNet(shallow_ldm_unet(seed=4))))
+    done, pairs, _ = generated(webui, net, beside(ControlNet(shallow_ldm_unet(seed=4, num_res_blocks=1))))
     assert pairs[4:] == [(256, 256)] * 4
     assert "ToDo reduced the hires pass" in done.comments
     assert "ControlNet" not in done.comments
@@ -94,7 +94,7 @@ def test_an_error_in_it_ends_the_reduction_of_both(webui, net, monkeypatch):
 
 
 def test_a_hires_checkpoint_of_another_shape_takes_it_along(webui, net):
-    other = LatentDiffusion(shallow_ldm_unet(seed=5, num_res_blocks=2), image_size=64)
+    other = LatentDiffusion(shallow_ldm_unet(seed=5, num_res_blocks=1), image_size=64)
     steered(other, net)
     _, pairs, of_unet = generated(webui, net, beside(net), hr_model=other)
     assert of_unet == [(64, 64)] * 4

@@ -7,18 +7,18 @@ import torch
 from diffusers import DDIMScheduler
 from modules import script_callbacks, shared
 
-from tests.models import diffusers_unet, hook_count
+from tests.models import hook_count, shallow_diffusers_unet
 from tests.todo_core.webui.sdnext_double import PipelineProcessing, SDNext
 from todo_core.patching.session import Session
 
 OURS = {"enabled": True, "factor_1": 2, "interval": 1}
 SITE = "down_blocks.0.attentions.0.transformer_blocks.0"
-DEEP = "down_blocks.1.attentions.0.transformer_blocks.0"
+DEEP = "mid_block.attentions.0.transformer_blocks.0"
 
 
 @pytest.fixture(scope="module")
 def unet():
-    return diffusers_unet()
+    return shallow_diffusers_unet()
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_two_batches(sdnext):
 
 def test_another_checkpoint_between_two_generations(sdnext):
     sdnext.generate(PipelineProcessing(), OURS)
-    sdnext.unet = diffusers_unet(seed=3)
+    sdnext.unet = shallow_diffusers_unet(seed=3)
     sdnext.load()
     seen, _ = lengths(sdnext, PipelineProcessing(), OURS)
     assert seen == [FIRST] * 4 + [[256, 64]] * 4
