@@ -419,3 +419,5 @@ def test_the_example_is_the_same_in_both_forms_and_has_the_nodes_inputs():
     defaults = [inputs_of("ToDo")[name][1]["default"] for name in ("preset", *MAIN)]
     assert node["widgets_values"] == defaults
     assert [run["inputs"][name] for name in ("preset", *MAIN)] == defaults
+    rows = 2 + len(defaults)  # the slots, then the widgets
+    assert node["size"][1] >= rows * 24 + 5 * 20, "a classic node does not grow: five lines of text have room"
