@@ -133,7 +133,7 @@ def test_deep_layers_are_predicted_with_other_samplers(comfyui, seed, sampler):
 
 
 def test_the_defaults_reduce_tokens_in_each_step(comfyui, seed):
-    """640 px: 1.25 times the size that the model was trained at. CFG 1 calls the model with one row, in half the time."""
+    """640 px: 1.25 times the trained size. CFG 1 calls the model with one row, in half the time."""
     run = {"seed": seed, **SMALL_STEPS, "sampler": "dpmpp_2m", "size": (640, 640), "cfg": 1.0}
     result = comfyui.run(text_to_image(comfyui, **run, todo={"factor_1": "preset", "interval": "preset"}))
     assert all((6400, 1600) in call for call in result.lengths())
