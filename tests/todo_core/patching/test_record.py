@@ -92,9 +92,8 @@ def test_a_pass_that_reduced_nothing_is_told_once_and_at_its_end():
     assert passes(False, False, False) == ([IDLE], [IDLE])
     assert passes(False, known=False) == ([], [IDLE])
     assert passes(False, False, known=False) == ([IDLE], [IDLE])
-    assert passes(False, level=LARGE, start=0.9)[1] == [
-        "nothing was reduced at 512 x 512: no step is between Start and End"
-    ]
+    outside = ["nothing was reduced at 512 x 512: no step is between Start and End"]
+    assert passes(False, level=LARGE, start=0.9)[1] == passes(False, level=LARGE, start=0.9, steps=1)[1] == outside
 
 
 def test_other_passes_are_not_told():

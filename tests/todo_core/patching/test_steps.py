@@ -9,7 +9,7 @@ import torch
 
 from tests.models import noise
 from todo_core import patched
-from todo_core.patching.steps import StepCounter, seeds_of_rows, timesteps_of
+from todo_core.patching.steps import StepCounter, seeds_inside, seeds_of_rows, timesteps_of
 
 
 def counter(schedule=None):
@@ -113,3 +113,7 @@ def test_timesteps_are_read_from_numbers_and_tensors():
 )
 def test_rows_of_one_image_have_its_seed(seeds, rows, each):
     assert seeds_of_rows(seeds, rows) == each
+
+
+def test_where_a_block_sees_some_rows_it_gets_their_seeds_and_begins_anew_after_the_last():
+    assert [seeds_inside((4, 5, 6), 2, first) for first in range(3)] == [(4, 5), (5, 6), (6, 4)]
