@@ -250,6 +250,7 @@ def test_a_plan_that_does_nothing_says_why(settings, reason):
     assert not made.reduces
     assert made.at(0.5) == ()
     assert made.reason.startswith(reason)
+    assert made.deep.why == ("the method is none" if settings == {"method": "none"} else "the interval is 1")
 
 
 def test_a_grid_too_small_to_lose_a_token_says_so():
