@@ -26,7 +26,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 KARRAS = "DPM++ 2M Karras"
 BASE = {"guidance": 6, "denoising": 0.5, "sampler": KARRAS, "hires_steps": 10, "hires_scale": 2, "width": 128}
 LAYOUTS = ("SDXL", "SD 1.5")
-SCALES = (1.5, 2, 3, 4)
+SIZES: dict[str, dict[str, Any]] = {f"{scale:g}x": {"hires_scale": scale} for scale in (2, 3, 4)}
 CHANGES: dict[str, dict[str, Any]] = {  # a column -> what differs from the base
     "base": {},
     "CFG 2.5": {"guidance": 2.5},
@@ -40,27 +40,32 @@ CHANGES: dict[str, dict[str, Any]] = {  # a column -> what differs from the base
     "Euler": {"sampler": "Euler"},
     "Euler a": {"sampler": "Euler a"},
     "SDE Karras": {"sampler": "DPM++ 2M SDE Karras"},
-    "256 to 512 px": {"width": 256},
 }
-SHOWN = {
-    "Spectrum 2 0": "Spectrum, 2 warm-up steps, window 2",
-    "deep layers, tolerance 0.08": "deep layers, interval auto",
+MEASURED: dict[str, dict[str, Any]] = {  # settings of "Measured error" that change more than one value
+    "denoising 0.7, CFG 7": {"denoising": 0.7, "guidance": 7},
+    "denoising 0.7, 20 steps": {"denoising": 0.7, "hires_steps": 20},
 }
+COMPARED: dict[str, dict[str, Any]] = {"2x": {}, "4x": {"hires_scale": 4}}
+SHOWN = {"Spectrum 2 0": "Spectrum"}
 BOLD = ("deep layers, interval 2", "ToDo 2")
-OURS = ("deep layers, interval 2", "ToDo 2", "ToDo 3", "ToDo 4", "ToDo 2, deep layers, interval 2")
-PRESETS = ("ToDo balanced", "ToDo fast", "Skip steps")
+DEEP = ("deep layers, interval 2", "deep layers, tolerance 0.08", "deep layers, tolerance 0.16")
+OURS = (*DEEP[:2], "ToDo 2", "ToDo 3", "ToDo 4", "ToDo 2, deep layers, interval 2")
+SKIPPING = ("Skip steps", *(f"Skip steps, tolerance {least}" for least in (0.16, 0.32, 0.64)))
+PRESETS = ("ToDo balanced", "ToDo fast", *SKIPPING)
 SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
 OTHERS = (
     *("BiGain 2", "token-downsampling 2", "tomesd 0.5", "HyperTile 128", "CA-ToMe 0.7"),
     *("DeepCache 2", "Spectrum 2 0", "ZEUS 1", "EasyCache 0.2"),
 )
-PLAIN = tuple(share for share in SHARES if share != "fewer steps 0.6")  # of the tables
-ALL = (*OURS, *PRESETS, *PLAIN, *OTHERS)
-CORE = ("ToDo 2", "deep layers, interval 2", "fewer steps 0.8")
-PROMPTS = 12  # of the base
+ALL = (*OURS, *PRESETS, *SHARES, *OTHERS)
+PACED = (
+    "deep layers, interval 2",
+    *(f"deep layers, tolerance {least}" for least in (0.08, 0.16)),
+    "ToDo balanced",
+)
+PROMPTS = 12  # of a column, at least
 WITH_NOISE = ("Euler a", "SDE Karras")
 ROUNDING = 1e-8  # MSE, 80 dB
-FEWEST = 4  # prompts of a column
 Table = list[list[str]]
 
 
@@ -99,55 +104,58 @@ def shown(variant: str, *, steps: int | None = 10) -> str:
 
 
 def of_sizes(layout: str) -> Table:
-    """One row for each variant: work, PSNR at each scale, and ST-LPIPS."""
-    found = [["variant", "work, 2x", "work, 4x", *(f"{scale:g}x" for scale in SCALES), "ST-LPIPS, 2x"]]
+    """One row for each variant: work, PSNR at each size, and ST-LPIPS. A column has the same prompts in all rows."""
+    columns = {size: of_same_prompts(at(layout, **change)) for size, change in SIZES.items()}
+    found = [["variant", "work, 2x", "work, 4x", *SIZES, "ST-LPIPS, 2x"]]
     for variant in ALL:
-        parts = {scale: of(variant, at(layout, hires_scale=scale)) for scale in SCALES}
-        if len(parts[2]) < PROMPTS:
+        parts = {size: of(variant, part) for size, part in columns.items()}
+        if parts["2x"].empty:
             continue
-        work = ["" if parts[scale].empty else f"{parts[scale]['work'].mean():.2f}" for scale in (2, 4)]
-        learned = f"{1000 * parts[2]['st_lpips'].mean():.1f}"
+        work = ["" if parts[size].empty else f"{parts[size]['work'].mean():.2f}" for size in ("2x", "4x")]
+        learned = f"{1000 * parts['2x']['st_lpips'].mean():.1f}"
         found.append([shown(variant), *work, *map(decibels, parts.values()), learned])
     return found
 
 
 def of_changes(layout: str) -> Table:
     """One column for each setting that differs from the base in one value, all of the same prompts."""
-    parts = {name: _of_same_prompts(at(layout, **change)) for name, change in CHANGES.items()}
-    parts = {name: part for name, part in parts.items() if part["prompt"].nunique() >= FEWEST}
-    shared = set.intersection(*(set(part["prompt"]) for part in parts.values()))
-    found = [["variant", *parts]]
+    columns = {name: of_same_prompts(at(layout, **change)) for name, change in CHANGES.items()}
+    columns = {name: part for name, part in columns.items() if part["prompt"].nunique() >= PROMPTS}
+    shared = set.intersection(*(set(part["prompt"]) for part in columns.values()))
+    found = [["variant", *columns]]
     for variant in ALL:
-        rows_of = [of(variant, part[part["prompt"].isin(shared)]) for part in parts.values()]
-        cells = [decibels(each) if len(each) == len(shared) else "" for each in rows_of]
+        cells = [decibels(of(variant, part[part["prompt"].isin(shared)])) for part in columns.values()]
         if sum(map(bool, cells)) > len(cells) / 2:
             found.append([shown(variant, steps=None), *cells])
     return found
 
 
 def of_denoising() -> Table:
-    """Denoising 0.7, of all prompts of the base."""
-    parts = [at(layout, denoising=0.7) for layout in LAYOUTS]
-    found = [["variant", *LAYOUTS]]
+    """Denoising 0.7: work and PSNR in both layouts."""
+    parts = [of_same_prompts(at(layout, denoising=0.7)) for layout in LAYOUTS]
+    found = [["variant", *(f"{layout}{what}" for layout in LAYOUTS for what in (": work", ": PSNR (worst)"))]]
     for variant in ALL:
-        rows_of = [of(variant, part) for part in parts]
-        if min(map(len, rows_of)) >= PROMPTS:
-            found.append([shown(variant), *map(decibels, rows_of)])
+        pairs = [(of(variant, part)["work"], with_worst(of(variant, part))) for part in parts]
+        cells = [cell for work, told in pairs for cell in (f"{work.mean():.2f}" if told else "", told)]
+        if any(cells):
+            found.append([shown(variant), *cells])
     return found
 
 
-def _of_same_prompts(part: pd.DataFrame) -> pd.DataFrame:
-    """The rows of those prompts of which the most important variants were made."""
-    known = part[part["variant"].isin(CORE)].groupby("prompt")["variant"].nunique()
-    return part[part["prompt"].isin(known.index[known == len(CORE)])]
+def of_same_prompts(part: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the most prompts that the variants of the tables share; without variants of fewer than `PROMPTS`."""
+    known = part.groupby("variant")["prompt"].agg(set)
+    enough = [prompts for variant, prompts in known.items() if variant in ALL and len(prompts) >= PROMPTS]
+    shared = set.intersection(*enough) if enough else set()
+    complete = [variant for variant, prompts in known.items() if prompts >= shared]
+    return part[part["variant"].isin(complete) & part["prompt"].isin(shared)]
 
 
 def of_others() -> Table:
     """For each other program: the setting of ours that is as fast and nearest, and the ratio of the MSEs."""
-    points = [(layout, scale) for layout in LAYOUTS for scale in (2, 4)]
-    found = [["theirs", *(f"{layout}, {scale:g}x" for layout, scale in points)]]
-    columns = [matches(at(layout, hires_scale=scale)) for layout, scale in points]
-    for variant in (*PLAIN, *OTHERS):
+    found = [["theirs", *(f"{layout}, {point}" for layout in LAYOUTS for point in COMPARED)]]
+    columns = [matches(of_same_prompts(at(layout, **change))) for layout in LAYOUTS for change in COMPARED.values()]
+    for variant in (*SHARES[1:4], *OTHERS):
         cells = [column.get(variant, "") for column in columns]
         if any(cells):
             found.append([shown(variant).replace("*", ""), *cells])
@@ -159,8 +167,7 @@ def matches(table: pd.DataFrame) -> dict[str, str]:
     filled = dict.fromkeys(("step_speed", "total_speed", "hires_seconds", "step_seconds", "total_seconds"), 1.0)
     table = table.assign(**filled, speed=1 / table["work"], peak_mib=math.nan, error=None, family="", amount=None)
     table = table.assign(scale="", scene=table["prompt"].astype("category").cat.codes)
-    alike = table.groupby("variant")["prompt"].transform("nunique") == table["prompt"].nunique()
-    table = table[table["work"].notna() & alike]  # of the same prompts
+    table = table[table["work"].notna()]
     return {row.variant: _match(row) for row in aggregation.matches(table, aggregation.summarize(table)).itertuples()}
 
 
@@ -168,31 +175,59 @@ def _match(row: Any) -> str:
     if not row.ours:
         return "none"
     ratio, low, high = (f"{float(f'{value:.2g}'):g}" for value in (row.ratio, row.ratio_low, row.ratio_high))
-    ours = row.ours.replace("deep layers, interval", "deep").replace(", deep", " and deep")
-    return f"{ours}: {ratio} ({low}–{high})"
+    return f"{briefly(row.ours)}: {ratio} ({low}–{high})"
 
 
-def of_skipped_steps() -> Table:
-    """*Skip steps* beside as many plain steps, in each layout: runs of the model, PSNR, and that of the plain steps."""
-    columns = ("{}: runs", "PSNR (worst)", "plain steps")
-    found = [["setting", *(name.format(layout) for layout in LAYOUTS for name in columns)]]
+def briefly(ours: str) -> str:
+    """The name of a setting of ours in a match."""
+    for long in (" layers, interval", " layers, tolerance", " steps, tolerance"):
+        ours = ours.replace(long, "")
+    return ours.replace(", deep", " and deep")
+
+
+def of_skipped_steps(layout: str) -> Table:
+    """*Skip steps* with two tolerances: runs of the model and PSNR, beside the nearest number of plain steps."""
+    found = [["setting", *("runs", "PSNR (worst)", "plain steps") * 2]]
     for name, change in CHANGES.items():
-        parts = [at(layout, **change) for layout in LAYOUTS]
-        if name not in WITH_NOISE and all(len(of("Skip steps", part)) for part in parts):
-            found.append([name, *_skipped(parts[0]), *_skipped(parts[1])])
+        cells = [cell for skip in SKIPPING[:2] for cell in _skipped(skip, at(layout, **change))]
+        if name not in WITH_NOISE and cells[0]:
+            found.append([name, *cells])
     return found
 
 
-def _skipped(part: pd.DataFrame) -> list[str]:
-    skip = of("Skip steps", part)
+def _skipped(variant: str, part: pd.DataFrame) -> list[str]:
+    skip = of(variant, part)
+    if len(skip) < PROMPTS:
+        return ["", "", ""]
     steps, runs = int(skip["hires_steps"].iloc[0]), skip["computed"].mean()
     part = part[part["prompt"].isin(skip["prompt"])]
     plain = {share: round(float(share.removeprefix("fewer steps ")) * steps) for share in SHARES}
     known = [(count, share) for share, count in plain.items() if len(of(share, part)) == len(skip)]
-    count, share = min((pair for pair in known if pair[0] >= runs - 0.05), default=max(known))
-    own = decibels(skip)
-    worst = "" if own == "same" else f" ({skip['psnr'].min():.1f})"
-    return [f"{runs:.1f} of {steps}", own + worst, f"{count}: {decibels(of(share, part))}"]
+    count, share = min(known, key=lambda pair: abs(pair[0] - runs))
+    return [f"{runs:.1f}", with_worst(skip), f"{count}: {decibels(of(share, part))}"]
+
+
+def with_worst(table: pd.DataFrame) -> str:
+    """The PSNR of the mean MSE, and that of the worst image."""
+    own = decibels(table)
+    return own if own in ("", "same") else f"{own} ({table['psnr'].min():.1f})"
+
+
+def of_measured() -> Table:
+    """SDXL's layout at each setting, with a fixed interval and with tolerances: PSNR and computed steps."""
+    found = [["setting", *PACED]]
+    for name, change in {**CHANGES, **MEASURED, "4x": {"hires_scale": 4}}.items():
+        parts = {variant: of(variant, at("SDXL", **change)) for variant in PACED}
+        known = [set(part["prompt"]) for part in parts.values() if len(part) >= PROMPTS]
+        shared = set.intersection(*known) if known else set()
+        cells = [_paced(part[part["prompt"].isin(shared)], len(shared)) for part in parts.values()]
+        if cells[1]:
+            found.append([name, *cells])
+    return found
+
+
+def _paced(part: pd.DataFrame, prompts: int) -> str:
+    return f"{with_worst(part)}, {part['computed'].mean():.1f}" if prompts and len(part) == prompts else ""
 
 
 def of_paper() -> Table:
@@ -220,7 +255,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "others": of_others,
     **{f"changes {layout}": functools.partial(of_changes, layout) for layout in LAYOUTS},
     "denoising": of_denoising,
-    "steps": of_skipped_steps,
+    **{f"steps {layout}": functools.partial(of_skipped_steps, layout) for layout in LAYOUTS},
+    "measured": of_measured,
     "paper": of_paper,
 }
 
@@ -270,8 +306,8 @@ def _points(part: pd.DataFrame) -> list[Point]:
 
 
 def _short(variant: str) -> str:
-    name = shown(variant).replace("*", "").split(", 2 warm-up")[0]
-    return name.replace("layers, interval ", "layers ").replace(" of 10 plain steps", " steps")
+    name = briefly(shown(variant).replace("*", ""))
+    return name.replace(" of 10 plain steps", " steps")
 
 
 def _dress(axes: Any, title: str) -> None:

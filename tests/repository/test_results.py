@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import itertools
 import math
 import re
 from pathlib import Path
@@ -18,13 +17,10 @@ from todo_lab.evaluation.variants import from_grid
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "results"
 PAGE = (FOLDER / "README.md").read_text("utf-8")
-LAYOUTS, SCALES = ("SDXL", "SD 1.5"), (1.5, 2.0, 3.0, 4.0)
-NAMES = [f"{kind} {layout}" for kind in ("sizes", "changes") for layout in LAYOUTS] + [
-    "others",
-    "denoising",
-    "steps",
-    "paper",
-]
+LAYOUTS = ("SDXL", "SD 1.5")
+SIZES = [{"hires_scale": scale, "width": 128} for scale in (2.0, 3.0, 4.0)]
+NAMES = [f"{kind} {layout}" for kind in ("sizes", "changes", "steps") for layout in LAYOUTS]
+NAMES += ["others", "denoising", "measured", "paper"]
 OTHER_THAN_BASE = {"denoising": 0.5, "sampler": "DPM++ 2M Karras", "hires_steps": 10, "guidance": 6, "width": 128}
 
 
@@ -59,7 +55,7 @@ def stored_name(shown: str) -> str:
         return f"fewer steps 0.{steps[1]}"
     if share := re.match(r"(\d)0 % of the steps", shown):
         return f"fewer steps 0.{share[1]}"
-    return {"Spectrum, 2 warm-up steps, window 2": "Spectrum 2 0"}.get(shown, shown)
+    return {"Spectrum": "Spectrum 2 0"}.get(shown, shown)
 
 
 def decibels(mse: pandas.Series) -> str:
@@ -74,42 +70,71 @@ def test_the_page_has_each_table_that_the_script_prints(script, name):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_table_by_size_has_work_psnr_and_st_lpips_of_the_rows(script, layout):
+    """Of the same prompts in each row of a column."""
     _, *lines = script.of_sizes(layout)
+    columns = [base(layout=layout, **size) for size in SIZES]
+    shown_in = [[stored_name(name) for name, *cells in lines if cells[2 + number]] for number in range(len(SIZES))]
+    columns = [of_shared(part, names) for part, names in zip(columns, shown_in, strict=True)]
     for name, *cells in lines:
-        parts = [base(layout=layout, hires_scale=scale, variant=stored_name(name)) for scale in SCALES]
-        work = [f"{part['work'].mean():.2f}" if len(part) else "" for part in (parts[1], parts[3])]
-        assert cells == [*work, *(decibels(p["mse"]) for p in parts), f"{1000 * parts[1]['st_lpips'].mean():.1f}"], name
-
-
-def test_a_table_by_size_is_of_twelve_prompts_where_it_says_nothing_else(script):
-    counted = rows()[rows()["variant"].isin(script.CORE)].groupby(
-        ["layout", "hires_scale", *OTHER_THAN_BASE, "variant"]
-    )
-    at_base = {
-        key[:2]: count
-        for key, count in counted["prompt"].nunique().items()
-        if key[2:-1] == (0.5, "DPM++ 2M Karras", 10, 6, 128)
-    }
-    assert at_base == dict.fromkeys(itertools.product(LAYOUTS, SCALES), 12)
+        parts = [part[part["variant"] == stored_name(name)] for part in columns]
+        work = [f"{part['work'].mean():.2f}" if len(part) else "" for part in (parts[0], parts[2])]
+        assert cells == [*work, *(decibels(p["mse"]) for p in parts), f"{1000 * parts[0]['st_lpips'].mean():.1f}"], name
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_columns_of_one_changed_value_are_of_the_same_six_prompts(script, layout):
+@pytest.mark.parametrize("size", range(len(SIZES)))
+def test_a_column_of_a_size_has_twelve_prompts(script, layout, size):
+    counted = script.of_same_prompts(base(layout=layout, **SIZES[size])).groupby("variant")["prompt"].nunique()
+    assert set(counted) == {12}
+
+
+def of_shared(part: pandas.DataFrame, variants: list[str]) -> pandas.DataFrame:
+    """The rows of the prompts that all these variants have."""
+    prompts = part[part["variant"].isin(variants)].groupby("variant")["prompt"].agg(set)
+    return part[part["prompt"].isin(set.intersection(*prompts)) & part["variant"].isin(variants)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_columns_of_one_changed_value_are_of_the_same_twelve_prompts(script, layout):
     (_, *columns), *lines = script.of_changes(layout)
     parts = [base(**{"layout": layout, "hires_scale": 2.0, **script.CHANGES[column]}) for column in columns]
-    shared = set.intersection(*(set(part[part["variant"] == name]["prompt"]) for part in parts for name in script.CORE))
-    assert len(shared) == 6
+    names = [[stored_name(name) for name, *cells in lines if cells[number]] for number in range(len(columns))]
+    columns_of = [of_shared(part, variants) for part, variants in zip(parts, names, strict=True)]
+    shared = set.intersection(*(set(part["prompt"]) for part in columns_of))
+    assert len(shared) == 12
     for name, *cells in lines:
         for part, cell in zip(parts, cells, strict=True):
             rows_of = part[(part["variant"] == stored_name(name)) & part["prompt"].isin(shared)]
-            assert cell == (decibels(rows_of["mse"]) if len(rows_of) == 6 else ""), name
+            assert cell in ("", decibels(rows_of["mse"])), name
+            assert not cell or len(rows_of) == 12, name
 
 
-def test_the_table_at_denoising_0_7_is_of_twelve_prompts(script):
-    for name, *cells in script.of_denoising()[1:]:
-        for layout, cell in zip(LAYOUTS, cells, strict=True):
-            rows_of = base(layout=layout, hires_scale=2.0, denoising=0.7, variant=stored_name(name))
-            assert (rows_of["prompt"].nunique(), cell) == (12, decibels(rows_of["mse"])), name
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_table_at_denoising_0_7_is_of_twelve_prompts(script, layout):
+    head, *lines = script.of_denoising()
+    column = head.index(f"{layout}: PSNR (worst)")
+    for name, *cells in lines:
+        work, told = cells[column - 2 : column]
+        rows_of = base(layout=layout, hires_scale=2.0, denoising=0.7, variant=stored_name(name))
+        if told:
+            assert rows_of["prompt"].nunique() == 12, name
+            assert work == f"{rows_of['work'].mean():.2f}", name
+            psnr = decibels(rows_of["mse"])
+            assert told == (psnr if psnr == "same" else f"{psnr} ({rows_of['psnr'].min():.1f})"), name
+
+
+def test_the_table_of_the_measured_error_is_that_of_its_rows(script):
+    head, *lines = script.of_measured()
+    for setting, *cells in lines:
+        change = {**script.CHANGES, **script.MEASURED, "4x": {"hires_scale": 4.0}}[setting]
+        part = base(**{"layout": "SDXL", "hires_scale": 2.0, **change})
+        part = of_shared(part, [name for name, cell in zip(head[1:], cells, strict=True) if cell])
+        for name, cell in zip(head[1:], cells, strict=True):
+            rows_of = part[part["variant"] == name]
+            if cell:
+                assert len(rows_of) == 12, (setting, name)
+                ran = f"{rows_of['computed'].mean():.1f}"
+                assert cell == f"{decibels(rows_of['mse'])} ({rows_of['psnr'].min():.1f}), {ran}", (setting, name)
 
 
 def test_the_table_of_the_papers_protocol_is_that_of_its_rows(script):
@@ -124,11 +149,10 @@ def test_the_table_of_the_papers_protocol_is_that_of_its_rows(script):
 @pytest.mark.parametrize("column", range(4))
 def test_a_match_is_as_fast_and_as_close_and_its_interval_holds_the_ratio(script, column):
     head, *lines = script.of_others()
-    layout, scale = re.fullmatch(r"(.*), (\d)x", head[column + 1]).groups()
-    table = base(layout=layout, hires_scale=float(scale))
+    layout, point = head[column + 1].split(", ")
+    table = script.of_same_prompts(base(**{"layout": layout, "hires_scale": 2.0, **script.COMPARED[point]}))
     work, mse = table.groupby("variant")["work"].median(), table.groupby("variant")["mse"].mean()
-    ours = table[table["peer"] == ""].groupby("variant")["prompt"].nunique()
-    ours = [name for name in ours.index[ours == 12] if name != "baseline"]
+    ours = sorted(set(table.loc[table["peer"] == "", "variant"]) - {"baseline"})
     for name, *cells in lines:
         theirs, cell = stored_name(name), cells[column]
         if not cell:
@@ -138,24 +162,34 @@ def test_a_match_is_as_fast_and_as_close_and_its_interval_holds_the_ratio(script
         if enough:
             best = min(enough, key=lambda o: mse[o])
             told, ratio, low, high = re.fullmatch(r"(.*): ([\d.]+) \(([\d.]+)–([\d.]+)\)", cell).groups()
-            assert told == best.replace("deep layers, interval", "deep").replace(", deep", " and deep"), name
+            assert told == script.briefly(best), name
             assert float(ratio) == pytest.approx(mse[theirs] / mse[best], rel=0.05)
             assert float(low) <= float(ratio) <= float(high)
 
 
-def test_skip_steps_is_closer_than_as_many_plain_steps(script):
-    for setting, *cells in script.of_skipped_steps()[1:]:
-        for layout, (runs, own, plain) in zip(LAYOUTS, (cells[:3], cells[3:]), strict=True):
-            part = base(**{"layout": layout, "hires_scale": 2.0, **script.CHANGES[setting]})
-            skip = part[part["variant"] == "Skip steps"]
-            ran, steps = map(float, runs.split(" of "))
-            assert (ran, steps) == (pytest.approx(skip["computed"].mean(), abs=0.051), skip["hires_steps"].iloc[0])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_skip_steps_is_closer_than_as_many_plain_steps(script, layout):
+    for setting, *cells in script.of_skipped_steps(layout)[1:]:
+        part = base(**{"layout": layout, "hires_scale": 2.0, **script.CHANGES[setting]})
+        for name, (runs, own, plain) in zip(script.SKIPPING[:2], (cells[:3], cells[3:]), strict=True):
+            skip = part[part["variant"] == name]
+            if not runs:
+                assert len(skip) < 12
+                continue
+            steps = skip["hires_steps"].iloc[0]
+            assert float(runs) == pytest.approx(skip["computed"].mean(), abs=0.051)
             assert own.split(" (")[0] == decibels(skip["mse"])
             count, psnr = plain.split(": ")
             same = part[part["prompt"].isin(skip["prompt"]) & (part["peer"] == "fewer steps")]
-            assert psnr in {decibels(group["mse"]) for _, group in same.groupby("variant")}
-            assert own == "same" or float(own.split()[0]) > float(psnr)
-            assert float(count) >= min(ran - 0.05, 0.8 * steps)
+            made = {
+                round(float(name.removeprefix("fewer steps ")) * steps): decibels(group["mse"])
+                for name, group in same.groupby("variant")
+                if len(group) == len(skip) and name in script.SHARES
+            }
+            nearest = min(made, key=lambda one: abs(one - skip["computed"].mean()))
+            assert (int(count), psnr) == (nearest, made[nearest])
+            closer = own == "same" or float(own.split()[0]) > float(psnr)
+            assert closer or (name != "Skip steps" and nearest > skip["computed"].mean() + 1), (setting, name)
 
 
 def test_the_grid_makes_the_variants_of_the_rows():
