@@ -203,7 +203,7 @@ def _skipped(variant: str, part: pd.DataFrame) -> list[str]:
     part = part[part["prompt"].isin(skip["prompt"])]
     plain = {share: round(float(share.removeprefix("fewer steps ")) * steps) for share in SHARES}
     known = [(count, share) for share, count in plain.items() if len(of(share, part)) == len(skip)]
-    count, share = min(known, key=lambda pair: abs(pair[0] - runs))
+    count, share = min(known, key=lambda pair: (abs(pair[0] - runs), -pair[0]))
     return [f"{runs:.1f}", with_worst(skip), f"{count}: {decibels(of(share, part))}"]
 
 
