@@ -270,7 +270,7 @@ def markdown(table: Table) -> str:
 def plot_work(path: Path) -> None:
     """Work against PSNR at the base, 2x and 4x in both layouts."""
     plt = pyplot()
-    chart, grid = plt.subplots(2, 2, figsize=(12, 10), layout="constrained")
+    chart, grid = plt.subplots(2, 2, figsize=(13, 12), layout="constrained")
     panels = [(layout, scale) for layout in LAYOUTS for scale in (2, 4)]
     points = [_points(at(layout, hires_scale=scale)) for layout, scale in panels]
     for axes, (layout, scale), found in zip(grid.flat, panels, points, strict=True):
