@@ -41,9 +41,20 @@ CHANGES: dict[str, dict[str, Any]] = {  # a column -> what differs from the base
     "Euler a": {"sampler": "Euler a"},
     "SDE Karras": {"sampler": "DPM++ 2M SDE Karras"},
 }
-MEASURED: dict[str, dict[str, Any]] = {  # settings of "Measured error" that change more than one value
+MEASURED: dict[str, dict[str, Any]] = {  # settings of "Measured error" that the other tables have not
     "denoising 0.7, CFG 7": {"denoising": 0.7, "guidance": 7},
     "denoising 0.7, 20 steps": {"denoising": 0.7, "hires_steps": 20},
+    "CFG 5, 20 steps": {"guidance": 5, "hires_steps": 20},
+    "DPM++ 2M, 8 steps": {"sampler": "DPM++ 2M", "hires_steps": 8},
+    "Euler, 12 steps": {"sampler": "Euler", "hires_steps": 12},
+    "Euler a, 15 steps": {"sampler": "Euler a", "hires_steps": 15},
+    "Euler a, CFG 7": {"sampler": "Euler a", "guidance": 7},
+    "Euler a, denoising 0.7, CFG 5, 20 steps": {
+        "sampler": "Euler a",
+        "denoising": 0.7,
+        "guidance": 5,
+        "hires_steps": 20,
+    },
 }
 COMPARED: dict[str, dict[str, Any]] = {"2x": {}, "4x": {"hires_scale": 4}}
 SHOWN = {"Spectrum 2 0": "Spectrum"}
