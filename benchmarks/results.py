@@ -283,7 +283,7 @@ def plot_work(path: Path) -> None:
     plt = pyplot()
     chart, grid = plt.subplots(2, 2, figsize=(13, 12), layout="constrained")
     panels = [(layout, scale) for layout in LAYOUTS for scale in (2, 4)]
-    points = [_points(at(layout, hires_scale=scale)) for layout, scale in panels]
+    points = [_points(of_same_prompts(at(layout, hires_scale=scale))) for layout, scale in panels]
     for axes, (layout, scale), found in zip(grid.flat, panels, points, strict=True):
         for kind, style in enumerate(STYLES):
             chosen = [point for point in found if point[0] == kind]
