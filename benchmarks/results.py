@@ -49,12 +49,6 @@ MEASURED: dict[str, dict[str, Any]] = {  # settings of "Measured error" that the
     "Euler, 12 steps": {"sampler": "Euler", "hires_steps": 12},
     "Euler a, 15 steps": {"sampler": "Euler a", "hires_steps": 15},
     "Euler a, CFG 7": {"sampler": "Euler a", "guidance": 7},
-    "Euler a, denoising 0.7, CFG 5, 20 steps": {
-        "sampler": "Euler a",
-        "denoising": 0.7,
-        "guidance": 5,
-        "hires_steps": 20,
-    },
 }
 COMPARED: dict[str, dict[str, Any]] = {"2x": {}, "4x": {"hires_scale": 4}}
 SHOWN = {"Spectrum 2 0": "Spectrum"}
@@ -69,11 +63,7 @@ OTHERS = (
     *("DeepCache 2", "Spectrum 2 0", "ZEUS 1", "EasyCache 0.2"),
 )
 ALL = (*OURS, *PRESETS, *SHARES, *OTHERS)
-PACED = (
-    "deep layers, interval 2",
-    *(f"deep layers, tolerance {least}" for least in (0.08, 0.16)),
-    "ToDo balanced",
-)
+PACED = (*DEEP, "ToDo balanced")
 PROMPTS = 12  # of a column, at least
 WITH_NOISE = ("Euler a", "SDE Karras")
 ROUNDING = 1e-8  # MSE, 80 dB

@@ -144,14 +144,14 @@ def _fewer_keys(estimate: Estimate) -> str:
     levels = [level for level in plan.levels if level.reduces] or [level for level in plan.after if level.reduces]
     if not levels:
         return ""
-    is_open = plan.deep.is_whole and plan.deep.tolerance is not None  # the measured error decides
     ran = estimate.computed if plan.deep.is_whole else steps
     acting = sum(bool(plan.at(step / estimate.steps)) for step in ran)
     times = " and ".join(dict.fromkeys(_times(level.grid.tokens / level.keys) for level in levels))
     what = "keys" if plan.settings.target == "keys/values" else "tokens"
     where = "" if levels[0].level == 1 else " at level 2"
     part = str(estimate.steps) if acting == estimate.steps else f"{acting} of {estimate.steps}"
-    part = "computed" if is_open else part
+    if plan.deep.is_whole and plan.deep.tolerance is not None:  # the measured error decides
+        part = "computed"
     return f"{times} fewer {what}{where} in {part} steps"
 
 
