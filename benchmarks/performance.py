@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from todo_core.patching.plan import DeepPlan
+from todo_lab.evaluation.report.document import markdown_table
 
 STORED = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 SDXL, SD1 = (128, 192, 256), (64, 96, 128, 192, 256)  # sides of the latent
@@ -155,11 +156,6 @@ TABLES: dict[str, Callable[[], Table]] = {
 }
 
 
-def markdown(table: Table) -> str:
-    head, *body = ("| " + " | ".join(line).strip() + " |" for line in table)
-    return "\n".join([head, "|" + "---|" * len(table[0]), *body])
-
-
 if __name__ == "__main__":
     for name, table in TABLES.items():
-        sys.stdout.write(f"{name}\n\n{markdown(table())}\n\n")
+        sys.stdout.write(f"{name}\n\n{markdown_table(table())}\n\n")

@@ -187,8 +187,11 @@ def test_beside(comfyui, seed, name, place):
 
 def test_hypertile_is_left_alone(comfyui, seed):
     tiles = one("HyperTile", tile_size=64, swap_size=1, max_depth=0, scale_depth=False)
+    plain = comfyui.run(text_to_image(comfyui, seed=seed, before=tiles, probe={"name": "1"}))
     result = comfyui.run(text_to_image(comfyui, seed=seed, before=tiles, todo={}))
-    assert_images(result)
+    assert_images(plain, result)
+    assert result.lengths() == plain.lengths()
+    assert all(queries == keys for call in result.lengths() for queries, keys in call)
 
 
 def test_lora(comfyui, seed, named):

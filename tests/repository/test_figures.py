@@ -13,6 +13,7 @@ from typing import Any
 import pandas
 import pytest
 
+from todo_lab.evaluation.report.document import markdown_table
 from todo_lab.evaluation.variants import from_grid
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ PERFORMANCE = ROOT / "docs" / "performance.md"
 def rows_of(page: Path, heading: str, number: int = 0) -> list[list[str]]:
     """The cells of the table of this number under a heading, without its head and without bold."""
     lines = page.read_text("utf-8").split(f"\n## {heading}\n")[1].splitlines()
-    firsts = [at for at, line in enumerate(lines) if re.match(r"\|[-|]+$", line)]
+    firsts = [at for at, line in enumerate(lines) if re.match(r"\|[-:|]+$", line)]
     table_lines = itertools.takewhile(lambda line: line.startswith("|"), lines[firsts[number] + 1 :])
     return [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in table_lines]
 
@@ -42,7 +43,7 @@ performance = script("performance")
 def test_the_tables_of_performance_are_those_of_the_stored_runs():
     """`python benchmarks/performance.py` prints them."""
     tables = re.findall(r"(?:^\|.*\n)+", PERFORMANCE.read_text("utf-8"), re.M)
-    assert tables == [f"{performance.markdown(table())}\n" for table in performance.TABLES.values()]
+    assert tables == [f"{markdown_table(table())}\n" for table in performance.TABLES.values()]
 
 
 def test_the_time_of_calls_outside_the_steps_is_that_of_the_stored_rows():

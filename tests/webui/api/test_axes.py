@@ -56,7 +56,7 @@ def test_presets(webui, axes):
         assert np.array_equal(pixels, alone.pixels[0]), name
         assert "ToDo method: " in text
     assert "ToDo method: similarity" in cells[1][1]
-    assert "ToDo interval: 3" in cells[0][1], "auto keeps every token of so small an image"
+    assert "ToDo factor 1: 3" in cells[0][1]
 
 
 def test_two_axes_together(webui, axes):

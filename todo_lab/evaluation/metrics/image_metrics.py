@@ -10,7 +10,6 @@ from todo_core.image_difference import difference
 
 from .st_lpips import ShiftTolerantLPIPS
 
-MS_SSIM_LEAST = 176  # pixels per side, so that a window of 11 fits into the coarsest of five scales
 CUTOFF = 0.25  # cycles per pixel; the highest possible frequency is 0.5
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
 
@@ -29,7 +28,7 @@ class ImageMetrics:
             self.missing = {"ST-LPIPS": str(error)}
 
     def measure(self, reference: np.ndarray, image: np.ndarray) -> dict[str, float | None]:
-        """MSE (0..1), PSNR (dB; None for equal images), SSIM, MS-SSIM, high-frequency energy and ST-LPIPS.
+        """MSE (0..1), PSNR (dB; None for equal images), SSIM, high-frequency energy and ST-LPIPS.
 
         Both are uint8 (h, w, 3). Raises ValueError if the sizes differ.
         """
@@ -39,7 +38,6 @@ class ImageMetrics:
             "mse": apart.mse,
             "psnr": apart.psnr if apart.mse else None,
             "ssim": apart.ssim,
-            "ms_ssim": ms_ssim(before, after),
             "high_frequency": high_frequency_ratio(before, after),
             "st_lpips": self._learned(reference, before, after),
         }
@@ -55,15 +53,6 @@ class ImageMetrics:
         """(1, 3, h, w) in 0..1."""
         rows = torch.tensor(pixels, device=self._device)
         return rows.permute(2, 0, 1)[None].double() / 255
-
-
-def ms_ssim(reference: Tensor, image: Tensor) -> float | None:
-    """Multiscale structural similarity (Wang et al. 2003); None for images smaller than 176 pixels per side."""
-    if min(reference.shape[-2:]) < MS_SSIM_LEAST:
-        return None
-    from torchmetrics.functional.image import multiscale_structural_similarity_index_measure as measure
-
-    return float(measure(image, reference, data_range=1.0))
 
 
 def high_frequency_ratio(reference: Tensor, image: Tensor) -> float | None:

@@ -18,9 +18,9 @@ VISIBLE = 30.0  # dB of PSNR; below it the difference from the baseline is easy 
 AS_FAST = 0.98  # of another speed; settings with equal work differ by more from one run to the next
 SPEEDS = {"hires_seconds": "speed", "step_seconds": "step_speed", "total_seconds": "total_speed"}
 TIMES = ("speed", "step_seconds", "baseline_step_seconds", "hires_seconds", "total_seconds", "peak_mib")
-DIFFERENCES = ("mse", "ssim", "ms_ssim", "high_frequency", "st_lpips")
+DIFFERENCES = ("mse", "ssim", "high_frequency", "st_lpips")
 BOUNDED: dict[str, Callable[..., Any]] = {"speed": np.nanmedian}
-BOUNDED |= dict.fromkeys(("mse", "ssim", "ms_ssim", "high_frequency", "visible"), np.nanmean)
+BOUNDED |= dict.fromkeys(("mse", "ssim", "high_frequency", "visible"), np.nanmean)
 REQUEST = ("steps", "guidance", "sampler", "hires_steps", "denoising")  # what a grid may change, but for the size
 NUMBERS = (*TIMES, *DIFFERENCES, "psnr", "amount", "nouns", "multiplications")
 

@@ -43,12 +43,11 @@ class Document:
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Add a table. The first column is text; the others are numbers."""
-        lines = [_line(head), "|---|" + "---:|" * (len(head) - 1), *(_line(row) for row in rows)]
         body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
         page = (
             f'<div class="wide"><table><thead><tr>{_cells("th", head)}</tr></thead><tbody>{body}</tbody></table></div>'
         )
-        self._add("\n".join(lines), page)
+        self._add(markdown_table([head, *rows]), page)
 
     def image(self, path: Path | None, caption: str, folder: Path) -> None:
         """Add a PNG or WebP below ``folder``; None adds nothing."""
@@ -76,8 +75,14 @@ class Document:
         self._html.append(page)
 
 
+def markdown_table(table: Sequence[Sequence[str]]) -> str:
+    """A table as Markdown. Its first row is the head; the first column is text, the others are numbers."""
+    head, *body = map(_line, table)
+    return "\n".join([head, "|---|" + "---:|" * (len(table[0]) - 1), *body])
+
+
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells).strip() + " |"
 
 
 def _cells(tag: str, cells: Sequence[str]) -> str:

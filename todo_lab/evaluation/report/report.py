@@ -31,7 +31,6 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "mse": ("MSE", lambda v: f"{v:.2g}"),
     "psnr": ("PSNR, dB", lambda v: f"{v:.1f}"),
     "ssim": ("SSIM", lambda v: f"{v:.4f}"),
-    "ms_ssim": ("MS-SSIM", lambda v: f"{v:.4f}"),
     "high_frequency": ("high-freq. energy", lambda v: f"{v:.3f}"),
     "visible": ("below 30 dB", lambda v: f"{v:.0%}"),
     "st_lpips": ("ST-LPIPS", lambda v: f"{v:.5f}"),

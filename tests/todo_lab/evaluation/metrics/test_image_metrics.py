@@ -22,10 +22,6 @@ def rows(pixels: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1)[None].double() / 255
 
 
-def ms_ssim(reference: np.ndarray, image: np.ndarray) -> float | None:
-    return image_metrics.ms_ssim(rows(reference), rows(image))
-
-
 def high_frequency_ratio(reference: np.ndarray, image: np.ndarray) -> float | None:
     return image_metrics.high_frequency_ratio(rows(reference), rows(image))
 
@@ -49,7 +45,6 @@ def test_equal_images():
         "mse": 0,
         "psnr": None,
         "ssim": pytest.approx(1),
-        "ms_ssim": pytest.approx(1),
         "high_frequency": pytest.approx(1),
         "st_lpips": 0,
     }
@@ -64,21 +59,6 @@ def test_mse_and_psnr_of_a_constant_offset():
 def test_ssim_of_flat_images_is_its_luminance_term():
     a, b, c = 100 / 255, 151 / 255, 0.01**2
     assert measure(flat(100), flat(151))["ssim"] == pytest.approx((2 * a * b + c) / (a * a + b * b + c), abs=1e-6)
-
-
-def test_ms_ssim_of_flat_images_is_their_luminance_term_to_the_power_of_its_scale():
-    a, b, c = 100 / 255, 151 / 255, 0.01**2
-    luminance = (2 * a * b + c) / (a * a + b * b + c)
-    found = ms_ssim(flat(100, 192), flat(151, 192))
-    assert found == pytest.approx(luminance**0.1333, abs=1e-4)  # the weight of the coarsest scale in Wang et al. 2003
-
-
-def test_ms_ssim_falls_with_noise_and_is_not_available_for_small_images():
-    image = textured()
-    noisy = (image + np.random.default_rng(1).normal(0, 20, image.shape)).clip(0, 255).astype(np.uint8)
-    assert 0.3 < ms_ssim(image, noisy) < 0.999
-    assert ms_ssim(flat(0, 175), flat(0, 175)) is None
-    assert ms_ssim(flat(0, 176), flat(0, 176)) == pytest.approx(1)
 
 
 def test_energy_is_proportional_to_the_squared_contrast():
