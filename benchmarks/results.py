@@ -28,6 +28,7 @@ KARRAS = "DPM++ 2M Karras"
 BASE = {"guidance": 6, "denoising": 0.5, "sampler": KARRAS, "hires_steps": 10, "hires_scale": 2, "width": 128}
 LAYOUTS = ("SDXL", "SD 1.5")
 SIZES: dict[str, dict[str, Any]] = {f"{scale:g}x": {"hires_scale": scale} for scale in (2, 3, 4)}
+SIZES["2x of 256 px"] = {"width": 256}
 CHANGES: dict[str, dict[str, Any]] = {  # a column -> what differs from the base
     "base": {},
     "CFG 2.5": {"guidance": 2.5},
@@ -50,7 +51,12 @@ MEASURED: dict[str, dict[str, Any]] = {  # settings of "Measured error" that the
     "Euler, 12 steps": {"sampler": "Euler", "hires_steps": 12},
     "Euler a, 15 steps": {"sampler": "Euler a", "hires_steps": 15},
     "Euler a, CFG 7": {"sampler": "Euler a", "guidance": 7},
-    "Euler a, 20 steps, CFG 5, 0.7": {"sampler": "Euler a", "denoising": 0.7, "guidance": 5, "hires_steps": 20},
+    "Euler a, denoising 0.7, CFG 5, 20 steps": {
+        "sampler": "Euler a",
+        "denoising": 0.7,
+        "guidance": 5,
+        "hires_steps": 20,
+    },
     "4x": {"hires_scale": 4},
 }
 COMPARED: dict[str, dict[str, Any]] = {"2x": {}, "4x": {"hires_scale": 4}}

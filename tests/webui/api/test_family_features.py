@@ -97,3 +97,12 @@ def test_reference_only_is_reduced(webui, args_of):
     feature = args_of("controlnet", [unit])
     before = assert_composes(webui, feature)
     assert latents(before.events) != latents(webui.baseline().events), "the feature acts"
+
+
+def test_the_pass_is_reduced_beside_a_controlnet(webui, args_of):
+    models = [name for name in webui.get("/controlnet/model_list")["model_list"] if name != "None"]
+    if not models:
+        pytest.skip("needs a model in ControlNet's folder")
+    unit = {"enabled": True, "module": "None", "model": models[0], "image": webui.baseline().base64_images[0]}
+    before = assert_composes(webui, args_of("controlnet", [unit]))
+    assert latents(before.events) != latents(webui.baseline().events), "the model acts"

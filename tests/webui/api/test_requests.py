@@ -22,10 +22,12 @@ def args(webui):
 @pytest.mark.parametrize("is_img2img", [False, True])
 def test_script_info_lists_the_switch_and_every_setting(webui, is_img2img):
     from todo_core.settings import SETTINGS
+    from todo_core.webui.panel.texts import TITLES
 
     info = script_info(webui, is_img2img=is_img2img)
+    title = TITLES["img2img" if is_img2img else "txt2img"]
     assert info["is_alwayson"]
-    assert [arg["label"] for arg in info["args"]] == ["ToDo", *(setting.label for setting in SETTINGS.values())]
+    assert [arg["label"] for arg in info["args"]] == [title, *(setting.label for setting in SETTINGS.values())]
     assert info["args"][0]["value"] is False
 
 
