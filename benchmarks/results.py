@@ -161,6 +161,7 @@ def of_same_prompts(part: pd.DataFrame) -> pd.DataFrame:
     return part[part["variant"].isin(complete) & part["prompt"].isin(shared)]
 
 
+@functools.cache
 def of_others() -> Table:
     """For each other program: the setting of ours that is as fast and nearest, and the ratio of the MSEs."""
     found = [["theirs", *(f"{layout}, {point}" for layout in LAYOUTS for point in COMPARED)]]

@@ -167,12 +167,11 @@ def test_a_missing_package_is_named_before_the_first_image(tmp_path, capsys, mon
     assert not (tmp_path / "out").exists()
 
 
-def test_processes_make_the_same_rows_without_times(done, tmp_path):
+@pytest.mark.parametrize("count", ["1", pytest.param("2", marks=pytest.mark.slow)])  # each imports all libraries
+def test_processes_make_the_same_rows_without_times(done, tmp_path, count):
     out = tmp_path / "out"
-    assert (
-        main(["evaluate", str(out), *TINY, "--engine", "processes", "--processes", "2", "--untimed", "--no-report"])
-        == 0
-    )
+    options = ["--engine", "processes", "--processes", count, "--untimed", "--no-report"]
+    assert main(["evaluate", str(out), *TINY, *options]) == 0
     expected = {row["key"]: row for row in rows(done)}
     found = {row["key"]: row for row in rows(out)}
     assert found.keys() == expected.keys()
