@@ -27,8 +27,10 @@ RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 KARRAS = "DPM++ 2M Karras"
 BASE = {"guidance": 6, "denoising": 0.5, "sampler": KARRAS, "hires_steps": 10, "hires_scale": 2, "width": 128}
 LAYOUTS = ("SDXL", "SD 1.5")
-SIZES: dict[str, dict[str, Any]] = {f"{scale:g}x": {"hires_scale": scale} for scale in (2, 3, 4)}
-SIZES["2x of 256 px"] = {"width": 256}
+SIZES: dict[str, dict[str, Any]] = {
+    **{f"{scale:g}x": {"hires_scale": scale} for scale in (2, 3, 4)},
+    "2x of 256 px": {"width": 256},
+}
 CHANGES: dict[str, dict[str, Any]] = {  # a column -> what differs from the base
     "base": {},
     "CFG 2.5": {"guidance": 2.5},

@@ -121,7 +121,7 @@ def chromium(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 def pytest_addoption(parser):
     """Add the options of test_faults.py and of tests/webui."""
-    parser.addoption("--fault-sessions", type=int, default=120, metavar="N", help="how many; default 120")
+    parser.addoption("--fault-sessions", type=int, default=200, metavar="N", help="how many; default 200")
     parser.addoption("--fault-first", type=int, default=0, metavar="N", help="number and seed of the first; default 0")
     group = parser.getgroup("webui", "tests on a real AUTOMATIC1111 WebUI (tests/webui)")
     group.addoption("--webui", metavar="URL_OR_DIR", help="a WebUI that runs with --api, or the folder of one to start")

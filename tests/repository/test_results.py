@@ -19,8 +19,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "results"
 PAGE = (FOLDER / "README.md").read_text("utf-8")
 LAYOUTS = ("SDXL", "SD 1.5")
-SIZES = [{"hires_scale": scale, "width": 128} for scale in (2.0, 3.0, 4.0)]
-SIZES.append({"hires_scale": 2.0, "width": 256})
+SIZES = [{"hires_scale": scale, "width": width} for scale, width in ((2.0, 128), (3.0, 128), (4.0, 128), (2.0, 256))]
 NAMES = [f"{kind} {layout}" for kind in ("sizes", "changes", "steps") for layout in LAYOUTS]
 NAMES += ["others", "denoising", "measured", "paper"]
 OTHER_THAN_BASE = {"denoising": 0.5, "sampler": "DPM++ 2M Karras", "hires_steps": 10, "guidance": 6, "width": 128}

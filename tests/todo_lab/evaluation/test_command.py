@@ -167,10 +167,9 @@ def test_a_missing_package_is_named_before_the_first_image(tmp_path, capsys, mon
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("count", ["1", pytest.param("2", marks=pytest.mark.slow)])  # each imports all libraries
-def test_processes_make_the_same_rows_without_times(done, tmp_path, count):
+def test_processes_make_the_same_rows_without_times(done, tmp_path):
     out = tmp_path / "out"
-    options = ["--engine", "processes", "--processes", count, "--untimed", "--no-report"]
+    options = ["--engine", "processes", "--processes", "2", "--untimed", "--no-report"]
     assert main(["evaluate", str(out), *TINY, *options]) == 0
     expected = {row["key"]: row for row in rows(done)}
     found = {row["key"]: row for row in rows(out)}
