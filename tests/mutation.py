@@ -40,6 +40,7 @@ HOSTS = ["tests/todo_core/hosts/test_ldm_controlnet.py", "tests/todo_core/hosts/
 HOSTS += [f"{PATCHING}/test_plan.py"]
 COMPILE = f"{PATCHING}/test_compile.py"
 COSTS = [f"{PATCHING}/test_gpu_costs.py"]
+PACING = ["tests/todo_core/test_pacing.py"]
 PREDICTION = [f"{PATCHING}/test_prediction.py", f"{PATCHING}/test_whole_steps.py"]
 # the tests of each file, the quickest first
 TESTS = {
@@ -60,7 +61,7 @@ TESTS = {
     "hosts/ldm": [*HOSTS, *SESSION],
     "hosts/ldm_layers": [*HOSTS, *SESSION, *FORGE],
     "hosts/patcher_options": [*FORGE, *COMFYUI],
-    "patching/hooks/deep_hooks": [*PREDICTION, COMPILE],
+    "patching/hooks/deep_hooks": [*PREDICTION, f"{PATCHING}/test_schedulers.py", COMPILE],
     "patching/hooks/keys_hooks": [*SESSION, *FORGE],
     "patching/hooks/model_hooks": [*SESSION, *FORGE, COMPILE],
     "patching/hooks/module_calls": [*SESSION, COMPILE],
@@ -71,9 +72,16 @@ TESTS = {
     "patching/plan": [f"{PATCHING}/test_plan.py", *PREDICTION, *SESSION],
     "patching/record": [f"{PATCHING}/test_record.py", *SESSION],
     "patching/hooks/running_calls": [f"{PATCHING}/test_interruption.py", *SESSION],
-    "patching/session": [*PREDICTION, *SESSION, f"{PATCHING}/test_gradients.py", *FORGE],
+    "patching/session": [
+        *PREDICTION,
+        *SESSION,
+        f"{PATCHING}/test_gradients.py",
+        f"{PATCHING}/test_schedulers.py",
+        *FORGE,
+    ],
     "patching/steps": [f"{PATCHING}/test_steps.py", *SESSION],
     "patching/memory": [*PREDICTION, *COSTS],
+    "pacing": [*PACING, *PREDICTION],
     "token_grid": ["tests/todo_core/test_token_grid.py", f"{PATCHING}/test_plan.py"],
     "prediction": [*PREDICTION, *COSTS],
 }
