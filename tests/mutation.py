@@ -62,7 +62,6 @@ TESTS = {
     "hosts/patcher_options": [*FORGE, *COMFYUI],
     "patching/hooks/deep_hooks": [*PREDICTION, COMPILE],
     "patching/hooks/keys_hooks": [*SESSION, *FORGE],
-    "patching/hooks/model_hooks": [*SESSION, *FORGE, COMPILE],
     "patching/hooks/module_calls": [*SESSION, COMPILE],
     "patching/hooks/module_hooks": [*SESSION, *FORGE],
     "patching/driver": [*CONTRACT, *COMFYUI, "tests/todo_core/webui/generation"],

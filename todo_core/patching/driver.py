@@ -13,7 +13,11 @@ from typing import Any
 
 from ..errors import UnsupportedModelError
 from ..hosts import Host, find_controlnet
+from ..samplers import ADDS_NOISE
 from ..settings import Settings
+from ..token_grid import TokenGrid
+from .hooks.deep_hooks import why_not_whole_on
+from .level_plan import Reason
 from .plan import Pass, Plan
 from .record import Record
 from .session import Session
@@ -32,7 +36,7 @@ class Driver:
         self.name, self.record = name, Record()
         self.error: Exception | None = None
         self.interrupted = False
-        self._settings = settings
+        self.settings = settings
         self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
         self._begun: set[int] = set()  # steps
         self._begun_inside: set[int] = set()  # the window
@@ -67,15 +71,26 @@ class Driver:
         except Exception as error:
             self.fail(error)
 
-    def follow(self, host: Host, controlnets: Iterable[Any], facts: Pass) -> None:
-        """The first step is about to begin, or one on another model than the last."""
-        self.close()
+    def follow(
+        self,
+        host: Host,
+        controlnets: Iterable[Any],
+        size: TokenGrid,
+        steps: int,
+        *,
+        adds_noise: bool = False,
+        why_not_whole: Reason | None = None,
+    ) -> None:
+        """The first step is about to begin, or one on another model than the last; the pass has so many steps.
+
+        ``adds_noise`` is whether the sampler may add some between the steps.
+        """
+        self._take_off()
         self._step = -1
+        facts = Pass(size, steps, why_not_whole or (ADDS_NOISE if adds_noise else why_not_whole_on(host.unet)))
         found = (find_controlnet(module) for module in controlnets)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
-        self._sessions = [
-            Session(each, self._settings, facts, record=self.record, on_error=self.fail) for each in hosts
-        ]
+        self._sessions = [Session(each, self.settings, facts, record=self.record, on_error=self.fail) for each in hosts]
 
     def begin_step(self, number: int, total: int, seeds: Sequence[int], guidance: float | None) -> bool:
         """The UNet is about to run for step ``number``, from 0, of ``total``; returns whether the hooks are on it.
@@ -111,13 +126,16 @@ class Driver:
 
     def close(self) -> None:
         """The pass is over: take everything off, and free what is remembered. Can be repeated."""
+        self._take_off()
+
+    def _take_off(self) -> None:
         for session in self._sessions:
             session.remove()
 
     def fail(self, error: Exception) -> None:
         """Leave the rest of the pass alone, and keep the reason."""
         self.error = error
-        self.close()
+        self._take_off()
         is_expected = isinstance(error, UnsupportedModelError)
         line = failed(self.name, error)
         log.log(logging.WARNING if is_expected else logging.ERROR, line, exc_info=None if is_expected else error)

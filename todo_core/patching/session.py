@@ -11,7 +11,7 @@ the UNet in mid-pass, and SD.Next's session is attached when the UNet is running
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,15 +20,16 @@ from torch import Tensor
 from torch.nn import Module
 
 from ..errors import UnsupportedModelError
-from ..hosts import Host
+from ..hosts import Handle, Host
+from ..hosts.compiled_code import forget_compiled_code, is_compiled
 from ..hosts.conditions import conditions_of, has_controlnet, row_weights
 from ..samplers import ADDS_NOISE
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from .hooks.deep_hooks import DeepHooks, WholeHooks, why_not_whole_on
-from .hooks.keys_hooks import Shared
-from .hooks.model_hooks import ModelHooks
-from .hooks.module_calls import Args, Kwargs, read, remove_forwards
+from .hooks.keys_hooks import KeysHooks, PatchedKeysHooks, SiteHooks, keys_patch
+from .hooks.module_calls import Args, Hook, Kwargs, read, remove_forwards
+from .hooks.module_hooks import ModuleHooks
 from .hooks.running_calls import RunningCalls, UNetCall
 from .level_plan import LEVELS
 from .memory import PassMemory
@@ -73,9 +74,15 @@ class Session:
         self._report_error = on_error
         self._memory = PassMemory()
         self._names = host.arguments.latent, host.arguments.timestep
-        guard = self._stop_reducing if on_error else None
-        self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
-        self._hooks = ModelHooks(self._shared, self._hooks_that_predict())
+        self._calls = RunningCalls(host, settings, self.record, self._stop_reducing if on_error else None)
+        reduces_keys = settings.target == "keys/values"
+        self._patch_keys = host.patch_keys if reduces_keys else None
+        kind = PatchedKeysHooks if self._patch_keys else KeysHooks if reduces_keys else ModuleHooks
+        self._sites: list[SiteHooks] = [kind(site, self._calls) for site in host.sites if site.level in LEVELS]
+        self._predictors = self._hooks_that_predict()
+        self._watches = bool(self._predictors) and not is_compiled(host.unet)  # whether the model's own code runs
+        self._levels: set[int] = set()  # whose blocks have hooks
+        self._handles: list[Handle] = []
 
     def __repr__(self) -> str:
         state = "attached to" if self.is_attached else "not attached to"
@@ -87,22 +94,43 @@ class Session:
         deep = make_plan(self.settings, self.host, facts).deep
         if not deep.predicts:
             return []
-        hooks: list[DeepHooks] = [WholeHooks(self.host.unet, self._shared)] if deep.is_whole else []
+        hooks: list[DeepHooks] = [WholeHooks(self.host.unet, self._calls)] if deep.is_whole else []
         if not (deep.is_whole and is_known):
-            hooks += [DeepHooks(transformer, self._shared) for transformer in self.host.deep_transformers]
+            hooks += [DeepHooks(transformer, self._calls) for transformer in self.host.deep_transformers]
         return hooks
 
     def attach(self) -> Session:
         """Put the hooks on the model: on all levels where nobody has told the pass."""
         self.detach()
-        levels = LEVELS if self._is_unknown else [level.level for level in self.plan.reduced]
-        self._hooks.attach(self.begin_call, self._end_call, levels)
+        unet, on_error = self.host.unet, self._calls.on_error
+        self._handles += [Hook(self.begin_call, on_error).before(unet), Hook(self._end_call).after(unet, always=True)]
+        if self._patch_keys:
+            hooks_of = {hooks.site: hooks for hooks in self._sites}
+            self._handles.append(self._patch_keys(keys_patch(hooks_of, self._calls)))
+        # compiled code cannot get hooks while it runs
+        is_whole = self._is_unknown or is_compiled(unet)
+        self._add_levels(LEVELS if is_whole else [level.level for level in self.plan.reduced])
+        for predictor in self._predictors:
+            self._handles += predictor.attach()
+        if self._watches:
+            self._handles.append(Hook(self._note_run).before(self.host.sites[0].transformer))
+        forget_compiled_code(unet)
         return self
+
+    def _add_levels(self, levels: Iterable[int]) -> None:
+        """Hook the blocks of these levels, once. In SDXL most blocks stand at the one that is seldom reduced."""
+        missing = {*levels} - self._levels
+        sites = [hooks for hooks in self._sites if hooks.site.level in missing]
+        for transformer in {hooks.site.transformer: None for hooks in sites}:
+            self._handles.append(Hook(self._read_grid, self._calls.on_error).before(transformer))
+        for hooks in sites:
+            self._handles += hooks.attach()
+        self._levels |= missing
 
     @property
     def is_attached(self) -> bool:
         """Whether the hooks are on the model."""
-        return self._hooks.are_on
+        return bool(self._handles)
 
     def remove(self) -> None:
         """Take every hook off, and free what is remembered of earlier steps."""
@@ -112,12 +140,19 @@ class Session:
 
     def detach(self) -> None:
         """Take every hook off. ``attach`` goes on where the pass was."""
-        self._hooks.detach()
-        self._shared.calls.clear()
+        if self._handles:
+            forget_compiled_code(self.host.unet)
+        while self._handles:
+            self._handles.pop().remove()
+        self._levels.clear()
+        self._calls.clear()
 
     def note_conflicts(self) -> None:
         """Note the layers that the plan reduces and that must not be reduced at the moment."""
-        self._hooks.note_conflicts({level.level: level.grid for level in self.plan.reduced})
+        grids = {level.level: level.grid for level in self.plan.reduced}
+        for hooks in self._sites:
+            if hooks.site.level in grids:
+                hooks.note_conflict(grids[hooks.site.level])
 
     def begin_step(self, number: int, total: int, seeds: Sequence[int], guidance: float | None = None) -> None:
         """The next UNet calls belong to step ``number``, from 0, of ``total``.
@@ -139,12 +174,12 @@ class Session:
     @property
     def reduces_this_block(self) -> bool:
         """Whether the running block is one that the plan reduces, on a host with patches."""
-        call = self._shared.calls.current
+        call = self._calls.current
         return bool(call and call.site and call.site.level in call.levels)
 
     def begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
         """The UNet is about to run. A hook calls this, and a caller that has attached the session in this call."""
-        call, outer = self._shared.calls.begin(unet)
+        call, outer = self._calls.begin(unet)
         latent, timestep = (read(args, kwargs, i, name) for i, name in enumerate(self._names))
         self._refuse_checkpoints(args, kwargs)
         time = self._time(timestep) if self._needs_timestep() else math.nan
@@ -158,10 +193,10 @@ class Session:
             self.record.note(plan.deep.note)
             if plan.deep.is_whole and plan.deep.predicts and has_controlnet(kwargs):
                 self.record.note("a ControlNet runs in predicted steps too")
-        self._hooks.add_levels(level.level for level in plan.reduced)
+        self._add_levels(level.level for level in plan.reduced)
         progress = self._progress(time)
         call.step, call.levels = self._step.number, {level.level: level for level in plan.at(progress)}
-        call.may_predict, call.has_run = plan.predicts_at(progress) and not outer, not self._hooks.watches
+        call.may_predict, call.has_run = plan.predicts_at(progress) and not outer, not self._watches
         if call.may_predict and self._may_predict(unet, latent, args, kwargs):
             self._remember(call, latent, timestep, args, kwargs)
 
@@ -245,14 +280,24 @@ class Session:
 
     def _stop_reducing(self, error: Exception) -> None:
         """Let the rest of the call run without reduction."""
-        call = self._shared.calls.current
+        call = self._calls.current
         if call:
             call.stop()
         if self._report_error:
             self._report_error(error)
 
+    def _read_grid(self, transformer: Module, args: Args, kwargs: Kwargs) -> None:
+        call = self._calls.current
+        if call and call.levels:
+            call.grid = TokenGrid.of(read(args, kwargs, 0, self.host.arguments.hidden).shape)
+
+    def _note_run(self, *_: Any) -> None:
+        """The first transformer, which is never predicted, runs: EasyCache of ComfyUI acts inside the UNet's call."""
+        if call := self._calls.current:
+            call.has_run = True
+
     def _end_call(self, unet: Module, args: Args, output: Any) -> None:
-        call = self._shared.calls.end()
+        call = self._calls.end()
         if output is None:  # torch gives none after an Exception
             self._memory.reset()
         elif call:
@@ -261,7 +306,7 @@ class Session:
                 self._count(call, output)
             if call.memory and call.step + 1 == self._step.total:
                 call.memory.forget()
-            if self._counter and not self._shared.calls.current:
+            if self._counter and not self._calls.current:
                 planned = bool(call.levels) or call.may_predict
                 self._idle_pass.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)
 

@@ -19,10 +19,9 @@ from torch.nn import functional
 
 from todo_core.hosts import detect
 from todo_core.patching.driver import Driver
-from todo_core.patching.plan import Pass as PassFacts
 from todo_core.patching.plan import Plan
 from todo_core.patching.record import Record
-from todo_core.samplers import ADDS_NOISE, scheduler_adds_no_noise
+from todo_core.samplers import scheduler_adds_no_noise
 from todo_core.settings import Settings
 from todo_core.token_grid import TokenGrid
 
@@ -262,10 +261,9 @@ def _driver(model: LatentModel, settings: Settings | None, result: Pass, schedul
     """That of a pass of so many steps; None where nothing is to be reduced."""
     if settings is None or settings.method == "none":
         return None
-    why_not_whole = None if scheduler_adds_no_noise(scheduler) else ADDS_NOISE
     driver = Driver(f"the {result.name} pass", settings)
-    facts = PassFacts(TokenGrid.of(result.latents.shape), steps, why_not_whole)
-    driver.follow(replace(detect(model.target), negative_first=False), (), facts)
+    host, size = replace(detect(model.target), negative_first=False), TokenGrid.of(result.latents.shape)
+    driver.follow(host, (), size, steps, adds_noise=not scheduler_adds_no_noise(scheduler))
     return driver
 
 

@@ -98,7 +98,7 @@ class Generation:
         if self._timer:
             self._timer.begin_step(params)
         if self._current:
-            self._current.begin_step(params)
+            self._current.call(params)
 
     def end_sampling(self) -> None:
         """The sampler has returned, perhaps because of an interrupt."""
@@ -131,7 +131,7 @@ class Generation:
         """The batch is decoded: tell the user what was reduced."""
         self.close()
         if self._settings:
-            lines = [*self._merging, *(sampled.status() for sampled in self._passes)]
+            lines = [*self._merging, *(sampled.line() for sampled in self._passes)]
             for line in lines or [status.no_pass(self._why_no_pass(self._settings))]:
                 self._p.comment(status.of_cell(cell_of(self._p), line))
                 log.info(line)

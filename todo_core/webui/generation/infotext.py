@@ -28,7 +28,7 @@ def announce(params: dict[str, Any], settings: Settings, *, is_img2img: bool) ->
     params[VERSION_KEY] = __version__
 
 
-def write(params: dict[str, Any], settings: Settings, driver: Driver, *, is_img2img: bool) -> None:
+def write(params: dict[str, Any], settings: Settings, driver: Driver, is_img2img: bool) -> None:
     """Write the settings that had an effect into a generation's parameters; none if nothing was reduced.
 
     Where a setting is auto, what was used stands behind it.
