@@ -90,8 +90,8 @@ class Sampling(Driver):
     def _call(self, sigma: Any) -> None:
         if self.host is None:
             host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
-            adds_noise, networks = not compat.adds_no_noise(self._sampler), compat.controlnets_of(self._guider)
-            self.follow(host, networks, self._size, self._steps, adds_noise=adds_noise)
+            facts = Pass(self._size, self._steps, adds_noise=not compat.adds_no_noise(self._sampler))
+            self.follow(host, compat.controlnets_of(self._guider), facts)
         step = self._step_at(float(sigma.flatten()[0]))
         self.begin_step(step, self._steps, self._seeds, getattr(self._guider, "cfg", None))
 

@@ -13,11 +13,8 @@ from typing import Any
 
 from ..errors import UnsupportedModelError
 from ..hosts import Host, find_controlnet
-from ..samplers import ADDS_NOISE
 from ..settings import Settings
-from ..token_grid import TokenGrid
-from .hooks.deep_hooks import why_not_whole_on
-from .level_plan import Reason
+from .hooks.deep_hooks import holder_of
 from .plan import Pass, Plan
 from .record import Record
 from .session import Session
@@ -71,23 +68,11 @@ class Driver:
         except Exception as error:
             self.fail(error)
 
-    def follow(
-        self,
-        host: Host,
-        controlnets: Iterable[Any],
-        size: TokenGrid,
-        steps: int,
-        *,
-        adds_noise: bool = False,
-        why_not_whole: Reason | None = None,
-    ) -> None:
-        """The first step is about to begin, or one on another model than the last; the pass has so many steps.
-
-        ``adds_noise`` is whether the sampler may add some between the steps.
-        """
+    def follow(self, host: Host, controlnets: Iterable[Any], facts: Pass) -> None:
+        """The first step is about to begin, or one on another model than the last."""
         self._take_off()
         self._step = -1
-        facts = Pass(size, steps, why_not_whole or (ADDS_NOISE if adds_noise else why_not_whole_on(host.unet)))
+        facts = replace(facts, holder=facts.holder or holder_of(host.unet))
         found = (find_controlnet(module) for module in controlnets)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
         self._sessions = [Session(each, self.settings, facts, record=self.record, on_error=self.fail) for each in hosts]

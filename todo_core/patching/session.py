@@ -23,10 +23,9 @@ from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import forget_compiled_code, is_compiled
 from ..hosts.conditions import conditions_of, has_controlnet, row_weights
-from ..samplers import ADDS_NOISE
 from ..settings import Settings
 from ..token_grid import TokenGrid
-from .hooks.deep_hooks import DeepHooks, WholeHooks, why_not_whole_on
+from .hooks.deep_hooks import DeepHooks, WholeHooks, holder_of
 from .hooks.keys_hooks import KeysHooks, PatchedKeysHooks, SiteHooks, keys_patch
 from .hooks.module_calls import Args, Hook, Kwargs, read, remove_forwards
 from .hooks.module_hooks import ModuleHooks
@@ -65,7 +64,7 @@ class Session:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
         self._is_unknown = facts is None
-        self._told = facts or Pass(TokenGrid(side, side), why_not_whole=why_not_whole_on(host.unet))
+        self._told = facts or Pass(TokenGrid(side, side), holder=holder_of(host.unet))
         self.plan = self._first_plan = make_plan(settings, host, self._told)
         self._counter: StepCounter | None = StepCounter(host)
         self._passes = 0  # that the counter has seen begin
@@ -214,7 +213,9 @@ class Session:
 
     def _plan_call(self, latent: Tensor) -> Plan:
         """The plan for a call with this latent: that of the last call, if the same facts hold."""
-        facts = self._facts(latent, TokenGrid.of(latent.shape))
+        adds_noise = self._told.adds_noise or (self._counter is not None and self.host.sampler.adds_noise())
+        size, steps, is_video = TokenGrid.of(latent.shape), self._step.total, latent.dim() != 4
+        facts = replace(self._told, size=size, steps=steps, adds_noise=adds_noise, is_video=is_video)
         return self.plan if facts == self.plan.facts else make_plan(self.settings, self.host, facts)
 
     def _remember(self, call: UNetCall, latent: Tensor, timestep: Any, args: Args, kwargs: Kwargs) -> None:
@@ -226,15 +227,6 @@ class Session:
         conditions, others = conditions_of(context, kwargs, deep.is_whole)
         gap = self._memory.gap(deep, self._step.total)
         call.memory.begin_call(self._step, deep, latent, timestep, conditions, (call.seeds, others), gap)
-
-    def _facts(self, latent: Tensor, size: TokenGrid) -> Pass:
-        """What is known of the pass that a call belongs to."""
-        why_not_whole = self._told.why_not_whole
-        if not why_not_whole and latent.dim() != 4:
-            why_not_whole = "whole steps of a video model cannot be predicted"
-        if self._counter and not why_not_whole:  # nobody has told
-            why_not_whole = ADDS_NOISE if self.host.sampler.adds_noise() else None
-        return replace(self._told, size=size, steps=self._step.total, why_not_whole=why_not_whole)
 
     def _refuse_checkpoints(self, args: Args, kwargs: Kwargs) -> None:
         """The backward pass would compute checkpointed blocks again, and no session would reduce them then."""

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...hosts import has_foreign_forward
-from ..level_plan import Reason
 from ..memory import CallMemory
+from ..plan import Holder
 from .module_calls import Args, Forward, Kwargs, guarded, has_other_forward, read
 from .running_calls import RunningCalls
 
@@ -79,10 +79,10 @@ class DeepHooks:
         return read(args, kwargs, 0, self._calls.host.arguments.hidden)
 
 
-def why_not_whole_on(unet: Module) -> Reason | None:
-    """Why whole calls of this UNet cannot be predicted."""
+def holder_of(unet: Module) -> Holder | None:
+    """What else has hold of this UNet."""
     is_free = isinstance(vars(unet).get("forward"), Forward) or not has_other_forward(unet)
-    return None if is_free else "another forward is on the model"
+    return None if is_free else "forward"
 
 
 class WholeHooks(DeepHooks):

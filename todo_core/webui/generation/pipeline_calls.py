@@ -21,13 +21,11 @@ from .sampled_pass import SampledPass
 
 log = logging.getLogger("todo_core")
 
-IN_PIPELINES = "whole steps of a diffusers pipeline cannot be predicted"
-
 
 class PipelinePass(SampledPass):
     """A pass that is to be reduced. Hooks are on the UNet only while it runs a step between start and end."""
 
-    why_not_whole = IN_PIPELINES  # its UNet is running: too late for another forward
+    holder = "pipeline"
     _described: Host | None = None
 
     def _call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:

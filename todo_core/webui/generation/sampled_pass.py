@@ -7,7 +7,7 @@ from typing import Any
 
 from ...hosts import Handle, Host, detect
 from ...patching.driver import Driver
-from ...patching.level_plan import Reason
+from ...patching.plan import Holder, Pass
 from ...settings import Settings
 from ...token_grid import TokenGrid
 from .. import compat
@@ -22,7 +22,7 @@ class SampledPass(Driver):
     exception too. ``close`` ends the pass: most samplers make a denoiser for each pass, but some serve several.
     """
 
-    why_not_whole: Reason | None = None
+    holder: Holder | None = None
 
     def __init__(self, name: str, settings: Settings, p: Any, latent: TokenGrid, model: Callable[[], Any]) -> None:
         super().__init__(f"the {name} pass", settings)
@@ -58,8 +58,8 @@ class SampledPass(Driver):
         """The model; told to the driver in the first step, and when a refiner or a hires checkpoint has replaced it."""
         model, host = self._model(), self.host
         if host is None or host.unet is not compat.unet_of(model):
-            host, networks, why = detect(model), compat.controlnets_of(self._p), self.why_not_whole
-            self.follow(host, networks, self._latent, self._calls, adds_noise=adds_noise, why_not_whole=why)
+            host, facts = detect(model), Pass(self._latent, self._calls, adds_noise=adds_noise, holder=self.holder)
+            self.follow(host, compat.controlnets_of(self._p), facts)
         return host
 
     def _end_step(self, *_: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +13,10 @@ from modules.ui_components import FormRow, InputAccordion
 
 from ... import __version__
 from ...errors import SettingsError
-from ...patching.level_plan import Reason
-from ...samplers import ADDS_NOISE
+from ...patching.plan import Pass
 from ...settings import SETTINGS, Settings
 from .. import compat
 from ..generation import infotext
-from ..generation.pipeline_calls import IN_PIPELINES
 from ..presets import Presets
 from . import texts, visibility
 from .controls import build as build_control
@@ -120,7 +118,7 @@ def _answer_the_page(panel: Panel, row: PresetRow, page: Any, answers: list[Any]
     def answer(fields: str, preset: str, *values: Any) -> list[Any]:
         by_name = dict(zip(SETTINGS, values, strict=True))
         model = compat.loaded_model()
-        text = estimate_line(fields, by_name, model, partial(_why_not_whole, model), is_img2img=is_img2img)
+        text = estimate_line(fields, by_name, model, partial(_known, model), is_img2img=is_img2img)
         folds = [gr.update(label=fold_title(title, names, by_name)) for title, names in FOLDS]
         return [answered(fields, text), row.state(preset, values), *folds, *visibility.updates(shown, by_name)]
 
@@ -129,13 +127,13 @@ def _answer_the_page(panel: Panel, row: PresetRow, page: Any, answers: list[Any]
         control.change(fn=None, _js="todoAskSoon")
 
 
-def _why_not_whole(model: Any, page: PagePass) -> Reason | None:
-    """Why whole steps of a pass cannot be predicted."""
-    if compat.is_pipeline(model):
-        return IN_PIPELINES
+def _known(model: Any, page: PagePass, facts: Pass) -> Pass:
+    """The facts of a pass, with what the WebUI knows of it."""
     if page.controlnet and not compat.has_patcher(model):
-        return "ControlNet is on"  # it runs the UNet by a forward of its own
-    return None if compat.sampler_adds_no_noise(page.sampler) else ADDS_NOISE
+        facts = replace(facts, holder="ControlNet")
+    if compat.is_pipeline(model):
+        facts = replace(facts, holder="pipeline")
+    return replace(facts, adds_noise=not compat.sampler_adds_no_noise(page.sampler))
 
 
 def fold_title(title: str, names: tuple[str, ...], values: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from todo_core.settings import Settings
 
 from ...sampling.infotext import format_infotext
-from ...sampling.passes import LatentModel, Pass, decode_image, first_pass, hires_pass
+from ...sampling.passes import LatentModel, Sampled, decode_image, first_pass, hires_pass
 from ...sampling.request import Request
 from ..metrics.multiplications import Multiplications
 from ..metrics.peak_memory import peak_memory
@@ -27,7 +27,7 @@ class Local:
 
     def __init__(self, model: LatentModel, peers: Mapping[str, Path] | None = None, *, counts: bool = False) -> None:
         self.model, self.peers, self.counts = model, dict(peers or {}), counts
-        self._first_passes: dict[Request, Pass] = {}
+        self._first_passes: dict[Request, Sampled] = {}
         device, dtype = str(model.device), str(model.dtype).removeprefix("torch.")
         self.about = {"backend": "local", "model": model.name, "device": device, "dtype": dtype}
 
@@ -47,7 +47,7 @@ class LocalScene:
     Settings that act in the first pass get a first pass of their own.
     """
 
-    def __init__(self, backend: Local, request: Request, first: Pass) -> None:
+    def __init__(self, backend: Local, request: Request, first: Sampled) -> None:
         self._backend, self._model, self._request, self._first = backend, backend.model, request, first
 
     def generate(self, variant: Variant) -> TimedImage:
@@ -99,7 +99,7 @@ class LocalScene:
     def _settings(self, variant: Variant) -> Settings | None:
         return None if variant.settings.method == "none" else variant.settings
 
-    def _first_pass(self, settings: Settings | None) -> Pass:
+    def _first_pass(self, settings: Settings | None) -> Sampled:
         acts = settings is not None and settings.includes("first")
         return first_pass(self._model, self._request, settings) if acts else self._first
 
