@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..hosts import Handle, KeysPatch, detect
-from ..hosts.patcher_options import with_keys_patch
+from ..hosts.patchers import with_keys_patch
 from ..patching.driver import Driver
 from ..patching.plan import Pass
 from ..settings import Settings
@@ -31,7 +31,8 @@ def reduced_sampling(settings: Settings, tell: Callable[[str], None]) -> Callabl
         sampling = Sampling(settings, executor.class_obj, noise.shape, seed, sampler, sigmas.tolist())
 
         def step(executor: Any, x: Any, sigma: Any, model_options: Any = None, seed: Any = None) -> Any:
-            return executor(x, sigma, sampling.call(sigma, model_options or {}), seed)
+            sampling.call(float(sigma.flatten()[0]))
+            return executor(x, sigma, sampling.options(model_options or {}), seed)
 
         compat.wrap_steps(executor.class_obj, step)
         try:
@@ -40,7 +41,7 @@ def reduced_sampling(settings: Settings, tell: Callable[[str], None]) -> Callabl
             sampling.interrupted = True
             raise
         finally:
-            sampling.close()
+            sampling.remove()
             tell(sampling.line())
 
     return sample
@@ -77,9 +78,8 @@ class Sampling(Driver):
         self._patches = _KeysPatches()
         self._sigmas, self._steps = sigmas, max(1, len(sigmas) - 1)
 
-    def call(self, sigma: Any, model_options: dict[str, Any]) -> dict[str, Any]:
-        """The denoiser is about to be called; returns the options for this call."""
-        self.attempt(self._call, sigma)
+    def options(self, model_options: dict[str, Any]) -> dict[str, Any]:
+        """Those of this call of the denoiser."""
         patch = self._patches.patch
         return with_keys_patch(model_options, self._unless_replaced(patch)) if patch else model_options
 
@@ -87,13 +87,12 @@ class Sampling(Driver):
         """What happened."""
         return self.status(self.begun if self.interrupted else self._steps)
 
-    def _call(self, sigma: Any) -> None:
+    def _call(self, sigma: float) -> None:
         if self.host is None:
             host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
             facts = Pass(self._size, self._steps, adds_noise=not compat.adds_no_noise(self._sampler))
             self.follow(host, compat.controlnets_of(self._guider), facts)
-        step = self._step_at(float(sigma.flatten()[0]))
-        self.begin_step(step, self._steps, self._seeds, getattr(self._guider, "cfg", None))
+        self.begin_step(self._step_at(sigma), self._steps, self._seeds, getattr(self._guider, "cfg", None))
 
     def _unless_replaced(self, patch: KeysPatch) -> KeysPatch:
         """A replacement may give the values back, one for each key: then there must be as many as queries."""

@@ -7,7 +7,7 @@ model and its ControlNets, the number of each step, the seeds of its rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..errors import UnsupportedModelError
 from ..hosts import Host, find_controlnet
 from ..settings import Settings
 from .hooks.deep_hooks import holder_of
+from .hooks.module_calls import guarded
 from .plan import Pass, Plan
 from .record import Record
 from .session import Session
@@ -59,18 +60,18 @@ class Driver:
         """How many of the steps, or calls, so far were computed below level 1, and of how many."""
         return self.record.computed(self.begun, self._skipped(self.plan, self.begun))
 
-    def attempt(self, run: Callable[..., None], *args: Any) -> None:
-        """Run it, unless an error has ended the reduction; an error of it does so."""
-        if self.error:
-            return
-        try:
-            run(*args)
-        except Exception as error:
-            self.fail(error)
+    def call(self, *of_the_host: Any) -> None:
+        """The model is about to be called. An error of ours ends the reduction."""
+        if not self.error:
+            guarded(self.fail, self._call, *of_the_host)
+
+    def _call(self, *of_the_host: Any) -> None:
+        """What a program tells of the call: the model, where it is another one, and the step."""
+        raise NotImplementedError
 
     def follow(self, host: Host, controlnets: Iterable[Any], facts: Pass) -> None:
         """The first step is about to begin, or one on another model than the last."""
-        self._take_off()
+        self.remove()
         self._step = -1
         facts = replace(facts, holder=facts.holder or holder_of(host.unet))
         found = (find_controlnet(module) for module in controlnets)
@@ -109,18 +110,15 @@ class Driver:
         for session in self._sessions:
             session.detach()
 
-    def close(self) -> None:
-        """The pass is over: take everything off, and free what is remembered. Can be repeated."""
-        self._take_off()
-
-    def _take_off(self) -> None:
+    def remove(self) -> None:
+        """Take everything off, and free what is remembered. Can be repeated."""
         for session in self._sessions:
             session.remove()
 
     def fail(self, error: Exception) -> None:
         """Leave the rest of the pass alone, and keep the reason."""
         self.error = error
-        self._take_off()
+        self.remove()
         is_expected = isinstance(error, UnsupportedModelError)
         line = failed(self.name, error)
         log.log(logging.WARNING if is_expected else logging.ERROR, line, exc_info=None if is_expected else error)

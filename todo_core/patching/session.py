@@ -21,7 +21,7 @@ from torch.nn import Module
 
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
-from ..hosts.compiled_code import forget_compiled_code, is_compiled
+from ..hosts.compiled_code import is_compiled
 from ..hosts.conditions import conditions_of, has_controlnet, row_weights
 from ..settings import Settings
 from ..token_grid import TokenGrid
@@ -31,9 +31,9 @@ from .hooks.module_calls import Args, Hook, Kwargs, read, remove_forwards
 from .hooks.module_hooks import ModuleHooks
 from .hooks.running_calls import RunningCalls, UNetCall
 from .level_plan import LEVELS
-from .memory import PassMemory
+from .memory import Memory
 from .plan import Pass, Plan, make_plan
-from .record import IdlePass, Record
+from .record import IdleNotes, Record
 from .steps import Step, StepCounter, seeds_inside, timesteps_of
 
 CHECKPOINTED = (
@@ -68,10 +68,10 @@ class Session:
         self.plan = self._first_plan = make_plan(settings, host, self._told)
         self._counter: StepCounter | None = StepCounter(host)
         self._passes = 0  # that the counter has seen begin
-        self._idle_pass = IdlePass(self.record)
+        self._idle_notes = IdleNotes(self.record)
         self._step = Step(seeds=(settings.seed or 0,))
         self._report_error = on_error
-        self._memory = PassMemory()
+        self._memory = Memory()
         self._names = host.arguments.latent, host.arguments.timestep
         self._calls = RunningCalls(host, settings, self.record, self._stop_reducing if on_error else None)
         reduces_keys = settings.target == "keys/values"
@@ -79,7 +79,9 @@ class Session:
         kind = PatchedKeysHooks if self._patch_keys else KeysHooks if reduces_keys else ModuleHooks
         self._sites: list[SiteHooks] = [kind(site, self._calls) for site in host.sites if site.level in LEVELS]
         self._predictors = self._hooks_that_predict()
-        self._watches = bool(self._predictors) and not is_compiled(host.unet)  # whether the model's own code runs
+        self._watches = False  # whether the model's own code runs
+        self._compiled = False
+        self._looks = 2  # for compiled code: when hooks first go on, and when they come off, for a call may compile it
         self._levels: set[int] = set()  # whose blocks have hooks
         self._handles: list[Handle] = []
 
@@ -107,14 +109,23 @@ class Session:
             hooks_of = {hooks.site: hooks for hooks in self._sites}
             self._handles.append(self._patch_keys(keys_patch(hooks_of, self._calls)))
         # compiled code cannot get hooks while it runs
-        is_whole = self._is_unknown or is_compiled(unet)
-        self._add_levels(LEVELS if is_whole else [level.level for level in self.plan.reduced])
+        self._look_for_compiled_code()
+        self._add_levels(LEVELS if self._is_unknown or self._compiled else [level.level for level in self.plan.reduced])
         for predictor in self._predictors:
             self._handles += predictor.attach()
+        self._watches = bool(self._predictors) and not self._compiled
         if self._watches:
             self._handles.append(Hook(self._note_run).before(self.host.sites[0].transformer))
-        forget_compiled_code(unet)
+        self._forget_compiled_code()
         return self
+
+    def _look_for_compiled_code(self) -> None:
+        if self._looks:
+            self._looks, self._compiled = self._looks - 1, is_compiled(self.host.unet)
+
+    def _forget_compiled_code(self) -> None:
+        if self._compiled:
+            torch.compiler.reset()
 
     def _add_levels(self, levels: Iterable[int]) -> None:
         """Hook the blocks of these levels, once. In SDXL most blocks stand at the one that is seldom reduced."""
@@ -133,14 +144,17 @@ class Session:
 
     def remove(self) -> None:
         """Take every hook off, and free what is remembered of earlier steps."""
+        self._looks = 2
         self.detach()
-        self._idle_pass.end()
+        self._looks = 2
+        self._idle_notes.end()
         self._memory.reset()
 
     def detach(self) -> None:
         """Take every hook off. ``attach`` goes on where the pass was."""
         if self._handles:
-            forget_compiled_code(self.host.unet)
+            self._look_for_compiled_code()
+            self._forget_compiled_code()
         while self._handles:
             self._handles.pop().remove()
         self._levels.clear()
@@ -180,8 +194,11 @@ class Session:
         """The UNet is about to run. A hook calls this, and a caller that has attached the session in this call."""
         call, outer = self._calls.begin(unet)
         latent, timestep = (read(args, kwargs, i, name) for i, name in enumerate(self._names))
-        self._refuse_checkpoints(args, kwargs)
-        time = self._time(timestep) if self._needs_timestep() else math.nan
+        # the backward pass would compute checkpointed blocks again, and no session would reduce them then
+        if torch.is_grad_enabled() and self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
+            raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
+        needs_time = self._counter is not None or self.settings.window == "noise"
+        time = self._time(timestep) if needs_time else math.nan  # to read it, the program waits for a GPU
         if not outer:
             self._follow_step(unet, time)
         rows = int(latent.shape[0])  # a call inside a call belongs to the same step and images
@@ -228,11 +245,6 @@ class Session:
         gap = self._memory.gap(deep, self._step.total)
         call.memory.begin_call(self._step, deep, latent, timestep, conditions, (call.seeds, others), gap)
 
-    def _refuse_checkpoints(self, args: Args, kwargs: Kwargs) -> None:
-        """The backward pass would compute checkpointed blocks again, and no session would reduce them then."""
-        if torch.is_grad_enabled() and self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
-            raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
-
     def _may_predict(self, unet: Module, latent: Tensor, args: Args, kwargs: Kwargs) -> bool:
         """Whether anything may be remembered and predicted in this call; with a note where not."""
         if unet is not self.host.unet:
@@ -259,10 +271,6 @@ class Session:
         if len(set(times)) > 1:
             self.record.note("the rows of a call have different timesteps: the step of the first row counts for all")
         return times[0]
-
-    def _needs_timestep(self) -> bool:
-        """Whether the step or the window depend on it. To read it, the program waits for a GPU."""
-        return self._counter is not None or self.settings.window == "noise"
 
     def _progress(self, timestep: float) -> float:
         """How much of the pass is done, from 0: by its steps, or by the noise if their number is unknown."""
@@ -300,7 +308,7 @@ class Session:
                 call.memory.forget()
             if self._counter and not self._calls.current:
                 planned = bool(call.levels) or call.may_predict
-                self._idle_pass.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)
+                self._idle_notes.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)
 
     def _count(self, call: UNetCall, output: Any) -> None:
         """A call has ended in which the model's own code has run, or was predicted by us."""

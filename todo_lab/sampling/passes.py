@@ -245,7 +245,7 @@ def _sample(
             result.steps.append(step)
         yield
     if result.driver:
-        result.driver.close()
+        result.driver.remove()
 
 
 def _guided(
@@ -277,7 +277,7 @@ def _reduced(driver: Driver | None, step: int, steps: int, request: Request) -> 
     try:
         yield
     except BaseException:
-        driver.close()
+        driver.remove()
         raise
     driver.end_step()
     if driver.error:

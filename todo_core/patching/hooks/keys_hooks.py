@@ -17,7 +17,7 @@ from ...hosts import KeysPatch, Site
 from ...reduction import Reduction
 from ...token_grid import TokenGrid
 from ..level_plan import LevelPlan
-from ..methods import Place, plan_level, reduction_of
+from ..methods import METHODS, Place, plan_level
 from ..steps import seeds_of_rows
 from .module_calls import Args, Changed, Hook, Kwargs, guarded, read, untraced, write
 from .running_calls import RunningCalls, UNetCall
@@ -35,12 +35,10 @@ class SiteHooks:
 
     def note_conflict(self, grid: TokenGrid) -> None:
         """Note it if the block's self-attention, with this grid, must not be reduced at the moment."""
-        if self._reduces_attention():
+        settings = self._calls.settings
+        if settings.target == "keys/values" or settings.attn:
             block: Any = self.site.block
             self._skip(self._calls.host.conflict(block.attn1, grid.size))
-
-    def _reduces_attention(self) -> bool:
-        return True
 
     def _acting(self, module: Module) -> tuple[UNetCall, LevelPlan] | None:
         """The call that runs, and the plan of this level for its grid; None where nothing is reduced.
@@ -62,7 +60,8 @@ class SiteHooks:
         def seeds() -> list[int]:
             return seeds_of_rows(call.next_seeds(self.site.block, images), tokens.shape[0])
 
-        return reduction_of(tokens, plan, self._calls.settings, Place(call.step, self.site.rank, seeds))
+        place = Place(call.step, self.site.rank, seeds)
+        return METHODS[plan.method].reduce(tokens, plan, self._calls.settings, place)
 
     def _ran(self, plan: LevelPlan, call: UNetCall) -> None:
         call.reduced = True

@@ -28,9 +28,6 @@ class ModuleHooks(SiteHooks):
                 hooks += [Hook(self._merge, self._calls.on_error).before(part), Hook(self._unmerge).after(part)]
         return hooks
 
-    def _reduces_attention(self) -> bool:
-        return self._calls.settings.attn
-
     def _keep_input(self, block: Module, args: Args, kwargs: Kwargs) -> None:
         call = self._calls.current
         if call and call.levels:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from .. import compat
-from ..generation import other_reducers, request, status
-from ..generation.pass_timer import PassTimer, time_passes
+from ..generation import request
+from ..generation.pass_timer import StepTimer, time_passes
 from ..panel.error_text import PanelError
 from ..presets import Presets
 from .output import Outcome, assemble
@@ -30,8 +30,8 @@ def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
     from modules import processing, shared
 
     processing.fix_seed(p)
-    if other_reducers.downsampling_is_on(p):
-        p.comment(f"{status.DOWNSAMPLING} is on: ToDo compare switches it off")
+    if compat.downsampling_is_on(p):
+        p.comment(f"{compat.DOWNSAMPLING} is on: ToDo compare switches it off")
     chosen = _without_equals(p, chosen, presets)
     outcomes: dict[str, Outcome] = {}
     failure: Exception | None = None
@@ -112,7 +112,7 @@ def _copy(p: Any) -> Any:
     own_p.do_not_save_grid = True
     # without this, masks would come between the images
     own_p.override_settings = {**p.override_settings, "return_mask": False, "return_mask_composite": False}
-    other_reducers.disable_downsampling(own_p)
+    compat.disable_downsampling(own_p)
     return own_p
 
 
@@ -152,7 +152,7 @@ def _repeat(variant: MeasuredVariant, p: Any) -> None:
         variant.seconds.append(timer.seconds)
 
 
-def _timed(name: str, p: Any) -> tuple[Any, PassTimer]:
+def _timed(name: str, p: Any) -> tuple[Any, StepTimer]:
     """The WebUI's result of a run, or its error; and the times."""
     from modules.processing import process_images
 

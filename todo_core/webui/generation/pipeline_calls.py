@@ -17,18 +17,18 @@ from ...hosts import Host
 from ...patching.hooks.module_calls import Args, Hook, Kwargs, read
 from ...patching.steps import StepCounter, timesteps_of
 from .. import compat
-from .sampled_pass import SampledPass
+from .denoiser_driver import DenoiserDriver
 
 log = logging.getLogger("todo_core")
 
 
-class PipelinePass(SampledPass):
+class PipelineDriver(DenoiserDriver):
     """A pass that is to be reduced. Hooks are on the UNet only while it runs a step between start and end."""
 
     holder = "pipeline"
     _described: Host | None = None
 
-    def _call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:
+    def _call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:  # type: ignore[override]
         """The UNet is about to run, with these arguments. Guidance may call it more than once in a step."""
         self._calls = self._calls or USUAL_STEPS  # until the pipeline's schedule is known
         self.end_step()  # after an error, nobody has done it
@@ -59,7 +59,7 @@ class PipelineCalls:
     It returns the pass that the call belongs to, or None where nothing is to be reduced.
     """
 
-    def __init__(self, p: Any, unet: Any, begin_pass: Callable[[Any, Tensor], SampledPass | None]) -> None:
+    def __init__(self, p: Any, unet: Any, begin_pass: Callable[[Any, Tensor], DenoiserDriver | None]) -> None:
         self._p, self._begin_pass = p, begin_pass
         self._hook = Hook(self._begin_call, self._fail).before(unet)
 
@@ -72,7 +72,7 @@ class PipelineCalls:
         if job is not self._p and not getattr(self._p, "state", ""):  # the state: SD.Next samples an earlier job anew
             return
         sampled = self._begin_pass(job, read(args, kwargs, 0, "sample"))
-        if isinstance(sampled, PipelinePass):
+        if isinstance(sampled, PipelineDriver):
             sampled.call(unet, args, kwargs, list(job.seeds))
 
     def _fail(self, error: Exception) -> None:

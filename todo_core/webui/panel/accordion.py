@@ -21,7 +21,7 @@ from ..presets import Presets
 from . import texts, visibility
 from .controls import build as build_control
 from .controls import control_value
-from .estimate_line import NOT_LOADED, PagePass, estimate_line
+from .estimate_line import NOT_LOADED, PageRun, estimate_line
 from .preset_row import PresetRow
 from .visibility import QUIET, watch_saved_defaults
 
@@ -127,7 +127,7 @@ def _answer_the_page(panel: Panel, row: PresetRow, page: Any, answers: list[Any]
         control.change(fn=None, _js="todoAskSoon")
 
 
-def _known(model: Any, page: PagePass, facts: Pass) -> Pass:
+def _known(model: Any, page: PageRun, facts: Pass) -> Pass:
     """The facts of a pass, with what the WebUI knows of it."""
     if page.controlnet and not compat.has_patcher(model):
         facts = replace(facts, holder="ControlNet")

@@ -19,7 +19,7 @@ BY_BUTTON = "Hires fix is off. With \N{SPARKLES} "  # the button under an image 
 NOT_LOADED = "Estimate: once the checkpoint is loaded."
 
 
-class PagePass(NamedTuple):
+class PageRun(NamedTuple):
     """A pass in which ToDo acts: the size of its image in pixels, its steps and sampler. Only several have names.
 
     ``alternates`` is whether its prompt has "[a|b]", and so changes in each step.
@@ -42,7 +42,7 @@ def estimate_line(
     page: str,
     values: Mapping[str, Any],
     model: Any,
-    known: Callable[[PagePass, Pass], Pass],
+    known: Callable[[PageRun, Pass], Pass],
     *,
     is_img2img: bool,
 ) -> str:
@@ -69,7 +69,7 @@ def estimate_line(
     return text.replace(".; ", ". ")  # why a pass is not reduced is a sentence
 
 
-def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PagePass]:
+def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PageRun]:
     """The passes in which ToDo acts; none while the page has no size."""
     if settings.method == "none":
         raise _NoPass("the method is none")
@@ -80,8 +80,8 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
     alternates, controlnet = bool(fields.get("alternates")), bool(fields.get("controlnet"))
     if is_img2img:  # of its steps, those of the denoising strength run
         steps = min(steps, int(steps * fields.get("denoising", 1)) + 1)
-        return [PagePass("", width, height, steps, sampler, alternates, controlnet)]
-    first = PagePass("First pass ", width, height, steps, sampler, alternates, controlnet)
+        return [PageRun("", width, height, steps, sampler, alternates, controlnet)]
+    first = PageRun("First pass ", width, height, steps, sampler, alternates, controlnet)
     passes = [first] if settings.includes("first") else []
     by_button = fields.get("upscale_button") and not fields.get("hires") and not passes
     if settings.includes("hires") and (fields.get("hires") or by_button):
@@ -89,7 +89,7 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
         steps = int(fields.get("hires_steps") or steps)
         sampler = fields.get("hires_sampler") or sampler
         alternates = bool(fields.get("hires_alternates"))
-        passes.append(PagePass(name, *_hires_size(width, height, fields), steps, sampler, alternates, controlnet))
+        passes.append(PageRun(name, *_hires_size(width, height, fields), steps, sampler, alternates, controlnet))
     if not passes:
         raise _NoPass("hires fix is off")
     return passes
@@ -104,7 +104,7 @@ def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int
     return to_x or to_y * width // height, to_y or to_x * height // width
 
 
-def _estimate(page: PagePass, settings: Settings, host: Host, known: Callable[[PagePass, Pass], Pass]) -> str:
+def _estimate(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRun, Pass], Pass]) -> str:
     latent = TokenGrid(max(1, page.height // IMAGE_PIXELS), max(1, page.width // IMAGE_PIXELS))
     plan = make_plan(settings, host, known(page, Pass(latent, page.steps, alternates=page.alternates)))
     if not plan.reduces:

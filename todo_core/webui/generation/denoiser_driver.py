@@ -7,6 +7,7 @@ from typing import Any
 
 from ...hosts import Handle, Host, detect
 from ...patching.driver import Driver
+from ...patching.hooks.module_calls import guarded
 from ...patching.plan import Holder, Pass
 from ...settings import Settings
 from ...token_grid import TokenGrid
@@ -14,7 +15,7 @@ from .. import compat
 from . import infotext
 
 
-class SampledPass(Driver):
+class DenoiserDriver(Driver):
     """A pass that is to be reduced.
 
     Hooks are on the model only while the denoiser runs a step. They go on in the WebUI's callback for the step, which
@@ -33,16 +34,13 @@ class SampledPass(Driver):
         if denoiser is not None:
             self._step_hook = denoiser.register_forward_hook(self._end_step, always_call=True)
 
-    def call(self, *of_the_host: Any) -> None:
-        """The denoiser is about to call the UNet."""
-        self.attempt(self._call, *of_the_host)
-
     def close(self) -> None:
         """The pass is over: take everything off. An InterruptedException from inside the UNet skips ``_end_step``."""
         self.interrupted = self.interrupted or compat.is_interrupted()
-        super().close()
+        self.remove()
         if self._step_hook:
             self._step_hook.remove()
+        self._write_infotext()
 
     def line(self) -> str:
         """What happened."""
@@ -51,17 +49,22 @@ class SampledPass(Driver):
     def _call(self, params: Any) -> None:
         denoiser = params.denoiser
         self._steps, self._calls = int(denoiser.steps or 0), compat.calls_of(params)
-        self._follow_model(adds_noise=not compat.adds_no_noise(params))
+        self._follow_model(params)
         self.begin_step(int(denoiser.step), self._calls, compat.row_seeds(params), compat.guidance_of(params))
 
-    def _follow_model(self, *, adds_noise: bool = False) -> Host:
+    def _follow_model(self, params: Any = None) -> Host:
         """The model; told to the driver in the first step, and when a refiner or a hires checkpoint has replaced it."""
         model, host = self._model(), self.host
         if host is None or host.unet is not compat.unet_of(model):
-            host, facts = detect(model), Pass(self._latent, self._calls, adds_noise=adds_noise, holder=self.holder)
+            host, adds_noise = detect(model), params is not None and not compat.adds_no_noise(params)
+            facts = Pass(self._latent, self._calls, adds_noise=adds_noise, holder=self.holder)
             self.follow(host, compat.controlnets_of(self._p), facts)
         return host
 
     def _end_step(self, *_: Any) -> None:
         self.end_step()
-        self.attempt(infotext.write, self._p.extra_generation_params, self.settings, self, self._is_img2img)
+        if self._step + 1 >= self._calls:  # the WebUI may save an image before the next pass
+            self._write_infotext()
+
+    def _write_infotext(self) -> None:
+        guarded(self.fail, infotext.write, self._p.extra_generation_params, self.settings, self, self._is_img2img)
