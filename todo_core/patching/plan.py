@@ -260,7 +260,7 @@ def _why_not_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[
 def _is_worth_predicting(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:
     """Whether the deep transformers have a good part of a step's work."""
     layout, left = layout_of(host), tokens_left(levels)
-    whole, without = (layout.work(facts.size, left, settings, predicts=each).total for each in (False, True))
+    whole, without = (layout.work(facts.size, left, settings, predicts=each) for each in (False, True))
     return without <= (1 - WORTH_PREDICTING) * whole
 
 

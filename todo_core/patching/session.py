@@ -80,8 +80,7 @@ class Session:
         self._sites: list[SiteHooks] = [kind(site, self._calls) for site in host.sites if site.level in LEVELS]
         self._predictors = self._hooks_that_predict()
         self._watches = False  # whether the model's own code runs
-        self._compiled = False
-        self._looks = 2  # for compiled code: when hooks first go on, and when they come off, for a call may compile it
+        self._compiled, self._looks = False, 2  # how often to look yet
         self._levels: set[int] = set()  # whose blocks have hooks
         self._handles: list[Handle] = []
 
@@ -108,24 +107,22 @@ class Session:
         if self._patch_keys:
             hooks_of = {hooks.site: hooks for hooks in self._sites}
             self._handles.append(self._patch_keys(keys_patch(hooks_of, self._calls)))
-        # compiled code cannot get hooks while it runs
-        self._look_for_compiled_code()
-        self._add_levels(LEVELS if self._is_unknown or self._compiled else [level.level for level in self.plan.reduced])
+        compiled = self._is_compiled()  # such code cannot get hooks while it runs
+        self._add_levels(LEVELS if self._is_unknown or compiled else [level.level for level in self.plan.reduced])
         for predictor in self._predictors:
             self._handles += predictor.attach()
-        self._watches = bool(self._predictors) and not self._compiled
+        self._watches = bool(self._predictors) and not compiled
         if self._watches:
             self._handles.append(Hook(self._note_run).before(self.host.sites[0].transformer))
-        self._forget_compiled_code()
+        if compiled:
+            torch.compiler.reset()
         return self
 
-    def _look_for_compiled_code(self) -> None:
+    def _is_compiled(self) -> bool:
+        """Whether the model has compiled code. Looked up when hooks first go on, and off: a call may compile it."""
         if self._looks:
             self._looks, self._compiled = self._looks - 1, is_compiled(self.host.unet)
-
-    def _forget_compiled_code(self) -> None:
-        if self._compiled:
-            torch.compiler.reset()
+        return self._compiled
 
     def _add_levels(self, levels: Iterable[int]) -> None:
         """Hook the blocks of these levels, once. In SDXL most blocks stand at the one that is seldom reduced."""
@@ -152,9 +149,8 @@ class Session:
 
     def detach(self) -> None:
         """Take every hook off. ``attach`` goes on where the pass was."""
-        if self._handles:
-            self._look_for_compiled_code()
-            self._forget_compiled_code()
+        if self._handles and self._is_compiled():
+            torch.compiler.reset()
         while self._handles:
             self._handles.pop().remove()
         self._levels.clear()
