@@ -183,7 +183,6 @@ def test_img2img_never_shows_the_passes_of_txt2img_and_saved_defaults_decide_wha
 
 
 def test_one_answer_tells_the_line_the_preset_and_what_is_shown(page):
-    Presets(page.presets._path).save("mine", Settings(end=0.7))
     page.presets.save("mine", Settings(method="cluster", window="noise", sx=3, end=0.5))
     page.set(method="cluster", window="noise", sx=3, end=0.5)
     page.ask(question=7, width=512, height=512, hires=False)
