@@ -30,7 +30,7 @@ def _axes(option: Callable[..., Any], presets: Callable[[], Presets]) -> Iterato
         # the WebUI reads ranges such as "0.1-0.5 [3]" for float and int only
         kind = {"number": float, "integer": int}.get(setting.kind, str)
         listed = {"choice": list(setting.choices), "flag": flags}.get(setting.kind)
-        yield _axis(option, name, setting.label, kind, setting.parse, listed and listed.copy)
+        yield _axis(option, name, setting.label, kind, setting.parse, listed.copy if listed else None)
 
 
 def _axis(
