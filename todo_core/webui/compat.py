@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from modules import processing, scripts, sd_models, sd_samplers, shared
+
 from .. import samplers
 from ..hosts.host import original
 
@@ -41,8 +43,6 @@ def job_of_pipeline() -> Any:
 
 def time_of_request() -> Any:
     """When the WebUI began to work on the current request, which may run many generations."""
-    from modules import shared
-
     return getattr(shared.state, "time_start", None)
 
 
@@ -94,8 +94,6 @@ def adds_no_noise(params: Any) -> bool:
 
 def sampler_adds_no_noise(label: str) -> bool:
     """Whether the sampler of this name on the page is known to add no noise, with the user's options."""
-    from modules import sd_samplers, shared
-
     aliases = getattr(sd_samplers.find_sampler_config(label), "aliases", ())
     may_add = ("s_churn", "eta_ddim") if "ddim" in aliases else ("s_churn",)
     adds = any(getattr(shared.opts, name, 0) for name in may_add)
@@ -112,8 +110,8 @@ def unet_of(sd_model: Any) -> Any:
 
 def controlnets_of(p: Any) -> list[Any]:
     """The models that sd-webui-controlnet runs inside each UNet call of ``p``. Not all have the layers of a UNet."""
-    scripts = getattr(getattr(p, "scripts", None), "alwayson_scripts", ())
-    networks = [getattr(script, "latest_network", None) for script in scripts]
+    on = getattr(getattr(p, "scripts", None), "alwayson_scripts", ())
+    networks = [getattr(script, "latest_network", None) for script in on]
     units = [unit for network in networks for unit in getattr(network, "control_params", None) or ()]
     models = [getattr(getattr(unit, "control_model", None), "control_model", None) for unit in units]
     return list(dict.fromkeys(models))
@@ -162,24 +160,18 @@ def loaded_model() -> Any:
 
     Before its first generation, Forge has a placeholder without a UNet.
     """
-    from modules import sd_models
-
     model = sd_models.model_data.sd_model
     return model if any(hasattr(model, name) for name in ("forge_objects", "model", "unet")) else None
 
 
 def xyz_grid() -> Any:
     """The module of the WebUI's X/Y/Z plot script, if the WebUI has loaded it."""
-    from modules import scripts
-
     found = (data.module for data in scripts.scripts_data if data.script_class.__module__ == "xyz_grid.py")
     return next(found, None)
 
 
 def is_interrupted() -> bool:
     """Whether the user has interrupted or skipped the current generation."""
-    from modules import shared
-
     return bool(shared.state.interrupted or shared.state.skipped)
 
 
@@ -189,8 +181,6 @@ def paste_fields(fields: list[tuple[Any, Callable[..., Any]]]) -> list[tuple[Any
     In SD.Next a function must return gradio's update: it takes any other value for one of a field with a name. A field
     with a name must be in each of its tabs, and other people's scripts are not in Control.
     """
-    from modules import processing
-
     if not hasattr(processing, "StableDiffusionProcessingControl"):
         return fields
     import gradio as gr
