@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 import pytest
 
+from todo_core.samplers import ADDS_NOISE
+
 Event = Literal[
     "cancel",  # the user has cancelled before this call: the program notices it in its own way
     "stop before",  # what ends the program comes up before the UNet's own code: a BaseException, or as it cancels
@@ -49,7 +51,7 @@ class Job:
     def needs(self) -> set[str]:
         """What a program must be able to do."""
         asked = {self.kind, self.sampler, self.beside, *self.events.values()}
-        return asked | {"split"} * self.split | {"batch"} * (len(self.seeds) > 1)
+        return asked | {"split"} if self.split else asked
 
 
 @dataclass
@@ -57,9 +59,10 @@ class Call:
     """A call of the UNet. A network that runs inside it, as a ControlNet, has none."""
 
     time: float  # calls of equal time belong to one step
-    queries: int = 0  # of a self-attention at level 1, the highest resolution; 0 if a cache has answered
-    keys: int = 0
+    tokens: int = 0  # of the grid at level 1, the highest resolution; 0 if the UNet's own code did not run
+    keys: int = 0  # of a self-attention there
     deep: bool = False  # whether a transformer below level 1 ran
+    hooks: int = 0  # of ours, on the model as the call begins
 
     @property
     def ran(self) -> bool:
@@ -67,9 +70,9 @@ class Call:
         return bool(self.keys)
 
     @property
-    def part(self) -> int:
-        """One in how many keys is left; 1: not reduced; 0: the UNet's own code did not run."""
-        return self.queries // self.keys if self.keys else 0
+    def part(self) -> float:
+        """How many tokens for each key: 1 if they are not reduced, 0 if the UNet's own code did not run."""
+        return self.tokens / self.keys if self.keys else 0
 
 
 @dataclass
@@ -86,7 +89,7 @@ class Made:
     inside: list[int] = field(default_factory=list)  # keys of the ControlNet at level 1, call by call
 
     @property
-    def parts(self) -> list[int]:
+    def parts(self) -> list[float]:
         """``part`` of each call."""
         return [call.part for call in self.calls]
 
@@ -119,10 +122,13 @@ class Host:
     """A program. What differs between programs stands here, each time as the usual answer."""
 
     lacks: Mapping[str, str] = {}  # what it cannot do of ``Job.needs``: why, in words
-    not_whole: str  # the constant of todo_core that says why whole steps are not predicted, beside "forward"
+    # why whole steps are not predicted, as todo_core says it: beside another forward, and with samplers
+    not_whole: Mapping[str, str] = {"forward": "another forward is on the model", "ancestral": ADDS_NOISE}
     tells_cancels = True  # the line ends with "interrupted"
     survives_a_stop = False  # "stop" gives an image and a line
     tells_after_errors = False  # the line is there although the model has failed
+    counts_steps = False  # the line has steps where others have calls, and no reasons: it is a record
+    waits_with: int | None = 0  # hooks of ours in a call outside of the window; None: as many as inside
     raises_our_errors = False  # instead of an image without reduction: the user's own program decides
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
@@ -138,5 +144,6 @@ class Host:
         for need in asked.needs & self.lacks.keys():
             pytest.skip(f"{type(self).__name__} {self.lacks[need]}")
         made = self.make(asked)
-        assert (made.left, made.remembered) == (0, 0), "left on the model, or remembered after the pass"
+        assert made.left == 0, "hooks, forwards or patches are left on a model"
+        assert made.remembered == 0, "tensors are remembered after the pass"
         return made

@@ -63,10 +63,3 @@ def test_an_image_saved_before_the_hires_pass_does_not_claim_a_reduction(webui):
     p.after_step = lambda step: texts.append((p.is_hr_pass, "ToDo method" in p.extra_generation_params))
     webui.generate(p, OURS)
     assert texts == [(False, False)] * 4 + [(True, True)] * 4
-
-
-def test_where_a_script_samples_by_itself_nothing_is_claimed(webui, monkeypatch):
-    monkeypatch.setattr(webui.script, "process_before_every_sampling", lambda *args, **kwargs: None)
-    done = webui.generate(Processing(), OURS)
-    assert settings_of(webui.params_txt) == Settings(**OURS)
-    assert "ToDo" not in done.infotexts[0]
