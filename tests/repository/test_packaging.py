@@ -198,7 +198,7 @@ def test_every_file_that_the_guide_names_is_there():
 @pytest.mark.slow
 def test_comfyuis_registry_takes_the_nodes(tmp_path, monkeypatch):
     """By the parser and the packer of its own command."""
-    file_utils = pytest.importorskip("comfy_cli.file_utils")
+    from comfy_cli.file_utils import zip_files
     from comfy_cli.registry.config_parser import extract_node_configuration
 
     monkeypatch.chdir(ROOT)
@@ -206,7 +206,7 @@ def test_comfyuis_registry_takes_the_nodes(tmp_path, monkeypatch):
     assert config.project.version == todo_core.__version__
     assert config.project.urls.repository
     assert not config.project.dependencies  # its manager would install them
-    file_utils.zip_files(tmp_path / "node.zip", config.tool_comfy.includes)
+    zip_files(tmp_path / "node.zip", config.tool_comfy.includes)
     packed = zipfile.ZipFile(tmp_path / "node.zip")
     names = set(packed.namelist())
     assert {"__init__.py", "todo_core/comfyui/nodes.py", "todo_core/comfyui/web/docs/ToDo.md"} <= names
