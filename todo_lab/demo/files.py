@@ -15,7 +15,7 @@ from todo_core.settings import VERSION_KEY, Settings
 
 from ..sampling.comparison import Comparison
 from ..sampling.infotext import PNG_KEY, format_infotext
-from ..sampling.passes import Pass
+from ..sampling.passes import Sampled
 from ..sampling.request import Request
 from . import pictures, results
 
@@ -23,7 +23,7 @@ DATA = "figures.json"
 BASELINE, ZOOM, OVERVIEW = "baseline.png", "zoom.png", "overview.png"
 
 
-def png_text(request: Request, model: str, settings: Settings | None = None, passes: Iterable[Pass] = ()) -> str:
+def png_text(request: Request, model: str, settings: Settings | None = None, passes: Iterable[Sampled] = ()) -> str:
     """The infotext. It contains the settings if one of the passes was reduced."""
     records = [each.record for each in passes]
     if not settings or not any(record.acted for record in records):

@@ -14,7 +14,7 @@ from todo_core.settings import BUILT_IN, Settings
 from todo_core.settings.declaration import CUSTOM, DEFAULT
 
 from ..sampling.comparison import Comparison
-from ..sampling.passes import Pass
+from ..sampling.passes import Sampled
 from ..sampling.request import Request
 
 BASELINE, TOME = "baseline", "ToMe paper"
@@ -47,12 +47,12 @@ class PlanRow:
     outcome: str
 
 
-def plan_rows(passes: Iterable[Pass], request: Request) -> list[PlanRow]:
+def plan_rows(passes: Iterable[Sampled], request: Request) -> list[PlanRow]:
     """The rows of every pass that has a plan."""
     return [row for each in passes for row in _pass_rows(each, request)]
 
 
-def _pass_rows(sampled: Pass, request: Request) -> list[PlanRow]:
+def _pass_rows(sampled: Sampled, request: Request) -> list[PlanRow]:
     plan = sampled.plan
     if plan is None:
         return []
@@ -87,7 +87,7 @@ def _steps(reduced: set[int]) -> str:
     return f"{len(reduced)} ({min(reduced) + 1}-{max(reduced) + 1})"
 
 
-def why_not_reduced(settings: Settings, hires: Pass) -> str:
+def why_not_reduced(settings: Settings, hires: Sampled) -> str:
     """Why nothing was reduced in the hires pass; empty if something was."""
     if hires.plan is None:
         return "the method is none" if settings.method == "none" else "the settings act in the first pass only"
@@ -96,7 +96,7 @@ def why_not_reduced(settings: Settings, hires: Pass) -> str:
     return hires.plan.reason or "none of its steps is between start and end"
 
 
-def unique_notes(passes: Iterable[Pass]) -> list[str]:
+def unique_notes(passes: Iterable[Sampled]) -> list[str]:
     """The notes of all passes, each once."""
     return list(dict.fromkeys(note for each in passes for note in each.record.notes))
 
@@ -129,14 +129,14 @@ def _input_data(model: str, request: Request) -> dict[str, Any]:
     return {"model": model, "request": asdict(request)}
 
 
-def _times(passes: dict[str, Pass]) -> dict[str, Any]:
+def _times(passes: dict[str, Sampled]) -> dict[str, Any]:
     return {
         "seconds": {name: each.total_seconds for name, each in passes.items()},
         "step_seconds": {name: each.step_seconds for name, each in passes.items()},
     }
 
 
-def _plan_data(request: Request, settings: Settings, passes: Sequence[Pass]) -> dict[str, Any]:
+def _plan_data(request: Request, settings: Settings, passes: Sequence[Sampled]) -> dict[str, Any]:
     rows = [asdict(row) for row in plan_rows(passes, request)]
     return {"plan": rows, "why_not_reduced": why_not_reduced(settings, passes[-1]), "notes": unique_notes(passes)}
 
