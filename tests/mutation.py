@@ -74,6 +74,7 @@ TESTS = {
         *SESSION,
         f"{PATCHING}/test_gradients.py",
         f"{PATCHING}/test_schedulers.py",
+        *CONTRACT,
         *FORGE,
     ],
     "patching/steps": [f"{PATCHING}/test_steps.py", *SESSION],

@@ -36,7 +36,7 @@ from todo_core import apply_patch, patched, remove_patch
 
 LATENT = noise(2, 4, 16, 16)
 WHOLE, QUARTER = (64, 64), (64, 16)  # (queries, keys) at level 1 in the pipelines below
-KARRAS, IMAGE = {"use_karras_sigmas": True}, {"image": noise(1, 4, 8, 8), "strength": 0.5}
+IMAGE = {"image": noise(1, 4, 8, 8), "strength": 0.5}
 
 
 # precision and gradients --------------------------------------------------------------------------------------------
@@ -96,7 +96,12 @@ def keys_by_call(small, pipe, steps=10, **more):
         (StableDiffusionPipeline, EulerDiscreteScheduler(), {}, {2, 3, 4, 5, 6}),
         (StableDiffusionPipeline, DDIMScheduler(), {}, {2, 3, 4, 5, 6}),
         # the noise would say otherwise
-        (StableDiffusionPipeline, EulerDiscreteScheduler(**KARRAS, timestep_spacing="trailing"), {}, {2, 3, 4, 5, 6}),
+        (
+            StableDiffusionPipeline,
+            EulerDiscreteScheduler(use_karras_sigmas=True, timestep_spacing="trailing"),
+            {},
+            {2, 3, 4, 5, 6},
+        ),
         # both calls of a timestep are one step
         (StableDiffusionPipeline, HeunDiscreteScheduler(), {}, {2, 3, 4, 5, 6}),
         # it adds noise: timesteps rise
@@ -120,14 +125,6 @@ def test_the_next_generation_counts_its_own_steps(diffusers_sd1):
     with patched(pipe, factor_1=2, end=0.5):
         counts = [keys_by_call(diffusers_sd1, pipe, steps).count(QUARTER) for steps in (4, 10, 4)]
     assert counts == [2, 5, 2]
-
-
-def test_the_window_may_count_noise_in_a_pipeline_too(diffusers_sd1):
-    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(**KARRAS), diffusers_sd1.unet)
-    with patched(pipe, factor_1=2, window="noise", end=0.8):
-        calls = keys_by_call(diffusers_sd1, pipe)
-    assert [found == QUARTER for found in calls] == [float(t) > 200 for t in pipe.scheduler.timesteps]
-    assert len(set(calls)) == 2
 
 
 @pytest.mark.parametrize("settings", [{"factor_1": 2}, {"method": "similarity", "target": "all", "random": True}])
