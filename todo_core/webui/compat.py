@@ -129,16 +129,12 @@ _DOWNSAMPLING_FACTORS = ("token_downsampling_factor", "token_downsampling_factor
 
 def merging_is_always_on() -> bool:
     """Whether the WebUI's options merge tokens in every generation."""
-    from modules import shared
-
     names = ("token_merging_ratio", "token_merging_ratio_hr")
     return any(getattr(shared.opts, name, 0) for name in names)
 
 
 def downsampling_is_on(p: Any) -> bool:
     """Whether sd-webui-token-downsampling is installed and would reduce this generation."""
-    from modules import shared
-
     # the values stay in config.json after the extension is uninstalled; its options do not
     installed = [name for name in _DOWNSAMPLING_FACTORS if name in shared.opts.data_labels]
     return any(getattr(p, name, getattr(shared.opts, name)) > 1 for name in installed)
