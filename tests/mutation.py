@@ -35,7 +35,7 @@ SESSION = [f"{PATCHING}/test_hooks.py", f"{PATCHING}/test_interruption.py", f"{P
 SESSION += [f"{PATCHING}/test_session_ldm.py", f"{PATCHING}/test_session_diffusers.py", f"{PATCHING}/test_copies.py"]
 FORGE = ["tests/todo_core/hosts/test_forge.py"]
 COMFYUI = ["tests/todo_core/comfyui/test_nodes.py"]
-CONTRACT = ["tests/todo_core/test_contract.py"]
+CONTRACT = ["tests/todo_core/contract"]
 HOSTS = ["tests/todo_core/hosts/test_ldm_controlnet.py", "tests/todo_core/hosts/test_video_unets.py"]
 HOSTS += [f"{PATCHING}/test_plan.py"]
 COMPILE = f"{PATCHING}/test_compile.py"
@@ -51,18 +51,15 @@ TESTS = {
     "reduction/nearest_destination": [*SEARCH, *COSTS],
     "reduction/scores": [*SEARCH, *COSTS],
     "reduction/tables": [f"{REDUCTION}/test_modes.py", *COSTS],
-    "hosts/comfyui": COMFYUI,
     "hosts/compiled_code": [COMPILE],
     "hosts/detection": [*HOSTS, *SESSION],
     "hosts/diffusers": [*HOSTS, *SESSION],
-    "hosts/forge": FORGE,
     "hosts/host": [*HOSTS, *SESSION, *FORGE],
     "hosts/ldm": [*HOSTS, *SESSION],
     "hosts/ldm_layers": [*HOSTS, *SESSION, *FORGE],
-    "hosts/patcher_options": [*FORGE, *COMFYUI],
+    "hosts/patchers": [*FORGE, *COMFYUI],
     "patching/hooks/deep_hooks": [*PREDICTION, COMPILE],
     "patching/hooks/keys_hooks": [*SESSION, *FORGE],
-    "patching/hooks/model_hooks": [*SESSION, *FORGE, COMPILE],
     "patching/hooks/module_calls": [*SESSION, COMPILE],
     "patching/hooks/module_hooks": [*SESSION, *FORGE],
     "patching/driver": [*CONTRACT, *COMFYUI, "tests/todo_core/webui/generation"],

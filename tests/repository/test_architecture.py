@@ -180,7 +180,7 @@ ADAPTERS = [path.stem for path in CORE if path.parent.name == "hosts" and "\ndef
 
 
 def test_the_adapters_are_found():
-    assert {"ldm", "diffusers", "forge", "comfyui"} <= {*ADAPTERS}
+    assert {"ldm", "diffusers", "patchers"} <= {*ADAPTERS}
 
 
 @pytest.mark.parametrize("host", ADAPTERS)

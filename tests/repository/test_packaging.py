@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -192,3 +193,22 @@ def test_every_file_that_the_guide_names_is_there():
     )
     assert len(named_paths) > 20
     assert [path for path in named_paths if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.slow
+def test_comfyuis_registry_takes_the_nodes(tmp_path, monkeypatch):
+    """By the parser and the packer of its own command."""
+    from comfy_cli.file_utils import zip_files
+    from comfy_cli.registry.config_parser import extract_node_configuration
+
+    monkeypatch.chdir(ROOT)
+    config = extract_node_configuration(str(ROOT / "pyproject.toml"))
+    assert config.project.version == todo_core.__version__
+    assert config.project.urls.repository
+    assert not config.project.dependencies  # its manager would install them
+    zip_files(tmp_path / "node.zip", config.tool_comfy.includes)
+    packed = zipfile.ZipFile(tmp_path / "node.zip")
+    names = set(packed.namelist())
+    assert {"__init__.py", "todo_core/comfyui/nodes.py", "todo_core/comfyui/web/docs/ToDo.md"} <= names
+    assert {name.split("/")[0] for name in names if "/" in name} == {"todo_core", "example_workflows"}
+    assert sum(entry.file_size for entry in packed.infolist()) < 1_000_000

@@ -14,7 +14,7 @@ from todo_core.settings import BUILT_IN, Settings
 from todo_core.settings.declaration import CUSTOM, DEFAULT
 
 from ..sampling.comparison import Comparison
-from ..sampling.passes import Pass
+from ..sampling.passes import Sampled
 from ..sampling.request import Request
 
 BASELINE, TOME = "baseline", "ToMe paper"
@@ -49,7 +49,7 @@ def plan_rows(comparison: Comparison) -> list[PlanRow]:
     return [row for each in comparison.planned_passes for row in _pass_rows(each, comparison.request)]
 
 
-def _pass_rows(sampled: Pass, request: Request) -> list[PlanRow]:
+def _pass_rows(sampled: Sampled, request: Request) -> list[PlanRow]:
     plan, record = sampled.plan, sampled.record
     assert plan
     steps, suffix = (request.hires_steps, "") if sampled.name == "hires" else (request.steps, f", {sampled.name} pass")

@@ -104,41 +104,63 @@ class UNet(nn.Module):
         return self._inner(x, timesteps, [context] * 2)
 
 
-class Guider:
-    """Samples with Euler's method; the sampler calls the denoiser as often as ``calls`` says for each step."""
+class Control:
+    """What a condition has of a ControlNet, and of the one before it. A T2I adapter has no network."""
 
-    def __init__(self, patcher: ModelPatcher, conds: Any = None, calls: int = 1, fail_at: int | None = None) -> None:
+    def __init__(self, network: Any, previous: Control | None = None) -> None:
+        self.control_model, self.previous_controlnet = network, previous
+
+    def get_control(self, x, time, text):
+        if self.previous_controlnet:
+            self.previous_controlnet.get_control(x, time, text)
+        if self.control_model:
+            self.control_model(x=x, hint=None, timesteps=time, context=text)
+
+
+class Interrupted(Exception):
+    """As ComfyUI's InterruptProcessingException."""
+
+
+class Guider:
+    """Samples with Euler's method; the sampler calls the denoiser as often as ``calls`` says for each step.
+
+    ``split`` is as with little memory: each half of the guidance has a call of its own.
+    """
+
+    is_cancelled = False
+
+    def __init__(self, patcher: ModelPatcher, conds: Any = None, calls: int = 1, split: bool = False) -> None:
         self.model_patcher, self.model_options = patcher, patcher.model_options
         self.conds = conds or {"positive": [{}], "negative": [{}]}
-        self.calls, self.fail_at = calls, fail_at
+        self.calls, self.split = calls, split
 
     @torch.no_grad()
     def sample(
-        self, steps: int = 4, shape=(1, 4, 16, 16), seed: int = 0, sampler: Any = None, flip: bool = False
+        self, steps: int = 4, shape=(1, 4, 16, 16), seed: int = 0, sampler: Any = None, *, flip=False, begin: Any = None
     ) -> torch.Tensor:
-        """``flip`` turns the schedule round, as the node FlipSigmas."""
+        """``flip`` turns the schedule round, as the node FlipSigmas; ``begin`` is (noise, latent)."""
         own = self.model_options
         self.model_options = {"transformer_options": copy.copy(own["transformer_options"])}
         self.model_options["transformer_options"]["wrappers"] = copy.deepcopy(self.model_patcher.wrappers)
         sigmas = torch.cat([torch.linspace(10, 1, steps), torch.zeros(1)])
         if flip:
             sigmas = sigmas.flip(0).clamp_min(1e-4)
-        latent = torch.zeros(shape)
+        begin = begin or (noise(*shape, seed=seed), torch.zeros(shape))
         run = Executor(self._outer_sample, self, _wrappers("outer_sample", self.model_options))
         try:
-            return run(noise(*shape, seed=seed), latent, sampler, sigmas, None, None, False, seed)
+            return run(*begin, sampler, sigmas, None, None, False, seed)
         finally:
             self.model_options = own
 
     def _outer_sample(self, noise, latent, sampler, sigmas, mask, callback, disable, seed):
         options = copy.copy(self.model_options)
         options["transformer_options"] = {**options["transformer_options"], "sample_sigmas": sigmas}
-        x = noise * sigmas[0]
-        for step, (sigma, following) in enumerate(zip(sigmas, sigmas[1:], strict=False)):
-            if step == self.fail_at:
-                raise RuntimeError("interrupted")
+        x = latent + noise * sigmas[0]
+        for sigma, following in zip(sigmas, sigmas[1:], strict=False):
             for at in [sigma, following][: self.calls if following else 1]:  # as Heun, which looks ahead
                 denoised = self._outer_predict_noise(x, at.repeat(len(x)), options, seed)
+            if self.is_cancelled:
+                raise Interrupted
             x = denoised + (x - denoised) * following / sigma
         return x
 
@@ -147,12 +169,19 @@ class Guider:
         return run(x, sigma, model_options, seed)
 
     def _predict_noise(self, x, sigma, model_options, seed):
-        options = model_options["transformer_options"].copy()
-        rows, unet = 2 * len(x), self.model_patcher.model.diffusion_model
-        scaled, time = torch.cat([x, x]) / (sigma[0] ** 2 + 1) ** 0.5, torch.full((rows,), float(sigma[0]) * 90)
-        output = unet(scaled, time, context=words(rows), transformer_options=options)
-        uncond, cond = output.chunk(2)
+        x_in, text = torch.cat([x, x]) / (sigma[0] ** 2 + 1) ** 0.5, words(2).repeat_interleave(len(x), 0)
+        halves = len(x) if self.split else 2 * len(x)
+        parts = zip(x_in.split(halves), text.split(halves), strict=True)
+        uncond, cond = torch.cat([self._call(*part, sigma, model_options) for part in parts]).chunk(2)
         return x - (uncond + 3 * (cond - uncond)) * sigma[0]
+
+    def _call(self, x, text, sigma, model_options):
+        """A call of the UNet, after those of its ControlNets."""
+        time = torch.full((len(x),), float(sigma[0]) * 90)
+        for control in (cond["control"] for cond in self.conds["positive"] if "control" in cond):
+            control.get_control(x, time, text)
+        options = model_options["transformer_options"].copy()
+        return self.model_patcher.model.diffusion_model(x, time, context=text, transformer_options=options)
 
 
 def model_of(unet: nn.Module, kind: str = "EPS") -> ModelPatcher:

@@ -19,11 +19,12 @@ from torch import nn
 
 from tests.comfyui.helpers import DEFAULTS
 from tests.comfyui.probe import sampling_contract
-from tests.models import ldm_sd1, ldm_sdxl, snapshot
+from tests.models import ldm_sd1, ldm_sdxl
 from todo_core import Settings, SettingsError, apply_patch, remove_patch
 from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
 from todo_core.comfyui.inputs import MAIN, REST, read_main, read_rest
 from todo_core.hosts import detect
+from todo_core.samplers import ADDS_NOISE
 from todo_core.settings import BUILT_IN, SETTINGS
 
 from . import comfyui_double
@@ -52,29 +53,21 @@ def more(**values):
     return NODE_CLASS_MAPPINGS["ToDoSettings"]().collect(**(DEFAULTS | values))[0]
 
 
-def lengths(model, run, tokens=256):
-    """For each UNet call in ``run``, the (queries, keys) of the self-attentions of that many tokens."""
-    calls, seen, handles = [], {}, []
-    unet = model.model.diffusion_model
-    handles.append(unet.register_forward_pre_hook(lambda *_: calls.append(set()), prepend=True))
-
-    def note(layer):
-        def hook(module, args):
-            seen[layer] = args[0].shape[1]
-            if len(seen) == 2:  # queries and keys are projected in any order
-                calls[-1].add((seen.pop("to_q"), seen.pop("to_k")))
-
-        return hook
-
-    for name, module in unet.named_modules():
-        if name.endswith("attn1"):
-            handles += [getattr(module, x).register_forward_pre_hook(note(x)) for x in ("to_q", "to_k")]
+def lengths(model, run):
+    """For each UNet call in ``run``, the (tokens, keys) of the self-attentions at level 1; and what it gives."""
+    calls, unet = [], model.model.diffusion_model
+    handles = [unet.register_forward_pre_hook(lambda *_: calls.append(set()), prepend=True)]
+    for block in (module for module in unet.modules() if hasattr(module, "attn1")):
+        tokens = []
+        handles.append(block.register_forward_pre_hook(lambda _, args, tokens=tokens: tokens.append(args[0].shape[1])))
+        note = lambda _, args, tokens=tokens: calls[-1].add((tokens.pop(), args[0].shape[1]))  # noqa: E731
+        handles.append(block.attn1.to_k.register_forward_pre_hook(note))
     try:
         result = run()
     finally:
         for handle in handles:
             handle.remove()
-    return [{pair for pair in call if pair[0] == tokens} for call in calls], result
+    return [{pair for pair in call if pair[0] == 256} for call in calls], result
 
 
 # inputs ---------------------------------------------------------------------------------------------------------------
@@ -150,41 +143,15 @@ def test_the_line_goes_to_the_console_too(shown, model, caplog):
     assert [record.message for record in caplog.records] == [line]
 
 
-@pytest.mark.parametrize("calls", [1, 2])
-def test_deep_transformers_are_predicted_by_the_sampling_s_steps(shown, model, calls):
-    """With two calls a step, one of them may be predicted: then the line has calls."""
-    patched, ran = todo(model, factor_1="1", interval="2"), []
-    deep = detect(model).deep_transformers[0].transformer_blocks[0]
-    handle = deep.register_forward_hook(lambda *_: ran.append(1))
-    Guider(patched, calls=calls).sample(steps=6)
-    handle.remove()
-    computed = "4 of 6 steps: 1.5x fewer" if calls == 1 else f"{len(ran)} of 11 model calls: {11 / len(ran):.1f}x fewer"
-    assert f"transformers below level 1 computed in {computed}" in shown[0][0]
-    assert len(ran) < 6 * calls - 1
+def ddim(model, x, sigmas, extra_args=None, eta=0.0): ...
 
 
-def sample_dpmpp_2m(model, x, sigmas, extra_args=None): ...
-
-
-def sample_euler_ancestral(model, x, sigmas, extra_args=None, eta=1.0): ...
-
-
-@pytest.mark.parametrize(
-    ("function", "told"),
-    [
-        (sample_dpmpp_2m, "whole model computed in 5 of 6 steps"),
-        (sample_euler_ancestral, "transformers below level 1 computed in 4 of 6 steps"),
-        (None, "transformers below level 1 computed in 4 of 6 steps"),
-    ],
-)
-def test_whole_steps_are_predicted_with_samplers_that_add_no_noise(shown, model, function, told):
-    before = snapshot(model.model)
+@pytest.mark.parametrize("options", [{"eta": 0.5}, {"s_churn": 5.0}, None])
+def test_a_known_sampler_may_add_noise_by_its_options(shown, model, options):
     patched = todo(model, settings=more(predict="whole"), factor_1="1", interval="2")
-    Guider(patched).sample(steps=6, sampler=function and SimpleNamespace(sampler_function=function, extra_options={}))
-    line = shown[0][0]
-    assert told in line
-    assert ("whole steps need a sampler with one call a step and no noise" in line) == ("whole model" not in line)
-    assert snapshot(model.model) == before
+    sampler = None if options is None else SimpleNamespace(sampler_function=ddim, extra_options=options)
+    Guider(patched).sample(steps=6, sampler=sampler)
+    assert ADDS_NOISE in shown[0][0]
 
 
 def test_steps_are_counted_in_a_schedule_that_rises(shown, model):
@@ -195,33 +162,17 @@ def test_steps_are_counted_in_a_schedule_that_rises(shown, model):
     assert re.search(r"transformers below level 1 computed in [45] of 6 steps", shown[-1][0])
 
 
-@pytest.mark.parametrize("settings", [{"method": "similarity"}, {"target": "all", "mlp": True}, {"method": "cluster"}])
-def test_the_second_node_has_the_other_settings(shown, model, settings):
-    baseline = Guider(model).sample()
-    calls, reduced = lengths(model, Guider(todo(model, settings=more(**settings), factor_1="2")).sample)
-    assert all(call != {WHOLE} for call in calls)
-    assert not torch.equal(reduced, baseline)
-    assert torch.equal(Guider(model).sample(), baseline)
+def test_the_second_node_has_the_other_settings(shown, model):
+    calls, _ = lengths(model, Guider(todo(model, settings=more(method="similarity", ratio_1=0.25))).sample)
+    assert calls == [{(256, 192)}] * 4
 
 
-def test_rows_of_one_image_draw_alike_in_any_batch(shown, model):
-    settings = more(method="similarity")
-    patched = todo(model, settings=settings)
-    both = Guider(patched).sample(shape=(2, 4, 16, 16))
-    assert torch.equal(both, Guider(patched).sample(shape=(2, 4, 16, 16)))
-
-
-def test_the_last_of_two_nodes_counts(shown, model):
-    calls, _ = lengths(model, Guider(todo(todo(model), factor_1="4", node="8")).sample)
-    assert calls == [{(256, 16)}] * 4
-    assert [node for _, node in shown] == ["8"]
-
-
-def test_clones_of_one_model_have_their_own_settings(shown, model):
-    first, second = todo(model), todo(model, factor_1="4", node="8")
+def test_the_last_of_two_nodes_counts_and_clones_have_their_own_settings(shown, model):
+    first, second = todo(model), todo(todo(model), factor_1="4", node="8")
     assert lengths(model, Guider(first).sample)[0] == [{REDUCED}] * 4
     assert lengths(model, Guider(second).sample)[0] == [{(256, 16)}] * 4
     assert lengths(model, Guider(first.clone()).sample)[0] == [{REDUCED}] * 4
+    assert [node for _, node in shown] == ["7", "8", "7"]
 
 
 def test_an_error_of_ours_does_not_cost_the_image(shown, model, monkeypatch, caplog):
@@ -233,31 +184,19 @@ def test_an_error_of_ours_does_not_cost_the_image(shown, model, monkeypatch, cap
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_where_nothing_is_reduced_the_line_says_why(shown, model):
-    Guider(todo(model, factor_1="preset")).sample()
-    assert shown[-1][0].startswith("ToDo found nothing to reduce at 128 x 128: this model was trained at 512 x 512.")
-    Guider(todo(model, start=0.9)).sample()
-    assert shown[-1][0] == "ToDo reduced nothing in the sampling at 128 x 128: no step is between Start and End"
-
-
-def test_a_replaced_self_attention_keeps_its_keys(shown, model):
-    """PAG gives the values back in the place of an output."""
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [([("input", 1)], {REDUCED, WHOLE}), ([("middle", 0), ("input", 4)], {REDUCED})],
+    ids=["at level 1", "where nothing is reduced"],
+)
+def test_a_replaced_self_attention_keeps_its_keys_and_is_told_where_it_would_be_reduced(shown, model, blocks, expected):
+    """PAG and SAG give the values back in the place of an output."""
     patched = todo(model)
-    by_pag = {"patches_replace": {"attn1": {("input", 1): lambda q, k, v, _: v}}}
-    patched.model_options["transformer_options"].update(by_pag)
-    calls, _ = lengths(model, Guider(patched).sample)
-    assert calls == [{REDUCED, WHOLE}] * 4
-    assert "another node replaces a self-attention: it is not reduced" in shown[0][0]
-
-
-def test_a_replaced_self_attention_is_told_only_where_it_would_be_reduced(shown, model):
-    """SAG and PAG replace that of the middle block."""
-    patched = todo(model)
-    replaced = {("middle", 0): lambda q, k, v, _: v, ("input", 4): lambda q, k, v, _: v}
+    replaced = dict.fromkeys(blocks, lambda q, k, v, _: v)
     patched.model_options["transformer_options"].update({"patches_replace": {"attn1": replaced}})
     calls, _ = lengths(model, Guider(patched).sample)
-    assert calls == [{REDUCED}] * 4
-    assert "replaces" not in shown[0][0]
+    assert calls == [expected] * 4
+    assert ("another node replaces a self-attention: it is not reduced" in shown[0][0]) == (WHOLE in expected)
 
 
 def test_the_line_is_shown_on_each_graph_around_the_node(shown, model):
@@ -280,18 +219,6 @@ def test_an_area_of_the_latent_does_not_end_the_reduction(shown, model, monkeypa
     monkeypatch.setattr("todo_core.comfyui.sampling.detect", lambda model: replace(detect(model), trained_side=8))
     calls, _ = lengths(model, Guider(todo(model, factor_1="auto")).sample)
     assert [call for call in calls if call] == [{REDUCED}] * 4
-
-
-def test_the_controlnets_of_the_conditions_are_reduced_too(shown, model, monkeypatch):
-    from types import SimpleNamespace
-
-    seen = []
-    monkeypatch.setattr("todo_core.patching.driver.find_controlnet", lambda module: seen.append(module))
-    first = SimpleNamespace(control_model="first", previous_controlnet=None)
-    second = SimpleNamespace(control_model="second", previous_controlnet=first)
-    conds = {"positive": [{"control": second}, {}], "negative": [{"control": second}]}
-    Guider(todo(model), conds=conds).sample()
-    assert seen == ["second", "first"]
 
 
 def test_a_model_that_is_no_unet_passes_through_with_a_message(shown, caplog):

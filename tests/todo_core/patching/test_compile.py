@@ -237,8 +237,7 @@ def test_a_compiled_model_is_not_compiled_again_for_a_patch_on_another_of_its_cl
 
 
 def test_compiled_code_that_still_calls_a_hook_after_its_removal_gets_nothing(small, monkeypatch):
-    monkeypatch.setattr("todo_core.patching.hooks.model_hooks.forget_compiled_code", lambda _: None)
-    monkeypatch.setattr("todo_core.patching.patch.forget_compiled_code", lambda _: None)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: None)
     plain = small(LATENT)
     apply_patch(small.unet, target="all", factor_1=2)
     other = compiled(small, "blocks")

@@ -24,7 +24,6 @@ from tests.models import (
 )
 from todo_core import Session, patched
 from todo_core.hosts import Site, detect
-from todo_core.patching.hooks.keys_hooks import Shared
 from todo_core.patching.hooks.module_calls import Forward
 from todo_core.patching.hooks.module_hooks import ModuleHooks
 from todo_core.patching.hooks.running_calls import RunningCalls
@@ -503,7 +502,7 @@ def test_keys_are_whole_grids_of_the_same_rows(ldm_sd1, tokens, context, mask, g
     with patched(ldm_sd1.unet, factor_1=2) as session:
         x = noise(*tokens)
         given = x if context == "itself" else None if context is None else noise(*context)
-        found = session._hooks._sites[0]._key_grids(x, given, 12, "it has a mask" if mask else "")
+        found = session._sites[0]._key_grids(x, given, 12, "it has a mask" if mask else "")
         if isinstance(grids, str):
             assert found is None
             assert grids in session.record.notes[0]
@@ -622,7 +621,7 @@ def test_a_block_without_cross_attention_is_hooked_at_what_it_has(ldm_sd1):
     block.attn1, block.attn2, block.ff = torch.nn.Linear(1, 1), None, torch.nn.Linear(1, 1)
     settings, unet = todo_core.Settings(target="all", crossattn=True, mlp=True), ldm_sd1.unet
     site = Site(1, 0, torch.nn.Module(), block)
-    hooks = ModuleHooks(site, Shared(detect(unet), settings, RunningCalls(), Record(), None)).attach()
+    hooks = ModuleHooks(site, RunningCalls(detect(unet), settings, Record(), None)).attach()
     assert len(hooks) == 6
     for hook in hooks:
         hook.remove()

@@ -14,9 +14,10 @@ from todo_core import Settings, patched
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
 from todo_core.patching import memory
-from todo_core.patching.plan import Pass, make_plan
+from todo_core.patching.plan import HELD, Pass, make_plan
 from todo_core.patching.session import Session
 from todo_core.prediction import History
+from todo_core.samplers import ADDS_NOISE
 from todo_core.token_grid import TokenGrid
 
 WHOLE = OFF | {"predict": "whole"}
@@ -357,33 +358,32 @@ def test_it_needs_no_room_for_deep_layers(ldm_sd1, monkeypatch):
     assert not session.record.notes
 
 
-WHY_NOT = "the sampler adds noise"
 TOO_SHORT = "whole steps need {} or more steps"
 NO_STEP = "too few steps are between Start and End to predict one"
 
 
 @pytest.mark.parametrize(
-    ("settings", "steps", "why_not", "kind", "note"),
+    ("settings", "steps", "facts", "kind", "note"),
     [
-        ({}, 16, "", "whole", ""),
-        ({"interval": 4}, 5, "", "whole", ""),
-        ({"factor_1": 2}, 16, "", "whole", ""),
-        ({"method": "similarity"}, 16, "", "whole", ""),
-        ({"end": 0.25}, 16, "", "whole", ""),
-        ({"end": 0.15}, 16, "", "deep", NO_STEP),
-        ({}, 5, "", "deep", TOO_SHORT.format(6)),
-        ({"interval": 4}, 4, "", "deep", TOO_SHORT.format(5)),
-        ({}, 16, WHY_NOT, "deep", WHY_NOT),
-        ({"interval": 2}, None, "", "whole", ""),
-        ({"interval": 2}, None, WHY_NOT, "deep", WHY_NOT),
-        ({"interval": 1}, 16, WHY_NOT, "deep", ""),
+        ({}, 16, {}, "whole", ""),
+        ({"interval": 4}, 5, {}, "whole", ""),
+        ({"factor_1": 2}, 16, {}, "whole", ""),
+        ({"method": "similarity"}, 16, {}, "whole", ""),
+        ({"end": 0.25}, 16, {}, "whole", ""),
+        ({"end": 0.15}, 16, {}, "deep", NO_STEP),
+        ({}, 5, {}, "deep", TOO_SHORT.format(6)),
+        ({"interval": 4}, 4, {}, "deep", TOO_SHORT.format(5)),
+        ({}, 16, {"adds_noise": True}, "deep", ADDS_NOISE),
+        ({"interval": 2}, None, {}, "whole", ""),
+        ({"interval": 2}, None, {"adds_noise": True, "holder": "pipeline"}, "deep", HELD["pipeline"]),
+        ({"interval": 1}, 16, {"adds_noise": True}, "deep", ""),
     ],
 )
 def test_where_whole_steps_cannot_be_deep_transformers_are_predicted_and_a_note_says_why(
-    settings, steps, why_not, kind, note
+    settings, steps, facts, kind, note
 ):
     settings = Settings(**{"predict": "whole"} | settings)
-    plan = make_plan(settings, detect(full_layout("SDXL")), Pass(TokenGrid(256, 256), steps, why_not))
+    plan = make_plan(settings, detect(full_layout("SDXL")), Pass(TokenGrid(256, 256), steps, **facts))
     assert plan.settings is settings
     assert plan.deep.kind == kind
     assert plan.levels[0].reduces == (settings.method != "none")
@@ -393,7 +393,7 @@ def test_where_whole_steps_cannot_be_deep_transformers_are_predicted_and_a_note_
 
 def test_the_note_says_so_where_deep_transformers_are_not_predicted_either():
     """In SD 1.5 they do little of the work. The tokens are reduced all the same."""
-    facts = Pass(TokenGrid(128, 128), 20, WHY_NOT)
+    facts = Pass(TokenGrid(128, 128), 20, adds_noise=True)
     plan = make_plan(Settings(predict="whole"), detect(full_layout("SD 1.5")), facts)
-    assert plan.deep.note == f"{WHY_NOT}: nothing is predicted"
+    assert plan.deep.note == f"{ADDS_NOISE}: nothing is predicted"
     assert plan.levels[0].reduces

@@ -13,8 +13,8 @@ import torch
 from diffusers import EulerDiscreteScheduler, StableDiffusionImg2ImgPipeline, StableDiffusionPipeline
 from modules import script_callbacks, shared
 
-from tests.models import TEXT_WIDTH, pipeline
-from tests.todo_core.webui.webui_double import Processed, Processing
+from tests.models import pipeline, words
+from tests.todo_core.webui.webui_double import Processed, Processing, WebUI
 
 
 @dataclass(eq=True)
@@ -24,7 +24,6 @@ class PipelineProcessing(Processing):
     init_images: list = field(default_factory=list)
     task_args: dict = field(default_factory=dict)
     state: str = ""
-    guidance: float = 3.0
     scheduler: object = None
     own_job: object = None  # run by another script inside this one, as an X/Y/Z plot runs its cells
     no_unet: bool = False  # a model of another kind, whose pipeline makes noise here
@@ -33,29 +32,18 @@ class PipelineProcessing(Processing):
         raise AttributeError("SD.Next has no such method")
 
 
-class SDNext:
+class SDNext(WebUI):
     """Runs a script through generations on ``unet``."""
 
     def __init__(self, script, unet, monkeypatch):
         self.script, self.unet, self.events = script, unet, []
         self.callbacks = SimpleNamespace(p=None)
         monkeypatch.setattr(sys.modules["modules"], "processing_callbacks", self.callbacks, raising=False)
-
         self.load()
 
     def load(self):
         """Load ``unet`` as a checkpoint."""
-        shared.sd_model = self._pipe(StableDiffusionPipeline, EulerDiscreteScheduler())
-
-    def _pipe(self, kind, scheduler):
-        return pipeline(kind, scheduler, self.unet)
-
-    def _call(self, method, p, *args, **kwargs):
-        self.events.append(method)
-        try:
-            getattr(self.script, method)(p, *args, *self.args, **kwargs)
-        except Exception as error:  # printed, and the generation goes on
-            self.errors.append(error)
+        shared.sd_model = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), self.unet)
 
     def generate(self, p, *args):
         self.args, self.errors = args, []
@@ -92,9 +80,8 @@ class SDNext:
     def _sample(self, p):
         if p.no_unet:
             return torch.randn(1, 4, 16, 16)
-        samples = self._run(
-            p, StableDiffusionImg2ImgPipeline if p.init_images else StableDiffusionPipeline, p.init_images
-        )
+        kind = StableDiffusionImg2ImgPipeline if p.init_images else StableDiffusionPipeline
+        samples = self._run(p, kind, p.init_images)
         if p.own_job:
             self._run(p.own_job, StableDiffusionPipeline, [])
         if p.enable_hr and not shared.state.interrupted:
@@ -106,27 +93,18 @@ class SDNext:
 
     def _run(self, p, kind, image):
         """One pipeline call; an interrupt and an error in it end the generation."""
-        shared.sd_model = pipe = self._pipe(kind, p.scheduler or EulerDiscreteScheduler())
+        shared.sd_model = pipe = pipeline(kind, p.scheduler or EulerDiscreteScheduler(), self.unet)
         self.callbacks.p = p
 
         def after_step(_, number, timestep, tensors):
-            if p.interrupt_at == number or shared.state.interrupted:
-                shared.state.interrupted = True
+            if shared.state.interrupted:
                 raise AssertionError("Interrupted...")
-            if p.after_step:
-                p.after_step(number)
             return tensors
 
-        words = torch.linspace(-1, 1, 7 * TEXT_WIDTH).reshape(1, 7, TEXT_WIDTH).expand(len(p.seeds), -1, -1)
-        request = {
-            "prompt_embeds": words,
-            "negative_prompt_embeds": -words,
-            "num_inference_steps": p.steps,
-            "guidance_scale": p.guidance,
-            "generator": [torch.Generator().manual_seed(seed) for seed in p.seeds],
-            "output_type": "latent",
-            "callback_on_step_end": after_step,
-        }
+        text = words(1).expand(len(p.seeds), -1, -1)
+        request = {"prompt_embeds": text, "negative_prompt_embeds": -text, "guidance_scale": 3.0}
+        request |= {"output_type": "latent", "callback_on_step_end": after_step, "num_inference_steps": p.steps}
+        request["generator"] = [torch.Generator().manual_seed(seed) for seed in p.seeds]
         if len(image):
             request |= {"image": image if isinstance(image, torch.Tensor) else torch.cat(image), "strength": 0.5}
             request["num_inference_steps"] = 2 * p.steps
@@ -134,8 +112,6 @@ class SDNext:
             request |= {"height": p.height, "width": p.width}
         try:
             return pipe(**request).images
-        except AssertionError:
-            return None
-        except RuntimeError:
+        except (AssertionError, RuntimeError):
             shared.state.interrupted = True
             return None

@@ -56,7 +56,6 @@ class Processing:
     hr_model: object = None
     interrupt_at: int | None = None
     after_step: object = None  # called with each step's number between two denoiser calls, as a live preview is
-    fail_at: int | None = None
     only_hires: bool = False  # the upscale button under a result
     one_sampler: bool = False  # for all passes and batches, as with Tiled Diffusion
 
@@ -104,8 +103,6 @@ class CFGDenoiser(torch.nn.Module):
         )
         for callback in script_callbacks.callbacks_cfg_denoiser:
             callback(params)
-        if p.fail_at == self.step:
-            raise RuntimeError("out of memory")
         out = torch.cat([self.inner_model(part) for part in (x_in.split(images) if p.split else [x_in])])
         cond, uncond = out[:-images].unflatten(0, (images, p.subprompts)).sum(1), out[-images:]
         self.step += 1
@@ -217,7 +214,9 @@ class WebUI:
         return samples
 
     def _sampler(self, p):
-        if not p.one_sampler or self.sampler_of != id(p):
+        if not p.one_sampler:
+            return Sampler(p)
+        if self.sampler_of != id(p):
             self.sampler, self.sampler_of = Sampler(p), id(p)
         return self.sampler
 

@@ -8,8 +8,9 @@ import torch
 from tests.controlnet_double import ControlNet, script_with
 from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI
+from todo_core import reduction
 
-from .test_generation import OURS, Lengths, hooks_of
+from .test_generation import OURS, hooks_of, lengths_of
 
 
 def steered(model, net):
@@ -43,17 +44,10 @@ def beside(*models):
 def generated(webui, net, scripts, settings=OURS, **changes):
     p = Processing(**changes)
     p.scripts = scripts
-    with Lengths(LatentDiffusion(net)) as pairs, Lengths(webui.model) as of_unet:
+    with lengths_of(LatentDiffusion(net)) as pairs, lengths_of(webui.model) as of_unet:
         done = webui.generate(p, settings)
     assert hooks_of(webui.model) == hooks_of(LatentDiffusion(net)) == 0
-    return done, [tuple(pair) for pair in pairs], [tuple(pair) for pair in of_unet]
-
-
-def test_it_is_reduced_in_the_same_steps_and_told(webui, net):
-    done, pairs, of_unet = generated(webui, net, beside(net), OURS | {"end": 0.5})
-    assert pairs == of_unet == [(64, 64)] * 4 + [(256, 64)] * 2 + [(256, 256)] * 2
-    assert "in 2 of 4 steps; ControlNet too" in done.comments
-    assert "ToDo factor 1: 2" in done.infotexts[0]
+    return done, pairs, of_unet
 
 
 def test_two_units_may_share_one_and_others_may_have_none(webui, net):
@@ -77,20 +71,10 @@ def test_without_one_only_the_unet_is_reduced(webui, net, scripts):
 
 
 def test_an_error_in_it_ends_the_reduction_of_both(webui, net, monkeypatch):
-    from todo_core.patching.hooks.keys_hooks import SiteHooks
-
-    reduce, sites = SiteHooks._reduction, []
-
-    def failing(self, *args):
-        sites.append(self.site)
-        if len(sites) == 1:
-            raise RuntimeError("lost")
-        return reduce(self, *args)
-
-    monkeypatch.setattr(SiteHooks, "_reduction", failing)
+    monkeypatch.setattr(reduction, "stride", lambda *args, **kwargs: 1 / 0)  # it is called for the ControlNet first
     done, pairs, of_unet = generated(webui, net, beside(net))
     assert pairs[4:] == of_unet[4:] == [(256, 256)] * 4
-    assert "ToDo stopped in the hires pass: lost" in done.comments
+    assert "ToDo stopped in the hires pass: division by zero" in done.comments
 
 
 def test_a_hires_checkpoint_of_another_shape_takes_it_along(webui, net):

@@ -1,0 +1,366 @@
+"""The programs that make images as doubles in this process, and Python: the hosts of test_contract.py."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import diffusers
+import pytest
+import torch
+
+from tests import models
+from tests.comfyui.helpers import DEFAULTS
+from tests.controlnet_double import ControlNet, script_with
+from tests.todo_core.comfyui import comfyui_double
+from tests.todo_core.hosts.forge_double import Engine
+from tests.todo_core.webui import webui_double
+from tests.todo_core.webui.sdnext_double import PipelineProcessing, SDNext
+from tests.todo_core.webui.webui_double import Interrupted, Processing, ProcessingImg2Img, WebUI
+from todo_core import patched, reduction
+from todo_core.comfyui import NODE_CLASS_MAPPINGS
+from todo_core.comfyui.inputs import MAIN
+from todo_core.webui.extension import on_after_process
+
+from .host import Call, Host, Made
+
+SIDE = 64  # pixels
+DEEP = (64, 4, 4)  # the deep transformer's channels and grid then
+state = webui_double.shared.state
+unet_of_ldm, unet_of_diffusers = map(functools.cache, (models.shallow_ldm_unet, models.shallow_diffusers_unet))
+
+
+class OfTheModel(Exception):
+    """An error of the model, or of another extension."""
+
+
+class Stop(BaseException):
+    """As KeyboardInterrupt: torch runs no hook for it."""
+
+
+class Watcher:
+    """Sees the UNets' calls of one job from outside, and lets the job's events happen."""
+
+    def __init__(self, host, events):
+        self.calls, self.inside, self._host, self._events = [], [], host, events
+        self._last, self._sign = None, 1
+
+    @contextmanager
+    def watch(self, unets, controlnet):
+        kind, stride, handles = type(unets[0]), reduction.stride, []
+        call, forward = kind.__call__, kind.forward
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kind, "__call__", lambda *args, **kwargs: self._begin(call, *args, **kwargs))
+            patch.setattr(kind, "forward", lambda *args, **kwargs: self._run(forward, *args, **kwargs))
+            patch.setattr(reduction, "stride", lambda *a, **k: 1 / 0 if self._is_at("ours") else stride(*a, **k))
+            for unet in unets:
+                handles += self._hooks(unet)
+            to_k = controlnet.input_blocks[1][1].transformer_blocks[0].attn1.to_k
+            handles.append(to_k.register_forward_pre_hook(lambda _, args: self.inside.append(args[0].shape[1])))
+            try:
+                yield
+            finally:
+                for handle in handles:
+                    handle.remove()
+
+    def _hooks(self, unet):
+        blocks = {name: module for name, module in unet.named_modules() if hasattr(module, "attn1")}
+        highest = [block for name, block in blocks.items() if name.startswith(("output_blocks", "down_blocks.0"))][-1]
+        deep = next(block for name, block in blocks.items() if name.startswith("mid"))
+        yield highest.register_forward_pre_hook(lambda _, args: self._note(tokens=args[0].shape[1]))
+        yield highest.attn1.to_k.register_forward_pre_hook(lambda _, args: self._note(keys=args[0].shape[1]))
+        yield highest.attn2.to_k.register_forward_pre_hook(lambda *_: self._end_here(""))
+        yield deep.register_forward_pre_hook(lambda *_: self._note(deep=True))
+
+    def _note(self, **seen):
+        vars(self.calls[-1]).update(seen)
+
+    def _is_at(self, event):
+        return self._events.get(len(self.calls) - 1) == event
+
+    def _end_here(self, where):
+        if self._is_at(f"stop{where}"):
+            self._host.stop()
+        if self._is_at(f"fail{where}"):
+            raise OfTheModel
+
+    def _begin(self, call, unet, x, time, *args, **kwargs):
+        self.calls.append(Call(float(time.flatten()[0]), hooks=hooks_of(unet)))
+        self._sign *= -1 if self._is_at("prompt") else 1
+        self._end_here(" before")
+        if self._is_at("cached"):
+            return self._last
+        name = "context" if "context" in kwargs else "encoder_hidden_states"
+        output = call(unet, x, time, *args, **kwargs | {name: self._sign * kwargs[name]})
+        if self._events.get(len(self.calls)) == "cancel":
+            self._host.cancel()
+        return output
+
+    def _run(self, forward, *args, **kwargs):
+        """The UNet's own code, which EasyCache of ComfyUI 0.33 may leave out inside its call."""
+        if not self._is_at("cached inside"):
+            self._last = forward(*args, **kwargs)
+        return self._last
+
+
+def hooks_of(unet):
+    """How many hooks of ours are on it."""
+    tables = [table for each in unet.modules() for table in (each._forward_pre_hooks, each._forward_hooks)]
+    return sum(hook.__module__.startswith("todo_core") for table in tables for hook in table.values())
+
+
+@contextmanager
+def remembered():
+    """A list that gets how many tensors are alive in the end that the deep transformer has made meanwhile."""
+    found = []
+    gc.freeze()  # only newer objects are looked through
+    try:
+        yield found
+    finally:
+        gc.collect()
+        found.append(sum(type(each) is torch.Tensor and each.shape[1:] == DEEP for each in gc.get_objects()))
+        gc.unfreeze()
+
+
+class Double(Host):
+    """``sample`` makes the images; ``line`` and ``params`` are what the user gets then."""
+
+    line, params, kept = "", None, None
+
+    def __init__(self, request):
+        super().__init__(request)
+        self.unets = [self.unet]
+        self.controlnet = ControlNet(models.shallow_ldm_unet(seed=3, num_res_blocks=1))
+
+    def stop(self):
+        """What ends the program inside a call of the UNet."""
+        raise Stop
+
+    def state(self):
+        """What may be left."""
+        return [models.snapshot(each) for each in (*self.unets, self.controlnet)]
+
+    def make(self, job):
+        watcher, self.line, self.kept, error, images = Watcher(self, job.events), "", None, "", []
+        with remembered() as tensors, self.beside(job.beside):
+            before = self.state()
+            with watcher.watch(self.unets, self.controlnet):
+                try:
+                    images = [*self.sample(job)]
+                except (OfTheModel, Stop, ZeroDivisionError) as raised:
+                    error = repr(raised)
+            left = sum(now != then for now, then in zip(self.state(), before, strict=True))
+        return Made(images, watcher.calls, self.line, self.params, error, left, *tensors, watcher.inside)
+
+    @contextmanager
+    def beside(self, what):
+        """Another extension's forward on the UNet: one that does nothing, or sd-webui-controlnet's."""
+        unet = self.unet
+        if what:
+            unet.forward = lambda *args, **kwargs: type(unet).forward(unet, *args, **kwargs)
+        yield
+        vars(unet).pop("forward", None)
+
+
+class A1111(Double):
+    survives_a_stop = True
+
+    def __init__(self, request):
+        self.models = [self.model(unet_of_ldm()), self.model(models.shallow_ldm_unet(seed=5, num_res_blocks=1))]
+        self.unet = self.unet_of(self.models[0])
+        super().__init__(request)
+        self.unets = [self.unet_of(model) for model in self.models]
+        self.webui = WebUI(request.getfixturevalue("script"), self.models[0])
+
+    def model(self, unet):
+        return models.LatentDiffusion(unet, image_size=64)
+
+    def unet_of(self, model):
+        return model.model.diffusion_model
+
+    def stop(self):
+        self.cancel()
+        raise Interrupted
+
+    def cancel(self):
+        state.interrupted = True
+
+    @contextmanager
+    def beside(self, what):
+        with super().beside(what):
+            if what == "controlnet":
+                self.unet.forward = self._with_controlnet
+            yield
+
+    def _with_controlnet(self, x, timesteps=None, context=None, **kwargs):
+        self.controlnet(x=x, hint=None, timesteps=timesteps, context=context)
+        return type(self.unet).forward(self.unet, x, timesteps, context, **kwargs)
+
+    def sample(self, job):
+        p = self.request_of(job)
+        asked = {"enabled": job.settings is not None, "passes": job.passes, **(job.settings or {})}
+        try:
+            images = self.webui.generate(p, asked).images
+            self.kept = p
+            return images
+        finally:
+            self.line, self.params = "\n".join(p.comments), dict(p.extra_generation_params)
+            state.begin()
+
+    def request_of(self, job):
+        kind = ProcessingImg2Img if job.kind == "img2img" else Processing
+        p = kind(**self.basics(job), split=job.split, calls_per_step=1 + (job.sampler == "heun"))
+        p.sampler_function, p.eta = (sample_euler_ancestral, 1.0) if job.sampler == "ancestral" else (sample_euler, 0.0)
+        p.refiner = next(((number, self.models[1]) for number, event in job.events.items() if event == "swap"), None)
+        beside = [script_with(self.controlnet)] if job.beside == "controlnet" else []
+        p.scripts = SimpleNamespace(alwayson_scripts=[SimpleNamespace(), *beside])
+        return p
+
+    def basics(self, job):
+        images = {"seeds": [*job.seeds], "batch_size": len(job.seeds), "steps": job.steps}
+        return {"width": SIDE, "height": SIDE, "enable_hr": job.kind == "hires", **images}
+
+
+def sample_euler(model, x, s_churn=0.0):
+    """Named as k-diffusion's, which adds no noise."""
+
+
+def sample_euler_ancestral(model, x, eta=1.0):
+    """Named as k-diffusion's."""
+
+
+class ForgeModel(Engine):
+    """Gives each call the options that the patcher has then."""
+
+    def __init__(self, unet):
+        super().__init__(unet)
+        self.model, self.parameters = SimpleNamespace(diffusion_model=self._run), self.unet.parameters
+
+    def _run(self, x, timesteps, context):
+        self.call.options = self.options["transformer_options"].copy()
+        try:
+            return self.unet(x, timesteps, context=context)
+        finally:
+            self.call.options = {}
+
+
+class Forge(A1111):
+    lacks = {"controlnet": "runs a ControlNet before the UNet's call, and ToDo leaves it alone"}
+
+    def model(self, unet):
+        return ForgeModel(unet)
+
+    def unet_of(self, model):
+        return model.unet
+
+    def state(self):
+        patches = [{**model.options["transformer_options"].get("patches", {})} for model in self.models]
+        return [*super().state(), *patches]
+
+
+class SDNextHost(A1111):
+    lacks = dict.fromkeys(("split", "swap", "controlnet"), "has pipelines, which do it in another way")
+    not_whole = dict.fromkeys(
+        ("forward", "ancestral", "euler"), "whole steps of a diffusers pipeline cannot be predicted"
+    )
+    tells_cancels = survives_a_stop = False  # it has no event after one
+    waits_with = 1  # it finds the passes out
+    stop = Double.stop
+
+    def __init__(self, request):
+        self.unet = unet_of_diffusers()
+        Double.__init__(self, request)
+        monkeypatch, script = map(request.getfixturevalue, ("monkeypatch", "script"))
+        monkeypatch.setattr(webui_double.script_callbacks, "callbacks_after_process", [on_after_process])
+        self.webui = SDNext(script, self.unet, monkeypatch)
+
+    def request_of(self, job):
+        image = [torch.rand(1, 3, SIDE, SIDE, generator=torch.manual_seed(3))] if job.kind == "img2img" else []
+        return PipelineProcessing(**self.basics(job), init_images=image, scheduler=scheduler_of(job))
+
+
+def scheduler_of(job):
+    kind = {"euler": "Euler", "heun": "Heun", "ancestral": "EulerAncestral"}[job.sampler]
+    return getattr(diffusers, f"{kind}DiscreteScheduler")()
+
+
+class ComfyUI(Double):
+    tells_after_errors = True
+    lacks = {"swap": "has a sampling for each model"}
+
+    def __init__(self, request):
+        self.shown = comfyui_double.install(request.getfixturevalue("monkeypatch"))
+        self.model = comfyui_double.model_of(unet_of_ldm())
+        self.unet = self.model.model.diffusion_model
+        super().__init__(request)
+
+    def cancel(self):
+        self.guider.is_cancelled = True
+
+    def sample(self, job):
+        """Each pass is a sampling, and its model comes from the node or not."""
+        names = ["first", "hires"] if job.kind == "hires" else [job.kind]
+        latent = torch.zeros(1, 4, SIDE // 8, SIDE // 8)
+        try:
+            for name in names:
+                is_ours = job.settings is not None and (name == "img2img" or job.passes in (name, "all"))
+                latent = torch.nn.functional.interpolate(latent, scale_factor=1 + (name == "hires"))
+                latent = self._sampling(job, self._patched(job.settings) if is_ours else self.model, latent)
+            return latent
+        except comfyui_double.Interrupted:
+            return []
+        finally:
+            self.line = "\n".join(text for text, _ in self.shown)
+            self.shown.clear()
+
+    def _sampling(self, job, model, latent):
+        function = sample_euler_ancestral if job.sampler == "ancestral" else sample_euler
+        control = comfyui_double.Control(None, previous=comfyui_double.Control(self.controlnet))
+        conds = dict.fromkeys(("positive", "negative"), [{"control": control} if job.beside == "controlnet" else {}])
+        self.guider = comfyui_double.Guider(model, conds, calls=1 + (job.sampler == "heun"), split=job.split)
+        each = torch.cat([models.noise(1, *latent.shape[1:], seed=seed) for seed in job.seeds])
+        sampler = SimpleNamespace(sampler_function=function, extra_options={})
+        return self.guider.sample(job.steps, seed=job.seeds[0], sampler=sampler, begin=(each, latent))
+
+    def _patched(self, settings):
+        main = {"start": 0.0, "end": 1.0} | {name: value for name, value in settings.items() if name in MAIN}
+        rest = {name: value for name, value in settings.items() if name not in MAIN}
+        others = NODE_CLASS_MAPPINGS["ToDoSettings"]().collect(**(DEFAULTS | rest))[0]
+        return NODE_CLASS_MAPPINGS["ToDo"]().patch(self.model, "ToDo only", others, "7", **main)[0]
+
+
+class Python(Double):
+    """A diffusers pipeline in a user's own program. The user reads the session's record."""
+
+    lacks = dict.fromkeys(("hires", "img2img"), "has no passes") | SDNextHost.lacks
+    tells_cancels = False  # the user's own program has cancelled
+    tells_after_errors = raises_our_errors = counts_steps = True
+    waits_with = None
+
+    def __init__(self, request):
+        self.unet = unet_of_diffusers()
+        super().__init__(request)
+
+    def cancel(self):
+        self.pipe._interrupt = True
+
+    def sample(self, job):
+        self.pipe = models.pipeline(diffusers.StableDiffusionPipeline, scheduler_of(job), self.unet)
+        if job.settings is None:
+            return self._images(job)
+        with patched(self.pipe, **job.settings) as session:
+            try:
+                return self._images(job)
+            finally:
+                self.line, self.kept = repr(session.record), session
+
+    def _images(self, job):
+        words = models.words(1).expand(len(job.seeds), -1, -1)
+        text = {"prompt_embeds": words, "negative_prompt_embeds": -words, "guidance_scale": 3.0}
+        size = {"height": SIDE, "width": SIDE, "num_inference_steps": job.steps, "output_type": "latent"}
+        return self.pipe(**text, **size, generator=[torch.Generator().manual_seed(seed) for seed in job.seeds]).images
+
+
+HOSTS = [A1111, Forge, SDNextHost, ComfyUI, Python]

@@ -1,0 +1,296 @@
+"""What every program that makes images relies on: the same cases for each of ``doubles.py``, and for real programs.
+
+A case sees the UNet's calls from outside. The program must then tell its user what the case saw. ``host.run`` checks
+that nothing of ours is left on a model or in memory, whatever has happened.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from todo_core.patching.plan import WHAT
+from todo_core.patching.record import NOT_ALIKE
+
+OURS = {"factor_1": 2, "factor_2": 1, "interval": 1}
+PREDICTS = OURS | {"interval": 2}
+WHOLE = PREDICTS | {"predict": "whole"}
+WRITTEN = {"method": "downsample", "factor 1": "2"}  # of OURS in an infotext
+BOTH_PASSES = WRITTEN | {"passes": "all"}
+IMAGES = {}  # of undisturbed runs
+
+
+def undisturbed(host, settings=None, **job):
+    """The images that the program makes where nothing happens."""
+    key = type(host), str(settings), str(job)
+    if key not in IMAGES:
+        IMAGES[key] = host.run(settings, **job).images
+    return IMAGES[key]
+
+
+def equal(one, other):
+    pairs = zip(map(torch.as_tensor, one), map(torch.as_tensor, other), strict=True)
+    return bool(one) and all(torch.equal(*pair) for pair in pairs)
+
+
+def tells(made, settings):
+    """Whether the infotext, if the program writes one, has these of our settings and no other."""
+    ours = {key.removeprefix("ToDo "): value for key, value in (made.params or {}).items() if key.startswith("ToDo")}
+    ours.pop("version", None)
+    return made.params is None or ours == settings
+
+
+# what is reduced, and when --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["keys/values", "all"])
+def test_tokens_are_reduced_in_each_step_inside_the_window_and_the_next_image_is_as_before(host, target):
+    made = host.run(OURS | {"start": 0.25, "end": 0.75, "target": target})
+    assert made.parts == [1] * 2 + [4] * 4 + [1] * 2
+    assert made.told == made.seen == (4, 0)
+    assert made.params is None or made.params["ToDo factor 1"] == "2"
+    after = host.run()
+    assert not equal(made.images, after.images)
+    assert equal(after.images, undisturbed(host))
+    assert after.parts == [1] * 8
+    assert after.line == ""
+    assert tells(after, {})
+
+
+def test_outside_the_window_and_without_todo_nothing_is_on_the_model(host):
+    assert {call.hooks for call in host.run().calls} == {0}
+    if host.waits_with is not None:
+        hooks = [call.hooks for call in host.run(OURS | {"start": 0.25, "end": 0.75}).calls]
+        assert {*hooks[:2], *hooks[6:]} == {host.waits_with}
+
+
+def test_a_window_by_noise_follows_the_timestep(host):
+    made = host.run(OURS | {"end": 0.5, "window": "noise"})
+    assert made.parts == [4 if call.time > 500 else 1 for call in made.calls]
+    assert {*made.parts} == {1, 4}
+
+
+def test_another_method_takes_over_past_the_end(host):
+    made = host.run(OURS | {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25})
+    assert made.parts == [4] * 4 + [4 / 3] * 4
+    assert {name for name in ("downsample", "similarity") if name in made.line} == {"downsample", "similarity"}
+    assert tells(made, BOTH_PASSES | {"end": "0.5", "afterwards": "similarity", "ratio 1": "0.25"})
+
+
+@pytest.mark.parametrize("passes", ["first", "hires", "all"])
+def test_passes(host, passes):
+    made = host.run(OURS, kind="hires", passes=passes, steps=4)
+    first, hires = (
+        [call for call in made.calls if call.tokens == 64],
+        [call for call in made.calls if call.tokens == 256],
+    )
+    assert [call.part for call in first] == [1 if passes == "hires" else 4] * 4
+    assert [call.part for call in hires] == [1 if passes == "first" else 4] * 4
+    assert made.calls == first + hires
+    assert len(re.findall("in 4 of 4 steps", made.line)) == 1 + (passes == "all")
+
+
+@pytest.mark.parametrize("passes", ["first", "hires"])
+def test_img2img_is_reduced_whatever_the_passes_of_txt2img(host, passes):
+    made = host.run(OURS, kind="img2img", passes=passes)
+    assert made.parts == [4] * 8
+    assert made.told == made.seen == (8, 0)
+    assert tells(made, WRITTEN)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (OURS | {"factor_1": 1}, "the factor of level 1 is 1"),
+        ({}, "this model was trained at 512 x 512"),
+        (OURS | {"start": 0.9}, "no step is between Start and End"),
+    ],
+    ids=["factor", "auto", "window"],
+)
+def test_where_nothing_is_reduced_the_image_is_the_baseline_and_the_line_says_why(host, settings, why):
+    made = host.run(settings)
+    assert made.parts == [1] * 8
+    assert equal(made.images, undisturbed(host))
+    assert why in made.line
+    assert tells(made, {})
+
+
+# predictions ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_second_step_is_predicted_below_level_1(host):
+    expected = undisturbed(host, PREDICTS)
+    made = host.run(PREDICTS)
+    assert equal(made.images, expected)
+    assert made.parts == [4] * 8
+    assert made.deep == [0, 1, 3, 5, 7]
+    assert made.told == made.seen == (8, 3)
+    assert tells(made, BOTH_PASSES | {"factor 2": "1", "interval": "2"})
+
+
+def test_a_second_order_sampler(host):
+    """Where some step has calls of both kinds, the line has calls; Python's record has steps."""
+    made = host.run(PREDICTS | {"start": 0.25}, sampler="heun")
+    reduced, predicted = made.seen
+    is_mixed = {call.time for call in made.calls if call.deep} & {call.time for call in made.calls if not call.deep}
+    if is_mixed and not host.counts_steps:
+        predicted = len(made.calls) - len(made.deep)
+    assert made.told == (reduced, predicted)
+    assert reduced
+    assert predicted
+    assert {*made.parts} == {1, 4}
+    assert made.parts == sorted(made.parts)
+    assert made.calls[-1].deep
+
+
+def test_too_few_steps_for_the_interval_are_told(host):
+    made = host.run(PREDICTS, steps=3)
+    assert made.parts == [4] * 3
+    assert made.deep == [0, 1, 2]
+    assert tells(made, BOTH_PASSES)
+    made = host.run(PREDICTS | {"factor_1": 1}, steps=3)
+    assert f"{WHAT['deep']} need 4 or more steps" in made.line
+
+
+def test_whole_steps_are_predicted_with_a_sampler_that_adds_no_noise(host):
+    made = host.run(WHOLE)
+    if "euler" in host.not_whole:
+        assert made.told == made.seen == (8, 3)
+        assert host.not_whole["euler"] in made.line
+        return
+    assert [number for number, call in enumerate(made.calls) if call.ran] == [0, 1, 2, 4, 6, 7]
+    assert made.told == (6, 2)
+    assert made.params is None or made.params["ToDo predict"] == "whole"
+
+
+@pytest.mark.parametrize("why", ["forward", "ancestral"])
+def test_where_whole_steps_cannot_be_predicted_layers_below_level_1_are(host, why):
+    """A foreign forward stays where it is."""
+    job = {"beside": why} if why == "forward" else {"sampler": why}
+    made = host.run(WHOLE, **job)
+    assert made.parts == [4] * 8
+    assert made.told == made.seen == (8, 3)
+    assert f"{host.not_whole[why]}: {WHAT['deep']} are predicted" in made.line
+    assert equal(made.images, host.run(PREDICTS, **job).images)
+    assert "ToDo predict" not in (made.params or {})
+
+
+@pytest.mark.parametrize(("changes", "computed"), [({5}, [0, 1, 3, 5, 6, 7, 9]), ({*range(10)}, [*range(10)])])
+def test_a_prompt_that_changes_in_mid_pass_begins_the_predictions_anew(host, changes, computed):
+    """As [a:b:0.5] and [a|b] do; tokens stay reduced."""
+    made = host.run(PREDICTS, steps=10, events=dict.fromkeys(changes, "prompt"))
+    assert made.deep == computed
+    assert made.parts == [4] * 10
+    assert made.told == made.seen
+    assert (NOT_ALIKE in made.line) == (len(computed) == 10 and not host.counts_steps)
+
+
+# other things in the same pass ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [{}, {"method": "similarity"}, {"interval": 2}], ids=["tokens", "similar", "deep"])
+def test_an_image_does_not_depend_on_its_batch(host, more):
+    batch = host.run(OURS | more, seeds=(4, 5, 6)).images
+    alone = host.run(OURS | more, seeds=(5,)).images
+    torch.testing.assert_close(batch[1], alone[0], atol=2e-4, rtol=1e-3)
+
+
+def test_halves_of_the_guidance_in_calls_of_their_own_are_treated_alike(host):
+    made = host.run(PREDICTS, split=True)
+    assert made.parts == [4] * 16
+    assert made.deep == [0, 1, 2, 3, 6, 7, 10, 11, 14, 15]
+    assert made.told == (8, 3)
+    for one, other in zip(made.images, undisturbed(host, PREDICTS), strict=True):
+        torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-3)
+
+
+def test_a_refiner_is_reduced_from_its_first_call_and_told_in_one_line(host):
+    made = host.run(PREDICTS, events={4: "swap"})
+    assert made.parts == [4] * 8
+    assert made.deep == [0, 1, 3, 4, 5, 7]
+    assert made.told == made.seen == (8, 2)
+    assert len(re.findall("level 1 from", made.line)) == 1
+
+
+def test_a_controlnet_is_reduced_in_the_same_steps_and_told(host):
+    made = host.run(OURS | {"end": 0.5}, beside="controlnet")
+    assert made.parts == [4] * 4 + [1] * 4
+    assert made.inside == [16] * 4 + [64] * 4
+    assert "ControlNet too" in made.line
+    assert "ControlNet" not in host.run(OURS).line
+
+
+@pytest.mark.parametrize("event", ["cached", "cached inside"])
+def test_steps_that_another_cache_answers_count_neither_as_computed_nor_as_predicted(host, event):
+    expected = undisturbed(host, PREDICTS, steps=10)
+    made = host.run(PREDICTS, steps=10, events={4: event, 6: event})
+    assert [number for number, call in enumerate(made.calls) if not call.ran] == [4, 6]
+    assert made.told == made.seen
+    assert made.seen[0] == 8
+    assert made.seen[1] > 0
+    assert host.counts_steps or "; the model was not called in 2" in made.line
+    assert equal(host.run(PREDICTS, steps=10).images, expected)
+
+
+# ends before the end --------------------------------------------------------------------------------------------------
+
+
+def test_a_cancel_leaves_nothing_and_the_line_tells_what_ran(host):
+    expected = undisturbed(host, PREDICTS)
+    made = host.run(PREDICTS, events={3: "cancel"})
+    assert made.deep == [0, 1]
+    if made.line:
+        assert made.told == made.seen == (3, 1)
+    if host.tells_cancels:
+        assert made.line.endswith("; interrupted")
+    assert made.params is None or made.params["ToDo factor 1"] == "2"
+    assert "nothing predicted" not in host.run(PREDICTS, events={2: "cancel"}).line, "it might have been"
+    made = host.run(PREDICTS | {"factor_1": 1}, events={1: "cancel"})
+    assert not host.tells_cancels or made.line.endswith("it was interrupted")
+    assert equal(host.run(PREDICTS).images, expected)
+
+
+@pytest.mark.parametrize("event", ["stop before", "stop", "fail before", "fail"])
+def test_an_end_in_the_fourth_call_goes_on_and_leaves_nothing(host, event):
+    """A stop is a BaseException, for which torch runs no hook."""
+    expected = undisturbed(host, PREDICTS)
+    made = host.run(PREDICTS, events={3: event})
+    is_caught = host.survives_a_stop and "stop" in event
+    assert bool(made.error) != is_caught
+    assert len(made.calls) == 4
+    assert made.parts == [4] * 3 + [0 if "before" in event else 4]
+    assert bool(made.line) == (is_caught or host.tells_after_errors), "the others tell the error alone"
+    if made.line:
+        assert made.told[0] == made.seen[0]
+        assert made.told[1] == 1
+    assert equal(host.run(PREDICTS).images, expected)
+
+
+def test_a_stop_between_the_two_calls_of_a_step(host):
+    expected = undisturbed(host, PREDICTS, split=True)
+    host.run(PREDICTS, split=True, events={7: "stop before"})
+    assert equal(host.run(PREDICTS, split=True).images, expected)
+
+
+@pytest.mark.parametrize("event", ["stop", "fail", "cancel"])
+def test_an_end_in_the_hires_pass_leaves_nothing_for_the_next_image(host, event):
+    expected = undisturbed(host, PREDICTS, kind="hires")
+    assert len(host.run(PREDICTS, kind="hires", events={11: event}).calls) in (11, 12)
+    assert equal(host.run(PREDICTS, kind="hires").images, expected)
+
+
+@pytest.mark.parametrize("first", [1, 4])
+def test_an_error_of_ours_is_told_and_costs_no_image(host, first):
+    """In Python the user gets the error."""
+    expected = undisturbed(host, OURS)
+    made = host.run(OURS, events={first - 1: "ours"})
+    if host.raises_our_errors:
+        assert "ZeroDivisionError" in made.error
+    else:
+        assert made.parts == [4] * (first - 1) + [1] * (9 - first)
+        assert equal(made.images, undisturbed(host)) == (first == 1)
+        assert re.fullmatch("ToDo stopped in the .*: division by zero", made.line)
+        assert made.params is None or ("ToDo factor 1" in made.params) == (first > 1)
+    assert equal(host.run(OURS).images, expected)
