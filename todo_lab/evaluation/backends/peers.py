@@ -25,8 +25,8 @@ from .checkouts import import_from
 from .step_peers import deepcache, easycache, zeus
 
 ALWAYS = sys.maxsize
-WEBUI_MODULES = ("gradio", "modules", "modules.scripts", "modules.script_callbacks", "modules.shared")
-WEBUI_MODULES += ("modules.processing",)
+PARTS = ("scripts", "script_callbacks", "shared", "processing")
+WEBUI_MODULES = ("gradio", "modules", *(f"modules.{part}" for part in PARTS))
 XFORMERS = ("xformers", "xformers.ops")
 
 
@@ -98,8 +98,7 @@ def _bigain(
     """
     beside = ("token_scoring", "frequency_selection", "masked_attention_handler")
     resample = import_from(path / "ImprovedTokenMerge", "merge", beside=beside, stubs=XFORMERS).up_or_downsample
-    host = hosts.detect(target)
-    now: dict[str, Any] = {}
+    host, now = hosts.detect(target), dict[str, Any]()
 
     def see_timestep(_: nn.Module, args: tuple, kwargs: dict) -> None:
         timestep = args[1] if len(args) > 1 else kwargs[host.arguments.timestep]
@@ -115,7 +114,8 @@ def _bigain(
         return args, {**kwargs, host.arguments.context: kept}
 
     host.unet.register_forward_pre_hook(see_timestep, with_kwargs=True)
-    for site in (site for site in host.sites if site.level == 1):
+    level_1: list[Any] = [site for site in host.sites if site.level == 1]
+    for site in level_1:
         site.transformer.register_forward_pre_hook(see_grid)
         site.block.attn1.register_forward_pre_hook(reduce, with_kwargs=True)
 
