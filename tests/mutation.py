@@ -46,7 +46,6 @@ TESTS = {
     "reduction/clustering": [f"{REDUCTION}/test_clustering.py"],
     "reduction/downsampling": [f"{REDUCTION}/test_downsampling.py"],
     "reduction/grouping": [f"{REDUCTION}/test_clustering.py", *SEARCH],
-    "reduction/local_search": [*SEARCH, *COSTS],
     "reduction/matching": [*SEARCH, *COSTS],
     "reduction/nearest_destination": [*SEARCH, *COSTS],
     "reduction/scores": [*SEARCH, *COSTS],

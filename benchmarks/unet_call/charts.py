@@ -21,7 +21,6 @@ LINES: dict[str, dict[str, Any]] = {
     BASELINE: {"color": "0", "linewidth": 2.4, "marker": "s"},
     "tomesd 0.5": {**PEER_LINE, "marker": "X", "linestyle": "--"},
     "ToMe 0.5": {**OURS_LINE, "marker": "P", "linestyle": "--"},
-    "ToMe 0.5 reach 1": {**OURS_LINE, "marker": "D", "linestyle": ":"},
     "BiGain 2": {**PEER_LINE, "marker": "^", "linestyle": "-"},
     "HyperTile 256": {**PEER_LINE, "marker": "v", "linestyle": ":"},
     # a large mark around a small one: both stay visible where the lines coincide

@@ -62,7 +62,7 @@ def _finder(x: torch.Tensor, grid: TokenGrid, settings: Settings) -> Part | None
     """How the settings find the groups of level 1; None for settings that do nothing there, or the same as others."""
     if settings.method == "similarity":
         cell = settings.sy, settings.sx
-        return lambda: match(x, grid.size, settings.ratio_1, cell, reach=settings.reach)
+        return lambda: match(x, grid.size, settings.ratio_1, cell)
     if settings.method == "cluster":
         return lambda: cluster(x, max(1, round(grid.tokens * (1 - settings.ratio_1))))
     factor = settings.factor_1

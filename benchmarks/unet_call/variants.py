@@ -29,7 +29,6 @@ OURS = {
     "ToDo 2 and 2": Settings(factor_1=2, factor_2=2, interval=1),
     "ToDo 4 and 2": Settings(factor_1=4, factor_2=2, interval=1),
     "ToMe 0.5": Settings(method="similarity", target="all", ratio_1=0.5, interval=1),
-    "ToMe 0.5 reach 1": Settings(method="similarity", target="all", ratio_1=0.5, reach=1, interval=1),
     "ToMe 0.75": Settings(method="similarity", target="all", ratio_1=0.75, interval=1),
     "cluster 0.5": Settings(method="cluster", ratio_1=0.5, interval=1),
 }
@@ -56,7 +55,7 @@ PEERS = {
     "HyperTile 256": Peer("hypertile", {"tile": 256}, ("sd1-ldm",)),
     "HyperTile 512": Peer("hypertile", {"tile": 512}, ("sd1-ldm",)),
 }
-QUICK = ("out of the window", "ToDo 2", "ToDo 4", "ToMe 0.5", "ToMe 0.5 reach 1")
+QUICK = ("out of the window", "ToDo 2", "ToDo 4", "ToMe 0.5")
 QUICK += ("lower bound of ToDo 2", "lower bound of ToDo 4", "tomesd 0.5", "token-downsampling 2")
 NAMES = (BASELINE, *OURS, *LOWER_BOUNDS, *PEERS)
 

@@ -42,7 +42,7 @@ FLOORS = {
         "webui comfyui",
     ],
     "todo_core/comfyui": ["compat inputs", "sampling", "nodes"],
-    "todo_core/webui": ["compat presets", "generation", "panel", "compare", "extension __main__"],
+    "todo_core/webui": ["compat presets", "generation", "panel", "compare", "extension"],
     "todo_lab": [
         "python_version",
         "environment",

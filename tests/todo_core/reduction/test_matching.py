@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tomesd.merge import bipartite_soft_matching_random2d
 
 from tests.fake_gpu import Sorts, autocast_to_half
-from tests.naive import cells, cells_apart, examples, group_means, partition, random_tokens, token_ids, tome_groups
-from todo_core.reduction import local_search, match, nearest_destination, random_draws, removable
+from tests.naive import cells, examples, group_means, partition, random_tokens, token_ids, tome_groups
+from todo_core.reduction import match, nearest_destination, random_draws, removable
 from todo_core.reduction.matching import _without_autocast
 from todo_core.reduction.scores import unit
 
@@ -73,78 +73,6 @@ def test_without_draws_the_merged_and_unmerged_values_are_tomesds(size, cell, ra
     assert merged.shape == theirs.shape
     torch.testing.assert_close(merged.sort(dim=1).values, theirs.sort(dim=1).values)
     torch.testing.assert_close(ours.unmerge(merged), their_unmerge(theirs))
-
-
-@pytest.mark.parametrize("reach", [1, 2])
-@pytest.mark.parametrize(("size", "cell"), [*UNEVEN, ((8, 6), (2, 3)), ((12, 14), (2, 2)), ((9, 16), (1, 2))])
-def test_within_reach_the_groups_are_those_of_plain_loops(size, cell, reach):
-    metric = random_tokens(size, batch=2)
-    tokens, corners = size[0] * size[1], [tokens[0] for tokens in cells(size, cell)]
-    removed = min(int(tokens * 0.5), tokens - len(corners))
-    found = match(metric, size, 0.5, cell, reach=reach)
-    for image, index in zip(metric, found.index, strict=True):
-        near = tome_groups(image, corners, removed, lambda a, b: cells_apart(a, b, size, cell) <= reach)
-        assert partition(index) == near
-
-
-@examples(60)
-@given(grid_and_cell(), st.floats(0, 0.75), st.data())
-def test_a_reach_over_the_whole_grid_is_none(grid_and_cell, ratio, data):
-    size, cell = grid_and_cell
-    draws = torch.tensor(
-        [data.draw(st.lists(st.floats(0, LAST), min_size=count_of(size, cell), max_size=count_of(size, cell)))]
-    )
-    metric = random_tokens(size, batch=1)
-    everywhere, near = match(metric, size, ratio, cell, draws), match(metric, size, ratio, cell, draws, reach=max(size))
-    assert torch.equal(everywhere.index, near.index)
-
-
-@examples(60)
-@given(grid_and_cell(side=20), st.integers(1, 12), st.integers(0, 2**32))
-def test_on_any_grid_with_any_reach_the_groups_are_those_of_plain_loops(case, reach, seed):
-    size, cell = case
-    metric = random_tokens(size, channels=4, batch=1, seed=seed)
-    tokens, corners = size[0] * size[1], [tokens[0] for tokens in cells(size, cell)]
-    removed = min(int(tokens * 0.6), tokens - len(corners))
-    near = tome_groups(metric[0], corners, removed, lambda a, b: cells_apart(a, b, size, cell) <= reach)
-    assert partition(match(metric, size, 0.6, cell, reach=reach).index[0]) == near
-
-
-@pytest.mark.parametrize("size", [(64, 64), (50, 70)])
-def test_no_reach_makes_more_than_twice_the_scores_of_the_whole_search(monkeypatch, size):
-    """A tile's product contains destinations and padding too."""
-    made = []
-    matmul = torch.Tensor.__matmul__
-    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: made.append(matmul(a, b)) or made[-1])
-    scores = {}
-    for reach in (0, 1, 2, 4, 8, 16, 31, 34, 64, 1000):
-        made.clear()
-        match(random_tokens(size, channels=1, batch=1), size, 0.5, reach=reach)
-        scores[reach] = sum(part.numel() for part in made)
-    assert max(scores.values()) <= 2 * scores[0]
-    assert scores[1000] == scores[64] == scores[0]
-    assert scores[1] < scores[0] / 30
-
-
-def test_the_tables_of_a_reach_are_small():
-    tables = local_search._tiles((256, 256), (2, 2), 16, torch.device("cpu"))[1:]
-    assert sum(table.nbytes for table in tables) < 4 * 2**20
-
-
-def test_in_parts_a_reach_gives_the_same(monkeypatch):
-    metric = random_tokens((16, 12), channels=8)
-    at_once = match(metric, (16, 12), 0.5, reach=1)
-    monkeypatch.setattr(local_search, "_MAX_NUMBERS", 16 * 16 * 5)  # five tiles at a time
-    assert torch.equal(match(metric, (16, 12), 0.5, reach=1).index, at_once.index)
-
-
-def test_what_is_most_alike_but_out_of_reach_is_not_merged():
-    """Two equal tokens in opposite corners."""
-    metric = torch.eye(64, dtype=torch.float64)[None].clone()
-    metric[0, 63] = metric[0, 0]  # the corner's source looks like the first cell's destination
-    everywhere, near = (match(metric, (8, 8), 1 / 64, reach=reach) for reach in (0, 2))
-    assert everywhere.index[0, 63] == everywhere.index[0, 0]
-    assert near.index[0, 63] != near.index[0, 0]
 
 
 @pytest.mark.parametrize("ratio", [0.1, 0.5, 0.99])
@@ -325,11 +253,10 @@ def test_the_groups_of_many_tokens_are_tomesds(size):
         assert match(metric, size, 0.5).index.equal(ours.index)
 
 
-@pytest.mark.parametrize("reach", [0, 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_search_is_no_part_of_a_gradient(reach, dtype):
+def test_the_search_is_no_part_of_a_gradient(dtype):
     tokens = torch.randn(2, 64, 8, dtype=dtype, requires_grad=True)
-    found = match(tokens, (8, 8), 0.5, reach=reach)
+    found = match(tokens, (8, 8), 0.5)
     found.merge(tokens).sum().backward()
     sizes = torch.stack([index.bincount()[index] for index in found.index])
     torch.testing.assert_close(tokens.grad, (1 / sizes.to(dtype))[..., None].expand_as(tokens))
@@ -411,14 +338,13 @@ def test_likeness_is_of_direction_not_of_length():
     assert frozenset({0, 2}) in partition(match(metric, (2, 2), 0.25).index[0])
 
 
-@pytest.mark.parametrize("reach", [0, 1])
 @pytest.mark.parametrize("scale", [5000, 1e-6])
-def test_the_length_of_a_half_precision_token_neither_overflows_nor_vanishes(scale, reach):
+def test_the_length_of_a_half_precision_token_neither_overflows_nor_vanishes(scale):
     """A length of 5000 * sqrt(320) is no number of float16, nor is the square of 1e-6; a token of zeros has none."""
     metric = random_tokens((8, 8), channels=320, batch=1)
     metric[:, 9] = 0
     half = (metric * scale).half()
-    found, expected = match(half, (8, 8), 0.5, reach=reach), match(half.double(), (8, 8), 0.5, reach=reach)
+    found, expected = match(half, (8, 8), 0.5), match(half.double(), (8, 8), 0.5)
     same = (found.index == expected.index).float().mean()
     assert same > 0.9, "but for the rounding of close scores"
 

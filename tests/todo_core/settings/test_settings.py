@@ -38,7 +38,6 @@ DEFAULTS = {
     "attn": True,
     "crossattn": False,
     "mlp": False,
-    "reach": 0,
     "interval": "auto",
     "predict": "deep",
     "tolerance": 0.08,
@@ -374,6 +373,14 @@ def test_an_older_choice_by_the_sampler_is_read_as_deep(old, now):
         Settings.parse({"predict": "auto"})
 
 
+def test_a_setting_that_has_left_is_read_without_it():
+    assert Settings.parse({"reach": "1", "sx": "3"}) == Settings(sx=3)
+    assert Settings.from_infotext({"ToDo method": "similarity", "ToDo reach": "2"}) == Settings(
+        method="similarity", interval=1
+    )
+    assert refused(reach=1).field == "reach"
+
+
 def test_a_seed_of_minus_1_is_each_images_own():
     assert Settings(seed=-1).seed is Settings.parse({"seed": "-1"}).seed is None
     with pytest.raises(SettingsError):
@@ -487,7 +494,7 @@ ACTING = {"method", "start", "end", "passes", "interval", "predict", "tolerance"
 ALWAYS = ACTING | {"target"}
 FACTORS, RATIOS = {"factor_1", "factor_2", "resample"}, {"ratio_1", "ratio_2"}
 ENDS = {"window", "afterwards"}
-CELL, MODULES = {"sx", "sy", "random", "reach"}, {"attn", "crossattn", "mlp"}
+CELL, MODULES = {"sx", "sy", "random"}, {"attn", "crossattn", "mlp"}
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_what_is_predicted_is_asked_where_something_is(interval, is_shown):
     ("values", "hidden"),
     [
         ({"factor_1": "1", "factor_2": "1"}, {"target", "resample", "phase"}),
-        ({"method": "similarity", "ratio_1": 0}, {"target", "sx", "sy", "random", "seed", "reach"}),
+        ({"method": "similarity", "ratio_1": 0}, {"target", "sx", "sy", "random", "seed"}),
         ({"resample": "area"}, {"phase"}),
         ({"end": 1}, {"window", "afterwards"}),
         ({"start": 0.2}, {"afterwards"}),

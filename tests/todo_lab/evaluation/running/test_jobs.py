@@ -90,9 +90,9 @@ def test_words_and_nouns_are_counted(text, count, nouns):
         (Settings(method="similarity", target="all", ratio_1=0.25), "ToMe 0.25", "ToMe", 0.25, "ratio"),
         (Settings(method="similarity"), "ToMe 0.5, keys/values", "ToMe, keys/values", 0.5, "ratio"),
         (
-            Settings(method="similarity", target="all", random=False, reach=2),
-            "ToMe 0.5, no random, reach 2",
-            "ToMe, no random, reach 2",
+            Settings(method="similarity", target="all", random=False),
+            "ToMe 0.5, no random",
+            "ToMe, no random",
             0.5,
             "ratio",
         ),
