@@ -41,6 +41,7 @@ HOSTS += [f"{PATCHING}/test_plan.py"]
 COMPILE = f"{PATCHING}/test_compile.py"
 COSTS = [f"{PATCHING}/test_gpu_costs.py"]
 PREDICTION = [f"{PATCHING}/test_prediction.py", f"{PATCHING}/test_whole_steps.py"]
+SETTINGS = ["tests/todo_core/settings/test_settings.py"]
 # the tests of each file, the quickest first
 TESTS = {
     "reduction/clustering": [f"{REDUCTION}/test_clustering.py"],
@@ -73,6 +74,12 @@ TESTS = {
     "patching/session": [*PREDICTION, *SESSION, f"{PATCHING}/test_gradients.py", *FORGE],
     "patching/steps": [f"{PATCHING}/test_steps.py", *SESSION],
     "patching/memory": [*PREDICTION, *COSTS],
+    "settings/setting": SETTINGS,
+    "settings/declaration": SETTINGS,
+    "estimate": ["tests/todo_core/test_estimate.py"],
+    "work": ["tests/todo_core/test_estimate.py"],
+    "tomesd": ["tests/todo_core/test_tomesd.py"],
+    "samplers": ["tests/todo_core/test_samplers.py"],
     "token_grid": ["tests/todo_core/test_token_grid.py", f"{PATCHING}/test_plan.py"],
     "prediction": [*PREDICTION, *COSTS],
 }
