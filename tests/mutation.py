@@ -42,12 +42,12 @@ COMPILE = f"{PATCHING}/test_compile.py"
 COSTS = [f"{PATCHING}/test_gpu_costs.py"]
 PACING = ["tests/todo_core/test_pacing.py"]
 PREDICTION = [f"{PATCHING}/test_prediction.py", f"{PATCHING}/test_whole_steps.py"]
+SETTINGS = ["tests/todo_core/settings/test_settings.py"]
 # the tests of each file, the quickest first
 TESTS = {
     "reduction/clustering": [f"{REDUCTION}/test_clustering.py"],
     "reduction/downsampling": [f"{REDUCTION}/test_downsampling.py"],
     "reduction/grouping": [f"{REDUCTION}/test_clustering.py", *SEARCH],
-    "reduction/local_search": [*SEARCH, *COSTS],
     "reduction/matching": [*SEARCH, *COSTS],
     "reduction/nearest_destination": [*SEARCH, *COSTS],
     "reduction/scores": [*SEARCH, *COSTS],
@@ -80,6 +80,12 @@ TESTS = {
     "patching/steps": [f"{PATCHING}/test_steps.py", *SESSION],
     "patching/memory": [*PREDICTION, *COSTS],
     "pacing": [*PACING, *PREDICTION],
+    "settings/setting": SETTINGS,
+    "settings/declaration": SETTINGS,
+    "estimate": ["tests/todo_core/test_estimate.py"],
+    "work": ["tests/todo_core/test_estimate.py"],
+    "tomesd": ["tests/todo_core/test_tomesd.py"],
+    "samplers": ["tests/todo_core/test_samplers.py"],
     "token_grid": ["tests/todo_core/test_token_grid.py", f"{PATCHING}/test_plan.py"],
     "prediction": [*PREDICTION, *COSTS],
 }

@@ -89,7 +89,7 @@ def _similarity(tokens: Tensor, plan: LevelPlan, settings: Settings, place: Plac
     size, cell, draws = plan.grid.size, (settings.sy, settings.sx), None
     if settings.random:
         draws = _on_device(reduction.random_draws(place.seeds(), place.step, place.rank, size, cell), tokens.device)
-    return reduction.match(tokens, size, plan.amount, cell, draws, reach=settings.reach)
+    return reduction.match(tokens, size, plan.amount, cell, draws)
 
 
 def _plan_cluster(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan:

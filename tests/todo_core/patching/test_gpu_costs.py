@@ -29,7 +29,6 @@ LAUNCHES = [
     ("ToMe 0.5", TOME, {64: 160, 128: 200, 256: 700}),
     ("ToMe 0.5, random", {**TOME, "random": True}, {64: 160}),
     ("ToMe 0.5, keys/values", {**TOME, "target": "keys/values"}, {64: 150}),
-    ("ToMe 0.5, reach 1", {**TOME, "reach": 1}, {64: 180, 128: 240}),
     ("cluster 0.5", {"method": "cluster", "ratio_1": 0.5}, {64: 930}),
 ]
 

@@ -511,13 +511,3 @@ def test_a_bare_session_takes_a_new_timestep_for_a_new_step_and_begins_anew_when
     with patched(sd1_double.unet, **RANDOM):
         as_first = sd1_double(IMAGES, 500.0, COND)
     assert_differs(as_first, calls[2][1])
-
-
-@pytest.mark.parametrize("target", ["keys/values", "all"])
-def test_a_reach_narrows_the_search_of_similarity(sd1_double, target):
-    outputs = {}
-    for reach in (0, 1, 16):
-        with patched(sd1_double.unet, method="similarity", target=target, random=False, reach=reach):
-            outputs[reach] = sd1_double(IMAGES[:2], text=COND[:2])
-    assert_differs(outputs[0], outputs[1])
-    assert_close(outputs[0], outputs[16])

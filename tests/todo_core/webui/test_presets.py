@@ -121,7 +121,9 @@ def test_a_broken_file_is_set_aside_whole_and_said(path, broken):
 
 def test_a_file_of_an_earlier_version_is_read(path):
     path.parent.mkdir()
-    path.write_text(json.dumps({"old": {**OWN.to_dict(), "img2img": True}, "x" * 70: OWN.to_dict()}), "utf-8")
+    path.write_text(
+        json.dumps({"old": {**OWN.to_dict(), "img2img": True, "reach": 1}, "x" * 70: OWN.to_dict()}), "utf-8"
+    )
     presets = Presets(path)
     assert presets.trouble == ""
     assert presets.get("old") == presets.get("x" * 70) == OWN

@@ -10,7 +10,7 @@ from . import browser as web
 
 DOWNSAMPLE = {"method", "target", "factor_1", "factor_2", "resample", "phase"}
 ALWAYS = {"start", "end", "interval", "predict", "tolerance", "passes"}
-SIMILARITY = {"method", "target", "ratio_1", "ratio_2", "sx", "sy", "random", "seed", "reach"}
+SIMILARITY = {"method", "target", "ratio_1", "ratio_2", "sx", "sy", "random", "seed"}
 
 
 @pytest.fixture
@@ -96,7 +96,6 @@ CASES = {
         "sx": 3,
         "sy": 4,
         "seed": 7,
-        "reach": 2,
         "mlp": True,
         "end": 0.75,
         "window": "noise",
@@ -108,7 +107,6 @@ CASES = {
 # in an order in which each control can be seen when it is set
 SOMETHING_ELSE = (
     {"method": "similarity", "target": "all", "ratio_1": 0.1, "ratio_2": 0.1, "sx": 5, "sy": 5, "seed": 9},
-    {"reach": 1},
     {"attn": False, "crossattn": True, "mlp": False, "start": 0.3, "end": 0.9, "window": "steps", "passes": "first"},
     {"target": "keys/values", "random": False, "method": "cluster", "afterwards": "downsample"},
     {"resample": "nearest-exact", "phase": "rotate", "factor_1": 8, "factor_2": 3, "interval": 3},

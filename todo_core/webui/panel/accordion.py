@@ -24,7 +24,7 @@ from .preset_row import PresetRow
 
 STRENGTH, WINDOW = ("factor_1", "ratio_1", "interval"), ("start", "end")
 ADVANCED = ("method", "target", "factor_2", "ratio_2", "phase", "passes", "predict", "tolerance")
-EXPERT = ("resample", "reach", "window", "afterwards", "seed", "sx", "sy", "random", "attn", "crossattn", "mlp")
+EXPERT = ("resample", "window", "afterwards", "seed", "sx", "sy", "random", "attn", "crossattn", "mlp")
 FOLDS = {texts.ADVANCED.label: ADVANCED, texts.EXPERT.label: EXPERT}
 
 

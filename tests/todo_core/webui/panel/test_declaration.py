@@ -73,7 +73,7 @@ def test_a_value_comes_back_by_infotext_by_name_and_by_position(panel, setting):
     assert text[setting.infotext_key] == setting.format(value)
     values = pasted(panel.infotext_fields, text)
     assert setting.parse(values[panel.controls[setting.name]]) == value
-    assert request.read([chosen.to_dict()], None) == chosen
+    assert request.read([{**chosen.to_dict(), "reach": 1}], None) == chosen, "what is retired does nothing"
     by_position = [True, *(controls.control_value(s, getattr(chosen, s.name)) for s in SETTINGS.values())]
     assert getattr(request.read(by_position, None), setting.name) == value
 
