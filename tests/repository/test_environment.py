@@ -141,7 +141,8 @@ def test_whoever_ends_an_installation_ends_pip_too(made, monkeypatch, capfd, nam
 
     monkeypatch.setattr(environment.subprocess, "Popen", popen)
     monkeypatch.setattr(environment, "ENDS_WITHIN", 0.1)
-    before = {each: signal.signal(each, signal.SIG_DFL) for each in (signal.SIGTERM, signal.SIGHUP)}
+    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {each: signal.signal(each, handler) for each, handler in usual.items()}  # whatever has started the tests
     environment.end_in_order()
     try:
         with pytest.raises((KeyboardInterrupt, SystemExit)) as ended:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..errors import SettingsError
 from ..settings import BUILT_IN, SETTINGS, Setting, Settings
 
 AS_PRESET = "preset"
@@ -18,6 +19,9 @@ REST = tuple(name for name in SETTINGS if name not in (*MAIN, "passes"))
 """Those of the node ToDo settings. There are no passes: a model is wired to the samplings that it is for."""
 
 Input = tuple[Any, dict[str, Any]]
+# a saved workflow has values by position, so a retired setting keeps its place: before these
+_RETIRED: Input = ("INT", {"default": 0, "min": 0, "max": 64, "tooltip": "Has no effect any more."})
+_AFTER_RETIRED = ("predict", "tolerance")
 
 
 class _Choices(list[str]):
@@ -55,6 +59,22 @@ def read_main(values: Mapping[str, Any], base: Settings) -> Settings:
 def read_rest(values: Mapping[str, Any]) -> Settings:
     """The settings that the node ToDo settings asks for. Raises SettingsError."""
     return Settings.parse({name: None if (name, value) == ("seed", -1) else value for name, value in values.items()})
+
+
+def rest_inputs() -> dict[str, Input]:
+    """The inputs of the node ToDo settings."""
+    inputs = {name: rest_input(SETTINGS[name]) for name in REST}
+    later = {name: inputs.pop(name) for name in _AFTER_RETIRED}
+    return {**inputs, "reach": _RETIRED, **later}
+
+
+def why_not(values: Mapping[str, Any]) -> str | None:
+    """Why the node ToDo cannot take these values; None if it can. Linked inputs have none yet."""
+    try:
+        read_main({name: value for name, value in values.items() if value is not None}, Settings())
+    except SettingsError as error:
+        return str(error)
+    return None
 
 
 def rest_input(setting: Setting) -> Input:

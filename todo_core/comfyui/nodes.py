@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import UnsupportedModelError
 from ..hosts import detect
 from ..settings import SETTINGS, Settings
 from . import compat
-from .inputs import MAIN, REST, main_input, preset_input, read_main, read_rest, rest_input
+from .inputs import MAIN, main_input, preset_input, read_main, read_rest, rest_inputs, why_not
 from .sampling import reduced_sampling
 
 log = logging.getLogger("todo_core")
@@ -39,10 +39,15 @@ class ToDo:
         shown = {name: main_input(SETTINGS[name]) for name in MAIN}
         settings = (_TYPE, {"tooltip": "From the node ToDo settings. They replace the preset."})
         return {
-            "required": {"model": model, "preset": preset_input(), **shown},
-            "optional": {"settings": settings},
+            "required": {"model": model, "preset": preset_input()},
+            "optional": {**shown, "settings": settings},  # prompts of earlier versions have fewer
             "hidden": {"node": "UNIQUE_ID"},
         }
+
+    @classmethod
+    def VALIDATE_INPUTS(cls, start: float | None = None, end: float | None = None) -> str | Literal[True]:
+        """What ComfyUI refuses when the prompt is queued."""
+        return why_not({"start": start, "end": end}) or True
 
     def patch(
         self, model: Any, preset: str, settings: Settings | None = None, node: str | None = None, **values: Any
@@ -73,7 +78,7 @@ class ToDoSettings:
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:
         """The inputs, as ComfyUI asks for them."""
-        return {"required": {name: rest_input(SETTINGS[name]) for name in REST}}
+        return {"required": {}, "optional": rest_inputs()}
 
     def collect(self, **values: Any) -> tuple[Settings]:
         """The settings."""

@@ -25,7 +25,7 @@ from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
 from todo_core.comfyui.inputs import MAIN, REST, read_main, read_rest
 from todo_core.hosts import detect
 from todo_core.samplers import ADDS_NOISE
-from todo_core.settings import BUILT_IN, SETTINGS
+from todo_core.settings import BUILT_IN, RETIRED, SETTINGS
 
 from . import comfyui_double
 from .comfyui_double import Guider, model_of
@@ -74,19 +74,44 @@ def lengths(model, run):
 
 
 def inputs_of(name):
-    return NODE_CLASS_MAPPINGS[name].INPUT_TYPES()["required"]
+    """Of the node: what it needs, then what earlier prompts may lack."""
+    found = NODE_CLASS_MAPPINGS[name].INPUT_TYPES()
+    return {**found["required"], **{key: each for key, each in found["optional"].items() if key not in RETIRED}}
 
 
 def test_every_setting_is_an_input_of_one_node_except_the_passes():
     assert {*MAIN, *REST, "passes"} == set(SETTINGS)
-    assert set(inputs_of("ToDo")) == {"model", "preset", *MAIN}
+    assert list(inputs_of("ToDo")) == ["model", "preset", *MAIN, "settings"]
     assert list(inputs_of("ToDoSettings")) == list(REST)
     assert NODE_DISPLAY_NAME_MAPPINGS.keys() == NODE_CLASS_MAPPINGS.keys()
 
 
+def test_what_earlier_versions_have_saved_is_taken():
+    """A prompt lacks inputs that came later. A workflow has the values by position, also that of a retired setting."""
+    assert list(NODE_CLASS_MAPPINGS["ToDo"].INPUT_TYPES()["required"]) == ["model", "preset"]
+    saved = NODE_CLASS_MAPPINGS["ToDoSettings"].INPUT_TYPES()
+    assert not saved["required"]
+    assert [*saved["optional"]][-4:] == ["mlp", "reach", "predict", "tolerance"]
+    assert read_rest({"target": "all", "reach": 0}) == read_rest({"target": "all"}) == Settings(target="all")
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        ({"start": 0.8, "end": 0.4}, "end"),
+        ({"end": 0.0}, "end"),
+        ({"start": 0.8}, ""),
+        ({"start": 0.1, "end": 0.4}, ""),
+    ],
+)
+def test_a_window_that_is_not_possible_is_refused_when_the_prompt_is_queued(values, refused):
+    answer = NODE_CLASS_MAPPINGS["ToDo"].VALIDATE_INPUTS(**values)
+    assert answer is True if not refused else refused in answer
+
+
 def test_label_help_limits_and_choices_are_the_declared_ones():
     for name, (kind, options) in [*inputs_of("ToDo").items(), *inputs_of("ToDoSettings").items()]:
-        if name in ("model", "preset"):
+        if name in ("model", "preset", "settings"):
             continue
         declared = SETTINGS[name]
         assert options["display_name"] == declared.label
