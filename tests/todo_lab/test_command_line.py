@@ -87,8 +87,8 @@ def test_every_option_has_a_help(path):
     nodes = list(ast.walk(ast.parse((ROOT / path).read_text("utf-8"))))
     added = [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument"]
     words = {ast.unparse(call.args[0]): {word.arg for word in call.keywords} for call in added}
-    for table in (node for node in nodes if isinstance(node, ast.Dict)):  # from which a call takes **declared
-        options = {ast.unparse(key): each for key, each in zip(table.keys, table.values, strict=True) if key}
+    for rows in (node for node in nodes if isinstance(node, ast.Dict)):  # from which a call takes **declared
+        options = {ast.unparse(key): each for key, each in zip(rows.keys, rows.values, strict=True) if key}
         words |= {key: set(map(ast.literal_eval, each.keys)) for key, each in options.items() if key.startswith("'--")}
     assert words
     assert [name for name, known in words.items() if not known & {"help", None}] == []
