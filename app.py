@@ -15,7 +15,7 @@ from pathlib import Path  # noqa: E402
 
 from todo_lab.command_line import run_module  # noqa: E402
 from todo_lab.demo.options import DEFAULTS, add_arguments  # noqa: E402
-from todo_lab.environment import DEMO, INTERRUPTED  # noqa: E402
+from todo_lab.environment import DEMO, INTERRUPTED, end_in_order  # noqa: E402
 
 EXAMPLES = """examples:
   python3 app.py                                        the comparison, then the page
@@ -44,16 +44,17 @@ def parser():
 def main(arguments):
     """Make the environment and run the demo in it; returns the exit status."""
     options = parser().parse_args(arguments)
+    end_in_order()
     if not (options.here or DEMO.is_this):
         try:
             DEMO.ensure()
+            DEMO.enter(str(Path(__file__).resolve()), "--here", *arguments)
         except KeyboardInterrupt:
             sys.stdout.write("Stopped.\n")
             return INTERRUPTED
-        return DEMO.run(str(Path(__file__).resolve()), "--here", *arguments, cwd=Path.cwd())
     sys.stdout.write("Starting Python's libraries.\n")
     sys.stdout.flush()
-    return run_module("todo_lab.demo.command", options, "demo")
+    return run_module("todo_lab.demo.command", "demo", lambda module: options)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,9 @@
-"""The tables of docs/performance.md, as Markdown, from the stored runs in docs/benchmarks.
-
-python benchmarks/performance.py
-"""
+"""The tables of docs/performance.md, as Markdown, from the stored rows of speed.py."""
 
 from __future__ import annotations
 
+import functools
 import json
-import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,7 +12,7 @@ from typing import Any
 from todo_core.patching.plan import DeepPlan
 from todo_lab.evaluation.report.document import markdown_table
 
-STORED = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
+STORED = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "speed.json"
 SDXL, SD1 = (128, 192, 256), (64, 96, 128, 192, 256)  # sides of the latent
 REDUCED = ("**ToDo 2**", "ToDo 4", "ToDo 2 and 2", "ToMe 0.5", "tomesd 0.5")
 Row = dict[str, Any]
@@ -43,18 +40,25 @@ def share(row: Row) -> str:
     return f"{100 * row['attention'] / row['seconds']:.0f} %"
 
 
-def calls(layout: str, dtype: str = "bfloat16") -> dict[tuple[str, int], Row]:
-    """The calls of a layout on a CPU, by setting and side."""
-    rows = json.loads((STORED / "unet.json").read_text("utf-8"))["rows"]
-    mine = [r for r in rows if (r["layout"], r["batch"], r["dtype"]) == (layout, 1, dtype) and "speed" in r]
-    return {(row["setting"], row["latent"]): row for row in mine}
+@functools.cache
+def stored() -> list[Row]:
+    """The rows that speed.py has measured."""
+    return json.loads(STORED.read_text("utf-8"))
+
+
+def rows(**same: Any) -> dict[tuple[str, int], Row]:
+    """The stored rows with these values, by setting and side."""
+    mine = [row for row in stored() if same.items() <= row.items() and "failed" not in row]
+    return {(row["setting"], row["side"]): row for row in mine}
 
 
 def on_gpu(part: str, layout: str) -> dict[tuple[str, int], Row]:
-    """The rows of a part with flash attention, by setting and side."""
-    rows = json.loads((STORED / "gpu.json").read_text("utf-8"))
-    mine = [row for row in rows if (row["part"], row["layout"], row["kernel"]) == (part, layout, "flash")]
-    return {(row["setting"], row["side"]): row for row in mine}
+    return rows(part=part, layout=layout, kernel="flash")
+
+
+def calls(layout: str, dtype: str = "bfloat16", kernel: str = "any") -> dict[tuple[str, int], Row]:
+    """Those on a CPU."""
+    return rows(part="calls", layout=layout, dtype=dtype, kernel=kernel, batch=1)
 
 
 def of_calls(head: list[str], columns: list[dict[str, Row]], time: Callable[[Row], str], names: Sequence[str]) -> Table:
@@ -65,8 +69,8 @@ def of_calls(head: list[str], columns: list[dict[str, Row]], time: Callable[[Row
     return found + [[name, *(speed(column.get(name.strip("*"))) for column in columns)] for name in names]
 
 
-def columns_of(rows: dict[tuple[str, int], Row], sides: Iterable[int]) -> list[dict[str, Row]]:
-    return [{setting: row for (setting, at), row in rows.items() if at == side} for side in sides]
+def columns_of(found: dict[tuple[str, int], Row], sides: Iterable[int]) -> list[dict[str, Row]]:
+    return [{setting: row for (setting, at), row in found.items() if at == side} for side in sides]
 
 
 def gpu_calls() -> Table:
@@ -94,37 +98,37 @@ def in_ten_steps(name: str) -> str:
 
 
 def attention() -> Table:
-    rows, stored = calls("sd1-ldm"), {"unpatched": "baseline", "ToDo 2, outside its steps": "out of the window"}
-    names = [*stored, "**ToDo 2**", "lower bound of ToDo 2", "token-downsampling 2", "BiGain 2", "ToMe 0.5"]
-    found = {name: rows[stored.get(name, name.strip("*")), 128]["attention"] for name in (*names, "tomesd 0.5")}
-    return [["", "level-1 attention"], *([name, f"{value:.2f} s"] for name, value in found.items())]
+    found, other = calls("sd1-ldm"), {"unpatched": "baseline", "ToDo 2, outside its steps": "out of the window"}
+    names = [*other, "**ToDo 2**", "lower bound of ToDo 2", "token-downsampling 2", "BiGain 2", "ToMe 0.5"]
+    values = {name: found[other.get(name, name.strip("*")), 128]["attention"] for name in (*names, "tomesd 0.5")}
+    return [["", "level-1 attention"], *([name, f"{value:.2f} s"] for name, value in values.items())]
 
 
 def others() -> Table:
     """Other models, at 768 px in float32."""
     found = [["model and size", "unpatched", "ToDo 2", "others"]]
-    for name, (layout, *peers) in OTHERS.items():
-        rows = calls(layout, "float32")
-        told = ", ".join(f"{peer}: {speed(rows[peer, 96])}" for peer in peers)
-        found.append([f"{name}, 768 px", seconds(rows["baseline", 96]), speed(rows["ToDo 2", 96]), told])
+    for name, (layout, kernel, *peers) in OTHERS.items():
+        of = calls(layout, "float32", kernel)
+        told = ", ".join(f"{peer}: {speed(of[peer, 96])}" for peer in peers)
+        found.append([f"{name}, 768 px", seconds(of["baseline", 96]), speed(of["ToDo 2", 96]), told])
     return found
 
 
-INVOKE = "the WebUI's InvokeAI"
 OTHERS = {
-    "SD 1.5 in diffusers": ("sd1", "tomesd 0.5", "ImprovedTokenMerge 2"),
-    f"SD 1.5, {INVOKE} attention": (f"sd1-ldm and {INVOKE}", "tomesd 0.5", "token-downsampling 2"),
-    "ControlNet of SD 1.5 in diffusers": ("sd1-controlnet",),
+    "SD 1.5 in diffusers": ("sd1", "any", "tomesd 0.5", "ImprovedTokenMerge 2"),
+    "SD 1.5, the WebUI's InvokeAI attention": ("sd1-ldm", "InvokeAI", "tomesd 0.5", "token-downsampling 2"),
+    "ControlNet of SD 1.5 in diffusers": ("sd1-controlnet", "any"),
 }
+OF_PASSES = {f"SDXL, {8 * side} px": ("sdxl", side) for side in SDXL} | {"SD 1.5, 1024 px": ("sd1", 128)}
 
 
 def passes() -> Table:
-    """Ten steps, computed from timed ones."""
-    runs = json.loads((STORED / "interval.json").read_text("utf-8"))
-    names = {"sdxl": "SDXL", "sd1": "SD 1.5"}
-    head = [f"{names[run['layout']]}, {8 * run['side']} px" for run in runs]
-    unpatched = [statistics.median(run["seconds"]["unpatched"]) for run in runs]
-    found = [["", *head], ["unpatched step", *(f"{median:.1f} s" for median in unpatched)]]
+    """Ten steps, computed from timed ones on a CPU."""
+    runs = timed_passes()
+    found = [
+        ["", *OF_PASSES],
+        ["unpatched step", *(f"{run['unpatched']['computed']['seconds']:.1f} s" for run in runs)],
+    ]
     found.append(["computed step, ToDo 2", *(of_steps(run, "ToDo 2", 1, 0) for run in runs)])
     found.append(["predicted step", *(of_steps(run, "ToDo 2, interval 2", 0, 1) for run in runs)])
     computed = len(DeepPlan(1, 2).computed_steps(10, range(10)))
@@ -134,13 +138,15 @@ def passes() -> Table:
     return found
 
 
-def of_steps(run: Row, variant: str, computed: int, predicted: int) -> str:
+def timed_passes() -> list[dict[str, Row]]:
+    """By setting, for each column."""
+    return [columns_of(rows(part="passes", layout=of, kernel="any"), [side])[0] for of, side in OF_PASSES.values()]
+
+
+def of_steps(run: dict[str, Row], variant: str, computed: int, predicted: int) -> str:
     """The speed of so many steps, each kind by its median, relative to unpatched ones."""
-    kinds: tuple[list[float], list[float]] = ([], [])
-    for step, taken in enumerate(run["seconds"][variant]):
-        kinds[step in run["predicted"][variant]].append(taken)
-    own = sum(n * statistics.median(kind) for n, kind in zip((computed, predicted), kinds, strict=True) if n)
-    return f"{(computed + predicted) * statistics.median(run['seconds']['unpatched']) / own:.2f}x"
+    own = sum(n * run[variant][kind]["seconds"] for n, kind in zip((computed, predicted), KINDS, strict=True) if n)
+    return f"{(computed + predicted) * run['unpatched']['computed']['seconds'] / own:.2f}x"
 
 
 ON_CPU = ("**ToDo 2**", "ToDo 4", "ToMe 0.5", "tomesd 0.5", "token-downsampling 2", "BiGain 2", "HyperTile 256")

@@ -8,20 +8,18 @@ with --all alone. Arguments go to pytest in both environments; a path runs only 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from todo_lab.environment import DEMO, INTERRUPTED, PYTEST, SIGNALLED, SLOW, TESTS, Environment
+from todo_lab.environment import DEMO, INTERRUPTED, PYTEST, SIGNALLED, SLOW, TESTS, child, end_in_order
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO_TESTS = ROOT / "tests" / "todo_lab" / "demo"
+IN_DEMO = "--in-demo"  # the first word of the process that makes the demo's environment and goes on in it
 NOTHING_COLLECTED = 5
 MOST_WORKERS = 8
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -29,7 +27,11 @@ THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THR
 
 def main(arguments: list[str]) -> int:
     """Run all checks; returns the exit status of one that fails."""
+    end_in_order()
     try:
+        if arguments[:1] == [IN_DEMO]:
+            DEMO.ensure(PYTEST)
+            DEMO.enter("-m", *arguments[1:])
         return run_checks(arguments)
     except KeyboardInterrupt:
         sys.stdout.write("Stopped.\n")
@@ -40,7 +42,6 @@ def run_checks(arguments: list[str]) -> int:
     """The checks: mypy and the demo's tests run beside the other tests."""
     started = time.monotonic()
     os.environ.update(THREADS)  # the workers share the cores, so each process computes on one
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(SIGNALLED + number))  # else those beside would run on
     slow = "--all" in arguments
     arguments = [argument for argument in arguments if argument != "--all"]
     options = [] if slow or "-m" in arguments else ["-m", "not slow"]
@@ -51,14 +52,13 @@ def run_checks(arguments: list[str]) -> int:
         waiting = []
         if demo is not None:  # it makes its environment meanwhile: pip uses one core
             words = pytest(workers if here is None else workers // 4, [*options, *demo])
-            waiting.append(stack.enter_context(beside(DEMO, words, PYTEST)))
-        TESTS.ensure()
-        if slow:
-            TESTS.also(SLOW)
-        for check in (["check", "."], ["format", "--check", "."]):
-            TESTS.check("ruff", *check)
-        check_types = stack.enter_context(beside(TESTS, ["mypy"]))
-        found = [] if here is None else [passed(TESTS.run("-m", *pytest(workers, [*options, *here])))]
+            program = (sys.executable, ROOT / "tests" / "run.py", IN_DEMO)
+            waiting.append(stack.enter_context(beside((*program, *words), words)))
+        TESTS.ensure(*([SLOW] if slow else []))
+        run(["ruff", "check", "."])
+        run(["ruff", "format", "--check", "."])
+        check_types = stack.enter_context(beside((TESTS.python, "-m", "mypy"), ["mypy"]))
+        found = [] if here is None else [run(pytest(workers, [*options, *here]))]
         found += [finish() for finish in waiting]
         check_types()
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
@@ -73,43 +73,44 @@ def pytest(workers: int, arguments: list[str]) -> list[str]:
     return ["pytest", *spread, *arguments]
 
 
-def passed(status: int) -> int:
-    """The status. Ends the program if it is that of a failure."""
-    if status not in (0, NOTHING_COLLECTED):
-        sys.exit(status)
-    return status
+def run(words: list[str]) -> int:
+    """Run a check in the tests' environment; returns its status, see ``passed``."""
+    tell(words)
+    with child(TESTS.python, "-m", *words) as process:
+        return passed(process.wait())
 
 
 @contextmanager
-def beside(environment: Environment, words: Sequence[str], *more: tuple[str, ...]) -> Iterator[Callable[[], int]]:
-    """Run a check beside another one, in an environment that is made first. ``more`` is installed in addition.
+def beside(program: tuple[object, ...], words: list[str]) -> Iterator[Callable[[], int]]:
+    """Run a check beside another one; it ends with this block.
 
-    Yields a function that waits for the check, prints its output and returns its status. That ends the program if the
-    check failed. Leaving the block ends the check.
+    Yields a function that waits for it, prints its output and returns its status.
     """
 
-    def start() -> subprocess.Popen[str]:
-        environment.ensure()
-        for install in more:
-            environment.also(install)
-        return environment.start("-m", *words, stdout=output, stderr=subprocess.STDOUT)
+    def finish() -> int:
+        status = process.wait()
+        output.seek(0)
+        tell(words, output.read())
+        return passed(status)
 
-    with TemporaryFile("w+", encoding="utf-8", errors="replace") as output, ThreadPoolExecutor() as pool:
-        child = pool.submit(start)
+    with (
+        TemporaryFile("w+", encoding="utf-8", errors="replace") as output,
+        child(*program, stdout=output) as process,
+    ):
+        yield finish
 
-        def finish() -> int:
-            status = child.result().wait()
-            output.seek(0)
-            sys.stdout.write(" ".join(("$ python -m", *words)) + "\n" + output.read())
-            sys.stdout.flush()
-            return passed(status)
 
-        try:
-            yield finish
-        finally:
-            if not child.exception():  # else it has not started
-                child.result().terminate()
-                child.result().wait()
+def tell(words: list[str], output: str = "") -> None:
+    """Print a check's command and what it has printed."""
+    sys.stdout.write(" ".join(("$ python -m", *words)) + "\n" + output)
+    sys.stdout.flush()
+
+
+def passed(status: int) -> int:
+    """The status. Ends the program if it is that of a failure."""
+    if status not in (0, NOTHING_COLLECTED):
+        sys.exit(status if status > 0 else SIGNALLED - status)
+    return status
 
 
 def split(arguments: list[str]) -> tuple[list[str] | None, list[str] | None]:

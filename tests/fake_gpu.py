@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.cpp_extension import get_cxx_compiler, include_paths, library_paths
 
-from todo_core.reduction import downsampling, local_search, matching, tables
+from todo_core.reduction import downsampling, matching, tables
 
 _GUARD = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -177,5 +177,5 @@ def fake_half() -> Iterator[None]:
         finally:
             torch.set_default_dtype(default)
             tables.makes_plain_tensors = makes_plain_tensors
-            for kept in (downsampling._flat_positions, downsampling._windows, local_search._tiles, matching._tables):
+            for kept in (downsampling._flat_positions, downsampling._windows, matching._tables):
                 kept.cache_clear()

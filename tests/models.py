@@ -293,6 +293,19 @@ class Doubled(nn.Module):
         return x.double()
 
 
+# what tests expect of outputs ----------------------------------------------------------------------------------------
+
+
+def assert_close(actual: Tensor, expected: Tensor) -> None:
+    """The same but for rounding."""
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
+
+
+def assert_differs(actual: Tensor, expected: Tensor) -> None:
+    """Visibly another output."""
+    assert (actual - expected).abs().max() > 0.01
+
+
 # what tests read off a model ----------------------------------------------------------------------------------------
 
 

@@ -40,29 +40,27 @@ HOSTS = ["tests/todo_core/hosts/test_ldm_controlnet.py", "tests/todo_core/hosts/
 HOSTS += [f"{PATCHING}/test_plan.py"]
 COMPILE = f"{PATCHING}/test_compile.py"
 COSTS = [f"{PATCHING}/test_gpu_costs.py"]
+PACING = ["tests/todo_core/test_pacing.py"]
 PREDICTION = [f"{PATCHING}/test_prediction.py", f"{PATCHING}/test_whole_steps.py"]
+SETTINGS = ["tests/todo_core/settings/test_settings.py"]
 # the tests of each file, the quickest first
 TESTS = {
     "reduction/clustering": [f"{REDUCTION}/test_clustering.py"],
     "reduction/downsampling": [f"{REDUCTION}/test_downsampling.py"],
     "reduction/grouping": [f"{REDUCTION}/test_clustering.py", *SEARCH],
-    "reduction/local_search": [*SEARCH, *COSTS],
     "reduction/matching": [*SEARCH, *COSTS],
     "reduction/nearest_destination": [*SEARCH, *COSTS],
     "reduction/scores": [*SEARCH, *COSTS],
     "reduction/tables": [f"{REDUCTION}/test_modes.py", *COSTS],
-    "hosts/comfyui": COMFYUI,
     "hosts/compiled_code": [COMPILE],
     "hosts/detection": [*HOSTS, *SESSION],
     "hosts/diffusers": [*HOSTS, *SESSION],
-    "hosts/forge": FORGE,
     "hosts/host": [*HOSTS, *SESSION, *FORGE],
     "hosts/ldm": [*HOSTS, *SESSION],
     "hosts/ldm_layers": [*HOSTS, *SESSION, *FORGE],
-    "hosts/patcher_options": [*FORGE, *COMFYUI],
-    "patching/hooks/deep_hooks": [*PREDICTION, COMPILE],
+    "hosts/patchers": [*FORGE, *COMFYUI],
+    "patching/hooks/deep_hooks": [*PREDICTION, f"{PATCHING}/test_schedulers.py", COMPILE],
     "patching/hooks/keys_hooks": [*SESSION, *FORGE],
-    "patching/hooks/model_hooks": [*SESSION, *FORGE, COMPILE],
     "patching/hooks/module_calls": [*SESSION, COMPILE],
     "patching/hooks/module_hooks": [*SESSION, *FORGE],
     "patching/driver": [*CONTRACT, *COMFYUI, "tests/todo_core/webui/generation"],
@@ -71,9 +69,23 @@ TESTS = {
     "patching/plan": [f"{PATCHING}/test_plan.py", *PREDICTION, *SESSION],
     "patching/record": [f"{PATCHING}/test_record.py", *SESSION],
     "patching/hooks/running_calls": [f"{PATCHING}/test_interruption.py", *SESSION],
-    "patching/session": [*PREDICTION, *SESSION, f"{PATCHING}/test_gradients.py", *FORGE],
+    "patching/session": [
+        *PREDICTION,
+        *SESSION,
+        f"{PATCHING}/test_gradients.py",
+        f"{PATCHING}/test_schedulers.py",
+        *CONTRACT,
+        *FORGE,
+    ],
     "patching/steps": [f"{PATCHING}/test_steps.py", *SESSION],
     "patching/memory": [*PREDICTION, *COSTS],
+    "pacing": [*PACING, *PREDICTION],
+    "settings/setting": SETTINGS,
+    "settings/declaration": SETTINGS,
+    "estimate": ["tests/todo_core/test_estimate.py"],
+    "work": ["tests/todo_core/test_estimate.py"],
+    "tomesd": ["tests/todo_core/test_tomesd.py"],
+    "samplers": ["tests/todo_core/test_samplers.py"],
     "token_grid": ["tests/todo_core/test_token_grid.py", f"{PATCHING}/test_plan.py"],
     "prediction": [*PREDICTION, *COSTS],
 }

@@ -88,24 +88,16 @@ def cosine(a, b):
     return sum(p * q for p, q in zip(a, b, strict=True)) / math.sqrt(sum(p * p for p in a) * sum(q * q for q in b))
 
 
-def cells_apart(first, second, size, cell):
-    """How many cells lie from one token's to another's, down or across, whichever is more."""
-    rows = first // size[1] // cell[0] - second // size[1] // cell[0]
-    columns = first % size[1] // cell[1] - second % size[1] // cell[1]
-    return max(abs(rows), abs(columns))
-
-
-def tome_groups(tokens, destinations, removed, sees=lambda source, destination: True):
+def tome_groups(tokens, destinations, removed):
     """Bipartite soft matching of one image's ``tokens`` (n, c): a set of groups (frozensets of token numbers).
 
-    Every token that is no destination looks for the destination most like it, among those that it ``sees``; the
-    ``removed`` best pairs merge.
+    Every token that is no destination looks for the destination most like it; the ``removed`` best pairs merge.
     """
     tokens = [list(map(float, token)) for token in tokens]
     links = []
     for source in range(len(tokens)):
         if source not in destinations:
-            likeness, destination = max((cosine(tokens[source], tokens[d]), d) for d in destinations if sees(source, d))
+            likeness, destination = max((cosine(tokens[source], tokens[d]), d) for d in destinations)
             links.append((likeness, source, destination))
     links.sort(reverse=True)
     groups = {d: {d} for d in destinations}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .hosts import Host
 from .patching.level_plan import tokens_left
 from .patching.plan import Plan
-from .work import Work, layout_of
+from .work import layout_of
 
 USUAL_STEPS = 10  # of a hires pass
 
@@ -27,9 +27,9 @@ class Estimate:
     plan: Plan
     computed: set[int]  # steps in which what is predicted in the others runs
     steps: int
-    unpatched: Work
-    reduced: Work
-    most: Work
+    unpatched: float
+    reduced: float
+    most: float
 
     @classmethod
     def of(cls, host: Host, plan: Plan) -> Estimate:
@@ -44,17 +44,17 @@ class Estimate:
     @property
     def saved(self) -> float:
         """The share of the pass's work that is saved, from 0 to 1; the largest, where the measured error decides."""
-        return 1 - self.reduced.total / self.unpatched.total
+        return 1 - self.reduced / self.unpatched
 
     @property
     def saved_surely(self) -> float:
         """The smallest share."""
-        return 1 - self.most.total / self.unpatched.total
+        return 1 - self.most / self.unpatched
 
 
-def _work(host: Host, plan: Plan, steps: int, computed: set[int]) -> Work:
+def _work(host: Host, plan: Plan, steps: int, computed: set[int]) -> float:
     """The mean over the steps, of which these are computed."""
-    layout, work = layout_of(host), Work(0, 0)
+    layout, work = layout_of(host), 0.0
     kinds = Counter((plan.at(step / steps), step not in computed) for step in range(steps))
     for (levels, predicts), count in kinds.items():
         if not (predicts and plan.deep.is_whole):

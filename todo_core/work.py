@@ -66,42 +66,21 @@ class Layout:
 
     def work(
         self, size: TokenGrid, tokens_left: Mapping[int, int], settings: Settings, *, predicts: bool = False
-    ) -> Work:
+    ) -> float:
         """Multiply-adds of one row at a latent of ``size``, perhaps without the deep transformers.
 
         ``tokens_left`` has the tokens that the reduction leaves, by level.
         """
         left_out = self.deep_weights if predicts else [0] * len(self.weights)
         weights = zip(self.weights, left_out, strict=True)
-        rest: float = sum((w - out) * size.halved(depth).tokens for depth, (w, out) in enumerate(weights))
-        attention: float = 0
+        work: float = sum((w - out) * size.halved(depth).tokens for depth, (w, out) in enumerate(weights))
         for block in self.blocks:
             if predicts and block.depth > self.depth:
                 continue
             n = size.halved(block.depth).tokens
             left = tokens_left.get(block.depth - self.depth + 1, n)
-            part, other = _block_work(block, n, left, settings)
-            attention, rest = attention + part, rest + other
-        return Work(attention, rest)
-
-
-@dataclass(frozen=True)
-class Work:
-    """Multiply-adds of self-attention, with its projections, and of everything else."""
-
-    attention: float
-    rest: float
-
-    @property
-    def total(self) -> float:
-        """All multiply-adds."""
-        return self.attention + self.rest
-
-    def __add__(self, other: Work) -> Work:
-        return Work(self.attention + other.attention, self.rest + other.rest)
-
-    def __mul__(self, factor: float) -> Work:
-        return Work(self.attention * factor, self.rest * factor)
+            work += _block_work(block, n, left, settings)
+        return work
 
 
 _layouts: WeakKeyDictionary[Host, Layout] = WeakKeyDictionary()
@@ -140,8 +119,8 @@ def _weights(layer: Any) -> int:
     return math.prod(weight_shape(layer) or (0,))
 
 
-def _block_work(block: Block, n: int, left: int, settings: Settings) -> tuple[float, float]:
-    """(self-attention, the rest) of a block with ``n`` tokens, of which the reduction leaves ``left``."""
+def _block_work(block: Block, n: int, left: int, settings: Settings) -> float:
+    """That of a block with ``n`` tokens, of which the reduction leaves ``left``."""
     c, is_all = block.width, settings.target == "all"
     keys = n if is_all and not settings.attn else left
     queries = keys if is_all else n
@@ -149,4 +128,4 @@ def _block_work(block: Block, n: int, left: int, settings: Settings) -> tuple[fl
     ff_tokens = left if is_all and settings.mlp else n
     attention = 2 * c * c * (queries + keys) + 2 * c * queries * keys
     text = 2 * c * c * text_queries + 2 * c * TEXT_TOKENS * text_queries + 2 * c * block.text_width * TEXT_TOKENS
-    return attention, (text if block.text_width else 0) + block.feed_forward * ff_tokens
+    return attention + (text if block.text_width else 0) + block.feed_forward * ff_tokens

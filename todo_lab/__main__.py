@@ -5,29 +5,51 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from .command_line import Command, Group, run_commands
+from .command_line import run_module
 
-POCKET = {
-    "check": Command("todo_lab.pocket.check", "measure what the pocket model can do", "evaluation"),
-    "train": Command("todo_lab.pocket.training.train", "train the pocket model", "evaluation"),
-    "export": Command("todo_lab.pocket.webui_export", "write the pocket model as a checkpoint of a WebUI", "demo"),
-    "pictures": Command("todo_lab.pocket.documentation_pictures", "draw the sheet of docs/pocket.md", "evaluation"),
-    "vocabulary": Command("todo_lab.pocket.training.make_vocabulary", "write the files of the vocabulary", "demo"),
-}
-COMMANDS: dict[str, Command | Group] = {
-    "evaluate": Command(
-        "todo_lab.evaluation.command", "measure time and image difference over many pictures", "evaluation"
+PROGRAM = "python -m todo_lab"
+# by its words: the module, the dependency group in pyproject.toml that it needs, and its help
+COMMANDS = {
+    "evaluate": (
+        "todo_lab.evaluation.command", "evaluation", "measure time and image difference over many pictures"
     ),
-    "settings": Command("todo_lab.settings_command", "print the table of settings as Markdown"),
-    "pocket": Group(POCKET, "the small model that ships with this project"),
-}
+    "settings": ("todo_lab.settings_command", "", "print the table of settings as Markdown"),
+    "pocket check": ("todo_lab.pocket.check", "evaluation", "measure what the pocket model can do"),
+    "pocket train": ("todo_lab.pocket.training.train", "evaluation", "train the pocket model"),
+    "pocket export": ("todo_lab.pocket.webui_export", "demo", "write the pocket model as a checkpoint of a WebUI"),
+    "pocket pictures": ("todo_lab.pocket.documentation_pictures", "evaluation", "draw the sheet of docs/pocket.md"),
+    "pocket vocabulary": (
+        "todo_lab.pocket.training.make_vocabulary", "demo", "write the files of the vocabulary"
+    ),
+}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m todo_lab", description=__doc__)
-    return run_commands(parser, COMMANDS, sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    for command, (module, group, _) in COMMANDS.items():
+        names = command.split()
+        if words[: len(names)] == names:
+            return run_module(module, group, lambda imported: _parse(imported, names, words))  # noqa: B023
+    listed = "\n".join(f"  {command:<18}{its_help}" for command, (*_, its_help) in COMMANDS.items())
+    parser = _parser(PROGRAM, f"{__doc__}\n\ncommands:\n{listed}", usage="%(prog)s COMMAND [options]")
+    parser.parse_known_args(words)  # --help
+    return parser.error(f"name a command: {', '.join(COMMANDS)}")
+
+
+def _parse(module: Any, names: list[str], words: list[str]) -> argparse.Namespace:
+    parser = _parser(" ".join([PROGRAM, *names]), module.__doc__)
+    module.add_arguments(parser)
+    options = parser.parse_args(words[len(names) :])
+    options.words = words
+    return options
+
+
+def _parser(program: str, text: str, **more: Any) -> argparse.ArgumentParser:
+    shape = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(prog=program, description=text, formatter_class=shape, **more)
 
 
 if __name__ == "__main__":

@@ -6,27 +6,39 @@ import errno
 import hashlib
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
+import time
 import venv
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TextIO
 from urllib.request import urlopen
 
 from .python_version import check_python
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 ROOT = Path(__file__).resolve().parents[1]
 SIGNALLED = 128  # a shell adds the number of the signal that ended a process
 INTERRUPTED = SIGNALLED + signal.SIGINT
 TORCH = ("torch==2.13.0",)
 LOG, LAST_LINES = "install.log", 8
+TOLD_EVERY = 10  # seconds
+WORKING = re.compile(r"^ *((?:Collect|Download|Install|Build)ing .{,80})", re.MULTILINE)  # among pip's lines
+ENDS_WITHIN = 10  # seconds, after Ctrl+C
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
+# Without bytecode each process compiles the libraries for some 10 s. The others lead out of an environment.
+LEFT_OUT = {"PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "PYTHONPATH", "PIP_PREFIX", "PIP_TARGET"}
 
 
 def cpu_index() -> tuple[str, ...]:
@@ -48,6 +60,35 @@ def requirements(path: str, *, deps: bool = True) -> tuple[str, ...]:
     return (*(() if deps else ("--no-deps",)), "-r", str(ROOT / path))
 
 
+def end_in_order() -> None:
+    """Let SIGTERM and a closed terminal end the program as Ctrl+C does, so that nothing is left behind."""
+    for number in filter(None, (signal.SIGTERM, getattr(signal, "SIGHUP", None))):  # Windows has no SIGHUP
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores it
+            signal.signal(number, lambda received, frame: sys.exit(SIGNALLED + received))
+
+
+@contextmanager
+def child(*words: object, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process that ends with this block. SIGTERM waits until it has started."""
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+        started = subprocess.Popen([*map(str, words)], cwd=ROOT, env=_variables(), text=True, **options)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    try:
+        for number in received:
+            signal.raise_signal(number)
+        yield started
+    except KeyboardInterrupt:  # a terminal sends Ctrl+C to it as well
+        with suppress(subprocess.TimeoutExpired):
+            started.wait(ENDS_WITHIN)
+        raise
+    finally:
+        started.terminate()
+        started.wait()
+
+
 class Environment:
     """A folder below the root. It is made again whenever its installs (arguments of ``pip install``) change."""
 
@@ -61,80 +102,105 @@ class Environment:
         """Whether this environment runs the current process."""
         return Path(sys.prefix).resolve() == self.home.resolve()
 
-    def ensure(self) -> None:
-        """Make the environment if it is missing. The stamp is written last, so an interrupted one is made again."""
-        check_python()
-        stamp, fingerprint = self.home / "requirements.sha256", self._fingerprint(self._installs)
-        if stamp.exists() and stamp.read_text() == fingerprint:
-            return
-        log = f"{self.home.name}/{LOG}"
-        sys.stdout.write(f"Installing into {self.home.name}, once: about 2 GB, some minutes. pip's output: {log}\n")
+    def enter(self, *words: str) -> NoReturn:
+        """Go on with the environment's Python in the place of this process."""
         sys.stdout.flush()
+        if os.name == "nt":  # there the new process would leave the console
+            sys.exit(subprocess.call([self.python, *words], env=_variables()))
+        os.execve(self.python, [str(self.python), *words], _variables())
+
+    def ensure(self, *more: tuple[str, ...]) -> None:
+        """Make the environment if it is missing, and install ``more`` in addition. Only one start at a time does so."""
+        check_python()
+        parts = [self._installs, *((install,) for install in more)]
+        if all(map(self._has, parts)):
+            return
         try:
-            venv.create(self.home, clear=True, with_pip=True)
-            for install in self._installs:
-                self._pip((*install, *cpu_index()) if install == TORCH else install)
-            stamp.write_text(fingerprint)
+            with self._alone():
+                for part in parts:
+                    if not self._has(part):
+                        self._install(part)
         except OSError as error:
             advice = "" if error.errno == errno.ENOSPC else " Use a copy of this folder that you may write to."
             sys.exit(f"{self.home} cannot be made: {error.strerror or error}.{advice}")
         except subprocess.CalledProcessError as error:
             sys.exit(f"Python could not make a virtual environment. {_why_without_pip(error)}")
 
-    def also(self, install: tuple[str, ...]) -> None:
-        """Install something in addition, once."""
-        fingerprint = self._fingerprint((install,))
-        stamp = self.home / f"also-{fingerprint[:12]}.sha256"
-        if not stamp.exists():
-            self._pip(install)
-            stamp.write_text(fingerprint)
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait until no other start installs here. The system takes the lock from a process that ends or is killed."""
+        with Path(f"{self.home}.lock").open("a") as file:
+            if not _lock(file):
+                _say(f"Another start is installing into {self.home.name}; waiting.")
+                while not _lock(file):
+                    time.sleep(1)
+            yield
 
-    def start(self, *args: str, cwd: Path = ROOT, **options: Any) -> subprocess.Popen[str]:
-        """Start the environment's Python. It keeps bytecode: to compile the libraries takes some 10 s a process."""
-        env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        return subprocess.Popen([str(self.python), *args], cwd=cwd, env=env, text=True, **options)
-
-    def run(self, *args: str, cwd: Path = ROOT, **options: Any) -> int:
-        """Run the environment's Python; returns the exit status. SIGTERM and Ctrl+C end the child too."""
-        interrupted = False
-        with _sigterm() as on_sigterm:
-            child = self.start(*args, cwd=cwd, **options)
-            on_sigterm(child.terminate)
-            while True:
-                try:
-                    status = child.wait()
-                except KeyboardInterrupt:  # a terminal sends Ctrl+C to the child as well
-                    interrupted = True
-                    continue
-                return INTERRUPTED if interrupted else status if status >= 0 else SIGNALLED - status
-
-    def check(self, module: str, *args: str) -> None:
-        """Print the command, run the module, and exit with its status if it fails."""
-        sys.stdout.write(" ".join(("$ python -m", module, *args)) + "\n")
-        sys.stdout.flush()
-        if status := self.run("-m", module, *args):
-            sys.exit(status)
+    def _install(self, part: tuple[tuple[str, ...], ...]) -> None:
+        """The stamp is written last, so what was interrupted is installed again."""
+        if part == self._installs:
+            log = f"{self.home.name}/{LOG}"
+            _say(f"Installing into {self.home.name}, once: about 2 GB, some minutes. pip's output: {log}")
+            venv.create(self.home, clear=True, with_pip=True)
+        for install in part:
+            self._pip((*install, *cpu_index()) if install == TORCH else install)
+        stamp, fingerprint = self._stamp(part)
+        stamp.write_text(fingerprint)
 
     def _pip(self, install: tuple[str, ...]) -> None:
         """Run pip. Its output goes to a file; the end of that is printed if it fails."""
         # no-user: a user's pip.conf may say otherwise. no-compile: only a small part of these packages is imported
-        words = ("-m", "pip", "install", "--disable-pip-version-check", "--no-user", "--no-compile", *install)
+        options = ("--disable-pip-version-check", "--no-user", "--no-compile")
+        words = (self.python, "-m", "pip", "install", *options, *install)
         path = self.home / LOG
-        with path.open("a", encoding="utf-8") as log:
-            status = self.run(*words, stdout=log, stderr=subprocess.STDOUT)
-        if status == INTERRUPTED:
-            raise KeyboardInterrupt
+        with path.open("a", encoding="utf-8") as log, child(*words, stdout=log, stderr=subprocess.STDOUT) as pip:
+            for seconds in count(TOLD_EVERY, TOLD_EVERY):
+                with suppress(subprocess.TimeoutExpired):
+                    status = pip.wait(TOLD_EVERY)
+                    break
+                doing = WORKING.findall(path.read_text("utf-8", errors="replace"))
+                _say(f"  {self.home.name}, {seconds} s: {doing[-1] if doing else 'Starting pip'}")
         if status:
             lines = path.read_text("utf-8", errors="replace").splitlines()
-            sys.stderr.write("\n".join([*lines[-LAST_LINES:], f"pip failed; all of its output: {path}\n"]))
+            _say("\n".join([*lines[-LAST_LINES:], f"pip failed; all of its output: {path}"]))
             sys.exit(status)
 
-    @staticmethod
-    def _fingerprint(installs: tuple[tuple[str, ...], ...]) -> str:
-        """A hash of the arguments and of the files they name. It does not depend on the root."""
-        words = [word for install in installs for word in install]
+    def _has(self, part: tuple[tuple[str, ...], ...]) -> bool:
+        stamp, fingerprint = self._stamp(part)
+        return stamp.exists() and stamp.read_text() == fingerprint
+
+    def _stamp(self, part: tuple[tuple[str, ...], ...]) -> tuple[Path, str]:
+        """A file and what it says where this is installed: a hash of pip's arguments and of the files they name.
+
+        It does not depend on the root.
+        """
+        words = [word for install in part for word in install]
         texts = [Path(word).read_text("utf-8") if Path(word).is_file() else word for word in words]
-        return hashlib.sha256("\n".join([platform.python_version(), *texts]).encode()).hexdigest()
+        fingerprint = hashlib.sha256("\n".join([platform.python_version(), *texts]).encode()).hexdigest()
+        name = "requirements" if part == self._installs else f"also-{fingerprint[:12]}"
+        return self.home / f"{name}.sha256", fingerprint
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+
+
+def _lock(file: TextIO) -> bool:
+    """Whether this process now has the file alone."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        return True  # this file system has no locks
+    return True
 
 
 def _why_without_pip(error: subprocess.CalledProcessError) -> str:
@@ -143,35 +209,6 @@ def _why_without_pip(error: subprocess.CalledProcessError) -> str:
         return "On Debian and Ubuntu: sudo apt install python3-venv"
     lines = (error.output or b"").decode(errors="replace").splitlines()
     return ([line for line in lines if line.startswith("ERROR: ")] or lines or [str(error)])[-1]
-
-
-@contextmanager
-def _sigterm() -> Iterator[Callable[[Callable[[], None]], None]]:
-    """Yields a function that registers what SIGTERM does while this is open, also for a SIGTERM that came before.
-
-    Only the main thread can handle signals; other threads leave SIGTERM as it is.
-    """
-    actions: list[Callable[[], None]] = []
-    received: list[int] = []
-
-    def handle(signum: int, frame: Any) -> None:
-        received.append(signum)
-        for action in actions:
-            action()
-
-    def register(action: Callable[[], None]) -> None:
-        actions.append(action)
-        if received:
-            action()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield register
-        return
-    previous = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield register
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 PYTEST = requirements("tests/requirements-pytest.txt")

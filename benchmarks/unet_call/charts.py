@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
+from unet_call.measure import quartiles
 from unet_call.models import PIXELS
-from unet_call.report import Results, quartiles, speeds
 from unet_call.variants import BASELINE, LOWER_BOUNDS, NAMES, OURS
 
 Row = dict[str, Any]
@@ -21,7 +20,6 @@ LINES: dict[str, dict[str, Any]] = {
     BASELINE: {"color": "0", "linewidth": 2.4, "marker": "s"},
     "tomesd 0.5": {**PEER_LINE, "marker": "X", "linestyle": "--"},
     "ToMe 0.5": {**OURS_LINE, "marker": "P", "linestyle": "--"},
-    "ToMe 0.5 reach 1": {**OURS_LINE, "marker": "D", "linestyle": ":"},
     "BiGain 2": {**PEER_LINE, "marker": "^", "linestyle": "-"},
     "HyperTile 256": {**PEER_LINE, "marker": "v", "linestyle": ":"},
     # a large mark around a small one: both stay visible where the lines coincide
@@ -38,30 +36,14 @@ LINES: dict[str, dict[str, Any]] = {
 }
 
 
-def plots(results: Results, folder: Path) -> list[Path]:
-    """``unet.png`` and ``growth.png``; with several groups, both for each group, named after it."""
-    paths = []
-    groups = {title: [row for row in rows if "turns" in row] for title, rows in results.groups.items()}
-    groups = {title: rows for title, rows in groups.items() if rows}
-    for name in ("unet.png", "growth.png"):  # from when there was one group
-        (folder / name).unlink(missing_ok=True)
-    for title, rows in groups.items():
-        suffix = f"-{_slug(rows[0], groups)}" if len(groups) > 1 else ""
-        bars(rows, folder / f"unet{suffix}.png", title)
-        growth(rows, folder / f"growth{suffix}.png", title)
-        paths += [folder / f"unet{suffix}.png", folder / f"growth{suffix}.png"]
-    return paths
-
-
-def _slug(row: Row, groups: dict[str, list[Row]]) -> str:
-    """The layout, the dtype, and what else differs between the groups."""
-    keys = ["layout", "dtype", *(key for key in ("batch", "device", "torch") if len(_values(groups, key)) > 1)]
-    words = [f"batch {row[key]}" if key == "batch" else str(row[key]) for key in keys]
-    return re.sub(r"[^a-z0-9.]+", "-", " ".join(words).lower()).strip("-")
-
-
-def _values(groups: dict[str, list[Row]], key: str) -> set[Any]:
-    return {rows[0][key] for rows in groups.values()}
+def plots(rows: Sequence[Row], layout: str, folder: Path) -> None:
+    """``unet.png`` and ``growth.png``: the calls of a layout."""
+    rows = [row for row in rows if (row["part"], row["layout"]) == ("calls", layout) and "turns" in row]
+    title = "{layout} layout, batch {batch}, {dtype}, torch {torch}, {device}".format(**rows[0])
+    rows = [row for row in rows if all(row[key] == rows[0][key] for key in ("batch", "dtype", "torch", "device"))]
+    folder.mkdir(parents=True, exist_ok=True)
+    bars(rows, folder / "unet.png", title)
+    growth(rows, folder / "growth.png", title)
 
 
 def _kind(name: str) -> str:
@@ -71,12 +53,12 @@ def _kind(name: str) -> str:
 def bars(rows: Sequence[Row], path: Path, title: str) -> None:
     """Speed by setting, a panel for each latent; the thin lines are quartiles."""
     plt = pyplot()
-    sides = sorted({row["latent"] for row in rows})
+    sides = sorted({row["side"] for row in rows})
     names = sorted({row["setting"] for row in rows if row["setting"] != BASELINE}, key=NAMES.index)
     size = (max(7, 2.4 + 2.3 * len(sides)), 0.27 * len(names) + 1.5)
     chart, grid = plt.subplots(1, len(sides), figsize=size, squeeze=False, sharey=True, layout="constrained")
     for side, axes in zip(sides, grid[0], strict=True):
-        here = {row["setting"]: row for row in rows if row["latent"] == side}
+        here = {row["setting"]: row for row in rows if row["side"] == side}
         for y, name in enumerate(names):
             if name in here:
                 _bar(axes, y, here[name], rows)
@@ -95,7 +77,8 @@ def bars(rows: Sequence[Row], path: Path, title: str) -> None:
 
 
 def _bar(axes: Any, y: int, row: Row, rows: Sequence[Row]) -> None:
-    lower, upper = quartiles(speeds(row, rows) or [row["speed"]])
+    (baseline,) = (r for r in rows if (r["setting"], r["side"]) == (BASELINE, row["side"]))
+    lower, upper = quartiles([b / s for b, s in zip(baseline["turns"], row["turns"], strict=True)])
     axes.barh(y, row["speed"], 0.72, edgecolor="black", linewidth=0.6, **BARS[_kind(row["setting"])])
     axes.plot([lower, upper], [y, y], color="black" if _kind(row["setting"]) != "ours" else "0.6", linewidth=1)
     end = max(upper, row["speed"])
@@ -107,10 +90,10 @@ def growth(rows: Sequence[Row], path: Path, title: str) -> None:
     plt = pyplot()
     from matplotlib.ticker import LogLocator
 
-    sides = sorted({row["latent"] for row in rows})
+    sides = sorted({row["side"] for row in rows})
     chart, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     for name, look in LINES.items():
-        line = {row["latent"]: row["seconds"] for row in rows if row["setting"] == name}
+        line = {row["side"]: row["seconds"] for row in rows if row["setting"] == name}
         look = {"markersize": 6, **look}
         if line:
             left.plot(list(line), list(line.values()), label=name, **look)

@@ -1,15 +1,17 @@
 """Full-size UNets with random weights, and calls of them: time does not depend on the weights.
 
 Their attention is torch's scaled_dot_product_attention, as in the WebUI with --opt-sdp-attention. ldm's can also have
-the attention that a WebUI puts into its classes (`webui_attention`).
+the attention that a WebUI puts into its classes (`optimize`).
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,35 +27,23 @@ SDXL_BLOCKS = 10  # in each of its deepest transformers
 PIXELS = 8  # image pixels per latent pixel, each side
 
 
-def sd1(channels: int = CHANNELS) -> nn.Module:
-    """SD 1.5 in diffusers."""
-    from diffusers import UNet2DConditionModel
+def _of_diffusers(name: str, channels: int, **config: Any) -> nn.Module:
+    import diffusers
 
     widths = tuple(channels * n for n in (1, 2, 4, 4))
-    return UNet2DConditionModel(
-        sample_size=64, block_out_channels=widths, cross_attention_dim=768, attention_head_dim=8
-    )
+    return getattr(diffusers, name)(**{"block_out_channels": widths, "attention_head_dim": 8, **config})
 
 
-def controlnet(channels: int = CHANNELS) -> nn.Module:
-    """A ControlNet of SD 1.5 in diffusers, which runs before every call of its UNet."""
-    from diffusers import ControlNetModel
-
-    widths = tuple(channels * n for n in (1, 2, 4, 4))
-    return ControlNetModel(block_out_channels=widths, cross_attention_dim=768, attention_head_dim=8)
-
-
-def sdxl(channels: int = CHANNELS) -> nn.Module:
-    """SDXL in diffusers."""
-    from diffusers import UNet2DConditionModel
-
+def _sdxl(channels: int) -> nn.Module:
     widths = tuple(channels * n for n in (1, 2, 4))
-    return UNet2DConditionModel(
+    return _of_diffusers(
+        "UNet2DConditionModel",
+        channels,
         sample_size=128,
         block_out_channels=widths,
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
-        transformer_layers_per_block=(1, 2, 10),
+        transformer_layers_per_block=(1, 2, SDXL_BLOCKS),
         attention_head_dim=tuple(max(1, width // 64) for width in widths),
         use_linear_projection=True,
         cross_attention_dim=2048,
@@ -63,47 +53,20 @@ def sdxl(channels: int = CHANNELS) -> nn.Module:
     )
 
 
-def sd1_ldm(channels: int = CHANNELS) -> nn.Module:
-    """SD 1.5 in ldm."""
+def _of_ldm(channels: int, **config: Any) -> nn.Module:
     from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-    return UNetModel(
-        image_size=32,
-        in_channels=4,
-        out_channels=4,
-        model_channels=channels,
-        attention_resolutions=[4, 2, 1],
-        num_res_blocks=2,
-        channel_mult=[1, 2, 4, 4],
-        num_heads=8,
-        use_spatial_transformer=True,
-        transformer_depth=1,
-        context_dim=768,
-        legacy=False,
-        use_checkpoint=False,
-    )
+    fixed = {"image_size": 32, "in_channels": 4, "out_channels": 4, "num_res_blocks": 2, "legacy": False}
+    fixed |= {"use_spatial_transformer": True, "use_checkpoint": False}
+    return UNetModel(model_channels=channels, **fixed, **config)
 
 
-def sdxl_ldm(channels: int = CHANNELS) -> nn.Module:
+def _sdxl_ldm(channels: int) -> nn.Module:
     """SDXL in ldm's modules, which sgm's are made after, without the labels that tell it the image's size."""
     from ldm.modules.attention import BasicTransformerBlock, SpatialTransformer
-    from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-    unet = UNetModel(
-        image_size=128,
-        in_channels=4,
-        out_channels=4,
-        model_channels=channels,
-        attention_resolutions=[4, 2],
-        num_res_blocks=2,
-        channel_mult=[1, 2, 4],
-        num_head_channels=64,
-        use_spatial_transformer=True,
-        use_linear_in_transformer=True,
-        context_dim=2048,
-        legacy=False,
-        use_checkpoint=False,
-    )
+    widths = {"channel_mult": [1, 2, 4], "attention_resolutions": [4, 2], "num_head_channels": 64}
+    unet = _of_ldm(channels, context_dim=2048, use_linear_in_transformer=True, **widths)
     for transformer in unet.modules():  # ldm gives all of them one block
         if isinstance(transformer, SpatialTransformer):
             width = transformer.in_channels
@@ -113,6 +76,50 @@ def sdxl_ldm(channels: int = CHANNELS) -> nn.Module:
             for block in transformer.transformer_blocks:
                 block.checkpoint = False
     return unet
+
+
+SD1_LDM = {"channel_mult": [1, 2, 4, 4], "attention_resolutions": [4, 2, 1], "num_heads": 8, "context_dim": 768}
+LAYOUTS: dict[str, Callable[[int], nn.Module]] = {
+    "sd1": lambda channels: _of_diffusers("UNet2DConditionModel", channels, sample_size=64, cross_attention_dim=768),
+    "sdxl": _sdxl,
+    "sd1-ldm": lambda channels: _of_ldm(channels, **SD1_LDM),
+    "sdxl-ldm": _sdxl_ldm,
+    "sd1-controlnet": lambda channels: _of_diffusers("ControlNetModel", channels, cross_attention_dim=768),
+}
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Marks in time and the seconds between them. A GPU runs asynchronously, so there they are CUDA events."""
+
+    device: str
+    cpu_time: bool = False
+
+    def mark(self) -> Any:
+        """Now."""
+        if self.device != "cuda":
+            return time.process_time() if self.cpu_time else time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def wait(self) -> None:
+        """Until a GPU is idle."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+    def between(self, begin: Any, end: Any) -> float:
+        """Seconds, once the GPU is idle."""
+        return begin.elapsed_time(end) / 1000 if self.device == "cuda" else end - begin
+
+    def seconds(self, run: Callable[[], Any]) -> float:
+        """Of a run, from an idle GPU to an idle GPU."""
+        self.wait()
+        begin = self.mark()
+        run()
+        end = self.mark()
+        self.wait()
+        return self.between(begin, end)
 
 
 def _attend_by_sdp(unet: nn.Module) -> None:
@@ -136,15 +143,6 @@ def _sdp_forward(attention: Any, x: Tensor, context: Tensor | None = None, mask:
     return attention.to_out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
-LAYOUTS: dict[str, Callable[[int], nn.Module]] = {
-    "sd1": sd1,
-    "sdxl": sdxl,
-    "sd1-ldm": sd1_ldm,
-    "sdxl-ldm": sdxl_ldm,
-    "sd1-controlnet": controlnet,
-}
-
-
 class _LatentDiffusion(nn.Module):
     """What tools for ldm expect: the UNet is an attribute, as in LatentDiffusion."""
 
@@ -164,7 +162,7 @@ class Subject:
     host: Host
     device: str
     dtype: torch.dtype
-    clock: Callable[[], float] = time.perf_counter  # of a CPU
+    clock: Clock
 
     @property
     def is_ldm(self) -> bool:
@@ -208,12 +206,9 @@ def build(
     dtype: str = "float32",
     channels: int = CHANNELS,
     sdp: bool = True,
-    cpu_time: bool = False,
+    clock: Clock | None = None,
 ) -> Subject:
-    """The UNet of a layout. Fewer ``channels`` than its own are for trials.
-
-    Without ``sdp``, ldm's UNet keeps the attention of its class. With ``cpu_time``, seconds are those of this process.
-    """
+    """The UNet of a layout. Fewer ``channels`` are for trials. Without ``sdp``, ldm's keeps its class's attention."""
     torch.manual_seed(0)
     with torch.device(device):
         unet = LAYOUTS[layout](channels).eval().requires_grad_(False)
@@ -222,10 +217,32 @@ def build(
         for module in unet.modules():
             if isinstance_str(module, "GroupNorm32"):  # of ldm; it casts its input to float32
                 module.float()
-    clock = time.process_time if cpu_time else time.perf_counter
-    subject = Subject(layout, unet, unet, detect(unet), device, getattr(torch, dtype), clock)
+    subject = Subject(layout, unet, unet, detect(unet), device, getattr(torch, dtype), clock or Clock(device))
     if not subject.is_ldm:
         return subject
     if sdp:
         _attend_by_sdp(unet)
     return replace(subject, model=_LatentDiffusion(unet))
+
+
+def optimize(folder: Path, name: str, device: str, dtype: torch.dtype) -> None:
+    """Load the WebUI in ``folder`` as far as its attention, and replace ldm's attention by the one called ``name``.
+
+    Call it in a process of the WebUI's own Python, before ldm is imported. Exits if ``name`` is not available.
+    """
+    arguments, sys.argv = sys.argv, [sys.argv[0], *(["--use-cpu", "all", "--no-half"] if device == "cpu" else [])]
+    sys.path.insert(0, str(folder))
+    try:
+        from modules import initialize  # it reads sys.argv
+
+        initialize.imports()
+        from modules import devices, sd_hijack_optimizations
+    finally:
+        sys.argv = arguments
+    devices.dtype_unet = dtype  # of the time embedding; the WebUI sets it when it loads a checkpoint
+    optimizers: list[Any] = []
+    sd_hijack_optimizations.list_optimizers(optimizers)
+    usable = {each.name: each for each in optimizers if each.is_available()}
+    if name not in usable:
+        raise SystemExit(f"--optimization: {name!r} is none of {', '.join(usable)}")
+    usable[name].apply()

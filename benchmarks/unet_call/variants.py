@@ -22,15 +22,10 @@ BASELINE = "baseline"
 OURS = {
     "out of the window": Settings(factor_1=2, start=0.9, window="noise", interval=1),  # the call is at 0.5
     "factor 1": Settings(factor_1=1, factor_2=1, interval=1),
-    "ToDo 2": Settings(factor_1=2, factor_2=1, interval=1),
-    "ToDo 3": Settings(factor_1=3, factor_2=1, interval=1),
-    "ToDo 4": Settings(factor_1=4, factor_2=1, interval=1),
+    **{f"ToDo {factor}": Settings(factor_1=factor, factor_2=1, interval=1) for factor in (2, 3, 4)},
     "ToDo auto": Settings(interval=1),
-    "ToDo 2 and 2": Settings(factor_1=2, factor_2=2, interval=1),
-    "ToDo 4 and 2": Settings(factor_1=4, factor_2=2, interval=1),
-    "ToMe 0.5": Settings(method="similarity", target="all", ratio_1=0.5, interval=1),
-    "ToMe 0.5 reach 1": Settings(method="similarity", target="all", ratio_1=0.5, reach=1, interval=1),
-    "ToMe 0.75": Settings(method="similarity", target="all", ratio_1=0.75, interval=1),
+    **{f"ToDo {factor} and 2": Settings(factor_1=factor, factor_2=2, interval=1) for factor in (2, 4)},
+    **{f"ToMe {r:g}": Settings(method="similarity", target="all", ratio_1=r, interval=1) for r in (0.5, 0.75)},
     "cluster 0.5": Settings(method="cluster", ratio_1=0.5, interval=1),
 }
 LOWER_BOUNDS = {f"lower bound of ToDo {factor}": factor for factor in (2, 3, 4)}
@@ -45,19 +40,14 @@ class Peer:
     layouts: Collection[str]
 
 
-PEERS = {
-    "tomesd 0.5": Peer("tomesd", {"ratio": 0.5}, ("sd1", "sdxl", "sd1-ldm", "sdxl-ldm")),
-    "tomesd 0.75": Peer("tomesd", {"ratio": 0.75}, ("sd1", "sdxl", "sd1-ldm", "sdxl-ldm")),
-    "token-downsampling 2": Peer("token-downsampling", {"factor": 2}, ("sd1-ldm",)),
-    "token-downsampling 3": Peer("token-downsampling", {"factor": 3}, ("sd1-ldm",)),
-    "token-downsampling 4": Peer("token-downsampling", {"factor": 4}, ("sd1-ldm",)),
-    "ImprovedTokenMerge 2": Peer("ImprovedTokenMerge", {"factor": 2}, ("sd1",)),
-    "BiGain 2": Peer("BiGain", {"factor": 2}, ("sd1", "sd1-ldm", "sdxl-ldm")),
-    "HyperTile 256": Peer("hypertile", {"tile": 256}, ("sd1-ldm",)),
-    "HyperTile 512": Peer("hypertile", {"tile": 512}, ("sd1-ldm",)),
+MERGING = ("sd1", "sdxl", "sd1-ldm", "sdxl-ldm")
+PEERS = {f"tomesd {ratio:g}": Peer("tomesd", {"ratio": ratio}, MERGING) for ratio in (0.5, 0.75)}
+PEERS |= {
+    f"token-downsampling {factor}": Peer("token-downsampling", {"factor": factor}, ("sd1-ldm",)) for factor in (2, 3, 4)
 }
-QUICK = ("out of the window", "ToDo 2", "ToDo 4", "ToMe 0.5", "ToMe 0.5 reach 1")
-QUICK += ("lower bound of ToDo 2", "lower bound of ToDo 4", "tomesd 0.5", "token-downsampling 2")
+PEERS["ImprovedTokenMerge 2"] = Peer("ImprovedTokenMerge", {"factor": 2}, ("sd1",))
+PEERS["BiGain 2"] = Peer("BiGain", {"factor": 2}, ("sd1", "sd1-ldm", "sdxl-ldm"))
+PEERS |= {f"HyperTile {tile}": Peer("hypertile", {"tile": tile}, ("sd1-ldm",)) for tile in (256, 512)}
 NAMES = (BASELINE, *OURS, *LOWER_BOUNDS, *PEERS)
 
 Patch = Callable[[], AbstractContextManager[Any]]

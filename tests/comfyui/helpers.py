@@ -172,7 +172,6 @@ DEFAULTS: dict[str, Any] = {
     "attn": True,
     "crossattn": False,
     "mlp": False,
-    "reach": 0,
     "predict": "deep",
     "tolerance": 0.08,
 }

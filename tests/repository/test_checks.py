@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests import checks as command
+from todo_lab import environment
 from todo_lab.environment import Environment
 
 DEMO = str(command.DEMO_TESTS)
@@ -17,25 +16,21 @@ NOTHING = command.NOTHING_COLLECTED
 
 
 @pytest.fixture
-def installed():
-    """What is installed in addition, and where."""
-    return []
-
-
-@pytest.fixture
-def checks(monkeypatch, installed):
-    """Runs the command on checks that end with these statuses; the status, and the words of each check."""
+def checks(monkeypatch):
+    """Runs the command on checks that end with these statuses; the status, and the words of each check and install."""
 
     def checked(*arguments: str, cores: int = 8, **statuses: int) -> tuple[int, dict[str, list[str]]]:
         ran: dict[str, list[str]] = {}
 
-        def start(self, _, *words, cwd=None, **options):
-            name = words[0] if words[0] != "pytest" else {command.TESTS: "here", command.DEMO: "demo"}[self]
-            ran[name] = list(words)
-            program = f"print('{name} says so'); raise SystemExit({statuses.get(name, 0)})"
-            return subprocess.Popen([sys.executable, "-c", program], text=True, **options)
+        def child(*program, **options):
+            *_, is_in, name = program[: 4 if command.IN_DEMO in program else 3]
+            name = {command.IN_DEMO: "demo", "-m": "here"}[is_in] if name == "pytest" else name
+            ran[name] = list(program[program.index(is_in) + 1 :])
+            ends = f"print('{name} says so'); raise SystemExit({statuses.get(name, 0)})"
+            return environment.child(sys.executable, "-c", ends, **options)
 
-        monkeypatch.setattr(Environment, "start", start)
+        monkeypatch.setattr(Environment, "ensure", lambda self, *more: ran.update({self.home.name: list(more)}))
+        monkeypatch.setattr(command, "child", child)
         monkeypatch.setattr(command.os, "cpu_count", lambda: cores)
         try:
             status = command.main(list(arguments))
@@ -43,22 +38,23 @@ def checks(monkeypatch, installed):
             status = ended.code
         return status, ran
 
-    monkeypatch.setattr(Environment, "ensure", lambda _: None)
-    monkeypatch.setattr(Environment, "also", lambda self, install: installed.append((self, install)))
     before = signal.getsignal(signal.SIGTERM)
     yield checked
     signal.signal(signal.SIGTERM, before)
 
 
-def test_all_checks_run_and_those_beside_print_their_output(checks, capfd):
+def test_all_checks_run_and_print_what_they_say_and_sigterm_ends_them(checks, capfd):
     status, ran = checks()
     assert status == 0
-    assert set(ran) == {"ruff", "mypy", "here", "demo"}
+    assert set(ran) == {"ruff", "mypy", "here", "demo", ".venv-test"}
     assert ran["demo"][-1] == DEMO
     printed = capfd.readouterr().out
     for name in ("here", "mypy", "demo"):
         assert printed.count(f"{name} says so") == 1
+    assert f"$ python -m {' '.join(ran['demo'])}\ndemo says so\n" in printed
     assert printed.splitlines()[-1].startswith("All checks passed in 0 min")
+    with pytest.raises(SystemExit, match="143"):
+        signal.raise_signal(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("failing", ["ruff", "mypy", "here", "demo"])
@@ -74,51 +70,52 @@ def test_no_test_is_a_failure_only_where_there_is_none_at_all(checks, here, demo
     assert checks("-k", "something", here=here, demo=demo)[0] == status
 
 
-def test_a_path_runs_only_where_its_tests_belong(checks):
-    assert set(checks("tests/repository")[1]) == {"ruff", "mypy", "here"}
-    assert set(checks(DEMO)[1]) == {"ruff", "mypy", "demo"}
-    both = checks("tests/todo_lab")[1]
-    assert (both["here"][-1], both["demo"][-1]) == ("tests/todo_lab", DEMO)
+@pytest.mark.parametrize(
+    ("path", "here", "demo"),
+    [("tests/repository", "tests/repository", None), (DEMO, None, DEMO), ("tests/todo_lab", "tests/todo_lab", DEMO)],
+)
+def test_a_path_runs_only_where_its_tests_belong(checks, path, here, demo):
+    ran = checks(path, "--all")[1]
+    assert [ran[name][-1] if name in ran else None for name in ("here", "demo")] == [here, demo]
 
 
-@pytest.mark.parametrize(("cores", "here", "demo"), [(2, "2", "0"), (4, "4", "1"), (8, "8", "2"), (64, "8", "2")])
+@pytest.mark.parametrize(("cores", "here", "demo"), [(2, "2", "0"), (4, "4", "1"), (64, "8", "2")])
 def test_workers_share_the_cores(checks, cores, here, demo):
     _, ran = checks(cores=cores)
-    assert ran["here"][1:3] == ["-n", here]
-    assert ran["demo"][1:3] == ["-n", demo]
+    assert [ran[name][1:3] for name in ("here", "demo")] == [["-n", here], ["-n", demo]]
     assert checks(DEMO, cores=cores)[1]["demo"][1:3] == ["-n", here]
     assert checks("-n", "5")[1]["demo"].count("-n") == 1
 
 
-def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, installed):
-    slow = (command.TESTS, command.SLOW)
-    assert "not slow" in checks()[1]["here"]
-    assert slow not in installed
-    assert "not slow" not in checks("--all")[1]["here"]
-    assert slow in installed
+@pytest.mark.parametrize(("words", "installed"), [([], []), (["--all"], [command.SLOW])])
+def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, words, installed):
+    _, ran = checks(*words)
+    assert ("not slow" in ran["here"]) == (not words)
+    assert ran[".venv-test"] == installed
 
 
-def test_what_runs_beside_is_ended(monkeypatch):
-    monkeypatch.setattr(Environment, "python", Path(sys.executable), raising=False)
+def test_the_demos_checks_go_on_in_its_environment(monkeypatch):
+    done = []
+    monkeypatch.setattr(Environment, "ensure", lambda self, *more: done.append((self, *more)))
+    monkeypatch.setattr(Environment, "enter", lambda self, *words: sys.exit((self, *words)))
+    with pytest.raises(SystemExit) as entered:
+        command.main([command.IN_DEMO, "pytest", "a path"])
+    assert done == [(command.DEMO, command.PYTEST)]
+    assert entered.value.code == (command.DEMO, "-m", "pytest", "a path")
+
+
+def test_ctrl_c_is_one_line_and_ends_what_runs_beside(monkeypatch, capsys):
+    def interrupted(self, *more):
+        raise KeyboardInterrupt
+
+    def child(*program, **options):
+        started.append(environment.child(sys.executable, "-c", "import time; time.sleep(3600)", **options))
+        return started[0]
+
     started = []
-    true_start = Environment.start
-    monkeypatch.setattr(Environment, "start", lambda *args, **o: started.append(true_start(*args, **o)) or started[0])
-    monkeypatch.setattr(Environment, "ensure", lambda _: None)
-    environment = Environment("unused")
-    environment.python = Path(sys.executable)
-    with pytest.raises(KeyboardInterrupt), command.beside(environment, ["http.server", "0"]):
-        raise KeyboardInterrupt
-    assert started[0].returncode is not None
-
-
-def test_ctrl_c_is_one_line_also_while_an_environment_is_made_beside(monkeypatch, capsys):
-    def interrupted(self):
-        if self is command.DEMO:
-            raise SystemExit("pip was stopped too")
-        raise KeyboardInterrupt
-
+    monkeypatch.setattr(environment, "ENDS_WITHIN", 0.1)
     monkeypatch.setattr(Environment, "ensure", interrupted)
-    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(command, "child", child)
     assert command.main([]) == 130
-    signal.signal(signal.SIGTERM, before)
+    assert len(started) == 1
     assert capsys.readouterr().out == "Stopped.\n"

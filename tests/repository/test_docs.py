@@ -28,9 +28,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_table_of_settings_is_the_declared_one():
-    """tests/todo_lab/test_command_line.py runs the command that prints it."""
-    assert (ROOT / "docs" / "settings.md").read_text("utf-8").endswith(table())
+def test_the_table_of_settings_names_all_that_is_declared():
     for row, (name, setting) in zip(table().splitlines()[2:], SETTINGS.items(), strict=True):
         keys = f"`{name}`", f"`{setting.default!r}`", f"`{setting.infotext_key}`", f"**{setting.label}.**"
         assert all(told in row for told in (*keys, setting.help, setting.allowed))
@@ -54,11 +52,6 @@ def test_links_between_pages_lead_somewhere(page):
         to = page.parent / target if target else page
         assert to.exists(), f"{page.name} links to {target}"
         assert not anchor or anchor in anchors(to), f"{page.name} links to {target}#{anchor}"
-
-
-def test_a_link_to_a_heading_needs_that_heading():
-    assert "what-psnr-is-good" in anchors(ROOT / "docs" / "results" / "README.md")
-    assert "torchcompile" in anchors(ROOT / "docs" / "python.md")
 
 
 def test_every_picture_is_shown_or_linked_by_a_page():

@@ -23,112 +23,167 @@ from todo_lab import environment, python_version
 from todo_lab.environment import DEMO, TESTS, Environment, cpu_index, requirements
 from todo_lab.python_version import NEWEST, OLDEST
 
-
-@pytest.fixture
-def made(monkeypatch, tmp_path):
-    """An environment below a temporary root and the list of its installs, which are not run."""
-    monkeypatch.setattr(environment, "ROOT", tmp_path)
-    (tmp_path / "requirements.txt").write_text("one\n")
-    installed = []
-    monkeypatch.setattr(environment, "cpu_index", lambda: ("INDEX",))
-    monkeypatch.setattr(environment.venv, "create", lambda home, **_: home.mkdir(exist_ok=True))
-    true_run = Environment.run
-
-    def run(self, *args, **options):
-        return installed.append(args[6:]) or 0 if args[:2] == ("-m", "pip") else true_run(self, *args, **options)
-
-    monkeypatch.setattr(Environment, "run", run)
-    return Environment("env", environment.TORCH, requirements("requirements.txt")), installed
-
-
-PARENT = """
-import sys
-from pathlib import Path
-from todo_lab.environment import Environment
-
-environment = Environment("unused")
-environment.python = Path(sys.executable)
-sys.exit(environment.run("-c", "import os, time; print(os.getpid(), flush=True); time.sleep(3600)"))
-"""
 ROOT = Path(__file__).parents[2]
 PYTHONS = [f"3.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1)]
 # audioop left Python with 3.13; numpy 1 and pillow 10 have no wheels from there on, and packages ask for later ones.
 # Without Ray a slow test is skipped.
 WITHOUT = {version: {"audioop-lts"} for version in ("3.10", "3.11", "3.12")}
 WITHOUT |= {"3.13": {"numpy", "pillow"}, "3.14": {"numpy", "pillow"}}
+PIP = "-m pip install --disable-pip-version-check --no-user --no-compile"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process without a signal")
-def test_sigterm_ends_the_child_too():
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, env=env) as parent:
-        child = int(parent.stdout.readline())
-        parent.send_signal(signal.SIGTERM)
-        assert parent.wait(timeout=600) == 128 + signal.SIGTERM
-    with pytest.raises(ProcessLookupError):
-        os.kill(child, 0)
+@pytest.fixture
+def made(monkeypatch, tmp_path):
+    """An environment below a temporary root, and a function that says what its Python does after noting its words."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(environment, "cpu_index", lambda: ("INDEX",))
+    monkeypatch.setattr(environment.venv, "create", lambda home, **_: home.mkdir(exist_ok=True))
+    (tmp_path / "requirements.txt").write_text("one\n")
+    env = Environment("env", environment.TORCH, requirements("requirements.txt"))
+    env.python = tmp_path / "python"
+
+    def does(lines):
+        env.python.write_text(f'#!/bin/sh\necho "$@" >> asked\n{lines}\n')
+        env.python.chmod(0o755)
+
+    does("")
+    return env, does
 
 
-def test_a_sigterm_before_the_child_starts_ends_it_as_well(made, monkeypatch):
-    env, _ = made
-    true_popen = subprocess.Popen
-
-    def late(arguments, **options):
-        signal.raise_signal(signal.SIGTERM)
-        return true_popen([sys.executable, *arguments[1:]], **options)
-
-    monkeypatch.setattr(environment.subprocess, "Popen", late)
-    started = signal.getsignal(signal.SIGTERM)
-    assert env.run("-c", "import time; time.sleep(3600)", cwd=ROOT) == 128 + signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) == started
+def asked():
+    """What pip was asked for."""
+    return [line.removeprefix(f"{PIP} ") for line in Path("asked").read_text().splitlines()]
 
 
-def test_its_processes_keep_bytecode(made, monkeypatch):
-    """Images and shells often forbid it. Each process would compile torch and all others again."""
-    env, _ = made
-    env.python = Path(sys.executable)
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    assert env.run("-c", "import sys; sys.exit(sys.dont_write_bytecode)", cwd=ROOT) == 0
-
-
-def test_it_is_made_once(made, tmp_path):
-    env, installed = made
-    env.ensure()
-    env.ensure()
-    assert installed == [("torch==2.13.0", "INDEX"), ("-r", str(tmp_path / "requirements.txt"))]
-
-
-def test_changed_requirements_make_it_again(made, tmp_path):
-    env, installed = made
-    env.ensure()
+def test_it_is_made_once_and_again_when_something_changes(made, monkeypatch, tmp_path):
+    env, does = made
+    base = ["torch==2.13.0 INDEX", f"-r {tmp_path / 'requirements.txt'}"]
+    for _ in range(2):
+        env.ensure()
+        assert asked() == base
+    for _ in range(2):
+        env.ensure(("more",))
+        assert asked() == [*base, "more"]
     (tmp_path / "requirements.txt").write_text("two\n")
     env.ensure()
-    assert len(installed) == 4
-
-
-def test_an_interrupted_one_is_made_again(made, monkeypatch):
-    env, installed = made
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Environment, "run", lambda *_, **__: 7)
-        with pytest.raises(SystemExit, match="7"):
-            env.ensure()
+    assert asked() == [*base, "more", *base]
+    monkeypatch.setattr(environment.platform, "python_version", lambda: "3.98.0")
+    does("exit 7")
+    with pytest.raises(SystemExit, match="7"):
+        env.ensure()
+    does("")
     env.ensure()
-    assert len(installed) == 2
+    assert asked()[5:] == [base[0], *base], "an interrupted one is made again"
 
 
-def test_pips_output_goes_to_a_file_whose_end_is_printed_if_it_fails(made, monkeypatch, capfd):
-    def fails(self, *args, stdout, **_):
-        stdout.write("".join(f"line {number}\n" for number in range(100)))
-        return 1
+@pytest.mark.parametrize("finishes", [True, False])
+def test_a_second_start_waits_for_the_first(made, monkeypatch, capsys, finishes):
+    """Then it installs only what the first one has not."""
+    env, _ = made
+    first = Path("env.lock").open("a")  # noqa: SIM115
+    assert environment._lock(first)
 
-    monkeypatch.setattr(Environment, "run", fails)
+    def first_ends(seconds):
+        env.home.mkdir(exist_ok=True)
+        if finishes:
+            stamp, fingerprint = env._stamp(env._installs)
+            stamp.write_text(fingerprint)
+        first.close()
+
+    monkeypatch.setattr(environment.time, "sleep", first_ends)
+    env.ensure()
+    assert Path("asked").exists() != finishes
+    assert capsys.readouterr().err.count("Another start is installing into env; waiting.\n") == 1
+
+
+def test_others_wait_until_it_is_installed(made, monkeypatch):
+    def is_free(*_):
+        with Path("env.lock").open("a") as file:
+            free.append(environment._lock(file))
+
+    free = []
+    monkeypatch.setattr(Environment, "_install", is_free)
+    made[0].ensure()
+    assert free == [False]
+
+
+def test_pip_is_told_about_while_it_works_and_its_last_lines_if_it_fails(made, monkeypatch, capfd):
+    env, does = made
+    monkeypatch.setattr(environment, "TOLD_EVERY", 1)
+    does('echo "  Downloading torch"; echo "WARNING: slow"; sleep 1.5; seq -f "line %g" 99; exit 1')
     with pytest.raises(SystemExit, match="1"):
-        made[0].ensure()
-    printed = capfd.readouterr()
-    assert "pip's output: env/install.log" in printed.out
-    assert printed.err.splitlines()[-2:] == ["line 99", f"pip failed; all of its output: {made[0].home}/install.log"]
-    assert "line 50" not in printed.err
+        env.ensure()
+    first, second, *last, end = capfd.readouterr().err.splitlines()
+    assert first.endswith("pip's output: env/install.log")
+    assert second == "  env, 1 s: Downloading torch"
+    assert last == [f"line {number}" for number in range(92, 100)]
+    assert end == f"pip failed; all of its output: {env.home}/install.log"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_early"), [("SIGINT", False), ("SIGTERM", False), ("SIGTERM", True), ("SIGHUP", False)]
+)
+def test_whoever_ends_an_installation_ends_pip_too(made, monkeypatch, capfd, name, is_early):
+    """Also while pip starts. Ctrl+C is no failure of pip."""
+    env, does = made
+    does("exec sleep 3600")
+    env.home.mkdir()
+    number, started, true_popen = getattr(signal, name), [], subprocess.Popen
+
+    def popen(*words, **options):
+        started.append(true_popen(*words, **options))
+        if is_early:
+            signal.raise_signal(number)
+        else:
+            threading.Timer(0.5, signal.raise_signal, [number]).start()
+        return started[0]
+
+    monkeypatch.setattr(environment.subprocess, "Popen", popen)
+    monkeypatch.setattr(environment, "ENDS_WITHIN", 0.1)
+    before = {each: signal.signal(each, signal.SIG_DFL) for each in (signal.SIGTERM, signal.SIGHUP)}
+    environment.end_in_order()
+    try:
+        with pytest.raises((KeyboardInterrupt, SystemExit)) as ended:
+            env._pip(("something",))
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert getattr(ended.value, "code", None) == (None if name == "SIGINT" else 128 + number)
+    assert started[0].returncode == -signal.SIGTERM
+    assert capfd.readouterr().err == ""
+
+
+def test_after_ctrl_c_a_process_ends_by_itself():
+    """A terminal sends it to the process as well: pytest then tells what has failed so far."""
+    ends = environment.child(sys.executable, "-c", "import time; time.sleep(0.3)")
+    with pytest.raises(KeyboardInterrupt), ends as started:
+        raise KeyboardInterrupt
+    assert started.returncode == 0
+
+
+def test_nohup_keeps_a_closed_terminal_from_ending_it():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    environment.end_in_order()
+    assert signal.signal(signal.SIGHUP, before) == signal.SIG_IGN
+
+
+def test_nothing_of_outside_leads_out_of_it(made, monkeypatch):
+    """Nor is bytecode forbidden there, as images and shells often do: each process would compile torch again."""
+    env, does = made
+    for name in environment.LEFT_OUT:
+        monkeypatch.setenv(name, "1")
+    does("env >> variables")
+    env.ensure()
+    entered = []
+    monkeypatch.setattr(environment.os, "execve", lambda path, words, variables: entered.append((words, variables)))
+    env.enter("app.py")
+    ((words, variables),) = entered
+    assert words == [str(env.python), "app.py"]
+    assert "HOME" in variables
+    told = {line.partition("=")[0] for line in Path("variables").read_text().splitlines()} | variables.keys()
+    assert not told & environment.LEFT_OUT
+    assert {"PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX"} <= environment.LEFT_OUT
 
 
 @pytest.mark.parametrize(
@@ -138,15 +193,14 @@ def test_pips_output_goes_to_a_file_whose_end_is_printed_if_it_fails(made, monke
         (errno.ENOSPC, "No space left on device."),
     ],
 )
-@pytest.mark.parametrize("when", ["at first", "at last"])
-def test_a_folder_that_cannot_be_written_is_one_line(made, monkeypatch, number, told, when):
+@pytest.mark.parametrize(
+    ("owner", "name"), [(environment, "_lock"), (environment.venv, "create"), (Path, "write_text")]
+)
+def test_a_folder_that_cannot_be_written_is_one_line(made, monkeypatch, owner, name, number, told):
     def fails(*_, **__):
         raise OSError(number, os.strerror(number))
 
-    if when == "at first":
-        monkeypatch.setattr(environment.venv, "create", fails)
-    else:
-        monkeypatch.setattr(Path, "write_text", fails)
+    monkeypatch.setattr(owner, name, fails)
     with pytest.raises(SystemExit) as ended:
         made[0].ensure()
     assert ended.value.code == f"{made[0].home} cannot be made: {told}"
@@ -172,35 +226,6 @@ def test_only_a_python_without_pip_is_told_to_install_it(made, monkeypatch, has_
     assert ended.value.code == f"Python could not make a virtual environment. {told}"
 
 
-def test_pip_installs_here_whatever_the_users_pip_conf_says(monkeypatch, tmp_path):
-    """The environment's own pip is asked, with a package that it has."""
-    env = Environment("unused")
-    env.home, env.python = tmp_path, Path(sys.executable)
-    monkeypatch.setenv("PIP_USER", "1")
-    env._pip(("--dry-run", "pip"))
-    assert "already satisfied: pip" in (tmp_path / environment.LOG).read_text()
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has other signals")
-def test_ctrl_c_during_an_installation_is_no_failure_of_pip(made, monkeypatch, capfd):
-    """A terminal sends it to both; pip then ends with an error of its own."""
-    env, _ = made
-    true_popen = subprocess.Popen
-
-    def interrupted(*_, **options):
-        child = true_popen([sys.executable, "-c", "import time; time.sleep(3600)"], **options)
-        threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
-        threading.Timer(1, child.terminate).start()
-        return child
-
-    monkeypatch.undo()
-    monkeypatch.setattr(environment.subprocess, "Popen", interrupted)
-    env.home.mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        env._pip(("something",))
-    assert capfd.readouterr().err == ""
-
-
 def test_a_link_to_an_environment_is_that_environment(made, monkeypatch, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "env").symlink_to(tmp_path / "elsewhere")
@@ -209,36 +234,25 @@ def test_a_link_to_an_environment_is_that_environment(made, monkeypatch, tmp_pat
     assert made[0].is_this
 
 
-def test_the_demo_starts_itself_once(monkeypatch):
-    """Its child must not start another one, whatever Python it runs on."""
-    started = []
-    monkeypatch.setattr(Environment, "ensure", lambda self: None)
-    monkeypatch.setattr(Environment, "run", lambda self, *args, cwd: started.append(args[1:]) or 0)
+def test_the_demo_enters_its_environment_once_and_says_when_its_set_up_is_stopped(monkeypatch, capsys):
+    """Whatever Python runs there."""
     monkeypatch.syspath_prepend(str(ROOT))
     app = importlib.import_module("app")
-    assert app.main(["--no-page"]) == 0
-    assert started == [("--here", "--no-page")]
+    monkeypatch.setattr(Environment, "ensure", lambda self: None)
+    monkeypatch.setattr(Environment, "enter", lambda self, *words: sys.exit(words))
+    with pytest.raises(SystemExit) as entered:
+        app.main(["--no-page"])
+    assert entered.value.code == (str(ROOT / "app.py"), "--here", "--no-page")
     monkeypatch.setattr(app, "run_module", lambda *_: 7)
-    assert app.main([*started[0]]) == 7
-    assert len(started) == 1
+    assert app.main([*entered.value.code[1:]]) == 7
+    capsys.readouterr()
 
-
-def test_the_demo_ends_with_one_line_when_its_set_up_is_stopped(monkeypatch, capsys):
     def interrupted(self):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Environment, "ensure", interrupted)
-    monkeypatch.syspath_prepend(str(ROOT))
-    assert importlib.import_module("app").main([]) == 130
+    assert app.main([]) == 130
     assert capsys.readouterr().out == "Stopped.\n"
-
-
-def test_an_additional_install_runs_once(made):
-    env, installed = made
-    env.ensure()
-    env.also(("pytest",))
-    env.also(("pytest",))
-    assert installed[2:] == [("pytest",)]
 
 
 @pytest.mark.parametrize(
@@ -264,12 +278,12 @@ def test_torch_without_cuda_where_there_is_no_gpu(monkeypatch, system, driver, r
 
 @pytest.mark.parametrize(("version", "allowed"), [((3, 9), False), (OLDEST, True), (NEWEST, True), ((3, 15), False)])
 def test_a_python_without_wheels_is_refused_before_anything_is_made(made, monkeypatch, version, allowed):
-    env, installed = made
+    env, _ = made
     monkeypatch.setattr(sys, "version_info", (*version, 1, "final", 0))
     monkeypatch.setattr(python_version.platform, "python_version", lambda: "the version of this one")
     with nullcontext() if allowed else pytest.raises(SystemExit) as refused:
         env.ensure()
-    assert bool(installed) == env.home.exists() == allowed
+    assert env.home.exists() == allowed
     if refused:
         assert str(refused.value) == "Python 3.10 to 3.14 is needed; this is the version of this one."
 

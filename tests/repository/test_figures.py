@@ -1,68 +1,67 @@
-"""The figures in the README and the documentation are those of the stored rows."""
+"""What is generated is what is committed, and the figures in the text are those of the stored rows."""
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import itertools
-import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pandas
 import pytest
 
-from todo_lab.evaluation.report.document import markdown_table
 from todo_lab.evaluation.variants import from_grid
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "benchmarks"))
+import pages  # noqa: E402
+from pages import performance, results  # noqa: E402
+
 RESULTS = ROOT / "docs" / "results" / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
+COLUMNS: dict[str, dict[str, Any]] = {**results.SIZES, **results.CHANGES}
+AT = [(layout, name) for layout in results.LAYOUTS for name in results.SIZES]
 
 
-def rows_of(page: Path, heading: str, number: int = 0) -> list[list[str]]:
-    """The cells of the table of this number under a heading, without its head and without bold."""
-    lines = page.read_text("utf-8").split(f"\n## {heading}\n")[1].splitlines()
-    firsts = [at for at, line in enumerate(lines) if re.match(r"\|[-:|]+$", line)]
-    table_lines = itertools.takewhile(lambda line: line.startswith("|"), lines[firsts[number] + 1 :])
-    return [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in table_lines]
+@pytest.mark.parametrize("name", pages.GENERATED)
+def test_what_is_generated_is_what_is_committed(name):
+    committed = (ROOT / name).read_text("utf-8")
+    assert pages.GENERATED[name](committed) == committed, "run: python benchmarks/pages.py"
 
 
-def script(name: str) -> Any:
-    """`benchmarks/NAME.py`."""
-    spec = importlib.util.spec_from_file_location(f"{name}_of_the_page", ROOT / "benchmarks" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+# docs/performance.md ------------------------------------------------------------------------------------------------
 
 
-performance = script("performance")
+def text_of(page: Path) -> str:
+    return " ".join(page.read_text("utf-8").split())
 
 
-def test_the_tables_of_performance_are_those_of_the_stored_runs():
-    """`python benchmarks/performance.py` prints them."""
-    tables = re.findall(r"(?:^\|.*\n)+", PERFORMANCE.read_text("utf-8"), re.M)
-    assert tables == [f"{markdown_table(table())}\n" for table in performance.TABLES.values()]
-
-
-def test_the_time_of_calls_outside_the_steps_is_that_of_the_stored_rows():
-    calls = performance.calls("sd1-ldm")
-    times = sorted(1 / calls["out of the window", latent]["speed"] for latent in (64, 128))
-    assert "Calls took {:.2f} to {:.2f} times as long".format(*times) in PERFORMANCE.read_text("utf-8")
-
-
-def test_the_sentence_on_sdxl_in_ldms_modules_is_that_of_the_stored_rows():
-    calls, page = performance.calls("sdxl-ldm"), " ".join(PERFORMANCE.read_text("utf-8").split())
+def test_the_sentences_on_calls_are_those_of_the_stored_rows():
+    times = sorted(1 / performance.calls("sd1-ldm")["out of the window", side]["speed"] for side in (64, 128))
+    assert "Calls took {:.2f} to {:.2f} times as long".format(*times) in text_of(PERFORMANCE)
+    calls = performance.calls("sdxl-ldm")
     speeds = [f"{name} {row['speed']:.2f}x" for (name, _), row in calls.items() if name != "baseline"]
-    assert f"unpatched {performance.seconds(calls['baseline', 128])}, {', '.join(speeds)}." in page
-
-
-def test_the_cost_of_the_search_is_that_of_the_stored_rows():
-    reductions = json.loads((performance.STORED / "unet.json").read_text("utf-8"))["reductions"]
-    found = {row["reduction"]: row["find"] for row in reductions if row["latent"] == 128}
+    told = f"unpatched {performance.seconds(calls['baseline', 128])}, {', '.join(speeds)}."
+    assert told in text_of(PERFORMANCE)
+    found = performance.rows(part="reductions", side=128)
     text = PERFORMANCE.read_text("utf-8").split("\n## Level-1 attention alone\n")[1].split("\n## ")[0]
-    assert re.findall(r"(\d+) ms", text) == [f"{found[name]:.0f}" for name in ("ToMe 0.5", "tomesd 0.5")]
+    assert re.findall(r"(\d+) ms", text) == [f"{found[name, 128]['ms']['find']:.0f}" for name in SEARCHES]
+
+
+SEARCHES = ("ToMe 0.5", "tomesd 0.5")
+
+
+def test_the_timed_passes_are_those_of_the_stored_seconds():
+    told = []
+    for run in performance.timed_passes():
+        whole, own = run["unpatched"], run["ToDo 2, interval 2"]
+        told.append((f"{whole['pass'] / own['pass']:.2f}x", str(own["steps"])))
+    text = text_of(PERFORMANCE).partition("The timed passes themselves")[2].partition("|")[0]
+    assert re.findall(r"(\d\.\d\dx) (?:at|with) [^(]*\((\d+)", text) == told
+
+
+# docs/results -------------------------------------------------------------------------------------------------------
 
 
 def test_decibels_in_the_text_of_the_results_are_those_of_a_table():
@@ -75,61 +74,80 @@ def test_decibels_in_the_text_of_the_results_are_those_of_a_table():
 
 
 def test_what_a_psnr_means_follows_from_its_definition():
-    for decibels, error, _ in rows_of(RESULTS, "What PSNR is good?"):
-        assert error == f"{255 * 10 ** (-float(decibels.removesuffix(' dB')) / 20):.0f} of 255"
+    lines = RESULTS.read_text("utf-8").split("\n## What PSNR is good?\n")[1].splitlines()
+    table = itertools.dropwhile(lambda line: not line.startswith("| PSNR"), lines)
+    told = [line.split(" | ") for line in itertools.takewhile(lambda line: line.startswith("|"), [*table][0:])][2:]
+    assert told
+    for decibels, error, _ in told:
+        assert error == f"{255 * 10 ** (-float(re.findall(r'[0-9.]+', decibels)[0]) / 20):.0f} of 255"
 
 
-CFG = 2.5  # the pocket model's own
-Run = tuple[str, str, int, float, float]  # layout, sampler, hires steps and scale, CFG
-RUNS: list[Run] = [  # of each column under "Between steps"
-    ("SD 1.5", "Euler a", 8, 2.0, CFG),
-    ("SDXL", "Euler a", 8, 2.0, CFG),
-    ("SD 1.5", "DPM++ 2M", 8, 2.0, CFG),
-    ("SDXL", "DPM++ 2M", 8, 2.0, CFG),
-    ("SDXL", "Euler a", 8, 3.0, CFG),
-]
-RUNS_OF_20_STEPS: list[Run] = [(layout, sampler, 20, scale, cfg) for layout, sampler, _, scale, cfg in RUNS[:4]]
-
-
-STORED_GRIDS = [
-    ("presets", "presets"),
-    ("presets-large", "presets"),
-    ("steps", "steps"),
-    ("whole", "steps"),
-    ("factors", "factors"),
-    ("factors-large", "factors"),
-]
-
-
-@pytest.mark.parametrize(("grid", "rows"), STORED_GRIDS)
+@pytest.mark.parametrize(
+    ("grid", "rows"),
+    [(grid, grid.partition("-")[0]) for grid in ("presets", "presets-large", "steps", "factors", "factors-large")]
+    + [("whole", "steps")],
+)
 def test_the_grid_beside_the_results_makes_their_variants(grid, rows):
-    stored_names = set(pandas.read_parquet(RESULTS.parent / f"{rows}.parquet")["variant"])
-    assert {variant.name for variant in from_grid(RESULTS.parent / f"grid-{grid}.yaml")} <= stored_names
+    stored = set(pandas.read_parquet(RESULTS.parent / f"{rows}.parquet")["variant"])
+    assert {variant.name for variant in from_grid(RESULTS.parent / f"grid-{grid}.yaml")} <= stored
 
 
-@functools.cache
-def steps() -> dict[Run, pandas.DataFrame]:
-    """The stored rows of each run."""
-    table = pandas.read_parquet(RESULTS.parent / "steps.parquet")
-    return dict(iter(table.groupby(["layout", "sampler", "hires_steps", "hires_scale", "guidance"])))
+def test_the_grid_of_the_users_makes_the_variants_of_the_rows():
+    made = {variant.name for variant in from_grid(RESULTS.parent / "grid-users.yaml")}
+    assert set(results.rows()["variant"]) <= made | {"baseline"}
 
 
 def test_the_second_table_of_whole_factors_is_that_of_the_stored_rows():
     text = (ROOT / "docs" / "research" / "README.md").read_text("utf-8").split("\n## Whole factors\n")[1]
-    table = [line for line in text.splitlines() if re.match(r"\| (Euler|DPM)", line)]
+    lines = [line for line in text.splitlines() if re.match(r"\| (Euler|DPM)", line)]
+    table = pandas.read_parquet(RESULTS.parent / "steps.parquet")
+    table = table[(table["layout"] == "SDXL") & (table["guidance"] == 2.5)]
+    mse = table.groupby(["sampler", "hires_steps", "hires_scale", "variant"])["mse"].mean()
     variants = [f"ToDo auto{at}, interval {n}" for n in (1, 2) for at in ("", " at both levels")]
-    runs = [RUNS[1], RUNS[3], RUNS_OF_20_STEPS[1], RUNS[4]]
-    for line, run in zip(table, runs, strict=True):
-        found = [steps()[run][steps()[run]["variant"] == name] for name in (*variants, "ToDo auto, interval 3")]
-        cells = [cell.strip() for cell in line.strip("|").split("|")][1:]
-        assert cells == [f"{1e6 * each['mse'].mean():.0f}" for each in found], run
+    runs = [("Euler a", 8, 2.0), ("DPM++ 2M", 8, 2.0), ("Euler a", 20, 2.0), ("Euler a", 8, 3.0)]
+    for line, run in zip(lines, runs, strict=True):
+        found = [f"{1e6 * mse[(*run, name)]:.0f}" for name in (*variants, "ToDo auto, interval 3")]
+        assert [cell.strip() for cell in line.strip("|").split("|")][1:] == found, run
 
 
-def test_the_timed_passes_are_those_of_the_stored_seconds():
-    told = []
-    for run in json.loads((performance.STORED / "interval.json").read_text("utf-8")):
-        whole, own = (run["seconds"][name] for name in ("unpatched", "ToDo 2, interval 2"))
-        told.append((f"{sum(whole) / sum(own):.2f}x", str(len(own))))
-    page = " ".join(PERFORMANCE.read_text("utf-8").split())
-    text = page.partition("The timed passes themselves")[2].partition("|")[0]
-    assert re.findall(r"(\d\.\d\dx) (?:at|with) [^(]*\((\d+)", text) == told
+@pytest.mark.parametrize("layout", results.LAYOUTS)
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_has_the_same_prompts_in_each_row_twenty_at_the_base_and_twelve_elsewhere(layout, column):
+    part = results.of_same_prompts(results.at(layout, **COLUMNS[column]))
+    counted = part.groupby("variant")["prompt"].agg(frozenset)
+    if column in results.SIZES or len(counted):
+        assert set(map(len, counted)) == {20 if column in ("2x", "base") else 12}
+        assert len(set(counted)) == 1
+
+
+@pytest.mark.parametrize("column", range(4))
+def test_a_match_is_as_fast_and_as_close_and_its_interval_holds_the_ratio(column):
+    head, *lines = results.of_others()
+    layout, point = head[column + 1].split(", ")
+    table = results.of_same_prompts(results.at(layout, **results.COMPARED[point]))
+    work, mse = table.groupby("variant")["work"].median(), table.groupby("variant")["mse"].mean()
+    ours = sorted(set(table.loc[table["peer"] == "", "variant"]) - {"baseline"})
+    stored = {results.shown(variant).replace("*", ""): variant for variant in results.ALL}
+    for name, *cells in lines:
+        theirs, cell = stored[name], cells[column]
+        if not cell:
+            continue
+        enough = [o for o in ours if work[o] <= work[theirs] / 0.98 + 1e-6 and 0 < mse[o] <= mse[theirs]]
+        assert (cell == "none") == (not enough), name
+        if enough:
+            best = min(enough, key=lambda o: mse[o])
+            told, ratio, low, high = re.fullmatch(r"(.*): ([\d.]+) \(([\d.]+)–([\d.]+)\)", cell).groups()
+            assert told == results.briefly(best), name
+            assert float(ratio) == pytest.approx(mse[theirs] / mse[best], rel=0.05)
+            assert float(low) <= float(ratio) <= float(high)
+
+
+@pytest.mark.parametrize("layout", results.LAYOUTS)
+def test_skip_steps_is_closer_than_as_many_plain_steps(layout):
+    for setting, *cells in results.of_skipped_steps(layout)[1:]:
+        for name, (runs, own, plain) in zip(results.SKIPPING[:2], (cells[:3], cells[3:]), strict=True):
+            if not runs:
+                continue
+            count, psnr = plain.split(": ")
+            closer = own == "same" or float(own.split()[0]) > float(psnr)
+            assert closer or (name != "Skip steps" and int(count) > float(runs) + 1), (setting, name)

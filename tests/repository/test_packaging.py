@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ ROOMS = {
     "benchmark": ("benchmarks",),
 }
 # the benchmark's own modules, and the WebUI's
-FROM_OTHERS = {"evaluation": {"ray"}, "benchmark": {"interval", "unet_call", "modules"}}
+FROM_OTHERS = {"evaluation": {"ray"}, "benchmark": {"performance", "results", "unet_call", "modules"}}
 
 
 def named(requirements: list[str]) -> dict[str, Requirement]:
@@ -187,8 +188,25 @@ def test_the_entry_for_the_extension_index_has_its_fields():
 
 def test_every_file_that_the_guide_names_is_there():
     guide = (ROOT / "CONTRIBUTING.md").read_text()
-    named_paths = re.findall(
-        r"`((?:todo_core|todo_lab|tests|docs|scripts|examples|benchmarks|localizations)/[^`]*)`", guide
-    )
+    named_paths = re.findall(r"`((?:todo_core|todo_lab|tests|docs|scripts|examples|benchmarks)/[^`]*)`", guide)
     assert len(named_paths) > 20
     assert [path for path in named_paths if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.slow
+def test_comfyuis_registry_takes_the_nodes(tmp_path, monkeypatch):
+    """By the parser and the packer of its own command."""
+    from comfy_cli.file_utils import zip_files
+    from comfy_cli.registry.config_parser import extract_node_configuration
+
+    monkeypatch.chdir(ROOT)
+    config = extract_node_configuration(str(ROOT / "pyproject.toml"))
+    assert config.project.version == todo_core.__version__
+    assert config.project.urls.repository
+    assert not config.project.dependencies  # its manager would install them
+    zip_files(tmp_path / "node.zip", config.tool_comfy.includes)
+    packed = zipfile.ZipFile(tmp_path / "node.zip")
+    names = set(packed.namelist())
+    assert {"__init__.py", "todo_core/comfyui/nodes.py", "todo_core/comfyui/web/docs/ToDo.md"} <= names
+    assert {name.split("/")[0] for name in names if "/" in name} == {"todo_core", "example_workflows"}
+    assert sum(entry.file_size for entry in packed.infolist()) < 1_000_000

@@ -43,9 +43,9 @@ def countable(unet):
         unet.set_attn_processor(before)
 
 
-def estimated(small: models.Small, size: tuple[int, int], settings: Settings) -> Estimate:
+def estimated(small: models.Small, size: tuple[int, int], settings: Settings, steps: int = 10) -> Estimate:
     host = detect(small.unet)
-    return Estimate.of(host, make_plan(settings, host, Pass(TokenGrid(*size), 10)))
+    return Estimate.of(host, make_plan(settings, host, Pass(TokenGrid(*size), steps)))
 
 
 CASES = {
@@ -62,10 +62,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
-@pytest.mark.parametrize("size", [pytest.param((16, 16), marks=pytest.mark.slow), (16, 24)])
-def test_multiply_adds_are_those_that_torch_counts(any_model, settings, size):
-    small = any_model
-    ours, theirs = estimated(small, size, settings).reduced.total, counted(small, size, settings)
+def test_multiply_adds_are_those_that_torch_counts(any_model, settings):
+    ours, theirs = estimated(any_model, (16, 24), settings).reduced, counted(any_model, (16, 24), settings)
     # matching and clustering, which torch counts too, are the reduction's own work
     slack = 0.06 if settings.method == "similarity" else 0.01
     assert ours == pytest.approx(theirs, rel=slack)
@@ -75,21 +73,17 @@ def test_what_is_saved_is_what_torch_sees_saved(any_model):
     settings, size = Settings(factor_1=2), (40, 24)
     saved = counted(any_model, size, Settings(method="none")) - counted(any_model, size, settings)
     estimate = estimated(any_model, size, settings)
-    assert estimate.unpatched.total - estimate.reduced.total == pytest.approx(saved, rel=1e-3)
-    assert estimate.unpatched.rest == estimate.reduced.rest
+    assert estimate.unpatched - estimate.reduced == pytest.approx(saved, rel=1e-3)
 
 
-def test_the_window_weighs_the_steps(ldm_sd1):
-    always = estimated(ldm_sd1, (32, 32), Settings(factor_1=2))
-    half = estimated(ldm_sd1, (32, 32), Settings(factor_1=2, start=0.25, end=0.75))
-    assert half.reduced.total == pytest.approx((always.unpatched.total + always.reduced.total) / 2)
+def test_the_window_weighs_the_steps_and_past_its_end_the_other_method_counts(ldm_sd1):
+    def reduced(**values):
+        return estimated(ldm_sd1, (32, 32), Settings(**values)).reduced
 
-
-def test_past_the_end_the_other_method_counts(ldm_sd1):
-    first = estimated(ldm_sd1, (32, 32), Settings(factor_1=2))
-    then = estimated(ldm_sd1, (32, 32), Settings(method="cluster", ratio_1=0.5))
-    both = estimated(ldm_sd1, (32, 32), Settings(factor_1=2, end=0.6, afterwards="cluster", ratio_1=0.5))
-    assert both.reduced.total == pytest.approx(0.6 * first.reduced.total + 0.4 * then.reduced.total)
+    plain, always, then = reduced(method="none"), reduced(factor_1=2), reduced(method="cluster", ratio_1=0.5)
+    assert reduced(factor_1=2, start=0.25, end=0.75) == pytest.approx((plain + always) / 2)
+    both = reduced(factor_1=2, end=0.6, afterwards="cluster", ratio_1=0.5)
+    assert both == pytest.approx(0.6 * always + 0.4 * then)
 
 
 def test_predicted_transformers_count_as_what_torch_sees_when_they_do_not_run(any_model):
@@ -102,36 +96,32 @@ def test_predicted_transformers_count_as_what_torch_sees_when_they_do_not_run(an
         one_tuple = isinstance(small.unet, models.UNet2DConditionModel)
         transformer.forward = lambda x, *_, one_tuple=one_tuple, **__: (x,) if one_tuple else x
     left = counted(small, size, Settings(method="none"))
-    assert work({}, predicts=True).total == pytest.approx(left, rel=0.01)
+    assert work({}, predicts=True) == pytest.approx(left, rel=0.01)
     whole, part = (work(tokens_left(plan.levels), predicts=each) for each in (False, True))
     # of ten steps the first two, the last, and every second of the others run
-    assert estimate.reduced.total == pytest.approx(0.6 * whole.total + 0.4 * part.total)
+    assert estimate.reduced == pytest.approx(0.6 * whole + 0.4 * part)
 
 
-def test_the_interval_adds_to_what_is_saved(ldm_sd1):
+def test_the_interval_adds_to_what_is_saved_until_the_end(ldm_sd1):
     estimate = estimated(ldm_sd1, (32, 32), Settings(factor_1=2, interval=3))
     assert len(estimate.computed) == 5
     alone = estimated(ldm_sd1, (32, 32), Settings(factor_1=1, factor_2=1, interval=3))
     assert 0 < alone.saved < estimate.saved
-
-
-def test_past_the_end_no_step_is_predicted(ldm_sd1):
-    host = detect(ldm_sd1.unet)
-    plan = make_plan(Settings(predict="whole", interval=3, end=0.7, factor_1=1), host, Pass(TokenGrid(32, 32), 20))
-    assert plan.computed_steps(20) == [0, 1, 2, 5, 8, 11, *range(14, 20)]
-    estimate = Estimate.of(host, plan)
-    assert estimate.saved == pytest.approx(8 / 20)
+    whole = Settings(predict="whole", interval=3, end=0.7, factor_1=1)
+    ends_early = estimated(ldm_sd1, (32, 32), whole, steps=20)
+    assert ends_early.computed == {0, 1, 2, 5, 8, 11, *range(14, 20)}
+    assert ends_early.saved == pytest.approx(8 / 20)
 
 
 @torch.no_grad()
 def test_the_real_size_of_sd15():
     """SD1.5 is known to take about 400 billion multiply-adds a row at latent 64."""
     layout = Layout.of(detect(models.full_layout("SD 1.5")))
-    assert layout.work(TokenGrid(64, 64), {}, Settings()).total == pytest.approx(401e9, rel=0.02)
+    assert layout.work(TokenGrid(64, 64), {}, Settings()) == pytest.approx(401e9, rel=0.02)
 
 
-@pytest.mark.parametrize("steps", [6, 8, 10, 20, 30])
-@pytest.mark.parametrize("pixels", [1024, 1536, 2048])
+@pytest.mark.parametrize("steps", [6, 10, 30])
+@pytest.mark.parametrize("pixels", [1024, 2048])
 @pytest.mark.parametrize("layout", ["SD 1.5", "SDXL"])
 def test_todo_fast_saves_more_than_balanced_and_balanced_more_than_todo_only(layout, pixels, steps):
     host, facts = detect(models.full_layout(layout)), Pass(TokenGrid(pixels // 8, pixels // 8), steps)
@@ -165,4 +155,4 @@ def test_the_layers_of_peft_count_as_the_original_and_the_two_small_ones(ldm_sd1
     after = Layout.of(detect(small.unet))
     added = [now.feed_forward - then.feed_forward for now, then in zip(after.blocks, before, strict=True)]
     assert added == [2 * (block.width + 8 * block.width) for block in before]
-    assert after.work(size, {}, Settings()).total > 0
+    assert after.work(size, {}, Settings()) > 0

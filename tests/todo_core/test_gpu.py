@@ -25,7 +25,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "ToDo 2, area": {**OFF, "factor_1": 2, "resample": "area"},
     "ToDo 2, max": {**OFF, "factor_1": 2, "resample": "max"},
     "ToMe 0.5": {"method": "similarity", "target": "all", "ratio_1": 0.5, "interval": 1},
-    "ToMe 0.5, keys": {"method": "similarity", "ratio_1": 0.5, "reach": 1, "interval": 1},
+    "ToMe 0.5, keys": {"method": "similarity", "ratio_1": 0.5, "interval": 1},
     "cluster 0.5": {"method": "cluster", "ratio_1": 0.5, "interval": 1},
 }
 PREDICTED: dict[str, dict[str, Any]] = {

@@ -34,16 +34,11 @@ def preset_input() -> Input:
 
 def main_input(setting: Setting) -> Input:
     """An input of the node ToDo. Factors can be left to the preset, which is their default."""
-    kind, options = _input(setting)
+    kind, options = rest_input(setting)
     if setting.kind != "factor":
         return kind, options
     options["tooltip"] += f" {AS_PRESET}: as the preset has it."
     return _Choices([AS_PRESET, *kind]), {**options, "default": AS_PRESET}
-
-
-def rest_input(setting: Setting) -> Input:
-    """An input of the node ToDo settings."""
-    return _input(setting)
 
 
 def read_main(values: Mapping[str, Any], base: Settings) -> Settings:
@@ -62,7 +57,8 @@ def read_rest(values: Mapping[str, Any]) -> Settings:
     return Settings.parse({name: None if (name, value) == ("seed", -1) else value for name, value in values.items()})
 
 
-def _input(setting: Setting) -> Input:
+def rest_input(setting: Setting) -> Input:
+    """An input of the node ToDo settings."""
     options = {"default": setting.default, "tooltip": setting.help, "display_name": setting.label}
     if setting.kind == "choice":
         return list(setting.choices), options

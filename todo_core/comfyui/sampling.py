@@ -11,11 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..hosts import Handle, KeysPatch, detect
-from ..hosts.patcher_options import with_keys_patch
+from ..hosts.patchers import with_keys_patch
 from ..patching.driver import Driver
-from ..patching.hooks.deep_hooks import why_not_whole_on
 from ..patching.plan import Pass
-from ..samplers import ADDS_NOISE
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from . import compat
@@ -33,17 +31,18 @@ def reduced_sampling(settings: Settings, tell: Callable[[str], None]) -> Callabl
         sampling = Sampling(settings, executor.class_obj, noise.shape, seed, sampler, sigmas.tolist())
 
         def step(executor: Any, x: Any, sigma: Any, model_options: Any = None, seed: Any = None) -> Any:
-            return executor(x, sigma, sampling.begin_step(sigma, model_options or {}), seed)
+            sampling.call(float(sigma.flatten()[0]))
+            return executor(x, sigma, sampling.options(model_options or {}), seed)
 
         compat.wrap_steps(executor.class_obj, step)
         try:
             return executor(noise, latent, sampler, sigmas, *args, **kwargs)
         except BaseException:
-            sampling.driver.interrupted = True
+            sampling.interrupted = True
             raise
         finally:
-            sampling.driver.close()
-            tell(sampling.status())
+            sampling.remove()
+            tell(sampling.line())
 
     return sample
 
@@ -61,7 +60,7 @@ class _KeysPatches(Handle):
         self.patch = None
 
 
-class Sampling:
+class Sampling(Driver):
     """The state of one sampling. Hooks are on the model from the first step in the window to the last."""
 
     def __init__(
@@ -74,33 +73,30 @@ class Sampling:
         sigmas: Sequence[float],
     ) -> None:
         self._guider, self._sampler, self._size = guider, sampler, TokenGrid.of(shape)
+        super().__init__(f"the sampling at {Pass(self._size).pixels}", settings)
         self._seeds = [(seed or 0) + i for i in range(shape[0])]  # of the images of a batch, as other programs count
         self._patches = _KeysPatches()
         self._sigmas, self._steps = sigmas, max(1, len(sigmas) - 1)
-        self.driver = Driver(f"the sampling at {Pass(self._size).pixels}", settings)
 
-    def begin_step(self, sigma: Any, model_options: dict[str, Any]) -> dict[str, Any]:
-        """The denoiser is about to be called; returns the options for this call."""
-        self.driver.attempt(self._begin_step, sigma)
+    def options(self, model_options: dict[str, Any]) -> dict[str, Any]:
+        """Those of this call of the denoiser."""
         patch = self._patches.patch
         return with_keys_patch(model_options, self._unless_replaced(patch)) if patch else model_options
 
-    def status(self) -> str:
-        """What happened, in one line."""
-        return self.driver.status(self.driver.begun if self.driver.interrupted else self._steps)
+    def line(self) -> str:
+        """What happened."""
+        return self.status(self.begun if self.interrupted else self._steps)
 
-    def _begin_step(self, sigma: Any) -> None:
-        if self.driver.host is None:
+    def _call(self, sigma: float) -> None:
+        if self.host is None:
             host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
-            why_not_whole = why_not_whole_on(host.unet) if compat.adds_no_noise(self._sampler) else ADDS_NOISE
-            facts = Pass(self._size, self._steps, why_not_whole)
-            self.driver.follow(host, compat.controlnets_of(self._guider), facts)
-        step = self._step_at(float(sigma.flatten()[0]))
-        self.driver.begin_step(step, self._steps, self._seeds, getattr(self._guider, "cfg", None))
+            facts = Pass(self._size, self._steps, adds_noise=not compat.adds_no_noise(self._sampler))
+            self.follow(host, compat.controlnets_of(self._guider), facts)
+        self.begin_step(self._step_at(sigma), self._steps, self._seeds, getattr(self._guider, "cfg", None))
 
     def _unless_replaced(self, patch: KeysPatch) -> KeysPatch:
         """A replacement may give the values back, one for each key: then there must be as many as queries."""
-        driver = self.driver
+        driver = self
 
         def patch_unless_replaced(x: Any, keys: Any, values: Any, options: Any) -> tuple[Any, Any, Any]:
             if compat.is_replaced(options):

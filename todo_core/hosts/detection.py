@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import UnsupportedModelError
-from . import comfyui, diffusers, forge, ldm
+from . import diffusers, ldm, patchers
 from .host import Host
 
 
 def detect(model: Any) -> Host:
     """The host of ``model``. Raises UnsupportedModelError if it has nothing to reduce."""
-    for adapter in (forge, comfyui, ldm, diffusers):
+    for adapter in (patchers, ldm, diffusers):
         host = adapter.find(model)
         if host is not None and host.sites:
             return host

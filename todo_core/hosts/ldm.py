@@ -10,10 +10,8 @@ from typing import Any
 
 from torch.nn import Module
 
-from .host import IMAGE_PIXELS, Arguments, Host, find_sites, original
-from .ldm_layers import in_running_order, is_controlnet, is_unet, text_width
-
-_ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="context", mask="mask")
+from .host import IMAGE_PIXELS, Host, find_sites, original
+from .ldm_layers import ARGUMENTS, in_running_order, is_controlnet, is_unet, text_width
 
 
 def find(model: Any) -> Host | None:
@@ -24,7 +22,7 @@ def find(model: Any) -> Host | None:
         return None
     sites, depth = find_sites(in_running_order(unet))
     side = _trained_side(model, unet, sites[0].block if sites else None)
-    return Host(network, unet, sites, depth, side, _ARGUMENTS, _conflict, partial(in_running_order, unet))
+    return Host(network, unet, sites, depth, side, ARGUMENTS, _conflict, partial(in_running_order, unet))
 
 
 def _trained_side(model: Any, unet: Any, block: Any) -> float:

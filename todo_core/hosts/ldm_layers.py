@@ -10,8 +10,9 @@ from typing import Any
 
 from torch.nn import Module
 
-from .host import isinstance_str, weight_shape
+from .host import Arguments, isinstance_str, weight_shape
 
+ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="context", mask="mask")
 _SDXL_WIDTHS = (2048, 1280)  # of the text of base and refiner
 
 

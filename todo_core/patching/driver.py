@@ -7,13 +7,14 @@ model and its ControlNets, the number of each step, the seeds of its rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..errors import UnsupportedModelError
 from ..hosts import Host, find_controlnet
 from ..settings import Settings
+from .hooks.deep_hooks import holder_of
 from .plan import Pass, Plan
 from .record import Record
 from .session import Session
@@ -32,7 +33,7 @@ class Driver:
         self.name, self.record = name, Record()
         self.error: Exception | None = None
         self.interrupted = False
-        self._settings = settings
+        self.settings = settings
         self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
         self._begun: set[int] = set()  # steps
         self._begun_inside: set[int] = set()  # the window
@@ -58,24 +59,27 @@ class Driver:
         """How many of the steps, or calls, so far were computed below level 1, and of how many."""
         return self.record.computed(self.begun, self._skipped(self.plan, self.begun))
 
-    def attempt(self, run: Callable[..., None], *args: Any) -> None:
-        """Run it, unless an error has ended the reduction; an error of it does so."""
+    def call(self, *of_the_host: Any) -> None:
+        """The model is about to be called. An error of ours ends the reduction."""
         if self.error:
             return
         try:
-            run(*args)
+            self._call(*of_the_host)
         except Exception as error:
             self.fail(error)
 
+    def _call(self, *of_the_host: Any) -> None:
+        """What a program tells of the call: the model, where it is another one, and the step."""
+        raise NotImplementedError
+
     def follow(self, host: Host, controlnets: Iterable[Any], facts: Pass) -> None:
         """The first step is about to begin, or one on another model than the last."""
-        self.close()
+        self.remove()
         self._step = -1
+        facts = replace(facts, holder=facts.holder or holder_of(host.unet))
         found = (find_controlnet(module) for module in controlnets)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
-        self._sessions = [
-            Session(each, self._settings, facts, record=self.record, on_error=self.fail) for each in hosts
-        ]
+        self._sessions = [Session(each, self.settings, facts, record=self.record, on_error=self.fail) for each in hosts]
 
     def begin_step(self, number: int, total: int, seeds: Sequence[int], guidance: float | None) -> bool:
         """The UNet is about to run for step ``number``, from 0, of ``total``; returns whether the hooks are on it.
@@ -109,15 +113,15 @@ class Driver:
         for session in self._sessions:
             session.detach()
 
-    def close(self) -> None:
-        """The pass is over: take everything off, and free what is remembered. Can be repeated."""
+    def remove(self) -> None:
+        """Take everything off, and free what is remembered. Can be repeated."""
         for session in self._sessions:
             session.remove()
 
     def fail(self, error: Exception) -> None:
         """Leave the rest of the pass alone, and keep the reason."""
         self.error = error
-        self.close()
+        self.remove()
         is_expected = isinstance(error, UnsupportedModelError)
         line = failed(self.name, error)
         log.log(logging.WARNING if is_expected else logging.ERROR, line, exc_info=None if is_expected else error)

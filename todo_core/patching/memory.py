@@ -116,7 +116,7 @@ class CallMemory:
         self.measures = False
 
 
-class PassMemory:
+class Memory:
     """The memories of one pass, by the place of their calls in a step."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class PassMemory:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a patched model begins anew."""
-        return PassMemory, ()
+        return Memory, ()
 
 
 def bytes_needed(host: Host, latent: Tensor) -> int:

@@ -17,7 +17,7 @@ from ..hosts import Level
 from ..reduction import Reduction
 from ..settings import Settings
 from ..token_grid import TokenGrid
-from .level_plan import LevelPlan, Reason
+from .level_plan import LevelPlan
 
 # auto reduces where the image's sides are so many times longer than in training: 1.25 is the smallest measured.
 AUTO_FROM = 1.2
@@ -58,30 +58,17 @@ def plan_level(settings: Settings, method: str, level: Level, grid: TokenGrid) -
     return replace(planned, why=f"a grid of {grid} is too small to lose a token")
 
 
-def reduction_of(tokens: Tensor, plan: LevelPlan, settings: Settings, place: Place) -> Reduction:
-    """The reduction of ``tokens`` (rows, h*w, c) that the plan asks for."""
-    return METHODS[plan.method].reduce(tokens, plan, settings, place)
-
-
 def _plan_downsample(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan:
     chosen = settings.factor_1 if full.level == 1 else settings.factor_2
-    factor = chosen if isinstance(chosen, int) else auto_factor(level, full.grid)
+    is_large = full.grid.scale(level.trained_side) >= AUTO_FROM
+    factor = chosen if isinstance(chosen, int) else AUTO_FACTOR if is_large and full.level == 1 else 1
+    if chosen == 1:
+        return replace(full, why=f"the factor of level {level.number} is 1")
     if factor == 1:
-        why = f"the factor of level {level.number} is 1" if chosen == 1 else _why_auto_is_1(level, full.grid)
-        return replace(full, why=why)
+        why = f"this model was trained at {level.trained_pixels:g} x {level.trained_pixels:g}"
+        return replace(full, why="auto reduces only level 1 at this size" if is_large else why)
     target = full.grid.strided(factor) if settings.rotates else full.grid.reduced(factor)
     return replace(full, target_grid=target, keys=target.tokens, amount=factor)
-
-
-def _why_auto_is_1(level: Level, grid: TokenGrid) -> Reason:
-    if grid.scale(level.trained_side) >= AUTO_FROM:
-        return "auto reduces only level 1 at this size"
-    return f"this model was trained at {level.trained_pixels:g} x {level.trained_pixels:g}"
-
-
-def auto_factor(level: Level, grid: TokenGrid) -> int:
-    """The factor of ``auto``: level 2 stays whole."""
-    return AUTO_FACTOR if level.number == 1 and grid.scale(level.trained_side) >= AUTO_FROM else 1
 
 
 def _downsample(tokens: Tensor, plan: LevelPlan, settings: Settings, place: Place) -> Reduction:
@@ -102,7 +89,7 @@ def _similarity(tokens: Tensor, plan: LevelPlan, settings: Settings, place: Plac
     size, cell, draws = plan.grid.size, (settings.sy, settings.sx), None
     if settings.random:
         draws = _on_device(reduction.random_draws(place.seeds(), place.step, place.rank, size, cell), tokens.device)
-    return reduction.match(tokens, size, plan.amount, cell, draws, reach=settings.reach)
+    return reduction.match(tokens, size, plan.amount, cell, draws)
 
 
 def _plan_cluster(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan:

@@ -72,7 +72,7 @@ def _session_on(unet: Module) -> Session | None:
 
 def _remove(unet: Module) -> None:
     hooks = [hook for module in unet.modules() for hook in hooks_on(module)]
-    for session in {hook.owner for hook in hooks if isinstance(hook.owner, Session)}:
+    for session in {hook.owner for hook in hooks_on(unet) if isinstance(hook.owner, Session)}:
         session.remove()
     for hook in hooks:  # some may be of a session on another model, where a module was copied from there
         hook.remove()

@@ -10,6 +10,7 @@ from .. import pacing
 from ..hosts import Host
 from ..hosts.compiled_code import is_compiled
 from ..hosts.host import IMAGE_PIXELS
+from ..samplers import ADDS_NOISE
 from ..settings import SETTINGS, Settings
 from ..token_grid import TokenGrid
 from ..work import layout_of
@@ -22,21 +23,28 @@ COMPUTED_FIRST: dict[Kind, int] = {"deep": 2, "whole": 3}  # steps of a pass; it
 WHAT: dict[Kind, str] = {"deep": "layers below level 1", "whole": "whole steps"}
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
 WORTH_PREDICTING = 1 / 3
+ALTERNATES = "the prompt changes in each step"
+Holder = Literal["forward", "ControlNet", "pipeline"]
+# why whole UNet calls cannot be predicted where something else has hold of the model
+HELD: dict[Holder, Reason] = {
+    "forward": "another forward is on the model",
+    "ControlNet": "ControlNet is on",  # it will put a forward on the UNet
+    "pipeline": "whole steps of a diffusers pipeline cannot be predicted",  # its UNet runs: too late for a forward
+}
 # Start and end are compared with step / steps up to this: 7 / 10 in floats must not be less than 0.7.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What is known of a pass: the size of its latent, and how many steps it has, None where nobody knows.
+    """What is known of a pass: facts alone. What follows from them is decided in ``make_plan``."""
 
-    ``why_not_whole`` says why whole UNet calls cannot be predicted, ``why_not_predicted`` why nothing can be.
-    """
-
-    size: TokenGrid
-    steps: int | None = None
-    why_not_whole: Reason | None = None
-    why_not_predicted: Reason | None = None
+    size: TokenGrid  # of its latent
+    steps: int | None = None  # None where nobody knows
+    adds_noise: bool = False  # the sampler may, between the steps
+    holder: Holder | None = None  # what else has hold of the model
+    is_video: bool = False
+    alternates: bool = False  # the prompt changes in each step
 
     @property
     def pixels(self) -> str:
@@ -184,7 +192,10 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
     after: tuple[LevelPlan, ...] = ()
     if settings.afterwards != "none" and settings.end < 1:
         after = _plan_levels(settings, settings.afterwards, host, facts.size)
-    return Plan(settings, facts, levels, _plan_deep(settings, host, facts, levels), after)
+    deep = _plan_deep(settings, host, facts, levels)
+    if deep.predicts and facts.alternates:
+        deep = DeepPlan(deep.transformers, why=ALTERNATES, note=f"{ALTERNATES}: nothing is predicted")
+    return Plan(settings, facts, levels, deep, after)
 
 
 def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -> tuple[LevelPlan, ...]:
@@ -197,18 +208,25 @@ def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[Lev
     if settings.method == "none" or settings.interval == 1:
         is_off = "the method is none" if settings.method == "none" else "the interval is 1"
         return DeepPlan(len(host.deep_transformers), why=is_off)
-    if why := facts.why_not_predicted:
-        return DeepPlan(len(host.deep_transformers), why=why, note=f"{why}: nothing is predicted")
     note = None
     if settings.predict == "whole":
         whole = _by_interval("whole", settings, host, facts)
-        note = facts.why_not_whole or whole.why
+        note = _why_not_whole(facts) or whole.why
         if not note:
             return whole if host.network == "UNet" else replace(whole, why="whole steps of the UNet are predicted")
     deep = _by_interval("deep", settings, host, facts)
     why = _why_not_deep(settings, host, facts, levels) or deep.why
     does = "nothing is" if why else "layers below level 1 are"
     return replace(deep, why=why, note=note and f"{note}: {does} predicted")
+
+
+def _why_not_whole(facts: Pass) -> Reason | None:
+    """Why whole UNet calls are not predicted in a pass of any length."""
+    if facts.holder:
+        return HELD[facts.holder]
+    if facts.is_video:
+        return "whole steps of a video model cannot be predicted"
+    return ADDS_NOISE if facts.adds_noise else None
 
 
 def _by_interval(kind: Kind, settings: Settings, host: Host, facts: Pass) -> DeepPlan:
@@ -242,7 +260,7 @@ def _why_not_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[
 def _is_worth_predicting(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:
     """Whether the deep transformers have a good part of a step's work."""
     layout, left = layout_of(host), tokens_left(levels)
-    whole, without = (layout.work(facts.size, left, settings, predicts=each).total for each in (False, True))
+    whole, without = (layout.work(facts.size, left, settings, predicts=each) for each in (False, True))
     return without <= (1 - WORTH_PREDICTING) * whole
 
 

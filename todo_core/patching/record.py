@@ -68,7 +68,10 @@ class Record:
         steps_of: dict[tuple[int, int, int, str], set[int]] = {}
         for level, ran_in in self.ran_in.items():  # a refiner's plan may differ in what the line does not tell
             steps_of.setdefault((level.level, level.grid.tokens, level.keys, level.method), set()).update(ran_in)
-        lines = [_level(*level, f"{len(steps_of[level])} {of_all}") for level in sorted(steps_of)]
+        lines = [
+            f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {len(ran_in)} {of_all}"
+            for (level, tokens, left, method), ran_in in sorted(steps_of.items())
+        ]
         if self.predicted_calls:
             lines.append(self._computed(steps, unit, skipped))
             lines += [f"the model was not called in {skipped}"] if skipped else []
@@ -136,7 +139,7 @@ def _why_not_predicted(plan: Plan) -> str:
     return NOT_ALIKE if plan.deep.tolerance is None else NOT_WITHIN
 
 
-class IdlePass:
+class IdleNotes:
     """Notes, and so logs, that a whole pass was not reduced: for a session that nobody asks what it did."""
 
     _plan: Plan | None  # of the last call
@@ -172,7 +175,3 @@ class IdlePass:
         why = self._record.why_nothing_ran(plan, self._step + 1, int(self._planned))
         text = plan.nothing_to_reduce if plan.reason else f"nothing was reduced at {plan.facts.pixels}: {why}"
         self._record.note(text.removesuffix("."))
-
-
-def _level(level: int, tokens: int, left: int, method: str, count: str) -> str:
-    return f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {count}"

@@ -11,7 +11,7 @@ the UNet in mid-pass, and SD.Next's session is attached when the UNet is running
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,20 +20,20 @@ from torch import Tensor
 from torch.nn import Module
 
 from ..errors import UnsupportedModelError
-from ..hosts import Host
+from ..hosts import Handle, Host
+from ..hosts.compiled_code import is_compiled
 from ..hosts.conditions import conditions_of, has_controlnet, row_weights
-from ..samplers import ADDS_NOISE
 from ..settings import Settings
 from ..token_grid import TokenGrid
-from .hooks.deep_hooks import DeepHooks, WholeHooks, why_not_whole_on
-from .hooks.keys_hooks import Shared
-from .hooks.model_hooks import ModelHooks
-from .hooks.module_calls import Args, Kwargs, read, remove_forwards
+from .hooks.deep_hooks import DeepHooks, WholeHooks, holder_of
+from .hooks.keys_hooks import KeysHooks, PatchedKeysHooks, SiteHooks, keys_patch
+from .hooks.module_calls import Args, Hook, Kwargs, read, remove_forwards
+from .hooks.module_hooks import ModuleHooks
 from .hooks.running_calls import RunningCalls, UNetCall
 from .level_plan import LEVELS
-from .memory import PassMemory
+from .memory import Memory
 from .plan import Pass, Plan, make_plan
-from .record import IdlePass, Record
+from .record import IdleNotes, Record
 from .steps import Step, StepCounter, seeds_inside, timesteps_of
 
 CHECKPOINTED = (
@@ -64,18 +64,25 @@ class Session:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
         self._is_unknown = facts is None
-        self._told = facts or Pass(TokenGrid(side, side), why_not_whole=why_not_whole_on(host.unet))
+        self._told = facts or Pass(TokenGrid(side, side), holder=holder_of(host.unet))
         self.plan = self._first_plan = make_plan(settings, host, self._told)
         self._counter: StepCounter | None = StepCounter(host)
         self._passes = 0  # that the counter has seen begin
-        self._idle_pass = IdlePass(self.record)
+        self._idle_notes = IdleNotes(self.record)
         self._step = Step(seeds=(settings.seed or 0,))
         self._report_error = on_error
-        self._memory = PassMemory()
+        self._memory = Memory()
         self._names = host.arguments.latent, host.arguments.timestep
-        guard = self._stop_reducing if on_error else None
-        self._shared = Shared(host, settings, RunningCalls(), self.record, guard)
-        self._hooks = ModelHooks(self._shared, self._hooks_that_predict())
+        self._calls = RunningCalls(host, settings, self.record, self._stop_reducing if on_error else None)
+        reduces_keys = settings.target == "keys/values"
+        self._patch_keys = host.patch_keys if reduces_keys else None
+        kind = PatchedKeysHooks if self._patch_keys else KeysHooks if reduces_keys else ModuleHooks
+        self._sites: list[SiteHooks] = [kind(site, self._calls) for site in host.sites if site.level in LEVELS]
+        self._predictors = self._hooks_that_predict()
+        self._watches = False  # whether the model's own code runs
+        self._compiled, self._looks = False, 2  # how often to look yet
+        self._levels: set[int] = set()  # whose blocks have hooks
+        self._handles: list[Handle] = []
 
     def __repr__(self) -> str:
         state = "attached to" if self.is_attached else "not attached to"
@@ -87,37 +94,74 @@ class Session:
         deep = make_plan(self.settings, self.host, facts).deep
         if not deep.predicts:
             return []
-        hooks: list[DeepHooks] = [WholeHooks(self.host.unet, self._shared)] if deep.is_whole else []
+        hooks: list[DeepHooks] = [WholeHooks(self.host.unet, self._calls)] if deep.is_whole else []
         if not (deep.is_whole and is_known):
-            hooks += [DeepHooks(transformer, self._shared) for transformer in self.host.deep_transformers]
+            hooks += [DeepHooks(transformer, self._calls) for transformer in self.host.deep_transformers]
         return hooks
 
     def attach(self) -> Session:
         """Put the hooks on the model: on all levels where nobody has told the pass."""
         self.detach()
-        levels = LEVELS if self._is_unknown else [level.level for level in self.plan.reduced]
-        self._hooks.attach(self.begin_call, self._end_call, levels)
+        unet, on_error = self.host.unet, self._calls.on_error
+        self._handles += [Hook(self.begin_call, on_error).before(unet), Hook(self._end_call).after(unet, always=True)]
+        if self._patch_keys:
+            hooks_of = {hooks.site: hooks for hooks in self._sites}
+            self._handles.append(self._patch_keys(keys_patch(hooks_of, self._calls)))
+        compiled = self._is_compiled()  # such code cannot get hooks while it runs
+        self._add_levels(LEVELS if self._is_unknown or compiled else [level.level for level in self.plan.reduced])
+        for predictor in self._predictors:
+            self._handles += predictor.attach()
+        self._watches = bool(self._predictors) and not compiled
+        if self._watches:
+            self._handles.append(Hook(self._note_run).before(self.host.sites[0].transformer))
+        if compiled:
+            torch.compiler.reset()
         return self
+
+    def _is_compiled(self) -> bool:
+        """Whether the model has compiled code. Looked up when hooks first go on, and off: a call may compile it."""
+        if self._looks:
+            self._looks, self._compiled = self._looks - 1, is_compiled(self.host.unet)
+        return self._compiled
+
+    def _add_levels(self, levels: Iterable[int]) -> None:
+        """Hook the blocks of these levels, once. In SDXL most blocks stand at the one that is seldom reduced."""
+        missing = {*levels} - self._levels
+        sites = [hooks for hooks in self._sites if hooks.site.level in missing]
+        for transformer in {hooks.site.transformer: None for hooks in sites}:
+            self._handles.append(Hook(self._read_grid, self._calls.on_error).before(transformer))
+        for hooks in sites:
+            self._handles += hooks.attach()
+        self._levels |= missing
 
     @property
     def is_attached(self) -> bool:
         """Whether the hooks are on the model."""
-        return self._hooks.are_on
+        return bool(self._handles)
 
     def remove(self) -> None:
         """Take every hook off, and free what is remembered of earlier steps."""
+        self._looks = 2
         self.detach()
-        self._idle_pass.end()
+        self._looks = 2
+        self._idle_notes.end()
         self._memory.reset()
 
     def detach(self) -> None:
         """Take every hook off. ``attach`` goes on where the pass was."""
-        self._hooks.detach()
-        self._shared.calls.clear()
+        if self._handles and self._is_compiled():
+            torch.compiler.reset()
+        while self._handles:
+            self._handles.pop().remove()
+        self._levels.clear()
+        self._calls.clear()
 
     def note_conflicts(self) -> None:
         """Note the layers that the plan reduces and that must not be reduced at the moment."""
-        self._hooks.note_conflicts({level.level: level.grid for level in self.plan.reduced})
+        grids = {level.level: level.grid for level in self.plan.reduced}
+        for hooks in self._sites:
+            if hooks.site.level in grids:
+                hooks.note_conflict(grids[hooks.site.level])
 
     def begin_step(self, number: int, total: int, seeds: Sequence[int], guidance: float | None = None) -> None:
         """The next UNet calls belong to step ``number``, from 0, of ``total``.
@@ -139,15 +183,18 @@ class Session:
     @property
     def reduces_this_block(self) -> bool:
         """Whether the running block is one that the plan reduces, on a host with patches."""
-        call = self._shared.calls.current
+        call = self._calls.current
         return bool(call and call.site and call.site.level in call.levels)
 
     def begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
         """The UNet is about to run. A hook calls this, and a caller that has attached the session in this call."""
-        call, outer = self._shared.calls.begin(unet)
+        call, outer = self._calls.begin(unet)
         latent, timestep = (read(args, kwargs, i, name) for i, name in enumerate(self._names))
-        self._refuse_checkpoints(args, kwargs)
-        time = self._time(timestep) if self._needs_timestep() else math.nan
+        # the backward pass would compute checkpointed blocks again, and no session would reduce them then
+        if torch.is_grad_enabled() and self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
+            raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
+        needs_time = self._counter is not None or self.settings.window == "noise"
+        time = self._time(timestep) if needs_time else math.nan  # to read it, the program waits for a GPU
         if not outer:
             self._follow_step(unet, time)
         rows = int(latent.shape[0])  # a call inside a call belongs to the same step and images
@@ -158,10 +205,10 @@ class Session:
             self.record.note(plan.deep.note)
             if plan.deep.is_whole and plan.deep.predicts and has_controlnet(kwargs):
                 self.record.note("a ControlNet runs in predicted steps too")
-        self._hooks.add_levels(level.level for level in plan.reduced)
+        self._add_levels(level.level for level in plan.reduced)
         progress = self._progress(time)
         call.step, call.levels = self._step.number, {level.level: level for level in plan.at(progress)}
-        call.may_predict, call.has_run = plan.predicts_at(progress) and not outer, not self._hooks.watches
+        call.may_predict, call.has_run = plan.predicts_at(progress) and not outer, not self._watches
         if call.may_predict and self._may_predict(unet, latent, args, kwargs):
             self._remember(call, latent, timestep, args, kwargs)
 
@@ -179,7 +226,9 @@ class Session:
 
     def _plan_call(self, latent: Tensor) -> Plan:
         """The plan for a call with this latent: that of the last call, if the same facts hold."""
-        facts = self._facts(latent, TokenGrid.of(latent.shape))
+        adds_noise = self._told.adds_noise or (self._counter is not None and self.host.sampler.adds_noise())
+        size, steps, is_video = TokenGrid.of(latent.shape), self._step.total, latent.dim() != 4
+        facts = replace(self._told, size=size, steps=steps, adds_noise=adds_noise, is_video=is_video)
         return self.plan if facts == self.plan.facts else make_plan(self.settings, self.host, facts)
 
     def _remember(self, call: UNetCall, latent: Tensor, timestep: Any, args: Args, kwargs: Kwargs) -> None:
@@ -191,20 +240,6 @@ class Session:
         conditions, others = conditions_of(context, kwargs, deep.is_whole)
         gap = self._memory.gap(deep, self._step.total)
         call.memory.begin_call(self._step, deep, latent, timestep, conditions, (call.seeds, others), gap)
-
-    def _facts(self, latent: Tensor, size: TokenGrid) -> Pass:
-        """What is known of the pass that a call belongs to."""
-        why_not_whole = self._told.why_not_whole
-        if not why_not_whole and latent.dim() != 4:
-            why_not_whole = "whole steps of a video model cannot be predicted"
-        if self._counter and not why_not_whole:  # nobody has told
-            why_not_whole = ADDS_NOISE if self.host.sampler.adds_noise() else None
-        return replace(self._told, size=size, steps=self._step.total, why_not_whole=why_not_whole)
-
-    def _refuse_checkpoints(self, args: Args, kwargs: Kwargs) -> None:
-        """The backward pass would compute checkpointed blocks again, and no session would reduce them then."""
-        if torch.is_grad_enabled() and self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
-            raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
 
     def _may_predict(self, unet: Module, latent: Tensor, args: Args, kwargs: Kwargs) -> bool:
         """Whether anything may be remembered and predicted in this call; with a note where not."""
@@ -233,10 +268,6 @@ class Session:
             self.record.note("the rows of a call have different timesteps: the step of the first row counts for all")
         return times[0]
 
-    def _needs_timestep(self) -> bool:
-        """Whether the step or the window depend on it. To read it, the program waits for a GPU."""
-        return self._counter is not None or self.settings.window == "noise"
-
     def _progress(self, timestep: float) -> float:
         """How much of the pass is done, from 0: by its steps, or by the noise if their number is unknown."""
         if self.settings.window == "steps" and self._step.total:
@@ -245,14 +276,24 @@ class Session:
 
     def _stop_reducing(self, error: Exception) -> None:
         """Let the rest of the call run without reduction."""
-        call = self._shared.calls.current
+        call = self._calls.current
         if call:
             call.stop()
         if self._report_error:
             self._report_error(error)
 
+    def _read_grid(self, transformer: Module, args: Args, kwargs: Kwargs) -> None:
+        call = self._calls.current
+        if call and call.levels:
+            call.grid = TokenGrid.of(read(args, kwargs, 0, self.host.arguments.hidden).shape)
+
+    def _note_run(self, *_: Any) -> None:
+        """The first transformer, which is never predicted, runs: EasyCache of ComfyUI acts inside the UNet's call."""
+        if call := self._calls.current:
+            call.has_run = True
+
     def _end_call(self, unet: Module, args: Args, output: Any) -> None:
-        call = self._shared.calls.end()
+        call = self._calls.end()
         if output is None:  # torch gives none after an Exception
             self._memory.reset()
         elif call:
@@ -261,9 +302,9 @@ class Session:
                 self._count(call, output)
             if call.memory and call.step + 1 == self._step.total:
                 call.memory.forget()
-            if self._counter and not self._shared.calls.current:
+            if self._counter and not self._calls.current:
                 planned = bool(call.levels) or call.may_predict
-                self._idle_pass.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)
+                self._idle_notes.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)
 
     def _count(self, call: UNetCall, output: Any) -> None:
         """A call has ended in which the model's own code has run, or was predicted by us."""

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from .grouping import wide, widened
-from .local_search import nearest_in_reach
 from .nearest_destination import nearest_of_all
 from .scores import gather_tokens
 from .tables import kept_tables
@@ -23,25 +22,17 @@ from .tables import kept_tables
 Size = tuple[int, int]
 
 
-def match(
-    metric: Tensor, size: Size, ratio: float, cell: Size = (2, 2), draws: Tensor | None = None, *, reach: int = 0
-) -> Matching:
+def match(metric: Tensor, size: Size, ratio: float, cell: Size = (2, 2), draws: Tensor | None = None) -> Matching:
     """Group the tokens of a grid of ``size`` (h, w), so that ``int(h*w * ratio)`` of them disappear.
 
     Each cell of ``cell`` (sy, sx) tokens has one destination; cells at the edges may be smaller. ``draws`` (b, cells)
     in [0, 1) choose the destinations; None chooses the upper left token of each cell. All other tokens are sources.
     Sources and destinations are compared by the cosine similarity of ``metric`` (b, h*w, c).
-    With a ``reach``, a source looks only at the destinations of the cells at most so many away, down and across. The
-    cost then grows with the number of tokens, not with its square.
     """
     b, n, _ = metric.shape
     sources, destinations = (part.expand(b, -1) for part in _split(size, cell, draws, metric.device))
-    furthest = max(-(-side // step) for side, step in zip(size, cell, strict=True)) - 1  # from one cell to another
     with _without_autocast(metric.device) as dtype:
-        if 0 < reach < furthest:
-            best, nearest = nearest_in_reach(metric, sources, destinations, size, cell, reach, dtype=dtype)
-        else:
-            best, nearest = nearest_of_all(metric, sources, destinations, dtype=dtype)
+        best, nearest = nearest_of_all(metric, sources, destinations, dtype=dtype)
     order = best.argsort(dim=1, descending=True, stable=True)
     removed = removable(size, ratio, cell)
     merged, kept = order[:, :removed], order[:, removed:]

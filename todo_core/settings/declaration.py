@@ -19,6 +19,7 @@ from .setting import METHOD_KEY, VERSION_KEY, Factor, Setting
 Method = Literal["downsample", "similarity", "cluster"]
 METHODS = get_args(Method)
 _OLDER_METHOD_KEY = "ToDo"  # of version 0.1
+RETIRED = ("img2img", "reach")  # settings of earlier versions: what is stored may have them, and they do nothing
 AUTO_SINCE = (0, 3, 0)  # the version since which auto chooses as it does now: images of older ones repeat with numbers
 
 
@@ -140,9 +141,6 @@ class Settings:
     mlp: Annotated[bool, Setting("Reduce feed-forward", whole_module)] = False
     """With target all. Reduces the tokens of these layers."""
 
-    reach: Annotated[int, Setting("Reach", reduces("similarity"), maximum=16)] = 0
-    """0: the whole image. 1 or 2: faster."""
-
     interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
     """The predicted part runs in every n-th step. 1: nothing is predicted."""
 
@@ -218,7 +216,8 @@ class Settings:
 
     @classmethod
     def _read(cls, values: Mapping[str, Any], read: Callable[[Setting, Any], Any]) -> Settings:
-        return cls(**{name: read(SETTINGS[name], v) if name in SETTINGS else v for name, v in values.items()})
+        known = {name: value for name, value in values.items() if name not in RETIRED}
+        return cls(**{name: read(SETTINGS[name], v) if name in SETTINGS else v for name, v in known.items()})
 
     def to_infotext(self, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
         """Infotext keys and values: the method, and all settings that have an effect and are not as without a key."""

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from modules import processing, scripts, sd_models, sd_samplers, shared
+
 from .. import samplers
 from ..hosts.host import original
 
@@ -41,8 +43,6 @@ def job_of_pipeline() -> Any:
 
 def time_of_request() -> Any:
     """When the WebUI began to work on the current request, which may run many generations."""
-    from modules import shared
-
     return getattr(shared.state, "time_start", None)
 
 
@@ -94,8 +94,6 @@ def adds_no_noise(params: Any) -> bool:
 
 def sampler_adds_no_noise(label: str) -> bool:
     """Whether the sampler of this name on the page is known to add no noise, with the user's options."""
-    from modules import sd_samplers, shared
-
     aliases = getattr(sd_samplers.find_sampler_config(label), "aliases", ())
     may_add = ("s_churn", "eta_ddim") if "ddim" in aliases else ("s_churn",)
     adds = any(getattr(shared.opts, name, 0) for name in may_add)
@@ -112,8 +110,8 @@ def unet_of(sd_model: Any) -> Any:
 
 def controlnets_of(p: Any) -> list[Any]:
     """The models that sd-webui-controlnet runs inside each UNet call of ``p``. Not all have the layers of a UNet."""
-    scripts = getattr(getattr(p, "scripts", None), "alwayson_scripts", ())
-    networks = [getattr(script, "latest_network", None) for script in scripts]
+    on = getattr(getattr(p, "scripts", None), "alwayson_scripts", ())
+    networks = [getattr(script, "latest_network", None) for script in on]
     units = [unit for network in networks for unit in getattr(network, "control_params", None) or ()]
     models = [getattr(getattr(unit, "control_model", None), "control_model", None) for unit in units]
     return list(dict.fromkeys(models))
@@ -122,6 +120,30 @@ def controlnets_of(p: Any) -> list[Any]:
 def merging_ratio(p: Any, pass_name: str) -> float:
     """How many of the tokens the WebUI merges in this pass; 0 is off. SD.Next tells it nowhere."""
     return 0 if has_pipelines(p) else p.get_token_merging_ratio(for_hr=pass_name == "hires")
+
+
+DOWNSAMPLING = "sd-webui-token-downsampling"
+# its options; an attribute of this name on a processing object overrides the option
+_DOWNSAMPLING_FACTORS = ("token_downsampling_factor", "token_downsampling_factor2")
+
+
+def merging_is_always_on() -> bool:
+    """Whether the WebUI's options merge tokens in every generation."""
+    names = ("token_merging_ratio", "token_merging_ratio_hr")
+    return any(getattr(shared.opts, name, 0) for name in names)
+
+
+def downsampling_is_on(p: Any) -> bool:
+    """Whether sd-webui-token-downsampling is installed and would reduce this generation."""
+    # the values stay in config.json after the extension is uninstalled; its options do not
+    installed = [name for name in _DOWNSAMPLING_FACTORS if name in shared.opts.data_labels]
+    return any(getattr(p, name, getattr(shared.opts, name)) > 1 for name in installed)
+
+
+def disable_downsampling(p: Any) -> None:
+    """Switch sd-webui-token-downsampling off for this generation. Call it before ``process``, where it starts."""
+    for name in _DOWNSAMPLING_FACTORS:
+        setattr(p, name, 1)
 
 
 def has_patcher(sd_model: Any) -> bool:
@@ -134,24 +156,18 @@ def loaded_model() -> Any:
 
     Before its first generation, Forge has a placeholder without a UNet.
     """
-    from modules import sd_models
-
     model = sd_models.model_data.sd_model
     return model if any(hasattr(model, name) for name in ("forge_objects", "model", "unet")) else None
 
 
 def xyz_grid() -> Any:
     """The module of the WebUI's X/Y/Z plot script, if the WebUI has loaded it."""
-    from modules import scripts
-
     found = (data.module for data in scripts.scripts_data if data.script_class.__module__ == "xyz_grid.py")
     return next(found, None)
 
 
 def is_interrupted() -> bool:
     """Whether the user has interrupted or skipped the current generation."""
-    from modules import shared
-
     return bool(shared.state.interrupted or shared.state.skipped)
 
 
@@ -161,8 +177,6 @@ def paste_fields(fields: list[tuple[Any, Callable[..., Any]]]) -> list[tuple[Any
     In SD.Next a function must return gradio's update: it takes any other value for one of a field with a name. A field
     with a name must be in each of its tabs, and other people's scripts are not in Control.
     """
-    from modules import processing
-
     if not hasattr(processing, "StableDiffusionProcessingControl"):
         return fields
     import gradio as gr

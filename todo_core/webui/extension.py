@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import SettingsError
 from ..settings import rename_older
 from . import compat
-from .generation import infotext, other_reducers, request, status
+from .generation import infotext, request
 from .generation.generation import Generation
 from .generation.pass_timer import timer_of
 from .panel import axes
@@ -42,11 +42,12 @@ class Extension:
             settings = request.read(args, self.presets.get, request.overrides_of(p))
         except SettingsError as error:
             log.error("ToDo: %s", error)
-            p.comment(status.invalid_settings(api_text(error) if request.has_names(args) else page_text(error)))
+            text = api_text(error) if request.has_names(args) else page_text(error)
+            p.comment(f"ToDo is off for this image. {text}")
             settings = None
-        if settings and other_reducers.downsampling_is_on(p):  # only one of the two may act on an image
-            other_reducers.disable_downsampling(p)
-            p.comment(status.downsampling_off())
+        if settings and compat.downsampling_is_on(p):  # only one of the two may act on an image
+            compat.disable_downsampling(p)
+            p.comment(f"{compat.DOWNSAMPLING} is on: ToDo switches it off for this image")
         generation = Generation(p, settings, self.model)
         setattr(p, _GENERATION, generation)
         self._latest = weakref.ref(generation)
@@ -94,7 +95,7 @@ def generation_of(p: Any) -> Generation | None:
 def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:
     """WebUI callback: these parameters are about to be pasted into the page. Changes to them take effect."""
     rename_older(params)
-    if not other_reducers.merging_is_always_on():
+    if not compat.merging_is_always_on():
         infotext.convert_token_merging(params)
 
 

@@ -11,7 +11,6 @@ from ..errors import SettingsError
 from ..settings.declaration import BUILT_IN, CUSTOM, Settings, find_preset
 
 LONGEST_NAME = 60
-RETIRED = ("img2img",)  # settings of earlier versions, which files of presets may still have
 
 
 class Presets:
@@ -80,8 +79,7 @@ def _parsed(content: Any) -> dict[str, Settings]:
     for name, values in content.items():
         if not isinstance(values, dict):
             raise TypeError(f"expected the settings of {name!r}, got {type(values).__name__}")
-    known = {name: {key: v for key, v in values.items() if key not in RETIRED} for name, values in content.items()}
-    return {_own_name(_not_built_in(name)): Settings.parse_older(values) for name, values in known.items()}
+    return {_own_name(_not_built_in(name)): Settings.parse_older(values) for name, values in content.items()}
 
 
 def _not_built_in(name: str) -> str:

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from todo_core.errors import SettingsError
 from todo_core.settings import SETTINGS, Settings
@@ -36,7 +35,9 @@ def run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        given, settings = _given(options), parse_settings(options.preset, options.set)
+        values = {field.name: getattr(options, field.name) for field in dataclasses.fields(Request)}
+        given = {name: value for name, value in values.items() if value is not None}
+        settings = parse_settings(options.preset, options.set)
         Request(**{"prompt": "", **given})  # invalid values are reported before a model is loaded
         check_folder(options.out)
         check_port(options.port)
@@ -45,7 +46,13 @@ def run(options: argparse.Namespace) -> int:
         log.info("Loading %s.", options.model or "the pocket model")
         runner = ModelRunner(options.model)
         prompt = (PROMPTS if runner.is_pocket else OWN_PROMPTS)[0]
-        _compare_and_serve(runner, Request(**{"prompt": prompt, **runner.defaults, **given}), settings, options)
+        request = Request(**{"prompt": prompt, **runner.defaults, **given})
+        log.info("%s", results.title(request, runner.name))
+        with closing(ProgressText(sys.stdout)) as progress:
+            comparisons = runner.compare(request, [settings, results.beside(settings)], progress=progress)
+        log.info("%s", results.summary(comparisons, files.write(options.out, comparisons, runner.name)))
+        if options.page:
+            server.serve(runner, comparisons, options.port)
     except EXPECTED_ERRORS as error:
         log.error("%s", error)
         return USAGE_ERROR
@@ -53,15 +60,6 @@ def run(options: argparse.Namespace) -> int:
         log.info("Stopped.")
         return INTERRUPTED
     return 0
-
-
-def _compare_and_serve(runner: ModelRunner, request: Request, settings: Settings, options: argparse.Namespace) -> None:
-    log.info("%s", results.title(request, runner.name))
-    with closing(ProgressText(sys.stdout)) as progress:
-        comparisons = runner.compare(request, [settings, results.beside(settings)], progress=progress)
-    log.info("%s", results.summary(comparisons, files.write(options.out, comparisons, runner.name)))
-    if options.page:
-        server.serve(runner, comparisons, options.port)
 
 
 def check_folder(folder: Path) -> None:
@@ -83,12 +81,6 @@ def check_port(port: int | None) -> None:
             tried.bind(("127.0.0.1", port))
         except (OSError, OverflowError) as error:
             raise OSError(f"--port {port} cannot be used: {getattr(error, 'strerror', None) or error}.") from None
-
-
-def _given(options: argparse.Namespace) -> dict[str, Any]:
-    """The fields of the request that the options name."""
-    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(Request)}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def parse_settings(preset: str, changes: Sequence[str]) -> Settings:

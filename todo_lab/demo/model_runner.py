@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -27,7 +26,6 @@ POCKET = "pocket"
 LARGEST_SIDE = 2048  # pixels of the hires pass; a run stops only between steps, and larger ones can take minutes
 CANCELS_WITHIN = 0.5  # seconds, of a run that waits for another one
 SHORTEST_OFFER = 3  # letters of a word that is offered instead of an unknown one
-T = TypeVar("T")
 
 
 class OutOfMemory(Exception):
@@ -73,31 +71,20 @@ class ModelRunner:
         `progress` receives a fraction 0..1 and what happens now. If `stop` is set, the run raises Cancelled before its
         next step. Raises one of EXPECTED_ERRORS.
         """
-        steps = StepProgress(stages_of(request, [None, *variants]), progress, stop or threading.Event())
-        return self._run(request, steps, lambda: compare_all(self.model, request, variants, on_step=steps))
-
-    def _run(self, request: Request, steps: StepProgress, job: Callable[[], T]) -> T:
         _check_size(request)
-        if self.is_pocket:
-            for caption in (request.prompt, request.negative):
-                _check_caption(caption)
-        with self._turn(steps):
-            try:
-                return job()
-            except (MemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error):
-                    raise
-                width, height = request.hires_size
-                raise OutOfMemory(f"There is not enough memory for a hires pass of {width} x {height}.") from error
-
-    @contextmanager
-    def _turn(self, steps: StepProgress) -> Iterator[None]:
-        """Wait until no other run is under way. A run that is cancelled stops waiting."""
+        for caption in (request.prompt, request.negative) if self.is_pocket else ():
+            _check_caption(caption)
+        steps = StepProgress(stages_of(request, variants), progress, stop or threading.Event())
         while not self._lock.acquire(timeout=CANCELS_WITHIN):
             steps.wait("Waiting for another run to end")
         try:
             steps.check()
-            yield
+            return compare_all(self.model, request, variants, on_step=steps)
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            width, height = request.hires_size
+            raise OutOfMemory(f"There is not enough memory for a hires pass of {width} x {height}.") from error
         finally:
             self._lock.release()
 

@@ -31,6 +31,14 @@ log = logging.getLogger(__name__)
 TITLE = "ToDo: faster hires fix"
 INTRO = f"# {TITLE}\nThe same hires pass three times: as **baseline**, with **ToDo** and with **ToMe**."
 ABOUT_POCKET = "The pictures come from a small model made for this demo. It draws shapes and knows {count} words."
+ROWS = (("width", "height", "seed"), ("steps", "guidance"), ("hires_scale", "hires_steps"), ("denoising", "sampler"))
+SLIDERS = {
+    **dict.fromkeys(("steps", "hires_steps"), (1, 50, 1)),
+    "guidance": (1, 15, 0.5),
+    "hires_scale": (1, 4, 0.25),
+    "denoising": (0.05, 1, 0.05),
+}
+REQUEST_FIELDS = ("prompt", "negative", *chain(*ROWS))
 INTEGER_FIELDS = ("seed", "width", "height", "steps", "hires_steps")  # gradio delivers them as floats
 MOST_AT_ONCE = LONGEST_QUEUE = 20  # runs; all but one wait. More wait in gradio's queue
 QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
@@ -122,17 +130,14 @@ class Page:
         self.blocks.unload(self.leave)
         settings = list(self._settings.values())
         self._preset.input(self._fill_settings, [self._preset], settings, **QUIET)
-        changed = [control.input for control in settings]
-        gr.on(
-            changed, self._update_visibility, settings, [self._preset, *settings], trigger_mode="always_last", **QUIET
-        )
+        changed, outputs = [control.input for control in settings], [self._preset, *settings]
+        gr.on(changed, self._update_visibility, settings, outputs, trigger_mode="always_last", **QUIET)
 
     def begin(self, visitor: gr.Request) -> list[Any]:
         """Start a visitor's run: hide the last result until it ends, and forget an earlier cancellation."""
         session = _session(visitor)
-        if session in self._stops and self._stops[session].is_set():
-            del self._stops[session]
-        self._stops.setdefault(session, threading.Event())
+        if session not in self._stops or self._stops[session].is_set():
+            self._stops[session] = threading.Event()
         return [page_html.ROOM, gr.update(visible=False), gr.update(visible=True)]
 
     def compare(self, visitor: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> list[Any]:  # noqa: B008
@@ -145,7 +150,8 @@ class Page:
 
     def _run(self, visitor: gr.Request, progress: Any, others: list[Settings], values: Sequence[Any]) -> list[Any]:
         known, *rest = values
-        stop = self._stops.setdefault(_session(visitor), threading.Event())
+        session = _session(visitor)
+        stop = self._stops.setdefault(session, threading.Event())
         try:
             request, settings = parse_values(rest)
             variants = [*dict.fromkeys([settings, results.beside(settings), *others])]
@@ -158,8 +164,8 @@ class Page:
             last = [gr.update(visible=True), gr.update(visible=False)]
             return [page_html.message(str(reason)), *last, *[gr.skip()] * len(self._outputs)]
         finally:
-            if self._stops.get(_session(visitor)) is stop:
-                del self._stops[_session(visitor)]
+            if self._stops.get(session) is stop:
+                del self._stops[session]
         return ["", gr.update(visible=True), gr.update(visible=False), *self._shown(comparisons, known)]
 
     def _shown(self, comparisons: Sequence[Comparison], known: Known | None) -> list[Any]:
@@ -209,31 +215,24 @@ class Page:
 
 def request_controls(request: Request, multiple: int) -> dict[str, Any]:
     """One control per field of a request but its prompt, in page order. Sides are multiples of so many pixels."""
-    narrow: dict[str, Any] = {"min_width": 120}
-    made = {"negative": gr.Textbox(request.negative, label="Negative prompt", elem_id="negative")}
-    with gr.Row():
-        for name in ("width", "height", "seed"):
-            step = 1 if name == "seed" else multiple
-            made[name] = gr.Number(getattr(request, name), label=name.capitalize(), step=step, elem_id=name, **narrow)
-    with gr.Row():
-        made["steps"] = gr.Slider(1, 50, request.steps, step=1, label="Steps", **narrow)
-        made["guidance"] = gr.Slider(1, 15, request.guidance, step=0.5, label="Guidance", **narrow)
-    with gr.Row():
-        made["hires_scale"] = gr.Slider(1, 4, request.hires_scale, step=0.25, label="Hires scale", **narrow)
-        made["hires_steps"] = gr.Slider(1, 50, request.hires_steps, step=1, label="Hires steps", **narrow)
-    with gr.Row():
-        made["denoising"] = gr.Slider(0.05, 1, request.denoising, step=0.05, label="Denoising", **narrow)
-        made["sampler"] = gr.Dropdown(list(SAMPLERS), value=request.sampler, label="Sampler", **narrow)
+    made: dict[str, Any] = {"negative": gr.Textbox(request.negative, label="Negative prompt", elem_id="negative")}
+    for row in ROWS:
+        with gr.Row():
+            made |= {name: _request_control(name, getattr(request, name), multiple) for name in row}
     return made
 
 
-REQUEST_FIELDS = (
-    "prompt", "negative", "width", "height", "seed",
-    "steps", "guidance", "hires_scale", "hires_steps", "denoising", "sampler",
-)  # fmt: skip
+def _request_control(name: str, value: Any, multiple: int) -> Any:
+    common: dict[str, Any] = {"label": name.capitalize().replace("_", " "), "min_width": 120}
+    if name in SLIDERS:
+        least, most, step = SLIDERS[name]
+        return gr.Slider(least, most, value, step=step, **common)
+    if name == "sampler":
+        return gr.Dropdown(list(SAMPLERS), value=value, **common)
+    return gr.Number(value, step=1 if name == "seed" else multiple, elem_id=name, **common)
 
 
-def parse_values(values: list[Any]) -> tuple[Request, Settings]:
+def parse_values(values: Sequence[Any]) -> tuple[Request, Settings]:
     """The request and the settings of the control values. Raises SettingsError."""
     count = len(REQUEST_FIELDS)
     fields = dict(zip(REQUEST_FIELDS, values[:count], strict=True))

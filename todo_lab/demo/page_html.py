@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple
 
 from ..sampling.comparison import Comparison
 from . import results
@@ -13,18 +12,15 @@ LEGEND = "dB: PSNR to the baseline. Above 40 a difference is hard to see, below 
 ROOM = '<div class="todo-room"></div>'  # for the progress bar
 
 
-def message(text: str) -> str:
-    """A paragraph of one line."""
-    return f'<p class="todo-message">{html.escape(text)}</p>'
+def message(text: str, style: str = "todo-message") -> str:
+    """A paragraph of one line, if there is one."""
+    return f'<p class="{style}">{html.escape(text)}</p>' if text else ""
 
 
 def heading(comparisons: Sequence[Comparison], model: str) -> str:
     """Of which request the pictures are, and whether the speeds are uncertain."""
-    lines = {
-        results.title(comparisons[0].request, model): "todo-request",
-        results.doubt(comparisons): "todo-doubt",
-    }
-    return "".join(f'<p class="{style}">{html.escape(line)}</p>' for line, style in lines.items() if line)
+    title = results.title(comparisons[0].request, model)
+    return message(title, "todo-request") + message(results.doubt(comparisons), "todo-doubt")
 
 
 def caption(told: results.Caption) -> str:
@@ -41,24 +37,22 @@ def acted(told: Iterable[results.Caption]) -> str:
 
 def preset_table(names: Iterable[str], figures: Mapping[str, tuple[str, str]], shown: str) -> str:
     """Speed and PSNR that each preset had with this request; the one that is shown is bold."""
-    rows = [
-        tuple(f"<b>{cell}</b>" if name == shown else cell for cell in map(html.escape, (name, *cells)))
-        for name in names
-        for cells in [figures.get(name, ("not run", ""))]
-    ]
-    return _table(("preset", "speed", "PSNR"), rows)
+    rows = [(name, *figures.get(name, ("not run", ""))) for name in names]
+    return _table(("preset", "speed", "PSNR"), rows, bold=shown)
 
 
 def plan_table(comparison: Comparison) -> str:
     """The table of the plan, followed by the notes."""
-    passes = comparison.planned_passes
-    plan = results.plan_rows(passes, comparison.request)
-    rows = [tuple(html.escape(str(cell)) for cell in astuple(row)) for row in plan]
-    notes = "".join(message(note) for note in results.unique_notes(passes))
-    return (_table(results.PLAN_HEAD, rows) if rows else "") + notes
+    rows = results.plan_rows(comparison)
+    notes = "".join(map(message, results.unique_notes(comparison)))
+    return (_table(results.PlanRow._fields, rows) if rows else "") + notes
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    titles = "".join(f"<th>{html.escape(title)}</th>" for title in head)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+def _table(head: Iterable[str], rows: Iterable[Sequence[object]], bold: str = "") -> str:
+    """The row that begins with ``bold`` stands out."""
+    body = ""
+    for row in rows:
+        cells = [html.escape(str(cell)) for cell in row]
+        body += f"<tr>{''.join(f'<td><b>{c}</b></td>' if row[0] == bold else f'<td>{c}</td>' for c in cells)}</tr>"
+    titles = "".join(f"<th>{title}</th>" for title in head)
     return f'<div class="todo-table"><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>'

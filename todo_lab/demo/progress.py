@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple, TextIO
 
 from todo_core.settings import Settings
@@ -28,19 +29,17 @@ class Stage(NamedTuple):
     work: float
 
 
-def stages_of(request: Request, variants: Sequence[Settings | None]) -> dict[str, Stage]:
-    """The stages of `compare_all`, where the first variant is None, or of one picture; by the names of `OnStep`."""
+def stages_of(request: Request, variants: Sequence[Settings]) -> dict[str, Stage]:
+    """The stages of `compare_all`, by the names of `OnStep`."""
     width, height = request.hires_size
     first = request.steps * (request.width * request.height) / (width * height)
-    reduced_firsts = sum(settings is not None and reduces_first_pass(settings) for settings in variants)
-    hires = request.hires_steps * len(variants)
-    if len(variants) == 1:
-        return {FIRST: Stage("First pass", first), HIRES: Stage("Hires pass", hires)}
+    reduced_firsts = sum(map(reduces_first_pass, variants))
+    passes = len(variants) + 1
     return {
-        WARM_UP: Stage("Warm-up, one step of each pass", len(variants)),
+        WARM_UP: Stage("Warm-up, one step of each pass", passes),
         FIRST: Stage("First pass", first),
-        **({REDUCED_FIRST: Stage("Reduced first pass", first * reduced_firsts)} if reduced_firsts else {}),
-        HIRES: Stage("Hires pass, baseline and reduced in turn", hires),
+        REDUCED_FIRST: Stage("Reduced first pass", first * reduced_firsts),
+        HIRES: Stage("Hires pass, baseline and reduced in turn", request.hires_steps * passes),
     }
 
 
@@ -48,6 +47,7 @@ class StepProgress:
     """An `OnStep` that tells the stage, the step and the time left. It raises Cancelled once `stop` is set.
 
     The time left is the work left at the pace of the hires pass's own steps; before those, at that of the warm-up.
+    Small first passes have another pace, which counts if no other is known.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class StepProgress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stages, self._progress, self._stop, self._clock = stages, progress, stop, clock
-        self._last: tuple[str, int] | None = None
+        self._last = "", -1  # stage and step
         self._began = 0.0, 0.0  # the time and the work done when the last stage began
         self._pace: float | None = None  # seconds per unit of work
 
@@ -67,24 +67,17 @@ class StepProgress:
         self.check()
         if (name, step) == self._last:
             return
-        before = list(self._stages)[: list(self._stages).index(name)]
-        done = sum(self._stages[stage].work for stage in before) + self._stages[name].work * step / steps
-        total = sum(stage.work for stage in self._stages.values())
-        self._measure(name, done)
-        self._last = name, step
-        text = f"{self._stages[name].name}: step {step + 1} of {steps}"
-        if self._pace:
-            text += f", about {duration(self._pace * (total - done))} left"
-        self._progress(done / total, text)
-
-    def _measure(self, name: str, done: float) -> None:
-        """Take the pace of the last stage. Small first passes have another one, which counts if no other is known."""
-        now = self._clock()
-        started, work = self._began
-        if self._last and done > work and (self._last[0] in (WARM_UP, HIRES) or self._pace is None):
-            self._pace = (now - started) / (done - work)
-        if self._last is None or self._last[0] != name:
+        works = {stage: work for stage, (_, work) in self._stages.items()}
+        done = sum(islice(works.values(), list(works).index(name))) + works[name] * step / steps
+        stage, (started, before), now = self._last[0], self._began, self._clock()
+        if stage and done > before and (stage in (WARM_UP, HIRES) or self._pace is None):
+            self._pace = (now - started) / (done - before)
+        if stage != name:
             self._began = now, done
+        self._last = name, step
+        total = sum(works.values())
+        left = "" if self._pace is None else f", about {duration(self._pace * (total - done))} left"
+        self._progress(done / total, f"{self._stages[name].name}: step {step + 1} of {steps}{left}")
 
     def wait(self, text: str) -> None:
         """Tell that the run has not begun."""

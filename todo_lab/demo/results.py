@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from todo_core.patching.level_plan import LevelPlan
 from todo_core.patching.record import Record
@@ -14,12 +14,10 @@ from todo_core.settings import BUILT_IN, Settings
 from todo_core.settings.declaration import CUSTOM, DEFAULT
 
 from ..sampling.comparison import Comparison
-from ..sampling.passes import Pass
+from ..sampling.passes import Sampled
 from ..sampling.request import Request
 
 BASELINE, TOME = "baseline", "ToMe paper"
-NOT_REDUCED = "not reduced"
-PLAN_HEAD = ("level", "tokens", "keys", "method", "blocks", "outcome")
 BUSY = "This machine is busy: the speeds are uncertain."
 FASTER = 1.05  # a lower speed is not told as a gain
 HARD_TO_SEE, EASY_TO_SEE = 40, 30  # dB; the rule of thumb of README.md
@@ -35,8 +33,7 @@ def beside(settings: Settings) -> Settings:
     return BUILT_IN[DEFAULT] if settings == BUILT_IN[TOME] else BUILT_IN[TOME]
 
 
-@dataclass(frozen=True)
-class PlanRow:
+class PlanRow(NamedTuple):
     """One level of the plan. `outcome` counts the steps in which it was reduced, or says why it was not."""
 
     level: str
@@ -47,33 +44,30 @@ class PlanRow:
     outcome: str
 
 
-def plan_rows(passes: Iterable[Pass], request: Request) -> list[PlanRow]:
+def plan_rows(comparison: Comparison) -> list[PlanRow]:
     """The rows of every pass that has a plan."""
-    return [row for each in passes for row in _pass_rows(each, request)]
+    return [row for each in comparison.planned_passes for row in _pass_rows(each, comparison.request)]
 
 
-def _pass_rows(sampled: Pass, request: Request) -> list[PlanRow]:
-    plan = sampled.plan
-    if plan is None:
-        return []
+def _pass_rows(sampled: Sampled, request: Request) -> list[PlanRow]:
+    plan, record = sampled.plan, sampled.record
+    assert plan
     steps, suffix = (request.hires_steps, "") if sampled.name == "hires" else (request.steps, f", {sampled.name} pass")
-    rows = [_row(sampled.record, level, f"{level.level}{suffix}", steps) for level in plan.levels]
+    rows = [_row(record, level, f"{level.level}{suffix}", steps) for level in plan.levels]
     if plan.deep.predicts:
-        outcome = f"{_steps(sampled.record.predicted_in)} of {steps} steps"
         where = "all" if plan.deep.is_whole else "below 1"
+        outcome = f"{_steps(record.predicted_in)} of {steps} steps"
         rows.append(PlanRow(f"{where}{suffix}", "-", "-", "predicted", plan.deep.transformers, outcome))
     after = f", after {plan.settings.end:g}"
-    return rows + [_row(sampled.record, level, f"{level.level}{suffix}{after}", steps) for level in plan.after]
+    return rows + [_row(record, level, f"{level.level}{suffix}{after}", steps) for level in plan.after]
 
 
 def _row(record: Record, planned: LevelPlan, name: str, steps: int) -> PlanRow:
     ran = {p: s for p, s in record.ran_in.items() if (p.level, p.method) == (planned.level, planned.method)}
     level = next(reversed(ran), planned)  # an odd size can make another grid than was planned
-    if level.why:
-        return PlanRow(name, _grid(level.grid), f"{level.keys:,}", NOT_REDUCED, level.blocks, level.why)
-    keys = _grid(level.target_grid) if level.target_grid else f"{level.keys:,}"
-    outcome = f"{_steps(set().union(*ran.values()))} of {steps} steps"
-    return PlanRow(name, _grid(level.grid), keys, level.method, level.blocks, outcome)
+    keys = _grid(level.target_grid) if level.target_grid and not level.why else f"{level.keys:,}"
+    outcome = level.why or f"{_steps(set().union(*ran.values()))} of {steps} steps"
+    return PlanRow(name, _grid(level.grid), keys, "not reduced" if level.why else level.method, level.blocks, outcome)
 
 
 def _grid(grid: Any) -> str:
@@ -87,62 +81,51 @@ def _steps(reduced: set[int]) -> str:
     return f"{len(reduced)} ({min(reduced) + 1}-{max(reduced) + 1})"
 
 
-def why_not_reduced(settings: Settings, hires: Pass) -> str:
+def why_not_reduced(comparison: Comparison) -> str:
     """Why nothing was reduced in the hires pass; empty if something was."""
-    if hires.plan is None:
-        return "the method is none" if settings.method == "none" else "the settings act in the first pass only"
-    if hires.record.acted:
+    plan = comparison.reduced.plan
+    if plan is None:
+        is_off = comparison.settings.method == "none"
+        return "the method is none" if is_off else "the settings act in the first pass only"
+    if comparison.reduced.record.acted:
         return ""
-    return hires.plan.reason or "none of its steps is between start and end"
+    return plan.reason or "none of its steps is between start and end"
 
 
-def unique_notes(passes: Iterable[Pass]) -> list[str]:
+def unique_notes(comparison: Comparison) -> list[str]:
     """The notes of all passes, each once."""
-    return list(dict.fromkeys(note for each in passes for note in each.record.notes))
+    return list(dict.fromkeys(note for each in comparison.planned_passes for note in each.record.notes))
 
 
 def comparison_data(comparisons: Sequence[Comparison], model: str) -> dict[str, Any]:
     """The whole result in JSON types: the baseline, then each variant by its name."""
-    one = comparisons[0]
+    passes = {"first": comparisons[0].first, BASELINE: comparisons[0].baseline}
     return {
-        **_input_data(model, one.request),
-        **_times({"first": one.first, BASELINE: one.baseline}),
+        "model": model,
+        "request": asdict(comparisons[0].request),
+        "seconds": {name: each.total_seconds for name, each in passes.items()},
+        "step_seconds": {name: each.step_seconds for name, each in passes.items()},
         "variants": {preset_name(each.settings): _variant_data(each) for each in comparisons},
     }
 
 
 def _variant_data(comparison: Comparison) -> dict[str, Any]:
     """The seconds are those that were measured; the speed compares steps. The PSNR of equal images becomes None."""
-    timing, values, reduced = comparison.timing, asdict(comparison.difference), comparison.reduced
+    differences = asdict(comparison.difference).items()
     return {
         "settings": comparison.settings.to_dict(),
-        "seconds": reduced.total_seconds,
-        "step_seconds": reduced.step_seconds,
-        "speed": timing.speed,
-        "uncertain": timing.is_uncertain,
-        "difference": {name: value if math.isfinite(value) else None for name, value in values.items()},
-        **_plan_data(comparison.request, comparison.settings, (comparison.reduced_first, reduced)),
+        "seconds": comparison.reduced.total_seconds,
+        "step_seconds": comparison.reduced.step_seconds,
+        "speed": comparison.timing.speed,
+        "uncertain": comparison.timing.is_uncertain,
+        "difference": {name: value if math.isfinite(value) else None for name, value in differences},
+        "plan": [row._asdict() for row in plan_rows(comparison)],
+        "why_not_reduced": why_not_reduced(comparison),
+        "notes": unique_notes(comparison),
     }
 
 
-def _input_data(model: str, request: Request) -> dict[str, Any]:
-    return {"model": model, "request": asdict(request)}
-
-
-def _times(passes: dict[str, Pass]) -> dict[str, Any]:
-    return {
-        "seconds": {name: each.total_seconds for name, each in passes.items()},
-        "step_seconds": {name: each.step_seconds for name, each in passes.items()},
-    }
-
-
-def _plan_data(request: Request, settings: Settings, passes: Sequence[Pass]) -> dict[str, Any]:
-    rows = [asdict(row) for row in plan_rows(passes, request)]
-    return {"plan": rows, "why_not_reduced": why_not_reduced(settings, passes[-1]), "notes": unique_notes(passes)}
-
-
-@dataclass(frozen=True)
-class Caption:
+class Caption(NamedTuple):
     """What stands under a picture: its name, time, speed and difference, and what acted in how many steps."""
 
     name: str
@@ -160,19 +143,20 @@ class Caption:
 def captions(comparisons: Sequence[Comparison]) -> list[Caption]:
     """That of the baseline, then one for each variant."""
     before, _ = comparisons[0].timing.seconds
-    steps = comparisons[0].request.hires_steps
-    return [Caption(BASELINE, seconds(before), "", "", f"all tokens in {steps} steps"), *map(_caption, comparisons)]
+    acted = f"all tokens in {comparisons[0].request.hires_steps} steps"
+    return [Caption(BASELINE, seconds(before), "", "", acted), *map(_caption, comparisons)]
 
 
 def _caption(comparison: Comparison) -> Caption:
-    reduced, steps = comparison.reduced, comparison.request.hires_steps
-    why = why_not_reduced(comparison.settings, reduced)
+    reduced, timing, why = comparison.reduced, comparison.timing, why_not_reduced(comparison)
+    speed = f"{timing.speed:.2f}x faster" if timing.speed >= FASTER else f"not faster ({timing.speed:.2f}x)"
+    acted = reduced.record.summary(comparison.request.hires_steps, plan=reduced.plan)
     return Caption(
-        preset_name(comparison.settings),
-        seconds(comparison.timing.seconds[1]),
-        "" if why else speed_words(comparison),
-        difference_words(comparison),
-        f"nothing reduced: {why}" if why else reduced.record.summary(steps, plan=reduced.plan),
+        name=preset_name(comparison.settings),
+        time=seconds(timing.seconds[1]),
+        speed="" if why else speed,
+        difference=difference_words(comparison),
+        acted=f"nothing reduced: {why}" if why else acted,
     )
 
 
@@ -187,40 +171,29 @@ def psnr(comparison: Comparison) -> str:
     return f"{comparison.difference.psnr:.1f} dB" if comparison.difference.mse else "equal"
 
 
-def speed_words(comparison: Comparison) -> str:
-    """How much faster the reduced pass was."""
-    speed = comparison.timing.speed
-    return f"{speed:.2f}x faster" if speed >= FASTER else f"not faster ({speed:.2f}x)"
-
-
-def doubt(comparisons: Sequence[Comparison]) -> str:
-    """A warning that a speed is uncertain; empty if none is, or if none is told."""
-    told = [each for each in comparisons if not why_not_reduced(each.settings, each.reduced)]
-    return BUSY if any(each.timing.is_uncertain for each in told) else ""
-
-
 def difference_words(comparison: Comparison) -> str:
     """The PSNR, and how visible the difference is, by README's rule of thumb."""
     if not comparison.difference.mse:
         return "equal to the baseline"
     value = comparison.difference.psnr
     seen = "hard to see" if value >= HARD_TO_SEE else "look closely" if value >= EASY_TO_SEE else "easy to see"
-    return f"{value:.1f} dB: {seen}"
+    return f"{psnr(comparison)}: {seen}"
+
+
+def doubt(comparisons: Sequence[Comparison]) -> str:
+    """A warning that a speed is uncertain; empty if none is, or if none is told."""
+    return BUSY if any(each.timing.is_uncertain and not why_not_reduced(each) for each in comparisons) else ""
 
 
 def summary(comparisons: Sequence[Comparison], paths: Sequence[Path]) -> str:
-    """The comparison as lines for the terminal: two for each picture, then the files."""
+    """The comparison as lines for the terminal: two for each picture, then the files; the last one is the data."""
     lines = []
     for each in captions(comparisons):
         figures = "; ".join(filter(None, (each.time, each.speed, each.difference)))
         lines += [f"{each.name}: {figures}", f"  {each.acted}"]
-    return "\n".join([*lines, *filter(None, [doubt(comparisons)]), _files(paths)])
-
-
-def _files(paths: Sequence[Path]) -> str:
-    """The first path in full, the others by name; the last one is the data."""
+    lines += filter(None, [doubt(comparisons)])
     names = ", ".join([str(paths[0]), *(path.name for path in paths[1:-1])])
-    return f"Pictures: {names}. All figures: {paths[-1].name}"
+    return "\n".join([*lines, f"Pictures: {names}. All figures: {paths[-1].name}"])
 
 
 def title(request: Request, model: str) -> str:

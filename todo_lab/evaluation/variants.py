@@ -15,11 +15,12 @@ from todo_core.settings import BUILT_IN, SETTINGS, Settings
 from ..sampling.request import Request
 
 NO_REDUCTION = Settings(method="none")
-METHOD_NAMES = {"downsample": "ToDo", "similarity": "ToMe", "cluster": "cluster"}
-AMOUNTS = ("factor_1", "factor_2", "ratio_1", "ratio_2")
-PEER_AMOUNTS = ("ratio", "factor")
+METHODS = {"downsample": ("ToDo", "factor"), "similarity": ("ToMe", "ratio"), "cluster": ("cluster", "ratio")}
 PEER_NAMES = {"hypertile": "HyperTile"}
 PEER_WORDS = {"uniform_random": "", "uniform_timestep": "by timestep", "linear_blend": "blended"}
+UNREDUCED = ("auto", 1, 0)  # amounts at level 2 that a name leaves out
+UNNAMED = ("method", "predict", "factor_1", "factor_2", "ratio_1", "ratio_2")  # said in other words, or by the amounts
+BARE = ("resample", "phase", "target")  # their values say what they are
 REQUEST_FIELDS = tuple(name for name in Request.__dataclass_fields__ if name not in ("prompt", "seed"))
 GRID_KEYS = ("requests", "presets", "settings", "peers")
 
@@ -42,29 +43,22 @@ class Variant:
     def family(self) -> str:
         """The name without the amount. One line of a plot joins a family."""
         if self.peer:
-            options = json.loads(self.options)
-            return from_peer(self.peer, {name: options[name] for name in options if name not in PEER_AMOUNTS}).name
+            return from_peer(self.peer, {k: v for k, v in json.loads(self.options).items() if k != self.scale}).name
         return _name(self.settings, amounts=False) or self.name
-
-    @property
-    def amount(self) -> float | None:
-        """The factor or the ratio at level 1; None for ``auto`` and for variants without either."""
-        if self.peer:
-            options = json.loads(self.options)
-            found = next((options[name] for name in PEER_AMOUNTS if name in options), None)
-            return None if found is None else float(found)
-        if self.settings.method in ("similarity", "cluster"):
-            return self.settings.ratio_1
-        factor = self.settings.factor_1
-        return float(factor) if self.settings.method == "downsample" and factor != "auto" else None
 
     @property
     def scale(self) -> str:
         """The kind of the amount: "factor", "ratio" or empty."""
         if self.peer:
-            options = json.loads(self.options)
-            return next((name for name in PEER_AMOUNTS if name in options), "")
-        return {"downsample": "factor", "similarity": "ratio", "cluster": "ratio"}.get(self.settings.method, "")
+            return next((name for name in ("ratio", "factor") if name in json.loads(self.options)), "")
+        return METHODS.get(self.settings.method, ("", ""))[1]
+
+    @property
+    def amount(self) -> float | None:
+        """The factor or the ratio at level 1; None for ``auto`` and for variants without either."""
+        ours = {"factor": self.settings.factor_1, "ratio": self.settings.ratio_1}
+        found = (json.loads(self.options) if self.peer else ours).get(self.scale, "auto")
+        return None if found == "auto" else float(found)
 
 
 BASELINE = Variant("baseline")
@@ -144,35 +138,35 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _points(path: Path, entries: Any) -> list[dict[str, Any]]:
-    if entries is None:
-        return []
+    """All combinations of the values in the lists of each entry."""
+    entries = entries or []
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise SettingsError("grid", str(path), "lists of mappings")
-    return [point for entry in entries for point in _product(entry)]
-
-
-def _product(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    values = [value if isinstance(value, list) else [value] for value in entry.values()]
-    return [dict(zip(entry, point, strict=True)) for point in itertools.product(*values)]
+    lists = [{name: v if isinstance(v, list) else [v] for name, v in entry.items()} for entry in entries]
+    return [dict(zip(each, point, strict=True)) for each in lists for point in itertools.product(*each.values())]
 
 
 def _name(settings: Settings, *, amounts: bool) -> str:
     """Such as "ToDo 2, fixed", or without amounts "ToDo, fixed"."""
-    method = settings.method
-    if method == "none":
+    if settings.method == "none":
         return ""
-    parts = [" ".join([METHOD_NAMES[method], *(_amounts(settings) if amounts else _second_level(settings))])]
-    if (settings.factor_1, settings.factor_2) == (1, 1) and method == "downsample":
-        parts = []  # the interval alone
+    method, scale = METHODS[settings.method]
+    first, second = (getattr(settings, f"{scale}_{level}") for level in (1, 2))
+    words = [method, _number(first)] if amounts else [method]
+    if second not in UNREDUCED:
+        words.append(f"{'and' if amounts else 'level 2 at'} {_number(second)}")
+    predicts_alone = scale == "factor" and first == second == 1
+    parts = [] if predicts_alone else [" ".join(words)]
     if "predict" in settings.used and settings.predict == "whole":
         parts.append("whole steps")
-    usual = {"target": "all"} if method == "similarity" else {}
-    for name in settings.used:
-        value = getattr(settings, name)
-        if name in ("method", "predict", *AMOUNTS) or value == usual.get(name, SETTINGS[name].default):
-            continue
-        parts.append(_part(name, value))
-    return ", ".join(parts) or METHOD_NAMES[method]
+    usual = {"target": "all"} if settings.method == "similarity" else {}
+    changed = {name: getattr(settings, name) for name in settings.used if name not in UNNAMED}
+    parts += [_part(n, value) for n, value in changed.items() if value != usual.get(n, SETTINGS[n].default)]
+    return ", ".join(parts) or method
+
+
+def _number(amount: Any) -> str:
+    return amount if amount == "auto" else f"{amount:g}"
 
 
 def _part(name: str, value: Any) -> str:
@@ -181,18 +175,4 @@ def _part(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return words if value else f"no {words}"
     text = SETTINGS[name].format(value)
-    return text if name in ("resample", "phase", "target") else f"{words} {text}"
-
-
-def _amounts(settings: Settings) -> list[str]:
-    """The amount at level 1, and that at level 2 if level 2 is reduced by a number of its own."""
-    if settings.method == "downsample":
-        first, second = settings.factor_1, settings.factor_2
-        return [str(first), *([f"and {second}"] if second not in ("auto", 1) else [])]
-    texts = [f"{settings.ratio_1:g}"]
-    return texts + ([f"and {settings.ratio_2:g}"] if settings.ratio_2 else [])
-
-
-def _second_level(settings: Settings) -> list[str]:
-    second = _amounts(settings)[1:]
-    return [second[0].replace("and", "level 2 at")] if second else []
+    return text if name in BARE else f"{words} {text}"

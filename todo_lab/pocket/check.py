@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -92,9 +93,8 @@ def detail(image: np.ndarray) -> float:
 
 def judge_figures(judge: ShapeJudge, model: Pocket, scenes: list[Scene]) -> tuple[dict[str, float], np.ndarray]:
     """How often the judge is right about drawn scenes that went through the autoencoder, and its confusion matrix."""
-    stack = decode(
-        model.target.first_stage_model, np.stack([render(s, config.BASE_SIZE, config.BASE_SIZE) for s in scenes])
-    )
+    drawn = np.stack([render(scene, config.BASE_SIZE, config.BASE_SIZE) for scene in scenes])
+    stack = decode(model.target.first_stage_model, drawn)
     found = [look(judge, image, scene.groups) for image, scene in zip(stack, scenes, strict=True)]
     table = confusion(judge.classifier, *examples(stack, scenes))
     pairs = list(zip(found, scenes, strict=True))
@@ -110,14 +110,15 @@ def request_sensitivity(model: Pocket) -> dict[str, float]:
     request = Request(prompt="a red circle on the left over a cloudy sky", seed=7)
     image = decode_image(model, first_pass(model, request))
 
-    def psnr(**changes: object) -> float:
-        return difference(image, decode_image(model, first_pass(model, replace(request, **changes)))).psnr  # type: ignore[arg-type]
-
     again = decode_image(model, first_pass(model, request)).astype(int)
-    figures = {"same seed, largest difference": float(np.abs(image - again).max()), "another seed": psnr(seed=8)}
-    figures["another caption"] = psnr(prompt="a big blue star over rolling hills")
-    figures["no guidance"] = psnr(guidance=1.0)
-    return figures | {f"sampler {name}": psnr(sampler=name) for name in SAMPLERS if name != request.sampler}
+    figures = {"same seed, largest difference": float(np.abs(image - again).max())}
+    changes: dict[str, dict[str, Any]] = {"another seed": {"seed": 8}, "no guidance": {"guidance": 1.0}}
+    changes["another caption"] = {"prompt": "a big blue star over rolling hills"}
+    changes |= {f"sampler {name}": {"sampler": name} for name in SAMPLERS if name != request.sampler}
+    for name, change in changes.items():
+        other = decode_image(model, first_pass(model, replace(request, **change)))
+        figures[name] = difference(image, other).psnr
+    return figures
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

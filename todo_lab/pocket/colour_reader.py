@@ -8,52 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from .data.palette import BACKGROUND_TONES, CLOUD, HAZE, OBJECT_COLOURS, RGB, STARLIGHT, WINDOW, lab, mix
+from .data.palette import BACKGROUND_TONES, CLOUD, HAZE, OBJECT_COLOURS, STARLIGHT, WINDOW, lab, mix
 from .data.scenes import Scene
 
 LIGHTS = (0.78, 0.9, 1.0, 1.1)  # shading varies an object's colour by these factors
 TRACE = 0.2  # of the rarest wanted colour; a smaller area of another colour comes from blended edges
-BLENDED = {
-    "gradient",
-    "sky",
-    "stars",
-    "hills",
-    "bricks",
-    "leaves",
-    "city",
-    "cloth",
-}  # kinds with gradual transitions between their tones
-IGNORED: tuple[RGB, ...] = (
-    CLOUD,
-    HAZE,
-    STARLIGHT,
-    WINDOW,
-    (246, 234, 208),
-    (222, 236, 240),
-)  # several backgrounds have these
-
-
-def colours(image: np.ndarray) -> Counter[str]:
-    """Count the pixels of a uint8 image (h, w, 3) by nearest object colour."""
-    return _count(image, set(OBJECT_COLOURS))
-
-
-def background(image: np.ndarray) -> str:
-    """The kind of background that is nearest to most pixels."""
-    counts = _count(image, set(BACKGROUND_TONES))
-    return counts.most_common(1)[0][0] if counts else ""
+SHARP = {"stripes", "checks"}  # the other kinds have gradual transitions between their tones
+IGNORED = (CLOUD, HAZE, STARLIGHT, WINDOW, (246, 234, 208), (222, 236, 240))  # several backgrounds have these
 
 
 def colours_right(image: np.ndarray, scene: Scene) -> bool:
     """Whether the picture has all object colours of the scene, and no other colour but in traces."""
-    counts, wanted = colours(image), {group.colour for group in scene.groups}
+    counts, wanted = _count(image, set(OBJECT_COLOURS)), {group.colour for group in scene.groups}
     others = [count for name, count in counts.items() if name not in wanted]
     return min(counts[name] for name in wanted) * TRACE > max(others, default=0)
 
 
 def background_right(image: np.ndarray, scene: Scene) -> bool:
-    """Whether the picture has the scene's kind of background."""
-    return background(image) == scene.background
+    """Whether most pixels that are nearest to a background are nearest to the scene's."""
+    counts = _count(image, set(BACKGROUND_TONES))
+    return bool(counts) and counts.most_common(1)[0][0] == scene.background
 
 
 def mask(image: np.ndarray, colour: str) -> np.ndarray:
@@ -69,6 +43,7 @@ def _nearest(image: np.ndarray) -> tuple[list[str], np.ndarray]:
 
 
 def _count(image: np.ndarray, names: set[str]) -> Counter[str]:
+    """The pixels of a uint8 image (h, w, 3) by nearest tone, of these names alone."""
     labels, nearest = _nearest(image)
     counts = np.bincount(nearest, minlength=len(labels))
     found: Counter[str] = Counter()
@@ -87,7 +62,7 @@ def _tones() -> tuple[list[str], Any]:
     for name, colour in OBJECT_COLOURS.items():
         rows += [(name, np.minimum(np.asarray(colour) * light, 255.0)) for light in LIGHTS]
     for kind, variants in BACKGROUND_TONES.items():
-        shares = np.linspace(0, 1, 5) if kind in BLENDED else (0.0, 1.0)
+        shares = (0.0, 1.0) if kind in SHARP else np.linspace(0, 1, 5)
         rows += [(kind, mix(first, second, share)) for first, second in variants for share in shares]
     rows += [("", np.asarray(tone, np.float32)) for tone in IGNORED]
     return [label for label, _ in rows], KDTree(lab(np.stack([tone for _, tone in rows])))

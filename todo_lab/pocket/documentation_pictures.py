@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -34,14 +35,8 @@ def _captioned(image: np.ndarray, text: str) -> np.ndarray:
     cell = Image.new("RGB", (size + 2 * margin, image.shape[0] + band + margin), "white")
     cell.paste(Image.fromarray(image), (margin, margin))
     draw, font = ImageDraw.Draw(cell), ImageFont.load_default(13)
-    lines: list[str] = []
-    line = ""
-    for word in text.split():
-        longer = f"{line} {word}".strip()
-        if draw.textlength(longer, font=font) > size:
-            lines, longer = [*lines, line], word
-        line = longer
-    draw.multiline_text((margin, image.shape[0] + margin + 2), "\n".join([*lines, line]), fill="black", font=font)
+    lines = textwrap.fill(text, size // 7)  # a letter is about 7 pixels wide
+    draw.multiline_text((margin, image.shape[0] + margin + 2), lines, fill="black", font=font)
     return np.asarray(cell)
 
 

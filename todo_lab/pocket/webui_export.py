@@ -17,9 +17,10 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from ..sampling.clip_tokenizer import MAX_TOKENS
+from ..sampling.clip_tokenizer import Merge, write_files
 from .model import config, weights_file
 from .model.vocabulary import END, START, Vocabulary, vocabulary
+from .training.make_vocabulary import split
 
 log = logging.getLogger(__name__)
 
@@ -80,35 +81,28 @@ def write_tokenizer(folder: Path, words: Vocabulary) -> dict[str, int]:
     Merges also produce intermediate pieces, which are no tokens of the model. transformers 5 requires an id for each,
     so they get rows after the known ones.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     rows = {token: row for row, token in enumerate(words.tokens)}
     ids = {MARKS["bos_token"]: rows[START], MARKS["eos_token"]: rows[END]}
     for word, tokens in words.words.items():
         ids |= dict(zip(_pieces(word, len(tokens)), (rows[token] for token in tokens), strict=True))
-    merges = (weights_file.shipped().parent / "merges.txt").read_text("utf-8")
-    for line in merges.splitlines()[1:]:
-        for piece in (*line.split(), line.replace(" ", "")):
+    for first, second in _merges():
+        for piece in (first, second, first + second):
             ids.setdefault(piece, len(ids))
+    write_files(folder, ids, _merges(), {**MARKS, "pad_token": MARKS["eos_token"]})
     text = {**config.TEXT, "vocab_size": len(ids), "bos_token_id": rows[START], "eos_token_id": rows[END]}
-    marks = {**MARKS, "pad_token": MARKS["eos_token"]}
-    for name, content in {
-        "vocab.json": ids,
-        "special_tokens_map.json": marks,
-        "tokenizer_config.json": {**marks, "model_max_length": MAX_TOKENS, "tokenizer_class": "CLIPTokenizer"},
-        "config.json": {**text, "architectures": ["CLIPTextModel"], "model_type": "clip_text_model"},
-    }.items():
-        (folder / name).write_text(json.dumps(content, ensure_ascii=False), "utf-8")
-    (folder / "merges.txt").write_text(merges, "utf-8")
+    text |= {"architectures": ["CLIPTextModel"], "model_type": "clip_text_model"}
+    (folder / "config.json").write_text(json.dumps(text), "utf-8")
     return ids
+
+
+def _merges() -> list[Merge]:
+    lines = (weights_file.shipped().parent / "merges.txt").read_text("utf-8").splitlines()[1:]
+    return [(first, second) for first, second in map(str.split, lines)]
 
 
 def _pieces(word: str, count: int) -> list[str]:
     """The pieces into which the merges split a word."""
-    from .training.make_vocabulary import split
-
-    lines = (weights_file.shipped().parent / "merges.txt").read_text("utf-8").splitlines()[1:]
-    ranks = {(first, second): rank for rank, (first, second) in enumerate(line.split() for line in lines)}
-    pieces, _ = split(word, ranks)
+    pieces, _ = split(word, {pair: rank for rank, pair in enumerate(_merges())})
     if len(pieces) != count:
         raise ValueError(f"merges.txt splits {word!r} into {pieces}, but words.json has {count} tokens")
     return pieces

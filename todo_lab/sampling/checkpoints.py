@@ -195,17 +195,19 @@ def _from_folder(path: Path, kind: str, dtype: torch.dtype) -> Any:
 
 def _from_file(path: Path, dtype: torch.dtype) -> Any:
     """Convert with diffusers, using configs from the tensor shapes instead of downloaded ones."""
-    from diffusers import StableDiffusionPipeline
+    from diffusers import DDIMScheduler, StableDiffusionPipeline
 
     shapes = _tensor_shapes(path)
     networks = checkpoint_layout.configs(shapes)
     with TemporaryDirectory() as folder:
-        index: dict[str, Any] = {"_class_name": "StableDiffusionPipeline", "text_encoder": _named("CLIPTextModel")}
+        index = {"_class_name": "StableDiffusionPipeline", "text_encoder": ["transformers", "CLIPTextModel"]}
         index |= {"unet": ["diffusers", "UNet2DConditionModel"], "vae": ["diffusers", "AutoencoderKL"]}
-        _write(Path(folder) / "model_index.json", index)
+        Path(folder, "model_index.json").write_text(json.dumps(index), "utf-8")
         for name, config in networks.items():
-            _write(Path(folder) / name / "config.json", config)
-        parts = {"tokenizer": make_tokenizer(Path(folder) / "tokenizer"), "scheduler": _scheduler()}
+            Path(folder, name).mkdir()
+            Path(folder, name, "config.json").write_text(json.dumps(config), "utf-8")
+        scheduler = DDIMScheduler(steps_offset=1, clip_sample=False)  # accepted silently; sampling makes its own
+        parts = {"tokenizer": make_tokenizer(Path(folder) / "tokenizer"), "scheduler": scheduler}
         absent = dict.fromkeys(("safety_checker", "feature_extractor", "image_encoder"))
         pipeline = StableDiffusionPipeline.from_single_file(
             str(path),
@@ -220,13 +222,6 @@ def _from_file(path: Path, dtype: torch.dtype) -> Any:
     counts = checkpoint_layout.weight_counts(shapes, networks["text_encoder"]["num_hidden_layers"])
     _check_complete(pipeline, counts)
     return pipeline
-
-
-def _scheduler() -> Any:
-    """A scheduler that the pipeline accepts without a warning. Sampling makes its own."""
-    from diffusers import DDIMScheduler
-
-    return DDIMScheduler(steps_offset=1, clip_sample=False)
 
 
 def _check_complete(pipeline: Any, counts: dict[str, int]) -> None:
@@ -256,15 +251,6 @@ def _detect_prediction(model: Checkpoint) -> None:
     if model.prediction == "v_prediction" and config.use_linear_projection:
         model.target.register_to_config(sample_size=96)  # SD 2's v model was trained at 768 pixels
     log.info("%s predicts %s", model.name, "the noise" if model.prediction == "epsilon" else "v")
-
-
-def _named(kind: str) -> list[str]:
-    return ["transformers", kind]
-
-
-def _write(path: Path, config: dict[str, Any]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(config), "utf-8")
 
 
 def _first_line(error: Exception) -> str:

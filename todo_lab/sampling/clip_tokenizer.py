@@ -38,11 +38,16 @@ def write_tokenizer(folder: Path) -> None:
     characters = _byte_characters()
     pieces = [*characters, *(character + "</w>" for character in characters), *map("".join, merges), START, END]
     special = {"bos_token": START, "eos_token": END, "unk_token": END, "pad_token": END}
+    write_files(folder, {piece: number for number, piece in enumerate(pieces)}, merges, special)
+
+
+def write_files(folder: Path, ids: dict[str, int], merges: list[Merge], special: dict[str, str]) -> None:
+    """Write the files of a tokenizer: the id of each piece, the merges, and the special tokens."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "vocab.json", json.dumps({piece: number for number, piece in enumerate(pieces)}))
-    _write(folder / "merges.txt", "\n".join(["#version: 0.2", *map(" ".join, merges)]))
-    _write(folder / "special_tokens_map.json", json.dumps(special))
-    _write(folder / "tokenizer_config.json", json.dumps({**special, "model_max_length": MAX_TOKENS}))
+    options = {**special, "model_max_length": MAX_TOKENS, "tokenizer_class": "CLIPTokenizer"}
+    for name, content in (("vocab", ids), ("special_tokens_map", special), ("tokenizer_config", options)):
+        (folder / f"{name}.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, merges)]) + "\n", "utf-8")
 
 
 def make_tokenizer(folder: Path) -> Any:
@@ -58,7 +63,3 @@ def _byte_characters() -> list[str]:
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = (chr(256 + n) for n in range(256 - len(printable)))
     return [*map(chr, printable), *others]
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, "utf-8")

@@ -13,7 +13,7 @@ import numpy as np
 from todo_core.image_difference import Difference, difference, heat_map
 from todo_core.settings import Settings
 
-from .passes import LatentModel, OnStep, Pass, decode_image, first_pass, hires_passes, warm_up
+from .passes import LatentModel, OnStep, Sampled, decode_image, first_pass, hires_passes, warm_up
 from .request import Request
 
 WARM_UP, FIRST, REDUCED_FIRST, HIRES = "warm-up", "first", "reduced first", "hires"  # what `OnStep` is told
@@ -69,15 +69,15 @@ class Comparison:
 
     request: Request
     settings: Settings
-    first: Pass
-    reduced_first: Pass
-    baseline: Pass
-    reduced: Pass
+    first: Sampled
+    reduced_first: Sampled
+    baseline: Sampled
+    reduced: Sampled
     baseline_image: np.ndarray
     reduced_image: np.ndarray
 
     @property
-    def planned_passes(self) -> list[Pass]:
+    def planned_passes(self) -> list[Sampled]:
         """The passes that have a plan."""
         return [each for each in (self.reduced_first, self.reduced) if each.plan]
 

@@ -19,10 +19,9 @@ from torch.nn import functional
 
 from todo_core.hosts import detect
 from todo_core.patching.driver import Driver
-from todo_core.patching.plan import Pass as PassFacts
-from todo_core.patching.plan import Plan
+from todo_core.patching.plan import Pass, Plan
 from todo_core.patching.record import Record
-from todo_core.samplers import ADDS_NOISE, scheduler_adds_no_noise
+from todo_core.samplers import scheduler_adds_no_noise
 from todo_core.settings import Settings
 from todo_core.token_grid import TokenGrid
 
@@ -57,8 +56,8 @@ class LatentModel(Protocol):
 
 
 @dataclass
-class Pass:
-    """One sampled pass: its latents (1, c, h, w), the seconds of each call, and what drives its reduction, if any.
+class Sampled:
+    """The latents (1, c, h, w) of a sampled pass, the seconds of each call, and what drives its reduction, if any.
 
     A second-order sampler calls the model twice in a step; `steps` has the step of each call.
     """
@@ -97,14 +96,14 @@ def first_pass(
     settings: Settings | None = None,
     *,
     on_step: OnStep | None = None,
-) -> Pass:
+) -> Sampled:
     """Sample at the base size. `settings` act if they include the first pass. Options: see `hires_passes`."""
     request.check_sizes(model.multiple)
     acting = settings if settings and settings.includes("first") else None
     scheduler = make_scheduler(model, request.sampler)
     scheduler.set_timesteps(request.steps, device=model.device)
     latents = _noise(model, _first_shape(model, request), request.seed) * scheduler.init_noise_sigma
-    made = Pass("first", latents)
+    made = Sampled("first", latents)
     for _ in _sample(model, request, made, scheduler, 0, acting, request.seed, on_step):
         pass
     return made
@@ -113,11 +112,11 @@ def first_pass(
 def hires_pass(
     model: LatentModel,
     request: Request,
-    first: Pass,
+    first: Sampled,
     settings: Settings | None = None,
     *,
     on_step: OnStep | None = None,
-) -> Pass:
+) -> Sampled:
     """One of `hires_passes`."""
     return hires_passes(model, request, first, [settings], on_step=on_step)[0]
 
@@ -125,11 +124,11 @@ def hires_pass(
 def hires_passes(
     model: LatentModel,
     request: Request,
-    first: Pass | Sequence[Pass],
+    first: Sampled | Sequence[Sampled],
     variants: Sequence[Settings | None],
     *,
     on_step: OnStep | None = None,
-) -> list[Pass]:
+) -> list[Sampled]:
     """Enlarge the first pass's latents and sample from `denoising` on, once for each of `variants`.
 
     `first` is one pass for all, or one for each. The passes alternate: all do a step before one does the next, so a
@@ -138,7 +137,7 @@ def hires_passes(
     """
     request.check_sizes(model.multiple)
     made, runs = [], []
-    firsts = [first] * len(variants) if isinstance(first, Pass) else first
+    firsts = [first] * len(variants) if isinstance(first, Sampled) else first
     for settings, start in zip(variants, firsts, strict=True):
         acting = settings if settings and settings.includes("hires") else None
         scheduler = make_scheduler(model, request.sampler)
@@ -149,14 +148,14 @@ def hires_passes(
         if hasattr(scheduler, "set_begin_index"):  # only schedulers that count their steps have it
             scheduler.set_begin_index(begin)
         seed = request.seed + HIRES_SEED_OFFSET
-        made.append(Pass("hires", _enlarged(model, request, start, scheduler, begin)))
+        made.append(Sampled("hires", _enlarged(model, request, start, scheduler, begin)))
         runs.append(_sample(model, request, made[-1], scheduler, begin, acting, seed, on_step))
     for _ in zip(*runs, strict=True):
         pass
     return made
 
 
-def _enlarged(model: LatentModel, request: Request, first: Pass, scheduler: Any, begin: int) -> Tensor:
+def _enlarged(model: LatentModel, request: Request, first: Sampled, scheduler: Any, begin: int) -> Tensor:
     """The first pass's latents at the hires size, with the noise of the first hires step."""
     width, height = request.hires_size
     enlarged = functional.interpolate(first.latents.float(), (height // 8, width // 8), mode="bicubic", antialias=True)
@@ -168,12 +167,12 @@ def warm_up(
     model: LatentModel, request: Request, variants: Sequence[Settings | None], *, on_step: OnStep | None = None
 ) -> None:
     """Run one hires step of each variant on noise, so that kernels and memory are ready before timing."""
-    noise = Pass("first", _noise(model, _first_shape(model, request), request.seed))
+    noise = Sampled("first", _noise(model, _first_shape(model, request), request.seed))
     reducing = [settings and replace(settings, start=0, end=1) for settings in variants]
     hires_passes(model, replace(request, hires_steps=1), noise, reducing, on_step=on_step)
 
 
-def decode_image(model: LatentModel, result: Pass) -> np.ndarray:
+def decode_image(model: LatentModel, result: Sampled) -> np.ndarray:
     """Decode the latents of a pass to an image, uint8 (h, w, 3)."""
     with torch.inference_mode():
         image = model.decode(result.latents)[0].float().cpu().clamp(-1, 1)
@@ -219,7 +218,7 @@ def _noise(model: LatentModel, shape: Any, seed: int) -> Tensor:
 def _sample(
     model: LatentModel,
     request: Request,
-    result: Pass,
+    result: Sampled,
     scheduler: Any,
     begin: int,
     settings: Settings | None,
@@ -246,7 +245,7 @@ def _sample(
             result.steps.append(step)
         yield
     if result.driver:
-        result.driver.close()
+        result.driver.remove()
 
 
 def _guided(
@@ -258,14 +257,13 @@ def _guided(
     return uncond + guidance * (cond - uncond)
 
 
-def _driver(model: LatentModel, settings: Settings | None, result: Pass, scheduler: Any, steps: int) -> Driver | None:
+def _driver(model: LatentModel, settings: Settings | None, made: Sampled, scheduler: Any, steps: int) -> Driver | None:
     """That of a pass of so many steps; None where nothing is to be reduced."""
     if settings is None or settings.method == "none":
         return None
-    why_not_whole = None if scheduler_adds_no_noise(scheduler) else ADDS_NOISE
-    driver = Driver(f"the {result.name} pass", settings)
-    facts = PassFacts(TokenGrid.of(result.latents.shape), steps, why_not_whole)
-    driver.follow(replace(detect(model.target), negative_first=False), (), facts)
+    driver = Driver(f"the {made.name} pass", settings)
+    host, size = replace(detect(model.target), negative_first=False), TokenGrid.of(made.latents.shape)
+    driver.follow(host, (), Pass(size, steps, adds_noise=not scheduler_adds_no_noise(scheduler)))
     return driver
 
 
@@ -279,7 +277,7 @@ def _reduced(driver: Driver | None, step: int, steps: int, request: Request) -> 
     try:
         yield
     except BaseException:
-        driver.close()
+        driver.remove()
         raise
     driver.end_step()
     if driver.error:

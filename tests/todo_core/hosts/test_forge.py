@@ -132,14 +132,11 @@ def test_packed_weights_are_counted_like_whole_ones(engine):
     assert detect(engine).trained_side == 128
 
 
-def test_a_transformer_model_is_refused_in_plain_words():
+def test_a_transformer_model_and_one_that_is_not_loaded_are_refused_in_plain_words():
     engine = SimpleNamespace(forge_objects=SimpleNamespace(unet=Patcher(nn.Module())))
     engine.forge_objects.unet.model.diffusion_model = nn.Linear(1, 1)
     with pytest.raises(UnsupportedModelError, match="Linear cannot be reduced: it is not a UNet of SD 1, SD 2 or SDXL"):
         detect(engine)
-
-
-def test_a_model_that_is_not_loaded_is_refused():
     with pytest.raises(UnsupportedModelError):
         detect(SimpleNamespace(forge_objects=None))
 
@@ -171,7 +168,7 @@ def test_only_the_two_levels_are_reduced(engine):
     session.remove()
 
 
-def test_nothing_is_left_on_the_patcher(engine):
+def test_nothing_is_left_on_the_patcher_after_an_error_either(engine):
     patcher, before, content = engine.forge_objects.unet, engine.options, copy.deepcopy(engine.options)
     with patched(engine, factor_1=2):
         assert engine.forge_objects.unet is patcher
@@ -179,11 +176,7 @@ def test_nothing_is_left_on_the_patcher(engine):
     assert engine.options is before
     assert engine.options == content
     assert hook_count(engine.unet) == 0
-
-
-def test_nothing_is_left_after_an_error_in_the_unet(engine):
-    before = engine.options
-    engine.forge_objects.unet.set_model_patch(lambda *_: 1 / 0, "attn1_output_patch")
+    patcher.set_model_patch(lambda *_: 1 / 0, "attn1_output_patch")
     with pytest.raises(ZeroDivisionError), patched(engine, factor_1=2):
         engine(LATENT)
     assert engine.options is before
@@ -258,50 +251,51 @@ def test_values_of_their_own_are_reduced_as_values(engine, settings):
         assert torch.equal(other(LATENT), from_patch)
 
 
-def test_an_error_of_the_patch_goes_to_on_error_and_the_call_runs_unreduced(engine, monkeypatch):
+def test_an_error_of_the_patch_goes_to_on_error_and_the_call_runs_unreduced_or_is_raised(engine, monkeypatch):
     baseline, errors = engine(LATENT), []
-    session = Session(detect(engine), Settings(factor_1=2), on_error=errors.append).attach()
     monkeypatch.setattr(todo_core.reduction, "stride", lambda *_, **__: 1 / 0)
+    session = Session(detect(engine), Settings(factor_1=2), on_error=errors.append).attach()
     try:
         assert torch.equal(engine(LATENT), baseline)
     finally:
         session.remove()
     assert {type(error) for error in errors} == {ZeroDivisionError}
-
-
-def test_without_on_error_an_error_of_the_patch_is_raised(engine, monkeypatch):
-    monkeypatch.setattr(todo_core.reduction, "stride", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError), patched(engine, factor_1=2):
         engine(LATENT)
 
 
-def test_keys_that_are_no_grid_are_left_alone_with_a_note(engine):
-    engine.forge_objects.unet.set_model_patch(lambda n, k, v, _: (n, k[:, 1:], v[:, 1:]), "attn1_patch")
+def tiles(tokens, count=4):
+    return tokens.reshape(count * len(tokens), -1, tokens.shape[-1])
+
+
+def attend_to_both(q, k, v, options):
+    count = min(k.shape[1], v.shape[1])
+    return attend(q, k[:, :count], v[:, :count], options)
+
+
+def attend_in_tiles(q, k, v, options):
+    """As reForge's HyperTile: the rows of the queries become more, those of the keys do not."""
+    return attend(q, tiles(k), tiles(v), options).reshape(len(LATENT), -1, q.shape[-1])
+
+
+@pytest.mark.parametrize(
+    ("patch", "replacement", "note"),
+    [
+        (lambda n, k, v, _: (n, k[:, 1:], v[:, 1:]), None, "its keys are not whole grids of 256 tokens"),
+        (lambda n, k, v, _: (n, k, torch.cat([v, v], 1)), attend_to_both, "its values are not those of its keys"),
+        (lambda n, k, v, _: (n, k, v[:, ::2]), attend_to_both, "its values are not those of its keys"),
+        (lambda n, k, v, _: (tiles(n), k, v), attend_in_tiles, "its queries are split into tiles"),
+    ],
+)
+def test_what_is_no_grid_is_left_alone_with_a_note(engine, patch, replacement, note):
+    engine.forge_objects.unet.set_model_patch(patch, "attn1_patch")
+    if replacement:
+        engine.options["transformer_options"]["patches_replace"] = {"attn1": {None: replacement}}
     baseline = engine(LATENT)
     with patched(engine, factor_1=2) as session:
         assert torch.equal(engine(LATENT), baseline)
-    assert "a layer at level 1 is not reduced: its keys are not whole grids of 256 tokens" in session.record.notes
-
-
-def test_queries_that_are_split_into_tiles_are_left_alone_with_a_note(engine):
-    """As by reForge's HyperTile: the rows of the queries become more, those of the keys do not."""
-    lengths = []
-
-    def tile(n, k, v, _):
-        return n.reshape(4 * len(n), -1, n.shape[-1]), k, v
-
-    def replacement(q, k, v, options):
-        lengths.append((q.shape[1], k.shape[1]))
-        k, v = (tokens.reshape(len(q), -1, tokens.shape[-1]) for tokens in (k, v))
-        return attend(q, k, v, options).reshape(len(LATENT), -1, q.shape[-1])
-
-    engine.forge_objects.unet.set_model_patch(tile, "attn1_patch")
-    engine.options["transformer_options"]["patches_replace"] = {"attn1": {None: replacement}}
-    baseline = engine(LATENT)
-    with patched(engine, factor_1=2) as session:
-        assert torch.equal(engine(LATENT), baseline)
-    assert "a layer at level 1 is not reduced: its queries are split into tiles" in session.record.notes
-    assert (64, 256) in lengths
+    told = f"a layer at level 1 is not reduced: {note}"
+    assert [text for text in session.record.notes if "level 1" in text] == [told]
 
 
 def test_modules_whose_class_the_memory_management_has_replaced_are_reduced(engine):
@@ -321,21 +315,6 @@ def test_target_all_merges_values_that_another_patch_makes_the_block_pass(engine
     engine.forge_objects.unet.set_model_patch(lambda n, k, v, _: (n, k, v), "attn1_patch")
     with patched(engine, **settings):
         assert torch.equal(engine(LATENT), expected)
-
-
-@pytest.mark.parametrize("change", [lambda v: torch.cat([v, v], 1), lambda v: v[:, ::2]], ids=["longer", "shorter"])
-def test_values_of_another_shape_are_left_alone_with_a_note(engine, change):
-    engine.forge_objects.unet.set_model_patch(lambda n, k, v, _: (n, k, change(v)), "attn1_patch")
-
-    def attend_to_both(q, k, v, options):
-        count = min(k.shape[1], v.shape[1])
-        return attend(q, k[:, :count], v[:, :count], options)
-
-    engine.options["transformer_options"]["patches_replace"] = {"attn1": {None: attend_to_both}}
-    baseline = engine(LATENT)
-    with patched(engine, factor_1=2) as session:
-        assert torch.equal(engine(LATENT), baseline)
-    assert session.record.notes == ["a layer at level 1 is not reduced: its values are not those of its keys"]
 
 
 def test_options_that_somebody_has_replaced_meanwhile_stay(engine):

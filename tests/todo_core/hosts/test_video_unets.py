@@ -10,41 +10,30 @@ from tests.models import TEXT_WIDTH, hook_count, noise, randomised
 from todo_core import UnsupportedModelError, apply_patch, patched, remove_patch
 
 FRAMES, SIDE = 3, 16
-SMALL = {"block_out_channels": (32, 64), "norm_num_groups": 8, "cross_attention_dim": TEXT_WIDTH, "sample_size": 16}
-LAYERS = {"layers_per_block": 1}
+SMALL = {"block_out_channels": (32, 64), "cross_attention_dim": TEXT_WIDTH, "sample_size": 16, "layers_per_block": 1}
+NORM = {"norm_num_groups": 8}
+
+
+def blocks(kind):
+    return {
+        "down_block_types": (f"CrossAttnDownBlock{kind}", f"DownBlock{kind}"),
+        "up_block_types": (f"UpBlock{kind}", f"CrossAttnUpBlock{kind}"),
+    }
 
 
 def motion():
-    unet = diffusers.UNetMotionModel(
-        **SMALL,
-        **LAYERS,
-        down_block_types=("CrossAttnDownBlockMotion", "DownBlockMotion"),
-        up_block_types=("UpBlockMotion", "CrossAttnUpBlockMotion"),
-        num_attention_heads=4,
-        motion_num_attention_heads=4,
-    )
+    heads = {"num_attention_heads": 4, "motion_num_attention_heads": 4}
+    unet = diffusers.UNetMotionModel(**SMALL, **NORM, **blocks("Motion"), **heads)
     return unet, lambda x: unet(x, 500.0, encoder_hidden_states=noise(FRAMES, 7, TEXT_WIDTH)).sample
 
 
 def three_d():
-    unet = diffusers.UNet3DConditionModel(
-        **SMALL,
-        **LAYERS,
-        down_block_types=("CrossAttnDownBlock3D", "DownBlock3D"),
-        up_block_types=("UpBlock3D", "CrossAttnUpBlock3D"),
-        attention_head_dim=8,
-    )
+    unet = diffusers.UNet3DConditionModel(**SMALL, **NORM, **blocks("3D"), attention_head_dim=8)
     return unet, lambda x: unet(x, 500.0, encoder_hidden_states=noise(1, 7, TEXT_WIDTH)).sample
 
 
 def i2v():
-    unet = diffusers.I2VGenXLUNet(
-        **SMALL,
-        **LAYERS,
-        down_block_types=("CrossAttnDownBlock3D", "DownBlock3D"),
-        up_block_types=("UpBlock3D", "CrossAttnUpBlock3D"),
-        attention_head_dim=8,
-    )
+    unet = diffusers.I2VGenXLUNet(**SMALL, **NORM, **blocks("3D"), attention_head_dim=8)
 
     def call(x):
         extra = {"image_latents": noise(*x.shape, seed=3), "image_embeddings": noise(1, TEXT_WIDTH, seed=4)}
@@ -55,18 +44,9 @@ def i2v():
 
 
 def svd():
+    widths = {"addition_time_embed_dim": 8, "projection_class_embeddings_input_dim": 24, "num_attention_heads": (2, 4)}
     unet = diffusers.UNetSpatioTemporalConditionModel(
-        sample_size=16,
-        in_channels=4,
-        block_out_channels=(32, 64),
-        down_block_types=("CrossAttnDownBlockSpatioTemporal", "DownBlockSpatioTemporal"),
-        up_block_types=("UpBlockSpatioTemporal", "CrossAttnUpBlockSpatioTemporal"),
-        layers_per_block=1,
-        cross_attention_dim=TEXT_WIDTH,
-        num_attention_heads=(2, 4),
-        addition_time_embed_dim=8,
-        projection_class_embeddings_input_dim=24,
-        num_frames=FRAMES,
+        in_channels=4, num_frames=FRAMES, **SMALL, **blocks("SpatioTemporal"), **widths
     )
 
     def call(x):
@@ -100,12 +80,8 @@ TRANSFORMERS = ("Transformer2DModel", "TransformerSpatioTemporalModel")
 
 
 def test_a_controlnet_xs_is_refused_by_name_and_left_as_it_was():
-    config = {"block_out_channels": (32, 64), "norm_num_groups": 8, "cross_attention_dim": TEXT_WIDTH}
-    blocks = {
-        "down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"),
-        "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D"),
-    }
-    unet = diffusers.UNet2DConditionModel(sample_size=16, attention_head_dim=4, layers_per_block=2, **config, **blocks)
+    config = {**SMALL, **NORM, **blocks("2D"), "layers_per_block": 2}
+    unet = diffusers.UNet2DConditionModel(attention_head_dim=4, **config)
     adapter = diffusers.ControlNetXSAdapter.from_unet(unet, size_ratio=1.0, conditioning_embedding_out_channels=(8, 8))
     both = diffusers.UNetControlNetXSModel.from_unet(unet, adapter)
     with pytest.raises(UnsupportedModelError, match="side by side"):

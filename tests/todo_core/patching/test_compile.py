@@ -9,7 +9,17 @@ import pytest
 import torch
 from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline
 
-from tests.models import Small, diffusers_unet, hook_count, ldm_unet, noise, pipeline, words
+from tests.models import (
+    Small,
+    assert_close,
+    assert_differs,
+    diffusers_unet,
+    hook_count,
+    ldm_unet,
+    noise,
+    pipeline,
+    words,
+)
 from todo_core import apply_patch, patched, remove_patch
 from todo_core.hosts.compiled_code import forget_compiled_code
 
@@ -64,12 +74,10 @@ class Wrapped(Small):
             return self.unet(latent, timestep, encoder_hidden_states=text).sample
 
 
-def same(a, b):
-    torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
-
-
-def different(a, b):
-    assert (a - b).abs().max() > 0.01
+def counted():
+    """The code of each graph that is compiled, and the backend to compile with."""
+    graphs = []
+    return graphs, lambda graph, _: graphs.append(str(graph.code)) or graph
 
 
 @pytest.mark.parametrize(
@@ -86,16 +94,16 @@ def test_a_model_that_was_compiled_and_run_is_reduced_from_the_patch_to_its_end(
     with patched(small.unet, factor_1=2) as session:
         reduced = small(LATENT)
     other = compiled(small, how)
-    same(other(LATENT), plain)
+    assert_close(other(LATENT), plain)
     model = other.unet if patched_model == "what is called" else small.unet
     session = apply_patch(model, factor_1=2)
-    same(other(LATENT), reduced)
-    different(reduced, plain)
+    assert_close(other(LATENT), reduced)
+    assert_differs(reduced, plain)
     assert session.record.levels[1].keys == 16
     assert session.record.notes == []
     remove_patch(model)
     assert hook_count(small.unet) == 0
-    same(other(LATENT), plain)
+    assert_close(other(LATENT), plain)
 
 
 @pytest.mark.parametrize(
@@ -115,12 +123,12 @@ def test_a_patched_model_may_be_compiled_and_called_at_any_step_and_size(small, 
     session = apply_patch(small.unet, **window)
     other = compiled(small, how)
     for call, uncompiled in zip(calls, expected, strict=True):
-        same(other(*call), uncompiled)
-    same(expected[-1], plain[-1])
-    different(expected[0], plain[0])
+        assert_close(other(*call), uncompiled)
+    assert_close(expected[-1], plain[-1])
+    assert_differs(expected[0], plain[0])
     assert session.record.notes == []
     remove_patch(small.unet)
-    same(other(LATENT, 900.0), plain[0])
+    assert_close(other(LATENT, 900.0), plain[0])
 
 
 @pytest.mark.slow
@@ -134,8 +142,8 @@ def test_repeated_blocks_of_diffusers_in_a_pipeline():
     pipe.unet.compile_repeated_blocks(backend="eager")
     small(LATENT)
     with patched(pipe, factor_1=2):
-        same(small(LATENT), reduced)
-    same(small(LATENT), plain)
+        assert_close(small(LATENT), reduced)
+    assert_close(small(LATENT), plain)
 
 
 def test_a_wrapped_unet_in_a_pipeline_is_found():
@@ -155,11 +163,7 @@ def test_whole_steps_of_a_compiled_model(when):
     unet = diffusers_unet(sample_size=4, **ONE_BLOCK)
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
     text = {"prompt_embeds": words(1, seed=4), "negative_prompt_embeds": words(1, seed=5)}
-    graphs = []
-
-    def backend(graph, _):
-        graphs.append(str(graph.code))
-        return graph
+    graphs, backend = counted()
 
     def generate():
         torch.manual_seed(3)
@@ -176,7 +180,7 @@ def test_whole_steps_of_a_compiled_model(when):
         pipe.unet = torch.compile(unet, backend=backend)
     graphs.clear()
     for _ in range(2):
-        same(generate(), expected)
+        assert_close(generate(), expected)
     assert session.record.predicted == "whole model"
     assert session.record.predicted_in == {3}
     assert session.record.notes == []
@@ -184,8 +188,8 @@ def test_whole_steps_of_a_compiled_model(when):
         assert any(part in graph for graph in graphs), part
     remove_patch(pipe)
     if when == "before":
-        same(generate(), plain)
-        different(expected, plain)
+        assert_close(generate(), plain)
+        assert_differs(expected, plain)
     torch.compiler.reset()
 
 
@@ -198,12 +202,7 @@ def test_one_graph_for_all_is_refused_by_torch_with_the_place(small):
 
 
 def test_code_of_other_models_is_kept_where_the_unet_is_not_compiled(small):
-    graphs = []
-
-    def backend(graph, _):
-        graphs.append(graph)
-        return graph
-
+    graphs, backend = counted()
     other = torch.compile(torch.nn.Sequential(torch.nn.Linear(2, 2)), backend=backend)
     other(torch.ones(1, 2))
     with patched(small.unet, factor_1=2):
@@ -217,34 +216,25 @@ def test_code_of_other_models_is_kept_where_the_unet_is_not_compiled(small):
 
 
 def test_a_compiled_model_is_not_compiled_again_for_a_patch_on_another_of_its_class(small):
-    graphs = []
-
-    def backend(graph, _):
-        graphs.append(graph)
-        return graph
-
+    graphs, backend = counted()
     other = small.copy()
-    compiled = torch.compile(small.unet, backend=backend)
-    call = lambda: compiled(LATENT, 500.0, encoder_hidden_states=words(2)).sample  # noqa: E731
-    with torch.no_grad():
-        call()
-        count = len(graphs)
-        with patched(other.unet, factor_1=2):
-            other(LATENT)
-        call()
-    assert count
-    assert len(graphs) == count
+    compiled = Wrapped(torch.compile(small.unet, backend=backend), small.levels, small.halvings)
+    compiled(LATENT)
+    count = len(graphs)
+    with patched(other.unet, factor_1=2):
+        other(LATENT)
+    compiled(LATENT)
+    assert len(graphs) == count > 0
 
 
 def test_compiled_code_that_still_calls_a_hook_after_its_removal_gets_nothing(small, monkeypatch):
-    monkeypatch.setattr("todo_core.patching.hooks.model_hooks.forget_compiled_code", lambda _: None)
-    monkeypatch.setattr("todo_core.patching.patch.forget_compiled_code", lambda _: None)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: None)
     plain = small(LATENT)
     apply_patch(small.unet, target="all", factor_1=2)
     other = compiled(small, "blocks")
-    different(other(LATENT), plain)
+    assert_differs(other(LATENT), plain)
     remove_patch(small.unet)
-    same(other(LATENT), plain)
+    assert_close(other(LATENT), plain)
 
 
 @pytest.mark.slow
@@ -258,7 +248,7 @@ def test_with_the_default_backend(small):
         reduced = small(LATENT)
     for block in (m for m in small.unet.modules() if type(m).__name__ == "BasicTransformerBlock"):
         block.compile()
-    same(small(LATENT), plain)
+    assert_close(small(LATENT), plain)
     with patched(small.unet, factor_1=2):
-        same(small(LATENT), reduced)
-    same(small(LATENT), plain)
+        assert_close(small(LATENT), reduced)
+    assert_close(small(LATENT), plain)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from contextlib import nullcontext
 
 import pytest
 import torch
 from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline
 
-from tests.models import Small, hook_count, noise, pipeline
+from tests.models import Small, hook_count, noise, pipeline, snapshot
 from todo_core import Session, Settings, apply_patch, patched, remove_patch
 from todo_core.hosts import detect
 
@@ -34,32 +35,24 @@ def copied(small, how):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("how", COPIES)
-def test_remove_patch_takes_every_hook_off_a_copy(sd1, how, target):
+def test_a_copy_keeps_the_patch_and_does_not_depend_on_the_original(sd1, how, target):
     plain = sd1(LATENT)
-    apply_patch(sd1.unet, target=target, factor_1=2, mlp=True, crossattn=True)
+    with patched(sd1.unet, factor_1=4, phase="fixed"):
+        by_four = sd1(LATENT)
+    session = apply_patch(sd1.unet, target=target, factor_1=2, mlp=True, crossattn=True)
     reduced = sd1(LATENT)
-    other = copied(sd1, how)
-    assert torch.equal(other(LATENT), reduced), "a copy keeps the patch"
-    remove_patch(other.unet)
-    assert hook_count(other.unet) == 0
-    assert torch.equal(other(LATENT), plain)
+    one, other = copied(sd1, how), copied(sd1, how)
+    session.record.reset()
+    assert torch.equal(one(LATENT), reduced)
+    assert session.record.levels == {}
+    remove_patch(one.unet)
+    assert hook_count(one.unet) == 0
+    assert torch.equal(one(LATENT), plain)
     assert torch.equal(sd1(LATENT), reduced), "the original keeps its own"
     remove_patch(sd1.unet)
     assert torch.equal(sd1(LATENT), plain)
-
-
-@pytest.mark.parametrize("how", COPIES)
-def test_a_copy_can_be_patched_anew_and_does_not_depend_on_the_original(sd1, how):
-    with patched(sd1.unet, factor_1=4, phase="fixed"):
-        expected = sd1(LATENT)
-    session = apply_patch(sd1.unet, factor_1=2)
-    other = copied(sd1, how)
-    remove_patch(sd1.unet)
-    session.record.reset()
-    other(LATENT)
-    assert session.record.levels == {}
     with patched(other.unet, factor_1=4, phase="fixed"):
-        assert torch.equal(other(LATENT), expected)
+        assert torch.equal(other(LATENT), by_four)
 
 
 def test_a_copy_made_inside_a_call_runs_nothing_of_that_call(sd1):
@@ -101,40 +94,27 @@ def test_hooks_of_a_session_of_ones_own_come_off_too(sd1):
 
 @pytest.mark.parametrize("outer", ["patched", "apply_patch"])
 def test_the_end_of_a_patched_block_brings_the_outer_patch_back(sd1, outer):
-    plain = sd1(LATENT)
-
-    def inner_then_call():
+    """After an error too."""
+    plain, before = sd1(LATENT), snapshot(sd1.unet)
+    with patched(sd1.unet, factor_1=4, phase="fixed"):
+        by_four = sd1(LATENT)
+    with patched(sd1.unet, factor_1=2, phase="fixed") if outer == "patched" else nullcontext():
+        if outer == "apply_patch":
+            apply_patch(sd1.unet, factor_1=2, phase="fixed")
+        by_two = sd1(LATENT)
         with patched(sd1.unet, factor_1=4, phase="fixed"):
             with patched(sd1.unet, method="cluster") as session:
                 sd1(LATENT)
             assert session.record.methods == {"cluster"}
-            fewer = sd1(LATENT)
-        return fewer, sd1(LATENT)
-
-    with patched(sd1.unet, factor_1=4, phase="fixed"):
-        by_four = sd1(LATENT)
-    with patched(sd1.unet, factor_1=2, phase="fixed"):
-        by_two = sd1(LATENT)
-    if outer == "patched":
-        with patched(sd1.unet, factor_1=2, phase="fixed"):
-            fewer, after = inner_then_call()
-    else:
-        apply_patch(sd1.unet, factor_1=2, phase="fixed")
-        fewer, after = inner_then_call()
-        remove_patch(sd1.unet)
-    assert torch.equal(fewer, by_four)
-    assert torch.equal(after, by_two)
-    assert hook_count(sd1.unet) == 0
-    assert torch.equal(sd1(LATENT), plain)
-
-
-def test_the_outer_patch_comes_back_after_an_error_too(ldm_sd1):
-    with patched(ldm_sd1.unet, factor_1=2, phase="fixed"):
-        expected = ldm_sd1(LATENT)
-        with pytest.raises(KeyboardInterrupt), patched(ldm_sd1.unet, factor_1=4):
+            assert torch.equal(sd1(LATENT), by_four)
+        assert torch.equal(sd1(LATENT), by_two)
+        with pytest.raises(KeyboardInterrupt), patched(sd1.unet, factor_1=4):
             raise KeyboardInterrupt
-        assert torch.equal(ldm_sd1(LATENT), expected)
-    assert hook_count(ldm_sd1.unet) == 0
+        assert torch.equal(sd1(LATENT), by_two)
+        if outer == "apply_patch":
+            remove_patch(sd1.unet)
+    assert snapshot(sd1.unet) == before
+    assert torch.equal(sd1(LATENT), plain)
 
 
 def test_remove_patch_inside_a_block_takes_off_the_patch_of_that_block(ldm_sd1):

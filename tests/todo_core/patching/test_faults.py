@@ -33,7 +33,7 @@ METHODS = [
     {"factor_1": 2, "resample": "max", "phase": "fixed"},
     {"method": "similarity", "ratio_1": 0.5},
     {"method": "similarity", "ratio_1": 0.6, "random": False},
-    {"method": "similarity", "ratio_1": 0.3, "reach": 1},
+    {"method": "similarity", "ratio_1": 0.3},
     {"method": "cluster", "ratio_1": 0.5},
 ]
 TARGETS = [{}, {"target": "all"}, {"target": "all", "crossattn": True, "mlp": True}, {"target": "all", "attn": False}]

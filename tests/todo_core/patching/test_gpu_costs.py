@@ -17,8 +17,8 @@ import torch
 from diffusers import UNet2DConditionModel
 
 from tests.fake_gpu import Count, autocast_to_half, fake_half, register_guard
-from todo_core import Session, Settings
-from todo_core.hosts import detect
+from tests.todo_core.patching.test_prediction import histories
+from todo_core import patched
 
 TOME = {"method": "similarity", "target": "all", "ratio_1": 0.5, "random": False}
 # launches of a UNet call by settings and latent: no more than these
@@ -29,7 +29,6 @@ LAUNCHES = [
     ("ToMe 0.5", TOME, {64: 160, 128: 200, 256: 700}),
     ("ToMe 0.5, random", {**TOME, "random": True}, {64: 160}),
     ("ToMe 0.5, keys/values", {**TOME, "target": "keys/values"}, {64: 150}),
-    ("ToMe 0.5, reach 1", {**TOME, "reach": 1}, {64: 180, 128: 240}),
     ("cluster 0.5", {"method": "cluster", "ratio_1": 0.5}, {64: 930}),
 ]
 
@@ -81,8 +80,7 @@ def call(unet: UNet2DConditionModel, side: int, rows: int = 2) -> None:
 
 def costs(unet: Any, settings: dict[str, Any], side: int, rows: int = 2, steps: int = 1) -> Count:
     """Of ``steps`` steps of two calls each, after one that fills the caches."""
-    session = Session(detect(unet), Settings(**settings)).attach()
-    try:
+    with patched(unet, **settings) as session:
         session.begin_step(0, 50, range(rows))
         with Count():
             call(unet, side, rows)
@@ -90,8 +88,6 @@ def costs(unet: Any, settings: dict[str, Any], side: int, rows: int = 2, steps: 
             for step in range(1, 1 + steps):
                 session.begin_step(step, 50, range(rows))
                 call(unet, side, rows)
-    finally:
-        session.remove()
     assert session.record.notes == []
     assert session.record.levels
     return count
@@ -143,15 +139,11 @@ def test_the_bytes_in_float32_are_those_of_the_sums():
 
 def test_random_draws_are_copied_without_a_wait_whatever_the_split():
     unet = level_1()
-    session = Session(detect(unet), Settings(**{**TOME, "random": True})).attach()
-    try:
-        with Count() as count:
-            for step in range(2):
-                session.begin_step(step, 50, [7, 8])
-                for _ in range(2):  # a row each
-                    call(unet, 64, 1)
-    finally:
-        session.remove()
+    with patched(unet, **{**TOME, "random": True}) as session, Count() as count:
+        for step in range(2):
+            session.begin_step(step, 50, [7, 8])
+            for _ in range(2):  # a row each
+                call(unet, 64, 1)
     assert (count.copies, count.syncs) == (2 * 2 * 5, 0)
 
 
@@ -167,15 +159,12 @@ def test_under_autocast_no_token_is_cast_again_for_each_part():
     unet = level_1.__wrapped__()
     casts = {}
     for side in (64, 256):
-        session = Session(detect(unet), Settings(**TOME)).attach()
-        try:
+        with patched(unet, **TOME) as session:
             session.begin_step(0, 50, [0, 1])
             with autocast_to_half():
                 for _ in range(2):
                     with Count() as count:
                         call(unet, side)
-        finally:
-            session.remove()
         casts[side] = count.operations["_to_copy"]
         assert count.operations["bmm"] >= 5
         assert count.written[torch.float16] > 0
@@ -184,12 +173,8 @@ def test_under_autocast_no_token_is_cast_again_for_each_part():
 
 def test_a_bare_patch_reads_the_timestep_once_a_call():
     unet = level_1()
-    session = Session(detect(unet), Settings(factor_1=2, window="noise", start=0, end=1)).attach()
-    try:
-        with Count() as count:
-            call(unet, 64)
-    finally:
-        session.remove()
+    with patched(unet, factor_1=2, window="noise", start=0, end=1), Count() as count:
+        call(unet, 64)
     assert (count.syncs, count.blocking) == (1, 0)
 
 
@@ -203,17 +188,21 @@ def two_levels() -> UNet2DConditionModel:
 
 
 def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
-    """Six deep transformers, as in SDXL. The one wait compares prompt and latent with those of the last step."""
+    """Six deep transformers, as in SDXL. The one wait compares prompt and latent with those of the last step.
+
+    What is remembered then are three tensors and a matrix a transformer.
+    """
     unet, counts = two_levels(), []
-    session = Session(detect(unet), Settings(factor_1=1, factor_2=1, interval=2)).attach()
-    try:
+    with patched(unet, factor_1=1, factor_2=1, interval=2) as session:
         for step in range(4):
             session.begin_step(step, 50, [0, 1])
             with Count() as count:
                 call(unet, 64)
             counts.append(count)
-    finally:
-        session.remove()
+            if step == 2:
+                tensors = [t for h in histories(session) for t in (h._last.x, h._last.made, h._slope, h._weights)]
+                assert sum(t.numel() for t in tensors) == 6 * (3 * 2 * 640 * 32 * 32 + 2 * 640 * 640)
+                assert {t.dtype for t in tensors} == {torch.float16}
     first, second, predicted, third = counts
     assert session.record.predicted_in == {2}
     assert [(c.syncs, c.blocking, c.copies) for c in counts] == [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 0, 0)]
@@ -224,19 +213,3 @@ def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
     said = re.search(r"interval 2 adds (\d+) to a computed step and (\d+) to a predicted one", " ".join(page.split()))
     assert said
     assert [third.launches, predicted.launches] == [int(number) for number in said.groups()]
-
-
-def test_the_memory_of_a_pass_is_three_tensors_and_a_matrix_a_transformer():
-    unet = two_levels()
-    session = Session(detect(unet), Settings(factor_1=1, factor_2=1, interval=2)).attach()
-    try:
-        for step in range(3):
-            session.begin_step(step, 50, [0, 1])
-            with Count():
-                call(unet, 64)
-        held = [h for call in session._memory._calls.values() for h in call.histories.values()]
-        tensors = [t for h in held for t in (h._last.x, h._last.made, h._slope, h._weights)]
-        assert sum(t.numel() for t in tensors) == 6 * (3 * 2 * 640 * 32 * 32 + 2 * 640 * 640)
-        assert {t.dtype for t in tensors} == {torch.float16}
-    finally:
-        session.remove()

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 from ldm.modules.attention import BasicTransformerBlock
+from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-from tests.models import TEXT_WIDTH, diffusers_unet, double, noise, shallow_ldm_unet, words
-from todo_core import UnsupportedModelError, apply_patch, patched, remove_patch
-from todo_core.patching.hooks.module_calls import hooks_on
+from tests.models import TEXT_WIDTH, diffusers_unet, double, hook_count, noise, shallow_ldm_unet, words
+from todo_core import UnsupportedModelError, patched
 
 REDUCED = {"factor_1": 2, "factor_2": 2}
 
 
 def loss_of(unet, latent, text):
     timesteps = torch.full((len(latent),), 500.0)
-    if hasattr(unet, "input_blocks"):
-        return unet(latent, timesteps, [text]).square().mean()
+    if isinstance(unet, UNetModel):
+        return unet(latent, timesteps, context=text).square().mean()
     return unet(latent, timesteps, encoder_hidden_states=text).sample.square().mean()
 
 
@@ -24,7 +24,7 @@ def loss_of(unet, latent, text):
 def test_gradients_are_those_of_finite_differences(target, monkeypatch):
     monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")  # else float32
     unet = double(shallow_ldm_unet())
-    latent, text = noise(1, 4, 8, 8).double().requires_grad_(), words(1).double()
+    latent, text = noise(1, 4, 8, 8).double().requires_grad_(), [words(1).double()]
     weight = unet.output_blocks[-1][1].transformer_blocks[0].attn1.to_k.weight.requires_grad_()
     with patched(unet, target=target, mlp=True, **REDUCED):
         loss_of(unet, latent, text).backward()
@@ -75,29 +75,19 @@ BUILDS = {
 
 @pytest.mark.parametrize("what", ["latent", "text", "weights"])
 @pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
-def test_checkpointed_blocks_are_refused_where_a_backward_pass_may_follow(build, what):
-    unet = build().requires_grad_(what == "weights")
-    latent, text = noise(1, 4, 8, 8), noise(1, 7, TEXT_WIDTH)
-    latent.requires_grad_(what == "latent")
-    text.requires_grad_(what == "text")
-    apply_patch(unet, **REDUCED)
-    if what == "text" and hasattr(unet, "input_blocks"):
-        text = [text]
-        call = lambda: unet(latent, torch.ones(1), context=text[0])  # noqa: E731
-    else:
-        call = lambda: loss_of(unet, latent, text)  # noqa: E731
-    with pytest.raises(UnsupportedModelError, match="checkpointed"):
-        call()
-    remove_patch(unet)
-    assert not any(hooks_on(module) for module in unet.modules())
-
-
-@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
-def test_without_a_backward_pass_checkpointed_blocks_are_reduced(build):
+def test_checkpointed_blocks_are_reduced_or_refused_where_a_backward_pass_may_follow(build, what):
     unet = build().requires_grad_(False)
     latent, text = noise(1, 4, 8, 8), noise(1, 7, TEXT_WIDTH)
+    listed = [text] if isinstance(unet, UNetModel) else text  # ldm takes one for each block
     with patched(unet, **REDUCED) as session:
-        loss_of(unet, latent, text)  # nothing asks for gradients
+        loss_of(unet, latent, listed)  # nothing asks for gradients
+        latent.requires_grad_(what == "latent")
+        text.requires_grad_(what == "text")
+        unet.requires_grad_(what == "weights")
+        with pytest.raises(UnsupportedModelError, match="checkpointed"):
+            loss_of(unet, latent, text)
+        session.record.reset()
         with torch.no_grad():
-            loss_of(unet.requires_grad_(True), latent, text)
+            loss_of(unet, latent, listed)
     assert session.record.levels
+    assert hook_count(unet) == 0

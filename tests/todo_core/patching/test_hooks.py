@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from contextlib import contextmanager
 
 import ldm.modules.attention
 import pytest
@@ -14,6 +15,8 @@ import torch.nn.functional as F
 import todo_core.reduction
 from tests.models import (
     LatentDiffusion,
+    assert_close,
+    assert_differs,
     hook_count,
     interpolated,
     keys_of,
@@ -23,27 +26,15 @@ from tests.models import (
     use_plain_attention,
 )
 from todo_core import Session, patched
-from todo_core.hosts import Site, detect
-from todo_core.patching.hooks.keys_hooks import Shared
+from todo_core.hosts import detect
 from todo_core.patching.hooks.module_calls import Forward
-from todo_core.patching.hooks.module_hooks import ModuleHooks
-from todo_core.patching.hooks.running_calls import RunningCalls
-from todo_core.patching.record import Record
 
 SIZE = (16, 8)
 TOKENS = 16 * 8
 LATENT = noise(2, 4, *SIZE)
-HALVED = interpolated(SIZE, (8, 4), "nearest-exact")
 FIXED = {"factor_1": 2, "phase": "fixed"}
 TARGETS = ["keys/values", "all"]
-
-
-def assert_close(actual, expected):
-    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
-
-
-def assert_differs(actual, expected):
-    assert (actual - expected).abs().max() > 0.01
+METHODS = ["downsample", "similarity", "cluster"]
 
 
 def replace_self_attention(monkeypatch, small, attend):
@@ -57,11 +48,6 @@ def replace_self_attention(monkeypatch, small, attend):
     for block in small.blocks(1):
         # not setattr: its undo would leave the method on the shared model's instance
         monkeypatch.setitem(vars(block), "_forward", types.MethodType(_forward, block))
-
-
-def use_naive(monkeypatch, small, shorten=HALVED):
-    for attention in small.attentions(1).values():
-        use_plain_attention(monkeypatch, attention, shorten)
 
 
 def assert_left_whole(small, reason, **settings):
@@ -78,157 +64,150 @@ def assert_left_whole(small, reason, **settings):
 # contexts -----------------------------------------------------------------------------------------------------------
 
 
+CALLS = {
+    "context": lambda block, x: block.attn1(x, x),
+    "context by keyword": lambda block, x: block.attn1(x, context=x),
+    "keywords": lambda block, x: block.attn1(x=x, context=None),
+    "input alone": lambda block, x: block.attn1(x),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_context_that_is_the_input_itself_is_self_attention(ldm_sd1, target, monkeypatch):
+def test_however_self_attention_is_called_it_is_reduced(ldm_sd1, target, call, monkeypatch):
     with patched(ldm_sd1.unet, target=target, **FIXED):
         stock = ldm_sd1(LATENT)
-    replace_self_attention(monkeypatch, ldm_sd1, lambda block, x: block.attn1(x, context=x))
+    replace_self_attention(monkeypatch, ldm_sd1, CALLS[call])
     with patched(ldm_sd1.unet, target=target, **FIXED) as session, lengths(ldm_sd1) as seen:
         assert torch.equal(ldm_sd1(LATENT), stock)
     assert keys_of(ldm_sd1, 1, seen) == {(32 if target == "all" else TOKENS, 32)}
     assert session.record.notes == []
 
 
-@pytest.mark.parametrize("call", ["positional context", "keywords", "input alone"])
-@pytest.mark.parametrize("target", TARGETS)
-def test_however_attention_is_called_it_is_reduced(ldm_sd1, target, call, monkeypatch):
-    with patched(ldm_sd1.unet, target=target, **FIXED):
-        stock = ldm_sd1(LATENT)
+def with_banks(count):
+    """ControlNet's reference: the tokens of other images stand behind the image's own."""
+    banks = [noise(2, TOKENS, 32, seed=seed) for seed in range(count)]
+    return lambda block, x: block.attn1(x, context=torch.cat([x, *banks], dim=1))
+
+
+def joined(has_context):
+    """StyleAlign hands over (1, b*n, c): each image looks at the tokens of all."""
 
     def attend(block, x):
-        if call == "positional context":
-            return block.attn1(x, x)
-        return block.attn1(x=x, context=None) if call == "keywords" else block.attn1(x)
+        shared = x.reshape(1, -1, x.shape[-1])
+        return block.attn1(shared, context=shared if has_context else None).reshape(x.shape)
 
-    replace_self_attention(monkeypatch, ldm_sd1, attend)
-    with patched(ldm_sd1.unet, target=target, **FIXED):
-        assert torch.equal(ldm_sd1(LATENT), stock)
+    return attend
 
 
-@pytest.mark.parametrize("banks", [1, 2])
-@pytest.mark.parametrize("mode", ["nearest-exact", "area"])
-def test_each_whole_grid_of_a_reference_bank_is_reduced(ldm_sd1, banks, mode, monkeypatch):
-    def attend(block, x):
-        bank = [noise(*x.shape, seed=seed) for seed in range(banks)]
-        return block.attn1(x, context=torch.cat([x, *bank], dim=1))
-
+@pytest.mark.parametrize(
+    ("attend", "mode", "pair"),
+    [
+        (with_banks(1), "area", (TOKENS, 2 * 32)),
+        (with_banks(2), "nearest-exact", (TOKENS, 3 * 32)),
+        (joined(False), "nearest-exact", (2 * TOKENS, 2 * 32)),
+        (joined(True), "nearest-exact", (2 * TOKENS, 2 * 32)),
+    ],
+)
+def test_each_whole_grid_of_the_keys_is_reduced(ldm_sd1, attend, mode, pair, monkeypatch):
     replace_self_attention(monkeypatch, ldm_sd1, attend)
     plain = ldm_sd1(LATENT)
     with patched(ldm_sd1.unet, resample=mode, **FIXED) as session, lengths(ldm_sd1) as seen:
         ours = ldm_sd1(LATENT)
-    assert keys_of(ldm_sd1, 1, seen) == {(TOKENS, 32 * (1 + banks))}
+    assert keys_of(ldm_sd1, 1, seen) == {pair}
     assert session.record.notes == []
-    use_naive(monkeypatch, ldm_sd1, interpolated(SIZE, (8, 4), mode))
+    for attention in ldm_sd1.attentions(1).values():
+        use_plain_attention(monkeypatch, attention, interpolated(SIZE, (8, 4), mode))
     assert_close(ours, ldm_sd1(LATENT))
     assert_differs(ours, plain)
 
 
 @pytest.mark.parametrize("method", ["similarity", "cluster"])
-def test_the_other_methods_reduce_each_grid_of_a_bank_by_itself(ldm_sd1, method, monkeypatch):
-    """With the input as its own bank, twice the same keys stand in the sum: the result is that without a bank."""
-    settings = {"method": method, "ratio_1": 0.5}
-    with patched(ldm_sd1.unet, **settings):
-        without = ldm_sd1(LATENT)
-    replace_self_attention(monkeypatch, ldm_sd1, lambda block, x: block.attn1(x, context=torch.cat([x, x], dim=1)))
-    with patched(ldm_sd1.unet, **settings), lengths(ldm_sd1) as seen:
-        assert_close(ldm_sd1(LATENT), without)
-    assert keys_of(ldm_sd1, 1, seen) == {(TOKENS, 2 * TOKENS // 2)}
-
-
 @pytest.mark.parametrize("banks", [1, 2])
-def test_each_grid_of_a_bank_draws_from_the_seed_of_the_image_it_stands_by(ldm_sd1_double, banks, monkeypatch):
+def test_each_grid_of_a_bank_is_reduced_by_itself_with_the_seed_of_its_image(
+    ldm_sd1_double, method, banks, monkeypatch
+):
+    """With the input as its own bank, twice the same keys stand in the sum: the result is that without a bank."""
     latent, text = LATENT.double(), noise(2, 7, 32).double()
 
     def reduced():
-        with patched(ldm_sd1_double.unet, method="similarity", random=True, ratio_1=0.5) as session:
+        with patched(ldm_sd1_double.unet, method=method, random=True, ratio_1=0.5) as session:
             session.begin_step(0, 10, [11, 22])
             return ldm_sd1_double(latent, text=text)
 
     without = reduced()
-    replace_self_attention(
-        monkeypatch, ldm_sd1_double, lambda block, x: block.attn1(x, torch.cat([x] * (1 + banks), 1))
-    )
+    attend = lambda block, x: block.attn1(x, torch.cat([x] * (1 + banks), 1))  # noqa: E731
+    replace_self_attention(monkeypatch, ldm_sd1_double, attend)
     assert_close(reduced(), without)
 
 
-@pytest.mark.parametrize("context", ["None", "itself"])
-def test_images_that_share_their_attention_are_reduced_grid_by_grid(ldm_sd1, context, monkeypatch):
-    """StyleAlign hands over (1, b*n, c): each image looks at the tokens of all."""
+@pytest.mark.parametrize(
+    ("tokens", "context", "mask", "expected"),
+    [
+        ((2, 128, 32), None, None, (2, 32, 32)),
+        ((2, 128, 32), "itself", None, (2, 32, 32)),
+        ((1, 256, 32), None, None, (1, 64, 32)),
+        ((2, 128, 32), (2, 384, 32), None, (2, 96, 32)),
+        ((2, 128, 32), None, "by keyword", "it has a mask"),
+        ((2, 128, 32), None, "by place", "it has a mask"),
+        ((2, 127, 32), None, None, "its keys are not whole grids of 128 tokens"),
+        ((2, 128, 32), (2, 192, 32), None, "its keys are not whole grids of 128 tokens"),
+        ((2, 128, 32), (2, 256, 33), None, "its keys are not whole grids of 128 tokens"),
+        ((2, 128, 32), (256, 32), None, "its keys are not whole grids of 128 tokens"),
+        ((2, 128, 32), (2, 128, 2, 32), None, "its keys are not whole grids of 128 tokens"),
+        ((2, 128, 32), (1, 256, 32), None, "its keys come from another source"),
+        ((2, 128, 32), (2, 128, 32), None, "its keys come from another source"),
+    ],
+)
+def test_keys_are_whole_grids_of_the_same_rows(ldm_sd1, tokens, context, mask, expected, monkeypatch):
+    """Of any other context, the attention gets what it was given, and a note says so once."""
+    x, seen = noise(*tokens), []
+    given = x if context == "itself" else None if context is None else noise(*context)
+    masks = {None: ((), {}), "by keyword": ((), {"mask": x > 0}), "by place": ((x > 0,), {})}[mask]
+    for attention in ldm_sd1.attentions(1).values():
+        monkeypatch.setitem(vars(attention), "forward", lambda x, context=None, mask=None: seen.append(context))
+    replace_self_attention(
+        monkeypatch, ldm_sd1, lambda block, own: block.attn1(x, given, *masks[0], **masks[1]) or torch.zeros_like(own)
+    )
+    with patched(ldm_sd1.unet, **FIXED) as session:
+        ldm_sd1(LATENT)
+    assert len(seen) == 3
+    if isinstance(expected, str):
+        assert all(each is given for each in seen)
+        assert session.record.notes == [f"a layer at level 1 is not reduced: {expected}"]
+        assert session.record.levels == {}
+    else:
+        assert {each.shape for each in seen} == {expected}
+        assert session.record.notes == []
 
-    def attend(block, x):
-        shared = x.reshape(1, -1, x.shape[-1])
-        return block.attn1(shared, context=shared if context == "itself" else None).reshape(x.shape)
 
+def row_of_each(block, x):
+    return torch.cat([block.attn1(row) for row in x.split(1)])
+
+
+@pytest.mark.parametrize(
+    ("attend", "reason", "settings"),
+    [
+        *((joined(False), f"not a grid of {TOKENS} tokens", {"method": each}) for each in METHODS),
+        (row_of_each, f"its input is not a grid of {TOKENS} tokens", {}),
+        (lambda block, x: block.attn1(x, mask=x[..., 0] > 0), "it has a mask", {}),
+        (lambda block, x: block.attn1(x, None, x[..., 0] > 0), "it has a mask", {}),
+    ],
+)
+def test_target_all_leaves_an_attention_whole_that_sees_more_than_its_rows(
+    ldm_sd1, attend, reason, settings, monkeypatch
+):
     replace_self_attention(monkeypatch, ldm_sd1, attend)
-    plain = ldm_sd1(LATENT)
-    with patched(ldm_sd1.unet, **FIXED) as session, lengths(ldm_sd1) as seen:
-        ours = ldm_sd1(LATENT)
-    assert keys_of(ldm_sd1, 1, seen) == {(2 * TOKENS, 2 * 32)}
-    assert session.record.notes == []
-    use_naive(monkeypatch, ldm_sd1)
-    assert_close(ours, ldm_sd1(LATENT))
-    assert_differs(ours, plain)
-
-
-@pytest.mark.parametrize("method", ["downsample", "similarity", "cluster"])
-def test_shared_attention_under_target_all_gives_an_output(ldm_sd1, method, monkeypatch):
-    def attend(block, x):
-        return block.attn1(x.reshape(1, -1, x.shape[-1])).reshape(x.shape)
-
-    replace_self_attention(monkeypatch, ldm_sd1, attend)
-    plain = ldm_sd1(LATENT)
-    with patched(ldm_sd1.unet, method=method, target="all", **FIXED) as session:
-        assert torch.equal(ldm_sd1(LATENT), plain)
-    assert len(session.record.notes) == 1
-
-
-FOREIGN = {
-    "a part of the input": lambda x: x[:, :-3],
-    "as many tokens of another image": lambda x: x.flip(0),
-    "a copy": lambda x: x.clone(),
-    "a grid and a half": lambda x: torch.cat([x, x[:, : TOKENS // 2]], dim=1),
-    "one row for all": lambda x: x[:1].expand(2, -1, -1).contiguous(),
-}
-
-
-@pytest.mark.parametrize("context", FOREIGN)
-def test_any_other_context_is_left_alone_and_noted_once(ldm_sd1, context, monkeypatch):
-    replace_self_attention(monkeypatch, ldm_sd1, lambda block, x: block.attn1(x, context=FOREIGN[context](x)))
-    assert_left_whole(ldm_sd1, "level 1 is not reduced: its keys")
-
-
-def mask_of(x):
-    return noise(*x.shape[:2], seed=9) > 0
-
-
-MASKED = {
-    "by keyword": lambda block, x: block.attn1(x, mask=mask_of(x)),
-    "by place": lambda block, x: block.attn1(x, None, mask_of(x)),
-}
-
-
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("mask", MASKED)
-def test_masked_attention_is_left_alone(ldm_sd1, mask, target, monkeypatch):
-    replace_self_attention(monkeypatch, ldm_sd1, MASKED[mask])
-    masked = ldm_sd1(LATENT)
-    assert_left_whole(ldm_sd1, "mask", target=target)
-    replace_self_attention(monkeypatch, ldm_sd1, lambda block, x: block.attn1(x))
-    assert_differs(masked, ldm_sd1(LATENT))
+    assert_left_whole(ldm_sd1, reason, target="all", **settings)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_mask_for_the_attention_of_diffusers_is_left_alone_too(diffusers_sd1, target):
     mask = noise(2, 1, TOKENS, seed=9)
-
-    def add_mask(module, args, kwargs):
-        return args, {**kwargs, "attention_mask": mask}
-
-    unmasked = diffusers_sd1(LATENT)
     attentions = diffusers_sd1.attentions(1).values()
+    add_mask = lambda _, args, kwargs: (args, {**kwargs, "attention_mask": mask})  # noqa: E731
     handles = [attention.register_forward_pre_hook(add_mask, with_kwargs=True) for attention in attentions]
     try:
-        assert_differs(diffusers_sd1(LATENT), unmasked)
         assert_left_whole(diffusers_sd1, "mask", target=target)
     finally:
         for handle in handles:
@@ -275,78 +254,77 @@ def tiled(attention):
     return wrapper
 
 
+def use_hypertile(monkeypatch, small, wrap, **params):
+    for attention in small.attentions(1).values():
+        monkeypatch.setattr(attention, "__webui_hypertile_params", types.SimpleNamespace(**params), raising=False)
+        monkeypatch.setitem(vars(attention), "forward", wrap(attention))
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_attention_that_hypertile_splits_is_left_whole_and_noted(ldm_sd1, target, monkeypatch):
-    for attention in ldm_sd1.attentions(1).values():
-        params = types.SimpleNamespace(enabled=True, tile_size=128, depth=-2)  # 4 tokens: the grid is small
-        monkeypatch.setattr(attention, "__webui_hypertile_params", params, raising=False)
-        monkeypatch.setitem(vars(attention), "forward", tiled(attention))
+    use_hypertile(monkeypatch, ldm_sd1, tiled, enabled=True, tile_size=128, depth=-2)  # 4 tokens: the grid is small
     assert_left_whole(ldm_sd1, "HyperTile", target=target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_tiles_as_large_as_the_image_are_no_obstacle(ldm_sd1, target, monkeypatch):
-    for attention in ldm_sd1.attentions(1).values():
-        params = types.SimpleNamespace(enabled=True, tile_size=1024, depth=0)
-        monkeypatch.setattr(attention, "__webui_hypertile_params", params, raising=False)
-        monkeypatch.setitem(vars(attention), "forward", attention.forward)
+@pytest.mark.parametrize("params", [{"enabled": True, "tile_size": 1024, "depth": 0}, {"enabled": False}])
+def test_tiles_as_large_as_the_image_and_hypertile_switched_off_are_no_obstacle(ldm_sd1, target, params, monkeypatch):
+    use_hypertile(monkeypatch, ldm_sd1, lambda attention: attention.forward, **params)
     with patched(ldm_sd1.unet, target=target, **FIXED) as session, lengths(ldm_sd1) as seen:
         ldm_sd1(LATENT)
     assert keys_of(ldm_sd1, 1, seen) == {(TOKENS if target == "keys/values" else 32, 32)}
     assert session.record.notes == []
 
 
-def test_once_hypertile_is_off_attention_is_reduced(ldm_sd1, monkeypatch):
-    for attention in ldm_sd1.attentions(1).values():
-        params = types.SimpleNamespace(enabled=False)
-        monkeypatch.setattr(attention, "__webui_hypertile_params", params, raising=False)
-    with patched(ldm_sd1.unet, **FIXED) as session, lengths(ldm_sd1) as seen:
-        ldm_sd1(LATENT)
-    assert keys_of(ldm_sd1, 1, seen) == {(TOKENS, 32)}
-    assert session.record.notes == []
+@contextmanager
+def around_transformers(small, before, after):
+    """Others change the grid inside the UNet, for the transformers of level 1 alone."""
+    names = {name.split(".transformer_blocks")[0] for name in small.attentions(1)}
+    handles = []
+    for transformer in map(small.unet.get_submodule, names):
+        handles.append(transformer.register_forward_pre_hook(lambda _, args: (before(args[0]), *args[1:])))
+        handles.append(transformer.register_forward_hook(lambda _, args, output: after(output)))
+    yield
+    for handle in handles:
+        handle.remove()
+
+
+def deep_shrink(small):
+    """Kohya's: the transformer sees another grid than the latent's size foretells."""
+    return around_transformers(small, lambda x: F.avg_pool2d(x, 2), lambda x: F.interpolate(x, scale_factor=2))
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_grid_that_others_shrink_inside_the_unet_is_planned_as_it_is_seen(ldm_sd1, target):
-    """Kohya's deep shrink and its like: the transformer sees another grid than the latent's size foretells."""
-    names = {name.split(".transformer_blocks")[0] for name in ldm_sd1.attentions(1)}
-    handles = []
-    for transformer in map(ldm_sd1.unet.get_submodule, names):
-        handles.append(transformer.register_forward_pre_hook(lambda _, args: (F.avg_pool2d(args[0], 2), *args[1:])))
-        handles.append(transformer.register_forward_hook(lambda _, args, out: F.interpolate(out, scale_factor=2)))
-    with patched(ldm_sd1.unet, target=target, **FIXED) as session, lengths(ldm_sd1) as seen:
+    with (
+        deep_shrink(ldm_sd1),
+        patched(ldm_sd1.unet, target=target, **FIXED) as session,
+        lengths(ldm_sd1) as seen,
+    ):
         assert ldm_sd1(LATENT).shape == LATENT.shape
-    for handle in handles:
-        handle.remove()
     assert keys_of(ldm_sd1, 1, seen) == {(8 if target == "all" else 32, 8)}
     assert session.record.levels[1].grid.size == (8, 4)
     assert session.record.levels[1].target_grid.size == (4, 2)
     assert session.record.notes == []
 
 
-def row_by_row(layers):
-    """The layers of a part of the UNet, called for each row alone."""
-    forward = layers.forward
-
-    def each(x, emb, context=None):
-        rows = [slice(i, i + 1) for i in range(len(x))]
-        return torch.cat([forward(x[row], emb[row], [text[row] for text in context]) for row in rows])
-
-    return each
+def test_a_grid_turned_inside_the_unet_is_planned_anew(ldm_sd1):
+    """It has as many tokens as the one that was planned."""
+    turn = lambda x: x.transpose(2, 3).contiguous()  # noqa: E731
+    with around_transformers(ldm_sd1, turn, turn), patched(ldm_sd1.unet, factor_1=2) as session:
+        ldm_sd1(LATENT)
+    assert {plan.grid.size for plan in session.record.ran_in} == {SIZE[::-1]}
 
 
-@pytest.mark.parametrize("method", ["downsample", "similarity", "cluster"])
-def test_a_block_that_runs_row_by_row_reduces_each_row_by_its_own_input(ldm_sd1_double, method, monkeypatch):
-    latent, text = LATENT.double(), noise(2, 7, 32).double()
-    settings = {"target": "all", "mlp": True, "method": method, "random": False, "ratio_1": 0.5, **FIXED}
-    with patched(ldm_sd1_double.unet, **settings):
-        together = ldm_sd1_double(latent, text=text)
-
-    for name in ldm_sd1_double.attentions(1):
-        layers = ldm_sd1_double.unet.get_submodule(name.rsplit(".", 4)[0])
-        monkeypatch.setitem(vars(layers), "forward", row_by_row(layers))
-    with patched(ldm_sd1_double.unet, **settings):
-        assert_close(ldm_sd1_double(latent, text=text), together)
+def test_the_note_of_a_call_that_reduced_nothing_has_the_reason_of_its_grid(ldm_sd1):
+    """Deep shrink leaves a grid at which auto does nothing."""
+    host = dataclasses.replace(detect(ldm_sd1.unet), trained_side=8)
+    with deep_shrink(ldm_sd1):
+        session = Session(host, todo_core.Settings(factor_2=1)).attach()
+        ldm_sd1(noise(1, 4, 16, 16))
+    session.remove()
+    assert len(session.record.notes) == 1
+    assert "trained at 64 x 64" in session.record.notes[0]
 
 
 @pytest.mark.parametrize("first", ["tomesd first", "tomesd second"])
@@ -394,18 +372,6 @@ def test_an_attention_swapped_in_at_class_level_after_patching_is_run(ldm_sd1, m
     assert ldm.modules.attention.CrossAttention.forward is other
 
 
-def test_hooks_of_others_on_the_same_attention_compose(ldm_sd1):
-    seen = []
-    attention = next(iter(ldm_sd1.attentions(1).values()))
-    with patched(ldm_sd1.unet, **FIXED):
-        handle = attention.register_forward_pre_hook(
-            lambda _, args, kwargs: seen.append(kwargs["context"].shape[1]), with_kwargs=True
-        )
-        ldm_sd1(LATENT)
-        handle.remove()
-    assert seen == [32]
-
-
 # errors -------------------------------------------------------------------------------------------------------------
 
 
@@ -427,12 +393,16 @@ BREAKS = [
 
 
 @pytest.mark.parametrize(("target", "method", "function"), BREAKS)
-def test_with_on_error_the_call_runs_without_reduction_bit_for_bit(sd1, target, method, function, monkeypatch):
-    plain = sd1(LATENT)
+def test_an_error_of_ours_is_raised_and_nothing_stays_or_with_on_error_the_call_runs_without_reduction(
+    sd1, target, method, function, monkeypatch
+):
+    plain, before, errors = sd1(LATENT), snapshot(sd1.unet), []
     settings = todo_core.Settings(target=target, method=method, crossattn=True, mlp=True, factor_1=2)
-    errors = []
-    session = Session(detect(sd1.unet), settings, on_error=errors.append).attach()
     monkeypatch.setattr(todo_core.reduction, function, boom)
+    with pytest.raises(Broken), patched(sd1.unet, settings):
+        sd1(LATENT)
+    assert snapshot(sd1.unet) == before
+    session = Session(detect(sd1.unet), settings, on_error=errors.append).attach()
     try:
         assert torch.equal(sd1(LATENT), plain)
         assert [type(error) for error in errors] == [Broken]
@@ -443,16 +413,6 @@ def test_with_on_error_the_call_runs_without_reduction_bit_for_bit(sd1, target, 
         assert len(errors) == 2
     finally:
         session.remove()
-
-
-@pytest.mark.parametrize(("target", "method", "function"), BREAKS)
-def test_without_on_error_it_is_raised_and_nothing_stays(sd1, target, method, function, monkeypatch):
-    plain, before = sd1(LATENT), snapshot(sd1.unet)
-    monkeypatch.setattr(todo_core.reduction, function, boom)
-    settings = {"target": target, "method": method, "crossattn": True, "mlp": True, "factor_1": 2}
-    with pytest.raises(Broken), patched(sd1.unet, **settings):
-        sd1(LATENT)
-    assert snapshot(sd1.unet) == before
     assert torch.equal(sd1(LATENT), plain)
 
 
@@ -478,38 +438,6 @@ def test_an_error_of_the_models_own_is_not_taken_for_ours(ldm_sd1):
         session.remove()
     assert errors == []
     assert hook_count(ldm_sd1.unet) == 0
-
-
-# what the keys are made of -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("tokens", "context", "mask", "grids"),
-    [
-        ((2, 12, 8), None, False, (2, 12, 8)),
-        ((2, 12, 8), "itself", False, (2, 12, 8)),
-        ((1, 24, 8), None, False, (2, 12, 8)),
-        ((2, 12, 8), (2, 36, 8), False, (6, 12, 8)),
-        ((2, 12, 8), None, True, "mask"),
-        ((2, 11, 8), None, False, "whole grids"),
-        ((2, 12, 8), (2, 24, 9), False, "whole grids"),
-        ((2, 12, 8), (24, 8), False, "whole grids"),
-        ((2, 12, 8), (2, 12, 2, 8), False, "whole grids"),
-        ((2, 12, 8), (1, 24, 8), False, "another source"),
-        ((2, 12, 8), (2, 12, 8), False, "another source"),
-    ],
-)
-def test_keys_are_whole_grids_of_the_same_rows(ldm_sd1, tokens, context, mask, grids):
-    with patched(ldm_sd1.unet, factor_1=2) as session:
-        x = noise(*tokens)
-        given = x if context == "itself" else None if context is None else noise(*context)
-        found = session._hooks._sites[0]._key_grids(x, given, 12, "it has a mask" if mask else "")
-        if isinstance(grids, str):
-            assert found is None
-            assert grids in session.record.notes[0]
-        else:
-            assert found.shape == grids
-            assert session.record.notes == []
 
 
 def test_a_second_attach_puts_no_second_hooks(sd1):
@@ -549,9 +477,8 @@ def test_grids_joined_to_one_row_draw_from_the_seeds_of_their_images(ldm_sd1, mo
     assert torch.equal(tokens().reshape(apart.shape), apart)
 
 
-@pytest.mark.parametrize("when", ["between blocks", "after an interrupt"])
-def test_a_module_of_a_block_that_does_not_run_is_left_alone(ldm_sd1, when):
-    """Others may call it within the UNet call, or after one that was interrupted."""
+def test_a_module_of_a_block_that_does_not_run_is_left_alone(ldm_sd1):
+    """Others may call it between two blocks of the UNet's call."""
     block, seen = ldm_sd1.blocks(1)[0], []
 
     def call_alone(*_):
@@ -559,73 +486,22 @@ def test_a_module_of_a_block_that_does_not_run_is_left_alone(ldm_sd1, when):
             block.attn1(noise(2, TOKENS, 32))
         seen.extend(found)
 
-    def stop(*_):
-        raise KeyboardInterrupt
-
     with patched(ldm_sd1.unet, target="all", factor_1=2):
-        if when == "between blocks":
-            handle = block.register_forward_hook(call_alone)
-            ldm_sd1(LATENT)
-        else:
-            handle = block.attn1.to_q.register_forward_pre_hook(stop)
-            with pytest.raises(KeyboardInterrupt):
-                ldm_sd1(LATENT)
-            handle.remove()
-            call_alone()
-        handle.remove()
-    assert [pair[1:] for pair in seen] == [(TOKENS, TOKENS)]
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_block_called_alone_after_an_interrupt_is_left_alone(ldm_sd1, target):
-    block = ldm_sd1.blocks(1)[0]
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    with patched(ldm_sd1.unet, target=target, factor_1=2):
-        handle = block.attn1.to_q.register_forward_pre_hook(stop)
-        with pytest.raises(KeyboardInterrupt):
-            ldm_sd1(LATENT)
-        handle.remove()
-        with lengths(ldm_sd1) as seen:
-            block(noise(2, TOKENS, 32), context=noise(2, 7, 32))
-    assert [pair[1:] for pair in seen] == [(TOKENS, TOKENS)]
-
-
-def test_a_grid_turned_inside_the_unet_is_planned_anew(ldm_sd1):
-    """It has as many tokens as the one that was planned."""
-    layers = ldm_sd1.unet.get_submodule(next(iter(ldm_sd1.attentions(1))).rsplit(".", 3)[0])
-    turn = lambda _, args: (args[0].transpose(2, 3).contiguous(), *args[1:])  # noqa: E731
-    handles = [
-        layers.register_forward_pre_hook(turn),
-        layers.register_forward_hook(lambda _, args, output: output.transpose(2, 3)),
-    ]
-    with patched(ldm_sd1.unet, factor_1=2) as session:
+        handle = block.register_forward_hook(call_alone)
         ldm_sd1(LATENT)
-    for handle in handles:
         handle.remove()
-    assert {plan.grid.size for plan in session.record.ran_in} == {SIZE, SIZE[::-1]}
+    assert [pair[1:] for pair in seen] == [(TOKENS, TOKENS)]
 
 
-def test_a_module_that_sees_some_rows_of_its_block_is_left_whole(ldm_sd1, monkeypatch):
-    rows = lambda block, x: torch.cat([block.attn1(row) for row in x.split(1)])  # noqa: E731
-    replace_self_attention(monkeypatch, ldm_sd1, rows)
-    plain = ldm_sd1(LATENT)
-    with patched(ldm_sd1.unet, target="all", **FIXED) as session:
-        assert torch.equal(ldm_sd1(LATENT), plain)
-    assert session.record.notes == [f"a layer at level 1 is not reduced: its input is not a grid of {TOKENS} tokens"]
-
-
-def test_a_block_without_cross_attention_is_hooked_at_what_it_has(ldm_sd1):
-    block = torch.nn.Module()
-    block.attn1, block.attn2, block.ff = torch.nn.Linear(1, 1), None, torch.nn.Linear(1, 1)
-    settings, unet = todo_core.Settings(target="all", crossattn=True, mlp=True), ldm_sd1.unet
-    site = Site(1, 0, torch.nn.Module(), block)
-    hooks = ModuleHooks(site, Shared(detect(unet), settings, RunningCalls(), Record(), None)).attach()
-    assert len(hooks) == 6
-    for hook in hooks:
-        hook.remove()
+def test_a_block_without_cross_attention_is_reduced_at_what_it_has(diffusers_sd1):
+    small = diffusers_sd1.copy()
+    for block in small.blocks(1):
+        block.attn2 = None
+    settings = {"target": "all", "crossattn": True, "mlp": True}
+    with patched(small.unet, **settings, **FIXED) as session, lengths(small) as seen:
+        small(LATENT)
+    assert keys_of(small, 1, seen) == {(32, 32)}
+    assert session.record.notes == []
 
 
 # what is noted ------------------------------------------------------------------------------------------------------
@@ -639,28 +515,6 @@ def test_a_call_that_fails_before_its_first_block_is_not_told_to_have_reduced_no
             ldm_sd1(LATENT)
         handle.remove()
     assert session.record.notes == []
-
-
-def test_the_note_of_a_call_that_reduced_nothing_has_the_reason_of_its_grid(ldm_sd1):
-    """Kohya's Deep Shrink leaves a grid at which auto does nothing."""
-    layers = {ldm_sd1.unet.get_submodule(name.rsplit(".", 3)[0]) for name in ldm_sd1.attentions(1)}
-
-    def shrink(_, args):
-        return torch.nn.functional.interpolate(args[0], scale_factor=0.5), *args[1:]
-
-    def grow(_, args, output):
-        return torch.nn.functional.interpolate(output, scale_factor=2)
-
-    handles = [layer.register_forward_pre_hook(shrink) for layer in layers]
-    handles += [layer.register_forward_hook(grow) for layer in layers]
-    host = detect(ldm_sd1.unet)
-    session = Session(dataclasses.replace(host, trained_side=8), todo_core.Settings(factor_2=1)).attach()
-    ldm_sd1(noise(1, 4, 16, 16))
-    session.remove()
-    for handle in handles:
-        handle.remove()
-    assert len(session.record.notes) == 1
-    assert "trained at 64 x 64" in session.record.notes[0]
 
 
 def test_conflicts_are_noted_where_only_the_method_afterwards_reduces(diffusers_sd1):

@@ -9,8 +9,8 @@ import weakref
 import pytest
 import torch
 
-from tests.models import hook_count, keys_of, lengths, noise, words
-from tests.todo_core.patching.test_hooks import replace_self_attention, row_by_row
+from tests.models import hook_count, lengths, noise, words
+from tests.todo_core.patching.test_hooks import METHODS, replace_self_attention
 from todo_core import apply_patch, patched, remove_patch
 
 LATENT = noise(2, 4, 16, 8)
@@ -55,6 +55,17 @@ def test_the_next_call_in_the_window_is_the_one_without_an_interrupt(sd1, target
         expected = sd1(LATENT, IN)
         interrupt(sd1, sd1.blocks(1)[1].attn1.to_q, latent=noise(3, 4, 8, 8))
         assert torch.equal(sd1(LATENT, IN), expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_called_alone_after_an_interrupt_is_left_alone(ldm_sd1, target):
+    block, tokens = ldm_sd1.blocks(1)[0], noise(2, 16 * 8, 32)
+    with patched(ldm_sd1.unet, target=target, factor_1=2):
+        for call in (lambda: block(tokens, context=words(2)), lambda: block.attn1(tokens)):
+            interrupt(ldm_sd1, block.attn1.to_q)
+            with lengths(ldm_sd1) as seen:
+                call()
+            assert [pair[1:] for pair in seen] == [(16 * 8, 16 * 8)]
 
 
 def test_an_interrupted_call_is_not_taken_for_an_outer_one(ldm_sd1):
@@ -143,23 +154,18 @@ def test_a_unet_call_inside_a_unet_call_leaves_the_outer_one_reduced(sd1, target
             assert torch.equal(results[0], inner)
 
 
-def test_an_inner_call_out_of_the_window_leaves_the_outer_one_reduced(sd1):
+def test_an_inner_call_that_is_plain_or_interrupted_leaves_the_outer_one_reduced(sd1):
     plain = sd1(LATENT, OUT)
     with patched(sd1.unet, target="all", **WINDOW):
         alone = sd1(LATENT, IN)
         handle, results = call_inside(sd1, sd1.blocks(1)[1], lambda: sd1(LATENT, OUT))
         assert torch.equal(sd1(LATENT, IN), alone)
         handle.remove()
-    assert torch.equal(results[0], plain)
-
-
-def test_an_inner_call_that_is_interrupted_leaves_the_outer_one_reduced(sd1):
-    with patched(sd1.unet, target="all", **WINDOW):
-        alone = sd1(LATENT, IN)
         interrupted = lambda: interrupt(sd1, sd1.blocks(2)[0], noise(1, 4, 8, 8))  # noqa: E731
         handle, _ = call_inside(sd1, sd1.blocks(1)[0].attn1, interrupted)
         assert torch.equal(sd1(LATENT, IN), alone)
         handle.remove()
+    assert torch.equal(results[0], plain)
 
 
 def test_an_inner_call_takes_no_seeds_and_no_step_of_the_outer_ones(sd1_double):
@@ -193,26 +199,33 @@ def test_calls_in_several_threads_do_not_disturb_each_other(sd1):
     assert hook_count(sd1.unet) == 0
 
 
-def test_the_attentions_after_an_inner_call_see_fewer_keys(ldm_sd1):
-    with patched(ldm_sd1.unet, factor_1=2):
-        handle, _ = call_inside(ldm_sd1, ldm_sd1.blocks(1)[0], lambda: ldm_sd1(LATENT))
-        with lengths(ldm_sd1) as seen:
-            ldm_sd1(LATENT)
-        handle.remove()
-    assert len(seen) == 2 * len(ldm_sd1.all_attentions())
-    assert keys_of(ldm_sd1, 1, seen) == {(16 * 8, 8 * 4)}
-
-
 # rows by themselves -------------------------------------------------------------------------------------------------
 
 IMAGES, TEXT = noise(3, 4, 16, 8, seed=5).double(), words(3, seed=6).double()
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seeds", [[11, 22, 33], [11, 22, 11]])
-def test_a_block_that_runs_row_by_row_draws_from_the_seed_of_each_row(ldm_sd1_double, target, seeds, monkeypatch):
+def row_by_row(layers):
+    """The layers of a part of the UNet, called for each row alone."""
+    forward = layers.forward
+
+    def each(x, emb, context=None):
+        rows = [slice(i, i + 1) for i in range(len(x))]
+        return torch.cat([forward(x[row], emb[row], [text[row] for text in context]) for row in rows])
+
+    return each
+
+
+ROWS = [({"method": method, "target": "all", "mlp": True, "random": False}, [11, 22, 33]) for method in METHODS]
+RANDOM = {"method": "similarity", "random": True}
+ROWS += [(RANDOM | {"target": target}, seeds) for target in TARGETS for seeds in ([11, 22, 33], [11, 22, 11])]
+
+
+@pytest.mark.parametrize(("settings", "seeds"), ROWS)
+def test_a_block_that_runs_row_by_row_reduces_each_row_by_itself_with_its_own_seed(
+    ldm_sd1_double, settings, seeds, monkeypatch
+):
     def reduced():
-        with patched(ldm_sd1_double.unet, method="similarity", target=target, random=True) as session:
+        with patched(ldm_sd1_double.unet, factor_1=2, phase="fixed", **settings) as session:
             session.begin_step(0, 10, seeds)
             return torch.cat([ldm_sd1_double(IMAGES, text=TEXT), ldm_sd1_double(IMAGES, text=TEXT)])
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-import math
 
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
 from tests.models import (
@@ -21,6 +22,7 @@ from tests.models import (
     noise,
     shallow_ldm_unet,
 )
+from tests.naive import examples
 from todo_core import Settings, TokenGrid
 from todo_core.hosts import detect
 from todo_core.patching.plan import Pass, make_plan
@@ -51,32 +53,18 @@ def sgm_unet():
 # auto ---------------------------------------------------------------------------------------------------------------
 
 
-# the table of docs/method.md
-AUTO = [
-    (64, 1, 1),
-    (76, 1, 1),
-    (77, 2, 1),
-    (96, 2, 1),
-    (128, 2, 1),
-    (192, 2, 1),
-    (1024, 2, 1),
-]
-
-
-@pytest.mark.parametrize(("side", "first", "second"), AUTO)
-def test_auto_takes_whole_factors_by_the_size(side, first, second):
-    levels = plan(sd1_unet(), side).levels
-    assert [level.amount or 1 for level in levels] == [first, second]
-    assert [level.target_grid for level in levels if level.reduces] == [
-        level.grid.strided(factor) for level, factor in zip(levels, (first, second), strict=True) if factor > 1
-    ]
-
-
 @pytest.mark.parametrize(
-    ("height", "width", "factor"), [(128, 64, 2), (64, 96, 2), (64, 80, 1), (135, 240, 2), (180, 320, 2)]
+    ("size", "factor"),
+    [
+        # the table of docs/method.md
+        *(((side, side), 2 if side > 76 else 1) for side in (64, 76, 77, 96, 128, 192, 1024)),
+        *(((128, 64), 2), ((64, 96), 2), ((64, 80), 1), ((135, 240), 2), ((180, 320), 2)),  # it counts tokens
+    ],
 )
-def test_auto_counts_tokens_where_the_image_is_oblong(height, width, factor):
-    assert (plan(sd1_unet(), height, width).levels[0].amount or 1) == factor
+def test_auto_reduces_level_1_by_2_above_the_trained_size(size, factor):
+    levels = plan(sd1_unet(), *size).levels
+    assert [level.amount or 1 for level in levels] == [factor, 1]
+    assert [level.target_grid for level in levels if level.reduces] == [TokenGrid(*size).strided(2)] * (factor - 1)
 
 
 @pytest.mark.parametrize("side", [64, 48])
@@ -96,13 +84,10 @@ def test_auto_says_why_level_2_stays_whole_where_level_1_does_not():
     assert second.why == "auto reduces only level 1 at this size"
 
 
-XL_AUTO = [(128, 1, 1), (160, 2, 1), (192, 2, 1), (256, 2, 1), (384, 2, 1), (512, 2, 1), (1024, 2, 1)]
-
-
-@pytest.mark.parametrize(("side", "first", "second"), XL_AUTO)
-def test_auto_of_sdxl_counts_from_the_grids_of_its_own_levels(side, first, second):
+@pytest.mark.parametrize(("side", "factor"), [(128, 1), (160, 2), (192, 2), (256, 2), (512, 2), (1024, 2)])
+def test_auto_of_sdxl_counts_from_the_grids_of_its_own_levels(side, factor):
     levels = plan(diffusers_sdxl().unet, side).levels
-    expected = [(side // 2, first), (side // 4, second)]
+    expected = [(side // 2, factor), (side // 4, 1)]
     assert [(level.grid.height, level.amount or 1) for level in levels] == expected
 
 
@@ -136,34 +121,29 @@ def test_the_reason_says_why_whole_steps_are_not_predicted():
 # the size a model was trained at ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [768, 1024])
-def test_a_text_width_of_sd1_or_sd2_means_64(width):
-    assert detect(ldm_unet(context_dim=width)).trained_side == 64
+SD2 = {"context_dim": 1024}
 
 
-def test_v_prediction_means_the_sd2_of_768_pixels():
-    unet = ldm_unet(context_dim=1024)
-    assert detect(LatentDiffusion(unet, parameterization="v")).trained_side == 96
-    assert detect(LatentDiffusion(unet, parameterization="eps")).trained_side == 64
-
-
-def test_sgm_means_sdxl():
-    host = detect(LatentDiffusion(sgm_unet()))
-    assert (host.network, host.trained_side, host.depth) == ("UNet", 128, 1)
-
-
-def test_any_other_ldm_model_says_its_own_size():
-    assert detect(ldm_unet(image_size=40)).trained_side == 40
-    assert detect(LatentDiffusion(ldm_unet(image_size=40), image_size=24)).trained_side == 24
-
-
-@pytest.mark.parametrize(("build", "side"), [(diffusers_sd1, 64), (diffusers_sd2, 96), (diffusers_sdxl, 128)])
-def test_diffusers_says_it_in_the_config(build, side):
-    assert detect(build().unet).trained_side == side
-
-
-def test_diffusers_may_say_it_as_height_and_width():
-    assert detect(diffusers_unet(sample_size=[48, 64])).trained_side == 48
+@pytest.mark.parametrize(
+    ("build", "side"),
+    [
+        (lambda: ldm_unet(context_dim=768), 64),  # the text's width tells SD1 and SD2
+        (lambda: ldm_unet(**SD2), 64),
+        (lambda: LatentDiffusion(ldm_unet(**SD2), parameterization="v"), 96),  # the SD2 of 768 pixels
+        (lambda: LatentDiffusion(ldm_unet(**SD2), parameterization="eps"), 64),
+        (lambda: LatentDiffusion(sgm_unet()), 128),  # sgm means SDXL
+        (lambda: ldm_unet(image_size=40), 40),  # any other says its own
+        (lambda: LatentDiffusion(ldm_unet(image_size=40), image_size=24), 24),
+        (lambda: diffusers_sd1().unet, 64),
+        (lambda: diffusers_sd2().unet, 96),
+        (lambda: diffusers_sdxl().unet, 128),
+        (lambda: diffusers_unet(sample_size=[48, 64]), 48),
+    ],
+)
+def test_the_size_that_a_model_was_trained_at(build, side):
+    host = detect(build())
+    assert (host.network, host.trained_side) == ("UNet", side)
+    assert side != 128 or host.depth == 1
 
 
 def test_the_side_halves_with_each_level():
@@ -221,15 +201,12 @@ def test_blocks_that_only_look_at_the_text_are_no_level():
 # reasons and text ---------------------------------------------------------------------------------------------------
 
 
-def test_the_plan_reads_as_a_sentence_for_each_level():
+def test_the_plan_reads_as_a_sentence_for_each_level_and_for_what_comes_past_the_end():
     text = str(plan(sd1_unet(), 128, factor_1=2, factor_2=1, interval=1))
     assert text.splitlines() == [
         "level 1: 128 x 128, 16,384 tokens -> 4,096 by downsample (64 x 64), 5 blocks",
         "level 2: 64 x 64, 4,096 tokens, not reduced: the factor of level 2 is 1",
     ]
-
-
-def test_the_plan_says_what_comes_past_the_end():
     text = str(plan(sd1_unet(), 64, factor_1=2, end=0.6, afterwards="similarity", ratio_1=0.25))
     assert "past 0.6: level 1: 64 x 64, 4,096 tokens -> 3,072 by similarity, 5 blocks" in text.splitlines()
 
@@ -263,32 +240,27 @@ def test_cluster_rounds_its_number_of_keys_to_the_nearest():
     assert plan(sd1_unet(), 4, method="cluster", ratio_1=0.45).levels[0].keys == 9  # of 16 * 0.55 = 8.8
 
 
-@pytest.mark.parametrize("steps", [3, 7, 10, 20, 30, 150])
-def test_the_window_takes_the_steps_whose_share_lies_in_it(steps):
-    made = plan(sd1_unet(), 64, factor_1=2, start=0.2, end=0.7)
-    acting = [step for step in range(steps) if made.at(step / steps)]
-    assert acting == [step for step in range(steps) if 2 * steps <= 10 * step < 7 * steps]
-
-
-def test_a_window_computed_in_floats_is_taken_as_it_is_meant():
-    """0.1 + 0.2 is a little more than 3 / 10, and 0.7 + 1e-16 than 7 / 10."""
-    late = plan(sd1_unet(), 64, factor_1=2, start=0.1 + 0.2)
-    assert late.at(3 / 10)
-    early = plan(sd1_unet(), 64, factor_1=2, end=math.nextafter(0.7, 1))
-    assert not early.at(7 / 10)
-    assert early.at(0.6999)
-    assert not late.at(0.2999)
-
-
-def test_an_end_of_1_takes_the_last_step_too():
-    made = plan(sd1_unet(), 64, factor_1=2)
-    assert made.at(1.0) == made.levels[:1]
-
-
-def test_the_method_that_takes_over_acts_from_the_end_on():
-    made = plan(sd1_unet(), 64, factor_1=2, start=0.2, end=0.7, afterwards="cluster", ratio_1=0.5)
-    methods = [[level.method for level in made.at(step / 10)] for step in range(10)]
-    assert methods == [[]] * 2 + [["downsample"]] * 5 + [["cluster"]] * 3
+@examples(100)
+@given(
+    st.integers(1, 150),
+    st.integers(0, 10),
+    st.integers(0, 10),
+    st.integers(-2, 2),
+    st.sampled_from(["none", "cluster"]),
+)
+def test_the_window_takes_the_steps_whose_share_lies_in_it(steps, start, end, rounding, afterwards):
+    """In floats too: 0.1 + 0.2 is a little more than 3 / 10. From the end on, the method afterwards acts."""
+    assume(start < end)
+    near_start, near_end = (min(max(0, each / 10 + rounding * 1e-16), 1) for each in (start, end))
+    settings = {"factor_1": 2, "factor_2": 1, "ratio_1": 0.5, "ratio_2": 0, "afterwards": afterwards}
+    made = plan(sd1_unet(), 64, start=near_start, end=near_end, **settings)
+    past_end = [afterwards] if afterwards != "none" else []
+    for step in range(steps):
+        inside = ["downsample"] if 10 * step >= start * steps else []
+        expected = past_end if 10 * step >= end * steps else inside
+        assert [level.method for level in made.at(step / steps)] == expected, step
+    assert [level.method for level in made.at(1.0)] == (past_end if near_end < 1 else ["downsample"])
+    assert not made.at(start / 10 - 1e-4)
 
 
 @pytest.mark.parametrize("size", [(65, 97), (33, 20), (7, 5)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -87,48 +88,20 @@ def tokens(x):
     st.integers(1, 3), st.integers(1, 5), st.integers(1, 7), st.integers(1, 7), st.floats(0.1, 3), st.integers(0, 10**6)
 )
 def test_a_prediction_equals_the_naive_formula(rows, channels, height, width, span, seed):
-    x_a, x_b, y_a, y_b, x = (noise(rows, channels, height, width, seed=seed + i).double() for i in range(5))
-    history = History()
-    history.add(torch.tensor(10.0), x_a, y_a - x_a)
-    assert not history.can_predict(x)
-    history.add(torch.tensor(10 - span), x_b, y_b - x_b)
-    assert history.can_predict(x)
+    """Of two modules, whose weights are found at once."""
+    shape, histories, expected = (rows, channels, height, width), (History(), History()), []
     times = (10.0, torch.tensor(10 - span).item(), torch.tensor(10 - 1.7 * span).item())
-    expected = naive([(times[0], x_a, y_a), (times[1], x_b, y_b)], times[2], x)
-    torch.testing.assert_close(x + history.predict(torch.tensor(times[2]), x), expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("size", [(2, 3), (9, 8)], ids=["fewer pairs than channels", "more pairs"])
-def test_an_input_on_its_own_line_gives_a_residual_on_its_line(size):
-    """The correction vanishes there, whatever W is."""
-    x_a, x_b, y_a, y_b = (noise(2, 12, *size, seed=i).double() for i in range(4))
-    history = History()
-    history.add(torch.tensor(1.0), x_a, y_a)
-    history.add(torch.tensor(2.0), x_b, y_b)
-    x = x_b + 1.5 * (x_b - x_a)
-    torch.testing.assert_close(history.predict(torch.tensor(3.5), x), y_b + 1.5 * (y_b - y_a), rtol=1e-5, atol=1e-5)
-
-
-def test_a_linear_transformer_is_predicted_better_than_by_the_line():
-    mix = noise(12, 12, seed=9) * 12**-0.5
-    inputs, history = [noise(2, 12, 16, 16, seed=i) for i in range(3)], History()
-    outputs = [x + torch.einsum("oc,bchw->bohw", mix, x) for x in inputs]
-    for time in range(2):
-        history.add(torch.tensor(float(time)), inputs[time], outputs[time] - inputs[time])
-    line = inputs[2] + 2 * (outputs[1] - inputs[1]) - (outputs[0] - inputs[0])
-    predicted = inputs[2] + history.predict(torch.tensor(2.0), inputs[2])
-    error, of_line = (float((made - outputs[2]).norm()) for made in (predicted, line))
-    assert error < 0.3 * of_line
-
-
-def test_rows_do_not_depend_on_each_other():
-    runs = [noise(3, 8, 5, 5, seed=i) for i in range(5)]
-    together, alone = History(), History()
-    for i in range(2):
-        together.add(torch.tensor(float(i)), runs[i], runs[i + 2])
-        alone.add(torch.tensor(float(i)), runs[i][1:2], runs[i + 2][1:2])
-    expected = alone.predict(torch.tensor(2.0), runs[4][1:2])
-    torch.testing.assert_close(together.predict(torch.tensor(2.0), runs[4])[1:2], expected, rtol=1e-5, atol=1e-5)
+    x = noise(*shape, seed=seed).double()
+    for number, history in enumerate(histories):
+        x_a, x_b, y_a, y_b = (noise(*shape, seed=seed + 4 * number + i).double() for i in range(1, 5))
+        history.add(torch.tensor(times[0]), x_a, y_a - x_a)
+        assert not history.can_predict(x)
+        history.add(torch.tensor(times[1]), x_b, y_b - x_b)
+        assert history.can_predict(x)
+        expected.append(naive([(times[0], x_a, y_a), (times[1], x_b, y_b)], times[2], x))
+    History.fit(histories)
+    for history, output in zip(histories, expected, strict=True):
+        torch.testing.assert_close(x + history.predict(torch.tensor(times[2]), x), output, rtol=1e-5, atol=1e-5)
 
 
 def test_autocast_does_not_reach_the_solution():
@@ -210,13 +183,15 @@ def by_a_loop(small, transformers, latents, interval, first=0):
     return outputs
 
 
-def run(small, session, latents, seeds=(0, 0)):
+def run(small, session, latents, call=None, *, steps=None, times=TIMES, guidance=None):
+    """The outputs of a pass. ``call`` makes that of a step, from its number and latent."""
     outputs = []
     for step, latent in enumerate(latents):
-        session.attach().begin_step(step, len(latents), seeds)
-        outputs.append(small(latent, TIMES[step]))
+        session.attach().begin_step(step, steps or len(latents), (0, 0), guidance)
+        outputs.append(call(step, latent) if call else small(latent, times[step]))
         session.detach()
-    session.remove()
+    if not steps:
+        session.remove()
     return outputs
 
 
@@ -284,34 +259,17 @@ def test_other_rows_are_computed_anew(interval, rows):
 SHALLOW = shallow_ldm_unet()
 
 
-def calls(small, session, steps):
-    """Several UNet calls a step; ``steps`` has a list of (latent, text) for each step."""
-    for step, parts in enumerate(steps):
-        session.attach().begin_step(step, len(steps), (0, 0))
-        for latent, text in parts:
-            small(latent, TIMES[step], text)
-        session.detach()
-
-
 def test_each_call_of_a_step_has_a_memory_of_its_own(ldm_sd1):
     """Split halves: the same rows, other prompts. Each is predicted from its own past."""
-    cond, uncond, latents = words(2), words(2, seed=5), chain(5)
-    apart, together = [], session_of(ldm_sd1, interval=2)
-    for text in (cond, uncond):
-        session = session_of(ldm_sd1, interval=2)
-        for step, latent in enumerate(latents):
-            session.attach().begin_step(step, 5, (0, 0))
-            apart.append(ldm_sd1(latent, TIMES[step], text))
-            session.remove() if step == 4 else session.detach()
-    outputs = {0: [], 1: []}
-    for step, latent in enumerate(latents):
-        together.attach().begin_step(step, 5, (0, 0))
-        for place, text in enumerate((cond, uncond)):
-            outputs[place].append(ldm_sd1(latent, TIMES[step], text))
-        together.detach()
-    together.remove()
-    assert all(torch.equal(a, b) for a, b in zip(outputs[0] + outputs[1], apart, strict=True))
-    assert together.record.predicted_in == {2}
+    texts, latents, apart = (words(2), words(2, seed=5)), chain(5), []
+    for text in texts:
+        call = lambda step, latent, text=text: ldm_sd1(latent, TIMES[step], text)  # noqa: E731
+        apart.append(run(ldm_sd1, session_of(ldm_sd1, interval=2), latents, call))
+    session = session_of(ldm_sd1, interval=2)
+    both = run(ldm_sd1, session, latents, lambda step, latent: [ldm_sd1(latent, TIMES[step], text) for text in texts])
+    for step, outputs in enumerate(zip(*apart, strict=True)):
+        assert all(torch.equal(a, b) for a, b in zip(both[step], outputs, strict=True))
+    assert session.record.predicted_in == {2}
 
 
 def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, worth_predicting):
@@ -337,60 +295,46 @@ def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, worth_predic
     assert set(record.predicted_calls) == record.predicted_in
 
 
+A, B = words(2), words(2, seed=9)
+
+
 @pytest.mark.parametrize(
-    ("change", "predicted"),
-    [(4, {2, 6, 8}), (5, {2, 4, 8})],
-    ids=["in a step that would be predicted", "in a computed step"],
+    ("latents", "texts", "predicted"),
+    [
+        (chain(10), [A] * 4 + [B] * 6, {2, 6, 8}),  # another prompt, in a step that would be predicted
+        (chain(10), [A] * 5 + [B] * 5, {2, 4, 8}),  # in a computed step
+        # a second generation on one patch, in the same step: its latent is no small change of the last one
+        *(([*chain(2), *(size * latent for latent in chain(2, seed=50))], [A] * 4, set()) for size in (0.5, 1, 2)),
+        # as in the first step of DPM++ 2M SDE with few steps, on a model with random weights
+        *(([growth**i * latent for i, latent in enumerate(chain(6))], [A] * 6, {2, 4}) for growth in (0.4, 2.5)),
+    ],
 )
-def test_another_prompt_begins_anew(ldm_sd1, change, predicted):
-    session, latents = session_of(ldm_sd1, interval=2), chain(10)
-    texts = [words(2)] * change + [words(2, seed=9)] * (10 - change)
-    calls(ldm_sd1, session, [[(latent, text.clone())] for latent, text in zip(latents, texts, strict=True)])
-    assert session.record.predicted_in == predicted
-    session.remove()
-
-
-@pytest.mark.parametrize("size", [0.5, 1, 2])
-def test_another_image_begins_anew(ldm_sd1, size):
-    """A second generation on one patch, in the same step: its latent is no small change of the last one."""
-    session, latents = session_of(ldm_sd1, interval=2), [*chain(2), *(size * latent for latent in chain(2, seed=50))]
-    calls(ldm_sd1, session, [[(latent, None)] for latent in latents])
-    assert session.record.predicted_in == set()
-    session.remove()
-
-
-@pytest.mark.parametrize("growth", [0.4, 2.5])
-def test_a_latent_that_grows_or_shrinks_is_the_same_image(ldm_sd1, growth):
-    """As in the first step of DPM++ 2M SDE with few steps, on a model with random weights."""
+def test_another_prompt_and_another_image_begin_anew_and_one_that_grows_does_not(ldm_sd1, latents, texts, predicted):
     session = session_of(ldm_sd1, interval=2)
-    calls(ldm_sd1, session, [[(growth**step * latent, None)] for step, latent in enumerate(chain(6))])
-    assert session.record.predicted_in == {2, 4}
-    session.remove()
+    run(ldm_sd1, session, latents, lambda step, latent: ldm_sd1(latent, TIMES[step], texts[step].clone()))
+    assert session.record.predicted_in == predicted
+
+
+def histories(session):
+    """Those that a session remembers, of all calls of a step."""
+    return [history for call in session._memory._calls.values() for history in call.histories.values()]
 
 
 def test_memory_is_freed_at_the_end_of_a_pass_an_error_and_removal(ldm_sd1):
-    def held(session):
-        return sum(len(s.histories) for s in session._memory._calls.values())
-
-    latents = chain(4)
-    session = session_of(ldm_sd1, interval=2)
-    calls(ldm_sd1, session, [[(latent, None)] for latent in latents])
-    assert held(session) == 0, "the last step has run"
+    latents, session = chain(4), session_of(ldm_sd1, interval=2)
+    run(ldm_sd1, session, latents, steps=4)
+    assert not histories(session), "the last step has run"
+    run(ldm_sd1, session, latents[:2], steps=9)
+    assert len(histories(session)) == 7
     session.remove()
-    for step in range(2):
-        session.attach().begin_step(step, 9, (0, 0))
-        ldm_sd1(latents[step], TIMES[step])
-        session.detach()
-    assert held(session) == 7
-    session.remove()
-    assert held(session) == 0
-    session.attach().begin_step(0, 9, (0, 0))
-    ldm_sd1(latents[0], TIMES[0])
-    handle = ldm_sd1.unet.out.register_forward_pre_hook(lambda *_: 1 / 0)
+    assert not histories(session)
+    run(ldm_sd1, session, latents[:1], steps=9)
+    assert histories(session)
+    handle = session.attach().host.unet.out.register_forward_pre_hook(lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         ldm_sd1(latents[1], TIMES[1])
     handle.remove()
-    assert held(session) == 0
+    assert not histories(session)
     session.remove()
 
 
@@ -409,49 +353,34 @@ def test_a_new_pass_on_the_same_patch_begins_anew(diffusers_sd1):
 # what may not be replaced -------------------------------------------------------------------------------------------
 
 
-def test_a_forward_put_over_ours_goes_on_after_removal(ldm_sd1):
-    first, *_ = deep(ldm_sd1, "ldm_sd1")
-    plain = ldm_sd1(chain(1)[0])
-    session = session_of(ldm_sd1, interval=2).attach()
-    ours = first.forward
-    first.forward = lambda *args, **kwargs: ours(*args, **kwargs)
-    session.remove()
+@contextmanager
+def another_over(module):
+    """A forward of somebody else that calls the one that is there; yields what has run."""
+    below, ran = module.forward, []
+    module.forward = lambda *args, **kwargs: below(*args, **kwargs)
+    handle = module.transformer_blocks[0].register_forward_hook(lambda *_: ran.append(1))
     try:
-        assert torch.equal(ldm_sd1(chain(1)[0]), plain)
-    finally:
-        del first.forward
-
-
-def test_a_forward_put_over_ours_predicts_no_more_when_the_session_comes_back(ldm_sd1):
-    first, *_ = deep(ldm_sd1, "ldm_sd1")
-    session, ran = session_of(ldm_sd1, interval=2).attach(), []
-    ours = first.forward
-    first.forward = lambda *args, **kwargs: ours(*args, **kwargs)
-    handle = first.transformer_blocks[0].register_forward_hook(lambda *_: ran.append(1))
-    try:
-        run(ldm_sd1, session, chain(5))
-        assert session.record.predicted_in, "the others are predicted"
-        assert len(ran) == 5
-        assert ["SpatialTransformer.forward" in note for note in session.record.notes] == [True]
+        yield ran
     finally:
         handle.remove()
-        del first.forward
+        del module.forward
 
 
-def test_a_forward_that_caches_put_over_ours_on_a_patch_is_left_alone(ldm_sd1):
-    """As DeepCache's helper does, which leaves out runs of its own."""
-    first, *others = deep(ldm_sd1, "ldm_sd1")
-    with torch.no_grad(), patched(ldm_sd1.unet, **OFF, interval=2) as session:
-        ours, ran = first.forward, []
-        first.forward = lambda *args, **kwargs: ours(*args, **kwargs)
-        handle = first.transformer_blocks[0].register_forward_hook(lambda *_: ran.append(1))
-        try:
-            for time, latent in zip(TIMES, chain(6), strict=False):
-                ldm_sd1(latent, time)
-        finally:
-            handle.remove()
-            del first.forward
-    assert len(ran) == 6
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_forward_put_over_ours_predicts_no_more_and_goes_on_after_removal(ldm_sd1, comes_back):
+    """As DeepCache's helper does, which leaves out runs of its own; the session may come off and on in between."""
+    first, *_ = deep(ldm_sd1, "ldm_sd1")
+    plain, session = ldm_sd1(chain(1)[0]), session_of(ldm_sd1, interval=2).attach()
+    with another_over(first) as ran:
+        if comes_back:
+            run(ldm_sd1, session, chain(5))
+        else:
+            for step, latent in enumerate(chain(5)):
+                session.begin_step(step, 5, (0, 0))
+                ldm_sd1(latent, TIMES[step])
+            session.remove()
+        assert len(ran) == 5
+        assert torch.equal(ldm_sd1(chain(1)[0]), plain)
     assert session.record.predicted_in, "the others are predicted"
     assert ["another SpatialTransformer.forward is on it" in note for note in session.record.notes] == [True]
 
@@ -459,17 +388,11 @@ def test_a_forward_that_caches_put_over_ours_on_a_patch_is_left_alone(ldm_sd1):
 @pytest.mark.parametrize(("predict", "broken"), [("deep", 1), ("deep", 3), ("whole", 1), ("whole", 2), ("whole", 4)])
 def test_a_number_that_is_not_finite_does_not_reach_later_steps(ldm_sd1, predict, broken):
     """One NaN inside the model in one computed step. The loop around it goes on with good latents."""
-    (norm, *_), step = [m for m in ldm_sd1.unet.modules() if isinstance(m, torch.nn.LayerNorm)], [0]
-    handle = norm.register_forward_hook(lambda m, a, y: y * float("nan") if step[0] == broken else None)
-    session, outputs = session_of(ldm_sd1, interval=2, predict=predict), []
-    try:
-        for step[0], latent in enumerate(chain(10)):
-            session.attach().begin_step(step[0], 10, (0, 0))
-            outputs.append(ldm_sd1(latent, TIMES[step[0]]))
-            session.detach()
-    finally:
-        handle.remove()
-        session.remove()
+    (norm, *_), now = [m for m in ldm_sd1.unet.modules() if isinstance(m, torch.nn.LayerNorm)], []
+    handle = norm.register_forward_hook(lambda m, a, y: y * float("nan") if len(now) == broken + 1 else None)
+    session = session_of(ldm_sd1, interval=2, predict=predict)
+    outputs = run(ldm_sd1, session, chain(10), lambda step, latent: now.append(step) or ldm_sd1(latent, TIMES[step]))
+    handle.remove()
     assert [i for i, output in enumerate(outputs) if not output.isfinite().all()] == [broken]
     assert session.record.predicted_in, "it goes on later"
 
@@ -491,10 +414,9 @@ def test_calls_that_ask_for_gradients_are_computed(diffusers_sd1):
 # memory -------------------------------------------------------------------------------------------------------------
 
 
-def remembered(session) -> int:
+def remembered(session):
     """Bytes of all tensors in the histories, but for the 0-dimensional ones."""
-    calls = session._memory._calls.values()
-    runs = [vars(history) | vars(history._last) for call in calls for history in call.histories.values()]
+    runs = [vars(history) | vars(history._last) for history in histories(session)]
     kept = {id(t): t for run in runs for t in tree_leaves([*run.values()]) if isinstance(t, torch.Tensor) and t.ndim}
     return sum(t.numel() * t.element_size() for t in kept.values())
 
@@ -592,35 +514,29 @@ def test_all_steps_are_computed_where_nothing_is_predicted():
     assert DeepPlan(11, 2, why="the interval is 1").computed_steps(4, range(4)) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(("steps", "interval"), [(5, "auto"), (3, 2)])
+@pytest.mark.parametrize(("told", "interval"), [(5, "auto"), (3, 2), (None, "auto")])
 def test_nothing_is_remembered_in_a_pass_in_which_nothing_will_be_predicted(
-    diffusers_sdxl, worth_predicting, steps, interval
+    diffusers_sdxl, worth_predicting, told, interval
 ):
-    session = Session(detect(diffusers_sdxl.unet), Settings(**OFF, interval=interval))
-    for step, latent in enumerate(chain(steps)):
-        session.attach().begin_step(step, steps, (0, 0))
-        diffusers_sdxl(latent, TIMES[step])
-        assert not session._memory._calls
-        session.detach()
-
-
-def test_auto_remembers_nothing_where_the_number_of_steps_is_unknown(ldm_sdxl, worth_predicting):
-    with patched(ldm_sdxl.unet, **OFF) as session:
-        for latent, time in zip(chain(8), TIMES, strict=False):
-            ldm_sdxl(latent, time)
-    assert not session._memory._calls
+    """Auto does nothing where the number of steps is unknown."""
+    with patched(diffusers_sdxl.unet, **OFF, interval=interval) as session:
+        for step, latent in enumerate(chain(told or 8)):
+            if told:
+                session.begin_step(step, told, (0, 0))
+            diffusers_sdxl(latent, TIMES[step])
+            assert not histories(session)
     assert session.record.predicted_in == set()
 
 
 def test_a_step_of_which_one_call_was_predicted_is_no_predicted_step(ldm_sd1):
     """The second call has other rows in each step, as Negative Guidance minimum sigma makes them."""
-    session, latents = session_of(ldm_sd1, interval=2), chain(6)
-    calls(ldm_sd1, session, [[(x, None), (x[: 1 + step % 2], None)] for step, x in enumerate(latents)])
+    session = session_of(ldm_sd1, interval=2)
+    both = lambda step, x: [ldm_sd1(rows, TIMES[step]) for rows in (x, x[: 1 + step % 2])]  # noqa: E731
+    run(ldm_sd1, session, chain(6), both)
     assert set(session.record.predicted_calls) == {2, 4}
     assert session.record.predicted_in == set()
     assert session.record.acted
     assert session.record.summary(6) == "transformers below level 1 computed in 10 of 12 model calls: 1.2x fewer"
-    session.remove()
 
 
 def test_auto_predicts_no_deep_transformers_in_a_compiled_model(diffusers_sdxl, worth_predicting):

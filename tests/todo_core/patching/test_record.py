@@ -7,7 +7,7 @@ import pytest
 from todo_core import Settings
 from todo_core.patching.level_plan import LevelPlan
 from todo_core.patching.plan import DeepPlan, Pass, Plan
-from todo_core.patching.record import IdlePass, Record
+from todo_core.patching.record import IdleNotes, Record
 from todo_core.token_grid import TokenGrid
 
 
@@ -74,7 +74,7 @@ IDLE_LAYERS = DeepPlan(7, 1, why="the interval is 1")
 def passes(*of, steps=3, level=SMALL, known=True, **changes):
     """The notes after these passes; each is told by whether its steps were reduced."""
     told, plan = Record(), Plan(Settings(**changes), Pass(GRID, steps), (level,), IDLE_LAYERS)
-    idle = IdlePass(told)
+    idle = IdleNotes(told)
     for reduced in of:
         for step in range(steps):
             planned = level.reduces and bool(plan.at(step / steps))
@@ -105,7 +105,7 @@ def test_other_passes_are_not_told():
 
 def test_an_interrupted_pass_is_not_told():
     told, plan = Record(), Plan(Settings(), Pass(GRID, 4), (SMALL,), IDLE_LAYERS)
-    idle = IdlePass(told)
+    idle = IdleNotes(told)
     idle.add(plan, 0, 4, planned=False, reduced=False)
     idle.end()
     assert told.notes == []

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import types
 
 import pytest
 import torch
-from diffusers import AutoencoderKL, ControlNetModel
+from diffusers import AutoencoderKL, ControlNetModel, UNet2DModel
 from diffusers.models import attention_processor
 from diffusers.models.controlnets.multicontrolnet import MultiControlNetModel
+from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-from tests.models import hook_count, keys_of, lengths, noise
+from tests.models import LatentDiffusion, assert_differs, diffusers_unet, hook_count, keys_of, lengths, noise, snapshot
 from todo_core import Settings, SettingsError, UnsupportedModelError, apply_patch, patched, remove_patch
 
 LATENT = noise(2, 4, 16, 8)
@@ -56,7 +56,7 @@ def test_a_replaced_forward_sees_the_whole_grid_and_the_others_are_reduced(sd1, 
                 handle.remove()
     assert set(seen) == {TOKENS}
     assert reduced == {part: TOKENS if part == name else 32 for part in firsts}
-    assert (ours - plain).abs().max() > 0.01
+    assert_differs(ours, plain)
     assert len(session.record.notes) == 1
     assert f"another extension has replaced its {name}.forward" in session.record.notes[0]
 
@@ -66,17 +66,6 @@ def test_keys_and_values_are_reduced_where_another_module_is_replaced(sd1, monke
     with patched(sd1.unet, factor_1=2) as session, lengths(sd1) as seen:
         sd1(LATENT)
     assert keys_of(sd1, 1, seen) == {(TOKENS, 32)}
-    assert session.record.notes == []
-
-
-def test_the_forward_that_hypertile_leaves_behind_is_no_obstacle(ldm_sd1, monkeypatch):
-    for attention in ldm_sd1.attentions(1).values():
-        params = types.SimpleNamespace(enabled=False)
-        monkeypatch.setattr(attention, "__webui_hypertile_params", params, raising=False)
-        monkeypatch.setitem(vars(attention), "forward", attention.forward)
-    with patched(ldm_sd1.unet, **ALL) as session, lengths(ldm_sd1) as seen:
-        ldm_sd1(LATENT)
-    assert keys_of(ldm_sd1, 1, seen) == {(32, 32)}
     assert session.record.notes == []
 
 
@@ -106,12 +95,39 @@ def test_several_controlnets_are_refused_with_the_way_to_patch_each(diffusers_sd
     assert hook_count(model) == 0
 
 
-@pytest.mark.parametrize("half", ["encoder", "decoder"])
-def test_half_an_autoencoder_is_no_unet(half):
-    autoencoder = AutoencoderKL(block_out_channels=(8,), norm_num_groups=4)
-    with pytest.raises(UnsupportedModelError):
-        apply_patch(getattr(autoencoder, half))
-    assert hook_count(autoencoder) == 0
+def attention_blocks():
+    """ldm's UNet before it had spatial transformers."""
+    return UNetModel(8, 4, 32, 4, attention_resolutions=[2, 1], channel_mult=[1, 2], num_res_blocks=1, num_heads=4)
+
+
+class OtherPipeline:
+    transformer = torch.nn.Linear(2, 2)
+
+
+TWO_BLOCKS = {"down_block_types": ("DownBlock2D", "AttnDownBlock2D"), "up_block_types": ("AttnUpBlock2D", "UpBlock2D")}
+TINY = {"block_out_channels": (8, 8), "norm_num_groups": 8}
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda: torch.nn.Linear(2, 2), "Linear"),
+        (attention_blocks, "UNetModel.*self-attention"),
+        (lambda: LatentDiffusion(attention_blocks()), "UNetModel.*self-attention"),
+        (lambda: UNet2DModel(16, **TINY, **TWO_BLOCKS), "UNet2DModel.*self-attention"),
+        (lambda: diffusers_unet(only_cross_attention=True, mid_block_type=None), "UNet2DCond.*self-attention"),
+        (lambda: AutoencoderKL(block_out_channels=(8,), norm_num_groups=4).encoder, "Encoder"),
+        (lambda: AutoencoderKL(block_out_channels=(8,), norm_num_groups=4).decoder, "Decoder"),
+        (OtherPipeline, "OtherPipeline"),
+    ],
+)
+def test_what_has_no_self_attention_of_a_unet_is_refused_by_name(build, said):
+    model = build()
+    before = snapshot(model) if isinstance(model, torch.nn.Module) else None
+    for refused in (apply_patch, remove_patch):
+        with pytest.raises(UnsupportedModelError, match=said):
+            refused(model)
+    assert before is None or snapshot(model) == before
 
 
 @pytest.mark.parametrize("value", [1e300, 1025, 10**400])

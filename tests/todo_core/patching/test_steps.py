@@ -51,30 +51,25 @@ def turns(first, second):
     return [t for pair in zip(first, second, strict=True) for t in pair]
 
 
-@pytest.mark.parametrize("with_schedule", [True, False])
-def test_generations_that_take_turns_are_noticed(with_schedule):
-    schedule = torch.arange(900, 0, -100)
-    counting = counter(schedule if with_schedule else None)
-    steps(counting, [900, 800])
-    steps(counting, turns([700, 600, 500, 400], [900, 800, 700, 600]))
-    assert counting.takes_turns
+DOWN = range(900, 0, -100)
 
 
 @pytest.mark.parametrize("with_schedule", [True, False])
 @pytest.mark.parametrize(
-    "passes",
+    ("passes", "takes_turns"),
     [
-        [range(900, 0, -100)] * 4,
-        [range(900, 0, -100), range(700, 0, -100), range(500, 0, -100), range(300, 0, -100)],  # weaker and weaker
-        [(900, 400)] * 5,
-        [(900,), (900,), (900,)],
+        ([[900, 800], turns([700, 600, 500, 400], [900, 800, 700, 600])], True),
+        ([DOWN] * 4, False),
+        ([DOWN, range(700, 0, -100), range(500, 0, -100), range(300, 0, -100)], False),  # weaker and weaker
+        ([(900, 400)] * 5, False),
+        ([(900,), (900,), (900,)], False),
     ],
 )
-def test_generations_one_after_the_other_are_not(passes, with_schedule):
-    counting = counter(torch.arange(900, 0, -100) if with_schedule else None)
+def test_generations_that_take_turns_are_noticed_and_no_others(passes, takes_turns, with_schedule):
+    counting = counter(torch.tensor(DOWN) if with_schedule else None)
     for timesteps in passes:
         steps(counting, timesteps)
-    assert not counting.takes_turns
+    assert counting.takes_turns == takes_turns
 
 
 def test_a_session_tells_so_once(ldm_sd1):

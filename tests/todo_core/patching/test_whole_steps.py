@@ -3,36 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
 
-from tests.models import full_layout, noise, snapshot, words
+from tests.models import Small, full_layout, noise, snapshot, words
 from tests.todo_core.patching import test_prediction as below_level_1
 from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, deep, naive, run, session_of
-from todo_core import Settings, patched
+from tests.todo_core.test_pacing import naive_cost, naive_gap
+from todo_core import Settings
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
 from todo_core.patching import memory
-from todo_core.patching.plan import Pass, make_plan
+from todo_core.patching.plan import HELD, Pass, make_plan
 from todo_core.patching.session import Session
 from todo_core.prediction import History
+from todo_core.samplers import ADDS_NOISE
 from todo_core.token_grid import TokenGrid
 
 WHOLE = OFF | {"predict": "whole"}
 
 
-def by_a_loop(small, latents, interval):
-    """The pass of a UNet whose outputs are stored and predicted by hand."""
+GUIDANCE = 3.0
+
+
+def by_a_loop(small, latents, gap, tolerance=None, times=TIMES):
+    """The outputs of a UNet that are stored and predicted by hand, and the steps in which it ran."""
     runs, outputs, computed = [], [], []
-    for step, (time, latent) in enumerate(zip(TIMES, latents, strict=False)):
-        if len(computed) < 3 or step - computed[-1] >= interval or step == len(latents) - 1:
-            computed.append(step)
-            outputs.append(small(latent, time))
-            runs.append((time, latent, latent + outputs[-1]))  # naive's have the sum
-        else:
-            outputs.append(naive(runs[-2:], time, latent).to(latent.dtype) - latent)
-    return outputs
+    for step, (time, latent) in enumerate(zip(times, latents, strict=False)):
+        predicted = naive(runs[-2:], time, latent).to(latent.dtype) - latent if len(runs) > 1 else None
+        if len(computed) >= 3 and step - computed[-1] < gap and step < len(latents) - 1:
+            outputs.append(predicted)
+            continue
+        outputs.append(small(latent, time))
+        if tolerance and predicted is not None:
+            (error, output), since = ([y.numpy()] for y in (predicted - outputs[-1], outputs[-1])), step - computed[-1]
+            cost = naive_cost(error, output, (GUIDANCE, 1 - GUIDANCE), (runs[-1][0], time), since)
+            gap = naive_gap(cost, tolerance, len(latents))
+        computed.append(step)
+        runs.append((time, latent, latent + outputs[-1]))  # naive's have the sum
+    return outputs, computed
 
 
 # both kinds -----------------------------------------------------------------------------------------------------------
@@ -51,7 +62,7 @@ def test_a_pass_equals_the_loop(name, predict, interval, predicted, request):
     ours = run(small, session, latents)
     assert snapshot(small.unet) == before
     if predict == "whole":
-        theirs = by_a_loop(small, latents, interval)
+        theirs, _ = by_a_loop(small, latents, interval)
     else:
         theirs = below_level_1.by_a_loop(small, deep(small, name), latents, interval)
     for step, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
@@ -67,13 +78,13 @@ def test_what_is_predicted_does_not_run(name, predict, runs, request):
     roots = deep(small, name) if predict == "deep" else [small.unet]
     inside = [module for root in roots for module in root.modules() if module is not root]
     handles = [m.register_forward_hook(lambda *_: ran.append(1)) for m in inside]
-    session = session_of(small, predict=predict, interval=2)
-    for step, latent in enumerate(chain(6)):
+
+    def call(step, latent):
         ran.clear()
-        session.attach().begin_step(step, 6, (0, 0))
         small(latent, TIMES[step])
-        session.detach()
         counts.append(len(ran))
+
+    run(small, session_of(small, predict=predict, interval=2), chain(6), call)
     for handle in handles:
         handle.remove()
     assert counts[0] > len(roots)
@@ -111,6 +122,31 @@ def test_a_forward_of_somebody_else_is_left_alone(ldm_sd1, predict, others):
     assert session.record.notes == [f"{what} runs in every step: another {type(module).__name__}.forward is on it"]
 
 
+AUTO_TIMES = range(950, 10, -47)  # 20 steps
+CALM, ROUGH = 0.02, 0.3  # how much of a latent is new in a step
+
+
+@pytest.mark.parametrize(
+    ("drifts", "tolerance", "gaps"),
+    [
+        ([CALM] * 8 + [ROUGH] * 5 + [CALM] * 6, 0.3, [2, 3, 4, 3, 2, 2, 1]),
+        ([ROUGH] * 5 + [CALM] * 8 + [0.2] * 6, 1.0, [1, 1, 1, 1, 1, 3, 5, 4]),
+    ],
+)
+def test_auto_computes_the_steps_that_the_measured_errors_ask_for(drifts, tolerance, gaps):
+    small, latents = Small(below_level_1.SHALLOW, {}, 0), [noise(2, 4, 8, 8, seed=3)]
+    for i, drift in enumerate(drifts, 1):
+        latents.append((1 - drift) * latents[-1] + drift * noise(2, 4, 8, 8, seed=3 + i))
+    session = session_of(small, 8, predict="whole", interval="auto", tolerance=tolerance)
+    theirs, computed = by_a_loop(small, latents, 1, tolerance, AUTO_TIMES)
+    ours = run(small, session, latents, times=AUTO_TIMES, guidance=GUIDANCE)
+    assert [b - a for a, b in pairwise(computed[2:])] == gaps
+    assert sorted(session.record.computed_calls) == computed
+    assert session.record.predicted_in == set(range(20)) - set(computed)
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, atol=2e-5, rtol=1e-4)
+
+
 # whole steps ----------------------------------------------------------------------------------------------------------
 
 
@@ -123,10 +159,10 @@ def test_the_line_of_the_record_says_whole_model(ldm_sd1):
 
 @pytest.mark.parametrize("kind", ["object", "tuple"])
 def test_diffusers_gets_the_kind_of_output_that_it_asks_for(diffusers_sd1, kind):
-    unet, outputs = diffusers_sd1.unet, []
-    with torch.no_grad(), patched(unet, **WHOLE, interval=2) as session:
-        for time, latent in zip(TIMES[:5], chain(5), strict=True):
-            outputs.append(unet(latent, time, words(2), return_dict=kind == "object"))
+    unet, session = diffusers_sd1.unet, session_of(diffusers_sd1, predict="whole", interval=2)
+    call = lambda step, latent: unet(latent, TIMES[step], words(2), return_dict=kind == "object")  # noqa: E731
+    with torch.no_grad():
+        outputs = run(diffusers_sd1, session, chain(5), call)
     assert session.record.predicted_in
     assert {type(output) for output in outputs} == {type(outputs[0])}
     assert all((o.sample if kind == "object" else o[0]).shape == (2, 4, 16, 16) for o in outputs)
@@ -147,17 +183,14 @@ def test_an_inpainting_model_is_predicted_from_its_noisy_channels(ldm_sd1):
     """Mask and masked image, which never change, say nothing of the output's line."""
     model, latents = Inpainting(ldm_sd1.unet).eval(), chain(6)
     host = replace(detect(ldm_sd1.unet), unet=model)
-    session, rest, outputs = Session(host, Settings(**WHOLE, interval=2)), noise(2, 5, 16, 16, seed=7), []
+    session, rest = Session(host, Settings(**WHOLE, interval=2)), noise(2, 5, 16, 16, seed=7)
 
-    def call(latent, time):
-        return model(torch.cat([latent, rest], 1), torch.full((2,), float(time)), words(2))
+    @torch.no_grad()
+    def call(step, latent):
+        return model(torch.cat([latent, rest], 1), torch.full((2,), float(TIMES[step])), words(2))
 
-    with torch.no_grad():
-        for step, latent in enumerate(latents):
-            session.attach().begin_step(step, 6, (0, 0))
-            outputs.append(call(latent, TIMES[step]))
-            session.remove() if step == 5 else session.detach()
-        runs = [(TIMES[i], latents[i], latents[i] + call(latents[i], TIMES[i])) for i in (1, 2)]
+    outputs = run(ldm_sd1, session, latents, call)
+    runs = [(TIMES[i], latents[i], latents[i] + outputs[i]) for i in (1, 2)]
     assert session.record.predicted_in == {3}
     expected = naive(runs, TIMES[3], latents[3]).float() - latents[3]
     torch.testing.assert_close(outputs[3], expected, atol=2e-5, rtol=1e-4)
@@ -169,14 +202,13 @@ def test_a_cache_inside_the_model_s_call_is_neither_counted_nor_learned(ldm_sd1,
     unet, session, cached = ldm_sd1.unet, session_of(ldm_sd1, predict=predict, interval=2), [False]
     own = type(unet).forward
     monkeypatch.setattr(type(unet), "forward", lambda self, *a, **k: a[0] * 50 if cached[0] else own(self, *a, **k))
-    outputs, latents = [], chain(9)
-    for step, latent in enumerate(latents):
+    latents, record = chain(9), session.record
+
+    def call(step, latent):
         cached[0] = step == 4
-        session.attach().begin_step(step, 9, (0, 0))
-        outputs.append(ldm_sd1(latent, TIMES[step]))
-        session.detach()
-    record = session.record
-    session.remove()
+        return ldm_sd1(latent, TIMES[step])
+
+    outputs = run(ldm_sd1, session, latents, call)
     assert torch.equal(outputs[4], latents[4] * 50)
     assert 4 not in record.predicted_calls | record.computed_calls
     assert not record.notes
@@ -199,13 +231,10 @@ class WithVariance(torch.nn.Module):
 
 def test_an_output_may_have_more_channels_than_the_latent(ldm_sd1):
     model, latents = WithVariance(ldm_sd1.unet).eval(), chain(6)
-    session, outputs = Session(replace(detect(ldm_sd1.unet), unet=model), Settings(**WHOLE, interval=2)), []
+    session = Session(replace(detect(ldm_sd1.unet), unet=model), Settings(**WHOLE, interval=2))
     with torch.no_grad():
-        for step, latent in enumerate(latents):
-            session.attach().begin_step(step, 6, (0, 0))
-            outputs.append(model(latent, torch.full((2,), float(TIMES[step])), words(2)))
-            session.detach()
-    session.remove()
+        call = lambda step, latent: model(latent, torch.full((2,), float(TIMES[step])), words(2))  # noqa: E731
+        outputs = run(ldm_sd1, session, latents, call)
     assert session.record.predicted_in == {3}
     runs = [(TIMES[i], latents[i], latents[i] + outputs[i][:, :4]) for i in (1, 2)]
     expected = naive(runs, TIMES[3], latents[3]).float() - latents[3]
@@ -213,49 +242,29 @@ def test_an_output_may_have_more_channels_than_the_latent(ldm_sd1):
     assert outputs[3].shape == (2, 8, 16, 16)
 
 
-def test_a_controlnet_that_runs_in_predicted_steps_is_told(diffusers_sd1):
-    session = session_of(diffusers_sd1, predict="whole", interval=2)
-    with torch.no_grad():
-        for step, latent in enumerate(chain(6)):
-            session.attach().begin_step(step, 6, (0, 0))
-            more = {"mid_block_additional_residual": torch.ones(1), "down_block_additional_residuals": None}
-            diffusers_sd1.unet(latent, TIMES[step], words(2), **more)
-            session.detach()
-    session.remove()
-    assert session.record.predicted_in == {3}
+@pytest.mark.parametrize(
+    ("interval", "added", "computed"),
+    [(2, {}, [0, 1, 2, 4, 5]), (4, {4, 5, 6, 7}, [0, 1, 2, 4, 5, 6, 8, 9])],
+    ids=["in each step", "in steps 4 to 7"],
+)
+def test_what_a_controlnet_adds_is_told_and_begins_anew_where_it_begins_and_ends(
+    diffusers_sd1, interval, added, computed
+):
+    """A step is predicted only after three alike."""
+    unet, ran = diffusers_sd1.unet, []
+    session = session_of(diffusers_sd1, predict="whole", interval=interval)
+
+    @torch.no_grad()
+    def call(step, latent):
+        more = {"mid_block_additional_residual": torch.ones(1) if not added else torch.zeros(1)}
+        return unet(latent, TIMES[step], words(2), **(more if not added or step in added else {}))
+
+    handle = unet.conv_in.register_forward_hook(lambda *_: ran.append(1))
+    run(diffusers_sd1, session, chain(computed[-1] + 1), call)
+    handle.remove()
+    assert sorted(session.record.computed_calls) == computed
+    assert len(ran) == len(computed)
     assert session.record.notes == ["a ControlNet runs in predicted steps too"]
-
-
-def test_what_a_controlnet_adds_begins_anew_where_it_begins_and_ends(diffusers_sd1):
-    """Residuals in steps 4 to 7 alone: a step is predicted only after three alike."""
-    unet, session, ran = diffusers_sd1.unet, session_of(diffusers_sd1, predict="whole", interval=4), []
-    handle = unet.conv_in.register_forward_hook(lambda *_: ran.append(session._step.number))
-    try:
-        with torch.no_grad():
-            for step, latent in enumerate(chain(10)):
-                session.attach().begin_step(step, 10, (0, 0))
-                more = {"mid_block_additional_residual": torch.zeros(1)} if 4 <= step <= 7 else {}
-                unet(latent, TIMES[step], words(2), **more)
-                session.detach()
-    finally:
-        handle.remove()
-        session.remove()
-    assert ran == [0, 1, 2, 4, 5, 6, 8, 9]
-
-
-def test_with_a_forward_of_somebody_else_deep_transformers_are_predicted(ldm_sd1):
-    unet = ldm_sd1.unet
-    theirs = unet.forward = lambda *args, **kwargs: type(unet).forward(unet, *args, **kwargs)
-    try:
-        session = Session(detect(unet), Settings(**WHOLE, interval=2))
-        run(ldm_sd1, session, chain(6))
-        assert vars(unet)["forward"] is theirs
-        assert session.record.summary(6) == (
-            "transformers below level 1 computed in 4 of 6 steps: 1.5x fewer; "
-            "another forward is on the model: layers below level 1 are predicted"
-        )
-    finally:
-        del unet.forward
 
 
 def test_the_class_s_forward_on_the_instance_is_no_obstacle_and_stays(ldm_sd1):
@@ -289,12 +298,8 @@ def test_an_interrupt_inside_the_model_leaves_nothing(ldm_sd1):
         raise Interrupted
 
     before, latents = snapshot(ldm_sd1.unet), chain(5)
-    plain = ldm_sd1(latents[4], TIMES[4])
-    session = session_of(ldm_sd1, predict="whole", interval=2)
-    for step in range(4):
-        session.attach().begin_step(step, 6, (0, 0))
-        ldm_sd1(latents[step], TIMES[step])
-        session.detach()
+    plain, session = ldm_sd1(latents[4], TIMES[4]), session_of(ldm_sd1, predict="whole", interval=2)
+    run(ldm_sd1, session, latents[:4], steps=6)
     handle = ldm_sd1.unet.out.register_forward_pre_hook(stop)
     session.attach().begin_step(4, 6, (0, 0))
     with pytest.raises(Interrupted):
@@ -311,7 +316,7 @@ def test_sixteen_bits(ldm_sd1, dtype):
     session, latents, kinds = session_of(ldm_sd1, predict="whole", interval=2), chain(5), set()
     cast = ldm_sd1.unet.out.register_forward_hook(lambda _, args, output: output.to(dtype))
     try:
-        exact = by_a_loop(ldm_sd1, latents, 2)[3]
+        exact = by_a_loop(ldm_sd1, latents, 2)[0][3]
         made = run(ldm_sd1, session, latents)
         kinds = {each.dtype for each in made}
     finally:
@@ -323,15 +328,13 @@ def test_sixteen_bits(ldm_sd1, dtype):
 @pytest.mark.parametrize(("factor", "tokens"), [("auto", 64), (1, 256), (4, 16)])
 def test_factors_act_in_the_computed_steps_as_they_are_set(ldm_sd1, factor, tokens):
     """16 x 16 tokens, twice as many a side as this model was trained at."""
-    host, seen = replace(detect(ldm_sd1.unet), trained_side=8), []
+    host, seen, now = replace(detect(ldm_sd1.unet), trained_side=8), [], []
     session = Session(host, Settings(predict="whole", interval=2, factor_1=factor))
     hook = next(iter(ldm_sd1.attentions(1).values())).to_k.register_forward_hook(
-        lambda _, args, keys: seen.append((session._step.number, keys.shape[1]))
+        lambda _, args, keys: seen.append((now[-1], keys.shape[1]))
     )
-    try:
-        run(ldm_sd1, session, chain(6))
-    finally:
-        hook.remove()
+    run(ldm_sd1, session, chain(6), lambda step, latent: now.append(step) or ldm_sd1(latent, TIMES[step]))
+    hook.remove()
     assert seen == [(step, tokens) for step in (0, 1, 2, 4, 5)]
 
 
@@ -357,33 +360,32 @@ def test_it_needs_no_room_for_deep_layers(ldm_sd1, monkeypatch):
     assert not session.record.notes
 
 
-WHY_NOT = "the sampler adds noise"
 TOO_SHORT = "whole steps need {} or more steps"
 NO_STEP = "too few steps are between Start and End to predict one"
 
 
 @pytest.mark.parametrize(
-    ("settings", "steps", "why_not", "kind", "note"),
+    ("settings", "steps", "facts", "kind", "note"),
     [
-        ({}, 16, "", "whole", ""),
-        ({"interval": 4}, 5, "", "whole", ""),
-        ({"factor_1": 2}, 16, "", "whole", ""),
-        ({"method": "similarity"}, 16, "", "whole", ""),
-        ({"end": 0.25}, 16, "", "whole", ""),
-        ({"end": 0.15}, 16, "", "deep", NO_STEP),
-        ({}, 5, "", "deep", TOO_SHORT.format(6)),
-        ({"interval": 4}, 4, "", "deep", TOO_SHORT.format(5)),
-        ({}, 16, WHY_NOT, "deep", WHY_NOT),
-        ({"interval": 2}, None, "", "whole", ""),
-        ({"interval": 2}, None, WHY_NOT, "deep", WHY_NOT),
-        ({"interval": 1}, 16, WHY_NOT, "deep", ""),
+        ({}, 16, {}, "whole", ""),
+        ({"interval": 4}, 5, {}, "whole", ""),
+        ({"factor_1": 2}, 16, {}, "whole", ""),
+        ({"method": "similarity"}, 16, {}, "whole", ""),
+        ({"end": 0.25}, 16, {}, "whole", ""),
+        ({"end": 0.15}, 16, {}, "deep", NO_STEP),
+        ({}, 5, {}, "deep", TOO_SHORT.format(6)),
+        ({"interval": 4}, 4, {}, "deep", TOO_SHORT.format(5)),
+        ({}, 16, {"adds_noise": True}, "deep", ADDS_NOISE),
+        ({"interval": 2}, None, {}, "whole", ""),
+        ({"interval": 2}, None, {"adds_noise": True, "holder": "pipeline"}, "deep", HELD["pipeline"]),
+        ({"interval": 1}, 16, {"adds_noise": True}, "deep", ""),
     ],
 )
 def test_where_whole_steps_cannot_be_deep_transformers_are_predicted_and_a_note_says_why(
-    settings, steps, why_not, kind, note
+    settings, steps, facts, kind, note
 ):
     settings = Settings(**{"predict": "whole"} | settings)
-    plan = make_plan(settings, detect(full_layout("SDXL")), Pass(TokenGrid(256, 256), steps, why_not))
+    plan = make_plan(settings, detect(full_layout("SDXL")), Pass(TokenGrid(256, 256), steps, **facts))
     assert plan.settings is settings
     assert plan.deep.kind == kind
     assert plan.levels[0].reduces == (settings.method != "none")
@@ -393,7 +395,7 @@ def test_where_whole_steps_cannot_be_deep_transformers_are_predicted_and_a_note_
 
 def test_the_note_says_so_where_deep_transformers_are_not_predicted_either():
     """In SD 1.5 they do little of the work. The tokens are reduced all the same."""
-    facts = Pass(TokenGrid(128, 128), 20, WHY_NOT)
+    facts = Pass(TokenGrid(128, 128), 20, adds_noise=True)
     plan = make_plan(Settings(predict="whole"), detect(full_layout("SD 1.5")), facts)
-    assert plan.deep.note == f"{WHY_NOT}: nothing is predicted"
+    assert plan.deep.note == f"{ADDS_NOISE}: nothing is predicted"
     assert plan.levels[0].reduces

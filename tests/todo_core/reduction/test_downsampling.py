@@ -1,4 +1,4 @@
-"""ToDo's downsampling: strides compared with plain lists, resampling with torch and with exact fractions."""
+"""ToDo's downsampling on any grid: strides beside plain lists, resampling beside torch and exact fractions."""
 
 from __future__ import annotations
 
@@ -12,48 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.naive import examples, kept_tokens, pooled, random_tokens, to_image, to_tokens, token_ids
+from tests.naive import examples, kept_line, kept_tokens, pooled, random_tokens, to_image, to_tokens, token_ids
 from todo_core.reduction import downsample, stride, turns_per_cycle
 
-NEAREST = ["nearest", "nearest-exact"]
 POSITION = {"nearest": Fraction(0), "nearest-exact": Fraction(1, 2)}
-DIVISIBLE = [
-    ((8, 8), (4, 4)),
-    ((6, 10), (3, 5)),
-    ((12, 6), (3, 6)),
-    ((9, 15), (3, 3)),
-    ((20, 5), (4, 1)),
-    ((7, 7), (7, 7)),
-]
-UNEVEN = [
-    ((5, 5), (2, 2)),
-    ((7, 5), (3, 2)),
-    ((13, 9), (5, 4)),
-    ((11, 16), (3, 7)),
-    ((24, 17), (23, 5)),
-    ((8, 1), (3, 1)),
-]
+RESAMPLES = [*POSITION, "bilinear", "bicubic", "area", "max"]
+SIDES, FACTORS, TURNS = st.integers(1, 40), st.integers(1, 8), st.integers(0, 10_000)
+GRIDS = st.tuples(SIDES, SIDES)
 
 
 @st.composite
 def size_and_target(draw, side=30):
-    size = draw(st.integers(1, side)), draw(st.integers(1, side))
-    return size, (draw(st.integers(1, size[0])), draw(st.integers(1, size[1])))
+    """Half of them divisible."""
+    target = draw(st.integers(1, side)), draw(st.integers(1, side))
+    if draw(st.booleans()):
+        return tuple(draw(st.integers(kept, side)) for kept in target), target
+    return tuple(kept * draw(st.integers(1, side // kept)) for kept in target), target
 
 
-GRIDS = st.tuples(st.integers(1, 40), st.integers(1, 40))
-FACTORS = st.integers(1, 8)
-TURNS = st.integers(0, 10_000)
-
-
-def kept(size, target, resample):
-    """The numbers of the tokens that a resampling keeps."""
-    return [int(token) for token in downsample(size, target, resample).merge(token_ids(size))[0, :, 0]]
-
-
-def strided(size, factor, turn, exact=True):
-    """The numbers of the tokens that a stride keeps."""
-    return [int(token) for token in stride(size, factor, turn, exact=exact).merge(token_ids(size))[0, :, 0]]
+def kept_of(reduction):
+    """The numbers of the tokens that a reduction keeps."""
+    return [int(token) for token in reduction.merge(token_ids(reduction.size))[0, :, 0]]
 
 
 # strides ------------------------------------------------------------------------------------------------------------
@@ -61,87 +40,56 @@ def strided(size, factor, turn, exact=True):
 
 @given(GRIDS, FACTORS, TURNS, st.booleans())
 @examples(300)
-def test_a_stride_keeps_every_such_row_and_column_from_its_first_token_on(size, factor, turn, exact):
-    tokens = strided(size, factor, turn, exact)
+def test_a_stride_keeps_such_rows_and_columns_and_each_token_gets_its_own_cells_or_the_one_before(
+    size, factor, turn, exact
+):
+    reduction = stride(size, factor, turn, exact=exact)
+    tokens = kept_of(reduction)
     row, column = divmod(tokens[0], size[1])
-    assert row < factor
-    assert column < factor
-    assert tokens == [y * size[1] + x for y in range(row, size[0], factor) for x in range(column, size[1], factor)]
+    assert max(row, column) < factor
+    rows, columns = range(row, size[0], factor), range(column, size[1], factor)
+    assert tokens == [y * size[1] + x for y in rows for x in columns]
+    given_back = reduction.unmerge(reduction.merge(token_ids(size)))[0, :, 0].reshape(size)
+    for y in range(size[0]):
+        for x in range(size[1]):
+            cell = min(y // factor, len(rows) - 1), min(x // factor, len(columns) - 1)
+            assert given_back[y, x] == rows[cell[0]] * size[1] + columns[cell[1]]
 
 
 @given(GRIDS, FACTORS, TURNS, st.booleans())
-@examples(300)
+@examples(200)
 def test_turns_in_a_row_keep_every_token_exactly_once(size, factor, first, exact):
     turns = range(first, first + turns_per_cycle(size, factor))
-    seen = [token for turn in turns for token in strided(size, factor, turn, exact)]
+    seen = [token for turn in turns for token in kept_of(stride(size, factor, turn, exact=exact))]
     assert sorted(seen) == list(range(size[0] * size[1]))
 
 
-def test_a_cycle_has_the_positions_of_a_cell_and_never_more_than_the_grid_has():
-    assert turns_per_cycle((135, 240), 3) == 9
-    assert turns_per_cycle((2, 240), 3) == 6
-    assert turns_per_cycle((1, 1), 8) == 1
-
-
-@pytest.mark.parametrize("size", [(135, 240), (64, 64), (5, 3), (1, 7), (7, 1), (1, 1)])
-@pytest.mark.parametrize("factor", [2, 3, 4, 8])
+@given(GRIDS, FACTORS)
+@examples(100)
 def test_turn_0_begins_where_the_mode_has_its_token(size, factor):
-    assert strided(size, factor, 0, exact=False)[0] == 0
-    row, column = (min(factor, side) // 2 for side in size)
-    assert strided(size, factor, 0, exact=True)[0] == row * size[1] + column
-
-
-@pytest.mark.parametrize(("size", "target"), [(s, t) for s, t in DIVISIBLE if s[0] * t[1] == s[1] * t[0]])
-@pytest.mark.parametrize("resample", NEAREST)
-def test_turn_0_on_a_divisible_grid_is_torchs_own_mode(resample, size, target):
-    factor = size[0] // target[0]
-    assert strided(size, factor, 0, resample == "nearest-exact") == kept(size, target, resample)
+    cell = [min(factor, side) for side in size]
+    assert kept_of(stride(size, factor, 0, exact=False))[0] == 0
+    assert kept_of(stride(size, factor, 0))[0] == cell[0] // 2 * size[1] + cell[1] // 2
+    whole = size[0] * factor, size[1] * factor
+    for resample in POSITION:
+        modes_own = kept_of(downsample(whole, size, resample))
+        assert kept_of(stride(whole, factor, 0, exact=resample == "nearest-exact")) == modes_own
 
 
 @pytest.mark.parametrize("factor", range(2, 9))
 @pytest.mark.parametrize("exact", [True, False])
 def test_successive_turns_are_about_half_a_cell_apart(exact, factor):
     positions = factor * factor
-    kept_positions = []
-    for turn in range(2 * positions):
-        row, column = divmod(strided((3 * factor, 2 * factor), factor, turn, exact)[0], 2 * factor)
-        kept_positions.append(row * factor + column)
-    steps = {(after - before) % positions for before, after in zip(kept_positions, kept_positions[1:], strict=False)}
-    assert len(steps) == 1
-    assert abs(steps.pop() - positions / 2) <= 2
-    assert len(set(kept_positions)) == positions
+    turns = [stride((3 * factor, 2 * factor), factor, turn, exact=exact) for turn in range(2 * positions)]
+    kept = [turn.row * factor + turn.column for turn in turns]
+    (step,) = {(after - before) % positions for before, after in zip(kept, kept[1:], strict=False)}
+    assert abs(step - positions / 2) <= 2
+    assert len(set(kept)) == positions
 
 
 def test_the_walk_over_a_cell_of_nine_is_the_one_in_the_docstring():
-    walk = [strided((3, 3), 3, turn, exact=False)[0] for turn in range(9)]
+    walk = [kept_of(stride((3, 3), 3, turn, exact=False))[0] for turn in range(9)]
     assert walk == [0, 5, 1, 6, 2, 7, 3, 8, 4]
-
-
-@given(GRIDS, FACTORS, TURNS)
-@examples(300)
-def test_each_token_gets_the_result_of_its_own_cell_or_of_the_one_before(size, factor, turn):
-    reduction = stride(size, factor, turn)
-    tokens = strided(size, factor, turn)
-    rows, columns = sorted({t // size[1] for t in tokens}), sorted({t % size[1] for t in tokens})
-    given_back = reduction.unmerge(reduction.merge(token_ids(size)))[0, :, 0]
-    for token, giver in enumerate(given_back.long().tolist()):
-        row, column = divmod(token, size[1])
-        cell = min(row // factor, len(rows) - 1), min(column // factor, len(columns) - 1)
-        assert divmod(giver, size[1]) == (rows[cell[0]], columns[cell[1]])
-
-
-@given(GRIDS, FACTORS, TURNS)
-@examples(100)
-def test_a_token_that_a_stride_keeps_gets_its_own_result_back(size, factor, turn):
-    reduction = stride(size, factor, turn)
-    y = reduction.merge(random_tokens(size))
-    assert reduction.merge(reduction.unmerge(y)).equal(y)
-
-
-@pytest.mark.parametrize("factor", [0, -1])
-def test_a_stride_below_1_is_refused(factor):
-    with pytest.raises(ValueError, match="must be 1 or more"):
-        stride((4, 4), factor, 0)
 
 
 def test_a_stride_makes_views_and_one_copy():
@@ -163,104 +111,57 @@ def test_a_stride_makes_views_and_one_copy():
 # resampling ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("resample", [*NEAREST, "area"])
-@pytest.mark.parametrize(("size", "target"), DIVISIBLE)
-def test_merging_a_divisible_grid_is_torchs_interpolation(resample, size, target):
-    x = random_tokens(size)
-    expected = to_tokens(F.interpolate(to_image(x, size), size=target, mode=resample))
-    torch.testing.assert_close(downsample(size, target, resample).merge(x), expected)
+def interpolated(x, size, target, mode):
+    return to_tokens(F.interpolate(to_image(x, size), size=target, mode=mode))
 
 
-@pytest.mark.parametrize("resample", ["bilinear", "bicubic", "area"])
-@pytest.mark.parametrize(("size", "target"), DIVISIBLE + UNEVEN)
-def test_merging_by_averages_is_torchs_interpolation_of_the_grid(resample, size, target):
-    x = random_tokens(size)
-    expected = to_tokens(F.interpolate(to_image(x, size), size=target, mode=resample))
-    torch.testing.assert_close(downsample(size, target, resample).merge(x), expected)
+def cells_of(side, kept, position):
+    """For each of ``side`` tokens, the cell whose result it gets: a kept one its own, others that of their share."""
+    line = kept_line(side, kept, position)
+    return [line.index(i) if i in line else i * kept // side for i in range(side)]
 
 
-@pytest.mark.parametrize("resample", ["bilinear", "bicubic", "area"])
-@pytest.mark.parametrize(("size", "target"), DIVISIBLE + UNEVEN)
-def test_unmerging_averages_is_torchs_interpolation_back(resample, size, target):
-    y = random_tokens(target)
-    expected = to_tokens(F.interpolate(to_image(y, target), size=size, mode=resample))
-    torch.testing.assert_close(downsample(size, target, resample).unmerge(y), expected)
+def naive_merge(x, size, target, resample):
+    if resample in POSITION:
+        return x[:, kept_tokens(size, target, POSITION[resample])]
+    if resample in ("max", "area"):
+        return pooled(x, size, target, np.max if resample == "max" else np.mean)
+    return interpolated(x, size, target, resample)
 
 
-@given(size_and_target(), st.sampled_from(NEAREST))
-@examples(200)
-def test_nearest_keeps_the_token_that_exact_fractions_name(case, resample):
+def naive_unmerge(y, size, target, resample):
+    if resample not in (*POSITION, "max"):
+        return interpolated(y, target, size, resample)
+    if resample == "max" and (size[0] % target[0] or size[1] % target[1]):
+        return interpolated(y, target, size, "nearest")
+    rows, columns = (cells_of(s, t, POSITION.get(resample, 0)) for s, t in zip(size, target, strict=True))
+    return y[:, [row * target[1] + column for row in rows for column in columns]]
+
+
+@pytest.mark.parametrize("resample", RESAMPLES)
+@given(size_and_target(), st.booleans())
+@examples(80)
+def test_merging_and_unmerging_are_those_of_the_plain_definitions(resample, case, contiguous):
     size, target = case
-    assert kept(size, target, resample) == kept_tokens(size, target, POSITION[resample])
+    reduction, x, y = downsample(size, target, resample), random_tokens(size, channels=3), random_tokens(target)
+    if not contiguous:
+        x = x.transpose(1, 2).contiguous().transpose(1, 2)
+    torch.testing.assert_close(reduction.merge(x), naive_merge(x, size, target, resample))
+    torch.testing.assert_close(reduction.unmerge(y), naive_unmerge(y, size, target, resample))
+    if resample in POSITION:
+        assert reduction.merge(reduction.unmerge(y)).equal(y), "a kept token gets its own result back"
 
 
-@pytest.mark.parametrize(("resample", "pool"), [("max", np.max), ("area", np.mean)])
-@pytest.mark.parametrize(("size", "target"), DIVISIBLE + UNEVEN)
-def test_pooling_takes_the_whole_window_of_each_token(resample, pool, size, target):
-    x = random_tokens(size)
-    torch.testing.assert_close(downsample(size, target, resample).merge(x), pooled(x, size, target, pool))
-
-
-@pytest.mark.parametrize(("size", "target"), DIVISIBLE)
-def test_a_maximum_is_given_back_to_its_whole_cell(size, target):
-    y = random_tokens(target)
-    tall, wide = size[0] // target[0], size[1] // target[1]
-    spread = downsample(size, target, "max").unmerge(y)
-    for row in range(size[0]):
-        for column in range(size[1]):
-            assert spread[:, row * size[1] + column].equal(y[:, row // tall * target[1] + column // wide])
-
-
-@given(size_and_target(), st.sampled_from(NEAREST))
-@examples(200)
-def test_kept_tokens_are_distinct_and_in_order(case, resample):
-    size, target = case
-    tokens = kept(size, target, resample)
-    assert tokens == sorted(set(tokens))
-    assert len(tokens) == target[0] * target[1]
-
-
-@given(size_and_target(), st.sampled_from(NEAREST))
-@examples(200)
-def test_a_kept_token_gets_its_own_result_back(case, resample):
-    size, target = case
-    reduction = downsample(size, target, resample)
-    y = random_tokens(target)
-    assert reduction.merge(reduction.unmerge(y)).equal(y)
-
-
-@given(size_and_target(), st.sampled_from(NEAREST))
-@examples(200)
-def test_no_result_travels_further_than_a_cell(case, resample):
-    size, target = case
-    reduction = downsample(size, target, resample)
-    giver = reduction.unmerge(reduction.merge(token_ids(size)))[0, :, 0]
-    for token, other in enumerate(giver.long().tolist()):
-        (row, column), (other_row, other_column) = divmod(token, size[1]), divmod(other, size[1])
-        assert abs(row - other_row) < size[0] / target[0] + 1
-        assert abs(column - other_column) < size[1] / target[1] + 1
-
-
-@pytest.mark.parametrize(("size", "target"), DIVISIBLE)
-def test_unmerging_fixed_nearest_is_torchs_nearest_upsampling(size, target):
-    y = random_tokens(target)
-    expected = to_tokens(F.interpolate(to_image(y, target), size=size, mode="nearest"))
-    assert downsample(size, target, "nearest").unmerge(y).equal(expected)
-
-
-@pytest.mark.parametrize("target", [(0, 2), (2, 0), (-1, 2), (5, 2), (2, 7)])
-@pytest.mark.parametrize("resample", ["nearest", "area"])
-def test_a_target_outside_the_grid_is_refused(target, resample):
-    with pytest.raises(ValueError, match="must lie between"):
-        downsample((4, 6), target, resample)
-
-
-def test_tokens_that_are_no_contiguous_block_are_read_right():
-    x = random_tokens((6, 4), channels=5)
-    strided = x.transpose(1, 2).contiguous().transpose(1, 2)
-    for resample in [*NEAREST, "bilinear", "bicubic", "area", "max"]:
-        reduction = downsample((6, 4), (3, 3), resample)
-        torch.testing.assert_close(reduction.merge(strided), reduction.merge(x))
+def test_what_cannot_be_is_refused():
+    for target in [(0, 2), (2, 0), (-1, 2), (5, 2), (2, 7)]:
+        for resample in ("nearest", "area"):
+            with pytest.raises(ValueError, match="must lie between"):
+                downsample((4, 6), target, resample)
+    with pytest.raises(ValueError, match="is none of nearest, "):
+        downsample((4, 6), (2, 3), "lanczos")
+    for factor in (0, -1):
+        with pytest.raises(ValueError, match="must be 1 or more"):
+            stride((4, 4), factor, 0)
 
 
 @pytest.mark.parametrize("resample", ["nearest-exact", "max"])

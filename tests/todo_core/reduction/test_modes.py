@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.naive import random_tokens
-from todo_core.reduction import downsample, downsampling, local_search, match, matching, tables
+from todo_core.reduction import downsample, downsampling, match, matching, tables
 
 SIZE = (10, 13)
 # each reduction that remembers tables of its grid
@@ -19,7 +19,6 @@ REDUCTIONS = {
     "max": lambda x: downsample(SIZE, (4, 5), "max"),
     "similarity": lambda x: match(x, SIZE, 0.5),
     "random": lambda x: match(x, SIZE, 0.5, draws=torch.full((2, 35), 0.6, device=x.device)),
-    "reach": lambda x: match(x, SIZE, 0.5, reach=2),
 }
 every_reduction = pytest.mark.parametrize("build", REDUCTIONS.values(), ids=REDUCTIONS)
 
@@ -43,7 +42,7 @@ def forgotten():
 
 
 def clear():
-    for kept in (downsampling._flat_positions, downsampling._windows, local_search._tiles, matching._tables):
+    for kept in (downsampling._flat_positions, downsampling._windows, matching._tables):
         kept.cache_clear()
 
 
@@ -108,8 +107,8 @@ def test_a_default_device_changes_nothing(forgotten, build, remembered):
 
 
 def test_real_tables_are_made_once():
-    size = (14, 22), (2, 2), 3, torch.device("cpu")
-    assert local_search._tiles(*size) is local_search._tiles(*size)
+    size = (14, 22), (2, 2), torch.device("cpu")
+    assert matching._tables(*size) is matching._tables(*size)
     with FakeTensorMode():
         assert not tables.makes_plain_tensors(torch.device("cpu"))
-        assert local_search._tiles(*size) is not local_search._tiles(*size)
+        assert matching._tables(*size) is not matching._tables(*size)

@@ -13,7 +13,6 @@ from mypy import api
 from tests.models import hook_count
 from todo_core import SETTINGS, Settings, SettingsError, apply_patch, patched
 from todo_core.settings import BUILT_IN
-from todo_lab.__main__ import main
 
 ROOT = Path(__file__).parents[3]
 CHECKED = ["__init__.pyi", "errors.py", "reduction/downsampling.py", "settings"]
@@ -102,12 +101,6 @@ def test_help_shows_every_setting_with_type_and_default(of):
     assert {name: parameters[name].annotation for name in SETTINGS} == {s.name: s.type for s in SETTINGS.values()}
     assert {parameters[name].kind for name in SETTINGS} == {inspect.Parameter.KEYWORD_ONLY}
     assert "phase: Literal['rotate', 'fixed'] = 'rotate'" in pydoc.render_doc(of)
-
-
-def test_the_stub_is_the_generated_one(capsys):
-    assert main(["settings", "--stub"]) == 0
-    command = "python -m todo_lab settings --stub > todo_core/__init__.pyi"
-    assert (ROOT / "todo_core/__init__.pyi").read_text("utf-8") == capsys.readouterr().out, f"run: {command}"
 
 
 def test_a_strict_type_checker_rejects_wrong_names_and_types_and_nothing_else(tmp_path, monkeypatch):

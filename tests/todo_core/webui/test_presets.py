@@ -20,39 +20,28 @@ def path(tmp_path):
     return tmp_path / "data" / "presets.json"
 
 
-def test_the_default_preset_is_the_default_settings():
+def test_the_built_in_presets_are_the_default_and_the_papers_values():
     assert BUILT_IN[DEFAULT] == Settings()
     assert [*BUILT_IN] == ["ToDo balanced", "ToDo only", "Skip steps", "ToDo fast", "ToDo paper", "ToMe paper"]
     assert len(set(BUILT_IN.values())) == len(BUILT_IN)
+    todo = {"factor_1": 2, "factor_2": 1, "target": "keys/values", "resample": "nearest", "phase": "fixed"}
+    tome = {"method": "similarity", "target": "all", "ratio_1": 0.5, "sx": 2, "sy": 2}
+    assert BUILT_IN["ToDo paper"] == Settings(method="downsample", interval=1, **todo)
+    assert BUILT_IN["ToMe paper"] == Settings(interval=1, **tome)
 
 
-def test_the_papers_values():
-    paper = BUILT_IN["ToMe paper"]
-    assert (paper.method, paper.target, paper.ratio_1, paper.sx, paper.sy) == ("similarity", "all", 0.5, 2, 2)
-    todo = BUILT_IN["ToDo paper"]
-    assert (todo.method, todo.target, todo.resample, todo.phase) == ("downsample", "keys/values", "nearest", "fixed")
-    assert (todo.factor_1, todo.factor_2) == (2, 1)
-    assert paper.interval == todo.interval == 1
-
-
-def test_what_is_saved_is_there_after_a_restart(path):
-    Presets(path).save(" mine ", OWN)
+def test_what_is_saved_replaced_or_deleted_is_so_after_a_restart(path):
+    presets = Presets(path)
+    presets.save(" mine ", Settings(factor_1=5))
+    presets.save("other", Settings(factor_1=4))
+    presets.save("mine", OWN)
+    presets.delete("other")
     again = Presets(path)
-    assert again.names == [*BUILT_IN, "mine"]
+    assert again.names == presets.names == [*BUILT_IN, "mine"]
     assert again.get("mine") == OWN
     assert again.name_of(OWN) == "mine"
     assert again.name_of(Settings(factor_1=7)) == CUSTOM
     assert again.trouble == ""
-
-
-def test_saving_again_replaces_and_deleting_removes(path):
-    presets = Presets(path)
-    presets.save("a", OWN)
-    presets.save("b", Settings(factor_1=4))
-    presets.save("a", Settings(factor_1=5))
-    presets.delete("b")
-    assert Presets(path).names == [*BUILT_IN, "a"]
-    assert Presets(path).get("a") == Settings(factor_1=5)
 
 
 @pytest.mark.parametrize("stopped", ["write_text", "replace"])
@@ -98,9 +87,10 @@ def test_only_ones_own_can_be_deleted(path, name):
         Presets(path).delete(name)
 
 
-def test_an_unknown_preset_names_those_there_are(path):
-    with pytest.raises(SettingsError, match="ToMe paper"):
-        Presets(path).get("no such")
+@pytest.mark.parametrize("name", ["no such", DEFAULT.lower(), f" {DEFAULT}"])
+def test_names_are_exact_and_an_unknown_one_is_told_those_there_are(path, name):
+    with pytest.raises(SettingsError, match="preset.*ToMe paper"):
+        Presets(path).get(name)
 
 
 def test_a_stored_preset_with_the_name_of_a_built_in_one_is_kept_under_another(path):
@@ -131,13 +121,9 @@ def test_a_broken_file_is_set_aside_whole_and_said(path, broken):
 
 def test_a_file_of_an_earlier_version_is_read(path):
     path.parent.mkdir()
-    path.write_text(json.dumps({"old": {**OWN.to_dict(), "img2img": True}, "x" * 70: OWN.to_dict()}), "utf-8")
+    path.write_text(
+        json.dumps({"old": {**OWN.to_dict(), "img2img": True, "reach": 1}, "x" * 70: OWN.to_dict()}), "utf-8"
+    )
     presets = Presets(path)
     assert presets.trouble == ""
     assert presets.get("old") == presets.get("x" * 70) == OWN
-
-
-def test_names_are_exact(path):
-    for name in (DEFAULT.lower(), f" {DEFAULT}"):
-        with pytest.raises(SettingsError, match="preset"):
-            Presets(path).get(name)

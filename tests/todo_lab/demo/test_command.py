@@ -134,30 +134,27 @@ def no_model(monkeypatch):
     monkeypatch.setattr(ModelRunner, "__init__", lambda *_: pytest.fail("a model is loaded"))
 
 
-def test_a_folder_that_is_a_file_is_reported_first(run, tmp_path, no_model):
-    (tmp_path / "out").write_text("a file")
-    status, said, folder = run()
-    assert status == 2
-    assert f"--out {folder}: {folder} is a file, not a folder." in said
-
-
-def test_an_unwritable_folder_is_reported_first(run, tmp_path, monkeypatch, no_model):
-    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)  # root may write anywhere
-    status, said, folder = run()
-    assert status == 2
-    assert f"--out {folder}: {tmp_path} cannot be written to." in said
-
-
-def test_a_taken_port_is_reported_first(run, no_model):
+@pytest.mark.parametrize("wrong", ["a file", "unwritable", "a taken port"])
+def test_a_folder_or_port_that_cannot_be_used_is_reported_first(run, tmp_path, monkeypatch, no_model, wrong):
+    folder = tmp_path / "out"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = taken.getsockname()[1]
-        status, said, folder = run("--port", str(port))
+        port = str(taken.getsockname()[1])
+        if wrong == "a file":
+            folder.write_text("a file")
+        if wrong == "unwritable":
+            monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)  # root may write anywhere
+        status, said, _ = run("--port", port if wrong == "a taken port" else "0")
     assert status == 2
-    assert f"--port {port} cannot be used: Address already in use." in said
+    told = {
+        "a file": f"--out {folder}: {folder} is a file, not a folder.",
+        "unwritable": f"--out {folder}: {tmp_path} cannot be written to.",
+        "a taken port": f"--port {port} cannot be used: Address already in use.",
+    }
+    assert told[wrong] in said
     assert "Traceback" not in said
-    assert not folder.exists()
+    assert not folder.is_dir()
 
 
 def test_a_full_disk_is_one_line_and_leaves_no_incomplete_file(tmp_path, monkeypatch, caplog):

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from todo_core import Settings
-from todo_lab.demo.progress import Cancelled, ProgressText, StepProgress, duration, stages_of
+from todo_lab.demo.progress import ProgressText, StepProgress, duration, stages_of
 from todo_lab.sampling.request import Request
 
 REQUEST = Request(prompt="", width=64, height=64, steps=4, hires_scale=4.0, hires_steps=5)
@@ -40,13 +40,8 @@ def run(settings, clock, on_step, cold=1.0):
 
 def heard_of(settings, **options):
     heard, clock = [], Clock()
-    progress = StepProgress(
-        stages_of(REQUEST, [None, settings]),
-        lambda fraction, text: heard.append((fraction, text, clock.now)),
-        threading.Event(),
-        clock,
-    )
-    run(settings, clock, progress, **options)
+    tell = lambda fraction, text: heard.append((fraction, text, clock.now))  # noqa: E731
+    run(settings, clock, StepProgress(stages_of(REQUEST, [settings]), tell, threading.Event(), clock), **options)
     return heard, clock.now
 
 
@@ -55,10 +50,16 @@ def test_progress_follows_the_stages_and_never_decreases(passes):
     heard, _ = heard_of(Settings(passes=passes))
     fractions = [fraction for fraction, *_ in heard]
     assert fractions == sorted(fractions)
-    assert 0 == fractions[0] < fractions[-1] < 1
-    stages = list(dict.fromkeys(text.partition(":")[0] for _, text, _ in heard))
-    middle = ["First pass", "Reduced first pass"] if passes == "all" else ["First pass"]
-    assert stages == ["Warm-up, one step of each pass", *middle, "Hires pass, baseline and reduced in turn"]
+    assert 0 == fractions[0] < fractions[-1] == pytest.approx(1 - 2 / sum(work for _, work in stages(passes)))
+    told = list(dict.fromkeys(text.partition(":")[0] for _, text, _ in heard))
+    assert told == [name for name, work in stages(passes) if work]
+
+
+def stages(passes):
+    """Their names, and the work of each: a first pass has a 16th of the pixels."""
+    reduced = [("Reduced first pass", 4 / 16)] if passes == "all" else []
+    ends = ("Warm-up, one step of each pass", 2), ("Hires pass, baseline and reduced in turn", 10)
+    return [ends[0], ("First pass", 4 / 16), *reduced, ends[1]]
 
 
 def test_after_the_warm_up_the_time_left_is_right():
@@ -77,26 +78,6 @@ def test_a_slow_warm_up_does_not_count_once_the_hires_pass_has_steps():
         assert int(re.search(r"about (\d+) s left", text)[1]) == round(end - now)
 
 
-def test_one_picture_has_no_warm_up_and_still_tells_the_time_left():
-    heard, clock = [], Clock()
-    progress = StepProgress(stages_of(REQUEST, [None]), lambda _, text: heard.append(text), threading.Event(), clock)
-    for name, steps in (("first", REQUEST.steps), ("hires", REQUEST.hires_steps)):
-        for step in range(steps):
-            progress(name, step, steps)
-            clock.now += 1
-    assert ["left" in text for text in heard] == [False] + [True] * (len(heard) - 1)
-    assert heard[-1].endswith("about 1 s left")
-
-
-def test_a_stopped_run_raises_at_its_next_step():
-    stop = threading.Event()
-    progress = StepProgress(stages_of(REQUEST, [None, Settings()]), lambda *_: None, stop)
-    progress("warm-up", 0, 1)
-    stop.set()
-    with pytest.raises(Cancelled):
-        progress("warm-up", 0, 1)
-
-
 @pytest.mark.parametrize(("seconds", "text"), [(7.4, "7 s"), (99, "99 s"), (240, "4 min")])
 def test_long_durations_are_minutes(seconds, text):
     assert duration(seconds) == text
@@ -105,7 +86,7 @@ def test_long_durations_are_minutes(seconds, text):
 def test_a_pipe_gets_a_line_for_each_stage_and_every_ten_seconds():
     pipe, clock = io.StringIO(), Clock()
     progress = ProgressText(pipe, clock)
-    run(Settings(), clock, StepProgress(stages_of(REQUEST, [None, Settings()]), progress, threading.Event(), clock))
+    run(Settings(), clock, StepProgress(stages_of(REQUEST, [Settings()]), progress, threading.Event(), clock))
     progress.close()
     lines = pipe.getvalue().splitlines()
     assert [line.partition(", about")[0] for line in lines] == [

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import tempfile
-from pathlib import Path
 from types import SimpleNamespace
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -15,6 +13,7 @@ import gradio as gr
 import pytest
 
 from todo_lab.demo import server
+from todo_lab.environment import end_in_order
 
 
 @pytest.fixture
@@ -48,7 +47,9 @@ def status(port):
     return urlopen(f"http://127.0.0.1:{port}", timeout=60).status
 
 
-def test_the_page_is_served_at_the_given_port_until_it_is_interrupted(serve, port, monkeypatch, capsys, caplog):
+@pytest.mark.parametrize("proxy", ["", "http://127.0.0.1:9", "socks5://127.0.0.1:9"])
+def test_the_page_is_served_at_the_given_port_until_it_is_interrupted(serve, port, monkeypatch, capsys, caplog, proxy):
+    """A proxy does not keep it from itself."""
     launched, true_launch, found = {}, gr.Blocks.launch, []
 
     def launch(self, **options):
@@ -56,37 +57,30 @@ def test_the_page_is_served_at_the_given_port_until_it_is_interrupted(serve, por
         return true_launch(self, **options)
 
     monkeypatch.setattr(gr.Blocks, "launch", launch)
+    monkeypatch.setenv("ALL_PROXY" if proxy.startswith("socks") else "http_proxy", proxy)
     caplog.set_level("INFO", "todo_lab")
     serve(lambda port: found.append(status(port)), port)
-    assert (launched["server_port"], found) == (port, [200])
-    assert launched["show_error"]
+    assert (launched["server_port"], launched["show_error"], found) == (port, True, [200])
     assert f"The page: http://127.0.0.1:{port}" in caplog.text
     assert capsys.readouterr().out == ""  # gradio is silent
     with pytest.raises(URLError):
         urlopen(f"http://127.0.0.1:{port}", timeout=5)
 
 
-@pytest.mark.parametrize("name", ["http_proxy", "ALL_PROXY"])
-def test_a_proxy_does_not_keep_the_page_from_itself(serve, port, monkeypatch, name):
-    found = []
-    monkeypatch.setenv(name, {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:9"}[name])
-    serve(lambda port: found.append(status(port)), port)
-    assert found == [200]
-
-
-def test_pictures_lie_in_a_folder_of_its_own_which_goes_with_it(serve, tmp_path):
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_pictures_lie_in_a_folder_of_its_own_which_goes_with_it(serve, tmp_path, monkeypatch, name):
+    """Also with a closed terminal."""
     (tmp_path / "gradio").write_text("what gradio would use belongs to somebody else")
-    found = []
-    serve(lambda port: found.extend(tmp_path.rglob("*.png")))
+    number, found = getattr(signal, name), []
+    before = signal.signal(number, signal.SIG_DFL)
+
+    def look(port):
+        found.extend(tmp_path.rglob("*.png"))
+        signal.raise_signal(number)
+
+    end_in_order()
+    assert serve(look).code == 128 + number
+    signal.signal(number, before)
     assert len(found) == 6  # three pictures, what is enlarged, two maps
     assert {path.relative_to(tmp_path).parts[0][:10] for path in found} == {"todo-demo-"}
     assert [path.name for path in tmp_path.iterdir()] == ["gradio"]
-
-
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_closed_terminal_leaves_nothing_behind(serve, tmp_path, name):
-    before = signal.getsignal(getattr(signal, name))
-    ended = serve(lambda port: os.kill(os.getpid(), getattr(signal, name)))
-    assert ended.code == 128 + getattr(signal, name)
-    assert list(Path(tmp_path).iterdir()) == []
-    assert signal.getsignal(getattr(signal, name)) == before

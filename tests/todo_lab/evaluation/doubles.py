@@ -14,8 +14,13 @@ import pytest
 from todo_lab.evaluation.backends.backend import TimedImage
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
-from todo_lab.evaluation.variants import BASELINE, Variant
+from todo_lab.evaluation.running.jobs import Job, make_jobs, make_scenes
+from todo_lab.evaluation.running.row_store import RowStore
+from todo_lab.evaluation.running.runner import local_engine, run_jobs
+from todo_lab.evaluation.variants import Variant
 from todo_lab.sampling.request import Request
+
+ABOUT = {"runs": 1, "model": "none"}
 
 
 def quick_metrics() -> ImageMetrics:
@@ -25,20 +30,28 @@ def quick_metrics() -> ImageMetrics:
     return metrics
 
 
+def small_jobs(chosen, prompts, *, size=(64, 64), scales=(2.0,), changes=({},)) -> list[Job]:
+    """The jobs of these variants in a few steps of small images."""
+    base = Request(prompt="", steps=2, hires_steps=4)
+    return make_jobs(make_scenes(prompts, seeds=[5], sizes=[size], scales=scales, base=base, changes=changes), chosen)
+
+
+def sweep(folder, work, double=None, *, resume=False, runs=1, about=ABOUT, **options) -> int:
+    """Run the work on a double into a folder; returns the number of failed rows."""
+    store = RowStore.begin(folder, work, about, resume=resume)
+    return run_jobs(work, store, local_engine(double or Double(), runs=runs, metrics=quick_metrics()), **options)
+
+
 def speed_of(variant: Variant) -> float:
     """The pretended speed relative to the baseline."""
-    if variant.is_baseline:
-        return 1.0
-    amount = variant.amount if variant.amount is not None else 2.0
-    return 1 + amount / 4 if variant.scale == "factor" else 1 + amount
+    amount = variant.amount or 2.0
+    return 1.0 if variant.is_baseline else 1 + amount / 4 if variant.scale == "factor" else 1 + amount
 
 
 def noise_of(variant: Variant) -> float:
     """Standard deviation, of 255, that it adds to the baseline."""
-    if variant.is_baseline:
-        return 0.0
-    amount = variant.amount if variant.amount is not None else 2.0
-    return 2 * amount if variant.scale == "factor" else 12 * amount
+    amount = variant.amount or 2.0
+    return 0.0 if variant.is_baseline else 2 * amount if variant.scale == "factor" else 12 * amount
 
 
 def differing(row: dict, other: dict) -> dict:
@@ -61,8 +74,9 @@ class Double:
     broken: frozenset[str] = frozenset()
     unrepeatable: frozenset[str] = frozenset()  # variants whose images differ from run to run
     seconds: Callable[[int], list[float]] | None = None  # of each step of a reduced pass
+    stop_at: int | None = None  # Ctrl+C at the image of this number
     passes: int = 0
-    generated: list[tuple[int, str]] = field(default_factory=list)
+    generated: list[str] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=lambda: {"backend": "double", "model": "none"})
 
     def prepare(self, request: Request) -> PreparedScene:
@@ -77,9 +91,10 @@ class PreparedScene:
     request: Request
 
     def generate(self, variant: Variant) -> TimedImage:
-        if variant.name in self.double.broken:
-            raise RuntimeError(f"{variant.name} is broken")
-        self.double.generated.append((self.request.seed, variant.name))
+        self.warm_up(variant)
+        if self.double.stop_at == len(self.double.generated):
+            raise KeyboardInterrupt
+        self.double.generated.append(variant.name)
         steps = self._steps(self.request.hires_steps, speed_of(variant))
         if self.double.seconds and not variant.is_baseline:
             steps = self.double.seconds(self.request.hires_steps)
@@ -106,9 +121,6 @@ class PreparedScene:
         base = 127 + 80 * np.stack([waves, across - 0.5, waves * down], -1)
         shake = np.random.default_rng(turn).normal(size=base.shape) * noise_of(variant) * (waves[..., None] > 0)
         return (base + shake * len(self.request.prompt) / 40).clip(0, 255).round().astype(np.uint8)
-
-
-__all__ = ["BASELINE", "Double", "PreparedScene", "differing", "noise_of", "quick_metrics", "speed_of"]
 
 
 class DyingSource(Source):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from todo_lab.pocket import colour_reader
 from todo_lab.pocket.data.captions import caption, caption_words
 from todo_lab.pocket.data.dataset import UNSEEN, Latents, shares, training_scenes, unseen_scenes
-from todo_lab.pocket.data.palette import BACKGROUNDS, OBJECT_COLOURS
+from todo_lab.pocket.data.palette import BACKGROUNDS, OBJECT_COLOURS, lab
 from todo_lab.pocket.data.render import render
 from todo_lab.pocket.data.scenes import random_scene
 from todo_lab.pocket.model.vocabulary import END, START, vocabulary
@@ -83,17 +83,12 @@ def test_a_caption_becomes_clips_own_tokens():
     rows = vocabulary().encode(["A red circle, on stripes!"])[0]
     tokens = [vocabulary().tokens[row] for row in rows]
     assert tokens[:7] == [START, 320, 736, 7117, 525, vocabulary().words["stripes"][0], END]
-    assert set(tokens[6:]) == {END}
-    assert len(tokens) == MAX_TOKENS
+    assert tokens[6:] == [END] * (MAX_TOKENS - 6)
 
 
-def test_unknown_words_are_named():
-    with pytest.raises(ValueError, match=r"a zebra.*never learned: zebra") as error:
+def test_a_caption_of_unknown_or_too_many_words_is_rejected():
+    with pytest.raises(ValueError, match=r"a zebra.*never learned: zebra.*circle"):
         vocabulary().encode(["a zebra on stripes"])
-    assert "circle" in str(error.value)
-
-
-def test_a_too_long_caption_is_rejected():
     with pytest.raises(ValueError, match="at most 75 fit"):
         vocabulary().encode(["red " * 76])
 
@@ -116,21 +111,16 @@ def test_held_out_combinations_are_never_trained_on():
     assert {combination(scene) for scene in unseen}.isdisjoint({combination(scene) for scene in trained})
 
 
-def test_the_colour_reader_is_right_about_drawn_scenes():
-    for scene in unseen_scenes(60):
+def test_the_colour_reader_is_right_about_drawn_scenes_and_sees_what_is_wrong():
+    scenes = unseen_scenes(60)
+    for scene, other in zip(scenes, scenes[1:] + scenes[:1], strict=True):
         drawn = render(scene, 96, 96)
         assert colour_reader.colours_right(drawn, scene), caption(scene)
         assert colour_reader.background_right(drawn, scene), caption(scene)
-
-
-def test_the_colour_reader_sees_what_is_wrong():
-    scenes = unseen_scenes(60)
-    for scene, other in zip(scenes, scenes[1:], strict=False):
-        drawn = render(other, 96, 96)
-        wanted, shown = ({group.colour for group in s.groups} for s in (scene, other))
+        wanted, shown = ({group.colour for group in s.groups} for s in (other, scene))
         if not wanted <= shown:  # a colour is missing
-            assert not colour_reader.colours_right(drawn, scene)
-        assert colour_reader.background_right(drawn, scene) == (scene.background == other.background)
+            assert not colour_reader.colours_right(drawn, other)
+        assert colour_reader.background_right(drawn, other) == (scene.background == other.background)
 
 
 def test_the_colour_reader_sees_a_colour_that_nobody_asked_for():
@@ -140,8 +130,6 @@ def test_the_colour_reader_sees_a_colour_that_nobody_asked_for():
 
 
 def test_object_colours_are_far_apart():
-    from todo_lab.pocket.data.palette import lab
-
     values = lab(np.array(list(OBJECT_COLOURS.values())))
     apart = np.linalg.norm(values[:, None] - values[None], axis=-1) + 1000 * np.eye(len(values))
     assert apart.min() > 25

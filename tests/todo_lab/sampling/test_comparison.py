@@ -16,27 +16,26 @@ ASKED = Request(prompt="a red circle over stripes", seed=5, steps=2, hires_steps
 TODO = Settings(factor_1=2)
 
 
-def test_the_speed_compares_steps_side_by_side():
-    """The machine was busy in the last steps; sums say 2.3x, medians of both passes alone 1.9x."""
-    timing = Timing([1.0, 1.0, 4.0, 4.0, 4.0], [0.5, 0.5, 2.0, 2.0, 1.2])
-    assert timing.speed == 2
-    assert timing.seconds == (20.0, 10.0)
+@pytest.mark.parametrize(
+    ("baseline", "reduced", "kinds", "speed"),
+    [
+        # the machine was busy in the last steps; sums say 2.3x, medians of both passes alone 1.9x
+        ([1.0, 1.0, 4.0, 4.0, 4.0], [0.5, 0.5, 2.0, 2.0, 1.2], (), 2),
+        # one slow step changes nothing
+        ([1.0] * 5, [0.5, 0.5, 9.0, 0.5, 0.5], (), 2),
+        ([1.0, 1.0, 9.0, 1.0, 1.0], [0.5] * 5, (), 2),
+        # the median of all would be that of a predicted step, which takes next to no time
+        ([1.0] * 5, [1.0, 1.2, 0.01, 0.01, 0.01], ["computed"] * 2 + ["predicted"] * 3, 5 / (2 * 1.1 + 3 * 0.01)),
+        # the reduction ends before the last steps
+        ([1.0] * 10, [0.25] * 7 + [1.0] * 3, [True] * 7 + [False] * 3, 10 / 4.75),
+    ],
+)
+def test_the_speed_compares_steps_side_by_side_by_their_kind(baseline, reduced, kinds, speed):
+    assert Timing(baseline, reduced, kinds).speed == pytest.approx(speed)
 
 
-def test_one_slow_step_changes_nothing():
-    assert Timing([1.0] * 5, [0.5, 0.5, 9.0, 0.5, 0.5]).speed == 2
-    assert Timing([1.0, 1.0, 9.0, 1.0, 1.0], [0.5] * 5).speed == 2
-
-
-def test_predicted_steps_have_a_median_of_their_own():
-    """The median of all would be that of a predicted step, which takes next to no time."""
-    timing = Timing([1.0] * 5, [1.0, 1.2, 0.01, 0.01, 0.01], ["computed"] * 2 + ["predicted"] * 3)
-    assert timing.speed == pytest.approx(5 / (2 * 1.1 + 3 * 0.01))
-
-
-def test_steps_without_reduction_count():
-    """The reduction ends before the last steps."""
-    assert Timing([1.0] * 10, [0.25] * 7 + [1.0] * 3, [True] * 7 + [False] * 3).speed == pytest.approx(10 / 4.75)
+def test_seconds_are_those_without_disturbance():
+    assert Timing([1.0, 1.0, 4.0, 4.0, 4.0], [0.5, 0.5, 2.0, 2.0, 1.2]).seconds == (20.0, 10.0)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,6 @@ CASES = {
         "sx": 3,
         "sy": 4,
         "seed": 7,
-        "reach": 2,
         "mlp": True,
         "end": 0.75,
         "window": "noise",
@@ -69,7 +68,6 @@ CASES = {
 # in an order in which each control can be seen when it is set
 SOMETHING_ELSE = (
     {"method": "similarity", "target": "all", "ratio_1": 0.1, "ratio_2": 0.1, "sx": 5, "sy": 5, "seed": 9},
-    {"reach": 1},
     {"attn": False, "crossattn": True, "mlp": False, "start": 0.3, "end": 0.9, "window": "steps", "passes": "first"},
     {"target": "keys/values", "random": False, "method": "cluster", "afterwards": "downsample"},
     {"resample": "nearest-exact", "phase": "rotate", "factor_1": 8, "factor_2": 3, "interval": 3},

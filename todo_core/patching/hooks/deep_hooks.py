@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
 
 from ...hosts import has_foreign_forward
-from ..level_plan import Reason
 from ..memory import CallMemory
-from .keys_hooks import Shared
-from .module_calls import Args, Forward, Kwargs, has_other_forward, read
+from ..plan import Holder
+from .module_calls import Args, Forward, Kwargs, guarded, has_other_forward, read
+from .running_calls import RunningCalls
 
 
 class DeepHooks:
@@ -20,8 +19,8 @@ class DeepHooks:
 
     what, all_of_them, is_whole = "a deep transformer", "transformers below level 1", False
 
-    def __init__(self, module: Module, shared: Shared) -> None:
-        self._module, self._shared = module, shared
+    def __init__(self, module: Module, calls: RunningCalls) -> None:
+        self._module, self._calls = module, calls
         self._kind: Any = Tensor  # of the module's outputs
 
     def attach(self) -> list[Forward]:
@@ -33,7 +32,7 @@ class DeepHooks:
 
     def _note_other_forward(self) -> None:
         name = type(self._module).__name__
-        self._shared.record.note(f"{self.what} runs in every step: another {name}.forward is on it")
+        self._calls.record.note(f"{self.what} runs in every step: another {name}.forward is on it")
 
     def _is_covered(self) -> bool:
         """Whether somebody has put a forward over ours since, as DeepCache does: both would leave out runs."""
@@ -42,67 +41,48 @@ class DeepHooks:
         self._note_other_forward()
         return True
 
-    @property
-    def _memory(self) -> CallMemory | None:
-        """Of the call that runs; None where this module is not to be predicted, or after an error of ours."""
-        call = self._shared.calls.current
-        return call.memory if call and call.is_whole == self.is_whole else None
-
     def _instead(self, args: Args, kwargs: Kwargs) -> Any:
-        """The predicted output; None if the module must run."""
-        memory, call, record = self._memory, self._shared.calls.current, self._shared.record
-        if memory is None or call is None or self._is_covered() or not memory.predicts:
+        """The predicted output, as the module returns it; None if the module must run."""
+        call = self._calls.current
+        memory = call.memory if call and call.is_whole == self.is_whole else None
+        if call is None or memory is None or self._is_covered() or not memory.predicts:
             return None
-        predicted = self._guarded(self._predict, memory, self._input(args, kwargs))
-        if predicted is None:
+        y = guarded(self._calls.on_error, self._predict, memory, args, kwargs)
+        if y is None:
             return None
         call.reduced = call.is_predicted = True
-        record.predicted = self.all_of_them
-        return self._packed(predicted)
+        self._calls.record.predicted = self.all_of_them
+        if issubclass(self._kind, Tensor):
+            return y
+        return (y,) if self._kind is tuple else self._kind(y)  # diffusers: an object with one field
 
     def _learn(self, args: Args, kwargs: Kwargs, output: Any) -> None:
         """The module has run, if not another cache has answered."""
-        memory, call = self._memory, self._shared.calls.current
-        if memory is not None and call and call.has_run:
-            self._guarded(self._remember, memory, self._input(args, kwargs), output)
+        call = self._calls.current
+        if call and call.memory and call.is_whole == self.is_whole and call.has_run:
+            guarded(self._calls.on_error, self._remember, call.memory, args, kwargs, output)
 
-    def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
-        return read(args, kwargs, 0, self._shared.host.arguments.hidden)
+    def _predict(self, memory: CallMemory, args: Args, kwargs: Kwargs) -> Tensor | None:
+        """The output (b, c, h, w); None if too little is known."""
+        history, x = memory.histories[self._module], self._input(args, kwargs)
+        if not history.can_predict(x):
+            return None
+        made = history.predict(memory.time, x)
+        return made if self.is_whole else x + made
 
-    def _predict(self, memory: CallMemory, x: Tensor) -> Tensor | None:
-        """The output for the input ``x`` (b, c, h, w); None if too little is known."""
-        history = memory.histories[self._module]
-        return x + history.predict(memory.time, x) if history.can_predict(x) else None
-
-    def _remember(self, memory: CallMemory, x: Tensor, output: Any) -> None:
-        y = self._unpacked(output)
+    def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> None:
+        self._kind = type(output)
+        x, y = self._input(args, kwargs), output if isinstance(output, Tensor) else output[0]
         memory.learn(self._module, x, y - x, y)
 
-    def _unpacked(self, output: Any) -> Tensor:
-        self._kind = type(output)
-        return output if isinstance(output, Tensor) else output[0]
-
-    def _packed(self, y: Tensor) -> Any:
-        """The output as the module returns it: diffusers has it in a tuple, or in an object with one field."""
-        if issubclass(self._kind, Tensor):
-            return y
-        return (y,) if self._kind is tuple else self._kind(y)
-
-    def _guarded(self, run: Callable[..., Tensor | None], *call: Any) -> Tensor | None:
-        """Run it; hand an error to the session, if that keeps errors from the caller."""
-        try:
-            return run(*call)
-        except Exception as error:
-            if self._shared.on_error is None:
-                raise
-            self._shared.on_error(error)
-            return None
+    def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
+        return read(args, kwargs, 0, self._calls.host.arguments.hidden)
 
 
-def why_not_whole_on(unet: Module) -> Reason | None:
-    """Why whole calls of this UNet cannot be predicted."""
+def holder_of(unet: Module) -> Holder | None:
+    """What else has hold of this UNet."""
     is_free = isinstance(vars(unet).get("forward"), Forward) or not has_other_forward(unet)
-    return None if is_free else "another forward is on the model"
+    return None if is_free else "forward"
 
 
 class WholeHooks(DeepHooks):
@@ -111,19 +91,13 @@ class WholeHooks(DeepHooks):
     what, all_of_them, is_whole = "the model", "whole model", True
     _channels, _dtype = 0, None  # of its output
 
-    def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
-        return read(args, kwargs, 0, self._shared.host.arguments.latent)
-
-    def _predict(self, memory: CallMemory, x: Tensor) -> Tensor | None:
-        history = memory.histories[self._module]
-        x = self._noisy(x)
-        return history.predict(memory.time, x) if history.can_predict(x) else None
-
-    def _remember(self, memory: CallMemory, x: Tensor, output: Any) -> None:
-        y = self._unpacked(output).clone()  # a sampler may go on with it in place, and with the latent
+    def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> None:
+        self._kind = type(output)
+        y = (output if isinstance(output, Tensor) else output[0]).clone()  # a sampler may go on with it in place
         self._channels, self._dtype = y.shape[1], y.dtype
-        memory.learn(self._module, self._noisy(x).clone(), y, y)
+        memory.learn(self._module, self._input(args, kwargs).clone(), y, y)
 
-    def _noisy(self, x: Tensor) -> Tensor:
+    def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
         """The channels of the noisy latent, as the output has them: of an inpainting model, mask and image follow."""
+        x = read(args, kwargs, 0, self._calls.host.arguments.latent)
         return x[:, : self._channels].to(self._dtype) if self._channels else x

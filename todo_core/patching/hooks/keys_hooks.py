@@ -7,41 +7,27 @@ the patch of all blocks that does so (``PatchedKeysHooks``). Target all is in mo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ...hosts import Host, KeysPatch, Site
+from ...hosts import KeysPatch, Site
 from ...reduction import Reduction
-from ...settings import Settings
 from ...token_grid import TokenGrid
 from ..level_plan import LevelPlan
-from ..methods import Place, plan_level, reduction_of
-from ..record import Record
+from ..methods import METHODS, Place, plan_level
 from ..steps import seeds_of_rows
-from .module_calls import Args, Changed, Hook, Kwargs, read, untraced, write
+from .module_calls import Args, Changed, Hook, Kwargs, guarded, read, untraced, write
 from .running_calls import RunningCalls, UNetCall
-
-
-@dataclass(eq=False)
-class Shared:
-    """What the hooks of all blocks of a session share."""
-
-    host: Host
-    settings: Settings  # in the pass that runs
-    calls: RunningCalls
-    record: Record
-    on_error: Callable[[Exception], None] | None
 
 
 class SiteHooks:
     """What the hooks of every kind do for their block: find the plan that holds, and make its reduction."""
 
-    def __init__(self, site: Site, shared: Shared) -> None:
-        self.site, self._shared, self._names = site, shared, shared.host.arguments
+    def __init__(self, site: Site, calls: RunningCalls) -> None:
+        self.site, self._calls, self._names = site, calls, calls.host.arguments
 
     def attach(self) -> list[Hook]:
         """Hook the block's modules."""
@@ -49,36 +35,24 @@ class SiteHooks:
 
     def note_conflict(self, grid: TokenGrid) -> None:
         """Note it if the block's self-attention, with this grid, must not be reduced at the moment."""
-        attention: Any = self.site.block.attn1
-        conflict = self._shared.host.conflict(attention, grid.size) if self._reduces_attention() else ""
-        if conflict:
-            self._skip(conflict)
+        settings = self._calls.settings
+        if settings.target == "keys/values" or settings.attn:
+            block: Any = self.site.block
+            self._skip(self._calls.host.conflict(block.attn1, grid.size))
 
-    def _reduces_attention(self) -> bool:
-        return True
-
-    @property
-    def _call(self) -> UNetCall | None:
-        return self._shared.calls.current
-
-    def _plan(self, module: Module, call: UNetCall | None) -> LevelPlan | None:
-        """The plan of this level for the grid that runs; None where nothing is reduced.
+    def _acting(self, module: Module) -> tuple[UNetCall, LevelPlan] | None:
+        """The call that runs, and the plan of this level for its grid; None where nothing is reduced.
 
         Other extensions may change the grid inside the UNet. The level is then planned again.
         """
+        call, host = self._calls.current, self._calls.host
         plan = call.levels.get(self.site.level) if call else None
-        if call is None or plan is None or call.grid is None:
-            return None
-        host = self._shared.host
-        conflict = host.conflict(module, call.grid.size)
-        if conflict:
-            self._skip(conflict)
+        if call is None or plan is None or call.grid is None or self._skip(host.conflict(module, call.grid.size)):
             return None
         if call.grid != plan.grid:
-            plan = plan_level(self._shared.settings, plan.method, host.level(plan.level), call.grid)
-        if not plan.reduces:
-            call.why_not = plan.why
-        return plan if plan.reduces else None
+            plan = plan_level(self._calls.settings, plan.method, host.level(plan.level), call.grid)
+        call.why_not = plan.why or call.why_not
+        return (call, plan) if plan.reduces else None
 
     def _reduction(self, plan: LevelPlan, tokens: Tensor, call: UNetCall, images: int) -> Reduction:
         """The reduction of ``tokens`` (rows, h*w, c), of so many images, that the plan asks for."""
@@ -86,17 +60,21 @@ class SiteHooks:
         def seeds() -> list[int]:
             return seeds_of_rows(call.next_seeds(self.site.block, images), tokens.shape[0])
 
-        return reduction_of(tokens, plan, self._shared.settings, Place(call.step, self.site.rank, seeds))
+        place = Place(call.step, self.site.rank, seeds)
+        return METHODS[plan.method].reduce(tokens, plan, self._calls.settings, place)
 
     def _ran(self, plan: LevelPlan, call: UNetCall) -> None:
         call.reduced = True
-        self._shared.record.ran(plan, call.step, self._shared.host.network)
+        self._calls.record.ran(plan, call.step, self._calls.host.network)
 
-    def _has_mask(self, args: Args, kwargs: Kwargs) -> bool:
-        return read(args, kwargs, 2, self._names.mask) is not None
+    def _mask(self, args: Args, kwargs: Kwargs) -> str:
+        return "it has a mask" if read(args, kwargs, 2, self._names.mask) is not None else ""
 
-    def _skip(self, why: str) -> None:
-        self._shared.record.note(f"a layer at level {self.site.level} is not reduced: {why}")
+    def _skip(self, why: str) -> bool:
+        """Whether there is a reason to leave the layer alone, which is noted."""
+        if why:
+            self._calls.record.note(f"a layer at level {self.site.level} is not reduced: {why}")
+        return bool(why)
 
 
 class KeysHooks(SiteHooks):
@@ -105,11 +83,11 @@ class KeysHooks(SiteHooks):
     def attach(self) -> list[Hook]:
         """Hook attn1."""
         block: Any = self.site.block
-        return [Hook(self._reduce, self._shared.on_error).before(block.attn1)]
+        return [Hook(self._reduce, self._calls.on_error).before(block.attn1)]
 
     def _reduce(self, attention: Module, args: Args, kwargs: Kwargs) -> Changed:
         x, context = read(args, kwargs, 0, self._names.hidden), read(args, kwargs, 1, self._names.context)
-        shorten = self._shortener(attention, x, x, context, "it has a mask" if self._has_mask(args, kwargs) else "")
+        shorten = self._shortener(attention, x, x, context, self._mask(args, kwargs))
         if shorten is None:
             return None
         return write(args, kwargs, 1, self._names.context, shorten(x if context is None else context))
@@ -121,11 +99,11 @@ class KeysHooks(SiteHooks):
 
         ``x`` is the attention's input, and ``context`` what it was given for its keys. A ``conflict`` forbids it.
         """
-        call = self._call
-        plan = self._plan(attention, call)
-        grids = self._key_grids(x, context, plan.grid.tokens, conflict) if plan else None
-        if call is None or plan is None or grids is None:
+        acting = self._acting(attention)
+        grids = self._key_grids(x, context, acting[1].grid.tokens, conflict) if acting else None
+        if acting is None or grids is None:
             return None
+        call, plan = acting
         rows_and_tokens = queries.shape[0] * queries.shape[1]
         images = max(queries.shape[0], rows_and_tokens // plan.grid.tokens)  # a row may hold several whole grids
         reduced = self._reduction(plan, grids, call, images)
@@ -146,10 +124,7 @@ class KeysHooks(SiteHooks):
             why = f"its keys are not whole grids of {n:,} tokens"
         elif tokens is not x and (tokens.shape[0] != x.shape[0] or tokens.shape[1] == n):
             why = "its keys come from another source"
-        if why:
-            self._skip(why)
-            return None
-        return tokens.reshape(-1, n, tokens.shape[-1])
+        return None if self._skip(why) else tokens.reshape(-1, n, tokens.shape[-1])
 
 
 class PatchedKeysHooks(KeysHooks):
@@ -160,14 +135,14 @@ class PatchedKeysHooks(KeysHooks):
         return [Hook(self._enter).before(self.site.block), Hook(self._leave).after(self.site.block)]
 
     def _enter(self, *_: Any) -> None:
-        if call := self._call:
+        if call := self._calls.current:
             call.site = self.site
 
     def _leave(self, *_: Any) -> None:
-        if call := self._call:
+        if call := self._calls.current:
             call.site = None
 
-    def patch(self, x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def patch(self, x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         """Shorten keys and values. ``x`` may be shorter already: the host's token merging merges only that."""
         block: Any = self.site.block
         conflict = "its values are not those of its keys" if values.shape != keys.shape else ""
@@ -175,32 +150,25 @@ class PatchedKeysHooks(KeysHooks):
             conflict = "its queries are split into tiles"
         shorten = self._shortener(block.attn1, x, keys, None, conflict)
         if shorten is None:
-            return x, keys, values
+            return None
         shorter = shorten(keys)
         return x, shorter, shorter if values is keys else shorten(values)
 
 
-def keys_patch(sites: Mapping[Site, SiteHooks], shared: Shared) -> KeysPatch:
+def keys_patch(sites: Mapping[Site, SiteHooks], calls: RunningCalls) -> KeysPatch:
     """The patch of all blocks, for a host that takes one.
 
     A function in a function: such hosts copy their options deeply, which would copy the object of a bound method.
     """
-    on_error = shared.on_error
 
     def patch(x: Tensor, keys: Tensor, values: Tensor, _: Any) -> tuple[Tensor, Tensor, Tensor]:
         return untraced(run, x, keys, values) if torch.compiler.is_compiling() else run(x, keys, values)
 
     def run(x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        call = shared.calls.current
+        call = calls.current
         hooks = sites[call.site] if call and call.site else None
         if not isinstance(hooks, PatchedKeysHooks):
             return x, keys, values
-        try:
-            return hooks.patch(x, keys, values)
-        except Exception as error:
-            if on_error is None:
-                raise
-            on_error(error)
-            return x, keys, values
+        return guarded(calls.on_error, hooks.patch, x, keys, values) or (x, keys, values)
 
     return patch

@@ -1,4 +1,7 @@
-"""A module call as torch's hooks see it. An argument may come by position or by keyword; both are read alike."""
+"""A module call as torch's hooks see it, and what ToDo puts on a module: a hook, or a forward.
+
+An argument may come by position or by keyword; both are read alike.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 Args: TypeAlias = tuple[Any, ...]
 Kwargs: TypeAlias = dict[str, Any]
 Changed: TypeAlias = tuple[Args, Kwargs] | None
+OnError: TypeAlias = Callable[[Exception], None] | None
 
 
 def read(args: Args, kwargs: Kwargs, position: int, name: str) -> Any:
@@ -33,22 +37,38 @@ def untraced(run: Callable[..., Any], *call: Any, **keywords: Any) -> Any:
     return run(*call, **keywords)
 
 
-class Hook:
-    """One hook on one module. Its type marks it as ToDo's, also on a copied or unpickled model.
+def guarded(on_error: OnError, run: Callable[..., Any], *call: Any) -> Any:
+    """Run it. With ``on_error`` an exception goes there, and the result is None."""
+    try:
+        return run(*call)
+    except Exception as error:
+        if on_error is None:
+            raise
+        on_error(error)
+        return None
 
-    ``run`` is a method, which a copy binds to the copied ``owner``. With ``on_error``, exceptions of a hook go there,
-    and the call runs unchanged.
+
+class _OnModule:
+    """What is on a module. Its type marks it as ToDo's, also on a copied or unpickled model.
+
+    ``_run`` is a method, which a copy binds to the copied ``owner``.
     """
 
-    def __init__(self, run: Callable[..., Any], on_error: Callable[[Exception], None] | None = None) -> None:
-        self._run, self._on_error = run, on_error
-        self._handle: RemovableHandle | None = None
-        self._is_off = False  # compiled code may call a hook that is off
+    _run: Callable[..., Any]
+    _is_off = False  # compiled code may call one that is off
 
     @property
     def owner(self) -> Any:
         """The object whose method runs."""
         return getattr(self._run, "__self__", None)
+
+
+class Hook(_OnModule):
+    """One hook on one module. With ``on_error``, exceptions of a hook go there, and the call runs unchanged."""
+
+    def __init__(self, run: Callable[..., Any], on_error: OnError = None) -> None:
+        self._run, self._on_error = run, on_error
+        self._handle: RemovableHandle | None = None
 
     def before(self, module: Module) -> Hook:
         """Run before each call of ``module``, with its arguments."""
@@ -67,40 +87,25 @@ class Hook:
             self._handle.remove()
 
     def __call__(self, *call: Any) -> Any:
-        """What torch calls."""
-        # torch.compile runs the hook as it is, between two pieces of compiled code
-        return untraced(self._guarded, *call) if torch.compiler.is_compiling() else self._guarded(*call)
-
-    def _guarded(self, *call: Any) -> Any:
+        """What torch calls. torch.compile runs it as it is, between two pieces of compiled code."""
         if self._is_off:
             return None
-        try:
-            return self._run(*call)
-        except Exception as error:
-            if self._on_error is None:
-                raise
-            self._on_error(error)
-            return None
+        ours = self._on_error, self._run, *call
+        return untraced(guarded, *ours) if torch.compiler.is_compiling() else guarded(*ours)
 
 
-class Forward:
+class Forward(_OnModule):
     """A ``forward`` on one module, which decides whether the module's own one runs: no hook could keep it from running.
 
-    ``instead`` is a method that gets the arguments of a call, and returns an output or None. After None the module
+    ``run`` is a method that gets the arguments of a call, and returns an output or None. After None the module
     runs, and the method ``learn`` gets arguments and output. In compiled code both run uncompiled. The module does so
     too unless ``is_single``: torch gives up on a forward that many modules share.
     """
 
-    def __init__(self, instead: Callable[..., Any], learn: Callable[..., None], *, is_single: bool) -> None:
-        self._instead, self._learn, self._is_single = instead, learn, is_single
+    def __init__(self, run: Callable[..., Any], learn: Callable[..., None], *, is_single: bool) -> None:
+        self._run, self._learn, self._is_single = run, learn, is_single
         self._module: Any = None
         self._before: Any = None  # the class's own forward, where somebody has left that on the instance
-        self._is_off = False
-
-    @property
-    def owner(self) -> Any:
-        """The object whose methods run."""
-        return getattr(self._instead, "__self__", None)
 
     def on(self, module: Module) -> Forward:
         """Put it on a module that runs the ``forward`` of its class."""
@@ -122,17 +127,17 @@ class Forward:
         if self._is_off:
             return own(*args, **kwargs)
         if not torch.compiler.is_compiling():
-            return self._run(own, args, kwargs)
+            return self._decide(own, args, kwargs)
         if not self._is_single:
-            return untraced(self._run, own, args, kwargs)
-        output = untraced(self._instead, args, kwargs)
+            return untraced(self._decide, own, args, kwargs)
+        output = untraced(self._run, args, kwargs)
         if output is None:
             output = own(*args, **kwargs)
             untraced(self._learn, args, kwargs, output)
         return output
 
-    def _run(self, own: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        output = self._instead(args, kwargs)
+    def _decide(self, own: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        output = self._run(args, kwargs)
         if output is None:
             output = own(*args, **kwargs)
             self._learn(args, kwargs, output)

@@ -11,12 +11,15 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from ...hosts import Site
+from ...hosts import Host, Site
 from ...reduction import Reduction
+from ...settings import Settings
 from ...token_grid import TokenGrid
 from ..level_plan import LevelPlan, Reason
 from ..memory import CallMemory
+from ..record import Record
 from ..steps import seeds_inside
+from .module_calls import OnError
 
 
 @dataclass
@@ -71,15 +74,19 @@ class UNetCall:
         return seeds_inside(self.seeds, rows, first)
 
 
+@dataclass(eq=False)
 class RunningCalls:
-    """The running calls of one UNet, a stack for each thread.
+    """The running calls of one UNet, a stack for each thread, and what else the hooks of a session share.
 
     No hook tells that a BaseException has ended a call. The frame of the call does: so calls that have ended are
     dropped whenever somebody looks.
     """
 
-    def __init__(self) -> None:
-        self._stacks: dict[int, list[UNetCall]] = {}
+    host: Host
+    settings: Settings  # in the pass that runs
+    record: Record
+    on_error: OnError
+    _stacks: dict[int, list[UNetCall]] = field(default_factory=dict)
 
     @property
     def current(self) -> UNetCall | None:
@@ -115,7 +122,7 @@ class RunningCalls:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy of the UNet runs no call."""
-        return {"_stacks": {}}
+        return {**vars(self), "_stacks": {}}
 
 
 def _frame_of(unet: Module) -> FrameType | None:

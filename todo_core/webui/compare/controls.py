@@ -22,35 +22,19 @@ DEFAULT_CHOICE = (DEFAULT, "ToDo fast", "ToMe paper")
 
 def build(presets: Callable[[], Presets], *, is_img2img: bool) -> list[Any]:
     """The controls, in the order of the API's script_args. ``presets`` reads the presets anew."""
-    tab = "img2img" if is_img2img else "txt2img"
-    with FormRow(elem_id=f"todo_compare_{tab}_row"):
-        names = gr.Dropdown(
-            choices=choices(presets()),
-            value=list(DEFAULT_CHOICE),
-            multiselect=True,
-            label=texts.COMPARE_PRESETS.label,
-            info=texts.COMPARE_PRESETS.help,
-            elem_id=f"todo_compare_{tab}_presets",
-        )
-        create_refresh_button(
-            names, lambda: None, lambda: {"choices": choices(presets())}, f"todo_compare_{tab}_refresh"
-        )
-    with FormRow(elem_id=f"todo_compare_{tab}_flags"):
-        heat_maps = gr.Checkbox(
-            True,
-            label=texts.COMPARE_HEAT_MAPS.label,
-            elem_id=f"todo_compare_{tab}_heat_maps",
-        )
-        heat_maps.webui_tooltip = texts.COMPARE_HEAT_MAPS.help  # a checkbox would have it above its box
-        repeats = gr.Slider(
-            1,
-            MOST_REPEATS,
-            float(DEFAULT_REPEATS),
-            step=1,
-            label=texts.COMPARE_REPEATS.label,
-            info=texts.COMPARE_REPEATS.help,
-            elem_id=f"todo_compare_{tab}_repeats",
-        )
+    own = f"todo_compare_{'img2img' if is_img2img else 'txt2img'}"
+    with FormRow(elem_id=f"{own}_row"):
+        label, info = texts.COMPARE_PRESETS
+        listed = {"choices": choices(presets()), "value": list(DEFAULT_CHOICE), "multiselect": True}
+        names = gr.Dropdown(label=label, info=info, elem_id=f"{own}_presets", **listed)
+        create_refresh_button(names, lambda: None, lambda: {"choices": choices(presets())}, f"{own}_refresh")
+    with FormRow(elem_id=f"{own}_flags"):
+        label, tooltip = texts.COMPARE_HEAT_MAPS
+        heat_maps = gr.Checkbox(True, label=label, elem_id=f"{own}_heat_maps")
+        heat_maps.webui_tooltip = tooltip  # a checkbox would have it above its box
+        label, info = texts.COMPARE_REPEATS
+        numbers = {"minimum": 1, "maximum": MOST_REPEATS, "value": float(DEFAULT_REPEATS), "step": 1}
+        repeats = gr.Slider(label=label, info=info, elem_id=f"{own}_repeats", **numbers)
     return [names, heat_maps, repeats]
 
 

@@ -6,17 +6,17 @@ import logging
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from modules import images, processing, shared
 from PIL import Image, ImageDraw
 
 from ...image_difference import HEAT_GAIN, heat_map
 from .. import compat
-from .table import BASELINE_NAME, ComparisonTable, MeasuredVariant
+from .table import BASELINE_NAME, ComparisonTable, Variant, baseline_of
 
 log = logging.getLogger("todo_core")
 
@@ -24,39 +24,24 @@ INFO_KEY = "todo_compare"  # in the JSON of a result
 INFOTEXT_KEY = "ToDo compare"
 
 
-@dataclass
-class Outcome:
-    """One variant, and the images that the WebUI made of it."""
-
-    variant: MeasuredVariant
-    p: Any  # the processing object of this variant alone
-    processed: Any = None
-    images: list[Any] = field(default_factory=list)  # PIL, without the WebUI's own grid
-    infotexts: list[str] = field(default_factory=list)
-
-
-def assemble(p: Any, outcomes: Sequence[Outcome], comparison: ComparisonTable, *, title: str, heat_maps: bool) -> Any:
+def assemble(p: Any, variants: Sequence[Variant], comparison: ComparisonTable, *, title: str, heat_maps: bool) -> Any:
     """The WebUI's Processed: the grid, then every image of every variant."""
-    from modules import processing, shared
-
-    with_images = [outcome for outcome in outcomes if outcome.images]
-    picture = grid(with_images, comparison, heat_maps=heat_maps)
-    infotext = _grid_infotext(with_images, title)
+    shown = [variant for variant in variants if variant.images]
+    first, picture, infotext = shown[0], grid(shown, comparison, heat_maps=heat_maps), _grid_infotext(shown, title)
     if shared.opts.enable_pnginfo:
         picture.info["parameters"] = infotext
-    first = with_images[0]
     lists = ("all_prompts", "all_negative_prompts", "all_seeds", "all_subseeds")
     processed = processing.Processed(
         first.p,
-        [picture, *chain.from_iterable(outcome.images for outcome in with_images)],
+        [picture, *chain.from_iterable(variant.images for variant in shown)],
         first.processed.seed,
         infotext,
         subseed=first.processed.subseed,
-        **{name: _joined(with_images, name) for name in lists},
+        **{name: _joined(shown, name) for name in lists},
         index_of_first_image=1,
-        infotexts=[infotext, *chain.from_iterable(outcome.infotexts for outcome in with_images)],
+        infotexts=[infotext, *chain.from_iterable(variant.infotexts for variant in shown)],
     )
-    lines = [*p.comments, *_comments(outcomes, comparison)]
+    lines = [*p.comments, *_comments(variants)]
     if getattr(p, "txt2img_upscale", False):  # the WebUI drops this result's JSON, and the table with it
         lines += [": ".join((row.name, ", ".join(row.label()[1:]))) for row in comparison.rows]
     processed.comments = "".join(f"{line}\n" for line in lines)
@@ -65,60 +50,44 @@ def assemble(p: Any, outcomes: Sequence[Outcome], comparison: ComparisonTable, *
     return processed
 
 
-def grid(outcomes: Sequence[Outcome], comparison: ComparisonTable, *, heat_maps: bool) -> Any:
+def grid(variants: Sequence[Variant], comparison: ComparisonTable, *, heat_maps: bool) -> Any:
     """One column for each variant, with a label; one row for each image, with its difference map under it."""
-    from modules import images
-
-    rows = {row.name: row for row in comparison.rows}
-    baseline = next((o for o in outcomes if o.variant.name == BASELINE_NAME and not o.variant.trouble), None)
-    with_maps = heat_maps and baseline is not None and len(outcomes) > 1
-    size = outcomes[0].images[0].size
-    count = max(len(outcome.images) for outcome in outcomes)
-    cells = []
-    for number in range(count):
-        cells += [_image_cell(outcome.images, number, size) for outcome in outcomes]
-        cells += [_map_cell(outcome, baseline, number, size) for outcome in outcomes] if with_maps else []
-    cells = _within_limit(cells)
-    lines = count * (2 if with_maps else 1)
+    baseline = baseline_of(variants) if heat_maps and len(variants) > 1 else None
+    count = max(len(variant.images) for variant in variants)
+    cells, seeds = [], []
+    for number, seed in enumerate(variants[0].processed.all_seeds[:count]):
+        cells += [_image_cell(variant, number) for variant in variants]
+        seeds.append(f"seed {seed}" if count > 1 else "")
+        if baseline:
+            cells += [_map_cell(variant, baseline, number) for variant in variants]
+            seeds.append("")
+    cells, labels = _within_limit(cells), {row.name: row.label() for row in comparison.rows}
+    over = [[images.GridAnnotation(line) for line in labels[variant.name]] for variant in variants]
+    beside = [[images.GridAnnotation(seed)] for seed in seeds]
     width, height = cells[0].size
-    column_labels = [[images.GridAnnotation(line) for line in rows[o.variant.name].label()] for o in outcomes]
-    row_labels = _seed_labels(outcomes[0], lines, count)
-    plain = images.image_grid(cells, rows=lines)
-    return images.draw_grid_annotations(plain, width, height, column_labels, row_labels, margin=max(2, width // 100))
+    plain = images.image_grid(cells, rows=len(seeds))
+    return images.draw_grid_annotations(plain, width, height, over, beside, margin=max(2, width // 100))
 
 
-def _seed_labels(outcome: Outcome, lines: int, count: int) -> list[list[Any]]:
-    """The seed beside each image's row, if there are several images."""
-    from modules import images
-
-    texts = [""] * lines
-    if count > 1:
-        texts[:: lines // count] = [f"seed {seed}" for seed in outcome.processed.all_seeds[:count]]
-    return [[images.GridAnnotation(text)] for text in texts]
+def _image_cell(variant: Variant, number: int) -> Any:
+    pictures = variant.images
+    return pictures[number].convert("RGB") if number < len(pictures) else _blank(pictures[0].size)
 
 
-def _image_cell(pictures: Sequence[Any], number: int, size: tuple[int, int]) -> Any:
-    return pictures[number].convert("RGB") if number < len(pictures) else _blank(size)
-
-
-def _map_cell(outcome: Outcome, baseline: Any, number: int, size: tuple[int, int]) -> Any:
-    if outcome is baseline:
-        return legend(size)
-    if outcome.variant.trouble or number >= len(outcome.images):
-        return _blank(size)
-    return Image.fromarray(heat_map(baseline.variant.pictures[number], outcome.variant.pictures[number]))
+def _map_cell(variant: Variant, baseline: Variant, number: int) -> Any:
+    if variant is baseline:
+        return legend(baseline.images[0].size)
+    if variant.trouble or number >= len(variant.images):
+        return _blank(baseline.images[0].size)
+    return Image.fromarray(heat_map(baseline.pictures[number], variant.pictures[number]))
 
 
 def _blank(size: tuple[int, int]) -> Any:
-    from modules import shared
-
     return Image.new("RGB", size, shared.opts.grid_background_color)
 
 
 def legend(size: tuple[int, int]) -> Any:
     """The meaning of the colours in the difference maps; it fills the baseline's cell, which has no difference."""
-    from modules import images, shared
-
     width, height = size
     picture = _blank(size)
     draw, font = ImageDraw.Draw(picture), images.get_font(max(8, width // 18))
@@ -137,45 +106,39 @@ def legend(size: tuple[int, int]) -> Any:
 
 def _within_limit(cells: list[Any]) -> list[Any]:
     """All cells at one size that fits the WebUI's largest grid."""
-    from modules import shared
-
     width, height = (max(cell.size[side] for cell in cells) for side in (0, 1))
     scale = min(1.0, math.sqrt(shared.opts.img_max_size_mp * 1e6 / (width * height * len(cells))))
     size = (max(1, int(width * scale)), max(1, int(height * scale)))
     return [cell if cell.size == size else cell.resize(size, Image.Resampling.LANCZOS) for cell in cells]
 
 
-def _grid_infotext(outcomes: Sequence[Outcome], title: str) -> str:
+def _grid_infotext(variants: Sequence[Variant], title: str) -> str:
     """The first image's infotext, with the names of what was compared."""
-    from modules import processing
-
-    p = copy(outcomes[0].p)
-    names = "; ".join(outcome.variant.name for outcome in outcomes if outcome.variant.name != BASELINE_NAME)
+    p = copy(variants[0].p)
+    names = "; ".join(variant.name for variant in variants if variant.name != BASELINE_NAME)
     compared = {INFOTEXT_KEY: names} if names else {}  # an interrupt may leave the baseline alone
     p.extra_generation_params = {**p.extra_generation_params, "Script": title, **compared}
     return processing.create_infotext(p, p.all_prompts, p.all_seeds, p.all_subseeds)
 
 
-def _joined(outcomes: Sequence[Outcome], name: str) -> list[Any]:
+def _joined(variants: Sequence[Variant], name: str) -> list[Any]:
     """One of the WebUI's lists with an entry for each image, over all variants."""
-    return list(chain.from_iterable(getattr(o.processed, name)[: len(o.images)] for o in outcomes))
+    return list(chain.from_iterable(getattr(v.processed, name)[: len(v.images)] for v in variants))
 
 
-def _comments(outcomes: Sequence[Outcome], comparison: ComparisonTable) -> list[str]:
+def _comments(variants: Sequence[Variant]) -> list[str]:
     names_of: dict[str, list[str]] = {}  # several variants may have one comment
-    for outcome in outcomes:
-        for comment in outcome.p.comments:
-            names_of.setdefault(comment.removeprefix("ToDo "), []).append(outcome.variant.name)
+    for variant in variants:
+        for comment in variant.p.comments:
+            names_of.setdefault(comment.removeprefix("ToDo "), []).append(variant.name)
     lines = [f"{', '.join(names)}: {comment}" for comment, names in names_of.items()]
-    if len(outcomes) > 1 and not any(outcome.variant.reduced for outcome in outcomes):
+    if len(variants) > 1 and not any(variant.reduced for variant in variants):
         lines.insert(0, "ToDo compare: nothing was reduced in any variant. The lines below say why.")
-    return lines + [f"{row.name} {row.trouble}" for row in comparison.rows if row.trouble]
+    return lines + [f"{variant.name} {variant.trouble}" for variant in variants if variant.trouble]
 
 
-def _save(p: Any, processed: Any, first: Outcome, comparison: ComparisonTable) -> None:
+def _save(p: Any, processed: Any, first: Variant, comparison: ComparisonTable) -> None:
     """Save the grid if the WebUI saves grids. The table goes beside the grid, or else beside the first saved image."""
-    from modules import images, shared
-
     try:
         saved_as = getattr(first.images[0], "already_saved_as", None)
         if shared.opts.grid_save and not p.do_not_save_grid:

@@ -10,15 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from modules import processing, shared
 
 from .. import compat
-from ..generation import other_reducers, request, status
-from ..generation.pass_timer import PassTimer, time_passes
+from ..generation import request
+from ..generation.pass_timer import StepTimer, time_passes
 from ..panel.error_text import PanelError
 from ..presets import Presets
-from .output import Outcome, assemble
+from .output import assemble
 from .request import FROM_PANEL, CompareRequest
-from .table import BASELINE_NAME, ComparisonTable, MeasuredVariant
+from .table import BASELINE_NAME, ComparisonTable, Variant
 
 log = logging.getLogger("todo_core")
 
@@ -27,27 +28,25 @@ WARM_UP_STEPS = 2
 
 def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
     """Make all variants of ``p``; returns the WebUI's Processed, grid first. Raises an error if all variants fail."""
-    from modules import processing, shared
-
     processing.fix_seed(p)
-    if other_reducers.downsampling_is_on(p):
-        p.comment(f"{status.DOWNSAMPLING} is on: ToDo compare switches it off")
+    if compat.downsampling_is_on(p):
+        p.comment(f"{compat.DOWNSAMPLING} is on: ToDo compare switches it off")
     chosen = _without_equals(p, chosen, presets)
-    outcomes: dict[str, Outcome] = {}
+    variants: dict[str, Variant] = {}
     failure: Exception | None = None
     for name in _rounds(p, chosen, shared.state):
-        if name not in outcomes:
-            outcomes[name] = Outcome(MeasuredVariant(name), _prepared(p, name))
-            failure = _make(outcomes[name]) or failure
-        elif not outcomes[name].variant.trouble:
-            _repeat(outcomes[name].variant, _prepared(p, name))
-    made = [outcome for outcome in outcomes.values() if outcome.images or outcome.variant.trouble]
-    if not any(outcome.images for outcome in made):
-        if failure:
-            raise failure
-        return _without_images(p, "ToDo compare was interrupted before the first image.")
-    comparison = ComparisonTable.of([outcome.variant for outcome in made])
-    return assemble(p, made, comparison, title=title, heat_maps=chosen.heat_maps)
+        own_p = _prepared(p, name)
+        if name not in variants:
+            variants[name] = Variant(name, own_p)
+            failure = _make(variants[name]) or failure
+        elif not variants[name].trouble:
+            _repeat(variants[name], own_p)
+    made = [variant for variant in variants.values() if variant.images or variant.trouble]
+    if any(variant.images for variant in made):
+        return assemble(p, made, ComparisonTable.of(made), title=title, heat_maps=chosen.heat_maps)
+    if failure:
+        raise failure
+    return _without_images(p, "ToDo compare was interrupted before the first image.")
 
 
 def refused(p: Any, error: PanelError) -> Any:
@@ -56,8 +55,6 @@ def refused(p: Any, error: PanelError) -> Any:
 
 
 def _without_images(p: Any, comment: str) -> Any:
-    from modules import processing
-
     p.comment(comment)
     processed = processing.Processed(p, [], p.seed, "")
     compat.add_to_info(processed)
@@ -90,8 +87,6 @@ def _rounds(p: Any, chosen: CompareRequest, state: Any) -> Iterator[str]:
 
 def _warm_up(p: Any) -> None:
     """Run two baseline steps of each pass and discard them: the first run of a process is slower than later ones."""
-    from modules.processing import process_images
-
     warm = _copy(p)
     warm.steps, warm.n_iter = WARM_UP_STEPS, 1
     warm.do_not_save_samples = True
@@ -99,7 +94,7 @@ def _warm_up(p: Any) -> None:
         warm.hr_second_pass_steps = WARM_UP_STEPS
     request.override(warm, "enabled", False)
     try:
-        process_images(warm)
+        processing.process_images(warm)
     except Exception as error:  # for example a sampler that needs more steps; the real runs report other errors
         log.warning("ToDo compare: no warm-up: %s", error)
 
@@ -112,7 +107,7 @@ def _copy(p: Any) -> Any:
     own_p.do_not_save_grid = True
     # without this, masks would come between the images
     own_p.override_settings = {**p.override_settings, "return_mask": False, "return_mask_composite": False}
-    other_reducers.disable_downsampling(own_p)
+    compat.disable_downsampling(own_p)
     return own_p
 
 
@@ -126,25 +121,25 @@ def _prepared(p: Any, name: str) -> Any:
     return own_p
 
 
-def _make(outcome: Outcome) -> Exception | None:
+def _make(variant: Variant) -> Exception | None:
     """Make the images of a variant; returns the error if it fails."""
-    variant, count = outcome.variant, outcome.p.n_iter * outcome.p.batch_size
-    processed, timer = _timed(variant.name, outcome.p)
+    count = variant.p.n_iter * variant.p.batch_size
+    processed, timer = _timed(variant.name, variant.p)
     if isinstance(processed, Exception):
         variant.trouble = f"failed: {processed or type(processed).__name__}"
         return processed
-    outcome.processed, first = processed, processed.index_of_first_image
-    outcome.images = processed.images[first : first + count]
-    outcome.infotexts = processed.infotexts[first : first + len(outcome.images)]
-    variant.pictures = [np.asarray(image.convert("RGB")) for image in outcome.images]
+    variant.processed, first = processed, processed.index_of_first_image
+    variant.images = processed.images[first : first + count]
+    variant.infotexts = processed.infotexts[first : first + len(variant.images)]
+    variant.pictures = [np.asarray(image.convert("RGB")) for image in variant.images]
     variant.reduced = timer.reduced
-    if timer.interrupted or len(outcome.images) < count:
+    if timer.interrupted or len(variant.images) < count:
         variant.trouble = "cut short"
     variant.seconds.append(timer.seconds)
     return None
 
 
-def _repeat(variant: MeasuredVariant, p: Any) -> None:
+def _repeat(variant: Variant, p: Any) -> None:
     """Time a variant once more; its images are those of the first round."""
     p.do_not_save_samples = True
     processed, timer = _timed(variant.name, p)
@@ -152,13 +147,11 @@ def _repeat(variant: MeasuredVariant, p: Any) -> None:
         variant.seconds.append(timer.seconds)
 
 
-def _timed(name: str, p: Any) -> tuple[Any, PassTimer]:
+def _timed(name: str, p: Any) -> tuple[Any, StepTimer]:
     """The WebUI's result of a run, or its error; and the times."""
-    from modules.processing import process_images
-
     timer = time_passes(p)
     try:
-        return process_images(p), timer
+        return processing.process_images(p), timer
     except Exception as error:
         log.error("ToDo compare: %s: %s", name, error, exc_info=error)
         return error.with_traceback(None), timer  # a traceback would keep the tensors of a run that was out of memory

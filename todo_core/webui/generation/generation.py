@@ -12,11 +12,11 @@ from ...patching.driver import failed
 from ...settings import Settings
 from ...token_grid import TokenGrid
 from .. import compat
-from . import infotext, status
+from . import infotext
+from .denoiser_driver import DenoiserDriver
 from .pass_timer import timer_of
-from .pipeline_calls import PipelineCalls, PipelinePass
+from .pipeline_calls import PipelineCalls, PipelineDriver
 from .request import cell_of
-from .sampled_pass import SampledPass
 
 log = logging.getLogger("todo_core")
 
@@ -35,8 +35,8 @@ class Generation:
     def begin_batch(self) -> None:
         """A new batch of images: nothing has run yet."""
         infotext.clear(self._p.extra_generation_params)
-        self._passes: list[SampledPass] = []
-        self._current: SampledPass | None = None
+        self._passes: list[DenoiserDriver] = []
+        self._current: DenoiserDriver | None = None
         self._name = ""  # of the pass that was announced last, with its sampler
         self._sampler: Any = None
         self._merging: list[str] = []  # lines about the WebUI's token merging
@@ -70,7 +70,7 @@ class Generation:
         except UnsupportedModelError as error:
             self._merging.append(failed("the generation", error))
 
-    def begin_pass(self, p: Any, x: Any) -> SampledPass | None:
+    def begin_pass(self, p: Any, x: Any) -> DenoiserDriver | None:
         """The WebUI is about to sample for ``p``; ``x`` is the latent, (b, c, h, w). Returns the pass to reduce.
 
         Forge says so twice before a hires pass, a pipeline in each call of the UNet.
@@ -84,10 +84,10 @@ class Generation:
         if self._timer:
             self._timer.begin_pass(name, self._p.sampler.model_wrap_cfg)
         settings = self._settings
-        if settings and _includes(settings, name):
+        if settings and settings.method != "none" and (name == "img2img" or settings.includes(name)):
             self._note_merging(settings, name)
             latent = TokenGrid.of(x.shape)
-            kind = PipelinePass if self._calls else SampledPass
+            kind = PipelineDriver if self._calls else DenoiserDriver
             self._current = kind(name, settings, self._p, latent, self._model)
             self._passes.append(self._current)
         return self._current
@@ -98,7 +98,7 @@ class Generation:
         if self._timer:
             self._timer.begin_step(params)
         if self._current:
-            self._current.begin_step(params)
+            self._current.call(params)
 
     def end_sampling(self) -> None:
         """The sampler has returned, perhaps because of an interrupt."""
@@ -131,9 +131,10 @@ class Generation:
         """The batch is decoded: tell the user what was reduced."""
         self.close()
         if self._settings:
-            lines = [*self._merging, *(sampled.status() for sampled in self._passes)]
-            for line in lines or [status.no_pass(self._why_no_pass(self._settings))]:
-                self._p.comment(status.of_cell(cell_of(self._p), line))
+            lines = [*self._merging, *(sampled.line() for sampled in self._passes)]
+            cell = cell_of(self._p)
+            for line in lines or [f"ToDo reduced nothing: {self._why_no_pass(self._settings)}"]:
+                self._p.comment(f"ToDo with {cell}: {line.removeprefix('ToDo ')}" if cell else line)
                 log.info(line)
         self._passes = []
 
@@ -144,7 +145,7 @@ class Generation:
         """
         ratio = compat.merging_ratio(self._p, pass_name)
         if ratio and not (settings.target == "keys/values" and compat.has_patcher(self._model())):
-            self._merging.append(status.merging(ratio))
+            self._merging.append(f"Token merging ({ratio:g}) is on: ToDo skips the layers that it merges")
 
     def _why_no_pass(self, settings: Settings) -> str:
         if settings.method == "none":
@@ -156,7 +157,3 @@ class Generation:
         if settings.passes == "hires":
             return "hires fix is off" if not self._p.enable_hr else "the hires pass did not run"
         return "the first pass did not run"
-
-
-def _includes(settings: Settings, pass_name: str) -> bool:
-    return settings.method != "none" and (pass_name == "img2img" or settings.includes(pass_name))

@@ -28,15 +28,15 @@ def announce(params: dict[str, Any], settings: Settings, *, is_img2img: bool) ->
     params[VERSION_KEY] = __version__
 
 
-def write(params: dict[str, Any], settings: Settings, driver: Driver, *, is_img2img: bool) -> None:
-    """Write the settings that had an effect into a generation's parameters; none if nothing was reduced.
+def write(params: dict[str, Any], settings: Settings, driver: Driver, is_img2img: bool) -> None:
+    """Write the settings that had an effect into a generation's parameters, if anything was reduced.
 
     Where a setting is auto, what was used stands behind it.
     """
-    clear(params)
     record, plan = driver.record, driver.plan
     if not record.acted or not plan:
         return
+    clear(params)
     without = {"passes"} if is_img2img else set()
     if not record.ran_in:  # no method then, and none when the image is repeated
         without |= {"method"}

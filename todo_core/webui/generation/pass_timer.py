@@ -13,7 +13,7 @@ from .. import compat
 _TIMER = "todo_pass_timer"  # attribute of a processing object
 
 
-class PassTimer:
+class StepTimer:
     """``seconds`` of each pass's steps, summed over the batches, with the work of this extension.
 
     Live previews, the sampler's own arithmetic and the loading of a refiner do not count. On a GPU this waits for the
@@ -62,14 +62,14 @@ class PassTimer:
             self.seconds[self._name] += _now(self._device) - self._began
 
 
-def time_passes(p: Any) -> PassTimer:
+def time_passes(p: Any) -> StepTimer:
     """Time the steps of the generation of ``p``, which has not begun."""
-    timer = PassTimer()
+    timer = StepTimer()
     setattr(p, _TIMER, timer)
     return timer
 
 
-def timer_of(p: Any) -> PassTimer | None:
+def timer_of(p: Any) -> StepTimer | None:
     """The timer that another script of this extension has given to a generation."""
     return getattr(p, _TIMER, None)
 

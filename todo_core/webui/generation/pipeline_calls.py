@@ -15,41 +15,31 @@ from torch import Tensor
 from ...estimate import USUAL_STEPS
 from ...hosts import Host
 from ...patching.hooks.module_calls import Args, Hook, Kwargs, read
-from ...patching.level_plan import Reason
 from ...patching.steps import StepCounter, timesteps_of
 from .. import compat
-from .sampled_pass import SampledPass
+from .denoiser_driver import DenoiserDriver
 
 log = logging.getLogger("todo_core")
 
-IN_PIPELINES = "whole steps of a diffusers pipeline cannot be predicted"
 
-
-class PipelinePass(SampledPass):
+class PipelineDriver(DenoiserDriver):
     """A pass that is to be reduced. Hooks are on the UNet only while it runs a step between start and end."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._host: Host | None = None
+    holder = "pipeline"
+    _described: Host | None = None
 
-    def begin_call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:
+    def _call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:  # type: ignore[override]
         """The UNet is about to run, with these arguments. Guidance may call it more than once in a step."""
-        self._driver.attempt(self._begin_call, unet, args, kwargs, seeds)
-
-    def _begin_call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:
         self._calls = self._calls or USUAL_STEPS  # until the pipeline's schedule is known
-        self._driver.end_step()  # after an error, nobody has done it
-        host = self._follow_model(None)
-        if host is not self._host:
-            self._host, self._counter = host, StepCounter(host)
+        self.end_step()  # after an error, nobody has done it
+        host = self._follow_model()
+        if host is not self._described:
+            self._described, self._counter = host, StepCounter(host)
         number, total = self._step_of(read(args, kwargs, 1, host.arguments.timestep))
         self._steps = self._calls = total
-        if self._driver.begin_step(number, total, seeds, host.sampler.guidance()):
-            self._driver.begin_call(unet, args, kwargs)  # torch has already listed the hooks that run before this call
+        if self.begin_step(number, total, seeds, host.sampler.guidance()):
+            self.begin_call(unet, args, kwargs)  # torch has already listed the hooks that run before this call
             self._step_hook = Hook(self._end_call).after(unet)
-
-    def _why_not_whole(self, params: Any, host: Host) -> Reason:
-        return IN_PIPELINES  # its UNet is running: too late for another forward
 
     def _step_of(self, timestep: Any) -> tuple[int, int]:
         """The number of the step, from 0, and how many the pass has."""
@@ -69,7 +59,7 @@ class PipelineCalls:
     It returns the pass that the call belongs to, or None where nothing is to be reduced.
     """
 
-    def __init__(self, p: Any, unet: Any, begin_pass: Callable[[Any, Tensor], SampledPass | None]) -> None:
+    def __init__(self, p: Any, unet: Any, begin_pass: Callable[[Any, Tensor], DenoiserDriver | None]) -> None:
         self._p, self._begin_pass = p, begin_pass
         self._hook = Hook(self._begin_call, self._fail).before(unet)
 
@@ -82,8 +72,8 @@ class PipelineCalls:
         if job is not self._p and not getattr(self._p, "state", ""):  # the state: SD.Next samples an earlier job anew
             return
         sampled = self._begin_pass(job, read(args, kwargs, 0, "sample"))
-        if isinstance(sampled, PipelinePass):
-            sampled.begin_call(unet, args, kwargs, list(job.seeds))
+        if isinstance(sampled, PipelineDriver):
+            sampled.call(unet, args, kwargs, list(job.seeds))
 
     def _fail(self, error: Exception) -> None:
         """Our errors must not cost the user the image."""

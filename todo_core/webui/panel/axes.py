@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...errors import SettingsError
 from ...settings import SETTINGS
-from ...settings.setting import Setting
 from ..generation import request
 from ..presets import Presets
 from .error_text import PanelError
@@ -23,44 +22,35 @@ def register(module: Any, presets: Callable[[], Presets]) -> None:
             module.axis_options.append(axis)
 
 
-def _axes(option: Callable[..., Any], presets: Callable[[], Presets]) -> list[Any]:
-    check_preset, check_flag = _confirm(lambda name: presets().get(name)), _confirm(request.parse_enabled)
-    return [
-        option(PREFIX + "Preset", str, _apply("preset"), confirm=check_preset, choices=lambda: presets().names),
-        option(PREFIX + "Enabled", str, _apply("enabled"), confirm=check_flag, choices=lambda: ["True", "False"]),
-        *(_axis(option, setting) for setting in SETTINGS.values()),
-    ]
+def _axes(option: Callable[..., Any], presets: Callable[[], Presets]) -> Iterator[Any]:
+    flags = ["True", "False"]
+    yield _axis(option, "preset", "Preset", str, lambda name: presets().get(name), lambda: presets().names)
+    yield _axis(option, "enabled", "Enabled", str, request.parse_enabled, lambda: flags)
+    for name, setting in SETTINGS.items():
+        # the WebUI reads ranges such as "0.1-0.5 [3]" for float and int only
+        kind = {"number": float, "integer": int}.get(setting.kind, str)
+        listed = {"choice": list(setting.choices), "flag": flags}.get(setting.kind)
+        yield _axis(option, name, setting.label, kind, setting.parse, listed.copy if listed else None)
 
 
-def _axis(option: Callable[..., Any], setting: Setting) -> Any:
-    # the WebUI reads ranges such as "0.1-0.5 [3]" for float and int only
-    kind = {"number": float, "integer": int}.get(setting.kind, str)
-    extra: dict[str, Any] = {}
-    if setting.kind == "choice":
-        extra["choices"] = lambda: list(setting.choices)
-    if setting.kind == "flag":
-        extra["choices"] = lambda: ["True", "False"]
-    return option(PREFIX + setting.label, kind, _apply(setting.name), confirm=_confirm(setting.parse), **extra)
-
-
-def _apply(name: str) -> Callable[[Any, Any, Any], None]:
-    """Set a cell's value on the cell's processing object; the values of other axes stay."""
-    label = SETTINGS[name].label if name in SETTINGS else name.capitalize()
-
+def _axis(
+    option: Callable[..., Any],
+    name: str,
+    label: str,
+    kind: type,
+    parse: Callable[[Any], Any],
+    choices: Callable[[], list[str]] | None,
+) -> Any:
     def apply(p: Any, value: Any, values: Any) -> None:
+        """Set a cell's value on the cell's processing object; the values of other axes stay."""
         request.override_in_cell(p, name, value, label)
 
-    return apply
-
-
-def _confirm(parse: Callable[[Any], Any]) -> Callable[[Any, list[Any]], None]:
-    """Check the values of an axis with ``parse``. The WebUI shows the text of an exception on the page."""
-
     def confirm(p: Any, values: list[Any]) -> None:
+        """Check the values of an axis. The WebUI shows the text of an exception on the page."""
         try:
             for value in values:
                 parse(value)
         except SettingsError as error:
             raise PanelError(error) from None
 
-    return confirm
+    return option(PREFIX + label, kind, apply, confirm=confirm, choices=choices)

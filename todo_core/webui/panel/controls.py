@@ -1,12 +1,18 @@
-"""The gradio control of a declared setting."""
+"""The gradio controls of the declared settings, and which of them are shown: those that have an effect."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
 
+from ...errors import SettingsError
+from ...settings import SETTINGS, Settings
 from ...settings.setting import Setting
+
+ONLY_TXT2IMG = {"passes"}
+QUIET = {"show_progress": False, "queue": False}  # answered at once, without the WebUI's queue and its sockets
 
 
 def control_value(setting: Setting, value: Any) -> Any:
@@ -45,3 +51,30 @@ def _build(setting: Setting, common: dict[str, Any]) -> Any:
     # a float even for whole numbers: the WebUI casts API infotext to the default's type, and int("2.5") is an error
     limits = {"minimum": setting.minimum, "maximum": setting.maximum, "step": setting.step}
     return gr.Slider(value=float(value), **limits, **common)
+
+
+def shown(tab: str, values: Mapping[str, Any]) -> set[str]:
+    """The settings to show in a tab: those that have an effect beside the others."""
+    return set(_used(values)) - (ONLY_TXT2IMG if tab == "img2img" else set())
+
+
+def _used(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The settings that have an effect. One that is not possible, as while it is typed, counts as its default."""
+    try:
+        return Settings.parse(values).used
+    except SettingsError as error:
+        if error.field not in values:
+            return tuple(SETTINGS)
+        return _used({name: value for name, value in values.items() if name != error.field})
+
+
+def watch_saved_defaults(tab: str, controls: dict[str, Any]) -> None:
+    """Set what is shown once the WebUI has loaded the user's saved defaults; ``controls`` are all, by name."""
+
+    def set_initial(_: Any) -> None:
+        names = shown(tab, {name: control.value for name, control in controls.items()})
+        for name, control in controls.items():
+            control.visible = name in names
+
+    for control in controls.values():
+        control.init_field = set_initial  # the WebUI calls it after it has loaded the control's default

@@ -23,10 +23,7 @@ class PanelError(SettingsError):
 
     def __init__(self, error: SettingsError) -> None:
         super().__init__(error.field, error.value, error.allowed)
-        self._text = page_text(error)
-
-    def __str__(self) -> str:
-        return self._text
+        self.args = (page_text(error),)
 
 
 def page_text(error: SettingsError) -> str:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...errors import SettingsError, UnsupportedModelError
 from ...estimate import USUAL_STEPS, Estimate
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
-from ...patching.level_plan import Reason
 from ...patching.plan import Pass, make_plan
 from ...settings import Settings
 from ...token_grid import TokenGrid
 from .error_text import page_text
 
 BY_BUTTON = "Hires fix is off. With \N{SPARKLES} "  # the button under an image runs the hires pass alone
-ALTERNATES = "the prompt changes in each step"
 NOT_LOADED = "Estimate: once the checkpoint is loaded."
 
 
-class PagePass(NamedTuple):
+class PageRun(NamedTuple):
     """A pass in which ToDo acts: the size of its image in pixels, its steps and sampler. Only several have names.
 
     ``alternates`` is whether its prompt has "[a|b]", and so changes in each step.
@@ -45,13 +42,13 @@ def estimate_line(
     page: str,
     values: Mapping[str, Any],
     model: Any,
-    why_not_whole: Callable[[PagePass], Reason | None],
+    known: Callable[[PageRun, Pass], Pass],
     *,
     is_img2img: bool,
 ) -> str:
     """One line. ``page`` is JSON from todo.js: the WebUI's fields. ``values`` are those of the panel.
 
-    ``why_not_whole`` tells of a pass why its whole steps cannot be predicted.
+    ``known`` adds to the facts of a pass what the WebUI knows of it.
     """
     try:
         settings, fields = Settings.parse(values), json.loads(page or "{}")
@@ -68,11 +65,11 @@ def estimate_line(
         host = detect(model)
     except UnsupportedModelError as error:
         return f"ToDo cannot reduce {error.model_name}: {error.reason}."
-    text = "; ".join(_estimate(each, settings, host, why_not_whole(each)) for each in passes)
+    text = "; ".join(_estimate(each, settings, host, known) for each in passes)
     return text.replace(".; ", ". ")  # why a pass is not reduced is a sentence
 
 
-def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PagePass]:
+def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PageRun]:
     """The passes in which ToDo acts; none while the page has no size."""
     if settings.method == "none":
         raise _NoPass("the method is none")
@@ -83,8 +80,8 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
     alternates, controlnet = bool(fields.get("alternates")), bool(fields.get("controlnet"))
     if is_img2img:  # of its steps, those of the denoising strength run
         steps = min(steps, int(steps * fields.get("denoising", 1)) + 1)
-        return [PagePass("", width, height, steps, sampler, alternates, controlnet)]
-    first = PagePass("First pass ", width, height, steps, sampler, alternates, controlnet)
+        return [PageRun("", width, height, steps, sampler, alternates, controlnet)]
+    first = PageRun("First pass ", width, height, steps, sampler, alternates, controlnet)
     passes = [first] if settings.includes("first") else []
     by_button = fields.get("upscale_button") and not fields.get("hires") and not passes
     if settings.includes("hires") and (fields.get("hires") or by_button):
@@ -92,7 +89,7 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
         steps = int(fields.get("hires_steps") or steps)
         sampler = fields.get("hires_sampler") or sampler
         alternates = bool(fields.get("hires_alternates"))
-        passes.append(PagePass(name, *_hires_size(width, height, fields), steps, sampler, alternates, controlnet))
+        passes.append(PageRun(name, *_hires_size(width, height, fields), steps, sampler, alternates, controlnet))
     if not passes:
         raise _NoPass("hires fix is off")
     return passes
@@ -107,12 +104,9 @@ def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int
     return to_x or to_y * width // height, to_y or to_x * height // width
 
 
-def _estimate(page: PagePass, settings: Settings, host: Host, why_not_whole: Reason | None) -> str:
+def _estimate(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRun, Pass], Pass]) -> str:
     latent = TokenGrid(max(1, page.height // IMAGE_PIXELS), max(1, page.width // IMAGE_PIXELS))
-    facts = Pass(latent, page.steps, why_not_whole)
-    plan = make_plan(settings, host, facts)
-    if page.alternates and plan.deep.predicts:
-        plan = make_plan(settings, host, replace(facts, why_not_predicted=ALTERNATES))
+    plan = make_plan(settings, host, known(page, Pass(latent, page.steps, alternates=page.alternates)))
     if not plan.reduces:
         return plan.nothing_to_reduce[0].upper() + plan.nothing_to_reduce[1:]
     text = f"{page.name}{page.width} x {page.height}: {_summary(Estimate.of(host, plan))}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -14,45 +14,36 @@ from ...settings import SETTINGS, Settings
 from ...settings.declaration import CUSTOM, DEFAULT
 from ..presets import Presets
 from . import texts
-from .controls import control_value
+from .controls import QUIET, control_value
 from .error_text import page_text
-from .visibility import QUIET
 
 
 class PresetRow:
     """The choice, and the user's own presets: a name, buttons and a message."""
 
     def __init__(self, tab: str, presets: Presets) -> None:
-        self._tab, self._presets = tab, presets
+        self._id, self._presets = f"todo_{tab}_preset", presets
 
     def build_choice(self) -> Any:
         """The list of presets."""
-        self.choice = gr.Dropdown(
-            choices=self._names,
-            value=DEFAULT,
-            label=texts.PRESET.label,
-            elem_id=f"todo_{self._tab}_preset",
-            min_width=160,
-        )
+        names = [*self._presets.names, CUSTOM]
+        self.choice = gr.Dropdown(names, value=DEFAULT, label=texts.PRESET.label, elem_id=self._id, min_width=160)
         self.choice.webui_tooltip = texts.PRESET.help
         self.choice.do_not_save_to_config = True
         return self.choice
 
-    def build_own(self) -> None:
+    def build_own(self, row_id: str) -> None:
         """The controls for the user's own presets."""
-        tab = self._tab
-        with FormRow(elem_id=f"todo_{tab}_row_own_presets"):
-            self._name = gr.Textbox(
-                label=texts.PRESET_NAME.label,
-                max_lines=1,
-                elem_id=f"todo_{tab}_preset_name",
-                min_width=240,  # on a phone the buttons go below it together
-            )
+        with FormRow(elem_id=row_id):
+            size = {"max_lines": 1, "min_width": 240}  # on a phone the buttons go below it together
+            self._name = gr.Textbox(label=texts.PRESET_NAME.label, elem_id=f"{self._id}_name", **size)
             self._name.do_not_save_to_config = True
-            self._buttons = {name: _button(tab, name, text) for name, text in texts.BUTTONS.items()}
-        self._message = gr.HTML(
-            html.escape(self._presets.trouble), elem_id=f"todo_{tab}_preset_message", elem_classes=["todo-message"]
-        )
+            self._buttons = {
+                name: ToolButton(value=text.label, elem_id=f"{self._id}_{name}", tooltip=text.help)
+                for name, text in texts.BUTTONS.items()
+            }
+        trouble = html.escape(self._presets.trouble)
+        self._message = gr.HTML(trouble, elem_id=f"{self._id}_message", elem_classes=["todo-message"])
 
     def connect(self, controls: list[Any]) -> None:
         """A chosen preset fills the controls, in the order of SETTINGS; the buttons change the presets."""
@@ -62,17 +53,15 @@ class PresetRow:
             click = self._buttons[name].click(change, [self._message, *inputs], [self.choice, self._message], **QUIET)
             click.then(fn=None, _js="todoAskSoon")
 
-    def state(self, chosen: str, values: tuple[Any, ...]) -> Any:
+    def state(self, chosen: str, values: Sequence[Any]) -> Any:
         """The choice for these values of all controls; ``chosen`` if it has them. The list is that of now."""
         try:
-            name = self._presets.name_of(_parsed(values), chosen)
+            return self._chosen(self._presets.name_of(_parsed(values), chosen))
         except SettingsError:
-            name = CUSTOM
-        return gr.update(choices=self._names, value=name)
+            return self._chosen(CUSTOM)
 
-    @property
-    def _names(self) -> list[str]:
-        return [*self._presets.names, CUSTOM]
+    def _chosen(self, name: str) -> Any:
+        return gr.update(choices=[*self._presets.names, CUSTOM], value=name)
 
     def _fill(self, name: str) -> list[Any]:
         if name not in self._presets.names:
@@ -103,12 +92,8 @@ class PresetRow:
             return gr.update(), html.escape(page_text(error))
         except OSError as error:
             return gr.update(), html.escape(str(error))
-        return gr.update(choices=self._names, value=choice), html.escape(message)
+        return self._chosen(choice), html.escape(message)
 
 
-def _button(tab: str, name: str, text: texts.Text) -> Any:
-    return ToolButton(value=text.label, elem_id=f"todo_{tab}_preset_{name}", tooltip=text.help)
-
-
-def _parsed(values: tuple[Any, ...]) -> Settings:
+def _parsed(values: Sequence[Any]) -> Settings:
     return Settings.parse(dict(zip(SETTINGS, values, strict=True)))

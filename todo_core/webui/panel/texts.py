@@ -1,4 +1,4 @@
-"""The panel's and Compare's texts that belong to no setting; the controls and the translators' template use them."""
+"""The panel's and Compare's texts that belong to no setting."""
 
 from __future__ import annotations
 

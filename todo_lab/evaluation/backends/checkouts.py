@@ -5,66 +5,46 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
-WEBUI_MODULES = (
-    "modules",
-    "modules.scripts",
-    "modules.script_callbacks",
-    "modules.shared",
-    "modules.processing",
-    "gradio",
-)
 
-
-def import_from(path: Path | None, name: str, *, beside: tuple[str, ...] = ()) -> ModuleType:
+def import_from(
+    path: Path | None, name: str, *, beside: tuple[str, ...] = (), stubs: tuple[str, ...] = ()
+) -> ModuleType:
     """Import the module ``name`` from the folder ``path`` only, and remove it from sys.modules afterwards.
 
-    Modules in ``beside``, which it imports by name, are removed too: peers use names such as "utils".
+    Modules in ``beside``, which it imports by name, are removed too: peers use names such as "utils". Empty modules
+    stand in for ``stubs``, which a peer imports but its reduction does not need.
     """
     if path is None:
         return importlib.import_module(name)
     if not (path / f"{name}.py").is_file() and not (path / name).is_dir():
         raise FileNotFoundError(f"{path} has no module {name}")
-    names = (name, *beside)
-    hidden = {key: sys.modules.pop(key) for key in [*sys.modules] if key.split(".")[0] in names}
+    names = (name, *beside, *stubs)
+    hidden = {key: sys.modules.pop(key) for key in _loaded(names)}
+    sys.modules.update({stub: _stub(stub) for stub in stubs})
     sys.path.insert(0, str(path))
     try:
         return importlib.import_module(name)
     finally:
         sys.path.remove(str(path))
-        for key in [key for key in sys.modules if key.split(".")[0] in names]:
+        for key in _loaded(names):
             del sys.modules[key]
         sys.modules.update(hidden)
 
 
-@contextmanager
-def stubs(*names: str) -> Iterator[None]:
-    """Put empty modules in place of those that a peer imports but its reduction does not need."""
-    hidden = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    sys.modules.update({name: _stub(name) for name in names})
-    for name in names:
-        parent, _, child = name.rpartition(".")
-        if parent in sys.modules:
-            setattr(sys.modules[parent], child, sys.modules[name])
-    try:
-        yield
-    finally:
-        for name in names:
-            del sys.modules[name]
-        sys.modules.update(hidden)
+def _loaded(names: tuple[str, ...]) -> list[str]:
+    """The loaded modules of the packages of these names."""
+    packages = {name.split(".")[0] for name in names}
+    return [key for key in sys.modules if key.split(".")[0] in packages]
 
 
 def _stub(name: str) -> ModuleType:
     module = ModuleType(name)
     module.__spec__ = importlib.util.spec_from_loader(name, None, is_package=True)
-    module.__path__ = []
-    attributes = SimpleNamespace(Script=object, AlwaysVisible=None, MultiControlNetModel=None)
-    vars(module).update(vars(attributes), on_ui_settings=_ignore, on_before_ui=_ignore)
+    vars(module).update(__path__=[], Script=object, AlwaysVisible=None, on_ui_settings=_ignore, on_before_ui=_ignore)
     return module
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from todo_core.settings import Settings
 
 from ...sampling.infotext import format_infotext
-from ...sampling.passes import LatentModel, Pass, decode_image, first_pass, hires_pass
+from ...sampling.passes import LatentModel, Sampled, decode_image, first_pass, hires_pass
 from ...sampling.request import Request
 from ..metrics.multiplications import Multiplications
 from ..metrics.peak_memory import peak_memory
@@ -27,7 +27,7 @@ class Local:
 
     def __init__(self, model: LatentModel, peers: Mapping[str, Path] | None = None, *, counts: bool = False) -> None:
         self.model, self.peers, self.counts = model, dict(peers or {}), counts
-        self._first_passes: dict[Request, Pass] = {}
+        self._first_passes: dict[Request, Sampled] = {}
         device, dtype = str(model.device), str(model.dtype).removeprefix("torch.")
         self.about = {"backend": "local", "model": model.name, "device": device, "dtype": dtype}
 
@@ -47,12 +47,12 @@ class LocalScene:
     Settings that act in the first pass get a first pass of their own.
     """
 
-    def __init__(self, backend: Local, request: Request, first: Pass) -> None:
+    def __init__(self, backend: Local, request: Request, first: Sampled) -> None:
         self._backend, self._model, self._request, self._first = backend, backend.model, request, first
 
     def generate(self, variant: Variant) -> TimedImage:
         """Run hires pass and decoding. The total time includes the first pass."""
-        settings = self._settings(variant)
+        settings = _settings(variant)
         request = peers.request_of(variant.peer, self._request, variant.options)
         with peak_memory(self._model.device) as peak:
             first = self._first_pass(settings)
@@ -62,27 +62,24 @@ class LocalScene:
             started = time.perf_counter()
             image = decode_image(self._model, hires)
             decoding = time.perf_counter() - started
+        reduction = {"Peer": variant.name} if variant.peer else settings.to_infotext() if settings else {}
+        more = {"predicted_steps": len(hires.record.predicted_in)}
+        if counted:
+            more["multiplications"] = counted.count
         return TimedImage(
             image,
             hires.step_seconds,
             first.total_seconds,
             hires.total_seconds,
             first.total_seconds + hires.total_seconds + decoding,
-            self._infotext(variant),
+            format_infotext(self._request, self._model.name, reduction),
             str(hires.plan or first.plan or ""),
             tuple(dict.fromkeys([*first.record.notes, *hires.record.notes])),
             peak.mib,
             peak.kind,
             request.hires_steps / self._request.hires_steps,
-            {"predicted_steps": len(hires.record.predicted_in)}
-            | ({"multiplications": counted.count} if counted else {}),
+            more,
         )
-
-    def _infotext(self, variant: Variant) -> str:
-        reduction = {} if variant.is_baseline else variant.settings.to_infotext()
-        if variant.peer:
-            reduction = {"Peer": variant.name}
-        return format_infotext(self._request, self._model.name, reduction)
 
     def time_baseline_steps(self) -> list[float]:
         """Run a few baseline steps at the hires size."""
@@ -91,15 +88,12 @@ class LocalScene:
 
     def warm_up(self, variant: Variant) -> None:
         """Run one step of the hires pass."""
-        settings = self._settings(variant)
+        settings = _settings(variant)
         once = replace(self._request, hires_steps=1)
         with self._peer(variant):
             hires_pass(self._model, once, self._first, settings and replace(settings, start=0, end=1))
 
-    def _settings(self, variant: Variant) -> Settings | None:
-        return None if variant.settings.method == "none" else variant.settings
-
-    def _first_pass(self, settings: Settings | None) -> Pass:
+    def _first_pass(self, settings: Settings | None) -> Sampled:
         acts = settings is not None and settings.includes("first")
         return first_pass(self._model, self._request, settings) if acts else self._first
 
@@ -108,3 +102,7 @@ class LocalScene:
             return nullcontext()
         path = self._backend.peers.get(variant.peer)
         return peers.applied(variant.peer, path, self._model.target, self._request, variant.options)
+
+
+def _settings(variant: Variant) -> Settings | None:
+    return None if variant.settings.method == "none" else variant.settings

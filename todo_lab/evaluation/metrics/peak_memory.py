@@ -42,9 +42,9 @@ def peak_memory(device: torch.device) -> Iterator[Peak]:
 def _reset() -> bool:
     try:
         _CLEAR.write_text(RESET_PEAK)
-        return _STATUS.is_file()
     except OSError:
         return False
+    return _STATUS.is_file()
 
 
 def _resident_peak() -> float:

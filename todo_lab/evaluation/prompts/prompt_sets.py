@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from todo_core.errors import SettingsError
 
@@ -17,7 +17,7 @@ def load_prompts(source: str) -> list[str]:
     ``pocket`` has captions for the pocket model, ``checkpoint`` prompts for full-size models. Raises SettingsError if
     there are no prompts.
     """
-    path = _shipped(source) if source in SETS else Path(source)
+    path = Path(__file__).with_name(f"{source}.txt") if source in SETS else Path(source)
     try:
         lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -28,13 +28,9 @@ def load_prompts(source: str) -> list[str]:
     return found
 
 
-def evenly_spaced(prompts: list[str], count: int | None) -> list[str]:
-    """``count`` prompts at equal distances from the first to the last, or all if there are not more."""
-    if count is None or count >= len(prompts):
-        return prompts
-    last = len(prompts) - 1
-    return [prompts[round(i * last / max(1, count - 1))] for i in range(count)]
-
-
-def _shipped(name: str) -> Path:
-    return Path(str(resources.files(__package__).joinpath(f"{name}.txt")))
+def evenly_spaced(rows: list[Any], count: int | None) -> list[Any]:
+    """``count`` of the rows at equal distances from the first to the last, or all if there are not more."""
+    if count is None or count >= len(rows):
+        return rows
+    last = len(rows) - 1
+    return [rows[round(i * last / max(1, count - 1))] for i in range(count)]

@@ -1,4 +1,4 @@
-"""The rows as a table, and its statistics: means by variant, the Pareto front, correlations."""
+"""The rows as a table, and its statistics: means by variant with their intervals, the Pareto front, correlations."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pandas as pd
 
 from ..running.measurement import Row
 from ..variants import BASELINE
-from .bootstrap import MIN_PROMPTS, interval
 
+DRAWS, SEED = 2000, 0  # of the bootstrap
+MIN_PROMPTS = 5  # with fewer the interval is too narrow
 VISIBLE = 30.0  # dB of PSNR; below it the difference from the baseline is easy to see
 AS_FAST = 0.98  # of another speed; settings with equal work differ by more from one run to the next
 SPEEDS = {"hires_seconds": "speed", "step_seconds": "step_speed", "total_seconds": "total_speed"}
@@ -118,9 +119,13 @@ def _summarize(part: pd.DataFrame, scale: Any, variant: str, baseline: dict[str,
 
 
 def _by_prompt(part: pd.DataFrame, name: str) -> np.ndarray:
-    """One row per prompt with the figures of all its images; NaN fills the shorter rows."""
-    groups = [group.to_numpy(float) for _, group in part.dropna(subset=[name]).groupby("prompt")[name]]
-    return np.array(list(zip_longest(*groups, fillvalue=math.nan))).T
+    """One row per prompt with the figures of all its images."""
+    return _padded([group.to_numpy(float) for _, group in part.dropna(subset=[name]).groupby("prompt")[name]])
+
+
+def _padded(rows: list[np.ndarray]) -> np.ndarray:
+    """The rows as an array; NaN fills the shorter ones."""
+    return np.array(list(zip_longest(*rows, fillvalue=math.nan))).T
 
 
 def _decibels(mse: float) -> float:
@@ -163,7 +168,7 @@ def _ratio(images: pd.DataFrame, above: str, below: str) -> tuple[float, float, 
     pairs = images.pivot(index="scene", columns="variant", values="mse")[[above, below]].dropna()
     prompts = pairs.index.map(images.drop_duplicates("scene").set_index("scene")["prompt"])
     rows = [part.to_numpy(float).ravel() for _, part in pairs.groupby(prompts)]
-    figures = np.array(list(zip_longest(*rows, fillvalue=math.nan))).T  # one row per prompt: above, below, above, ...
+    figures = _padded(rows)  # one row per prompt: above, below, above, ...
 
     def ratio(drawn: np.ndarray, axis: int) -> Any:
         return np.nanmean(drawn[:, ::2], axis=axis) / np.nanmean(drawn[:, 1::2], axis=axis)
@@ -171,23 +176,33 @@ def _ratio(images: pd.DataFrame, above: str, below: str) -> tuple[float, float, 
     return float(ratio(figures.reshape(1, -1), 1)[0]), *interval(figures, ratio)
 
 
-def correlations(table: pd.DataFrame) -> pd.DataFrame:
-    """Spearman's rank correlation of MSE with the words and nouns of a prompt, by variant.
+def interval(figures: Any, statistic: Callable[..., Any]) -> tuple[float, float]:
+    """The 95 % interval of ``statistic(figures, axis)`` by the percentile bootstrap (Efron 1979).
 
-    Seeds and scales are averaged first. ``p`` is not corrected for multiple tests.
+    ``figures`` has one row for each prompt, with NaN where an image is missing; ``statistic`` skips NaN. Rows are drawn
+    as a whole, because images of one prompt are alike. Both ends are NaN with fewer than 5 prompts.
+    """
+    figures = np.asarray(figures, dtype=float)
+    count = len(figures)
+    if count < MIN_PROMPTS:
+        return np.nan, np.nan
+    drawn = figures[np.random.default_rng(SEED).integers(count, size=(DRAWS, count))]
+    low, high = np.percentile(statistic(drawn.reshape(DRAWS, -1), axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def correlation(table: pd.DataFrame, name: str) -> tuple[float, float, int] | None:
+    """Spearman's rank correlation of the relative MSE with the words or nouns of a prompt, its p, and the prompts.
+
+    None with too few prompts or equal values.
     """
     from scipy.stats import spearmanr
 
-    rows = []
-    for variant, part in reduced_rows(table).groupby("variant", sort=False):
-        prompts = part.groupby("prompt").agg({"mse": "mean", "words": "first", "nouns": "first"})
-        for name in ("words", "nouns"):
-            known = prompts.dropna(subset=[name, "mse"])
-            if len(known) >= MIN_PROMPTS and known[name].nunique() > 1 and known["mse"].nunique() > 1:
-                found = spearmanr(known[name].astype(float), known["mse"])
-                row = {"variant": variant, "of": name, "prompts": len(known)}
-                rows.append({**row, "rho": float(found.statistic), "p": float(found.pvalue)})
-    return pd.DataFrame(rows, columns=["variant", "of", "prompts", "rho", "p"])
+    known = relative_mse(table).dropna(subset=[name])
+    if len(known) < MIN_PROMPTS or known[name].nunique() < 2 or known["relative"].nunique() < 2:
+        return None
+    found = spearmanr(known[name].astype(float), known["relative"])
+    return float(found.statistic), float(found.pvalue), len(known)
 
 
 def relative_mse(table: pd.DataFrame) -> pd.DataFrame:

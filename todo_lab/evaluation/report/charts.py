@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from . import aggregation
-from .bootstrap import MIN_PROMPTS
 from .matplotlib_files import pyplot, saved
 
 MARKERS = "osD^vP*X<>hp"
@@ -112,45 +110,10 @@ def _medians(prompts: pd.DataFrame, name: str) -> pd.Series:
     """Median of the relative MSE by number of words or nouns, only for groups of at least 5 prompts."""
     counts = prompts[name].astype(float)
     if name == "words" and counts.nunique() > 1:  # few prompts share a length
-        counts = pd.qcut(counts, max(1, len(prompts) // MIN_PROMPTS // 2), duplicates="drop")
+        counts = pd.qcut(counts, max(1, len(prompts) // aggregation.MIN_PROMPTS // 2), duplicates="drop")
     groups = prompts.groupby(counts, observed=True)
     middle = groups.agg(count=(name, "median"), median=("relative", "median"), prompts=("relative", "size"))
-    return middle[middle["prompts"] >= MIN_PROMPTS].set_index("count")["median"]
-
-
-def plot_memory(summary: pd.DataFrame, kind: str, path: Path) -> Path | None:
-    """Plot peak memory by variant, one bar per scale."""
-    return _bars(summary, "peak_mib", f"peak memory, MiB ({kind})", path, lambda value: f"{value:.0f}")
-
-
-def plot_seconds(summary: pd.DataFrame, path: Path) -> Path | None:
-    """Plot the time of the hires pass by variant, one bar per scale."""
-    return _bars(
-        summary, "hires_seconds", "time of the hires pass, seconds (median)", path, lambda value: f"{value:.3g}"
-    )
-
-
-def _bars(summary: pd.DataFrame, name: str, label: str, path: Path, text: Callable[[float], str]) -> Path | None:
-    known = summary.dropna(subset=[name])
-    if known.empty:
-        return None
-    plt = pyplot()
-    scales, variants = sorted(known["hires_scale"].unique()), list(dict.fromkeys(known["variant"]))
-    height = 0.8 / len(scales)
-    size = (9, 0.8 + len(variants) * (0.16 + 0.17 * len(scales)))
-    chart, axes = plt.subplots(figsize=size, layout="constrained")
-    for i, scale in enumerate(scales):
-        values = known[known["hires_scale"] == scale].set_index("variant")[name].reindex(variants)
-        positions = [n + (i - (len(scales) - 1) / 2) * height for n in range(len(variants))]
-        style = {"color": str(0.3 + 0.45 * i / max(1, len(scales) - 1)), "hatch": ("", "///", "...")[i % 3]}
-        bars = axes.barh(positions, values, height * 0.9, label=f"hires {scale:g}x", edgecolor="white", **style)
-        axes.bar_label(bars, [text(v) if v == v else "" for v in values], padding=3, fontsize=7)
-    axes.set_yticks(range(len(variants)), variants, fontsize=8)
-    axes.invert_yaxis()
-    axes.margins(x=0.1, y=0.01)
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    _label_axes(axes, label, "", "")
-    return saved(chart, path)
+    return middle[middle["prompts"] >= aggregation.MIN_PROMPTS].set_index("count")["median"]
 
 
 def _label(axes: Any, part: pd.DataFrame) -> None:

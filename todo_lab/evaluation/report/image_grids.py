@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 
 from todo_core.image_difference import HEAT_GAIN, heat_map
 
+from ..prompts.prompt_sets import evenly_spaced
 from ..variants import BASELINE
 from . import aggregation
 from .matplotlib_files import pyplot, saved
@@ -47,7 +49,7 @@ def draw_grid(table: pd.DataFrame, names: Sequence[str], load_image: LoadImage, 
     if not scenes:
         return None
     last = fine[(fine["variant"] == names[-1]) & fine["scene"].isin(scenes)].sort_values("mse", kind="stable")
-    picked = [last["scene"].iloc[i] for i in _spread(len(last), ROWS)]
+    picked = evenly_spaced(list(last["scene"]), ROWS)
     plt = pyplot()
     columns = len(names) + 1
     size = (2.1 * columns, 6.5 * len(picked))
@@ -69,19 +71,15 @@ def _scene(axes: Any, rows: pd.DataFrame, names: Sequence[str], load_image: Load
         _show(column[1], image[window], "")
         _show(column[2], heat_map(baseline, image), "")
     request = rows.loc[BASELINE.name]
-    _side(axes[0][0], f"{_shortened(request['prompt'])}\nseed {request['seed']}")
-    _side(axes[1][0], "framed part")
-    _side(axes[2][0], f"difference x{HEAT_GAIN:g}")
+    sides = (f"{_shortened(request['prompt'])}\nseed {request['seed']}", "framed part", f"difference x{HEAT_GAIN:g}")
+    for row_axes, text in zip(axes[:, 0], sides, strict=True):
+        row_axes.set_ylabel(text, fontsize=7)
 
 
 def _title(name: str, row: pd.Series) -> str:
     if name == BASELINE.name:
         return name
-    return f"{name}\n{row['speed']:.2f}x, {_decibels(row)}"
-
-
-def _decibels(row: pd.Series) -> str:
-    return "equal" if row["mse"] == 0 else f"{row['psnr']:.0f} dB"
+    return f"{name}\n{row['speed']:.2f}x, " + ("equal" if row["mse"] == 0 else f"{row['psnr']:.0f} dB")
 
 
 def _most_changed_window(baseline: np.ndarray, image: np.ndarray) -> tuple[slice, slice]:
@@ -111,21 +109,9 @@ def _frame(axes: Any, window: tuple[slice, slice]) -> None:
         axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=colour, linewidth=width))
 
 
-def _side(axes: Any, text: str) -> None:
-    axes.set_ylabel(text, fontsize=7)
-
-
-def _shortened(text: str, most: int = 44) -> str:
-    import textwrap
-
-    lines = textwrap.wrap(text, most // 2 + 6)
+def _shortened(text: str) -> str:
+    lines = textwrap.wrap(text, 28)
     return "\n".join(lines[:3]) + (" ..." if len(lines) > 3 else "")
-
-
-def _spread(count: int, most: int) -> list[int]:
-    """Indices of the first, the last, and those evenly between."""
-    most = min(count, most)
-    return [round(i * (count - 1) / max(1, most - 1)) for i in range(most)]
 
 
 def _file_name(title: str) -> str:

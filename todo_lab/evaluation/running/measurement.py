@@ -61,7 +61,9 @@ def measure_scene(
                 raise RuntimeError("there is no baseline image to compare with")
             images, times = runner.make(job.variant)
             baseline = images[0].image if baseline is None else baseline
-            yield _result(backend, job, images, times, baseline, metrics)
+            row = {**_input_columns(backend, job), **times, **_output_columns(images, job)}
+            row |= metrics.measure(baseline, images[0].image)
+            yield Result({**row, "error": None}, encode_png(images[0].image, images[0].infotext))
         except Exception as error:
             log.warning("%s failed in scene %d: %s", job.variant.name, job.scene.number, error)
             yield _failed(backend, job, error)
@@ -92,20 +94,6 @@ class _Runs:
         return self._scene.generate(variant)
 
 
-def _result(
-    backend: Backend,
-    job: Job,
-    images: Sequence[TimedImage],
-    times: Row,
-    baseline: np.ndarray,
-    metrics: ImageMetrics,
-) -> Result:
-    image = images[0].image
-    row = {**_input_columns(backend, job), **times, **_output_columns(images, job)}
-    row |= metrics.measure(baseline, image)
-    return Result({**row, "error": None}, encode_png(image, images[0].infotext))
-
-
 def _input_columns(backend: Backend, job: Job) -> Row:
     request, variant = job.scene.request, job.variant
     width, height = request.hires_size
@@ -113,12 +101,9 @@ def _input_columns(backend: Backend, job: Job) -> Row:
     row |= {"words": word_count(request.prompt), "nouns": noun_count(request.prompt), **backend.about}
     row |= {"variant": variant.name, "family": variant.family, "peer": variant.peer, "options": variant.options}
     row |= {"amount": variant.amount, "scale": variant.scale}
-    return row | {f"set_{name}": _text(name, value) for name, value in variant.settings.to_dict().items()}
-
-
-def _text(name: str, value: Any) -> Any:
-    """Factors become text: they are numbers or "auto", and a column has one type."""
-    return str(value) if SETTINGS[name].kind == "factor" else value
+    texts = {name: str(value) for name, value in variant.settings.to_dict().items() if SETTINGS[name].kind == "factor"}
+    # a factor is a number or "auto", and a column has one type
+    return row | {f"set_{name}": texts.get(name, value) for name, value in variant.settings.to_dict().items()}
 
 
 def _time_columns(images: Sequence[TimedImage], baseline_steps: Sequence[list[float]]) -> Row:

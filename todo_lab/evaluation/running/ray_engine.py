@@ -7,14 +7,14 @@ packages but no shared disk.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 from ..backends.backend import Backend
 from ..backends.source import Source
 from ..metrics.image_metrics import ImageMetrics
-from .measurement import Result, measure_scene
-from .runner import Engine, SceneJobs
+from .measurement import Result
+from .runner import Engine, SceneJobs, local_engine
 
 RETRIES = 5  # of a scene whose worker died; an exception inside a scene becomes a failed row without a retry
 
@@ -26,15 +26,15 @@ def ray_engine(source: Source, *, runs: int, timed: bool = True, cores: int | No
     """
     import ray
 
-    gpus = 1 if source.device.startswith("cuda") else 0
+    has_gpu = source.device.startswith("cuda")
+    worker = source if has_gpu else replace(source, cores=cores or 1)  # else the workers' threads compete
 
     def engine(scenes: Sequence[SceneJobs]) -> Generator[Result, None, None]:
         started = not ray.is_initialized()
         if started:
             ray.init(log_to_driver=False)
         try:
-            task = ray.remote(num_cpus=cores or 1, num_gpus=gpus, max_retries=RETRIES)(_scene)
-            worker = _with_cores(source, cores)
+            task = ray.remote(num_cpus=cores or 1, num_gpus=int(has_gpu), max_retries=RETRIES)(_scene)
             waiting = [task.remote(worker, scene, runs, timed) for scene in scenes]
             while waiting:
                 (done,), waiting = ray.wait(waiting, num_returns=1)
@@ -48,18 +48,10 @@ def ray_engine(source: Source, *, runs: int, timed: bool = True, cores: int | No
 
 def _scene(source: Source, scene: SceneJobs, runs: int, timed: bool) -> list[Result]:
     backend, metrics = _opened(source)
-    options: dict[str, Any] = {"runs": runs, "timed": timed, "metrics": metrics}
-    return list(measure_scene(backend, scene.jobs, baseline=scene.baseline, **options))
+    return list(local_engine(backend, runs=runs, timed=timed, metrics=metrics)([scene]))
 
 
 @lru_cache(maxsize=1)
 def _opened(source: Source) -> tuple[Backend, ImageMetrics]:
     """Load the model once per worker."""
     return source.open(), ImageMetrics(source.device)
-
-
-def _with_cores(source: Source, cores: int | None) -> Source:
-    """Limit torch to the worker's cores, so that workers do not compete."""
-    from dataclasses import replace
-
-    return source if source.device.startswith("cuda") else replace(source, cores=cores or 1)

@@ -6,10 +6,9 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -37,19 +36,14 @@ Engine = Callable[[Sequence[SceneJobs]], Generator[Result, None, None]]
 
 
 def run_jobs(
-    jobs: Sequence[Job],
-    store: RowStore,
-    engine: Engine,
-    *,
-    retry_failed: bool = False,
-    seconds: float = math.inf,
+    jobs: Sequence[Job], store: RowStore, engine: Engine, *, retry_failed: bool = False, seconds: float = math.inf
 ) -> int:
     """Run the jobs that the store lacks, for at most so many seconds; returns the number of new failed rows."""
     end = time.monotonic() + seconds
     done = store.done(failed=not retry_failed)
     scenes = pending(jobs, store, done)
     total, failures = len(jobs), 0
-    bar = tqdm(total=total, initial=total - _count(scenes), unit="image")
+    bar = tqdm(total=total, initial=total - sum(len(scene.jobs) for scene in scenes), unit="image")
     with logging_redirect_tqdm(), bar as progress, closing(engine(scenes)) as results:
         for result in results:
             store.add(result)
@@ -77,14 +71,11 @@ def pending(jobs: Sequence[Job], store: RowStore, done: set[str]) -> list[SceneJ
 
 def local_engine(backend: Backend, *, runs: int, timed: bool = True, metrics: ImageMetrics) -> Engine:
     """An engine that runs the scenes in this process, one after the other."""
-    options: dict[str, Any] = {"runs": runs, "timed": timed, "metrics": metrics}
 
     def engine(scenes: Sequence[SceneJobs]) -> Generator[Result, None, None]:
         for scene in scenes:
-            yield from measure_scene(backend, scene.jobs, baseline=scene.baseline, **options)
+            yield from measure_scene(
+                backend, scene.jobs, runs=runs, timed=timed, metrics=metrics, baseline=scene.baseline
+            )
 
     return engine
-
-
-def _count(scenes: Iterable[SceneJobs]) -> int:
-    return sum(len(scene.jobs) for scene in scenes)

@@ -168,18 +168,8 @@ def _to_line(values: np.ndarray) -> np.ndarray:
     return np.abs(values - np.round(values))
 
 
-BACKGROUND_PAINTERS = {
-    "gradient": _gradient,
-    "sky": _sky,
-    "stripes": _stripes,
-    "checks": _checks,
-    "stars": _stars,
-    "hills": _hills,
-    "bricks": _bricks,
-    "leaves": _leaves,
-    "city": _city,
-    "cloth": _cloth,
-}
+PAINTERS = (_gradient, _sky, _stripes, _checks, _stars, _hills, _bricks, _leaves, _city, _cloth)
+BACKGROUND_PAINTERS = {painter.__name__[1:]: painter for painter in PAINTERS}
 
 
 def _with_item(picture: np.ndarray, item: Item, canvas: Canvas) -> np.ndarray:

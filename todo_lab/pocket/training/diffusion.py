@@ -21,8 +21,7 @@ from ..data.scenes import Scene
 from ..model import config, weights_file
 from ..model.networks import PocketModel
 from ..model.vocabulary import vocabulary
-from .options import Options
-from .training_loop import Loop, averaged, half_on_gpu
+from .training_loop import Loop, Options, averaged, half_on_gpu
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +52,7 @@ def train_diffusion(options: Options) -> PocketModel:
         error = v_error(model, latents * model.scale_factor, ids, times, teacher)
         return (cell_weights(mask, model.alphas_cumprod[times]) * error).mean()
 
-    rate = 4e-4 if options.start else 1e-3
-    Loop(_name(options), learner, **options.loop(rate), muon=True).run(loss_of)
+    Loop(_name(options), learner, options, rate=4e-4 if options.start else 1e-3, muon=True).run(loss_of)
     return model
 
 

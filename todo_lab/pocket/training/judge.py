@@ -14,13 +14,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from ..data.dataset import as_images, pictures, training_scenes
+from ..data.dataset import in_batches, pictures, training_scenes
 from ..data.scenes import Scene
 from ..model import config, weights_file
 from ..model.networks import FirstStage
 from ..shape_judge import CLASSES, SHAPES, Classifier, objects
-from .options import Options
-from .training_loop import Loop
+from .training_loop import Loop, Options
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ def train_judge(options: Options) -> None:
         wanted[bent] = CLASSES.index("none")
         return functional.cross_entropy(classifier(varied(crops[rows], bent, rng)), wanted)
 
-    Loop("judge", classifier, **options.loop(rate=2e-3)).run(loss_of)
+    Loop("judge", classifier, options, rate=2e-3).run(loss_of)
     save_file(classifier.state_dict(), options.out / "shape-judge.safetensors")
     log.info("written: %s", options.out / "shape-judge.safetensors")
 
@@ -55,9 +54,8 @@ def decode(first_stage: FirstStage, stack: np.ndarray) -> np.ndarray:
     """What the autoencoder makes of the pictures, uint8 (n, h, w, 3)."""
     rows, device = [], next(first_stage.parameters()).device
     with torch.inference_mode():
-        for start in range(0, len(stack), 8):
-            images = as_images(stack[start : start + 8]).to(device)
-            decoded = first_stage.decode(first_stage.encode(images).mode()).clamp(-1, 1)
+        for images in in_batches(stack, 8, "decoding"):
+            decoded = first_stage.decode(first_stage.encode(images.to(device)).mode()).clamp(-1, 1)
             rows.append(((decoded.permute(0, 2, 3, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy())
     return np.concatenate(rows)
 

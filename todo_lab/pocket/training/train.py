@@ -24,8 +24,7 @@ from ..model import config, weights_file
 from ..model.networks import FirstStage
 from .diffusion import encoded, scenes_at, train_diffusion, write_weights
 from .judge import train_judge
-from .options import Options
-from .training_loop import Loop, half_on_gpu
+from .training_loop import Loop, Options, half_on_gpu
 
 EDGES = 1.0  # weight of the edges' strengths, without which fine detail comes out too soft
 TEXTURE = 1.5  # weight of the strength of fine detail in each cell, wherever it lies
@@ -39,7 +38,7 @@ def train_autoencoder(options: Options) -> FirstStage:
     network.to(options.device).train().requires_grad_(True)
     base = pictures(options.out, training_scenes(options.scenes), config.BASE_SIZE)
     large = pictures(options.out, training_scenes(options.scenes // 8), 2 * config.BASE_SIZE)
-    loop = Loop("autoencoder", network, **options.loop(rate=5e-4 if options.start else 1e-3))
+    loop = Loop("autoencoder", network, options, rate=5e-4 if options.start else 1e-3)
     batch = options.batch // 2
 
     def loss_of(step: int, rng: np.random.Generator) -> Tensor:
@@ -78,7 +77,7 @@ def train_decoder(options: Options) -> FirstStage:
             decoded = network.decode(data[scale].latents[torch.from_numpy(rows)].float())
         return picture_error(decoded.float(), images)
 
-    Loop("decoder", network, **options.loop(rate=4e-4)).run(loss_of)
+    Loop("decoder", network, options, rate=4e-4).run(loss_of)
     return network
 
 
@@ -122,9 +121,7 @@ STAGES: dict[str, Callable[[Options], object]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("stage", choices=list(STAGES), help="what to train or write")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="folder of the run; training continues from its last save"
-    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run; its last save is continued")
     parser.add_argument("--steps", type=int, default=6000, help="of the training (%(default)s)")
     parser.add_argument("--scenes", type=int, default=6000, help="number of training scenes (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the training scenes and weights (%(default)s)")

@@ -1,4 +1,7 @@
-"""A training loop that can be stopped at any step and continues from its last save."""
+"""A training loop that can be stopped at any step and continues from its last save, and its optimizers.
+
+Muon (Jordan et al. 2024) computes in float32: torch's own computes in bfloat16, which is slow on most CPUs.
+"""
 
 from __future__ import annotations
 
@@ -6,49 +9,60 @@ import csv
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from .muon import Muon
-
 log = logging.getLogger(__name__)
 
 SAVE_EVERY = 300.0  # seconds
 LOG_EVERY = 20  # steps
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the Newton-Schulz iteration
+NEWTON_SCHULZ_STEPS = 5
+MATCHED = 0.2  # root mean square of an update of AdamW, so that both take the same learning rate (Liu et al. 2025)
+
+
+@dataclass(frozen=True)
+class Options:
+    """A run. `start` is a weights file to go on from; `minutes` is its time if less than the steps take.
+
+    `rate` replaces the learning rate of the stage.
+    """
+
+    out: Path
+    steps: int
+    scenes: int = 0
+    seed: int = 0
+    start: Path | None = None
+    layout: str = "sd1"
+    batch: int = 32
+    rate: float | None = None
+    minutes: float | None = None
+    device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
 
 
 class Loop:
-    """AdamW with warm-up, cosine decay and a running average of the weights, over `steps` steps.
+    """AdamW with warm-up, cosine decay and a running average of the weights, over the steps of `options`.
 
-    `loss_of(step, rng)` returns the loss of one batch. `rng` depends on `seed` and step only, so a resumed run sees the
-    same batches. The state is saved to `folder/NAME.pt`, the losses to `folder/NAME.csv`.
+    `loss_of(step, rng)` returns the loss of one batch. `rng` depends on seed and step only, so a resumed run sees the
+    same batches. The state is saved to `NAME.pt` in the run's folder, the losses to `NAME.csv`.
 
     With `minutes` the training ends after that time, all calls together, and the learning rate falls with time. With
     `muon` the matrices and filters learn by Muon.
     """
 
-    def __init__(
-        self,
-        name: str,
-        network: nn.Module,
-        folder: Path,
-        *,
-        steps: int,
-        rate: float,
-        seed: int,
-        minutes: float | None = None,
-        muon: bool = False,
-    ):
-        self.name, self.network, self.folder = name, network, folder
-        self.steps, self.rate, self.seed = steps, rate, seed
-        self.limit = math.inf if minutes is None else 60 * minutes
-        self.optimizers = muon_and_adamw(network, rate) if muon else [adamw(network.parameters(), rate)]
+    def __init__(self, name: str, network: nn.Module, options: Options, *, rate: float, muon: bool = False):
+        self.name, self.network, self.options, self.rate = name, network, options, options.rate or rate
+        self.limit = math.inf if options.minutes is None else 60 * options.minutes
+        self.optimizers = muon_and_adamw(network, self.rate) if muon else [adamw(network.parameters(), self.rate)]
         self.average = {key: value.detach().clone() for key, value in network.state_dict().items()}
         self.step, self.seconds = 0, 0.0
         self._resume()
@@ -57,7 +71,7 @@ class Loop:
         """Train from the saved step to the last one, then load the averaged weights into the network."""
         started = saved = time.monotonic()
         before, recent = self.seconds, []
-        with tqdm(total=self.steps, initial=self.step, desc=self.name, unit="step") as bar, self._saved():
+        with tqdm(total=self.options.steps, initial=self.step, desc=self.name, unit="step") as bar, self._saved():
             while self.progress() < 1:
                 recent.append(self._advance(loss_of))
                 bar.update()
@@ -84,13 +98,13 @@ class Loop:
 
     def progress(self) -> float:
         """How much of the training is done, 0 to 1."""
-        return min(1.0, max(self.step / self.steps, self.seconds / self.limit))
+        return min(1.0, max(self.step / self.options.steps, self.seconds / self.limit))
 
     def _advance(self, loss_of: Callable[[int, np.random.Generator], Tensor]) -> float:
-        torch.manual_seed(self.seed * 1_000_003 + self.step)
+        torch.manual_seed(self.options.seed * 1_000_003 + self.step)
         for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
             group["lr"] = self.rate * self._rate_factor()
-        loss = loss_of(self.step, np.random.default_rng([self.seed, self.step]))
+        loss = loss_of(self.step, np.random.default_rng([self.options.seed, self.step]))
         self.network.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
@@ -114,7 +128,7 @@ class Loop:
             self.average[key].copy_(current[key])
 
     def _log(self, loss: float) -> None:
-        path = self.folder / f"{self.name}.csv"
+        path = self.options.out / f"{self.name}.csv"
         new = not path.exists()
         with path.open("a", newline="") as file:
             writer = csv.writer(file)
@@ -123,19 +137,14 @@ class Loop:
             writer.writerow([self.step, f"{self.seconds:.0f}", f"{loss:.6f}"])
 
     def _save(self) -> None:
-        state = {
-            "step": self.step,
-            "seconds": self.seconds,
-            "network": self.network.state_dict(),
-            "average": self.average,
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-        }
-        unfinished = self.folder / f"{self.name}.part"
-        torch.save(state, unfinished)
-        unfinished.replace(self.folder / f"{self.name}.pt")
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        weights = {"network": self.network.state_dict(), "average": self.average}
+        unfinished = self.options.out / f"{self.name}.part"
+        torch.save({"step": self.step, "seconds": self.seconds, **weights, "optimizers": optimizers}, unfinished)
+        unfinished.replace(unfinished.with_suffix(".pt"))
 
     def _resume(self) -> None:
-        path = self.folder / f"{self.name}.pt"
+        path = self.options.out / f"{self.name}.pt"
         if not path.exists():
             return
         state = torch.load(path, weights_only=True, map_location=next(self.network.parameters()).device)
@@ -143,7 +152,18 @@ class Loop:
         self.network.load_state_dict(state["network"])
         for optimizer, stored in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(stored)
-        log.info("%s continues from step %d of %d", self.name, self.step, self.steps)
+        log.info("%s continues from step %d of %d", self.name, self.step, self.options.steps)
+
+
+def averaged(folder: Path, name: str) -> dict[str, Tensor]:
+    """The averaged weights of the last save."""
+    return torch.load(folder / f"{name}.pt", weights_only=True, map_location="cpu")["average"]
+
+
+def half_on_gpu(device: torch.device | str) -> torch.autocast:
+    """bfloat16 on a GPU alone: a CPU without instructions for it is up to 40 times slower."""
+    kind = torch.device(device).type
+    return torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
 
 
 def adamw(weights: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:
@@ -160,12 +180,44 @@ def muon_and_adamw(network: nn.Module, rate: float) -> list[torch.optim.Optimize
     return [Muon(matrices, rate), adamw(others, rate)]
 
 
-def half_on_gpu(device: torch.device | str) -> torch.autocast:
-    """bfloat16 on a GPU alone: a CPU without instructions for it is up to 40 times slower."""
-    kind = torch.device(device).type
-    return torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
+class Muon(torch.optim.Optimizer):
+    """Momentum whose direction is made orthogonal, for weights of two and more dimensions (rows first).
+
+    A weight (rows, ...) counts as a matrix (rows, product of the others). `lr` and `decay` are those of AdamW.
+    """
+
+    def __init__(self, weights: Iterable[nn.Parameter], lr: float, decay: float = 0.01, momentum: float = 0.95):
+        super().__init__(weights, {"lr": lr, "decay": decay, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Apply one update from the gradients."""
+        for group in self.param_groups:
+            by_shape = defaultdict(list)
+            for weight in group["params"]:
+                by_shape[weight.flatten(1).shape].append(weight)
+            for (rows, columns), weights in by_shape.items():
+                directions = torch.stack([self._direction(weight, group["momentum"]) for weight in weights])
+                rate = group["lr"] * MATCHED * math.sqrt(max(rows, columns))
+                for weight, update in zip(weights, orthogonal(directions), strict=True):
+                    weight.mul_(1 - group["lr"] * group["decay"]).sub_(update.view_as(weight), alpha=rate)
+
+    def _direction(self, weight: nn.Parameter, keep: float) -> Tensor:
+        """The running mean of the gradients with Nesterov's look ahead, as a matrix."""
+        if "mean" not in self.state[weight]:
+            self.state[weight]["mean"] = torch.zeros_like(weight)
+        gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
+        mean = self.state[weight]["mean"].lerp_(gradient, 1 - keep)
+        return gradient.lerp(mean, keep).flatten(1)
 
 
-def averaged(folder: Path, name: str) -> dict[str, Tensor]:
-    """The averaged weights of the last save."""
-    return torch.load(folder / f"{name}.pt", weights_only=True, map_location="cpu")["average"]
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Roughly the nearest orthogonal matrices of (n, rows, columns): the singular values come out near 1."""
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    a, b, c = COEFFICIENTS
+    for _ in range(NEWTON_SCHULZ_STEPS):
+        square = x @ x.mT
+        x = a * x + (b * square + c * square @ square) @ x
+    return x.mT if tall else x

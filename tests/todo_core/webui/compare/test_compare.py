@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass
+import math
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import Mock
 
 import gradio as gr
 import numpy as np
@@ -18,8 +21,10 @@ from tests.todo_core.webui.webui_double import Processing, WebUI, load_script
 from todo_core.settings import BUILT_IN
 from todo_core.webui.compare import controls
 from todo_core.webui.compare.output import legend
-from todo_core.webui.compare.request import FROM_PANEL, CompareRequest
+from todo_core.webui.compare.request import FROM_PANEL
+from todo_core.webui.compare.table import ComparisonRow, ComparisonTable
 from todo_core.webui.generation import request
+from todo_core.webui.presets import Presets
 
 
 @dataclass(eq=True)
@@ -33,14 +38,11 @@ class Compared(Processing):
     subseed: int = -1
     prompt: str = "a cat"
     styles: tuple = ()
-    override_settings: object = None
+    override_settings: dict = field(default_factory=dict)
     do_not_save_grid: bool = False
     do_not_save_samples: bool = False
     hr_second_pass_steps: int = 0
     outpath_grids: str = ""
-
-    def __post_init__(self):
-        self.override_settings = dict(self.override_settings or {})
 
 
 @dataclass(eq=True)
@@ -94,62 +96,115 @@ def compared(runs, tmp_path):
     """Run the script of the dropdown; returns the WebUI's Processed."""
     script = load_script("todo_compare").CompareScript()
 
-    def run(p=None, names=("ToDo fast", "ToMe paper"), heat_maps=True, repeats=1):
+    def run(p=None, names=("ToDo fast", "ToMe paper"), **more):
         p = p or Compared()
         p.outpath_grids = str(tmp_path)
-        return script.run(p, list(names), heat_maps, repeats)
+        return script.run(p, list(names), **{"repeats": 1, **more})
 
     return run
 
 
+def told(done):
+    """What the JSON of a result tells the page and the API."""
+    return json.loads(done.js())["todo_compare"]
+
+
 def rows(done):
-    return json.loads(done.js())["todo_compare"]["rows"]
+    return told(done)["rows"]
 
 
-def during(call, action):
-    """Let something happen at the given call of a denoiser, counted over all runs."""
+def troubles(done):
+    return [row["trouble"] for row in rows(done)]
+
+
+def stop(name):
+    return lambda: setattr(shared.state, name, True)
+
+
+def during(run, step, action):
+    """Let something happen in a step of a run, the warm-up being run 0: each takes two steps in each of two passes."""
     count = iter(range(1000))
-    script_callbacks.on_cfg_denoiser(lambda params: action() if next(count) == call else None)
+    script_callbacks.on_cfg_denoiser(lambda params: action() if next(count) == run * 4 + step else None)
 
 
-def at_step_of_run(run, step=0):
-    """Number of the denoiser call: the warm-up and each variant take two steps in each of two passes."""
-    return run * 4 + step
-
-
-def test_the_same_seed_runs_as_baseline_and_with_each_preset(compared, runs):
-    done = compared()
+def test_the_same_seed_runs_as_baseline_and_with_each_preset(compared, runs, tmp_path):
+    p = Compared()
+    before = vars(p).copy()
+    done = compared(p)
     warm, *variants = runs.processed
-    assert [p.seed for p in variants] == [4, 4, 4], "the random seed is drawn once"
-    assert (warm.steps, warm.do_not_save_samples) == (2, True)
-    assert [row["name"] for row in rows(done)] == ["baseline", "ToDo fast", "ToMe paper"]
+    assert (warm.steps, warm.n_iter, warm.hr_second_pass_steps, warm.do_not_save_samples) == (2, 1, 2, True)
+    assert [each.seed for each in variants] == [4, 4, 4], "the random seed is drawn once"
+    assert {name for name, value in vars(p).items() if before.get(name) != value} == {
+        "seed",
+        "subseed",
+        "outpath_grids",
+    }
+    assert (len(done.images), len(done.infotexts), done.index_of_first_image) == (4, 4, 1)
+    assert (len(done.all_seeds), len(done.all_prompts)) == (3, 3)
+    assert done.infotexts[0] == done.info == "Seed: 4, Script: ToDo compare, ToDo compare: ToDo fast; ToMe paper"
+    assert done.images[0].info["parameters"] == done.info
     assert done.infotexts[1] == "Seed: 4"
     assert "ToDo method: downsample, ToDo factor 1: 3" in done.infotexts[2]
     assert "ToDo method: similarity, ToDo target: all" in done.infotexts[3]
-    assert len(done.images) == len(done.infotexts) == 4
-    assert done.index_of_first_image == 1
-    assert len(done.all_seeds) == len(done.all_prompts) == 3
 
 
-def test_the_grids_infotext_says_what_it_is(compared):
+def test_times_and_differences_are_in_the_answer_beside_the_grid_and_on_the_page(compared, tmp_path):
     done = compared()
-    assert done.infotexts[0] == done.info == "Seed: 4, Script: ToDo compare, ToDo compare: ToDo fast; ToMe paper"
-    assert done.images[0].info["parameters"] == done.info
-    assert controls.pasted_presets({"ToDo compare": "ToDo fast; ToMe paper"})["value"] == ["ToDo fast", "ToMe paper"]
-    assert controls.pasted_presets({}) is None
-
-
-def test_it_measures_times_and_differences(compared):
-    baseline, *reduced = rows(compared())
+    assert told(done)["passes"] == ["hires"]
+    baseline, *reduced = rows(done)
+    assert [row["name"] for row in rows(done)] == ["baseline", "ToDo fast", "ToMe paper"]
     assert baseline["seconds"] > 0
-    assert baseline["ratio"] == 1
-    assert baseline["mse"] is None
+    assert (baseline["ratio"], baseline["mse"]) == (1, None)
     for row in reduced:
         assert row["spread"] is None
         assert row["ratio"] == pytest.approx(baseline["seconds"] / row["seconds"])
         assert row["mse"] > 0
-        assert 0 < row["psnr"] < 100
-        assert row["ssim"] < 1
+        assert row["psnr"] == pytest.approx(-10 * math.log10(row["mse"]))
+        assert 0 < row["ssim"] < 1
+    table = list(csv.DictReader((tmp_path / "todo_compare-0000.csv").open()))
+    assert [(row["name"], row["mse"]) for row in table[1:]] == [(row["name"], str(row["mse"])) for row in reduced]
+    assert controls.table_html(done.js()).count("<tr>") == 4
+    assert [lines[0] for lines in images.labels] == ["baseline", "ToDo fast", "ToMe paper"]
+
+
+ROWS = [
+    ComparisonRow("baseline", 2.5, 0.125, 1.0),
+    ComparisonRow("a<b", 1.234, None, 2.0259, 0.00123, 29.1, 0.98765),
+    ComparisonRow("c", 1.0, mse=0, ssim=1.0),
+    ComparisonRow("d", trouble="failed: <i>"),
+]
+LABELS = [
+    ["baseline", "2.50 ± 0.12 s"],
+    ["a<b", "1.23 s, 2.03x", "MSE 0.0012, PSNR 29.1", "SSIM 0.9877"],
+    ["c", "1.00 s", "identical"],
+    ["d", "failed: <i>"],
+]
+HTML = (
+    "<tr><th></th><th>First pass and Hires pass, s</th><th>speed</th><th>MSE</th><th>PSNR, dB</th><th>SSIM</th></tr>",
+    "<tr><th>baseline</th><td>2.50 ± 0.12</td><td>1.00x</td><td></td><td></td><td></td></tr>",
+    "<tr><th>a&lt;b</th><td>1.23</td><td>2.03x</td><td>0.0012</td><td>29.1</td><td>0.9877</td></tr>",
+    "<tr><th>c</th><td>1.00</td><td></td><td>0</td><td>equal</td><td>1.0000</td></tr>",
+    '<tr><th>d</th><td colspan="5">failed: &lt;i&gt;</td></tr>',
+)
+CSV = """name,seconds,spread,ratio,mse,psnr,ssim,trouble
+baseline,2.5,0.125,1.0,,,,
+a<b,1.234,,2.0259,0.00123,29.1,0.98765,
+c,1.0,,,0,,1.0,
+d,,,,,,,failed: <i>
+"""
+
+
+def test_a_row_is_a_label_a_line_of_the_page_and_a_line_of_the_file():
+    table = ComparisonTable(("first", "hires"), tuple(ROWS))
+    assert [row.label() for row in ROWS] == LABELS
+    answer = json.dumps({"todo_compare": table.to_dict()})
+    assert tuple(re.findall("<tr>.*?</tr>", controls.table_html(answer))) == HTML
+    assert table.csv() == CSV
+
+
+def test_a_pasted_grid_sets_the_presets():
+    assert controls.pasted_presets({"ToDo compare": "ToDo fast; ToMe paper"})["value"] == ["ToDo fast", "ToMe paper"]
+    assert controls.pasted_presets({}) is None
 
 
 def test_the_upscale_button_tells_the_numbers_in_the_comments(compared):
@@ -162,10 +217,18 @@ def test_the_upscale_button_tells_the_numbers_in_the_comments(compared):
     assert "SSIM" not in compared().comments
 
 
-def test_only_the_passes_that_were_reduced_are_timed(compared, runs):
-    assert json.loads(compared().js())["todo_compare"]["passes"] == ["hires"]
-    runs.args = [{"passes": "all", "factor_1": 2}]
-    assert json.loads(compared(names=[FROM_PANEL]).js())["todo_compare"]["passes"] == ["first", "hires"]
+@pytest.mark.parametrize(
+    ("p", "args", "names", "passes"),
+    [
+        (Compared, [{"passes": "all", "factor_1": 2}], [FROM_PANEL], ["first", "hires"]),
+        (ComparedImg2Img, [False], ["ToDo fast"], ["img2img"]),
+    ],
+)
+def test_the_passes_that_were_reduced_are_timed(compared, runs, p, args, names, passes):
+    runs.args = args
+    done = compared(p(), names)
+    assert told(done)["passes"] == passes
+    assert "ToDo method: downsample, ToDo factor 1: " in done.infotexts[2]
 
 
 @pytest.mark.parametrize("one_sampler", [False, True])
@@ -176,148 +239,118 @@ def test_the_models_calls_are_timed_and_nothing_else(compared, monkeypatch, one_
     assert [row["seconds"] for row in rows(compared(Compared(one_sampler=one_sampler)))] == [2, 2, 2]
 
 
-def test_the_grid_has_a_column_for_each_and_a_row_for_the_differences(compared):
-    done = compared()
-    assert done.images[0].size == (3 * 96, 2 * 64)
-    assert compared(heat_maps=False).images[0].size == (3 * 96, 64)
-    assert [lines[0] for lines in images.labels] == ["baseline", "ToDo fast", "ToMe paper"]
-    assert any("x" in line for line in images.labels[1])
-
-
-def test_the_baseline_is_leftmost_and_the_maps_show_differences(compared):
+def test_the_grid_has_a_column_for_each_and_the_maps_show_the_differences(compared):
     done = compared()
     grid, baseline, fast = done.images[0], done.images[1], done.images[2]
+    assert grid.size == (3 * 96, 2 * 64)
     assert np.array_equal(grid.crop((0, 0, 96, 64)), baseline)
-    differs = np.abs(np.asarray(baseline).astype(int) - np.asarray(fast)).max(axis=-1) > 0
-    drawn = np.asarray(grid.crop((96, 64, 192, 128))).max(axis=-1) > 0
-    assert differs.any()
-    assert np.array_equal(drawn, differs)
     assert np.array_equal(grid.crop((0, 64, 96, 128)), legend((96, 64)))
+    assert np.array_equal(grid.crop((96, 0, 192, 64)), fast)
+    differs = np.abs(np.asarray(baseline).astype(int) - np.asarray(fast)).max(axis=-1) > 0
+    assert differs.any()
+    assert np.array_equal(np.asarray(grid.crop((96, 64, 192, 128))).max(axis=-1) > 0, differs)
+    assert compared(heat_maps=False).images[0].size == (3 * 96, 64)
 
 
 def test_batches_give_a_row_each_and_their_means(compared):
-    p = Compared(batch_size=2, n_iter=2)
-    done = compared(p, names=["ToDo fast"])
+    done = compared(Compared(batch_size=2, n_iter=2), names=["ToDo fast"])
     assert done.images[0].size == (2 * 96, 8 * 64)
     assert len(done.images) == 1 + 2 * 4
     assert done.all_seeds == [4, 5, 6, 7] * 2
     row = rows(done)[1]
-    assert row["mse"] == pytest.approx(np.mean([one["mse"] for one in row["images"]]))
+    for name in ("mse", "ssim"):
+        assert row[name] == pytest.approx(np.mean([one[name] for one in row["images"]]))
     assert len({one["mse"] for one in row["images"]}) == 4
 
 
 def test_a_grid_that_is_too_large_for_the_webui_is_made_smaller(compared, opts):
     opts.img_max_size_mp = 0.01
     picture = compared().images[0]
-    assert picture.width * picture.height <= 10_000
-
-
-def test_the_table_lies_beside_the_grid(compared, tmp_path):
-    done = compared()
-    table = list(csv.DictReader((tmp_path / "todo_compare-0000.csv").open()))
-    assert [row["name"] for row in table] == ["baseline", "ToDo fast", "ToMe paper"]
-    assert float(table[1]["mse"]) == rows(done)[1]["mse"]
+    assert 9_000 < picture.width * picture.height <= 10_000
 
 
 def test_where_the_webui_saves_no_grid_nothing_is_saved(compared, opts, tmp_path):
-    compared(Compared(do_not_save_grid=True))
+    compared(Compared(do_not_save_grid=True), names=["ToDo fast"])
     opts.grid_save = False
-    compared()
+    compared(names=["ToDo fast"])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_files_that_cannot_be_written_do_not_cost_the_images(compared, monkeypatch):
-    def full(*args, **kwargs):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_text", Mock(side_effect=OSError("no space left")))
     done = compared()
     assert len(done.images) == 4
     assert "no space left" in done.comments
 
 
-def test_the_panels_settings_are_compared_though_it_is_unticked(compared, runs):
-    runs.args = [False, "similarity"]
-    done = compared(names=[FROM_PANEL])
-    assert "ToDo method: similarity" in done.infotexts[2]
-    assert "ToDo" not in done.infotexts[1]
-
-
-def test_a_ticked_panel_does_not_touch_the_baseline(compared, runs):
-    runs.args = [{"method": "similarity"}]
-    assert compared(names=["ToDo fast"]).infotexts[1] == "Seed: 4"
+def test_the_baseline_and_the_panels_settings_do_not_depend_on_the_panels_tick(compared, runs):
+    for args in ([False, "similarity"], [{"method": "similarity"}]):
+        runs.args = args
+        done = compared(names=[FROM_PANEL])
+        assert done.infotexts[1] == "Seed: 4"
+        assert "ToDo method: similarity" in done.infotexts[2]
 
 
 def test_without_hires_fix_it_says_that_nothing_was_reduced(compared):
     done = compared(Compared(enable_hr=False))
-    assert "nothing was reduced in any variant" in done.comments
-    assert "ToDo fast, ToMe paper: reduced nothing: hires fix is off" in done.comments
-    assert [row["mse"] for row in rows(done)[1:]] == [0, 0]
-    assert rows(done)[1]["psnr"] is None, "JSON has no infinity"
-    assert json.loads(done.js())["todo_compare"]["passes"] == ["first"]
+    first, second, *_ = done.comments.splitlines()
+    assert first == "ToDo compare: nothing was reduced in any variant. The lines below say why."
+    assert second == "ToDo fast, ToMe paper: reduced nothing: hires fix is off"
+    assert [(row["mse"], row["psnr"]) for row in rows(done)[1:]] == [(0, None)] * 2, "JSON has no infinity"
+    assert rows(done)[1]["images"] == [{"mse": 0, "psnr": None, "ssim": 1}]
+    assert told(done)["passes"] == ["first"]
+    assert [lines[-1] for lines in images.labels[1:]] == ["identical"] * 2
+    assert "<td>equal</td>" in controls.table_html(done.js())
 
 
-def test_img2img(compared):
-    done = compared(ComparedImg2Img(), names=["ToDo fast"])
-    assert "ToDo method: downsample, ToDo factor 1: 3" in done.infotexts[2]
-    assert json.loads(done.js())["todo_compare"]["passes"] == ["img2img"]
-
-
-def test_an_interrupt_keeps_what_is_done(compared, runs):
-    during(at_step_of_run(2, 3), lambda: setattr(shared.state, "interrupted", True))
-    done = compared()
-    assert len(runs.processed) == 3, "the third variant is not begun"
-    assert [row["trouble"] for row in rows(done)] == ["", "cut short"]
-    assert len(done.images) == 3
-    assert "ToDo fast cut short" in done.comments
-
-
-@pytest.mark.parametrize("stop", ["interrupted", "skipped"])
+@pytest.mark.parametrize("how", ["interrupted", "skipped"])
 @pytest.mark.parametrize("run", [1, 2])
 @pytest.mark.parametrize("step", [0, 1, 2])
-def test_an_interrupt_between_two_denoiser_calls_cuts_the_image_short(compared, stop, run, step):
+def test_an_interrupt_between_two_denoiser_calls_cuts_the_image_short(compared, how, run, step):
     """No hook on the denoiser sees it: its next call raises an InterruptedException at once, or there is none."""
     steps = iter(range(1000))
-
-    def after_step(number):
-        if next(steps) == at_step_of_run(run, step):
-            setattr(shared.state, stop, True)
-
-    trouble = [row["trouble"] for row in rows(compared(Compared(after_step=after_step)))]
-    after = [""] * (3 - run) if stop == "skipped" else []
-    assert trouble == [""] * (run - 1) + ["cut short"] + after
+    after_step = lambda number: stop(how)() if next(steps) == run * 4 + step else None  # noqa: E731
+    after = [""] * (3 - run) if how == "skipped" else []
+    assert troubles(compared(Compared(after_step=after_step))) == [""] * (run - 1) + ["cut short"] + after
 
 
-def test_a_skip_cuts_one_variant_and_the_next_runs(compared):
-    during(at_step_of_run(2, 1), lambda: setattr(shared.state, "skipped", True))
-    assert [row["trouble"] for row in rows(compared())] == ["", "cut short", ""]
-
-
-def test_stopping_after_the_current_image_finishes_it(compared):
-    during(at_step_of_run(2, 1), lambda: setattr(shared.state, "stopping_generation", True))
-    assert [row["trouble"] for row in rows(compared())] == ["", ""]
+@pytest.mark.parametrize(
+    ("how", "run", "step", "repeats", "expected", "ran"),
+    [
+        ("interrupted", 2, 3, 1, ["", "cut short"], 3),
+        ("skipped", 2, 1, 1, ["", "cut short", ""], 4),
+        ("stopping_generation", 2, 1, 1, ["", ""], 3),
+        ("interrupted", 4, 1, 2, ["", "", ""], 5),
+    ],
+)
+def test_a_stop_keeps_what_is_done(compared, runs, how, run, step, repeats, expected, ran):
+    during(run, step, stop(how))
+    done = compared(repeats=repeats)
+    assert troubles(done) == expected
+    assert len(runs.processed) == ran, "no further variant is begun"
+    assert len(done.images) == 1 + len(expected)
+    assert ("ToDo fast cut short" in done.comments) == ("cut short" in expected)
 
 
 def test_an_interrupt_during_the_warm_up_gives_no_images(compared):
-    during(0, lambda: setattr(shared.state, "interrupted", True))
+    during(0, 0, stop("interrupted"))
     done = compared()
     assert done.images == []
     assert "interrupted before the first image" in json.loads(done.js())["comments"]
 
 
-def test_a_grid_of_the_baseline_alone_names_no_presets(compared):
-    during(at_step_of_run(1), lambda: setattr(shared.state, "interrupted", True))
+def test_a_baseline_that_is_cut_short_is_shown_and_not_compared_with(compared):
+    during(1, 0, stop("interrupted"))
     done = compared()
-    assert "ToDo compare:" not in done.infotexts[0]
-    assert "in any variant" not in done.comments, "no variant has run"
-    assert "baseline cut short" in done.comments
-
-
-def test_an_interrupted_reference_is_not_compared_with(compared):
-    during(at_step_of_run(1, 1), lambda: setattr(shared.state, "skipped", True))
+    assert "ToDo compare:" not in done.infotexts[0], "alone it names no presets"
+    assert done.comments.splitlines() == ["baseline cut short"], "no variant has run"
+    assert images.labels == [["baseline", "cut short"]]
+    shared.state.interrupted = False
+    during(1, 1, stop("skipped"))
     baseline, *others = rows(compared())
     assert baseline["trouble"] == "cut short"
     assert all(row["seconds"] > 0 and row["mse"] is row["ratio"] is None for row in others)
+    assert [lines[1:] for lines in images.labels[1:]] == [[f"{row['seconds']:.2f} s"] for row in others]
 
 
 @pytest.mark.parametrize(("run", "name"), [(2, "baseline"), (3, "ToDo fast")])
@@ -329,9 +362,11 @@ def test_a_failing_variant_is_told_and_the_others_are_kept(compared, runs, run, 
     assert len(done.images) == 3
 
 
-def test_a_failing_warm_up_costs_nothing(compared, runs):
-    runs.fail[1] = RuntimeError("too few steps")
-    assert len(compared().images) == 4
+def test_a_failing_warm_up_or_repetition_costs_its_time_alone(compared, runs):
+    runs.fail = {1: RuntimeError("too few steps"), 5: RuntimeError("out of memory")}
+    done = compared(names=["ToDo fast"], repeats=2)
+    assert troubles(done) == ["", ""]
+    assert [row["spread"] is None for row in rows(done)] == [False, True]
 
 
 def test_where_every_variant_fails_the_webui_shows_the_error(compared, runs):
@@ -348,6 +383,7 @@ def test_where_every_variant_fails_the_webui_shows_the_error(compared, runs):
         ([" ToDo fast"], 1, "' ToDo fast' is not possible"),
         ([["ToDo fast"]], 1, "at least one"),
         (["ToDo fast"], 0, "Repeats: 0 is not possible"),
+        (["ToDo fast"], 11, "Repeats: 11 is not possible"),
         (["ToDo fast"], "often", "Repeats: 'often' is not possible"),
     ],
 )
@@ -358,13 +394,14 @@ def test_bad_values_are_a_message_before_the_first_image(compared, runs, names, 
     assert word in json.loads(done.js())["comments"]
 
 
-def test_arguments_that_a_request_leaves_out_are_no_error(runs, tmp_path):
+def test_a_request_may_leave_arguments_out_and_send_names_as_text(runs, tmp_path):
     """The WebUI's API hands over as many as were sent."""
     script = load_script("todo_compare").CompareScript()
-    p = Compared()
-    p.outpath_grids = str(tmp_path)
+    p = Compared(outpath_grids=str(tmp_path))
     assert "at least one" in script.run(p).comments
-    assert len(script.run(p, ["ToDo fast"]).todo_info["todo_compare"]["rows"]) == 2
+    done = script.run(p, " ToDo fast; ToMe paper;ToDo fast", True, 10.0)
+    assert [row["name"] for row in rows(done)] == ["baseline", "ToDo fast", "ToMe paper"]
+    assert len(runs.processed) == 1 + 10 * 3
 
 
 def test_rounds_are_interleaved_and_give_a_median_and_a_spread(compared, runs, monkeypatch):
@@ -387,67 +424,30 @@ def test_rounds_are_interleaved_and_give_a_median_and_a_spread(compared, runs, m
     assert "6.00 ± 2.00" in controls.table_html(done.js())
 
 
-def test_an_interrupt_in_a_later_round_keeps_the_first(compared, runs):
-    during(at_step_of_run(4, 1), lambda: setattr(shared.state, "interrupted", True))
-    done = compared(repeats=2)
-    assert len(runs.processed) == 5
-    assert [row["trouble"] for row in rows(done)] == ["", "", ""]
-
-
-def test_a_failing_repetition_costs_its_time_alone(compared, runs):
-    runs.fail[5] = RuntimeError("out of memory")
-    done = compared(names=["ToDo fast"], repeats=2)
-    assert [row["trouble"] for row in rows(done)] == ["", ""]
-    assert rows(done)[1]["spread"] is None
-
-
-def test_equal_presets_run_once(compared, runs, tmp_path):
-    from todo_core.webui.presets import Presets
-
+def test_equal_presets_run_once(compared, tmp_path):
     Presets(tmp_path / "data" / "presets.json").save("mine", BUILT_IN["ToDo fast"])
     done = compared(names=["ToDo fast", "mine"])
     assert [row["name"] for row in rows(done)] == ["baseline", "ToDo fast"]
     assert "ToDo compare: mine equals ToDo fast, and runs once." in done.comments
 
 
-def test_names_can_be_text(compared):
-    chosen = CompareRequest.of(" ToDo fast; ToMe paper;ToDo fast", True, 2.0, load_presets())
-    assert chosen.names == ("ToDo fast", "ToMe paper")
-
-
-def load_presets():
-    from todo_core.webui.presets import Presets
-
-    return Presets(Path("/nonexistent/presets.json"))
-
-
 def test_progress_is_shown(compared):
     progress = []
-    during(at_step_of_run(1), lambda: progress.append((shared.state.job_count, shared.state.textinfo)))
+    for run in (0, 1):
+        during(run, 0, lambda: progress.append((shared.state.job_count, shared.state.textinfo)))
     compared(Compared(n_iter=2))
-    assert progress == [(1 + 3 * 2, "ToDo compare: baseline (round 1 of 1)")]
+    texts = ["ToDo compare: warming up", "ToDo compare: baseline (round 1 of 1)"]
+    assert progress == [(1 + 3 * 2, text) for text in texts]
     assert shared.state.textinfo is None
 
 
-def test_nothing_stays_on_what_the_webui_handed_over(compared):
-    p = Compared()
-    before = vars(p).copy()
-    compared(p)
-    changed = {name for name, value in vars(p).items() if name not in before or value != before[name]}
-    assert changed == {"seed", "subseed", "outpath_grids"}
-
-
 def test_the_other_extension_acts_in_no_variant(compared, runs, opts):
-    add_downsampling(opts, 2.0)
+    for name in ("token_downsampling_factor", "token_downsampling_factor2"):
+        opts.add_option(name, shared.OptionInfo(1.0, name))
+    opts.token_downsampling_factor = 2.0
     done = compared(names=["ToDo fast"])
     assert all(p.token_downsampling_factor == 1 for p in runs.processed)
     assert "sd-webui-token-downsampling is on: ToDo compare switches it off" in done.comments
-
-
-def add_downsampling(opts, factor):
-    for name in ("token_downsampling_factor", "token_downsampling_factor2"):
-        opts.add_option(name, shared.OptionInfo(1.0, name))
-    opts.token_downsampling_factor = factor
 
 
 @pytest.mark.parametrize("is_img2img", [False, True])
@@ -455,26 +455,12 @@ def test_the_controls_are_those_of_the_api(compared, is_img2img):
     script = load_script("todo_compare").CompareScript()
     with gr.Blocks():
         controls = script.ui(is_img2img)
-    assert [control.label for control in controls] == [
-        "Presets to compare",
-        "Difference maps",
-        "Repeats",
-    ]
+    assert [control.label for control in controls] == ["Presets to compare", "Difference maps", "Repeats"]
+    assert [control.value for control in controls] == [["ToDo balanced", "ToDo fast", "ToMe paper"], True, 2.0]
     assert controls[0].choices == [FROM_PANEL, *BUILT_IN]
-    assert len({control.elem_id for control in controls}) == 3
-
-
-def test_the_table_is_read_from_the_answer(compared):
-    text = controls.table_html(compared().js())
-    assert text.count("<tr>") == 4
-    assert "Hires pass, s" in text
-    assert "ToMe paper" in text
-
-
-def test_names_in_the_table_are_escaped(compared):
-    answer = {"todo_compare": {"passes": ["hires"], "rows": [{"name": "<b>", "trouble": "failed: <i>"}]}}
-    assert "<b>" not in controls.table_html(json.dumps(answer))
-    assert "<i>" not in controls.table_html(json.dumps(answer))
+    tab = "img2img" if is_img2img else "txt2img"
+    ids = [control.elem_id.removeprefix(f"todo_compare_{tab}_") for control in controls]
+    assert ids == ["presets", "heat_maps", "repeats"]
 
 
 @pytest.mark.parametrize("answer", ["", "{}", "not json", '{"infotexts": []}'])
@@ -490,5 +476,4 @@ def test_the_table_goes_under_the_webuis_line(compared):
         for elem_id, kind in (("html_log_txt2img", gr.HTML), ("generation_info_txt2img", gr.Textbox)):
             on[elem_id](type("OnComponent", (), {"component": kind(elem_id=elem_id)}))
     (event,) = blocks.config["dependencies"] if hasattr(blocks, "config") else blocks.dependencies
-    target = blocks.blocks[event["outputs"][0]]
-    assert target.elem_id == "html_log_txt2img_todo"
+    assert blocks.blocks[event["outputs"][0]].elem_id == "html_log_txt2img_todo"

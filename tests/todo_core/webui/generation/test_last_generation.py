@@ -58,8 +58,16 @@ def test_every_batch_ends_with_what_ran_in_it(webui):
     assert "ToDo" not in done.infotexts[1]
 
 
-def test_an_image_saved_before_the_hires_pass_does_not_claim_a_reduction(webui):
-    p, texts = Processing(), []
-    p.after_step = lambda step: texts.append((p.is_hr_pass, "ToDo method" in p.extra_generation_params))
-    webui.generate(p, OURS)
-    assert texts == [(False, False)] * 4 + [(True, True)] * 4
+@pytest.mark.parametrize("passes", ["hires", "all"])
+def test_an_image_saved_before_the_hires_pass_claims_what_was_reduced_until_then(webui, passes):
+    p, claims = Processing(), []
+    p.after_step = lambda step: claims.append("ToDo method" in p.extra_generation_params)
+    webui.generate(p, OURS | {"passes": passes})
+    assert claims[3::4] == [passes == "all", True]
+
+
+def test_where_a_script_samples_by_itself_nothing_is_claimed(webui, monkeypatch):
+    monkeypatch.setattr(webui.script, "process_before_every_sampling", lambda *args, **kwargs: None)
+    done = webui.generate(Processing(), OURS)
+    assert settings_of(webui.params_txt) == Settings(**OURS)
+    assert "ToDo" not in done.infotexts[0]

@@ -10,8 +10,9 @@ import pytest
 
 from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import NOTHING_PREDICTED, Processing, WebUI
-from todo_core import SETTINGS, SettingsError, __version__
+from todo_core import SETTINGS, __version__
 from todo_core.settings import BUILT_IN
+from todo_core.webui.panel.error_text import PanelError
 
 
 class AxisOption:
@@ -42,89 +43,70 @@ def model():
 
 
 def test_there_is_an_axis_for_each_setting_the_preset_and_on_or_off(axes):
-    wanted = {f"[ToDo] {setting.label}" for setting in SETTINGS.values()} | {"[ToDo] Preset", "[ToDo] Enabled"}
-    assert wanted | {"Nothing"} == set(axes)
+    labels = [setting.label for setting in SETTINGS.values()]
+    assert [*axes] == ["Nothing", "[ToDo] Preset", "[ToDo] Enabled", *(f"[ToDo] {label}" for label in labels)]
 
 
-def test_choices_are_the_declared_ones(axes):
-    assert axes["[ToDo] Method"].choices() == list(SETTINGS["method"].choices)
-    assert axes["[ToDo] Preset"].choices() == list(BUILT_IN)
-    assert axes["[ToDo] Random destinations"].choices() == ["True", "False"]
-
-
-@pytest.mark.parametrize(
-    ("label", "kind"),
-    [("End", float), ("Ratio, level 1", float), ("Cell width", int), ("Factor, level 1", str), ("Method", str)],
-)
-def test_a_range_is_read_where_every_value_is_a_number(axes, label, kind):
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))
+def test_the_axis_of_a_setting_has_its_choices_and_takes_its_values(axes, setting):
     """The WebUI reads "0.1-0.5 [3]" for float and "1-4" for int, and takes any other text as it stands."""
-    assert axes[f"[ToDo] {label}"].type is kind
+    axis = axes[f"[ToDo] {setting.label}"]
+    kind = {"number": float, "integer": int}.get(setting.kind, str)
+    listed = {"choice": [*setting.choices], "flag": ["True", "False"]}.get(setting.kind)
+    assert (axis.type, axis.choices and axis.choices()) == (kind, listed)
+    taken = listed or [setting.format(value) for value in (setting.default, 4 if setting.maximum > 4 else 0.65)]
+    axis.confirm(None, [kind(text) for text in taken])
+    with pytest.raises(PanelError, match=setting.label):
+        axis.confirm(None, [kind(taken[0]), kind("-9")])
 
 
 @pytest.mark.parametrize(
     ("label", "good", "bad"),
-    [
-        ("[ToDo] Factor, level 1", ["auto", "2", "3"], ["0.5", "much"]),
-        ("[ToDo] Ratio, level 1", [0.0, 0.5], [1.5]),
-        ("[ToDo] Cell width", [1, 2], [0]),
-        ("[ToDo] Method", ["cluster"], ["upsample"]),
-        ("[ToDo] Enabled", ["True", "False"], ["perhaps"]),
-        ("[ToDo] Preset", ["ToMe paper"], ["no such"]),
-    ],
+    [("Enabled", ["True", "False"], "perhaps"), ("Preset", list(BUILT_IN), "no such")],
 )
-def test_values_are_checked_before_the_first_image(axes, label, good, bad):
-    axes[label].confirm(None, [axes[label].type(value) for value in good])
-    for value in bad:
-        with pytest.raises(SettingsError):
-            axes[label].confirm(None, [axes[label].type(value)])
+def test_values_of_the_other_axes_are_checked_before_the_first_image_too(axes, label, good, bad):
+    axis = axes[f"[ToDo] {label}"]
+    assert axis.choices() == good
+    axis.confirm(None, good)
+    with pytest.raises(PanelError, match="is not possible"):
+        axis.confirm(None, [*good, bad])
 
 
-def cells(axes, script, model, p, args, *pairs):
-    """The infotext parameters of one cell for each tuple of values."""
-    webui, found = WebUI(script, model), []
-    for values in zip(*(values for _, values in pairs), strict=True):
+def cells(axes, script, model, args, **values_of):
+    """The infotext parameters of one cell for each tuple of values; nothing stays for the next generation."""
+    p, webui, found = Processing(steps=2), WebUI(script, model), []
+    for values in zip(*values_of.values(), strict=True):
         pc = copy(p)  # as the WebUI does: what p refers to is shared by all cells
-        for (label, _), value in zip(pairs, values, strict=True):
-            axes[label].apply(pc, axes[label].type(value), values)
-        params = dict(webui.generate(pc, *args).extra_generation_params)
+        for name, value in zip(values_of, values, strict=True):
+            axis = axes["[ToDo] " + (SETTINGS[name].label if name in SETTINGS else name)]
+            axis.apply(pc, axis.type(value), values)
+        params = dict(webui.generate(pc, args).extra_generation_params)
         assert ("ToDo version" in params) == ("ToDo method" in params)
         params.pop("ToDo version", None)
         found.append(params)
+    assert webui.generate(p, False).extra_generation_params == {}
     return found
 
 
+REDUCED = {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
+
+
 def test_a_cells_infotext_tells_its_own_values(axes, script, model):
-    p = Processing(steps=2)
-    pairs = [("[ToDo] Factor, level 1", ["2", "1", "4"]), ("[ToDo] End", ["1", "1", "0.5"])]
-    found = cells(axes, script, model, p, [{"enabled": True, "phase": "fixed"}], *pairs)
-    assert found == [
-        {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo phase": "fixed"} | NOTHING_PREDICTED,
-        {},
-        {"ToDo method": "downsample", "ToDo factor 1": "4", "ToDo phase": "fixed", "ToDo end": "0.5"}
-        | NOTHING_PREDICTED,
-    ]
+    args = {"enabled": True, "phase": "fixed"}
+    found = cells(axes, script, model, args, factor_1=["2", "1", "4"], end=["1", "1", "0.5"])
+    fixed = REDUCED | {"ToDo phase": "fixed"}
+    assert found == [fixed, {}, fixed | {"ToDo factor 1": "4", "ToDo end": "0.5"}]
 
 
 def test_an_axis_acts_with_the_panel_unticked_and_enabled_switches_off(axes, script, model):
-    p = Processing(steps=2)
-    pairs = [("[ToDo] Factor, level 1", ["2", "2"]), ("[ToDo] Enabled", ["True", "False"])]
-    done = {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
-    assert cells(axes, script, model, p, [False], *pairs) == [done, {}]
+    assert cells(axes, script, model, False, factor_1=["2", "2"], Enabled=["True", "False"]) == [REDUCED, {}]
 
 
 def test_a_preset_replaces_what_the_panel_says(axes, script, model, monkeypatch):
     monkeypatch.setattr(model, "image_size", 8)  # so that auto reduces
-    p = Processing(steps=2)
-    found = cells(axes, script, model, p, [{"factor_1": 2}], ("[ToDo] Preset", ["ToMe paper", "ToDo paper"]))
-    assert found[0] == {"ToDo method": "similarity", "ToDo target": "all"}
-    assert found[1].items() >= {"ToDo method": "downsample", "ToDo phase": "fixed", "ToDo resample": "nearest"}.items()
-
-
-def test_nothing_stays_for_the_next_generation(axes, script, model):
-    p = Processing(steps=2)
-    cells(axes, script, model, p, [False], ("[ToDo] Factor, level 1", ["2"]))
-    done = WebUI(script, model).generate(p, False)
-    assert done.extra_generation_params == {}
+    tome, todo = cells(axes, script, model, {"factor_1": 2}, Preset=["ToMe paper", "ToDo paper"])
+    assert tome == {"ToDo method": "similarity", "ToDo target": "all"}
+    assert todo.items() >= {"ToDo method": "downsample", "ToDo phase": "fixed", "ToDo resample": "nearest"}.items()
 
 
 def test_the_api_takes_a_preset_and_overrides(script, model):
@@ -136,15 +118,21 @@ def test_the_api_takes_a_preset_and_overrides(script, model):
     assert "preset = 'no such' is not possible" in done.comments
 
 
-def test_a_plot_tells_the_status_of_each_cell(axes, script, model):
-    """As the WebUI's plot does it: copies of one p, and a copy of the first cell's result, whose lists are replaced."""
-    p, webui, done = Processing(steps=1), WebUI(script, model), []
-    for value in ("1", "2"):
+def plotted(axes, webui, label, values, args):
+    """The result of a plot, as the WebUI makes it: copies of one p, and a copy of the first cell's result."""
+    p, plot, infotexts = Processing(steps=1), None, []
+    for value in values:
         cell = copy(p)
-        axes["[ToDo] Factor, level 1"].apply(cell, value, ["1", "2"])
-        done.append(webui.generate(cell, False))
-        plot = copy(done[0])
-    plot.infotexts = [cell.infotexts[0] for cell in done]
+        axes[f"[ToDo] {label}"].apply(cell, value, values)
+        done = webui.generate(cell, args)
+        plot = plot or copy(done)
+        infotexts += done.infotexts
+    plot.infotexts = infotexts
+    return plot
+
+
+def test_a_plot_tells_the_status_of_each_cell(axes, script, model):
+    plot = plotted(axes, WebUI(script, model), "Factor, level 1", ["1", "2"], False)
     answer = json.loads(plot.js())
     assert len(answer["infotexts"]) == 2
     assert answer["comments"] == plot.comments
@@ -154,10 +142,5 @@ def test_a_plot_tells_the_status_of_each_cell(axes, script, model):
 
 
 def test_a_plot_whose_first_cell_is_off_tells_the_others(axes, script, model):
-    p, webui, plot = Processing(steps=1), WebUI(script, model), None
-    for value in ("False", "True"):
-        cell = copy(p)
-        axes["[ToDo] Enabled"].apply(cell, value, ["False", "True"])
-        plot = plot or copy(webui.generate(cell, {"factor_1": 2}))
-    webui.generate(cell, {"factor_1": 2})
+    plot = plotted(axes, WebUI(script, model), "Enabled", ["False", "True"], {"factor_1": 2})
     assert "ToDo with Enabled = True: reduced the hires pass" in plot.comments

@@ -10,7 +10,9 @@ import pytest
 from tests.models import LatentDiffusion, ldm_unet
 from tests.todo_core.webui.page import served
 from tests.webui.page import browser as web
+from todo_core.samplers import ADDS_NOISE
 from todo_core.settings import BUILT_IN, SETTINGS, Settings
+from todo_core.webui.panel import accordion
 
 
 def used(**changes) -> set[str]:
@@ -41,9 +43,9 @@ def browser(chromium):
     return chromium.new_context()
 
 
-@pytest.fixture
-def page(browser, url, folder):
-    page = web.opened(browser, url)
+@pytest.fixture(params=[""])
+def page(request, browser, url, folder):
+    page = web.opened(browser, url + request.param)
     yield page
     web.close(page)
     (folder / "presets.json").unlink(missing_ok=True)
@@ -59,8 +61,8 @@ def preset(panel, name):
     panel._pick(panel.control("preset"), name)
 
 
-def wait_for_preset(page, name):
-    page.wait_for_function("name => document.querySelector('#todo_txt2img_preset input').value === name", arg=name)
+def wait_for_value(page, name, value, tab="txt2img"):
+    page.wait_for_function(f"value => document.querySelector('#todo_{tab}_{name} input').value === value", arg=value)
 
 
 def line_of(page, tab="txt2img"):
@@ -71,17 +73,18 @@ def wait_for_line(page, text, tab="txt2img"):
     page.wait_for_selector(f"#todo_{tab}_line:has-text({json.dumps(text, ensure_ascii=False)})")
 
 
-def test_the_panel_is_there_and_off_in_both_tabs(page):
+def open_hires(page):
+    page.locator("#txt2img_hr .label-wrap").first.click()
+
+
+def test_the_panel_is_off_in_both_tabs_and_opens_with_the_declared_defaults_the_rest_folded(page, panel):
     for tab in ("img2img", "txt2img"):
         web.open_tab(page, tab)
-        panel = web.Panel(page, tab)
-        assert panel.accordion.is_visible()
-        assert not panel.enabled
-        assert not panel.control("method").is_visible()
-        assert "todo-active" not in panel.accordion.get_attribute("class")
-
-
-def test_it_opens_with_the_declared_defaults_in_four_rows_and_the_rest_is_folded(page, panel):
+        closed = web.Panel(page, tab)
+        assert closed.accordion.is_visible()
+        assert not closed.enabled
+        assert not closed.control("method").is_visible()
+        assert "todo-active" not in closed.accordion.get_attribute("class")
     panel.accordion.locator(".label-wrap").first.click()
     panel.control("factor_1").wait_for(state="visible")
     assert panel.enabled
@@ -94,89 +97,98 @@ def test_it_opens_with_the_declared_defaults_in_four_rows_and_the_rest_is_folded
         assert setting.parse(panel.value(name)) == setting.default, name
 
 
-def test_controls_without_a_use_are_hidden(panel):
+def test_what_is_set_decides_what_is_shown_and_what_the_header_and_the_folds_tell(page, panel):
     panel.unfold()
-    for changes in ({"method": "similarity"}, {"random": False}, {"target": "keys/values"}, {"method": "none"}):
-        panel.set(**changes)  # waits until exactly the used ones are shown
-    assert panel.shown() == {"method"}
-
-
-def test_similarity_chooses_the_target_of_its_paper_and_a_fold_names_what_is_set_in_it(page, panel):
-    panel.unfold()
-    panel.set(method="similarity")
+    panel.set(method="similarity")  # waits until exactly the used ones are shown
     panel.wait_until(lambda: panel.value("target") == "all")
     panel.set(interval="1")
-    wait_for_preset(page, "ToMe paper")
+    wait_for_value(page, "preset", "ToMe paper")
     panel.set(sx=4)
     title = page.locator("#todo_txt2img_expert .label-wrap").first
     panel.wait_until(lambda: "Cell width" in title.inner_text())
     assert title.inner_text().startswith("Expert (Cell width)")
     assert page.locator("#todo_txt2img_advanced .label-wrap").first.inner_text().startswith("Advanced (Method, Target)")
     assert panel.control("sx").is_visible(), "a new title leaves the fold open"
-
-
-def test_a_fraction_stays_in_its_field_and_is_told_in_the_header(page, panel):
-    panel.unfold()
-    panel.set(factor_1="2.5")
+    panel.set(random=False, target="keys/values", method="downsample", factor_1="2.5")
     wait_for_line(page, "Factor, level 1: 2.5 is not possible.")
-    assert panel.value("factor_1") == "2.5"
+    assert panel.value("factor_1") == "2.5", "it stays in its field"
+    panel.set(method="none")
+    assert panel.shown() == {"method"}
 
 
-def test_each_preset_fills_every_control(page, panel):
+def test_each_preset_fills_every_control_and_touching_one_makes_it_custom_and_back(page, panel):
     panel.unfold()
 
     def filled_in():
         return {each: setting.parse(panel.value(each)) for each, setting in SETTINGS.items()}
 
-    for name in ("ToMe paper", *BUILT_IN):  # at least one other comes before each
+    for name in ("ToMe paper", *reversed(BUILT_IN)):  # at least one other comes before each; the last is the default
         preset(panel, name)
         wanted = {each: getattr(BUILT_IN[name], each) for each in SETTINGS}
         panel.wait_until_shown(set(BUILT_IN[name].used))
         panel.wait_until(lambda wanted=wanted: filled_in() == wanted)  # what is shown may come before the values
         assert filled_in() == wanted, name
-
-
-def test_touching_a_control_makes_it_custom_and_back_and_a_built_in_preset_stays(page, panel):
-    panel.unfold()
     panel.set(factor_1=3)
-    wait_for_preset(page, "custom")
+    wait_for_value(page, "preset", "custom")
     panel.set(factor_1="auto")
-    wait_for_preset(page, "ToDo balanced")
+    wait_for_value(page, "preset", "ToDo balanced")
     panel.control("preset_delete").click()
-    page.wait_for_selector("#todo_txt2img_preset_message:has-text('ToDo balanced')")
+    page.wait_for_selector("#todo_txt2img_preset_message:has-text('ToDo balanced')")  # a built-in one stays
 
 
-def test_own_presets_are_saved_and_deleted(page, panel, folder):
+def test_own_presets_are_saved_for_both_tabs_and_a_reload_and_deleted(page, panel, folder):
+    def stored():
+        return [*json.loads((folder / "presets.json").read_text("utf-8"))]
+
     panel.unfold()
     panel.set(factor_1=4, end=0.7)
-    name = panel.control("preset_name").locator("input, textarea")
-    name.fill("mine")
+    panel.control("preset_name").locator("input, textarea").fill("mine")
     panel.control("preset_save").click()
-    wait_for_preset(page, "mine")
+    wait_for_value(page, "preset", "mine")
     preset(panel, "ToDo fast")
-    page.wait_for_function("() => document.querySelector('#todo_txt2img_factor_1 input').value === '3'")
+    wait_for_value(page, "factor_1", "3")
     panel.wait_until_shown(used())
     preset(panel, "mine")
-    page.wait_for_function("() => document.querySelector('#todo_txt2img_factor_1 input').value === '4'")
-    assert json.loads((folder / "presets.json").read_text("utf-8")).keys() == {"mine"}
+    wait_for_value(page, "factor_1", "4")
     page.wait_for_timeout(500)  # the page asks once more, and the answer sets the preset once more
     web.settle(page)
-    wait_for_preset(page, "mine")
+    wait_for_value(page, "preset", "mine")
+    assert stored() == ["mine"]
 
-    panel.control("preset_delete").click()
-    page.wait_for_selector("#todo_txt2img_preset_message:has-text('again to delete mine')")
-    assert json.loads((folder / "presets.json").read_text("utf-8")).keys() == {"mine"}
-    panel.control("preset_delete").click()
-    page.wait_for_function("() => document.querySelector('#todo_txt2img_preset input').value === 'custom'")
-    assert json.loads((folder / "presets.json").read_text("utf-8")) == {}
+    web.open_tab(page, "img2img")
+    other = web.Panel(page, "img2img")
+    other.unfold()
+    wait_for_line(page, "512 x 512:", tab="img2img")
+    assert "passes" not in other.shown()
+    preset(other, "mine")
+    wait_for_value(page, "factor_1", "4", tab="img2img")
+    wait_for_line(page, "512 x 512: 16x fewer keys", tab="img2img")  # needs no second box
 
-
-def test_the_line_follows_the_page(page, panel):
+    page.reload()
+    web.wait_until_ready(page)
     panel.unfold()
+    page.wait_for_timeout(1500)
+    preset(panel, "mine")
+    wait_for_value(page, "factor_1", "4")
+    wait_for_value(page, "preset", "mine")
+    for message, left in (("again to delete mine", ["mine"]), ("Deleted mine", [])):
+        panel.control("preset_delete").click()
+        page.wait_for_selector(f"#todo_txt2img_preset_message:has-text('{message}')")
+        assert stored() == left
+    wait_for_value(page, "preset", "custom")
+
+
+def test_the_line_follows_the_page_and_the_checkpoint(page, panel, monkeypatch):
+    from modules import sd_models
+
+    model = sd_models.model_data.sd_model
+    monkeypatch.setattr(sd_models.model_data, "sd_model", None)
+    panel.unfold()
+    wait_for_line(page, "once the checkpoint is loaded")
+    monkeypatch.setattr(sd_models.model_data, "sd_model", model)
     wait_for_line(page, "Hires fix is off. With ✨ 1024 x 1024: 4x fewer keys")
-    web.fill_in(page, width=512, height=512)
-    page.locator("#txt2img_hr .label-wrap").first.click()
-    wait_for_line(page, "1024 x 1024: 4x fewer keys")
+    open_hires(page)
+    page.wait_for_function("() => document.querySelector('#todo_txt2img_line').innerText.startsWith('1024 x 1024: 4x')")
     web.fill_in(page, width=768)
     wait_for_line(page, "1536 x 1024:")
     web.fill_in(page, hr_scale=1.5)
@@ -192,11 +204,9 @@ def test_the_line_follows_the_page(page, panel):
 
 
 def test_the_line_knows_what_keeps_steps_from_being_predicted(page, panel):
-    from todo_core.samplers import ADDS_NOISE
-
     panel.unfold()
     panel.set(interval=2, predict="whole")
-    page.locator("#txt2img_hr .label-wrap").first.click()
+    open_hires(page)
     wait_for_line(page, ADDS_NOISE)  # as far as the double of the WebUI knows
     controlnet = page.locator("#txt2img_controlnet_ControlNet-0_controlnet_enable_checkbox input")
     controlnet.check()
@@ -207,50 +217,8 @@ def test_the_line_knows_what_keeps_steps_from_being_predicted(page, panel):
     wait_for_line(page, "ControlNet is on")
 
 
-def test_img2img_needs_no_second_box(page):
-    web.open_tab(page, "img2img")
-    panel = web.Panel(page, "img2img")
-    panel.unfold()
-    panel.set(factor_1=2)
-    wait_for_line(page, "512 x 512: 4x fewer keys", tab="img2img")
-    assert "passes" not in panel.shown()
-
-
-def test_own_presets_are_there_after_a_reload_and_in_the_other_tab(page, panel):
-    panel.unfold()
-    panel.set(factor_1=3)
-    panel.control("preset_name").locator("input, textarea").fill("mine")
-    panel.control("preset_save").click()
-    wait_for_preset(page, "mine")
-    for tab in ("img2img", "txt2img"):
-        if tab == "txt2img":
-            page.reload()
-            web.wait_until_ready(page)
-        web.open_tab(page, tab)
-        other = web.Panel(page, tab)
-        other.accordion.locator(".label-wrap").first.click()
-        page.wait_for_timeout(1500)
-        preset(other, "mine")
-        page.wait_for_function(f"() => document.querySelector('#todo_{tab}_factor_1 input').value === '3'")
-
-
-def test_a_checkpoint_that_is_loaded_later_is_asked_for_again(page, panel, monkeypatch):
-    from modules import sd_models
-
-    model = sd_models.model_data.sd_model
-    monkeypatch.setattr(sd_models.model_data, "sd_model", None)
-    panel.unfold()
-    web.fill_in(page, width=512, height=512)
-    page.locator("#txt2img_hr .label-wrap").first.click()
-    wait_for_line(page, "once the checkpoint is loaded")
-    monkeypatch.setattr(sd_models.model_data, "sd_model", model)
-    wait_for_line(page, "1024 x 1024: 4x")
-
-
-def test_a_slow_answer_is_not_overtaken(page, panel, monkeypatch):
+def test_a_slow_answer_is_not_overtaken_and_a_page_that_changes_all_the_time_is_answered(page, panel, monkeypatch):
     """The newest question has the last answer, also where an older one takes longer."""
-    from todo_core.webui.panel import accordion
-
     original, slow = accordion.estimate_line, []
 
     def line(fields, *args, **kwargs):
@@ -261,7 +229,7 @@ def test_a_slow_answer_is_not_overtaken(page, panel, monkeypatch):
 
     monkeypatch.setattr(accordion, "estimate_line", line)
     panel.unfold()
-    page.locator("#txt2img_hr .label-wrap").first.click()
+    open_hires(page)
     web.fill_in(page, width=384)
     page.wait_for_timeout(600)
     web.fill_in(page, width=768)
@@ -269,42 +237,28 @@ def test_a_slow_answer_is_not_overtaken(page, panel, monkeypatch):
     page.wait_for_timeout(2000)
     assert slow
     assert "1536 x 1024:" in line_of(page)
-
-
-def test_a_page_that_changes_all_the_time_is_answered(page, panel):
     page.evaluate("setInterval(() => gradioApp().dispatchEvent(new Event('input')), 20)")
-    panel.unfold()
-    page.locator("#txt2img_hr .label-wrap").first.click()
-    web.fill_in(page, width=768)
-    wait_for_line(page, "1536 x 1024:")
+    web.fill_in(page, width=640)
+    wait_for_line(page, "1280 x 1024:")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nothing_is_cut_off_or_invisible(browser, url, theme, tmp_path):
-    page = web.opened(browser, f"{url}?__theme={theme}")
-    panel = web.Panel(page)
+@pytest.mark.parametrize("page", ["?__theme=light", "?__theme=dark"], indirect=True)
+def test_nothing_is_cut_off_or_invisible(page, panel):
     panel.unfold()
     panel.wait_until_shown(used())
+    open_hires(page)
+    wait_for_line(page, "less work")
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 1000})
         assert page.evaluate(CUT_OFF) == [], width
         contrasts = page.evaluate(CONTRASTS)
         assert len(contrasts) > 15
         assert min(contrasts.values()) >= 3, sorted(contrasts.items(), key=lambda pair: pair[1])[:3]
-        panel.accordion.screenshot(path=tmp_path / f"panel-{theme}-{width}.png")
-    web.close(page)
-
-
-def test_nothing_is_cut_off_in_the_narrow_column_of_sdnext(page, panel):
-    """Its style gives each column 160 pixels, and a row of buttons the width that it has without a break."""
-    panel.unfold()
-    page.locator("#txt2img_hr .label-wrap").first.click()
-    wait_for_line(page, "less work")
-    page.set_viewport_size({"width": 390, "height": 1000})
     page.add_style_tag(content=SDNEXT)
     assert page.evaluate(OUTSIDE) == []
 
 
+# its style gives each column 160 pixels, and a row of buttons the width that it has without a break
 SDNEXT = """#todo_txt2img { width: 190px; }
     .input-accordion-extra { min-width: min(160px, 100%) !important; }
     fieldset { width: max-content !important; }"""

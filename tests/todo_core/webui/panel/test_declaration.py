@@ -1,132 +1,87 @@
-"""Each setting is declared once, and panel, API, axes, infotext and the translators' template agree with it."""
+"""Each setting is declared once, and panel, API and infotext agree with it; test_axes.py has the axes."""
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
-from types import SimpleNamespace
 
 import gradio as gr
 import pytest
 
 from tests.todo_core.webui.webui_double import pasted
 from todo_core import SETTINGS, Settings
-from todo_core.webui.__main__ import template
 from todo_core.webui.generation import request
-from todo_core.webui.panel import accordion, axes, controls, texts
+from todo_core.webui.generation.infotext import KEYS
+from todo_core.webui.panel import accordion, controls, texts
 from todo_core.webui.presets import Presets
 
-ROOT = Path(__file__).parents[4]
 EACH = pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))
 OTHER = {"choice": lambda s: s.choices[-1], "flag": lambda s: not s.default, "number": lambda s: 0.65}
 OTHER |= {"integer": lambda s: s.maximum, "factor": lambda s: 3, "seed": lambda s: 7}
-
-
-def presets(folder):
-    return Presets(folder / "presets.json")
+BASES = ({}, {"method": "similarity"}, {"target": "all"}, {"method": "similarity", "target": "all"}, {"end": 0.5})
 
 
 @pytest.fixture(params=["txt2img", "img2img"], scope="module")
-def panel(request, tmp_path_factory):
+def tab(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def panel(tab, tmp_path_factory):
     with gr.Blocks():
-        return accordion.build(request.param, presets(tmp_path_factory.mktemp("extension")))
-
-
-def script_info(panel):
-    """What the WebUI's ``GET /sdapi/v1/script-info`` tells, read from the widgets as it reads them."""
-    listed = []
-    for control in panel.inputs:
-        fields = {n: getattr(control, n, None) for n in ("label", "value", "minimum", "maximum", "step", "choices")}
-        fields["choices"] = [c[0] if isinstance(c, tuple) else c for c in fields["choices"] or ()]
-        listed.append(SimpleNamespace(**fields))
-    return dict(zip(request.POSITIONS, listed, strict=True))
+        return accordion.build(tab, Presets(tmp_path_factory.mktemp("extension") / "presets.json"))
 
 
 def another(setting):
     """A value that is not the default, and settings in which it is in use."""
     value = OTHER[setting.kind](setting)
-    for base in (
-        {},
-        {"method": "similarity"},
-        {"target": "all"},
-        {"method": "similarity", "target": "all"},
-        {"end": 0.5},
-    ):
-        chosen = Settings(**{"ratio_1": 0.5, **base, setting.name: value})
-        if setting.name in chosen.used or setting.name == "method":
-            return value, chosen
-    raise AssertionError("never in use")
+    made = (Settings(**{"ratio_1": 0.5, **base, setting.name: value}) for base in BASES)
+    return value, next(chosen for chosen in made if setting.name in (*chosen.used, "method"))
+
+
+def test_the_panel_has_the_settings_in_the_order_of_the_api(panel, tab):
+    title = {"txt2img": "ToDo: faster hires fix", "img2img": "ToDo: faster img2img"}[tab]
+    assert [control.label for control in panel.inputs] == [title, *(s.label for s in SETTINGS.values())]
+    assert len({c.label for c in panel.inputs}) == len({c.elem_id for c in panel.inputs}) == len(request.POSITIONS)
+    assert panel.paste_field_names == ["ToDo enabled", *(s.infotext_key for s in SETTINGS.values())]
+    assert set(KEYS) - set(panel.paste_field_names) == {"ToDo version"}
+    values = [control.value for control in panel.inputs]
+    assert request.read(values, None) is None, "the untouched panel is off"
 
 
 @EACH
-def test_the_api_tells_label_default_and_range(panel, setting):
-    control = script_info(panel)[setting.name]
-    assert control.label == setting.label
+def test_a_control_tells_help_default_and_range_as_the_webuis_script_info_does(panel, tab, setting):
+    control = panel.controls[setting.name]
+    assert (control.label, control.elem_id) == (setting.label, f"todo_{tab}_{setting.name}")
+    assert setting.help in (control.info, getattr(control, "webui_tooltip", None))
+    assert setting.kind != "flag" or not control.info, "it would stand above its box"
     assert setting.parse(control.value) == setting.default
+    assert control.visible == (setting.name in Settings().used and (tab, setting.name) != ("img2img", "passes"))
+    choices = [c[0] if isinstance(c, tuple) else c for c in getattr(control, "choices", ())]
     if setting.kind in ("number", "integer"):
         assert (control.minimum, control.maximum, control.step) == (setting.minimum, setting.maximum, setting.step)
-    if setting.kind == "choice":
-        assert control.choices == list(setting.choices)
-    if setting.kind == "factor":
-        assert all(setting.parse(choice) for choice in control.choices)
+        assert isinstance(control.value, float), "the WebUI casts API infotext to the type of the default"
+    elif setting.kind == "factor":
+        assert [setting.parse(choice) for choice in choices] == ["auto", *range(1, 9)]
+    else:
+        assert choices == list(setting.choices)
 
 
 @EACH
-def test_the_panels_control_explains_it(panel, setting):
-    control = panel.controls[setting.name]
-    assert setting.help in (control.info, getattr(control, "webui_tooltip", None))
-    assert setting.name in control.elem_id
-
-
-@EACH
-def test_the_axis_has_the_label_and_takes_what_is_allowed(setting):
-    made = axes._axes(lambda label, kind, apply, **more: SimpleNamespace(label=label, kind=kind, **more), lambda: None)
-    axis = {axis.label: axis for axis in made}[f"[ToDo] {setting.label}"]
-    axis.confirm(None, [axis.kind(setting.format(value)) for value in (setting.default, another(setting)[0])])
-    if setting.kind == "choice":
-        assert axis.choices() == list(setting.choices)
-
-
-@EACH
-def test_the_infotext_brings_it_back_into_the_panel(panel, setting):
+def test_a_value_comes_back_by_infotext_by_name_and_by_position(panel, setting):
     value, chosen = another(setting)
     text = chosen.to_infotext()
     assert text[setting.infotext_key] == setting.format(value)
     values = pasted(panel.infotext_fields, text)
     assert setting.parse(values[panel.controls[setting.name]]) == value
-    assert setting.infotext_key in panel.paste_field_names
-
-
-@EACH
-def test_the_api_takes_it_by_name_and_by_position(setting):
-    value, chosen = another(setting)
-    assert request.read([chosen.to_dict()], lambda name: None) == chosen
+    assert request.read([{**chosen.to_dict(), "reach": 1}], None) == chosen, "what is retired does nothing"
     by_position = [True, *(controls.control_value(s, getattr(chosen, s.name)) for s in SETTINGS.values())]
-    assert getattr(request.read(by_position, lambda name: None), setting.name) == value
+    assert getattr(request.read(by_position, None), setting.name) == value
 
 
-def test_the_translators_template_is_current():
-    written = (ROOT / "localizations" / "template.json.sample").read_text("utf-8")
-    assert written == template(), "run: python -m todo_core.webui > localizations/template.json.sample"
+ON_THE_PAGE = [*SETTINGS.values(), *(text for text in vars(texts).values() if isinstance(text, texts.Text))]
 
 
-def test_the_template_lists_every_text_that_the_panel_shows(panel):
-    listed = json.loads(template())
-    for control in panel.inputs:
-        assert control.label in listed
-        assert not getattr(control, "info", None) or control.info in listed
-    assert texts.COMPARE.label in listed
-
-
-def page_texts():
-    """Every text on the page."""
-    found = [texts.Text(declared.label, declared.help) for declared in SETTINGS.values()]
-    found += [text for text in vars(texts).values() if isinstance(text, texts.Text)]
-    return found + list(texts.BUTTONS.values())
-
-
-@pytest.mark.parametrize("text", page_texts(), ids=lambda text: text.label)
+@pytest.mark.parametrize("text", [*ON_THE_PAGE, *texts.BUTTONS.values()], ids=lambda text: text.label)
 def test_labels_and_help_are_short(text):
     assert len(re.sub(r",? level \d", "", text.label).split()) <= 3
     assert len(text.help) <= 90

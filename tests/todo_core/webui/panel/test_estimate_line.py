@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from tests.models import LatentDiffusion, ldm_unet
 from todo_core import Settings
+from todo_core.samplers import ADDS_NOISE
 from todo_core.webui.panel.estimate_line import estimate_line
 
 HIRES = {"width": 512, "height": 512, "hires": True, "scale": 2, "resize_x": 0, "resize_y": 0}
@@ -20,11 +22,11 @@ def model():
 
 
 def line(model, fields, *, is_img2img=False, **settings):
-    return estimate_line(json.dumps(fields), Settings(**settings).to_dict(), model, why_not, is_img2img=is_img2img)
+    return estimate_line(json.dumps(fields), Settings(**settings).to_dict(), model, known, is_img2img=is_img2img)
 
 
-def why_not(page):
-    return "" if page.sampler == "DPM++ 2M" and not page.controlnet else "it adds noise"
+def known(page, facts):
+    return replace(facts, adds_noise=page.sampler != "DPM++ 2M", holder="ControlNet" if page.controlnet else None)
 
 
 def test_it_tells_the_size_the_keys_the_steps_and_the_work_saved(model):
@@ -75,10 +77,10 @@ def test_what_the_measured_error_will_allow_is_a_range(model, settings, told):
 @pytest.mark.parametrize(
     ("fields", "note"),
     [
-        ({"sampler": "Euler a"}, "it adds noise: layers below level 1 are predicted"),
-        ({"sampler": "DPM++ 2M", "controlnet": True}, "it adds noise: layers below level 1 are predicted"),
+        ({"sampler": "Euler a"}, f"{ADDS_NOISE}: layers below level 1 are predicted"),
+        ({"sampler": "DPM++ 2M", "controlnet": True}, "ControlNet is on: layers below level 1 are predicted"),
         ({"sampler": "DPM++ 2M", "hires_alternates": True}, "the prompt changes in each step: nothing is predicted"),
-        ({"hires_sampler": "Euler a", "sampler": "DPM++ 2M"}, "it adds noise: layers below level 1 are predicted"),
+        ({"hires_sampler": "Euler a", "sampler": "DPM++ 2M"}, f"{ADDS_NOISE}: layers below level 1 are predicted"),
     ],
 )
 def test_it_says_why_steps_are_not_predicted_as_wanted(model, fields, note):
@@ -159,7 +161,7 @@ def test_img2img(model):
 
 
 def test_invalid_values_are_reported_by_label(model):
-    text = estimate_line(json.dumps(HIRES), {"factor_1": "much"}, model, why_not, is_img2img=False)
+    text = estimate_line(json.dumps(HIRES), {"factor_1": "much"}, model, known, is_img2img=False)
     assert text == "Factor, level 1: 'much' is not possible. Use auto or a whole number from 1 to 8."
 
 

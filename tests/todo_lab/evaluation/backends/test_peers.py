@@ -1,22 +1,27 @@
-"""Adapters on the pocket model: the installed tomesd, and small doubles of those that need a checkout."""
+"""Adapters on the pocket model: tomesd, small doubles of those that need a checkout, and those that save steps."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from todo_core import SettingsError, hosts
+from todo_core import SettingsError
 from todo_lab.evaluation.backends import peers
-from todo_lab.evaluation.backends.local import Local
+from todo_lab.evaluation.backends.local import Local, LocalScene
 from todo_lab.evaluation.variants import BASELINE, from_peer
 from todo_lab.pocket.model.pocket_model import Pocket
 from todo_lab.sampling.request import Request
 
 ASKED = Request(prompt="a red circle over stripes", seed=5, steps=2, hires_steps=2, width=64, height=64)
+SIX = replace(ASKED, hires_steps=6)
 
 TOKEN_DOWNSAMPLING = """
 import gradio as gr
@@ -66,46 +71,16 @@ def up_or_downsample(item, cur_w, cur_h, new_w, new_h, method, timestep=None, bl
     assert scored and 0 < timestep < 1000 and item.shape[1] == 384
     return item[:, ::4]
 """
-SITO = """
-import matplotlib.pyplot as plt
-import torch
-count_num = torch.zeros((2, 4), dtype=torch.int32, device="cuda")
-def halved(x):
-    return F.normalize(x[:, ::2], dim=-1)
-"""
-SITO_PATCH = """
-from . import sito
-def apply_patch(model, prune_ratio=0.7):
-    assert prune_ratio == 0.5
-    seen = []
-    model.model.diffusion_model.register_forward_pre_hook(lambda _, args: seen.append(args[1][0].cpu().item()))
-    for block in model.model.diffusion_model.modules():
-        if type(block).__name__ == "BasicTransformerBlock":
-            hook = lambda _, args: (sito.halved(args[0]).repeat_interleave(2, 1), *args[1:])
-            block.attn1.register_forward_pre_hook(hook)
-            assert sito.count_num.device.type == "cpu"
-"""
-WINDOWS = """
-from diffusers.pipelines.controlnet.multicontrolnet import MultiControlNetModel
-def make_diffusers_transformer_block(block_class):
-    class transformer_block(block_class):
-        def forward(self, hidden_states, attention_mask=None, encoder_hidden_states=None):
-            assert self.use_layer_norm and not (self.use_ada_layer_norm or self.use_ada_layer_norm_single)
-            assert self._chunk_size is None and self.pos_embed is None and self.info["size"] == (16, 24)
-            half = hidden_states.shape[1] // 2
-            windows = self.norm1(hidden_states).unflatten(1, (2, half)).flatten(0, 1)
-            found = self.attn1(windows, encoder_hidden_states=None, attention_mask=attention_mask)
-            hidden_states = found.unflatten(0, (-1, 2)).flatten(1, 2) + hidden_states
-            texts = {"encoder_hidden_states": encoder_hidden_states, "attention_mask": None}
-            hidden_states = self.attn2(self.norm2(hidden_states), **texts) + hidden_states
-            return self.ff(self.norm3(hidden_states)) + hidden_states
-    return transformer_block
-"""
 
 
 @pytest.fixture(scope="module")
 def model() -> Pocket:
     return Pocket()
+
+
+@pytest.fixture(scope="module")
+def scene(model) -> LocalScene:
+    return Local(model).prepare(SIX)
 
 
 @pytest.fixture
@@ -117,16 +92,10 @@ def checkouts(tmp_path) -> dict[str, Path]:
         "ImprovedTokenMerge/merge.py": MERGE,
         "BiGain/ImprovedTokenMerge/merge.py": BIGAIN,
         "BiGain/ImprovedTokenMerge/token_scoring.py": "scored = True",
-        "SiTo/__init__.py": "from . import sito\nfrom .patch import apply_patch",
-        "SiTo/sito.py": SITO,
-        "SiTo/patch.py": SITO_PATCH,
-        "HiDiffusion/hidiffusion/__init__.py": "from . import hidiffusion",
-        "HiDiffusion/hidiffusion/hidiffusion.py": WINDOWS,
     }
     for name, text in files.items():
-        file = tmp_path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
     return {folder.name: folder for folder in tmp_path.iterdir()}
 
 
@@ -140,17 +109,13 @@ def traces(model) -> list:
     ("name", "options"),
     [
         ("tomesd", {"ratio": 0.5}),
-        ("CA-ToMe", {"threshold": 0.7}),
         ("token-downsampling", {"factor": 2}),
         ("hypertile", {"tile": 32}),
         ("BiGain", {"factor": 2, "method": "linear_blend", "blend_factor": 1.2}),
-        ("SiTo", {"ratio": 0.5}),
-        ("HiDiffusion", {}),
     ],
 )
 def test_a_peer_acts_while_it_is_applied_and_leaves_no_trace(model, checkouts, name, options):
-    wide = name in ("BiGain", "HiDiffusion")
-    scene = Local(model, checkouts).prepare(replace(ASKED, width=96) if wide else ASKED)
+    scene = Local(model, checkouts).prepare(replace(ASKED, width=96) if name == "BiGain" else ASKED)
     baseline = scene.generate(BASELINE)
     before, modules = traces(model), set(sys.modules)
     reduced = scene.generate(from_peer(name, options))
@@ -158,25 +123,8 @@ def test_a_peer_acts_while_it_is_applied_and_leaves_no_trace(model, checkouts, n
     assert traces(model) == before
     assert (scene.generate(BASELINE).image == baseline.image).all()
     left = {module.split(".")[0] for module in set(sys.modules) - modules}
-    assert not left & {"modules", "hypertile", "token_downsampling", "utils", "merge", "token_scoring", "SiTo"}
-    assert not left & {"hidiffusion", "xformers"}
+    assert not left & {"modules", "hypertile", "token_downsampling", "utils", "merge", "token_scoring", "xformers"}
     assert from_peer(name, options).name in reduced.infotext.partition("Peer: ")[2]
-
-
-def test_ca_tome_merges_by_similarity_and_matches_in_some_steps_only(model, monkeypatch):
-    drawn, true = [], torch.randint
-    monkeypatch.setattr(torch, "randint", lambda *args, **options: drawn.append(args) or true(*args, **options))
-    scene = Local(model).prepare(replace(ASKED, hires_steps=20))
-    site = next(site for site in hosts.detect(model.target).sites if site.level == 1)
-    queries = []
-    hook = site.block.attn1.register_forward_pre_hook(lambda _, args: queries.append(args[0].shape[1]))
-    scene.generate(from_peer("CA-ToMe", {"threshold": -1.0}))
-    hook.remove()
-    level_1 = len([site for site in hosts.detect(model.target).sites if site.level == 1])
-    assert queries == [64] * 20  # a quarter of 16 x 16
-    assert len(drawn) == 11 * level_1  # steps 0, 3, 4, 5, 8, 10, 12, 14, 17, 18 and 19
-    whole = scene.generate(from_peer("CA-ToMe", {"threshold": 1.0})).image
-    assert (whole == scene.generate(BASELINE).image).all()
 
 
 def test_improved_token_merge_gets_one_timestep_of_a_diffusers_unet(checkouts):
@@ -194,18 +142,15 @@ def test_improved_token_merge_gets_one_timestep_of_a_diffusers_unet(checkouts):
     assert not unet._forward_pre_hooks
 
 
-def test_a_peer_rejects_an_unsupported_model(model, checkouts):
-    with pytest.raises(TypeError, match="diffusers"):
-        Local(model, checkouts).prepare(ASKED).generate(from_peer("ImprovedTokenMerge", {}))
-
-
-def test_a_peer_without_its_checkout_is_rejected(model, tmp_path):
-    with pytest.raises(SettingsError, match="--peer hypertile=PATH"):
-        Local(model).prepare(ASKED).generate(from_peer("hypertile", {}))
-    with pytest.raises(SettingsError, match="tomesd"):
-        Local(model).prepare(ASKED).generate(from_peer("nobody", {}))
-    with pytest.raises(FileNotFoundError, match="has no module hypertile"):
-        Local(model, {"hypertile": tmp_path}).prepare(ASKED).generate(from_peer("hypertile", {}))
+def test_a_peer_rejects_an_unsupported_model_and_needs_its_checkout(model, checkouts):
+    for name, found, error, said in (
+        ("ImprovedTokenMerge", checkouts, TypeError, "diffusers"),
+        ("hypertile", {}, SettingsError, "--peer hypertile=PATH"),
+        ("nobody", {}, SettingsError, "tomesd"),
+        ("hypertile", {"hypertile": checkouts["BiGain"]}, FileNotFoundError, "has no module hypertile"),
+    ):
+        with pytest.raises(error, match=said):
+            Local(model, found).prepare(ASKED).generate(from_peer(name, {}))
 
 
 def test_the_model_is_restored_after_an_error_in_a_peer(model, checkouts):
@@ -213,3 +158,119 @@ def test_the_model_is_restored_after_an_error_in_a_peer(model, checkouts):
     with pytest.raises(ZeroDivisionError), peers.applied("tomesd", None, model.target, ASKED):
         1 / 0  # noqa: B018
     assert traces(model) == before
+
+
+@contextmanager
+def counted(model: Pocket) -> Iterator[dict[str, list[int]]]:
+    """The rows of each run of some parts of the UNet, by the part's name."""
+    unet: Any = model.target.unet
+    parts = {"first": unet.input_blocks[0], "second": unet.input_blocks[1], "middle": unet.middle_block}
+    parts |= {"last": unet.output_blocks[-1], "out": unet.out}
+    rows: dict[str, list[int]] = {name: [] for name in parts}
+    hooks = [
+        part.register_forward_hook(lambda _, args, __, name=name: rows[name].append(len(args[0])))
+        for name, part in parts.items()
+    ]
+    try:
+        yield rows
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def test_fewer_steps_changes_the_request_alone(model, scene):
+    with counted(model) as rows:
+        made = scene.generate(from_peer("fewer steps", {"share": 0.5}))
+    assert rows["middle"] == [2, 2, 2]
+    expected = Local(model).prepare(replace(SIX, hires_steps=3)).generate(BASELINE)
+    assert np.array_equal(made.image, expected.image)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("DeepCache", {"interval": 1}), ("fewer steps", {"share": 1.0}), ("ZEUS", {"start": 1.0}),
+        ("EasyCache", {"threshold": 0}),
+    ],
+)  # fmt: skip
+def test_an_adapter_that_saves_nothing_changes_nothing(scene, name, options):
+    assert np.array_equal(scene.generate(from_peer(name, options)).image, scene.generate(BASELINE).image)
+
+
+def test_deepcache_runs_the_first_and_the_last_block_between_full_calls(model, scene):
+    with counted(model) as rows:
+        scene.generate(from_peer("DeepCache", {"interval": 3}))
+    assert (rows["middle"], rows["second"]) == ([2, 2], [2, 2])
+    assert rows["first"] == rows["last"] == rows["out"] == [2] * 6
+
+
+def test_deepcache_keeps_the_input_of_the_last_block(model):
+    unet: Any = model.target.unet
+    x, times, text = torch.randn(2, 2, 4, 8, 8), torch.tensor([[700, 700], [600, 600]]), torch.randn(2, 77, 128)
+    kept: list[torch.Tensor] = []
+    with torch.inference_mode():
+        hook = unet.output_blocks[-2].register_forward_hook(lambda _, __, output: kept.append(output))
+        unet(x[0], timesteps=times[0], context=text)
+        hook.remove()
+        emb = unet.time_embed(_sinusoid(times[1], unet.model_channels))
+        first = unet.input_blocks[0](x[1], emb, text)
+        expected = unet.out(unet.output_blocks[-1](torch.cat([kept[0], first], 1), emb, text))
+        with peers.applied("DeepCache", None, model.target, ASKED, '{"interval": 2}'):
+            unet(x[0], timesteps=times[0], context=text)
+            found = unet(x[1], timesteps=times[1], context=text)
+    torch.testing.assert_close(found, expected)
+
+
+def _sinusoid(times: torch.Tensor, width: int) -> torch.Tensor:
+    """Vaswani et al. 2017, section 3.5, cosines first."""
+    angles = times[:, None] * 10_000 ** (-torch.arange(width // 2) / (width // 2))
+    return torch.cat([angles.cos(), angles.sin()], 1).float()
+
+
+def outputs_of(model: Pocket, name: str, inputs: list[torch.Tensor], options: str) -> tuple[list, list, int]:
+    """The UNet's outputs for these inputs alone, those with the peer, and how many the peer has computed."""
+    unet: Any = model.target.unet
+    context, timesteps = model.context(["a red circle", ""]), torch.linspace(900, 100, len(inputs)).round()
+
+    def call(number: int) -> torch.Tensor:
+        return unet(inputs[number], timesteps=timesteps[number].expand(2), context=context)
+
+    with torch.inference_mode():
+        alone = [call(number) for number in range(len(inputs))]
+        with (
+            peers.applied(name, None, model.target, replace(ASKED, hires_steps=len(inputs)), options),
+            counted(model) as rows,
+        ):
+            return alone, [call(number) for number in range(len(inputs))], len(rows["middle"])
+
+
+def test_zeus_draws_a_line_and_then_repeats(model):
+    torch.manual_seed(0)
+    y, found, runs = outputs_of(model, "ZEUS", [torch.randn(2, 4, 8, 8) for _ in range(10)], "{}")
+    expected = [*y[:4], 2 * y[3] - y[2], y[3], y[6], 2 * y[6] - y[3], y[6], y[9]]
+    assert runs == 6
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(("threshold", "expected_runs"), [(0.05, 8), (1.5, 5), (4.0, 4)])
+def test_easycache_follows_its_rule(model, threshold, expected_runs):
+    """Written again, with the numbers of one step after the other. The steps below 95 % of the noise are computed."""
+    torch.manual_seed(0)
+    start = torch.randn(2, 4, 16, 16)
+    inputs = [start + 0.1 * number * torch.randn(2, 4, 16, 16) for number in range(8)]
+    y, found, runs = outputs_of(model, "EasyCache", inputs, f'{{"threshold": {threshold}, "start": 0.2, "end": 0.85}}')
+    computed, rate, total = [0], 0.0, 0.0
+    for step, done in enumerate((100, 214, 329, 443, 557, 671, 786, 900)):
+        last = computed[-1]
+        change = (inputs[step] - inputs[last])[0, :, ::8, ::8].abs().mean().item()
+        if 200 <= done < 850 and rate:
+            total += rate * change / y[last].abs().mean().item()
+            if total < threshold:
+                assert torch.allclose(found[step], inputs[step] + y[last] - inputs[last], atol=1e-5)
+                continue
+            total = 0.0
+        assert torch.allclose(found[step], y[step], atol=1e-6)
+        if 200 <= done < 850:
+            rate = (y[step] - y[last])[0, :, ::8, ::8].abs().mean().item() / change
+            computed.append(step)
+    assert runs == expected_runs == len(computed) + 1  # and the last step, past the end

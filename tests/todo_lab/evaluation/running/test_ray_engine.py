@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.todo_lab.evaluation.doubles import Double, DyingSource, differing
+from tests.todo_lab.evaluation.doubles import ABOUT, Double, DyingSource, differing
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running import ray_engine as engines
-from todo_lab.evaluation.running.ray_engine import ray_engine
 from todo_lab.evaluation.running.row_store import RowStore
 from todo_lab.evaluation.running.runner import local_engine, run_jobs
 
@@ -25,7 +24,7 @@ def cluster():
 
 
 def rows(folder, work, engine) -> dict:
-    store = RowStore.begin(folder, work, {"runs": 2, "model": "none"}, resume=False)
+    store = RowStore.begin(folder, work, ABOUT, resume=False)
     assert run_jobs(work, store, engine) == 0
     assert len(store.rows) == len(work)
     return {row["key"]: row for row in store.rows}
@@ -45,7 +44,7 @@ def test_a_worker_opens_a_source_once_and_another_one_anew(monkeypatch):
 def test_rows_equal_the_local_ones_though_a_worker_dies(tmp_path, work, cluster):
     local = rows(tmp_path / "local", work, local_engine(Double(), runs=2, metrics=ImageMetrics()))
     source = DyingSource(weights=str(tmp_path / "died"))
-    spread = rows(tmp_path / "ray", work, ray_engine(source, runs=2))
+    spread = rows(tmp_path / "ray", work, engines.ray_engine(source, runs=2))
     assert (tmp_path / "died").exists()
     assert spread.keys() == local.keys()
     for key, row in spread.items():

@@ -1,0 +1,211 @@
+"""Time and memory of UNet calls and of whole passes: unpatched, reduced, predicted, and by other implementations.
+
+    pip install -e . --group benchmark
+    python benchmarks/speed.py --minutes 8                                  # everything, on a GPU
+    OMP_NUM_THREADS=1 python benchmarks/speed.py --cpu-time --parts calls --layouts sd1-ldm --sides 64 96 \\
+        --peer token-downsampling=PATH --peer hypertile=PATH                # beside other work
+    python benchmarks/speed.py --parts passes --layouts sdxl --sides 192 --factors 1 2 2,2 --intervals 2
+    PYTHONPATH=. WEBUI/venv/bin/python benchmarks/speed.py --layouts sd1-ldm --webui-dir WEBUI --optimization InvokeAI
+    python benchmarks/speed.py --channels 32 --sides 16 --minutes 1         # a trial
+
+The UNets have their full size and random weights. Those of ldm need `pip install --no-deps
+stable-diffusion-sdkit==2.1.5`. All variants take turns, each turn in another order, so that a slower machine affects
+all of them. Each part is written as soon as it is measured, the most important one first; no part begins after the
+minutes. Called again with the same --out, the program goes on where it stopped. --out gets speed.json and speed.md.
+
+- calls: one UNet call, the level-1 attention in it (from the start of each level-1 block to its second norm), and on a
+  GPU its peak memory. Lower bound: the same number of keys, at no cost.
+- passes: steps one after the other, as a WebUI makes them, with deep layers predicted in some.
+- memory: on a CPU, how far the resident set grows beyond the loaded model.
+- fit, reductions: what learning and predicting add to a step; the reductions alone, on the tokens of a level.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from unet_call.charts import plots
+from unet_call.measure import PARTS, SMALL_SIDE, UNPATCHED, Row, factors_of, peak, quartiles
+from unet_call.models import CHANNELS, LAYOUTS, PIXELS, Clock, Subject, build, optimize
+from unet_call.variants import BASELINE, NAMES, peer_paths, variants
+
+from todo_lab.evaluation.report.document import markdown_table
+from todo_lab.evaluation.running.row_store import write_atomically
+
+STORED = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
+KERNELS = {"flash": SDPBackend.FLASH_ATTENTION, "memory-efficient": SDPBackend.EFFICIENT_ATTENTION, "any": None}
+SIDES = {"sdxl": (128, 192, 256), "sd1": (128, 64, 96, 192, 256)}
+PYTHON_SIDE = 32  # of a latent so small that a GPU waits for Python
+ON_GPU = torch.cuda.is_available()
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--parts": {"nargs": "+", "choices": PARTS, "help": "default: calls; on a GPU also passes and fit"},
+    "--layouts": {"nargs": "+", "choices": LAYOUTS, "default": ["sdxl", "sd1"], "help": "UNets; default sdxl sd1"},
+    "--sides": {"type": int, "nargs": "+", "help": "of the latent; default by layout, 512 to 2048 px"},
+    "--settings": {"nargs": "+", "choices": NAMES, "metavar": "NAME", "help": f"default all; of: {', '.join(NAMES)}"},
+    "--peer": {"action": "append", "default": [], "metavar": "NAME=PATH", "help": "a peer's checkout; repeatable"},
+    "--factors": {"type": factors_of, "nargs": "+", "default": [(1, 1), (2, 1)], "help": 'as "2", or "2,2" for both'},
+    "--intervals": {"type": int, "nargs": "+", "default": [2], "help": "of a pass; default 2"},
+    "--steps": {"type": int, "default": 10, "help": "of a pass (%(default)s)"},
+    "--batch": {"type": int, "default": 2 if ON_GPU else 1, "help": "rows of a call (%(default)s)"},
+    "--turns": {
+        "type": int,
+        "default": 30 if ON_GPU else 3,
+        "help": "after a warm-up, at most (%(default)s)",
+    },
+    "--seconds": {"type": float, "default": 6, "help": "of a part; five turns are made in any case"},
+    "--warm-up": {"type": int, "metavar": "SIDE", "help": "of the first turn; default the latent's own"},
+    "--minutes": {"type": float, "default": 8, "help": "no part begins after these (%(default)s)"},
+    "--device": {"default": "cuda" if ON_GPU else "cpu", "choices": ("cpu", "cuda"), "help": "(%(default)s)"},
+    "--dtype": {"choices": ("float32", "float16", "bfloat16"), "help": "default float16 on cuda, else float32"},
+    "--kernels": {"nargs": "+", "choices": KERNELS, "help": "attention; default flash and memory-efficient on cuda"},
+    "--cpu-time": {"action": "store_true", "help": "count this process's CPU seconds, beside other work"},
+    "--webui-dir": {"type": Path, "help": "folder of a WebUI; ldm's UNet gets its attention"},
+    "--optimization": {"default": "InvokeAI", "help": "which of the WebUI's; default its own on a CPU"},
+    "--channels": {"type": int, "default": CHANNELS, "help": "fewer, for a trial; a multiple of 32"},
+    "--out": {"type": Path, "default": Path("speed"), "help": "folder of speed.json and speed.md (%(default)s)"},
+    "--plots": {"type": Path, "metavar": "FOLDER", "help": "draw the calls of --out there, and measure nothing"},
+    "--peak-of": {"help": argparse.SUPPRESS},
+}
+
+
+def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments, with what depends on the device."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, declared in ARGUMENTS.items():
+        parser.add_argument(name, **declared)
+    args = parser.parse_args(words)
+    gpu = args.device == "cuda"
+    args.dtype = args.dtype or ("float16" if gpu else "float32")
+    args.parts = args.parts or (["calls", "passes", "fit"] if gpu else ["calls"])
+    args.kernels = args.kernels or (["flash", "memory-efficient"] if gpu else ["any"])
+    args.paths = peer_paths(parser, args.peer)
+    args.command = [__file__, *(sys.argv[1:] if words is None else words)]
+    if args.webui_dir and (args.layouts != ["sd1-ldm"] or not (args.webui_dir / "modules").is_dir()):
+        parser.error(f"--webui-dir needs a WebUI's folder and --layouts sd1-ldm, not {args.webui_dir}, {args.layouts}")
+    return args
+
+
+# the run ------------------------------------------------------------------------------------------------------------
+
+
+def order(args: argparse.Namespace) -> list[Row]:
+    """What is measured, the most important first: each has a part, a layout, a side and a kernel."""
+    first, *others = [args.optimization] if args.webui_dir else args.kernels
+    sides = {layout: args.sides or SIDES.get(layout.split("-")[0], SIDES["sd1"]) for layout in args.layouts}
+    sizes = [(layout, side) for layout in args.layouts for side in sides[layout]]
+    sizes.sort(key=lambda size: sides[size[0]].index(size[1]))  # the first size of each layout first
+    found = [(part, *size, first) for size in sizes for part in PARTS if part in args.parts]
+    if "passes" in args.parts and args.device == "cuda" and not args.sides:
+        found += [("passes", layout, PYTHON_SIDE, first) for layout in args.layouts]
+    found += [("calls", *size, kernel) for kernel in others for size in sizes if "calls" in args.parts]
+    return [dict(zip(("part", "layout", "side", "kernel"), each, strict=True)) for each in found]
+
+
+def common(args: argparse.Namespace) -> Row:
+    """What all rows of this run have in common."""
+    threads = f"{platform.machine()}, {torch.get_num_threads()} threads" + (", CPU time" if args.cpu_time else "")
+    device = torch.cuda.get_device_name() if args.device == "cuda" else threads
+    like = {"dtype": args.dtype, "batch": args.batch, "channels": args.channels}
+    return {"device": device, "torch": torch.__version__, **like}
+
+
+def build_subject(args: argparse.Namespace, layout: str) -> Subject:
+    """The UNet of a layout, as the arguments ask for it."""
+    if args.webui_dir:
+        optimize(args.webui_dir.resolve(), args.optimization, args.device, getattr(torch, args.dtype))
+    like = {"device": args.device, "dtype": args.dtype, "channels": args.channels}
+    return build(layout, **like, sdp=not args.webui_dir, clock=Clock(args.device, args.cpu_time))
+
+
+def run(args: argparse.Namespace, clock: Callable[[], float] = time.monotonic) -> list[Row]:
+    """Measure what is not measured yet, until the minutes are over."""
+    begin, path = clock(), args.out / "speed.json"
+    rows: list[Row] = json.loads(path.read_text("utf-8")) if path.is_file() else []
+    subject = lru_cache(maxsize=2)(lambda layout: build_subject(args, layout))
+    for each in order(args):
+        key = common(args) | each
+        if any(key.items() <= row.items() for row in rows):
+            continue
+        if clock() - begin > 60 * args.minutes:
+            print("the minutes are over; the same command goes on here", flush=True)
+            break
+        with only(each["kernel"]), torch.inference_mode():
+            rows += [key | row for row in PARTS[each["part"]](subject(each["layout"]), each["side"], args)]
+        args.out.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(rows))
+        write_atomically(args.out / "speed.md", markdown(rows))
+        print(f"{clock() - begin:.0f} s: {each['part']}, {each['layout']}, latent {each['side']}", flush=True)
+    return rows
+
+
+@contextmanager
+def only(kernel: str) -> Iterator[None]:
+    """torch's attention by this kernel alone."""
+    backend = KERNELS.get(kernel)
+    with sdpa_kernel(backend) if backend else nullcontext():
+        yield
+
+
+# the page -----------------------------------------------------------------------------------------------------------
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A table for each part, layout, kernel and machine: settings by size."""
+    group = ("part", "layout", "kernel", "device", "torch", "dtype", "batch", "channels")
+    found = ["# Speed"]
+    for key in dict.fromkeys(tuple(row[name] for name in group) for row in rows):
+        mine = {(r["setting"], r["side"]): r for r in rows if tuple(r[name] for name in group) == key}
+        sides = sorted({side for _, side in mine})
+        lines = [["", *(f"{side * PIXELS} px" for side in sides)]]
+        for setting in dict.fromkeys(setting for setting, _ in mine):
+            cells = [cell(mine.get((setting, side)), mine, side) for side in sides]
+            lines.append([setting, *cells])
+        found += ["## {}: {}, {} attention".format(*key), "{}, torch {}, {}, batch {}, {} channels.".format(*key[3:])]
+        found.append(markdown_table(lines))
+    return "\n\n".join(found) + "\n"
+
+
+def cell(row: Row | None, rows: dict[tuple[str, int], Row], side: int) -> str:
+    """What a row says, whichever part it is of."""
+    if row is None or "failed" in row:
+        return row["failed"].replace("|", "/") if row else ""
+    told = [f"{name} {value:.2f} ms" for name, value in row.get("ms", {}).items()]
+    if "speed" in row and row["setting"] != BASELINE:
+        turns = zip(rows[BASELINE, side]["turns"], row["turns"], strict=True)
+        told.append("{:.2f}x ({:.2f} to {:.2f})".format(row["speed"], *quartiles([b / s for b, s in turns])))
+    elif "seconds" in row:
+        told.append(f"{1000 * row['seconds']:.1f} ms")
+    told += [f"{kind} {1000 * row[kind]['seconds']:.1f} ms" for kind in ("computed", "predicted") if kind in row]
+    if "pass" in row:
+        told.append(f"{rows[UNPATCHED, side]['pass'] / row['pass']:.2f}x")
+    return ", ".join([*told, *([f"{row['peak']:.0f} MiB"] if "peak" in row else [])])
+
+
+def main() -> None:
+    args = parse_arguments()
+    if args.peak_of:
+        (layout,), (side,) = args.layouts, args.sides
+        subject = build_subject(args, layout)
+        full, small = (variants(subject, each, [args.peak_of], args.paths)[args.peak_of] for each in (side, SMALL_SIDE))
+        with torch.inference_mode():
+            print(peak(subject, side, full, small, batch=args.batch))
+    elif args.plots:
+        plots(json.loads((args.out / "speed.json").read_text("utf-8")), args.layouts[0], args.plots)
+    else:
+        run(args)
+        print((args.out / "speed.md").read_text("utf-8"))
+
+
+if __name__ == "__main__":
+    main()

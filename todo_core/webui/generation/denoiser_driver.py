@@ -1,0 +1,70 @@
+"""One pass of one batch: the driver that knows the WebUI's model, ControlNets and steps, and writes the infotext."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...hosts import Handle, Host, detect
+from ...patching.driver import Driver
+from ...patching.hooks.module_calls import guarded
+from ...patching.plan import Holder, Pass
+from ...settings import Settings
+from ...token_grid import TokenGrid
+from .. import compat
+from . import infotext
+
+
+class DenoiserDriver(Driver):
+    """A pass that is to be reduced.
+
+    Hooks are on the model only while the denoiser runs a step. They go on in the WebUI's callback for the step, which
+    comes after any swap of the model. A hook on the sampler's denoiser takes them off; torch calls that hook after an
+    exception too. ``close`` ends the pass: most samplers make a denoiser for each pass, but some serve several.
+    """
+
+    holder: Holder | None = None
+
+    def __init__(self, name: str, settings: Settings, p: Any, latent: TokenGrid, model: Callable[[], Any]) -> None:
+        super().__init__(f"the {name} pass", settings)
+        self._p, self._latent, self._model, self._is_img2img = p, latent, model, name == "img2img"
+        self._steps = self._calls = 0  # as the sampler tells them: Heun makes 7 calls in 4 steps
+        self._step_hook: Handle | None = None
+        denoiser = getattr(p.sampler, "model_wrap_cfg", None)  # a diffusers pipeline has none
+        if denoiser is not None:
+            self._step_hook = denoiser.register_forward_hook(self._end_step, always_call=True)
+
+    def close(self) -> None:
+        """The pass is over: take everything off. An InterruptedException from inside the UNet skips ``_end_step``."""
+        self.interrupted = self.interrupted or compat.is_interrupted()
+        self.remove()
+        if self._step_hook:
+            self._step_hook.remove()
+        self._write_infotext()
+
+    def line(self) -> str:
+        """What happened."""
+        return self.status(self.begun, "steps" if max(self.begun, self._calls) <= self._steps else "model calls")
+
+    def _call(self, params: Any) -> None:
+        denoiser = params.denoiser
+        self._steps, self._calls = int(denoiser.steps or 0), compat.calls_of(params)
+        self._follow_model(params)
+        self.begin_step(int(denoiser.step), self._calls, compat.row_seeds(params), compat.guidance_of(params))
+
+    def _follow_model(self, params: Any = None) -> Host:
+        """The model; told to the driver in the first step, and when a refiner or a hires checkpoint has replaced it."""
+        model, host = self._model(), self.host
+        if host is None or host.unet is not compat.unet_of(model):
+            host, adds_noise = detect(model), params is not None and not compat.adds_no_noise(params)
+            facts = Pass(self._latent, self._calls, adds_noise=adds_noise, holder=self.holder)
+            self.follow(host, compat.controlnets_of(self._p), facts)
+        return host
+
+    def _end_step(self, *_: Any) -> None:
+        self.end_step()
+        if self._step + 1 >= self._calls:  # the WebUI may save an image before the next pass
+            self._write_infotext()
+
+    def _write_infotext(self) -> None:
+        guarded(self.fail, infotext.write, self._p.extra_generation_params, self.settings, self, self._is_img2img)
