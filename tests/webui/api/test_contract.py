@@ -5,7 +5,7 @@ import torch
 
 from tests.todo_core.contract.host import Call, Host, Made
 from tests.todo_core.contract.test_contract import *  # noqa: F403
-from todo_core.webui.generation.pipeline_calls import IN_PIPELINES
+from todo_core.patching.plan import HELD
 
 from ..helpers import Refused, Result, todo_keys
 
@@ -27,7 +27,7 @@ class RealWebUI(Host):
             pipelines = dict.fromkeys(("stop", "stop before"), "ends in its own way") | {"split": "joins both halves"}
             shares = {"hires": "runs a share of the steps: see test_sdnext.py", "swap": "runs a refiner as a pipeline"}
             self.lacks = self.lacks | pipelines | shares
-            self.not_whole = dict.fromkeys(("forward", "ancestral", "euler"), IN_PIPELINES)
+            self.not_whole = dict.fromkeys(("forward", "ancestral", "euler"), HELD["pipeline"])
             self.tells_cancels, self.waits_with = False, None
         if not self.other:
             self.lacks = self.lacks | {"swap": "needs a checkpoint given with --webui-other-checkpoint"}
