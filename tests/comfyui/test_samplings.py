@@ -193,12 +193,12 @@ def test_merged_models(run):
 
 def test_area_conditioning(run):
     def areas(graph, positive, negative):
-        left = graph("ConditioningSetArea", conditioning=positive, width=32, height=64, x=0, y=0, strength=1.0)[0]
+        left = graph("ConditioningSetArea", conditioning=positive, width=64, height=64, x=0, y=0, strength=1.0)[0]
         return graph("ConditioningCombine", conditioning_1=positive, conditioning_2=left)[0], negative
 
-    calls = run(OURS | {"end": 0.5}, conditions=areas).level_1()
+    calls = run(OURS | {"end": 0.5}, conditions=areas, size=(128, 64)).level_1()
     assert [call for call in calls if call[0] == 64] == [REDUCED] * 2 + [WHOLE] * 2
-    assert [call for call in calls if call[0] == 32] == [(32, 8)] * 2 + [(32, 32)] * 2
+    assert [call for call in calls if call[0] == 128] == [(128, 32)] * 2 + [(128, 128)] * 2
 
 
 def test_controlnet(run, named):
