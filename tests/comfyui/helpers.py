@@ -6,6 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,8 @@ class Graph(dict):
 class Result:
     """What a run gave: the latents of all its samplings, and what the probe saw."""
 
-    def __init__(self, entry: dict[str, Any], seen: list[dict[str, Any]]) -> None:
-        self.entry, self.seen = entry, seen
+    def __init__(self, entry: dict[str, Any], seen: list[dict[str, Any]], lines: list[str]) -> None:
+        self.entry, self.seen, self.lines = entry, seen, lines
         shown = [latent for output in entry["outputs"].values() for latent in output.get("latents", [])]
         self.latents = [np.array(latent) for latent in shown]  # each (c, h, w)
 
@@ -37,15 +38,20 @@ class Result:
     @property
     def error(self) -> str:
         kinds = dict(self.entry["status"]["messages"])
-        return kinds.get("execution_error", {}).get("exception_message", "")
+        told = kinds.get("execution_error", {}).get("exception_message", "")
+        return told or ("" if self.ok else str([*kinds]))
 
     def lengths(self, sampling: int = 0) -> list[set[tuple[int, int]]]:
         """For each UNet call of a sampling, the (queries, keys) that its self-attentions had."""
         return [{tuple(pair) for pair in call["lengths"]} for call in self.seen[sampling]["calls"]]
 
-    def transformers(self, sampling: int = 0) -> list[int]:
-        """For each UNet call of a sampling, how many spatial transformers ran."""
-        return [call["transformers"] for call in self.seen[sampling]["calls"]]
+    def level_1(self, sampling: int = 0) -> list[tuple[int, int]]:
+        """For each UNet call of a sampling, the tokens at level 1 and the keys that are left of them."""
+        return [(call["tokens"], call["keys"]) for call in self.seen[sampling]["calls"]]
+
+    def deep(self, sampling: int = 0) -> list[bool]:
+        """For each UNet call of a sampling, whether a transformer below level 1 ran."""
+        return [call["deep"] for call in self.seen[sampling]["calls"]]
 
 
 class ComfyUI:
@@ -70,23 +76,18 @@ class ComfyUI:
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
 
-    def start(self, graph: Graph) -> str:
+    def run(self, graph: Graph) -> Result:
+        self.get("/todo-probe/seen")
         status, answer = self.post("/prompt", {"prompt": graph})
         assert status == 200, answer
-        return answer["prompt_id"]
-
-    def finish(self, prompt: str) -> Result:
-        until = time.monotonic() + PATIENCE
+        prompt, until = answer["prompt_id"], time.monotonic() + PATIENCE
         while prompt not in (history := self.get(f"/history/{prompt}")):
             assert time.monotonic() < until, "the graph did not end"
             time.sleep(0.1)
-        return Result(history[prompt], self.get("/todo-probe/seen"))
+        return Result(history[prompt], *self.get("/todo-probe/seen"))
 
-    def run(self, graph: Graph) -> Result:
-        self.get("/todo-probe/seen")
-        return self.finish(self.start(graph))
-
-    def left(self) -> dict[str, int]:
+    def left(self) -> list[int]:
+        """Hooks and forwards on models, and remembered tensors."""
         return self.get("/todo-probe/left")
 
 
@@ -97,54 +98,59 @@ def new_seed() -> int:
 
 def text_to_image(
     comfyui: ComfyUI,
-    *,
-    seed: int,
-    size: tuple[int, int] = (128, 128),
-    batch: int = 1,
-    steps: int = 4,
-    sampler: str = "euler",
-    cfg: float = 5.0,
-    denoise: float = 1.0,
     todo: dict[str, Any] | None = None,
-    settings: dict[str, Any] | None = None,
+    *more: dict[str, Any] | None,
+    seed: int,
+    size: tuple[int, int] = (64, 64),
+    batch: int = 1,
     before: Any = None,
     after: Any = None,
     conditions: Any = None,
-    probe: dict[str, Any] | None = None,
+    name: str = "",
+    happens: Sequence[dict[Any, str]] = (),
+    **options: Any,
 ) -> Graph:
-    """A graph of one sampling. ``todo`` has values of the node, None leaves it out; ``settings`` of the second node.
+    """A graph of one sampling for each of ``todo`` and ``more``, the settings or None; each has twice the size.
 
     ``before`` and ``after`` add nodes to the model before and after ToDo; ``conditions`` changes both conditions.
+    Another ``name`` makes an equal graph run again. ``happens`` has the contract's events of each sampling.
     """
-    graph = Graph()
-    model, clip, _ = graph("CheckpointLoaderSimple", ckpt_name=comfyui.checkpoint)
-    model = before(graph, model) if before else model
-    if todo is not None:
-        model = add_todo(graph, model, todo, settings)
-    model = after(graph, model) if after else model
-    positive, negative = (graph("CLIPTextEncode", clip=clip, text=text)[0] for text in ("a red house", ""))
-    if conditions:
-        positive, negative = conditions(graph, positive, negative)
-    options = {"seed": seed, "steps": steps, "cfg": cfg, "sampler_name": sampler, "denoise": denoise}
-    sample(graph, model, positive, negative, size, batch, options, probe)
+    graph, latent = Graph(), None
+    loaded, clip, _ = graph("CheckpointLoaderSimple", ckpt_name=comfyui.checkpoint)
+    loaded = before(graph, loaded) if before else loaded
+    texts = [graph("CLIPTextEncode", clip=clip, text=text)[0] for text in ("a red house", "")]
+    texts = conditions(graph, *texts) if conditions else texts
+    for i, settings in enumerate((todo, *more)):
+        model = loaded if settings is None else add_todo(graph, loaded, settings)
+        model = after(graph, model) if after else model
+        if latent:
+            size = (2 * size[0], 2 * size[1])
+            scale = {"upscale_method": "bilinear", "width": size[0], "height": size[1], "crop": "disabled"}
+            latent = graph("LatentUpscale", samples=latent, **scale)[0]
+        else:
+            latent = graph("EmptyLatentImage", width=size[0], height=size[1], batch_size=batch)[0]
+        latent = sample(
+            graph, model, *texts, latent, f"{name} {i}", happens[i] if happens else {}, seed=seed, **options
+        )
     return graph
 
 
-def add_todo(graph: Graph, model: Any, todo: dict[str, Any], settings: dict[str, Any] | None = None) -> Any:
-    values = {"preset": "ToDo balanced", "factor_1": "2", "interval": "1", "start": 0.0, "end": 1.0} | todo
-    if settings is not None:
-        values["settings"] = graph("ToDoSettings", **(DEFAULTS | settings))[0]
-    return graph("ToDo", model=model, **values)[0]
+def add_todo(graph: Graph, model: Any, settings: dict[str, Any]) -> Any:
+    """The node ToDo; without a preset, with a node ToDo settings."""
+    values = {"preset": "ToDo only", "factor_1": "preset", "interval": "preset", "start": 0.0, "end": 1.0}
+    main = values | {key: value for key, value in settings.items() if key in values}
+    rest = {key: value for key, value in settings.items() if key not in values}
+    if "preset" not in settings:
+        main["settings"] = graph("ToDoSettings", **(DEFAULTS | rest))[0]
+    return graph("ToDo", model=model, **main)[0]
 
 
-def sample(graph: Graph, model, positive, negative, size, batch, options, probe=None, *, latent=None) -> Any:
+def sample(graph: Graph, model, positive, negative, latent, name, happens, **options) -> Any:
     """Add a sampler and what tells its latent; returns the sampler's latent."""
-    watch = {"name": "", "delay": 0.0, "fail_at": -1} | (probe or {})
-    model = graph("ToDoProbeWatch", model=model, **watch)[0]
-    width, height = size
-    empty = latent or graph("EmptyLatentImage", width=width, height=height, batch_size=batch)[0]
-    wired = {"model": model, "positive": positive, "negative": negative, "latent_image": empty}
-    latent = graph("KSampler", **wired, scheduler="normal", **({"denoise": 1.0} | options))[0]
+    model = graph("ToDoProbeWatch", model=model, name=name, happens=json.dumps(happens))[0]
+    wired = {"model": model, "positive": positive, "negative": negative, "latent_image": latent}
+    defaults = {"steps": 4, "cfg": 5.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
+    latent = graph("KSampler", **wired, **(defaults | options))[0]
     graph("ToDoProbeShow", samples=latent)
     return latent
 

@@ -1,70 +1,67 @@
-"""The node on a real ComfyUI: what it reduces, and that it leaves nothing behind."""
-
-import time
+"""The nodes on a real ComfyUI beside what the contract says: its samplers, settings, other nodes and graphs."""
 
 import numpy as np
 import pytest
 
-from .helpers import Graph, add_todo, sample, text_to_image
+from todo_core.comfyui.inputs import REST
 
-WHOLE, REDUCED = (256, 256), (256, 64)  # at 128 x 128: level 1 has 16 x 16 tokens
+from .helpers import DEFAULTS, Graph, add_todo, sample, text_to_image
 
-
-def level_1(call, queries=256):
-    return {pair for pair in call if pair[0] == queries}
+WHOLE, REDUCED = (64, 64), (64, 16)  # at 64 x 64: level 1 has 8 x 8 tokens
+OURS = {"factor_1": 2, "interval": 1}
+# a random model changes the image much in a step, and ToDo predicts only where it could be the same image
+SMALL_STEPS = {"steps": 6, "denoise": 0.3}
 
 
 def differ(one, other):
     return [not np.array_equal(a, b) for a, b in zip(one.latents, other.latents, strict=True)]
 
 
-def assert_images(*results):
-    for result in results:
+@pytest.fixture
+def run(comfyui, seed):
+    """A function that runs a graph of ``text_to_image``; a black or flat image proves nothing."""
+    runs = iter(range(99))
+
+    def run(*todo, **more):
+        result = comfyui.run(text_to_image(comfyui, *todo, **{"seed": seed, "name": str(next(runs)), **more}))
         assert result.ok, result.error
         assert result.latents
-        assert all(latent.std() > 0.1 for latent in result.latents), "an image without contrast proves nothing"
+        assert all(latent.std() > 0.1 for latent in result.latents)
+        return result
+
+    return run
 
 
-def test_only_the_steps_in_the_window_are_reduced_and_the_next_baseline_is_the_same(comfyui, seed):
-    plain = comfyui.run(text_to_image(comfyui, seed=seed, probe={"name": "1"}))
-    reduced = comfyui.run(text_to_image(comfyui, seed=seed, todo={"start": 0.25, "end": 0.75}))
-    again = comfyui.run(text_to_image(comfyui, seed=seed, probe={"name": "2"}))
-    assert_images(plain, reduced, again)
-    assert [level_1(call) for call in reduced.lengths()] == [{WHOLE}, {REDUCED}, {REDUCED}, {WHOLE}]
-    assert {pair for call in again.lengths() for pair in level_1(call)} == {WHOLE}
-    assert differ(plain, again) == [False]
-    assert differ(plain, reduced) == [True]
+def assert_reduced(run, settings=OURS, expected=(REDUCED,), **more):
+    """One image: what each call reduces; the image differs from the baseline, which is the same afterwards."""
+    plain, reduced, again = (run(todo, **more) for todo in (None, settings, None))
+    assert {*plain.level_1()} == {(tokens, tokens) for tokens, _ in plain.level_1()}
+    calls = reduced.level_1()
+    assert calls == list(expected) * (len(calls) // len(expected))
+    assert {*differ(plain, reduced)} == {True}
+    assert {*differ(plain, again)} == {False}
+    return plain, reduced
 
 
-def test_a_factor_of_1_gives_the_baseline_to_the_bit(comfyui, seed):
-    plain = comfyui.run(text_to_image(comfyui, seed=seed))
-    same = comfyui.run(text_to_image(comfyui, seed=seed, todo={"factor_1": "1"}))
-    assert_images(plain, same)
-    assert differ(plain, same) == [False]
+def test_a_factor_of_1_gives_the_baseline_to_the_bit(run):
+    assert differ(run(None), run({"factor_1": 1, "interval": 1})) == [False]
 
 
-def test_an_image_of_a_batch_is_reduced_as_its_neighbour(comfyui, seed):
-    result = comfyui.run(text_to_image(comfyui, seed=seed, batch=2, todo={}))
-    assert_images(result)
-    assert len(result.latents) == 2
-    assert all(level_1(call) == {REDUCED} for call in result.lengths())
+def test_an_image_of_a_batch_is_reduced_as_its_neighbour(run):
+    assert len(assert_reduced(run, batch=2)[1].latents) == 2
 
 
-@pytest.mark.parametrize("sampler", ["heun", "dpmpp_2m", "dpmpp_sde"])
-def test_samplers(comfyui, seed, sampler):
-    result = comfyui.run(text_to_image(comfyui, seed=seed, sampler=sampler, todo={"end": 0.5}))
-    assert_images(result)
-    calls = [level_1(call) for call in result.lengths()]
-    assert calls[0] == {REDUCED}
-    assert calls[-1] == {WHOLE}
-    assert calls == sorted(calls, key=lambda call: call == {WHOLE}), "the window is one piece"
+@pytest.mark.parametrize("sampler", ["dpmpp_2m", "dpmpp_sde"])
+def test_samplers(run, sampler):
+    calls = run(OURS | {"end": 0.5}, sampler_name=sampler).level_1()
+    assert {*calls} == {REDUCED, WHOLE}
+    assert calls == sorted(calls), "the window is one piece"
 
 
-def test_an_odd_grid(comfyui, seed):
+def test_an_odd_grid(run):
     """23 x 17 tokens: every second of them, at a position that moves."""
-    result = comfyui.run(text_to_image(comfyui, seed=seed, size=(136, 184), todo={}))
-    assert_images(result)
-    assert all(max(keys for _, keys in level_1(call, 391)) <= 108 for call in result.lengths())
+    calls = run(OURS, size=(136, 184)).level_1()
+    assert all(tokens == 391 and keys <= 108 for tokens, keys in calls)
 
 
 @pytest.mark.parametrize(
@@ -72,72 +69,60 @@ def test_an_odd_grid(comfyui, seed):
     [
         {"method": "cluster"},
         {"method": "similarity", "target": "all", "crossattn": True, "mlp": True},
-        {"target": "all"},
         {"resample": "bicubic"},
         {"window": "noise"},
-        {"factor_2": "2"},
+        {"factor_2": 2},
         {"seed": 5, "method": "similarity"},
     ],
     ids=str,
 )
-def test_settings(comfyui, seed, settings):
-    result = comfyui.run(text_to_image(comfyui, seed=seed, todo={}, settings=settings))
-    assert_images(result)
-    assert all(level_1(call) != {WHOLE} for call in result.lengths())
+def test_settings(run, settings):
+    one, other = run(OURS | settings), run(OURS | settings)
+    assert all(tokens > keys for tokens, keys in one.level_1())
+    assert differ(one, other) == [False], "an equal seed gives an equal image"
 
 
-# a random model changes the image much in a step, and ToDo predicts only where it could be the same image
-SMALL_STEPS = {"steps": 6, "denoise": 0.3}
+def test_the_api_has_a_value_for_each_input_of_the_second_node():
+    assert {*DEFAULTS} == {*REST}
 
 
-def test_deep_transformers_are_predicted_between_steps(comfyui, seed):
-    run = {"seed": seed, **SMALL_STEPS}
-    plain = comfyui.run(text_to_image(comfyui, **run))
-    predicted = comfyui.run(text_to_image(comfyui, **run, todo={"factor_1": "1", "interval": "2"}))
-    assert_images(plain, predicted)
-    whole = plain.transformers()[0]
-    ran = [n == whole for n in predicted.transformers()]
-    assert ran[:3] == [True, True, False]
-    assert ran[-1]
+def test_deep_transformers_are_predicted_between_steps(run):
+    plain, predicted = run(None, **SMALL_STEPS), run({"factor_1": 1, "interval": 2}, **SMALL_STEPS)
+    assert all(plain.deep())
+    assert predicted.deep()[:3] == [True, True, False]
+    assert predicted.deep()[-1]
     assert differ(plain, predicted) == [True]
     assert np.abs(plain.latents[0] - predicted.latents[0]).mean() < plain.latents[0].std()
 
 
-WITHOUT_NOISE = ["euler", "dpmpp_2m", "lms", "uni_pc", "uni_pc_bh2", "ddim", "deis", "ipndm", "ipndm_v"]
-WITHOUT_NOISE += ["res_multistep", "gradient_estimation"]
-WITHOUT_NOISE += [f"{name}_cfg_pp" for name in ("euler", "dpmpp_2m", "res_multistep", "gradient_estimation")]
+WITHOUT_NOISE = ["dpmpp_2m", "lms", "uni_pc", "uni_pc_bh2", "ddim", "deis", "ipndm", "ipndm_v", "res_multistep"]
+WITHOUT_NOISE += ["gradient_estimation", "euler_cfg_pp", "dpmpp_2m_cfg_pp", "res_multistep_cfg_pp"]
+WITHOUT_NOISE += ["gradient_estimation_cfg_pp"]
+PREDICTS = {"factor_1": 1, "interval": 2, "predict": "whole"}
 
 
 @pytest.mark.parametrize("sampler", WITHOUT_NOISE)
-def test_whole_steps_are_predicted_with_samplers_that_add_no_noise(comfyui, seed, sampler):
-    run = {"seed": seed, **SMALL_STEPS, "sampler": sampler}
-    plain = comfyui.run(text_to_image(comfyui, **run))
-    run |= {"todo": {"factor_1": "preset", "interval": "2"}, "settings": {"predict": "whole"}}
-    predicted = comfyui.run(text_to_image(comfyui, **run))
-    assert_images(plain, predicted)
-    ran = [bool(count) for count in predicted.transformers()]
-    assert ran == [True, True, True, False, True, True]
-    assert [bool(call) for call in predicted.lengths()] == ran
+def test_whole_steps_are_predicted_with_samplers_that_add_no_noise(run, sampler):
+    plain, predicted = (run(todo, sampler_name=sampler, **SMALL_STEPS) for todo in (None, PREDICTS))
+    assert predicted.deep() == [True, True, True, False, True, True]
+    assert [bool(call) for call in predicted.lengths()] == predicted.deep()
     assert differ(plain, predicted) == [True]
     assert np.abs(plain.latents[0] - predicted.latents[0]).mean() < plain.latents[0].std()
 
 
-@pytest.mark.parametrize("sampler", ["euler_ancestral", "dpmpp_2m_sde", "heun", "dpmpp_sde"])
-def test_deep_layers_are_predicted_with_other_samplers(comfyui, seed, sampler):
-    run = {"seed": seed, **SMALL_STEPS, "sampler": sampler, "todo": {"factor_1": "1", "interval": "2"}}
-    predicted = comfyui.run(text_to_image(comfyui, **run, settings={"predict": "whole"}))
-    assert_images(predicted)
-    counts = predicted.transformers()
-    assert 0 not in counts
-    assert len(set(counts)) == 2
+@pytest.mark.parametrize("sampler", ["dpmpp_2m_sde", "heun", "dpmpp_sde"])
+def test_deep_layers_are_predicted_with_other_samplers(run, sampler):
+    predicted = run(PREDICTS, sampler_name=sampler, **SMALL_STEPS)
+    assert all(predicted.lengths())
+    assert {*predicted.deep()} == {True, False}
 
 
-def test_the_defaults_reduce_tokens_in_each_step(comfyui, seed):
+def test_the_defaults_reduce_tokens_in_each_step(run):
     """640 px: 1.25 times the trained size. CFG 1 calls the model with one row, in half the time."""
-    run = {"seed": seed, **SMALL_STEPS, "sampler": "dpmpp_2m", "size": (640, 640), "cfg": 1.0}
-    result = comfyui.run(text_to_image(comfyui, **run, todo={"factor_1": "preset", "interval": "preset"}))
-    assert all((6400, 1600) in call for call in result.lengths())
-    assert len(set(result.transformers())) == 1
+    balanced = {"preset": "ToDo balanced"}
+    result = run(balanced, sampler_name="dpmpp_2m", size=(640, 640), cfg=1.0, **SMALL_STEPS)
+    assert {*result.level_1()} == {(6400, 1600)}
+    assert all(result.deep())
 
 
 # beside other nodes ---------------------------------------------------------------------------------------------------
@@ -171,12 +156,9 @@ BESIDE = {
 
 @pytest.mark.parametrize("place", ["before", "after"])
 @pytest.mark.parametrize("name", BESIDE)
-def test_beside(comfyui, seed, name, place):
-    run = {"seed": seed, place: BESIDE[name]}
-    plain = comfyui.run(text_to_image(comfyui, **run, probe={"name": "1"}))
-    reduced = comfyui.run(text_to_image(comfyui, **run, todo={}))
-    again = comfyui.run(text_to_image(comfyui, **run, probe={"name": "2"}))
-    assert_images(plain, reduced, again)
+def test_beside(run, name, place):
+    beside = {place: BESIDE[name], "size": (128, 128)}
+    plain, reduced, again = (run(todo, **beside) for todo in (None, OURS, None))
     assert differ(plain, reduced) == [True]
     if name != "TomePatchModel":  # it draws at random
         assert differ(plain, again) == [False]
@@ -185,162 +167,82 @@ def test_beside(comfyui, seed, name, place):
     assert 256 not in keys
 
 
-def test_hypertile_is_left_alone(comfyui, seed):
+def test_hypertile_is_left_alone(run):
     tiles = one("HyperTile", tile_size=64, swap_size=1, max_depth=0, scale_depth=False)
-    plain = comfyui.run(text_to_image(comfyui, seed=seed, before=tiles, probe={"name": "1"}))
-    result = comfyui.run(text_to_image(comfyui, seed=seed, before=tiles, todo={}))
-    assert_images(plain, result)
+    plain, result = (run(todo, before=tiles, size=(128, 128)) for todo in (None, OURS))
     assert result.lengths() == plain.lengths()
     assert any(queries < keys for queries, keys in plain.lengths()[0]), "it tiles the queries alone"
 
 
-def test_lora(comfyui, seed, named):
+def test_lora(run, named):
     lora = one("LoraLoaderModelOnly", lora_name=named("lora"), strength_model=1.0)
-    plain = comfyui.run(text_to_image(comfyui, seed=seed, before=lora, probe={"name": "1"}))
-    reduced = comfyui.run(text_to_image(comfyui, seed=seed, before=lora, todo={}))
-    after = comfyui.run(text_to_image(comfyui, seed=seed, after=lora, todo={}))
-    again = comfyui.run(text_to_image(comfyui, seed=seed, before=lora, probe={"name": "2"}))
-    without = comfyui.run(text_to_image(comfyui, seed=seed, todo={}))
-    assert_images(plain, reduced, after, again, without)
-    assert all(level_1(call) == {REDUCED} for call in reduced.lengths())
-    assert differ(reduced, after) == differ(plain, again) == [False]
-    assert differ(plain, reduced) == differ(reduced, without) == [True]
+    _, reduced = assert_reduced(run, before=lora)
+    after, without = run(OURS, after=lora), run(OURS)
+    assert differ(reduced, after) == [False]
+    assert differ(reduced, without) == [True]
 
 
-def test_merged_models(comfyui, seed):
-    def merge(graph, model):
-        other = graph("CheckpointLoaderSimple", ckpt_name=comfyui.checkpoint)[0]
-        return graph("ModelMergeSimple", model1=model, model2=other, ratio=0.5)[0]
-
-    result = comfyui.run(text_to_image(comfyui, seed=seed, after=merge, todo={}))
-    assert_images(result)
-    assert all(level_1(call) == {REDUCED} for call in result.lengths())
+def merge(graph, model):
+    other = graph("CheckpointLoaderSimple", **graph["1"]["inputs"])[0]
+    return graph("ModelMergeSimple", model1=model, model2=other, ratio=0.5)[0]
 
 
-def test_area_conditioning(comfyui, seed):
+def test_merged_models(run):
+    assert {*run(OURS, after=merge).level_1()} == {REDUCED}
+
+
+def test_area_conditioning(run):
     def areas(graph, positive, negative):
-        left = graph("ConditioningSetArea", conditioning=positive, width=64, height=128, x=0, y=0, strength=1.0)[0]
+        left = graph("ConditioningSetArea", conditioning=positive, width=64, height=64, x=0, y=0, strength=1.0)[0]
         return graph("ConditioningCombine", conditioning_1=positive, conditioning_2=left)[0], negative
 
-    result = comfyui.run(text_to_image(comfyui, seed=seed, conditions=areas, todo={"end": 0.5}))
-    assert_images(result)
-    by_size = {}
-    for call, lengths in zip(result.seen[0]["calls"], result.lengths(), strict=True):
-        by_size.setdefault(tuple(call["latent"][2:]), []).append(lengths)
-    assert [level_1(call) for call in by_size[16, 16]] == [{REDUCED}] * 2 + [{WHOLE}] * 2
-    assert [level_1(call, 128) for call in by_size[16, 8]] == [{(128, 32)}] * 2 + [{(128, 128)}] * 2
+    calls = run(OURS | {"end": 0.5}, conditions=areas, size=(128, 64)).level_1()
+    assert [call for call in calls if call[0] == 64] == [REDUCED] * 2 + [WHOLE] * 2
+    assert [call for call in calls if call[0] == 128] == [(128, 32)] * 2 + [(128, 128)] * 2
 
 
-def test_controlnet(comfyui, seed, named):
+def test_controlnet(run, named):
     def control(graph, positive, negative):
         net = graph("ControlNetLoader", control_net_name=named("controlnet"))[0]
-        hint = graph("EmptyImage", width=128, height=128, batch_size=1, color=0x8040C0)[0]
+        hint = graph("EmptyImage", width=64, height=64, batch_size=1, color=0x8040C0)[0]
         wired = {"positive": positive, "negative": negative, "control_net": net, "image": hint}
         return graph("ControlNetApplyAdvanced", **wired, strength=1.0, start_percent=0.0, end_percent=1.0)[:2]
 
-    plain = comfyui.run(text_to_image(comfyui, seed=seed, conditions=control, probe={"name": "1"}))
-    reduced = comfyui.run(text_to_image(comfyui, seed=seed, conditions=control, todo={}))
-    again = comfyui.run(text_to_image(comfyui, seed=seed, conditions=control, probe={"name": "2"}))
-    assert_images(plain, reduced, again)
-    assert all(level_1(call) == {REDUCED} for call in reduced.lengths())
-    assert differ(plain, again) == [False]
-    assert differ(plain, reduced) == [True]
+    _, reduced = assert_reduced(run, conditions=control)
+    assert "ControlNet too" in " ".join(reduced.lines)
 
 
 # graphs ---------------------------------------------------------------------------------------------------------------
 
 
-def two_samplers(comfyui, seed, first, second, run=""):
-    """Hires fix: the second sampler works on the upscaled latent of the first; each has a ToDo of its own, or none."""
-    graph = Graph()
-    model, clip, _ = graph("CheckpointLoaderSimple", ckpt_name=comfyui.checkpoint)
-    words = [graph("CLIPTextEncode", clip=clip, text=text)[0] for text in ("a red house", "")]
-    options = {"seed": seed, "steps": 3, "cfg": 5.0, "sampler_name": "euler"}
-    models = [model if todo is None else add_todo(graph, model, todo) for todo in (first, second)]
-    latent = sample(graph, models[0], *words, (128, 128), 1, options, {"name": f"first{run}"})
-    large = {"upscale_method": "bilinear", "width": 256, "height": 256, "crop": "disabled"}
-    latent = graph("LatentUpscale", samples=latent, **large)[0]
-    sample(graph, models[1], *words, (256, 256), 1, options, {"name": "second"}, latent=latent)
-    return graph
-
-
-def test_two_samplers_of_one_graph_have_their_own_settings(comfyui, seed):
-    both = comfyui.run(two_samplers(comfyui, seed, {"factor_1": "2"}, {"factor_1": "4", "end": 0.4}))
-    assert_images(both)
-    assert [each["name"] for each in both.seen] == ["first", "second"]
-    assert [level_1(call) for call in both.lengths(0)] == [{REDUCED}] * 3
-    assert [level_1(call, 1024) for call in both.lengths(1)] == [{(1024, 64)}] * 2 + [{(1024, 1024)}]
-
-
-def test_the_first_image_of_hires_fix_is_the_baselines(comfyui, seed):
-    plain = comfyui.run(two_samplers(comfyui, seed, None, None, run=" 1"))
-    hires = comfyui.run(two_samplers(comfyui, seed, None, {}, run=" 2"))  # with the same name it would not run again
-    assert_images(plain, hires)
-    by_size = (sorted(result.latents, key=np.size) for result in (plain, hires))  # told in any order
+def test_two_samplers_of_one_graph_have_their_own_settings(run):
+    """Hires fix. A node of its own for the second alone leaves the first image as it is."""
+    both = run(OURS, {"factor_1": 4, "interval": 1, "end": 0.5})
+    assert both.level_1(0) == [REDUCED] * 4
+    assert both.level_1(1) == [(256, 16)] * 2 + [(256, 256)] * 2
+    by_size = (sorted(run(None, second).latents, key=np.size) for second in (None, OURS))  # told in any order
     first, second = zip(*by_size, strict=True)
     assert np.array_equal(*first)
     assert not np.array_equal(*second)
 
 
-def test_the_last_of_two_nodes_counts(comfyui, seed):
-    chained = lambda graph, model: add_todo(graph, model, {"factor_1": "4"})  # noqa: E731
-    result = comfyui.run(text_to_image(comfyui, seed=seed, todo={}, after=chained))
-    assert_images(result)
-    assert all(level_1(call) == {(256, 16)} for call in result.lengths())
+def test_the_last_of_two_nodes_counts(run):
+    result = run(OURS, after=lambda graph, model: add_todo(graph, model, {"factor_1": 4, "interval": 1}))
+    assert {*result.level_1()} == {(64, 4)}
 
 
-def test_a_repeated_graph_runs_nothing(comfyui, seed):
-    graph = text_to_image(comfyui, seed=seed, todo={})
-    assert comfyui.run(graph).seen
-    assert not comfyui.run(graph).seen
-
-
-def test_an_equal_seed_gives_an_equal_image(comfyui, seed):
-    settings = {"method": "similarity"}
-    one, other = (
-        comfyui.run(text_to_image(comfyui, seed=seed, todo={}, settings=settings, probe={"name": name}))
-        for name in ("1", "2")
-    )
-    assert_images(one, other)
-    assert len(other.seen) == 1
-    assert differ(one, other) == [False]
-
-
-def test_a_cancelled_sampling_leaves_nothing(comfyui, seed):
-    plain = comfyui.run(text_to_image(comfyui, seed=seed, probe={"name": "1"}))
-    prompt = comfyui.start(text_to_image(comfyui, seed=seed, steps=40, todo={"interval": "2"}, probe={"delay": 0.3}))
-    until = time.monotonic() + 60
-    while not (seen := comfyui.get("/todo-probe/seen")) and time.monotonic() < until:
-        time.sleep(0.2)
-    assert seen
-    comfyui.post("/interrupt", {})
-    result = comfyui.finish(prompt)
-    assert not result.ok
-    assert "execution_interrupted" in [kind for kind, _ in result.entry["status"]["messages"]]
-    again = comfyui.run(text_to_image(comfyui, seed=seed, probe={"name": "2"}))
-    assert_images(plain, again)
-    assert differ(plain, again) == [False]
-
-
-def test_an_error_in_the_model_leaves_nothing(comfyui, seed):
-    failed = comfyui.run(text_to_image(comfyui, seed=seed, todo={}, probe={"fail_at": 2}))
-    assert "told to fail" in failed.error
-    assert comfyui.left()["hooks"] == 0
-    reduced = comfyui.run(text_to_image(comfyui, seed=seed, todo={}))
-    assert_images(reduced)
-    assert all(level_1(call) == {REDUCED} for call in reduced.lengths())
+def test_a_repeated_graph_runs_nothing(run):
+    assert run(OURS, name="once").seen
+    assert not run(OURS, name="once").seen
 
 
 # what cannot be -------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_that_is_no_unet_passes_through(comfyui, seed):
-    other = one("ToDoProbeNoUNet")
-    graph = text_to_image(comfyui, seed=seed, before=other, todo={})
-    plain = comfyui.run(text_to_image(comfyui, seed=seed, before=other))
-    result = comfyui.run(graph)
-    assert result.ok, result.error
+def test_a_model_that_is_no_unet_passes_through(run):
+    plain, result = (run(todo, before=one("ToDoProbeNoUNet")) for todo in (None, OURS))
     assert differ(plain, result) == [False]
+    assert "ToDo leaves this model as it is" in " ".join(result.lines)
 
 
 @pytest.mark.parametrize(
@@ -352,13 +254,13 @@ def test_a_model_that_is_no_unet_passes_through(comfyui, seed):
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_field_value_and_what_is_allowed(comfyui, seed, values, words):
-    status, answer = comfyui.post("/prompt", {"prompt": text_to_image(comfyui, seed=seed, todo=values)})
+    status, answer = comfyui.post("/prompt", {"prompt": text_to_image(comfyui, values, seed=seed)})
     assert status == 400
     assert all(word in str(answer) for word in words), answer
 
 
 def test_values_that_cannot_be_together_are_named(comfyui, seed):
-    result = comfyui.run(text_to_image(comfyui, seed=seed, todo={"start": 0.8, "end": 0.5}))
+    result = comfyui.run(text_to_image(comfyui, OURS | {"start": 0.8, "end": 0.5}, seed=seed))
     assert result.error.strip() == "start = 0.8 is not possible; allowed: a value below the end, 0.5"
 
 
@@ -368,22 +270,22 @@ def test_values_that_cannot_be_together_are_named(comfyui, seed):
 def test_the_layout_of_sdxl(comfyui, seed, named):
     """Level 1 lies at half the latent's side."""
 
-    def graph(todo, name="", beside=None, **more):
+    def run(name, todo, beside=None, **more):
         graph = Graph()
         model = graph("UNETLoader", unet_name=named("sdxl-unet"), weight_dtype="default")[0]
         words = [graph("ToDoProbeWords", width=2048, seed=i)[0] for i in range(2)]
         model = model if todo is None else add_todo(graph, model, todo)
         model = beside(graph, model) if beside else model
-        options = {"seed": seed, "steps": 4, "cfg": 5.0, "sampler_name": "euler"} | more
-        sample(graph, model, *words, (256, 256), 1, options, {"name": name})
-        return graph
+        latent = graph("EmptyLatentImage", width=128, height=128, batch_size=1)[0]
+        sample(graph, model, *words, latent, name, {}, seed=seed, **more)
+        result = comfyui.run(graph)
+        assert result.ok, result.error
+        return result
 
-    plain, reduced = comfyui.run(graph(None, "1")), comfyui.run(graph({"end": 0.5}))
-    predicted, again = comfyui.run(graph({"interval": "2"}, denoise=0.3)), comfyui.run(graph(None, "2"))
-    assert_images(plain, reduced, predicted, again)
-    assert [level_1(call) for call in reduced.lengths()] == [{REDUCED}] * 2 + [{WHOLE}] * 2
+    plain, reduced = run("1", None), run("2", OURS | {"end": 0.5})
+    predicted, again = run("3", OURS | {"interval": 2}, denoise=0.3), run("4", None)
+    assert reduced.level_1() == [REDUCED] * 2 + [WHOLE] * 2
     assert differ(plain, again) == [False]
     assert differ(plain, reduced) == [True]
-    assert len(set(predicted.transformers())) == 2
-    guided = comfyui.run(graph({}, beside=BESIDE["PAG"]))  # it replaces a self-attention at level 2
-    assert_images(guided)
+    assert {*predicted.deep()} == {True, False}
+    run("5", OURS, beside=BESIDE["PAG"])  # it replaces a self-attention at level 2

@@ -51,11 +51,10 @@ def prepared(url, request):
 @pytest.fixture
 def webui(prepared):
     """The WebUI. Whatever a test did to it, nothing of ours may be left on any of its models."""
-    prepared.clear()
     yield prepared
-    prepared.clear()
-    assert prepared.hooks() == 0, "hooks of the extension are left on a model"
-    assert prepared.options()[1] == 0, "a step has changed the options of a model's patcher"
+    hooks, changed, remembered = prepared.left()
+    assert (hooks, remembered) == (0, 0), "hooks of the extension are left on a model, or tokens in its memory"
+    assert changed == 0, "a step has changed the options of a model's patcher"
 
 
 def _named(request, kind):

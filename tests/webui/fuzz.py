@@ -65,5 +65,5 @@ class Fuzz:
             status, error = refused.status, str(refused)
         if made and not made["images"] and not json.loads(made["info"]).get("comments"):
             return str(status), "no image and no message"  # Compare refuses bad presets by a message
-        left = self.webui.hooks()
+        left = self.webui.left()[0]
         return str(status), f"{left} hooks left" if left else error

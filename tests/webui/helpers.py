@@ -5,8 +5,6 @@ import io
 import json
 import urllib.error
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,12 +13,15 @@ import pytest
 from PIL import Image
 
 NOTHING_PREDICTED = {"ToDo interval": "auto (1)"}  # of the infotext, where a pass is too short for auto
+FACTOR_2, REDUCED = {"factor_1": 2}, {(256, 64)}  # settings, and (queries, keys) at level 1 of the usual hires pass
 PATIENCE = 300  # seconds for one answer
+# SD.Next's names, and at least four steps that run at this strength
+SDNEXT = {"hr_upscaler": "Latent Bilinear", "hr_force": True, "hr_resize_mode": 1, "hr_denoising_strength": 0.7}
 REQUEST = {
     "prompt": "a cat",
     "seed": 1,
-    "width": 128,
-    "height": 128,
+    "width": 64,
+    "height": 64,
     "steps": 4,
     "sampler_name": "Euler",
     "enable_hr": True,
@@ -63,10 +64,6 @@ class WebUI:
         except urllib.error.HTTPError as error:
             raise Refused(error.code, error.read(400).decode(errors="replace")) from None
 
-    def clear(self):
-        """Forget what the probe has seen, and any fault that is still to come."""
-        self._ask("DELETE", "/todo-probe/events")
-
     @cached_property
     def family(self):
         """ "a1111", "forge" or "sdnext"."""
@@ -86,18 +83,29 @@ class WebUI:
     @property
     def request(self):
         """A small image with hires fix, by an upscaler that this WebUI has."""
-        return {**REQUEST, "hr_upscaler": "None"} if self.is_neo else REQUEST
+        return REQUEST | (SDNEXT if self.family == "sdnext" else {"hr_upscaler": "None"} if self.is_neo else {})
 
-    def hooks(self):
-        """Hooks of the extension on every model that the WebUI holds."""
-        return self.get("/todo-probe/hooks")
+    def left(self):
+        """Hooks of the extension on all models; steps that changed the options of a patcher; remembered tensors."""
+        return self.get("/todo-probe/left")
 
     def options(self):
-        """The options of the model's patcher, or None; and how many steps have left others than they found."""
+        """The options of the model's patcher, or None."""
         return self.get("/todo-probe/options")
 
+    def events(self):
+        """What the probe has seen since the last ``start``: one event for each step."""
+        return self.get("/todo-probe/events")
+
+    def start(self, happens=None):
+        """Forget the events; ``happens`` has events of the contract by the number of a call of the UNet."""
+        self.post("/todo-probe/start", happens or {})
+
     def txt2img(self, todo=None, *, args=None, **request):
-        """An image with hires fix; ``todo`` are named settings, ``args`` the positional list; neither: a baseline."""
+        """An image with hires fix; ``todo`` are named settings, ``args`` the positional list; neither: a baseline.
+
+        ``happens``, here and in ``img2img``, is that of ``start``.
+        """
         return self._generate("txt2img", {**self.request, **request}, todo, args)
 
     def img2img(self, image, todo=None, **request):
@@ -128,10 +136,11 @@ class WebUI:
     def _generate(self, route, request, todo, args):
         self._make_restorable(request.get("override_settings", {}))
         if todo is not None or args is not None:
-            request = {"alwayson_scripts": {"ToDo": {"args": [todo] if args is None else args}}, **request}
-        with self._fresh_events():
-            answer = self.post(f"/sdapi/v1/{route}", request)
-        return Result(answer["images"], json.loads(answer["info"] or "{}"), self.get("/todo-probe/events"))
+            ours = {"ToDo": {"args": [todo] if args is None else args}}
+            request = {**request, "alwayson_scripts": ours | request.get("alwayson_scripts", {})}
+        self.start(request.pop("happens", {}))
+        answer = self.post(f"/sdapi/v1/{route}", request)
+        return Result(answer["images"], json.loads(answer["info"] or "{}"), self.events())
 
     def _make_restorable(self, options):
         """Give the WebUI a value to go back to: it keeps an overridden option that has never been set."""
@@ -143,32 +152,6 @@ class WebUI:
             self.post("/sdapi/v1/options", {name: current[name] for name in new})
             self._restorable |= new
 
-    @contextmanager
-    def _fresh_events(self):
-        """Clear the events of the request before, unless a fault is waiting for this one."""
-        if not self._fault_waits:
-            self.clear()
-        self._fault_waits = False
-        yield
-
-    _fault_waits = False
-
-    def fault(self, kind, at):
-        """Let "attention" or "reduction" fail, or "hold" the sampler, in step ``at`` of the next request."""
-        self.clear()
-        self._ask("POST", "/todo-probe/fault", {"kind": kind, "at": at})
-        self._fault_waits = True
-
-    def interrupted_at(self, step, todo, button="interrupt", **request):
-        """A request that is interrupted, or skipped, while the sampler is held in ``step``, counted over all passes."""
-        self.fault("hold", step)
-        with ThreadPoolExecutor(1) as pool:
-            job = pool.submit(self.txt2img, todo, **request)
-            assert self.get("/todo-probe/held"), f"step {step} was never reached"
-            self.post(f"/sdapi/v1/{button}")
-            self.post("/todo-probe/let-go")
-            return job.result()
-
 
 @dataclass
 class Result:
@@ -179,10 +162,15 @@ class Result:
     events: list
 
     @cached_property
-    def pixels(self):
-        """(images, height, width, 3), whole numbers."""
+    def pictures(self):
+        """Each (height, width, 3), whole numbers; a grid has a size of its own."""
         decoded = [Image.open(io.BytesIO(base64.b64decode(image))).convert("RGB") for image in self.base64_images]
-        return np.stack([np.asarray(image) for image in decoded]).astype(int)
+        return [np.asarray(image).astype(int) for image in decoded]
+
+    @cached_property
+    def pixels(self):
+        """(images, height, width, 3) of those as large as the first one."""
+        return np.stack([picture for picture in self.pictures if picture.shape == self.pictures[0].shape])
 
     @property
     def infotext(self):
@@ -202,6 +190,11 @@ class Result:
         return [event for event in self.events if event["hires"]]
 
     @property
+    def calls(self):
+        """The calls of all UNets and ControlNets."""
+        return [call for event in self.events for call in event["calls"]]
+
+    @property
     def hooks_left(self):
         """Most hooks of ours that were on any model outside a step."""
         return max(max(event["hooks_before"], event["hooks_after"]) for event in self.events)
@@ -210,6 +203,11 @@ class Result:
 def lengths(events):
     """The different (queries, keys) of self-attention in these steps."""
     return {tuple(pair) for event in events for call in event["calls"] for pair in call["lengths"]}
+
+
+def latents(events):
+    """What the sampler gave to each of these steps."""
+    return [event["latent"] for event in events]
 
 
 def reduced(events):
@@ -233,3 +231,28 @@ def todo_keys(infotext):
 def difference(a, b):
     """Mean absolute difference of two results' images, in grey levels of 255."""
     return float(np.abs(a.pixels - b.pixels).mean())
+
+
+def assert_reduced(
+    webui, todo=FACTOR_2, hires=REDUCED, first=frozenset(), *, told=(), keys=None, differs=False, **request
+):
+    """One image: what each pass reduces, what the user is told. The rest is as without ToDo, the next image too.
+
+    ``hires`` None: something of it. ``differs``: although nothing is reduced.
+    """
+    plain, result = webui.baseline(**request), webui.txt2img(todo, **request)
+    assert reduced(result.first) == (first or reduced(plain.first))
+    if hires is None:
+        assert lengths(result.hires) != lengths(plain.hires), result.comments
+    else:
+        assert reduced(result.hires) == hires, result.comments
+    assert result.hooks_left == 0
+    assert result.pixels.std() > 5
+    if not first:
+        assert (latents(result.first), lengths(result.first)) == (latents(plain.first), lengths(plain.first))
+        assert latents(result.hires[:1]) == latents(plain.hires[:1]), "what the first pass hands on"
+    assert np.array_equal(result.pixels, plain.pixels) == (not (first or hires or hires is None or differs))
+    assert [words for words in told if words not in result.comments] == [], result.comments
+    assert keys is None or todo_keys(result.infotext) == keys
+    assert np.array_equal(webui.txt2img(**request).pixels, plain.pixels), "an image after it is another one"
+    return result

@@ -26,7 +26,7 @@ from .fuzz import Fuzz
 from .helpers import Refused, WebUI, reduced, todo_keys
 
 SAMPLERS = ("Euler", "Euler a", "DPM++ 2M", "Heun", "DPM++ SDE", "LCM")
-KINDS = {"txt2img": 70, "img2img": 10, "baseline": 8, "interrupt": 4, "skip": 3, "attention": 2, "reduction": 2}
+KINDS = {"txt2img": 70, "img2img": 10, "baseline": 8, "cancel": 4, "skip": 3, "fail": 2, "ours": 2}
 RELOAD_EVERY, SWITCH_SHARE, MEMORY_EVERY = 100, 0.03, 10
 RELOAD_PATIENCE = 180  # seconds
 STARTED, TRACEBACK, STACKS = "Startup time:", "Traceback (most recent call last)", "Fatal Python error: Aborted"
@@ -112,7 +112,7 @@ class Soak:
     """One WebUI under random jobs."""
 
     def __init__(self, host, checkpoints):
-        self.host, self.webui, self.checkpoints, self.first, self.image = host, host.webui, checkpoints, {}, None
+        self.host, self.webui, self.checkpoints, self.first = host, host.webui, checkpoints, {}
 
     def job(self, number):
         """One random job; returns its kind and what was wrong, or an empty text."""
@@ -122,51 +122,40 @@ class Soak:
         if draw.random() < SWITCH_SHARE:
             self.webui.post("/sdapi/v1/options", {"sd_model_checkpoint": draw.choice(self.checkpoints)})
         kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
-        return kind, getattr(self, f"_{kind}")(draw) or self._left()
+        run = getattr(self, f"_{kind}", partial(self._happens, event=kind))
+        return kind, run(draw) or self._left()
 
     def _left(self):
-        hooks, changed = self.webui.hooks(), self.webui.options()[1]
-        return f"{hooks} hooks left, {changed} steps changed the patcher" if hooks or changed else ""
+        left = self.webui.left()
+        return "{} hooks left, {} steps changed the patcher, {} tensors left".format(*left) if any(left) else ""
 
     def _txt2img(self, draw):
         settings = settings_of(draw)
         return _wrong(self.webui.txt2img(settings, **request_of(draw)), settings)
 
     def _img2img(self, draw):
-        if self.image is None:
-            self.image = self.webui.txt2img(enable_hr=False, steps=2).base64_images[0]
+        image = self.webui.baseline(enable_hr=False).base64_images[0]
         request = {name: value for name, value in request_of(draw).items() if not name.startswith("hr_")}
         settings = settings_of(draw)
-        return _wrong(self.webui.img2img(self.image, settings, **request), settings)
+        return _wrong(self.webui.img2img(image, settings, **request), settings)
 
     def _baseline(self, draw):
         result = self.webui.txt2img(width=64, height=64, steps=2, hr_second_pass_steps=2)
         before = self.first.setdefault(self.webui.get("/sdapi/v1/options")["sd_model_checkpoint"], result.pixels)
         return "" if (result.pixels == before).all() else "the baseline is another image"
 
-    def _interrupt(self, draw, button="interrupt"):
+    def _happens(self, draw, event):
+        """A job in whose UNet's call, in any of both passes, something happens."""
         request = {**request_of(draw), "sampler_name": "Euler"}
-        step = draw.randrange(request["steps"] + request["hr_second_pass_steps"])
-        result = self.webui.interrupted_at(step, settings_of(draw), button, **request)
-        return "hooks between steps" if result.hooks_left else ""
-
-    def _skip(self, draw):
-        return self._interrupt(draw, "skip")
-
-    def _attention(self, draw):
-        return self._fault(draw, "attention")
-
-    def _reduction(self, draw):
-        return self._fault(draw, "reduction")
-
-    def _fault(self, draw, kind):
-        request = {**request_of(draw), "sampler_name": "Euler"}
-        self.webui.fault(kind, request["steps"])
+        last = request["steps"] + request["hr_second_pass_steps"]
+        number = draw.randrange(1, last) if event in ("cancel", "skip") else request["steps"]  # which is computed
         try:
-            result = self.webui.txt2img(settings_of(draw), **request)
+            result = self.webui.txt2img(settings_of(draw), happens={number: event}, **request)
         except Refused as error:
-            return "" if kind == "attention" and "asked to fail" in str(error) else str(error)
-        return "" if kind == "reduction" and result.pixels.std() > 5 else "the fault of the UNet was lost"
+            return "" if event == "fail" and "asked to fail" in str(error) else str(error)
+        if event == "fail" or result.pixels.std() <= 5:
+            return "the fault of the UNet was lost, or a flat image"
+        return "hooks between steps" if result.hooks_left else ""
 
     def _reload(self):
         if not self.host.reload():  # now and then the WebUI's own web server never ends

@@ -1,6 +1,9 @@
 """The nodes of the probe, and routes that tell what was seen."""
 
-import time
+import copy
+import json
+import sys
+from pathlib import Path
 
 import torch
 from aiohttp import web
@@ -10,11 +13,23 @@ from server import PromptServer
 
 from . import sampling_contract
 
-SEEN = []  # of each sampling: the name of its probe, and its UNet calls with the lengths of all self-attentions
+sys.path.append(str(Path(__file__).resolve().parents[2] / "todo_core" / "contract"))
+import watch  # noqa: E402
+
+SEEN = []  # of each sampling: the name of its probe and its UNet calls
+LINES = []  # the texts that nodes have shown
+WATCHES = []  # of the last samplings
+
+
+def stop():
+    raise model_management.InterruptProcessingException
+
+
+ENDS = {"stop": stop, "cancel": model_management.interrupt_current_processing}
 
 
 class Watch:
-    """Model in, model out: notes (queries, keys) of every self-attention while the model samples."""
+    """Model in, model out: notes the UNet's calls while it samples, and lets the events of the contract happen."""
 
     CATEGORY, FUNCTION, RETURN_TYPES = "todo probe", "patch", ("MODEL",)
 
@@ -24,54 +39,33 @@ class Watch:
             "required": {
                 "model": ("MODEL",),
                 "name": ("STRING", {"default": ""}),
-                "delay": ("FLOAT", {"default": 0.0}),
-                "fail_at": ("INT", {"default": -1, "min": -1}),
+                "happens": ("STRING", {"default": "{}"}),  # JSON: events by the number of a call, and "beside"
             }
         }
 
-    def patch(self, model, name, delay, fail_at):
+    def patch(self, model, name, happens):
         model = model.clone()
 
         def sample(executor, *args, **kwargs):
-            unet, calls = executor.class_obj.model_patcher.model.diffusion_model, []
-            SEEN.append({"name": name, "calls": calls})
+            unet, events = executor.class_obj.model_patcher.model.diffusion_model, json.loads(happens)
+            end = watch.foreign_forward(unet) if events.pop("beside", "") else lambda: None
+            watching = watch.Watch(events, **ENDS)
+            WATCHES.append(watching)
+            SEEN.append({"name": name, "calls": watching.calls})
 
-            def begin(module, args, kwargs):
-                calls.append({"latent": list(args[0].shape), "lengths": [], "transformers": 0})
-                if len(calls) - 1 == fail_at:
-                    raise RuntimeError("the probe was told to fail")
-                time.sleep(delay)
+            def call(unet, *args, **kwargs):
+                watching.begin(unet, *args, **kwargs)["latent"] = list(args[0].shape)
+                return watching.run(unet, torch.nn.Module.__call__, *args, **kwargs)
 
-            handles = [unet.register_forward_pre_hook(begin, with_kwargs=True)]
-            for path, module in unet.named_modules():
-                if path.endswith("attn1"):
-                    handles += _note_lengths(module, calls)
-                if path.endswith("norm") and hasattr(unet.get_submodule(path.removesuffix(".norm")), "proj_in"):
-                    handles.append(module.register_forward_pre_hook(lambda *_: _count(calls)))
+            type(unet).__call__ = call
             try:
                 return executor(*args, **kwargs)
             finally:
-                for handle in handles:
-                    handle.remove()
+                del type(unet).__call__
+                end()
 
         model.add_wrapper_with_key(WrappersMP.OUTER_SAMPLE, "todo_probe", sample)
         return (model,)
-
-
-def _count(calls):
-    calls[-1]["transformers"] += 1
-
-
-def _note_lengths(attention, calls):
-    lengths = [0]
-
-    def queries(module, args):
-        lengths[0] = args[0].shape[1]
-
-    def keys(module, args):
-        calls[-1]["lengths"].append([lengths[0], args[0].shape[1]])
-
-    return attention.to_q.register_forward_pre_hook(queries), attention.to_k.register_forward_pre_hook(keys)
 
 
 class Words:
@@ -114,8 +108,6 @@ class NoUNet:
         return {"required": {"model": ("MODEL",)}}
 
     def make(self, model):
-        import copy
-
         class Predictor(torch.nn.Module):
             dtype = torch.float32
 
@@ -141,23 +133,32 @@ class Show:
         return {"ui": {"latents": samples["samples"].tolist()}}
 
 
+def note_line(text, node, *args, **kwargs):
+    LINES.append(text)
+    return show(text, node, *args, **kwargs)
+
+
+show, PromptServer.instance.send_progress_text = PromptServer.instance.send_progress_text, note_line
+
+
 @PromptServer.instance.routes.get("/todo-probe/seen")
 async def seen(request):
-    """What was seen since the last time."""
-    answer = list(SEEN)
+    """What was seen, and the lines that were shown, since the last time."""
+    answer = [[*SEEN], [*LINES]]
     SEEN.clear()
+    LINES.clear()
     return web.json_response(answer)
 
 
 @PromptServer.instance.routes.get("/todo-probe/left")
 async def left(request):
-    """Hooks and forwards on all loaded models, and patches of self-attention in their options."""
+    """Hooks and forwards on all loaded models, and tensors of the last calls that are still in memory."""
     models = [loaded.model for loaded in model_management.current_loaded_models if loaded.model]
     modules = [module for model in models for module in model.model.modules()]
-    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in modules)
-    return web.json_response(
-        {"models": len(models), "hooks": hooks, "forwards": sum("forward" in vars(m) for m in modules)}
-    )
+    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) + ("forward" in vars(m)) for m in modules)
+    remembered = sum(each.remembered() for each in WATCHES)
+    WATCHES.clear()
+    return web.json_response([hooks, remembered])
 
 
 NODE_CLASS_MAPPINGS = {f"ToDoProbe{each.__name__}": each for each in (Watch, Words, Show, Contract, NoUNet)}

@@ -22,6 +22,7 @@ from tests.todo_core.webui.webui_double import Interrupted, Processing, Processi
 from todo_core import patched, reduction
 from todo_core.comfyui import NODE_CLASS_MAPPINGS
 from todo_core.comfyui.inputs import MAIN
+from todo_core.patching.plan import HELD
 from todo_core.webui.extension import on_after_process
 
 from .host import Call, Host, Made
@@ -262,9 +263,7 @@ class Forge(A1111):
 
 class SDNextHost(A1111):
     lacks = dict.fromkeys(("split", "swap", "controlnet"), "has pipelines, which do it in another way")
-    not_whole = dict.fromkeys(
-        ("forward", "ancestral", "euler"), "whole steps of a diffusers pipeline cannot be predicted"
-    )
+    not_whole = dict.fromkeys(("forward", "ancestral", "euler"), HELD["pipeline"])
     tells_cancels = survives_a_stop = False  # it has no event after one
     waits_with = 1  # it finds the passes out
     stop = Double.stop

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import pytest
 
+from todo_core.patching.plan import HELD
 from todo_core.samplers import ADDS_NOISE
 
 Event = Literal[
@@ -51,7 +52,7 @@ class Job:
     def needs(self) -> set[str]:
         """What a program must be able to do."""
         asked = {self.kind, self.sampler, self.beside, *self.events.values()}
-        return asked | {"split"} if self.split else asked
+        return asked | {need for need, is_asked in (("split", self.split), ("batch", self.seeds[1:])) if is_asked}
 
 
 @dataclass
@@ -123,7 +124,7 @@ class Host:
 
     lacks: Mapping[str, str] = {}  # what it cannot do of ``Job.needs``: why, in words
     # why whole steps are not predicted, as todo_core says it: beside another forward, and with samplers
-    not_whole: Mapping[str, str] = {"forward": "another forward is on the model", "ancestral": ADDS_NOISE}
+    not_whole: Mapping[str, str] = {"forward": HELD["forward"], "ancestral": ADDS_NOISE}
     tells_cancels = True  # the line ends with "interrupted"
     survives_a_stop = False  # "stop" gives an image and a line
     tells_after_errors = False  # the line is there although the model has failed

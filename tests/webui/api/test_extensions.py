@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ..helpers import NOTHING_PREDICTED, lengths, reduced, todo_keys
+from ..helpers import NOTHING_PREDICTED, assert_reduced, lengths, reduced, todo_keys
 from .test_prediction import DEEP, deep_runs, planned
 
-SMALL = {"width": 64, "height": 64, "steps": 2, "hr_second_pass_steps": 2}
+SMALL = {"steps": 2, "hr_second_pass_steps": 2}
 OURS = {"factor_1": 2}
 WITH_PROMPT = {"factor_1": 2, "target": "all", "crossattn": True}
 UNIT = {"enabled": True, "model": "None", "processor_res": 64}  # of ControlNet; its model is any with canny in its name
@@ -96,47 +96,28 @@ def beside(webui, request):
     return switched_on
 
 
-def generated(webui, request, todo=None):
-    scripts = {**request["alwayson_scripts"], **({"ToDo": {"args": [todo]}} if todo else {})}
-    result = webui.txt2img(**{**request, "alwayson_scripts": scripts})
-    del result.base64_images[1:]  # ControlNet adds the edges that it has found
-    return result
-
-
 @pytest.mark.parametrize("settings", [OURS, WITH_PROMPT], ids=["keys/values", "all"])
 @pytest.mark.parametrize("case", CASES)
 def test_the_image_the_first_pass_the_line_and_the_infotext(webui, beside, case, settings):
     request = beside(case)
     alone = {name: value for name, value in request.items() if name != "alwayson_scripts"}
-    before = webui.baseline(**alone)
-    plain = generated(webui, request)
+    before, plain = webui.baseline(**alone), webui.baseline(**request)
     if np.array_equal(plain.pixels, before.pixels) and case != "Tiled VAE":
         pytest.skip("the other extension changes nothing with this checkpoint")
-    ours = generated(webui, request, settings)
-    assert ours.pixels.std() > 5
-    assert [step["latent"] for step in ours.first] == [step["latent"] for step in plain.first]
-    assert "ToDo reduced the hires pass" in ours.comments
-    assert lengths(ours.hires) != lengths(plain.hires)
+    ours = assert_reduced(webui, settings, None, told=["ToDo reduced the hires pass"], **request)
     assert todo_keys(ours.infotext)
     assert ("ControlNet too" in ours.comments) == (of_controlnets(ours.hires) != of_controlnets(plain.hires))
     assert ("ControlNet too" in ours.comments) == ("canny" in str(request))
-    assert lengths(ours.first) == lengths(plain.first)
-    assert np.array_equal(generated(webui, request).pixels, plain.pixels), "an image after it is another one"
     assert np.array_equal(webui.txt2img(**alone).pixels, before.pixels)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_deep_layers_run_in_the_planned_steps(webui, beside, case):
     request = {**beside(case), "hr_second_pass_steps": 8}
-    plain = generated(webui, request)
-    ours = generated(webui, request, {**OURS, "interval": 2})
-    assert ours.pixels.std() > 5
-    assert [step["latent"] for step in ours.first] == [step["latent"] for step in plain.first]
+    ours = assert_reduced(webui, {**OURS, "interval": 2}, None, **request)
     networks = {"UNet", "ControlNet"} & {name for name in ("UNet", "ControlNet") if name in str(ours.hires)}
     for network in networks:
         assert [bool(count) for count in deep_runs(ours.hires, network)] == planned(DEEP), network
-    assert ours.hooks_left == 0
-    assert np.array_equal(generated(webui, request).pixels, plain.pixels), "an image after it is another one"
 
 
 @pytest.fixture
@@ -174,11 +155,8 @@ def test_style_align_shares_the_reduced_tokens_of_the_batch(webui, request, targ
 def test_adetailer_keeps_the_infotext(webui, request):
     """Its model is the file yolo.pt in models/adetailer, of any weights; its boxes need not be found."""
     need(request, "adetailer")
-    detail = {
-        **SMALL,
-        "alwayson_scripts": {"ADetailer": {"args": [True, False, {"ad_model": "yolo.pt", "ad_confidence": 0.0}]}},
-    }
-    ours = generated(webui, detail, OURS)
+    detail = {"ADetailer": {"args": [True, False, {"ad_model": "yolo.pt", "ad_confidence": 0.0}]}}
+    ours = webui.txt2img(OURS, alwayson_scripts=detail, **SMALL)
     assert todo_keys(ours.infotext) == {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
     assert "ToDo reduced the hires pass" in ours.comments
     inner = ours.first[2:]

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from ..helpers import reduced
+from ..helpers import FACTOR_2, REDUCED, assert_reduced, latents, reduced
 
-FACTOR_2 = {"factor_1": 2}
-REDUCED = {(1024, 256)}
 # title's beginning: (arguments, request)
 FEATURES = {
     "StyleAlign": ([True, 1.0], {"batch_size": 2}),
@@ -32,77 +30,51 @@ def args_of(webui):
     return switched_on
 
 
-def generated(webui, feature, todo=None, **request):
-    """An image with the feature; ``todo`` None: without ToDo."""
-    ours = {"ToDo": {"args": [todo]}} if todo else {}
-    result = webui.txt2img(alwayson_scripts={**feature, **ours}, **request)
-    del result.base64_images[request.get("batch_size", 1) :]  # ControlNet adds its own
-    return result
-
-
-def latents(events):
-    return [step["latent"] for step in events]
-
-
-def assert_composes(webui, feature, expected=REDUCED, **request):
-    """The first pass is the feature's own, the hires pass is reduced, and the next image is the feature's again."""
-    before = generated(webui, feature, **request)
-    result = generated(webui, feature, FACTOR_2, **request)
-    assert latents(result.first) == latents(before.first)
-    assert result.hires[0]["latent"] == before.hires[0]["latent"]
-    assert all(reduced([step]) == expected for step in result.hires)
-    assert reduced(result.first) == set()
-    assert result.pixels.std() > 5
-    assert not np.array_equal(result.pixels, before.pixels)
-    assert np.array_equal(generated(webui, feature, **request).pixels, before.pixels)
-    return before
+def assert_composes(webui, feature, *hires, **request):
+    """The feature acts; the first pass is its own, the hires pass is reduced, the next image is the feature's again."""
+    request = {"alwayson_scripts": feature, **request}
+    plain = webui.baseline(**{name: value for name, value in request.items() if name != "alwayson_scripts"})
+    acts = latents(webui.baseline(**request).events) != latents(plain.events)
+    assert acts, "it does nothing to this checkpoint; FreeU needs layers with 2 or 4 times the first channels"
+    result = assert_reduced(webui, FACTOR_2, REDUCED | set(hires), **request)
+    assert all(reduced([step]) for step in result.hires)
 
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_the_hires_pass_is_reduced_with_the_feature(webui, args_of, feature):
     args, request = FEATURES[feature]
-    before = assert_composes(webui, args_of(feature, args), **request)
-    acts = latents(before.events) != latents(webui.baseline(**request).events)
-    assert acts, f"{feature} does nothing to this checkpoint; FreeU needs layers with 2 or 4 times the first channels"
+    assert_composes(webui, args_of(feature, args), **request)
 
 
 def test_the_smaller_grid_of_kohya_hrfix_is_reduced_as_well(webui, args_of):
     feature = args_of("Kohya HRFix", [True, 1, 2.0, 0.0, 1.0, False, "bicubic", "bicubic"])
-    before = assert_composes(webui, feature, REDUCED | {(256, 64)})
-    assert latents(before.events) != latents(webui.baseline().events), "the feature acts"
+    assert_composes(webui, feature, (64, 16))
 
 
 def test_layers_that_hypertile_tiles_are_left_alone_and_named(webui, args_of):
-    feature = args_of("HyperTile", [True, 128, 1, 0, False])
-    tiled = generated(webui, feature)
-    assert latents(tiled.events) != latents(webui.baseline().events)
-    result = generated(webui, feature, FACTOR_2)
-    assert reduced(result.hires) == {(256, 1024)} or reduced(result.hires) == set()
+    request = {"alwayson_scripts": args_of("HyperTile", [True, 128, 1, 0, False]), "width": 128, "height": 128}
+    tiled, result = webui.baseline(**request), webui.txt2img(FACTOR_2, **request)
+    assert latents(tiled.events) != latents(webui.baseline(width=128, height=128).events)
+    assert reduced(result.hires) in ({(256, 1024)}, set())
     assert "level 1 is not reduced: its queries are split into tiles" in result.comments
     assert np.array_equal(result.pixels, tiled.pixels)
 
 
 def test_never_oom_moves_the_model_out_and_it_is_reduced_again(webui, args_of):
     expected = webui.txt2img(FACTOR_2)
-    for feature in (args_of("Never OOM", [True, True]), args_of("Never OOM", [False, False])):
-        result = generated(webui, feature, FACTOR_2)
+    for args in ([True, True], [False, False]):
+        result = webui.txt2img(FACTOR_2, alwayson_scripts=args_of("Never OOM", args))
         assert reduced(result.hires) == REDUCED
-        assert result.events[0]["latent"] == expected.events[0]["latent"]
+        assert latents(result.events[:1]) == latents(expected.events[:1])
     assert np.array_equal(result.pixels, expected.pixels)
 
 
-def test_reference_only_is_reduced(webui, args_of):
-    image = webui.baseline().base64_images[0]
-    unit = {"enabled": True, "module": "reference_only", "model": "None", "image": image, "weight": 1.0}
-    feature = args_of("controlnet", [unit])
-    before = assert_composes(webui, feature)
-    assert latents(before.events) != latents(webui.baseline().events), "the feature acts"
-
-
-def test_the_pass_is_reduced_beside_a_controlnet(webui, args_of):
+@pytest.mark.parametrize("module", ["reference_only", "None"], ids=["reference_only", "a ControlNet"])
+def test_controlnet(webui, args_of, module):
     models = [name for name in webui.get("/controlnet/model_list")["model_list"] if name != "None"]
-    if not models:
+    if module == "None" and not models:
         pytest.skip("needs a model in ControlNet's folder")
-    unit = {"enabled": True, "module": "None", "model": models[0], "image": webui.baseline().base64_images[0]}
-    before = assert_composes(webui, args_of("controlnet", [unit]))
-    assert latents(before.events) != latents(webui.baseline().events), "the model acts"
+    model = models[0] if module == "None" else "None"
+    image = webui.baseline().base64_images[0]
+    unit = {"enabled": True, "module": module, "model": model, "image": image, "weight": 1.0}
+    assert_composes(webui, args_of("controlnet", [unit]))

@@ -8,10 +8,6 @@ import pytest
 from ..helpers import reduced, todo_keys
 from . import browser as web
 
-DOWNSAMPLE = {"method", "target", "factor_1", "factor_2", "resample", "phase"}
-ALWAYS = {"start", "end", "interval", "predict", "tolerance", "passes"}
-SIMILARITY = {"method", "target", "ratio_1", "ratio_2", "sx", "sy", "random", "seed"}
-
 
 @pytest.fixture
 def page(webui, chromium):
@@ -41,41 +37,6 @@ def test_the_panel_is_there_and_off_in_both_tabs(page, tab):
     assert panel.accordion.is_visible()
     assert not panel.enabled
     assert page.errors == []
-
-
-def test_the_panel_opens_with_the_declared_defaults(page, panel, shots):
-    from todo_core.settings import SETTINGS
-
-    panel.unfold()
-    assert panel.enabled
-    panel.wait_until_shown(DOWNSAMPLE | ALWAYS)
-    panel.accordion.screenshot(path=shots / "panel.png")
-    for name, setting in SETTINGS.items():
-        assert setting.parse(panel.value(name)) == setting.default, name
-
-
-def test_controls_without_a_use_are_hidden(panel, shots):
-    panel.unfold()
-    panel.set(method="similarity")
-    panel.wait_until_shown(SIMILARITY | ALWAYS | {"attn", "crossattn", "mlp"})
-    assert panel.value("target") == "all", "as in its paper"
-    panel.set(target="keys/values")
-    panel.wait_until_shown(SIMILARITY | ALWAYS)
-    panel.set(random=False)
-    panel.wait_until_shown((SIMILARITY | ALWAYS) - {"seed"})
-    panel.set(target="all")
-    panel.wait_until_shown((SIMILARITY | ALWAYS | {"attn", "crossattn", "mlp"}) - {"seed"})
-    panel.accordion.screenshot(path=shots / "panel-similarity.png")
-    panel.set(target="keys/values", method="cluster")
-    panel.wait_until_shown({"method", "target", "ratio_1", "ratio_2"} | ALWAYS)
-    panel.set(method="downsample", resample="bilinear")
-    panel.wait_until_shown((DOWNSAMPLE | ALWAYS) - {"phase"})
-    panel.set(resample="nearest", end=0.7, afterwards="cluster")
-    panel.wait_until_shown(DOWNSAMPLE | ALWAYS | {"ratio_1", "ratio_2", "window", "afterwards"})
-    panel.set(end=1, factor_1=1, factor_2=1)
-    panel.wait_until_shown({"method", "factor_1", "factor_2"} | ALWAYS)
-    panel.set(method="none")
-    panel.wait_until_shown({"method"})
 
 
 CASES = {
@@ -122,10 +83,10 @@ def test_an_image_restores_the_whole_panel(webui, page, panel, shots, case):
     panel.set(**CASES[case])
     wanted = panel.values()
 
-    webui.clear()
+    webui.start()
     shown = web.generate(page)
     page.screenshot(path=shots / f"generated-{case}.png", full_page=True)
-    assert any(call["hooks"] for step in webui.get("/todo-probe/events") for call in step["calls"])
+    assert any(call["hooks"] for step in webui.events() for call in step["calls"])
     assert len(todo_keys(shown.replace("\n", " "))) >= len(CASES[case])
     assert "ToDo reduced the hires pass" in page.inner_text("#html_log_txt2img")
 
@@ -154,10 +115,10 @@ def test_the_line_is_that_of_the_pasted_image(webui, page, panel):
         web.settle(page)
         web.read_png_info(page, png)
         page.click("#pnginfo_send_buttons #txt2img_tab, #tab_pnginfo #txt2img_tab")
-        page.wait_for_selector("#todo_txt2img_line:has-text('256 x 256: 4x fewer keys')")
+        page.wait_for_selector("#todo_txt2img_line:has-text('128 x 128: 4x fewer keys')")
         web.settle(page)
         page.wait_for_timeout(1000)
-        assert "256 x 256: 4x fewer keys" in page.inner_text("#todo_txt2img_line")
+        assert "128 x 128: 4x fewer keys" in page.inner_text("#todo_txt2img_line")
 
 
 def test_an_image_without_todo_switches_the_panel_off(webui, page, panel):
@@ -202,9 +163,9 @@ def test_the_upscale_button_reduces(webui, page, panel):
     assert "ToDo" not in web.generate(page)
     assert "hires fix is off" in page.inner_text("#html_log_txt2img")
 
-    webui.clear()
+    webui.start()
     web.upscale(page, until="#html_info_txt2img p:has-text('ToDo method: downsample, ToDo factor 1: 2')")
-    events = webui.get("/todo-probe/events")
+    events = webui.events()
     assert all(step["hires"] for step in events)
     assert reduced(events) == {(1024, 256)}
 

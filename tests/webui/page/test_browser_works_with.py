@@ -15,7 +15,7 @@ def test_every_image_of_the_batch_tab_is_reduced(webui, page, tmp_path):  # noqa
     for folder in ("in", "out"):
         (tmp_path / folder).mkdir()
     for seed in (1, 2):
-        made = webui.txt2img(seed=seed, enable_hr=False, steps=2)
+        made = webui.txt2img(seed=seed, enable_hr=False, steps=2, width=128, height=128)
         (tmp_path / "in" / f"{seed}.png").write_bytes(base64.b64decode(made.base64_images[0]))
 
     web.open_tab(page, "img2img")
@@ -31,7 +31,7 @@ def test_every_image_of_the_batch_tab_is_reduced(webui, page, tmp_path):  # noqa
     panel = web.Panel(page, "img2img")
     panel.unfold()
     panel.set(factor_1=2)
-    webui.clear()
+    webui.start()
     page.click("#img2img_generate")
     page.wait_for_selector("#html_info_img2img p")
     page.wait_for_selector("#img2img_interrupt", state="hidden")
@@ -40,7 +40,7 @@ def test_every_image_of_the_batch_tab_is_reduced(webui, page, tmp_path):  # noqa
     assert len(written) == 2
     for path in written:
         assert todo_keys(Image.open(path).info["parameters"])["ToDo method"] == "downsample"
-    events = webui.get("/todo-probe/events")
+    events = webui.events()
     assert {tuple(sorted(reduced([step]))) for step in events} == {((256, 64),)}
 
 
@@ -49,7 +49,7 @@ def test_compare_by_the_upscale_button(webui, page, shots):  # noqa: F811
     web.generate(page)
     web.choose_script(page, "ToDo compare")
     page.wait_for_selector("#todo_compare_txt2img_presets", state="visible")
-    webui.clear()
+    webui.start()
     web.upscale(page, until="#html_log_txt2img:has-text('ToMe paper: ')")  # no table: the WebUI drops its numbers
     wait_until_done(page)
     page.screenshot(path=shots / "compare-upscale.png", full_page=True)
@@ -57,6 +57,6 @@ def test_compare_by_the_upscale_button(webui, page, shots):  # noqa: F811
     for name in ("baseline", "ToDo balanced", "ToDo fast", "ToMe paper"):
         assert re.search(rf"{name}: [0-9.]+ ± [0-9.]+ s", comments)
     assert page.locator("#txt2img_gallery .thumbnail-small").count() == 5  # the grid, then each variant's
-    events = webui.get("/todo-probe/events")
+    events = webui.events()
     assert all(step["hires"] for step in events)
     assert (512, 512) in lengths(events), "ToMe paper merges half of the queries too"

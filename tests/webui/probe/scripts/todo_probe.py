@@ -1,7 +1,7 @@
 """A WebUI extension for these tests: what the real WebUI's UNet was given, served as JSON, and faults on demand.
 
-It wraps ``__call__`` of the WebUI's denoiser and UNet classes. Only while a UNet call runs, it has hooks of its own, on
-each attn1's to_q and to_k: they see the tokens from which queries and keys are really made.
+It wraps ``__call__`` of the WebUI's denoiser and UNet classes. Only while a UNet call runs, it has hooks of its own,
+those of tests/todo_core/contract/watch.py.
 """
 
 import contextlib
@@ -9,12 +9,9 @@ import ctypes
 import functools
 import gc
 import hashlib
-import importlib
 import importlib.util
 import resource
 import sys
-import threading
-import time
 import weakref
 from pathlib import Path
 
@@ -46,44 +43,40 @@ EVENTS = (
     "postprocess_batch",
     "postprocess",
 )
-PATIENCE = 60  # seconds that a held step waits to be let go
-BORN = time.time()
+sys.path.append(str(Path(__file__).resolve().parents[3] / "todo_core" / "contract"))
+import watch  # noqa: E402
 
 
 class Probe:
-    """What has been seen since the last ``clear``, and the fault that is to happen next."""
+    """What has been seen since the last ``start``."""
 
     def __init__(self):
         self.unets = weakref.WeakSet()
         self.changed_options = 0  # steps that left other options on a patcher than they found, since the start
-        self.clear()
+        self.end_beside = lambda: None
+        self.start({})
 
-    def clear(self):
-        self.events, self.order, self.fault, self.at = [], [], None, None
-        self.reached, self.let_go = threading.Event(), threading.Event()
-
-    def is_due(self, fault):
-        """Whether ``fault`` is to happen in the step that runs; steps are counted from 0 since the last clear."""
-        if self.fault != fault or len(self.events) - 1 != self.at:
-            return False
-        self.fault = None
-        return True
+    def start(self, happens):
+        """Forget; let this happen in the UNet's calls, by their number, with another extension's forward beside it."""
+        self.end_beside()
+        if happens.pop("beside", ""):
+            self.end_beside = watch.foreign_forward(unet_of(shared.sd_model))
+        self.events, self.order = [], []
+        self.watch, self.inside = watch.Watch(happens, **ENDS), watch.Watch()
 
 
+def stop():
+    shared.state.interrupted = True
+    raise importlib.import_module("modules.sd_samplers_common").InterruptedException
+
+
+ENDS = {"stop": stop, "cancel": lambda: shared.state.interrupt(), "skip": lambda: shared.state.skip()}
 probe = Probe()
-
-
-def hooks_on(unet):
-    """How many hooks and forwards of the extension under test are on a model."""
-    tables = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks")
-    hooks = [hook for part in unet.modules() for table in tables for hook in getattr(part, table).values()]
-    hooks += [vars(part)["forward"] for part in unet.modules() if "forward" in vars(part)]
-    return sum(str(getattr(hook, "__module__", "")).startswith("todo_core") for hook in hooks)
 
 
 def hooks_everywhere():
     """The same for every model that has run and is still in memory, and patches on the current model."""
-    return sum(map(hooks_on, probe.unets)) + patches_of(shared.sd_model)
+    return sum(map(watch.hooks_on, probe.unets)) + patches_of(shared.sd_model)
 
 
 def patches_of(model):
@@ -121,7 +114,7 @@ def unet_of(model):
     return (objects.unet if objects else model).model.diffusion_model
 
 
-def watch(*paths):
+def observe(*paths):
     """Watch the calls of those of these classes that this WebUI has."""
     for path in paths:
         module, _, name = path.rpartition(".")
@@ -131,90 +124,48 @@ def watch(*paths):
 
 def observed_step(denoiser, x, *args, **kwargs):
     """Stands in for the denoiser's __call__: one event a step."""
-    event = {
-        "hires": bool(getattr(denoiser.p, "is_hr_pass", False)),
-        "step": denoiser.step,
-        "total": denoiser.total_steps,
-        "latent": hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest(),
-        "hooks_before": hooks_everywhere(),
-        "calls": [],
-    }
     patcher = patcher_of(shared.sd_model)
     options = patcher and described(patcher.model_options)
-    probe.events.append(event)
-    if probe.is_due("hold"):
-        probe.reached.set()
-        probe.let_go.wait(PATIENCE)
-    try:
-        return torch.nn.Module.__call__(denoiser, x, *args, **kwargs)
-    finally:
-        event["hooks_after"] = hooks_everywhere()
-        probe.changed_options += bool(patcher) and described(patcher.model_options) != options
+    with noted(denoiser.p, x, step=denoiser.step, total=denoiser.total_steps):
+        try:
+            return torch.nn.Module.__call__(denoiser, x, *args, **kwargs)
+        finally:
+            probe.changed_options += bool(patcher) and described(patcher.model_options) != options
 
 
 def observed_pipeline_call(unet, latent, timestep, *args, **kwargs):
     """Stands in for the __call__ of diffusers' UNet: one event a call, for no denoiser is around it."""
-    from modules import processing_callbacks
+    p = importlib.import_module("modules.processing_callbacks").p
+    with noted(p, latent, timestep=float(timestep)):
+        return observed_call(unet, latent, timestep, *args, **kwargs)
 
+
+@contextlib.contextmanager
+def noted(p, latent, **more):
+    """An event of the pass that is under way."""
     event = {
-        "hires": bool(getattr(processing_callbacks.p, "is_hr_pass", False)),
-        "timestep": float(timestep),
+        "hires": bool(getattr(p, "is_hr_pass", False)),
         "latent": hashlib.sha256(latent.detach().cpu().contiguous().numpy().tobytes()).hexdigest(),
         "hooks_before": hooks_everywhere(),
         "calls": [],
     }
-    probe.events.append(event)
-    if probe.is_due("hold"):
-        probe.reached.set()
-        probe.let_go.wait(PATIENCE)
-    try:
-        return observed_call(unet, latent, timestep, *args, **kwargs)
-    finally:
-        event["hooks_after"] = hooks_everywhere()
-
-
-def observed_call(unet, *args, **kwargs):
-    """Stands in for the UNet's __call__: notes the lengths of the queries and keys of each self-attention."""
-    probe.unets.add(unet)
-    lengths, rows = [], len(args[0] if args else kwargs["x"])
-    call = {"unet": id(unet), "class": type(unet).__name__, "rows": rows, "hooks": hooks_on(unet), "lengths": lengths}
-    if probe.events:
-        probe.events[-1]["calls"].append(call)
-    handles = [handle for block in unet.modules() if hasattr(block, "attn1") for handle in spied(block.attn1, lengths)]
-    try:
-        with failing_reduction() if probe.is_due("reduction") else contextlib.nullcontext():
-            return torch.nn.Module.__call__(unet, *args, **kwargs)
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextlib.contextmanager
-def failing_reduction():
-    """A fault in the extension's own code."""
-    reduction = sys.modules["todo_core.reduction"]
-    good, reduction.stride = reduction.stride, fail
+    probe.events.append(event | more)
     try:
         yield
     finally:
-        reduction.stride = good
+        probe.events[-1]["hooks_after"] = hooks_everywhere()
 
 
-def spied(attention, lengths):
-    """Hooks that append [queries, keys] to ``lengths``, and fail inside the attention when that was asked for."""
-    queries = []
-
-    def see_queries(_, args):
-        queries.append(args[0].shape[1])
-        if probe.is_due("attention"):
-            fail()
-
-    yield attention.to_q.register_forward_pre_hook(see_queries)
-    yield attention.to_k.register_forward_pre_hook(lambda _, args: lengths.append([queries.pop(), args[0].shape[1]]))
-
-
-def fail(*args, **kwargs):
-    raise RuntimeError("the probe was asked to fail here")
+def observed_call(network, *args, **kwargs):
+    """Stands in for the __call__ of a UNet, or of a ControlNet inside of it."""
+    probe.unets.add(network)
+    kind = type(network).__name__
+    watching = probe.inside if kind == "ControlNet" else probe.watch
+    call = watching.begin(network, *args, **kwargs)
+    call |= {"unet": id(network), "class": kind}
+    if probe.events:
+        probe.events[-1]["calls"].append(call)
+    return watching.run(network, torch.nn.Module.__call__, *args, **kwargs)
 
 
 class OrderOfEvents(scripts.Script):
@@ -236,7 +187,7 @@ for name in EVENTS:
 
 if CFGDenoiser:
     CFGDenoiser.__call__ = observed_step
-    watch(*UNETS)
+    observe(*UNETS)
 else:
     importlib.import_module("diffusers").UNet2DConditionModel.__call__ = observed_pipeline_call
 
@@ -251,48 +202,31 @@ def run_block(block, dtype, options):
 
 
 def add_routes(_, app):
-    watch(CONTROLNET)  # loaded after this file
+    observe(CONTROLNET)  # loaded after this file
 
     @app.get("/todo-probe/events")
     def events():
         return probe.events
 
-    @app.delete("/todo-probe/events")
-    def clear():
-        probe.clear()
+    @app.post("/todo-probe/start")
+    def start(happens: dict = Body()):  # noqa: B008  as FastAPI wants it
+        """Forget what has been seen. ``happens`` has events of the contract by the number of a call of the UNet."""
+        probe.start(happens)
 
     @app.get("/todo-probe/order")
     def order():
         """The events of the script, by the WebUI's names."""
         return probe.order
 
-    @app.get("/todo-probe/hooks")
-    def hooks():
-        return hooks_everywhere()
-
-    @app.post("/todo-probe/fault")
-    def fault(kind: str = Body(), at: int = Body()):
-        """``kind`` "attention", "reduction" or "hold" is to happen in step ``at``, counted from the last clear."""
-        probe.fault, probe.at = kind, at
-
-    @app.get("/todo-probe/held")
-    def held():
-        """Answers when the held step has been reached."""
-        return probe.reached.wait(PATIENCE)
-
-    @app.post("/todo-probe/let-go")
-    def let_go():
-        probe.let_go.set()
+    @app.get("/todo-probe/left")
+    def left():
+        """Hooks of the extension on any model, steps that changed a patcher's options, tensors of calls in memory."""
+        return [hooks_everywhere(), probe.changed_options, probe.watch.remembered()]
 
     @app.get("/todo-probe/callbacks")
     def callbacks():
         """Files whose functions the WebUI calls at each denoiser step."""
         return [callback.script for callback in script_callbacks.callback_map["callbacks_cfg_denoiser"]]
-
-    @app.get("/todo-probe/unet")
-    def unet():
-        """Which UNet is the current one."""
-        return id(unet_of(shared.sd_model))
 
     @app.get("/todo-probe/patcher")
     def patcher():
@@ -304,9 +238,9 @@ def add_routes(_, app):
 
     @app.get("/todo-probe/options")
     def options():
-        """The options of the current model's patcher, and how many steps have left others than they found."""
+        """The options of the current model's patcher."""
         patcher = patcher_of(shared.sd_model)
-        return [patcher and described(patcher.model_options), probe.changed_options]
+        return patcher and described(patcher.model_options)
 
     @app.get("/todo-probe/lora")
     def lora():
@@ -325,11 +259,6 @@ def add_routes(_, app):
             ctypes.CDLL(None).malloc_trim(0)
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * resource.getpagesize() / 2**20
-
-    @app.get("/todo-probe/born")
-    def born():
-        """When this file was loaded: Reload UI loads it again."""
-        return BORN
 
     @app.post("/todo-probe/reload")
     def reload():

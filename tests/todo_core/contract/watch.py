@@ -1,0 +1,135 @@
+"""The calls of a network, seen from outside, and what a job lets happen in them: see ``host.py``.
+
+The probes of real programs load this file. It needs no other.
+"""
+
+import contextlib
+import gc
+import sys
+import weakref
+
+
+class Watch:
+    """Notes each call of a network; ``events`` tells by the number of a call what is to happen in it.
+
+    ``ends`` are functions: "stop" ends the program as it cancels; "cancel" and "skip" ask for it before a call.
+    """
+
+    def __init__(self, events=None, **ends):
+        self.events = {int(number): event for number, event in (events or {}).items()}
+        self.calls, self._ends, self._tokens, self._sign, self._last = [], ends, weakref.WeakValueDictionary(), 1, None
+
+    def begin(self, network, *args, **kwargs):
+        """A call with these arguments is about to be made; what is noted of it."""
+        x, time = kwargs.get("x", args and args[0]), kwargs.get("timesteps", args[1] if len(args) > 1 else None)
+        call = {"time": float(time.flatten()[0]), "rows": len(x), "hooks": hooks_on(network)}
+        self.calls.append(call | {"tokens": 0, "keys": 0, "deep": False, "lengths": []})
+        return self.calls[-1]
+
+    def run(self, network, original, *args, **kwargs):
+        """Make the call that has begun; ``original`` is the one of torch or of the program."""
+        event, call = self.events.get(len(self.calls) - 1), self.calls[-1]
+        self._sign *= -1 if event == "prompt" else 1
+        if "context" in kwargs:
+            kwargs["context"] = kwargs["context"] * self._sign
+        elif self._sign < 0:
+            args = (*args[:2], -args[2], *args[3:])
+        self._happens(event, " before")
+        if event != "cached":
+            with self._seen(network, call, event), self._failing(event), self._answered(network, event):
+                self._last = original(network, *args, **kwargs)
+        following = self.events.get(len(self.calls))
+        if following in ("cancel", "skip"):
+            self._ends[following]()
+        return self._last
+
+    def remembered(self):
+        """How many tensors of the calls are still in memory."""
+        gc.collect()
+        return len(self._tokens)
+
+    def _happens(self, event, where=""):
+        if event == f"stop{where}":
+            self._ends["stop"]()
+        if event == f"fail{where}":
+            fail()
+
+    @contextlib.contextmanager
+    def _seen(self, network, call, event):
+        """Note the tokens of each self-attention, those of level 1, and whether a transformer below it runs."""
+        handles = [*self._hooks(network, call, event)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _hooks(self, network, call, event):
+        blocks = {name: module for name, module in network.named_modules() if hasattr(module, "attn1")}
+        for block in blocks.values():
+            yield from self._spied(block, call)
+        if not blocks:
+            return
+        first, deep = (next(block for name, block in blocks.items() if place in name) for place in ("", "mid"))
+        yield first.register_forward_pre_hook(lambda _, args: call.update(tokens=args[0].shape[1]))
+        yield first.attn1.to_k.register_forward_pre_hook(lambda _, args: call.update(keys=args[0].shape[1]))
+        yield first.attn2.to_k.register_forward_pre_hook(lambda *_: self._happens(event))
+        yield deep.register_forward_pre_hook(lambda *_: call.update(deep=True))
+
+    def _spied(self, block, call):
+        """Hooks that append [queries, keys] to the lengths."""
+        queries = []
+
+        def see_queries(_, args):
+            queries.append(args[0].shape[1])
+            self._tokens[id(args[0])] = args[0]
+
+        yield block.attn1.to_q.register_forward_pre_hook(see_queries)
+        note = lambda _, args: call["lengths"].append([queries.pop(), args[0].shape[1]])  # noqa: E731
+        yield block.attn1.to_k.register_forward_pre_hook(note)
+
+    @contextlib.contextmanager
+    def _answered(self, network, event):
+        """Inside the call another cache answers, in the place of the UNet's own code."""
+        if event != "cached inside":
+            yield
+            return
+        kind, name = type(network), "_forward" if hasattr(network, "_forward") else "forward"
+        own = getattr(kind, name)
+        setattr(kind, name, lambda *args, **kwargs: self._last)
+        try:
+            yield
+        finally:
+            setattr(kind, name, own)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _failing(event):
+        """A fault in the extension's own code."""
+        if event != "ours":
+            yield
+            return
+        reduction = next(module for name, module in sys.modules.items() if name.endswith("todo_core.reduction"))
+        own, reduction.stride = reduction.stride, lambda *args, **kwargs: 1 / 0
+        try:
+            yield
+        finally:
+            reduction.stride = own
+
+
+def hooks_on(model):
+    """How many hooks and forwards of the extension are on a model."""
+    tables = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks")
+    found = [hook for part in model.modules() for table in tables for hook in getattr(part, table).values()]
+    found += [vars(part)["forward"] for part in model.modules() if "forward" in vars(part)]
+    return sum("todo_core" in str(getattr(hook, "__module__", "")) for hook in found)
+
+
+def foreign_forward(network):
+    """A forward on a network that does nothing; returns what takes it off."""
+    network.forward = lambda *args, **kwargs: type(network).forward(network, *args, **kwargs)
+    return lambda: vars(network).pop("forward", None)
+
+
+def fail():
+    raise RuntimeError("the probe was asked to fail here")
