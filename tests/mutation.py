@@ -64,7 +64,7 @@ TESTS = {
     "patching/hooks/module_calls": [*SESSION, COMPILE],
     "patching/hooks/module_hooks": [*SESSION, *FORGE],
     "patching/driver": [*CONTRACT, *COMFYUI, "tests/todo_core/webui/generation"],
-    "patching/methods": [f"{PATCHING}/test_plan.py", *SESSION],
+    "patching/space/methods": [f"{PATCHING}/test_plan.py", *SESSION],
     "patching/patch": [f"{PATCHING}/test_copies.py", *SESSION],
     "patching/plan": [f"{PATCHING}/test_plan.py", *PREDICTION, *SESSION],
     "patching/record": [f"{PATCHING}/test_record.py", *SESSION],
@@ -78,8 +78,9 @@ TESTS = {
         *FORGE,
     ],
     "patching/steps": [f"{PATCHING}/test_steps.py", *SESSION],
-    "patching/memory": [*PREDICTION, *COSTS],
-    "pacing": [*PACING, *PREDICTION],
+    "patching/time/memory": [*PREDICTION, *COSTS],
+    "patching/time/deep_plan": [f"{PATCHING}/test_plan.py", *PREDICTION],
+    "patching/time/pacing": [*PACING, *PREDICTION],
     "settings/setting": SETTINGS,
     "settings/declaration": SETTINGS,
     "estimate": ["tests/todo_core/test_estimate.py"],
@@ -87,7 +88,7 @@ TESTS = {
     "tomesd": ["tests/todo_core/test_tomesd.py"],
     "samplers": ["tests/todo_core/test_samplers.py"],
     "token_grid": ["tests/todo_core/test_token_grid.py", f"{PATCHING}/test_plan.py"],
-    "prediction": [*PREDICTION, *COSTS],
+    "patching/time/prediction": [*PREDICTION, *COSTS],
 }
 # they change nothing, or what no test should hold
 IGNORED = ("NoOp", "VariableReplacer", "VariableInserter", "ExceptionReplacer")

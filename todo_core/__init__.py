@@ -2,10 +2,10 @@
 
 from . import tomesd
 from .errors import SettingsError, UnsupportedModelError
-from .patching.level_plan import LevelPlan
 from .patching.patch import apply_patch, patched, remove_patch
 from .patching.plan import Plan
 from .patching.session import Session
+from .patching.space.level_plan import LevelPlan
 from .settings import SETTINGS, Settings
 from .token_grid import TokenGrid
 

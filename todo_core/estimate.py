@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from .hosts import Host
-from .patching.level_plan import tokens_left
 from .patching.plan import Plan
+from .patching.space.level_plan import tokens_left
 from .work import layout_of
 
 USUAL_STEPS = 10  # of a hires pass

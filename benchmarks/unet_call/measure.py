@@ -19,7 +19,7 @@ from tomesd.merge import bipartite_soft_matching_random2d
 
 from todo_core import Session, Settings, TokenGrid
 from todo_core.patching.plan import Pass
-from todo_core.prediction import History
+from todo_core.patching.time.prediction import History
 from todo_core.reduction import cluster, match, stride
 from todo_lab.evaluation.metrics.peak_memory import peak_memory
 from unet_call.models import Subject

@@ -31,7 +31,7 @@ CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.contr
 FLOORS = {
     "todo_core": [
         "errors image_difference samplers token_grid",
-        "reduction prediction pacing",
+        "reduction",
         "settings hosts",
         "work",
         "patching",
@@ -95,7 +95,7 @@ def test_the_sources_are_found():
 
 def test_relative_imports_are_read_as_absolute_ones():
     assert "todo_core.hosts.host.Host" in imports(ROOT / "todo_core/hosts/ldm.py")
-    assert "todo_core.reduction" in imports(ROOT / "todo_core/patching/methods.py")
+    assert "todo_core.reduction" in imports(ROOT / "todo_core/patching/space/methods.py")
     assert "torch.nn.functional" in imports(ROOT / "todo_core/reduction/downsampling.py")
 
 

@@ -13,8 +13,8 @@ from tests import models
 from todo_core import Settings, TokenGrid, patched
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
-from todo_core.patching.level_plan import tokens_left
 from todo_core.patching.plan import Pass, make_plan
+from todo_core.patching.space.level_plan import tokens_left
 from todo_core.settings import BUILT_IN
 from todo_core.work import Layout
 

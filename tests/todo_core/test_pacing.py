@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.naive import examples
 from todo_core.hosts.conditions import row_weights
-from todo_core.pacing import LONGEST, UNKNOWN_GUIDANCE, Pace, gap_of, step_weight
+from todo_core.patching.time.pacing import LONGEST, UNKNOWN_GUIDANCE, Pace, gap_of, step_weight
 
 ALPHA_BARS = np.cumprod(1 - np.linspace(0.00085**0.5, 0.012**0.5, 1000) ** 2)
 costs = st.floats(0, 0.1) | st.sampled_from([math.nan, math.inf])  # those of real passes; larger ones allow no gap

@@ -6,8 +6,8 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, field
 
-from .level_plan import LevelPlan
 from .plan import Plan
+from .space.level_plan import LevelPlan
 
 NOT_ALIKE = "too few steps in a row are alike"
 NOT_WITHIN = "the error was above the tolerance, or the prompt changed"

@@ -1,6 +1,6 @@
 """Plan x model -> hooks that carry out what the plan says, step by step, and a record of what ran.
 
-Hooks sit on module instances and come off by handle (`hooks/`). No class is replaced, and no ``forward`` but those of
+Hooks sit on module instances and come off by handle. No class is replaced, and no ``forward`` but those of
 modules that are predicted, so the attention that the host has chosen still runs. Two hooks enclose each UNet call: the
 first sets the state of the call that all others read, the second clears it. Without that state, a hook does nothing.
 torch runs the second hook after an Exception, but not after a KeyboardInterrupt: so each call begins by dropping the
@@ -30,11 +30,11 @@ from .hooks.keys_hooks import KeysHooks, PatchedKeysHooks, SiteHooks, keys_patch
 from .hooks.module_calls import Args, Hook, Kwargs, read, remove_forwards
 from .hooks.module_hooks import ModuleHooks
 from .hooks.running_calls import RunningCalls, UNetCall
-from .level_plan import LEVELS
-from .memory import Memory
 from .plan import Pass, Plan, make_plan
 from .record import IdleNotes, Record
+from .space.level_plan import LEVELS
 from .steps import Step, StepCounter, seeds_inside, timesteps_of
+from .time.memory import Memory
 
 CHECKPOINTED = (
     "its blocks are checkpointed, and the backward pass would compute them without the reduction. "

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from todo_core.patching.level_plan import LevelPlan
 from todo_core.patching.record import Record
+from todo_core.patching.space.level_plan import LevelPlan
 from todo_core.settings import BUILT_IN, Settings
 from todo_core.settings.declaration import CUSTOM, DEFAULT
 

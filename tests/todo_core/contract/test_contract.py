@@ -11,8 +11,8 @@ import re
 import pytest
 import torch
 
-from todo_core.patching.plan import WHAT
 from todo_core.patching.record import NOT_ALIKE
+from todo_core.patching.time.deep_plan import WHAT
 
 OURS = {"factor_1": 2, "factor_2": 1, "interval": 1}
 PREDICTS = OURS | {"interval": 2}

@@ -19,11 +19,12 @@ from tests.models import Small, diffusers_unet, full_layout, noise, shallow_ldm_
 from tests.naive import examples
 from todo_core import Settings, apply_patch, patched, remove_patch
 from todo_core.hosts import detect
-from todo_core.patching import memory
-from todo_core.patching.memory import bytes_needed
-from todo_core.patching.plan import DeepPlan, Pass, make_plan
+from todo_core.patching.plan import Pass, make_plan
 from todo_core.patching.session import Session
-from todo_core.prediction import History
+from todo_core.patching.time import memory
+from todo_core.patching.time.deep_plan import DeepPlan
+from todo_core.patching.time.memory import bytes_needed
+from todo_core.patching.time.prediction import History
 from todo_core.token_grid import TokenGrid
 
 OFF = {"factor_1": 1, "factor_2": 1}

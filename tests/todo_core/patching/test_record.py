@@ -5,9 +5,10 @@ from collections import Counter
 import pytest
 
 from todo_core import Settings
-from todo_core.patching.level_plan import LevelPlan
-from todo_core.patching.plan import DeepPlan, Pass, Plan
+from todo_core.patching.plan import Pass, Plan
 from todo_core.patching.record import IdleNotes, Record
+from todo_core.patching.space.level_plan import LevelPlan
+from todo_core.patching.time.deep_plan import DeepPlan
 from todo_core.token_grid import TokenGrid
 
 

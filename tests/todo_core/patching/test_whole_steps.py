@@ -15,10 +15,10 @@ from tests.todo_core.test_pacing import naive_cost, naive_gap
 from todo_core import Settings
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
-from todo_core.patching import memory
 from todo_core.patching.plan import HELD, Pass, make_plan
 from todo_core.patching.session import Session
-from todo_core.prediction import History
+from todo_core.patching.time import memory
+from todo_core.patching.time.prediction import History
 from todo_core.samplers import ADDS_NOISE
 from todo_core.token_grid import TokenGrid
 

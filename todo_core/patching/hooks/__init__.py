@@ -1,1 +1,1 @@
-"""What is put on the modules of a model, and the state of the call that it reads."""
+"""The hooks on the model: they give attention fewer tokens, leave out a transformer, and know the running call."""

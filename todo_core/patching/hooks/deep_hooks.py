@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...hosts import has_foreign_forward
-from ..memory import CallMemory
 from ..plan import Holder
+from ..time.memory import CallMemory
 from .module_calls import Args, Forward, Kwargs, guarded, has_other_forward, read
 from .running_calls import RunningCalls
 

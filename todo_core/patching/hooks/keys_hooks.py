@@ -16,8 +16,8 @@ from torch.nn import Module
 from ...hosts import KeysPatch, Site
 from ...reduction import Reduction
 from ...token_grid import TokenGrid
-from ..level_plan import LevelPlan
-from ..methods import METHODS, Place, plan_level
+from ..space.level_plan import LevelPlan
+from ..space.methods import METHODS, Place, plan_level
 from ..steps import seeds_of_rows
 from .module_calls import Args, Changed, Hook, Kwargs, guarded, read, untraced, write
 from .running_calls import RunningCalls, UNetCall

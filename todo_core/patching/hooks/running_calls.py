@@ -15,10 +15,10 @@ from ...hosts import Host, Site
 from ...reduction import Reduction
 from ...settings import Settings
 from ...token_grid import TokenGrid
-from ..level_plan import LevelPlan, Reason
-from ..memory import CallMemory
 from ..record import Record
+from ..space.level_plan import LevelPlan, Reason
 from ..steps import seeds_inside
+from ..time.memory import CallMemory
 from .module_calls import OnError
 
 

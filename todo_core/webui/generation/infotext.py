@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import __version__
 from ...patching.driver import Driver
-from ...patching.plan import DeepPlan
+from ...patching.time.deep_plan import DeepPlan
 from ...settings import METHOD_KEY, SETTINGS, VERSION_KEY, Settings
 
 KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)

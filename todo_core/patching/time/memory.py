@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 
-from ..hosts import Host, weight_shape
-from ..pacing import Pace
-from ..prediction import History
-from ..token_grid import TokenGrid
-from .level_plan import Reason
-from .plan import DeepPlan
-from .steps import Step, timesteps_of
+from ...hosts import Host, weight_shape
+from ...token_grid import TokenGrid
+from ..space.level_plan import Reason
+from ..steps import Step, timesteps_of
+from .deep_plan import DeepPlan
+from .pacing import Pace
+from .prediction import History
 
 MOST_CALLS = 8  # of a step, that are remembered
 ROOM = 1 / 8  # the part of the free memory of a GPU that the histories may take; the UNet's call needs the rest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..token_grid import TokenGrid
+from ...token_grid import TokenGrid
 
 LEVELS = (1, 2)
 Reason = str  # a clause that says why something is not done; None in its place: it is done

@@ -12,11 +12,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .. import reduction
-from ..hosts import Level
-from ..reduction import Reduction
-from ..settings import Settings
-from ..token_grid import TokenGrid
+from ... import reduction
+from ...hosts import Level
+from ...reduction import Reduction
+from ...settings import Settings
+from ...token_grid import TokenGrid
 from .level_plan import LevelPlan
 
 # auto reduces where the image's sides are so many times longer than in training: 1.25 is the smallest measured.
