@@ -152,7 +152,9 @@ class Settings:
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
 
-        def __init__(self, /, **values: Any) -> None:
+        def __init__(self, /, *unnamed: Any, **values: Any) -> None:
+            if unnamed:
+                raise SettingsError("settings", unnamed[0], "settings by name, as factor_1=2")
             for name in values:
                 if name not in SETTINGS:
                     raise unknown_name(name, values[name], SETTINGS)

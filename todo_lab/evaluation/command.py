@@ -93,6 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def plan_jobs(options: argparse.Namespace) -> list[Job]:
     """The jobs of the options. Raises SettingsError."""
+    for name in ("limit", "runs", "processes"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            raise SettingsError(name, getattr(options, name), "1 or more")
     is_pocket = options.model == POCKET and not options.webui
     base = Request(
         prompt="",

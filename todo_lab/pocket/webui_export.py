@@ -68,11 +68,19 @@ def webui_config(scale: float, tokenizer: Path, unet: dict[str, Any]) -> dict[st
         "conditioning_key": "crossattn",
         "scale_factor": scale,
         "use_ema": False,
-        "unet_config": part("ldm.modules.diffusionmodules.openaimodel.UNetModel", unet),
+        "unet_config": part(*_unet(unet)),
         "first_stage_config": part("ldm.models.autoencoder.AutoencoderKL", first_stage),
         "cond_stage_config": part("ldm.modules.encoders.modules.FrozenCLIPEmbedder", {"version": str(tokenizer)}),
     }
     return {"model": part("ldm.models.diffusion.ddpm.LatentDiffusion", params)}
+
+
+def _unet(settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The class and its arguments. The WebUI's ldm takes one depth for all levels; its sgm a list, and no image size."""
+    name = "modules.diffusionmodules.openaimodel.UNetModel"
+    if isinstance(settings["transformer_depth"], int):
+        return f"ldm.{name}", settings
+    return f"sgm.{name}", {key: value for key, value in settings.items() if key != "image_size"}
 
 
 def write_tokenizer(folder: Path, words: Vocabulary) -> dict[str, int]:

@@ -145,6 +145,7 @@ def test_a_dead_webui_is_one_line_and_nothing_is_written(tmp_path, capsys):
     ("options", "said"),
     [
         (["--presets", "no such"], "no such"), (["--sizes", "64"], "64"), (["--prompts", "/no/file"], "/no/file"),
+        (["--limit", "0"], "limit = 0"), (["--limit", "-3"], "limit = -3"), (["--runs", "0"], "runs = 0"),
         (["--peer", "nobody"], "nobody"), (["--sizes", "65x64"], "65"), (["--grid", "/no/grid"], "/no/grid"),
         (["--sizes", "72x64"], "width = 72"), (["--hires", "1.3"], "hires_scale = 1.3"),
         (["--model", "/no/model"], "/no/model"), (["--weights", "/no/weights"], "/no/weights"),

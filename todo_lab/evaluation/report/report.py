@@ -137,8 +137,8 @@ def _table(table: pd.DataFrame, summary: pd.DataFrame, about: dict[str, Any]) ->
         rows = [[row["variant"], *(_cell(name, row) for name in known)] for _, row in part.iterrows()]
         blocks.append(markdown_table([head, *rows]))
     absent = [COLUMNS[name][0] for name in COLUMNS if name not in known]
-    reasons = "; ".join(f"{name}: {reason}" for name, reason in (about.get("missing") or {}).items())
-    return [*blocks, f"Not available: {', '.join(absent)}. {reasons}."] if absent else blocks
+    reasons = "".join(f" {name}: {reason}." for name, reason in (about.get("missing") or {}).items())
+    return [*blocks, f"Not available: {', '.join(absent)}.{reasons}"] if absent else blocks
 
 
 def _cell(name: str, row: pd.Series) -> str:
