@@ -75,6 +75,10 @@ OTHERS = (
 )
 ALL = (*OURS, *PRESETS, *SHARES, *OTHERS)
 PACED = (*DEEP, "ToDo balanced", "fewer steps 0.8")
+MANY_TOKENS = (
+    *("ToDo 2", "ToDo 3", "ToDo 2, deep layers, tolerance 0.08", "ToDo 2, whole steps, tolerance 0.32"),
+    *("Skip steps, tolerance 0.32", *SHARES[1:4]),
+)
 PROMPTS = 12  # of a column, at least
 WITH_NOISE = ("Euler a", "SDE Karras")
 ROUNDING = 1e-8  # MSE, 80 dB
@@ -126,6 +130,17 @@ def of_sizes(layout: str) -> Table:
         work = ["" if parts[size].empty else f"{parts[size]['work'].mean():.2f}" for size in ("2x", "4x")]
         learned = f"{1000 * parts['2x']['st_lpips'].mean():.1f}"
         found.append([shown(variant), *work, *map(decibels, parts.values()), learned])
+    return found
+
+
+def of_many_tokens() -> Table:
+    """2x of 512 px, where level 1 has 128 x 128 tokens: work and PSNR, of the prompts that all variants have."""
+    part = at("SDXL", width=512)
+    shared = set.intersection(*(set(of(variant, part)["prompt"]) for variant in MANY_TOKENS))
+    found = [["128 x 128 tokens", "work", "PSNR (worst)"]]
+    for variant in MANY_TOKENS:
+        rows_of = of(variant, part[part["prompt"].isin(shared)])
+        found.append([shown(variant), f"{rows_of['work'].mean():.2f}", with_worst(rows_of)])
     return found
 
 
@@ -268,6 +283,7 @@ PAPER = {
 }
 TABLES: dict[str, Callable[[], Table]] = {
     **{f"sizes {layout}": functools.partial(of_sizes, layout) for layout in LAYOUTS},
+    "many tokens": of_many_tokens,
     "others": of_others,
     **{f"changes {layout}": functools.partial(of_changes, layout) for layout in LAYOUTS},
     "denoising": of_denoising,

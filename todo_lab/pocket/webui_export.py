@@ -76,7 +76,7 @@ def webui_config(scale: float, tokenizer: Path, unet: dict[str, Any]) -> dict[st
 
 
 def _unet(settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The class and its arguments. The WebUI's ldm takes one depth for all levels; its sgm a list, and no image size."""
+    """The class and its arguments. The WebUI's ldm takes one depth for all levels; its sgm a list, no image size."""
     name = "modules.diffusionmodules.openaimodel.UNetModel"
     if isinstance(settings["transformer_depth"], int):
         return f"ldm.{name}", settings
