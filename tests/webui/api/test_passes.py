@@ -82,9 +82,7 @@ OF_FORGE = {  # it merges the queries alone
 }
 NOTHING = {
     "hires fix is off": case({}, enable_hr=False),
-    "nothing to reduce at 128 x 128: this model was trained at 512 x 512. Set a factor": case(
-        {"factor_1": "auto", "interval": 1}
-    ),
+    "nothing to reduce at 128 x 128: this model was trained at 512 x 512.": case({"factor_1": "auto", "interval": 1}),
     "level 1 is not reduced: HyperTile splits it into tiles": case(FACTOR_2, override_settings=TILED, **LARGE),
     "ToDo reduced nothing in the hires pass: no step is between Start and End": case(
         FACTOR_2 | {"start": 0.9, "end": 0.95}
