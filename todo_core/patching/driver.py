@@ -15,6 +15,7 @@ from ..errors import UnsupportedModelError
 from ..hosts import Host, find_controlnet
 from ..settings import Settings
 from .hooks.deep_hooks import holder_of
+from .hooks.module_calls import guarded
 from .plan import Pass, Plan
 from .record import Record
 from .session import Session
@@ -61,12 +62,8 @@ class Driver:
 
     def call(self, *of_the_host: Any) -> None:
         """The model is about to be called. An error of ours ends the reduction."""
-        if self.error:
-            return
-        try:
-            self._call(*of_the_host)
-        except Exception as error:
-            self.fail(error)
+        if not self.error:
+            guarded(self.fail, self._call, *of_the_host)
 
     def _call(self, *of_the_host: Any) -> None:
         """What a program tells of the call: the model, where it is another one, and the step."""

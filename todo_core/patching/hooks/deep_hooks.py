@@ -71,9 +71,12 @@ class DeepHooks:
         return made if self.is_whole else x + made
 
     def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> None:
-        self._kind = type(output)
-        x, y = self._input(args, kwargs), output if isinstance(output, Tensor) else output[0]
+        x, y = self._input(args, kwargs), self._unpacked(output)
         memory.learn(self._module, x, y - x, y)
+
+    def _unpacked(self, output: Any) -> Tensor:
+        self._kind = type(output)
+        return output if isinstance(output, Tensor) else output[0]
 
     def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
         return read(args, kwargs, 0, self._calls.host.arguments.hidden)
@@ -92,8 +95,7 @@ class WholeHooks(DeepHooks):
     _channels, _dtype = 0, None  # of its output
 
     def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> None:
-        self._kind = type(output)
-        y = (output if isinstance(output, Tensor) else output[0]).clone()  # a sampler may go on with it in place
+        y = self._unpacked(output).clone()  # a sampler may go on with it in place
         self._channels, self._dtype = y.shape[1], y.dtype
         memory.learn(self._module, self._input(args, kwargs).clone(), y, y)
 
