@@ -9,6 +9,8 @@ sys.path.insert(0, str(Path(__file__).parent / "double"))
 
 from tests.todo_core.webui.webui_double import load_script  # noqa: E402
 
+ONCE = ("cfg_denoiser", "before_ui", "infotext_pasted")
+
 
 @pytest.fixture
 def module(tmp_path):
@@ -18,7 +20,9 @@ def module(tmp_path):
     for callbacks in (c for name, c in vars(script_callbacks).items() if name.startswith("callbacks_")):
         callbacks.clear()
     scripts.folder = tmp_path
-    return load_script()
+    loaded = load_script()
+    assert all(len(getattr(script_callbacks, f"callbacks_{name}")) == 1 for name in ONCE)
+    return loaded
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from tests.controlnet_double import ControlNet, script_with
-from tests.models import LatentDiffusion, shallow_ldm_unet
+from tests.models import LatentDiffusion, hook_count, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI
 from todo_core import reduction
 
-from .test_generation import OURS, hooks_of, lengths_of
+from .test_generation import OURS, lengths_of
 
 
 def steered(model, net):
@@ -46,28 +46,26 @@ def generated(webui, net, scripts, settings=OURS, **changes):
     p.scripts = scripts
     with lengths_of(LatentDiffusion(net)) as pairs, lengths_of(webui.model) as of_unet:
         done = webui.generate(p, settings)
-    assert hooks_of(webui.model) == hooks_of(LatentDiffusion(net)) == 0
+    assert hook_count(webui.model) == hook_count(net) == 0
     return done, pairs, of_unet
 
 
-def test_two_units_may_share_one_and_others_may_have_none(webui, net):
-    done, pairs, _ = generated(webui, net, beside(net, torch.nn.Conv2d(4, 4, 1), net, None))
-    assert pairs[4:] == [(256, 64)] * 4
-    assert "ControlNet too" in done.comments
+ANOTHER = ControlNet(shallow_ldm_unet(seed=4, num_res_blocks=1))  # it never runs
 
 
-def test_a_controlnet_that_never_runs_is_not_told(webui, net):
-    done, pairs, _ = generated(webui, net, beside(ControlNet(shallow_ldm_unet(seed=4, num_res_blocks=1))))
-    assert pairs[4:] == [(256, 256)] * 4
-    assert "ToDo reduced the hires pass" in done.comments
-    assert "ControlNet" not in done.comments
+@pytest.mark.parametrize(
+    ("units", "keys"), [(lambda net: [net, torch.nn.Conv2d(4, 4, 1), net, None], 64), (lambda net: [ANOTHER], 256)]
+)
+def test_what_runs_is_reduced_and_told_whatever_the_units_are(webui, net, units, keys):
+    done, pairs, _ = generated(webui, net, beside(*units(net)))
+    assert pairs[4:] == [(256, keys)] * 4
+    assert ("ControlNet too" in done.comments) == ("ControlNet" in done.comments) == (keys == 64)
 
 
 @pytest.mark.parametrize("scripts", [None, SimpleNamespace(alwayson_scripts=[SimpleNamespace(latest_network=None)])])
 def test_without_one_only_the_unet_is_reduced(webui, net, scripts):
-    done, pairs, of_unet = generated(webui, net, scripts)
+    _, pairs, of_unet = generated(webui, net, scripts)
     assert (pairs[-1], of_unet[-1]) == ((256, 256), (256, 64))
-    assert "ControlNet" not in done.comments
 
 
 def test_an_error_in_it_ends_the_reduction_of_both(webui, net, monkeypatch):

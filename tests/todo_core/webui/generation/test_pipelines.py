@@ -26,6 +26,7 @@ def sdnext(monkeypatch, tmp_path, unet):
     monkeypatch.setattr(script_callbacks, "on_after_process", callbacks.append, raising=False)
     monkeypatch.setattr(scripts, "folder", tmp_path)
     webui = SDNext(load_script().ToDoScript(), unet, monkeypatch)
+    assert len(callbacks) == 1
     yield webui
     assert hook_count(unet) == 0
 
@@ -47,15 +48,10 @@ def lengths(sdnext, p, *args):
 FIRST, HIRES = [64, 64], [256, 256]
 
 
-def test_a_job_that_another_script_runs_inside_is_left_alone(sdnext):
-    p = PipelineProcessing(own_job=PipelineProcessing(enable_hr=False))
-    seen, _ = lengths(sdnext, p, OURS | {"passes": "all"})
-    assert seen == [[64, 16]] * 4 + [FIRST] * 4 + [[256, 64]] * 4
-
-
-def test_two_batches(sdnext):
-    seen, done = lengths(sdnext, PipelineProcessing(seeds=[1, 2], n_iter=2), OURS)
-    assert seen == ([FIRST] * 4 + [[256, 64]] * 4) * 2
+def test_a_job_that_another_script_runs_inside_each_batch_is_left_alone(sdnext):
+    p = PipelineProcessing(seeds=[1, 2], n_iter=2, own_job=PipelineProcessing(enable_hr=False))
+    seen, done = lengths(sdnext, p, OURS | {"passes": "all"})
+    assert seen == ([[64, 16]] * 4 + [FIRST] * 4 + [[256, 64]] * 4) * 2
     assert len(done.infotexts) == 2
 
 

@@ -1,4 +1,4 @@
-"""Script and the order in which the WebUI calls its methods."""
+"""What the WebUI has for scripts. ``Script`` lacks what this extension's scripts must have themselves."""
 
 AlwaysVisible = object()
 scripts_data = []
@@ -14,35 +14,5 @@ class Script:
     infotext_fields = None
     paste_field_names = None
 
-    def title(self):
-        raise NotImplementedError
-
-    def ui(self, is_img2img):
-        pass
-
-    def show(self, is_img2img):
-        return True
-
-    def before_process(self, p, *args):
-        pass
-
     def process(self, p, *args):
-        pass
-
-    def before_process_batch(self, p, *args, **kwargs):
-        pass
-
-    def process_batch(self, p, *args, **kwargs):
-        pass
-
-    def process_before_every_sampling(self, p, *args, **kwargs):
-        pass
-
-    def post_sample(self, p, ps, *args):
-        pass
-
-    def postprocess_batch(self, p, *args, **kwargs):
-        pass
-
-    def postprocess(self, p, processed, *args):
         pass

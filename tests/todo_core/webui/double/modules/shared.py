@@ -6,17 +6,8 @@ sd_model = None
 
 
 class OptionInfo:
-    def __init__(self, default, label, component=None, component_args=None, section=None):
-        self.default, self.label, self.section = default, label, section
-        self.component, self.component_args, self.comment_after = component, component_args, ""
-
-    def info(self, text):
-        self.comment_after += text
-        return self
-
-    def needs_reload_ui(self):
-        self.comment_after += " (requires Reload UI)"
-        return self
+    def __init__(self, default, label):
+        self.default, self.label = default, label
 
 
 class Options:
@@ -33,8 +24,6 @@ class Options:
         self.data.update(
             token_merging_ratio=0.0,
             token_merging_ratio_hr=0.0,
-            hypertile_enable_unet=False,
-            hypertile_enable_unet_secondpass=False,
             grid_save=True,
             grid_format="png",
             img_max_size_mp=200,
