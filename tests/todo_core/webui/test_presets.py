@@ -93,16 +93,6 @@ def test_names_are_exact_and_an_unknown_one_is_told_those_there_are(path, name):
         Presets(path).get(name)
 
 
-def test_a_stored_preset_with_the_name_of_a_built_in_one_is_kept_under_another(path):
-    path.parent.mkdir()
-    path.write_text(json.dumps({"ToDo fast": {"factor_1": 7}, "mine": {"factor_1": 1.5}}), "utf-8")
-    presets = Presets(path)
-    assert presets.names == [*BUILT_IN, "ToDo fast (own)", "mine"]
-    assert presets.get("ToDo fast (own)") == Settings(factor_1=7, interval=1)
-    assert presets.get("mine") == Settings(factor_1=2, interval=1)
-    assert not presets.trouble
-
-
 @pytest.mark.parametrize(
     "broken",
     ["{", "[]", '{"a": {"factor_1": -1}}', '{"a": {"unknown": 1}}', '{"a": 3}', "\x00\xff"],
@@ -120,10 +110,12 @@ def test_a_broken_file_is_set_aside_whole_and_said(path, broken):
 
 
 def test_a_file_of_an_earlier_version_is_read(path):
+    """A built-in preset may have come with a stored one's name."""
     path.parent.mkdir()
-    path.write_text(
-        json.dumps({"old": {**OWN.to_dict(), "img2img": True, "reach": 1}, "x" * 70: OWN.to_dict()}), "utf-8"
-    )
+    own = {"ToDo fast": {"factor_1": 1.5}, "x" * 70: {**OWN.to_dict(), "img2img": True, "reach": 1}}
+    path.write_text(json.dumps(own), "utf-8")
     presets = Presets(path)
-    assert presets.trouble == ""
-    assert presets.get("old") == presets.get("x" * 70) == OWN
+    assert presets.names == [*BUILT_IN, "ToDo fast (own)", "x" * 70]
+    assert presets.get("ToDo fast (own)") == Settings(factor_1=2, interval=1)
+    assert presets.get("x" * 70) == OWN
+    assert not presets.trouble

@@ -10,7 +10,7 @@ import pytest
 
 from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import NOTHING_PREDICTED, Processing, WebUI
-from todo_core import SETTINGS, __version__
+from todo_core import SETTINGS
 from todo_core.settings import BUILT_IN
 from todo_core.webui.panel.error_text import PanelError
 
@@ -32,19 +32,14 @@ def axes(module):
         for callback in script_callbacks.callbacks_before_ui:
             callback()
     scripts.scripts_data.clear()
-    labels = [axis.label for axis in grid.axis_options]
-    assert len(set(labels)) == len(labels), "registered twice"
+    labels = ["Preset", "Enabled", *(setting.label for setting in SETTINGS.values())]
+    assert [axis.label for axis in grid.axis_options] == ["Nothing", *(f"[ToDo] {label}" for label in labels)]
     return {axis.label: axis for axis in grid.axis_options}
 
 
 @pytest.fixture(scope="module")
 def model():
     return LatentDiffusion(shallow_ldm_unet(), image_size=64)
-
-
-def test_there_is_an_axis_for_each_setting_the_preset_and_on_or_off(axes):
-    labels = [setting.label for setting in SETTINGS.values()]
-    assert [*axes] == ["Nothing", "[ToDo] Preset", "[ToDo] Enabled", *(f"[ToDo] {label}" for label in labels)]
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))
@@ -60,16 +55,13 @@ def test_the_axis_of_a_setting_has_its_choices_and_takes_its_values(axes, settin
         axis.confirm(None, [kind(taken[0]), kind("-9")])
 
 
-@pytest.mark.parametrize(
-    ("label", "good", "bad"),
-    [("Enabled", ["True", "False"], "perhaps"), ("Preset", list(BUILT_IN), "no such")],
-)
-def test_values_of_the_other_axes_are_checked_before_the_first_image_too(axes, label, good, bad):
+@pytest.mark.parametrize(("label", "good"), [("Enabled", ["True", "False"]), ("Preset", list(BUILT_IN))])
+def test_values_of_the_other_axes_are_checked_before_the_first_image_too(axes, label, good):
     axis = axes[f"[ToDo] {label}"]
     assert axis.choices() == good
     axis.confirm(None, good)
     with pytest.raises(PanelError, match="is not possible"):
-        axis.confirm(None, [*good, bad])
+        axis.confirm(None, [*good, "perhaps"])
 
 
 def cells(axes, script, model, args, **values_of):
@@ -91,31 +83,27 @@ def cells(axes, script, model, args, **values_of):
 REDUCED = {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
 
 
-def test_a_cells_infotext_tells_its_own_values(axes, script, model):
-    args = {"enabled": True, "phase": "fixed"}
-    found = cells(axes, script, model, args, factor_1=["2", "1", "4"], end=["1", "1", "0.5"])
-    fixed = REDUCED | {"ToDo phase": "fixed"}
-    assert found == [fixed, {}, fixed | {"ToDo factor 1": "4", "ToDo end": "0.5"}]
+FIXED = REDUCED | {"ToDo phase": "fixed"}
+SIMILAR = {"ToDo method": "similarity", "ToDo target": "all"}
 
 
-def test_an_axis_acts_with_the_panel_unticked_and_enabled_switches_off(axes, script, model):
-    assert cells(axes, script, model, False, factor_1=["2", "2"], Enabled=["True", "False"]) == [REDUCED, {}]
-
-
-def test_a_preset_replaces_what_the_panel_says(axes, script, model, monkeypatch):
-    monkeypatch.setattr(model, "image_size", 8)  # so that auto reduces
-    tome, todo = cells(axes, script, model, {"factor_1": 2}, Preset=["ToMe paper", "ToDo paper"])
-    assert tome == {"ToDo method": "similarity", "ToDo target": "all"}
-    assert todo.items() >= {"ToDo method": "downsample", "ToDo phase": "fixed", "ToDo resample": "nearest"}.items()
-
-
-def test_the_api_takes_a_preset_and_overrides(script, model):
-    p = Processing(steps=2)
-    done = WebUI(script, model).generate(p, {"preset": "ToMe paper", "ratio_1": 0.25})
-    params = {"ToDo method": "similarity", "ToDo target": "all", "ToDo ratio 1": "0.25", "ToDo version": __version__}
-    assert done.extra_generation_params == params
-    done = WebUI(script, model).generate(Processing(), {"preset": "no such"})
-    assert "preset = 'no such' is not possible" in done.comments
+@pytest.mark.parametrize(
+    ("panel", "values", "found"),
+    [
+        (
+            {"phase": "fixed"},
+            {"factor_1": ["2", "1", "4"], "end": ["1", "1", "0.5"]},
+            [FIXED, {}, FIXED | {"ToDo factor 1": "4", "ToDo end": "0.5"}],
+        ),
+        (False, {"factor_1": ["2", "2"], "Enabled": ["True", "False"]}, [REDUCED, {}]),
+        ({"factor_2": 3, "preset": "ToDo paper"}, {"Preset": ["ToMe paper"]}, [SIMILAR]),
+        ({"preset": "ToMe paper", "ratio_1": 0.25}, {"sx": [4]}, [SIMILAR | {"ToDo ratio 1": "0.25", "ToDo sx": "4"}]),
+    ],
+    ids=["values", "on and off", "preset", "preset of a request"],
+)
+def test_a_cells_infotext_tells_its_own_values(axes, script, model, panel, values, found):
+    """A value of an axis replaces that of the panel, and acts with the panel unticked."""
+    assert cells(axes, script, model, panel, **values) == found
 
 
 def plotted(axes, webui, label, values, args):

@@ -11,7 +11,7 @@ from tests.models import LatentDiffusion, ldm_unet
 from tests.todo_core.webui.page import served
 from tests.webui.page import browser as web
 from todo_core.samplers import ADDS_NOISE
-from todo_core.settings import BUILT_IN, SETTINGS, Settings
+from todo_core.settings import SETTINGS, Settings
 from todo_core.webui.panel import accordion
 
 
@@ -114,26 +114,6 @@ def test_what_is_set_decides_what_is_shown_and_what_the_header_and_the_folds_tel
     assert panel.value("factor_1") == "2.5", "it stays in its field"
     panel.set(method="none")
     assert panel.shown() == {"method"}
-
-
-def test_each_preset_fills_every_control_and_touching_one_makes_it_custom_and_back(page, panel):
-    panel.unfold()
-
-    def filled_in():
-        return {each: setting.parse(panel.value(each)) for each, setting in SETTINGS.items()}
-
-    for name in ("ToMe paper", *reversed(BUILT_IN)):  # at least one other comes before each; the last is the default
-        preset(panel, name)
-        wanted = {each: getattr(BUILT_IN[name], each) for each in SETTINGS}
-        panel.wait_until_shown(set(BUILT_IN[name].used))
-        panel.wait_until(lambda wanted=wanted: filled_in() == wanted)  # what is shown may come before the values
-        assert filled_in() == wanted, name
-    panel.set(factor_1=3)
-    wait_for_value(page, "preset", "custom")
-    panel.set(factor_1="auto")
-    wait_for_value(page, "preset", "ToDo balanced")
-    panel.control("preset_delete").click()
-    page.wait_for_selector("#todo_txt2img_preset_message:has-text('ToDo balanced')")  # a built-in one stays
 
 
 def test_own_presets_are_saved_for_both_tabs_and_a_reload_and_deleted(page, panel, folder):

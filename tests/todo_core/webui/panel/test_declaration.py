@@ -7,17 +7,13 @@ import re
 import gradio as gr
 import pytest
 
-from tests.todo_core.webui.webui_double import pasted
 from todo_core import SETTINGS, Settings
 from todo_core.webui.generation import request
 from todo_core.webui.generation.infotext import KEYS
-from todo_core.webui.panel import accordion, controls, texts
+from todo_core.webui.panel import accordion, texts
 from todo_core.webui.presets import Presets
 
 EACH = pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))
-OTHER = {"choice": lambda s: s.choices[-1], "flag": lambda s: not s.default, "number": lambda s: 0.65}
-OTHER |= {"integer": lambda s: s.maximum, "factor": lambda s: 3, "seed": lambda s: 7}
-BASES = ({}, {"method": "similarity"}, {"target": "all"}, {"method": "similarity", "target": "all"}, {"end": 0.5})
 
 
 @pytest.fixture(params=["txt2img", "img2img"], scope="module")
@@ -31,18 +27,12 @@ def panel(tab, tmp_path_factory):
         return accordion.build(tab, Presets(tmp_path_factory.mktemp("extension") / "presets.json"))
 
 
-def another(setting):
-    """A value that is not the default, and settings in which it is in use."""
-    value = OTHER[setting.kind](setting)
-    made = (Settings(**{"ratio_1": 0.5, **base, setting.name: value}) for base in BASES)
-    return value, next(chosen for chosen in made if setting.name in (*chosen.used, "method"))
-
-
 def test_the_panel_has_the_settings_in_the_order_of_the_api(panel, tab):
     title = {"txt2img": "ToDo: faster hires fix", "img2img": "ToDo: faster img2img"}[tab]
     assert [control.label for control in panel.inputs] == [title, *(s.label for s in SETTINGS.values())]
     assert len({c.label for c in panel.inputs}) == len({c.elem_id for c in panel.inputs}) == len(request.POSITIONS)
     assert panel.paste_field_names == ["ToDo enabled", *(s.infotext_key for s in SETTINGS.values())]
+    assert [control for control, _ in panel.infotext_fields] == panel.inputs, "so they can be sent to the other tab"
     assert set(KEYS) - set(panel.paste_field_names) == {"ToDo version"}
     values = [control.value for control in panel.inputs]
     assert request.read(values, None) is None, "the untouched panel is off"
@@ -64,18 +54,6 @@ def test_a_control_tells_help_default_and_range_as_the_webuis_script_info_does(p
         assert [setting.parse(choice) for choice in choices] == ["auto", *range(1, 9)]
     else:
         assert choices == list(setting.choices)
-
-
-@EACH
-def test_a_value_comes_back_by_infotext_by_name_and_by_position(panel, setting):
-    value, chosen = another(setting)
-    text = chosen.to_infotext()
-    assert text[setting.infotext_key] == setting.format(value)
-    values = pasted(panel.infotext_fields, text)
-    assert setting.parse(values[panel.controls[setting.name]]) == value
-    assert request.read([{**chosen.to_dict(), "reach": 1}], None) == chosen, "what is retired does nothing"
-    by_position = [True, *(controls.control_value(s, getattr(chosen, s.name)) for s in SETTINGS.values())]
-    assert getattr(request.read(by_position, None), setting.name) == value
 
 
 ON_THE_PAGE = [*SETTINGS.values(), *(text for text in vars(texts).values() if isinstance(text, texts.Text))]

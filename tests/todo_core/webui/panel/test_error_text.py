@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from todo_core import SETTINGS, Settings, SettingsError
-from todo_core.webui.compare.request import CompareRequest
 from todo_core.webui.generation import request
-from todo_core.webui.panel.error_text import PanelError, api_text, page_text
+from todo_core.webui.panel.error_text import api_text, page_text
 from todo_core.webui.presets import Presets
 
 
@@ -64,11 +63,3 @@ def test_values_that_are_no_settings_have_labels_too(tmp_path):
     assert text_of(lambda: presets.get("x")).startswith("Preset: 'x' is not possible. Use 'ToDo balanced', ")
     assert text_of(lambda: presets.save("custom", Settings())).startswith("Preset name: 'custom' is not possible. ")
     assert text_of(lambda: presets.delete("x")).startswith("Preset: 'x' is not possible. Use one of your own ")
-
-
-@pytest.mark.parametrize("names", [[], ["no such"]])
-def test_an_exception_for_the_page_has_the_same_text(tmp_path, names):
-    with pytest.raises(PanelError) as raised:
-        CompareRequest.of(names, True, True, Presets(tmp_path / "presets.json"))
-    assert str(raised.value) == page_text(raised.value)
-    assert str(raised.value).startswith("Preset")
