@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -127,18 +126,15 @@ def during(run, step, action):
     script_callbacks.on_cfg_denoiser(lambda params: action() if next(count) == run * 4 + step else None)
 
 
-def test_the_same_seed_runs_as_baseline_and_with_each_preset(compared, runs, tmp_path):
+def test_the_same_seed_runs_as_baseline_and_with_each_preset(compared, runs):
     p = Compared()
     before = vars(p).copy()
     done = compared(p)
     warm, *variants = runs.processed
     assert (warm.steps, warm.n_iter, warm.hr_second_pass_steps, warm.do_not_save_samples) == (2, 1, 2, True)
     assert [each.seed for each in variants] == [4, 4, 4], "the random seed is drawn once"
-    assert {name for name, value in vars(p).items() if before.get(name) != value} == {
-        "seed",
-        "subseed",
-        "outpath_grids",
-    }
+    changed = {name for name, value in vars(p).items() if before.get(name) != value}
+    assert changed == {"seed", "subseed", "outpath_grids"}
     assert (len(done.images), len(done.infotexts), done.index_of_first_image) == (4, 4, 1)
     assert (len(done.all_seeds), len(done.all_prompts)) == (3, 3)
     assert done.infotexts[0] == done.info == "Seed: 4, Script: ToDo compare, ToDo compare: ToDo fast; ToMe paper"
@@ -152,7 +148,7 @@ def test_times_and_differences_are_in_the_answer_beside_the_grid_and_on_the_page
     done = compared()
     assert told(done)["passes"] == ["hires"]
     baseline, *reduced = rows(done)
-    assert [row["name"] for row in rows(done)] == ["baseline", "ToDo fast", "ToMe paper"]
+    assert [lines[0] for lines in images.labels] == ["baseline", "ToDo fast", "ToMe paper"]
     assert baseline["seconds"] > 0
     assert (baseline["ratio"], baseline["mse"]) == (1, None)
     for row in reduced:
@@ -161,10 +157,9 @@ def test_times_and_differences_are_in_the_answer_beside_the_grid_and_on_the_page
         assert row["mse"] > 0
         assert row["psnr"] == pytest.approx(-10 * math.log10(row["mse"]))
         assert 0 < row["ssim"] < 1
-    table = list(csv.DictReader((tmp_path / "todo_compare-0000.csv").open()))
-    assert [(row["name"], row["mse"]) for row in table[1:]] == [(row["name"], str(row["mse"])) for row in reduced]
+    table = (tmp_path / "todo_compare-0000.csv").read_text()
+    assert [float(line.split(",")[4]) for line in table.splitlines()[2:]] == [row["mse"] for row in reduced]
     assert controls.table_html(done.js()).count("<tr>") == 4
-    assert [lines[0] for lines in images.labels] == ["baseline", "ToDo fast", "ToMe paper"]
 
 
 ROWS = [
@@ -202,9 +197,10 @@ def test_a_row_is_a_label_a_line_of_the_page_and_a_line_of_the_file():
     assert table.csv() == CSV
 
 
-def test_a_pasted_grid_sets_the_presets():
+def test_a_pasted_grid_sets_the_presets_and_other_results_have_no_table():
     assert controls.pasted_presets({"ToDo compare": "ToDo fast; ToMe paper"})["value"] == ["ToDo fast", "ToMe paper"]
     assert controls.pasted_presets({}) is None
+    assert {controls.table_html(answer) for answer in ("", "{}", "not json", '{"infotexts": []}')} == {""}
 
 
 def test_the_upscale_button_tells_the_numbers_in_the_comments(compared):
@@ -218,28 +214,22 @@ def test_the_upscale_button_tells_the_numbers_in_the_comments(compared):
 
 
 @pytest.mark.parametrize(
-    ("p", "args", "names", "passes"),
+    ("p", "args", "names", "passes", "method"),
     [
-        (Compared, [{"passes": "all", "factor_1": 2}], [FROM_PANEL], ["first", "hires"]),
-        (ComparedImg2Img, [False], ["ToDo fast"], ["img2img"]),
+        (Compared, [{"passes": "all", "factor_1": 2}], [FROM_PANEL], ["first", "hires"], "downsample"),
+        (Compared, [False, "similarity"], [FROM_PANEL], ["hires"], "similarity"),
+        (ComparedImg2Img, [False], ["ToDo fast"], ["img2img"], "downsample"),
     ],
 )
-def test_the_passes_that_were_reduced_are_timed(compared, runs, p, args, names, passes):
+def test_reduced_passes_are_timed_whether_the_panel_is_ticked_or_not(compared, runs, p, args, names, passes, method):
     runs.args = args
     done = compared(p(), names)
     assert told(done)["passes"] == passes
-    assert "ToDo method: downsample, ToDo factor 1: " in done.infotexts[2]
+    assert done.infotexts[1] == "Seed: 4", "the baseline's"
+    assert f"ToDo method: {method}" in done.infotexts[2]
 
 
-@pytest.mark.parametrize("one_sampler", [False, True])
-def test_the_models_calls_are_timed_and_nothing_else(compared, monkeypatch, one_sampler):
-    clock = iter(range(10_000))
-    monkeypatch.setattr("todo_core.webui.generation.pass_timer.time.perf_counter", lambda: float(next(clock)))
-    # a step reads the clock when it begins and at the model's one answer: one second each, two steps
-    assert [row["seconds"] for row in rows(compared(Compared(one_sampler=one_sampler)))] == [2, 2, 2]
-
-
-def test_the_grid_has_a_column_for_each_and_the_maps_show_the_differences(compared):
+def test_the_grid_has_a_column_for_each_and_the_maps_show_the_differences(compared, opts):
     done = compared()
     grid, baseline, fast = done.images[0], done.images[1], done.images[2]
     assert grid.size == (3 * 96, 2 * 64)
@@ -250,6 +240,9 @@ def test_the_grid_has_a_column_for_each_and_the_maps_show_the_differences(compar
     assert differs.any()
     assert np.array_equal(np.asarray(grid.crop((96, 64, 192, 128))).max(axis=-1) > 0, differs)
     assert compared(heat_maps=False).images[0].size == (3 * 96, 64)
+    opts.img_max_size_mp = 0.01
+    smaller = compared().images[0]
+    assert 9_000 < smaller.width * smaller.height <= 10_000, "the WebUI's limit"
 
 
 def test_batches_give_a_row_each_and_their_means(compared):
@@ -263,32 +256,16 @@ def test_batches_give_a_row_each_and_their_means(compared):
     assert len({one["mse"] for one in row["images"]}) == 4
 
 
-def test_a_grid_that_is_too_large_for_the_webui_is_made_smaller(compared, opts):
-    opts.img_max_size_mp = 0.01
-    picture = compared().images[0]
-    assert 9_000 < picture.width * picture.height <= 10_000
-
-
-def test_where_the_webui_saves_no_grid_nothing_is_saved(compared, opts, tmp_path):
+def test_where_nothing_is_or_can_be_saved_the_images_are_shown(compared, opts, tmp_path, monkeypatch):
     compared(Compared(do_not_save_grid=True), names=["ToDo fast"])
     opts.grid_save = False
     compared(names=["ToDo fast"])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_files_that_cannot_be_written_do_not_cost_the_images(compared, monkeypatch):
+    opts.grid_save = True
     monkeypatch.setattr(Path, "write_text", Mock(side_effect=OSError("no space left")))
     done = compared()
     assert len(done.images) == 4
     assert "no space left" in done.comments
-
-
-def test_the_baseline_and_the_panels_settings_do_not_depend_on_the_panels_tick(compared, runs):
-    for args in ([False, "similarity"], [{"method": "similarity"}]):
-        runs.args = args
-        done = compared(names=[FROM_PANEL])
-        assert done.infotexts[1] == "Seed: 4"
-        assert "ToDo method: similarity" in done.infotexts[2]
 
 
 def test_without_hires_fix_it_says_that_nothing_was_reduced(compared):
@@ -303,33 +280,31 @@ def test_without_hires_fix_it_says_that_nothing_was_reduced(compared):
     assert "<td>equal</td>" in controls.table_html(done.js())
 
 
-@pytest.mark.parametrize("how", ["interrupted", "skipped"])
-@pytest.mark.parametrize("run", [1, 2])
-@pytest.mark.parametrize("step", [0, 1, 2])
-def test_an_interrupt_between_two_denoiser_calls_cuts_the_image_short(compared, how, run, step):
-    """No hook on the denoiser sees it: its next call raises an InterruptedException at once, or there is none."""
-    steps = iter(range(1000))
-    after_step = lambda number: stop(how)() if next(steps) == run * 4 + step else None  # noqa: E731
-    after = [""] * (3 - run) if how == "skipped" else []
-    assert troubles(compared(Compared(after_step=after_step))) == [""] * (run - 1) + ["cut short"] + after
-
-
 @pytest.mark.parametrize(
-    ("how", "run", "step", "repeats", "expected", "ran"),
+    ("how", "when", "run", "step", "repeats", "expected", "ran"),
     [
-        ("interrupted", 2, 3, 1, ["", "cut short"], 3),
-        ("skipped", 2, 1, 1, ["", "cut short", ""], 4),
-        ("stopping_generation", 2, 1, 1, ["", ""], 3),
-        ("interrupted", 4, 1, 2, ["", "", ""], 5),
+        ("interrupted", "in", 2, 3, 1, ["", "cut short"], 3),
+        ("skipped", "in", 2, 1, 1, ["", "cut short", ""], 4),
+        ("stopping_generation", "in", 2, 1, 1, ["", ""], 3),
+        ("interrupted", "in", 4, 1, 2, ["", "", ""], 5),
+        # no hook on the denoiser sees it: its next call raises an InterruptedException at once, or there is none
+        ("interrupted", "after", 1, 0, 1, ["cut short"], 2),
+        ("interrupted", "after", 2, 2, 1, ["", "cut short"], 3),
+        ("skipped", "after", 2, 1, 1, ["", "cut short", ""], 4),
+        ("skipped", "after", 1, 2, 1, ["cut short", "", ""], 4),
     ],
 )
-def test_a_stop_keeps_what_is_done(compared, runs, how, run, step, repeats, expected, ran):
-    during(run, step, stop(how))
-    done = compared(repeats=repeats)
+def test_a_stop_keeps_what_is_done(compared, runs, how, when, run, step, repeats, expected, ran):
+    p, steps = Compared(), iter(range(1000))
+    if when == "in":
+        during(run, step, stop(how))
+    else:
+        p.after_step = lambda _: stop(how)() if next(steps) == run * 4 + step else None
+    done = compared(p, repeats=repeats)
     assert troubles(done) == expected
     assert len(runs.processed) == ran, "no further variant is begun"
     assert len(done.images) == 1 + len(expected)
-    assert ("ToDo fast cut short" in done.comments) == ("cut short" in expected)
+    assert ("cut short" in done.comments) == ("cut short" in expected)
 
 
 def test_an_interrupt_during_the_warm_up_gives_no_images(compared):
@@ -347,26 +322,26 @@ def test_a_baseline_that_is_cut_short_is_shown_and_not_compared_with(compared):
     assert images.labels == [["baseline", "cut short"]]
     shared.state.interrupted = False
     during(1, 1, stop("skipped"))
-    baseline, *others = rows(compared())
-    assert baseline["trouble"] == "cut short"
-    assert all(row["seconds"] > 0 and row["mse"] is row["ratio"] is None for row in others)
-    assert [lines[1:] for lines in images.labels[1:]] == [[f"{row['seconds']:.2f} s"] for row in others]
-
-
-@pytest.mark.parametrize(("run", "name"), [(2, "baseline"), (3, "ToDo fast")])
-def test_a_failing_variant_is_told_and_the_others_are_kept(compared, runs, run, name):
-    runs.fail[run] = RuntimeError("out of memory")
     done = compared()
-    assert {row["name"]: row["trouble"] for row in rows(done)}[name] == "failed: out of memory"
-    assert f"{name} failed: out of memory" in done.comments
-    assert len(done.images) == 3
+    assert troubles(done) == ["cut short", "", ""]
+    assert all(row["seconds"] > 0 and row["mse"] is row["ratio"] is None for row in rows(done)[1:])
 
 
-def test_a_failing_warm_up_or_repetition_costs_its_time_alone(compared, runs):
-    runs.fail = {1: RuntimeError("too few steps"), 5: RuntimeError("out of memory")}
-    done = compared(names=["ToDo fast"], repeats=2)
-    assert troubles(done) == ["", ""]
-    assert [row["spread"] is None for row in rows(done)] == [False, True]
+@pytest.mark.parametrize(
+    ("failing", "repeats", "expected"),
+    [
+        ([1, 5], 2, ["", ""]),  # the warm-up, and the second round of a preset: its time alone
+        ([2], 1, ["failed: out of memory", ""]),
+        ([3], 1, ["", "failed: out of memory"]),
+    ],
+)
+def test_a_failing_run_is_told_and_costs_no_other(compared, runs, failing, repeats, expected):
+    runs.fail = dict.fromkeys(failing, RuntimeError("out of memory"))
+    done = compared(names=["ToDo fast"], repeats=repeats)
+    assert troubles(done) == expected
+    assert ("failed: out of memory" in done.comments) == any(expected)
+    assert len(done.images) == 1 + expected.count("")
+    assert [row["spread"] is None for row in rows(done)] == [repeats == 1, True]
 
 
 def test_where_every_variant_fails_the_webui_shows_the_error(compared, runs):
@@ -378,8 +353,8 @@ def test_where_every_variant_fails_the_webui_shows_the_error(compared, runs):
 @pytest.mark.parametrize(
     ("names", "repeats", "word"),
     [
-        ([], 1, "at least one"),
-        (["no such"], 1, "'no such' is not possible"),
+        ([], 1, "ToDo compare: Presets to compare is empty. Use at least one of the panel's settings, ToDo balanced,"),
+        (["no such"], 1, "ToDo compare: Preset: 'no such' is not possible"),
         ([" ToDo fast"], 1, "' ToDo fast' is not possible"),
         ([["ToDo fast"]], 1, "at least one"),
         (["ToDo fast"], 0, "Repeats: 0 is not possible"),
@@ -404,7 +379,10 @@ def test_a_request_may_leave_arguments_out_and_send_names_as_text(runs, tmp_path
     assert len(runs.processed) == 1 + 10 * 3
 
 
-def test_rounds_are_interleaved_and_give_a_median_and_a_spread(compared, runs, monkeypatch):
+@pytest.mark.parametrize("one_sampler", [False, True])
+def test_rounds_are_interleaved_and_give_a_median_and_a_spread_of_the_models_calls(
+    compared, runs, monkeypatch, one_sampler
+):
     took = iter([*[1, 1, 1, 1], *[1, 1, 4, 4], *[1, 1, 1, 1], *[1, 1, 2, 2], *[1, 1, 1, 1], *[1, 1, 3, 3]])
     clock = [0.0, False]
 
@@ -413,7 +391,7 @@ def test_rounds_are_interleaved_and_give_a_median_and_a_spread(compared, runs, m
         return clock[0]
 
     monkeypatch.setattr("todo_core.webui.generation.pass_timer.time.perf_counter", now)
-    done = compared(names=["ToDo fast"], repeats=3)
+    done = compared(Compared(one_sampler=one_sampler), names=["ToDo fast"], repeats=3)
     warm, *variants = runs.processed
     assert [request.overrides_of(p) for p in variants] == [{"enabled": False}, {"preset": "ToDo fast"}] * 3
     assert [p.do_not_save_samples for p in variants] == [False] * 2 + [True] * 4
@@ -442,9 +420,7 @@ def test_progress_is_shown(compared):
 
 
 def test_the_other_extension_acts_in_no_variant(compared, runs, opts):
-    for name in ("token_downsampling_factor", "token_downsampling_factor2"):
-        opts.add_option(name, shared.OptionInfo(1.0, name))
-    opts.token_downsampling_factor = 2.0
+    opts.add_option("token_downsampling_factor", shared.OptionInfo(2.0, ""))
     done = compared(names=["ToDo fast"])
     assert all(p.token_downsampling_factor == 1 for p in runs.processed)
     assert "sd-webui-token-downsampling is on: ToDo compare switches it off" in done.comments
@@ -461,11 +437,6 @@ def test_the_controls_are_those_of_the_api(compared, is_img2img):
     tab = "img2img" if is_img2img else "txt2img"
     ids = [control.elem_id.removeprefix(f"todo_compare_{tab}_") for control in controls]
     assert ids == ["presets", "heat_maps", "repeats"]
-
-
-@pytest.mark.parametrize("answer", ["", "{}", "not json", '{"infotexts": []}'])
-def test_other_results_have_no_table(answer):
-    assert controls.table_html(answer) == ""
 
 
 def test_the_table_goes_under_the_webuis_line(compared):
