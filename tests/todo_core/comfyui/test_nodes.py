@@ -19,7 +19,7 @@ from torch import nn
 
 from tests.comfyui.helpers import DEFAULTS
 from tests.comfyui.probe import sampling_contract
-from tests.models import ldm_sd1, ldm_sdxl
+from tests.models import ldm_sd1
 from todo_core import Settings, SettingsError, apply_patch, remove_patch
 from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
 from todo_core.comfyui.inputs import MAIN, REST, read_main, read_rest
@@ -95,18 +95,10 @@ def test_what_earlier_versions_have_saved_is_taken():
     assert read_rest({"target": "all", "reach": 0}) == read_rest({"target": "all"}) == Settings(target="all")
 
 
-@pytest.mark.parametrize(
-    ("values", "refused"),
-    [
-        ({"start": 0.8, "end": 0.4}, "end"),
-        ({"end": 0.0}, "end"),
-        ({"start": 0.8}, ""),
-        ({"start": 0.1, "end": 0.4}, ""),
-    ],
-)
-def test_a_window_that_is_not_possible_is_refused_when_the_prompt_is_queued(values, refused):
-    answer = NODE_CLASS_MAPPINGS["ToDo"].VALIDATE_INPUTS(**values)
-    assert answer is True if not refused else refused in answer
+def test_a_window_that_is_not_possible_is_refused_when_the_prompt_is_queued():
+    refused = NODE_CLASS_MAPPINGS["ToDo"].VALIDATE_INPUTS
+    assert refused(start=0.8) is refused(start=0.1, end=0.4) is True
+    assert all("end" in answer for answer in (refused(start=0.8, end=0.4), refused(end=0.0)))
 
 
 def test_label_help_limits_and_choices_are_the_declared_ones():
@@ -120,6 +112,11 @@ def test_label_help_limits_and_choices_are_the_declared_ones():
             assert (kind, options["default"]) == (list(declared.choices), declared.default)
         if declared.kind in ("number", "integer"):
             assert (options["min"], options["max"]) == (declared.minimum, declared.maximum)
+        if declared.kind == "factor":
+            assert [value for value in kind if value != "preset"] == ["auto", *"12345678"]
+            assert {2, "2", "auto"} <= {value for value in (2, "2", "auto") if value in kind}, "a program's number"
+            assert not any(value in kind for value in (99, "99", 2.5, True, None))
+            assert json.loads(json.dumps(kind)) == list(kind)
 
 
 def test_the_defaults_of_the_nodes_are_the_default_settings():
@@ -132,27 +129,14 @@ def test_the_defaults_of_the_nodes_are_the_default_settings():
         assert read_main(main, preset) == preset
 
 
-def test_every_value_of_a_list_is_a_value_of_its_setting():
-    for name, (kind, _) in inputs_of("ToDoSettings").items():
-        for value in kind if isinstance(kind, list) else ():
-            read_rest({name: value, "end": 0.5})
-    for name in ("factor_1", "interval"):
-        assert [read_main({name: value}, Settings()) for value in inputs_of("ToDo")[name][0]]
-
-
-def test_start_and_end_narrow_the_presets_window():
+def test_values_replace_those_of_the_preset_and_narrow_its_window():
     sharp = Settings(end=0.7)
-    assert read_main({"start": 0.2, "end": 1.0}, sharp).end == 0.7
-    assert read_main({"start": 0.2, "end": 0.5}, sharp).end == 0.5
+    assert read_main({"factor_1": 2, "interval": "3"}, Settings()) == Settings(factor_1=2, interval=3)
+    assert [read_main({"start": 0.2, "end": end}, sharp).end for end in (1.0, 0.5)] == [0.7, 0.5]
     with pytest.raises(SettingsError, match=r"start = 0.8 is not possible; allowed: a value below the end, 0.7"):
         read_main({"start": 0.8, "end": 1.0}, sharp)
-
-
-def test_an_error_names_field_value_and_what_is_allowed(shown, model):
     with pytest.raises(SettingsError, match=r"factor_1 = 9 is not possible; allowed: 'auto' or a whole number from 1"):
-        todo(model, factor_1="9")
-    with pytest.raises(SettingsError, match=r"preset = 'ToDo' is not possible; allowed: 'ToDo balanced', 'ToDo only'"):
-        todo(model, preset="ToDo")
+        read_main({"factor_1": "9"}, sharp)
     with pytest.raises(SettingsError, match=r"ratio_1 = 0.9 is not possible; allowed: at most 0.75"):
         more(method="similarity", ratio_1=0.9)
 
@@ -185,11 +169,6 @@ def test_steps_are_counted_in_a_schedule_that_rises(shown, model):
     assert calls == [{WHOLE}, {WHOLE}, {REDUCED}, {REDUCED}]
     Guider(todo(model, factor_1="1", interval="2")).sample(steps=6, flip=True)
     assert re.search(r"transformers below level 1 computed in [45] of 6 steps", shown[-1][0])
-
-
-def test_the_second_node_has_the_other_settings(shown, model):
-    calls, _ = lengths(model, Guider(todo(model, settings=more(method="similarity", ratio_1=0.25))).sample)
-    assert calls == [{(256, 192)}] * 4
 
 
 def test_the_last_of_two_nodes_counts_and_clones_have_their_own_settings(shown, model):
@@ -255,27 +234,6 @@ def test_a_model_that_is_no_unet_passes_through_with_a_message(shown, caplog):
     assert expected in caplog.text
 
 
-# the adapter ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("layout", [ldm_sd1, ldm_sdxl])
-def test_the_sites_are_those_of_the_same_unet_in_ldm(layout):
-    host, expected = detect(model_of(layout().unet)), detect(layout().unet)
-    assert host.patch_keys is not None
-    assert [(site.level, site.rank) for site in host.sites] == [(site.level, site.rank) for site in expected.sites]
-
-
-@pytest.mark.parametrize(
-    ("text_width", "kind", "side"),
-    [(768, "EPS", 64), (1024, "EPS", 64), (1024, "V_PREDICTION", 96), (2048, "EPS", 128), (1280, "EPS", 128)],
-)
-def test_the_trained_size_follows_from_text_width_and_prediction_type(text_width, kind, side):
-    model = model_of(ldm_sd1().unet, kind)
-    for site in detect(model).sites:
-        site.block.attn2.to_k = nn.Linear(text_width, 1)
-    assert detect(model).trained_side == side
-
-
 def test_apply_patch_takes_a_patcher(model):
     baseline = Guider(model).sample()
     apply_patch(model, factor_1=2)
@@ -313,28 +271,10 @@ def test_elsewhere_the_root_has_no_nodes_and_imports_nothing():
     assert out.strip() == "{} set()"
 
 
-def test_a_program_can_write_a_factor_as_a_number():
-    """ComfyUI looks it up in the input's list."""
-    for node, name in (("ToDo", "factor_1"), ("ToDo", "interval"), ("ToDoSettings", "factor_2")):
-        allowed = inputs_of(node)[name][0]
-        assert {2, "2", "auto"} <= set(filter(allowed.__contains__, [2, "2", "auto", 99, 2.5, True, None]))
-        assert not any(value in allowed for value in (99, "99", 2.5, True, None))
-        assert json.loads(json.dumps(allowed)) == list(allowed)
-    assert read_main({"factor_1": 2, "interval": 3}, Settings()) == Settings(factor_1=2, interval=3)
-
-
 def test_the_nodes_are_found_where_upstreams_are_and_by_what_they_do():
     for node in NODE_CLASS_MAPPINGS.values():
         assert node.CATEGORY == "model/patch/unet"
     assert {"tome", "token merging", "faster hires"} <= set(NODE_CLASS_MAPPINGS["ToDo"].SEARCH_ALIASES)
-
-
-def test_each_template_has_the_picture_that_the_page_asks_for():
-    folder = ROOT / "example_workflows"
-    for workflow in folder.glob("*.json"):
-        with Image.open(workflow.with_suffix(".jpg")) as picture:
-            assert picture.format == "JPEG"
-            assert workflow.with_suffix(".jpg").stat().st_size < 40_000
 
 
 # the double -----------------------------------------------------------------------------------------------------------
@@ -364,6 +304,10 @@ def test_the_example_is_the_same_in_both_forms_and_has_the_nodes_inputs():
     """The picture can be dropped on the canvas: it carries the workflow."""
     folder = ROOT / "example_workflows"
     workflow = json.loads((folder / "hires-fix.json").read_text())
+    for each in folder.glob("*.json"):
+        with Image.open(each.with_suffix(".jpg")) as preview:
+            assert preview.format == "JPEG", "the picture that the page asks for"
+        assert each.with_suffix(".jpg").stat().st_size < 40_000
     with Image.open(folder / "hires-fix.png") as picture:
         assert json.loads(picture.info["workflow"]) == workflow
         (run,) = (each for each in json.loads(picture.info["prompt"]).values() if each["class_type"] == "ToDo")
