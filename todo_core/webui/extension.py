@@ -13,7 +13,7 @@ from ..settings import rename_older
 from . import compat
 from .generation import infotext, request
 from .generation.generation import Generation
-from .generation.pass_timer import timer_of
+from .generation.pass_timer import TIMER
 from .panel import axes
 from .panel.error_text import api_text, page_text
 from .presets import Presets
@@ -72,7 +72,7 @@ class Extension:
         if compat.is_img2img(p) and not is_img2img:
             return True
         outer = self._latest()
-        return outer is not None and not outer.is_of(p) and outer.is_decoding and not timer_of(p)
+        return outer is not None and outer.p is not p and outer.is_decoding and not hasattr(p, TIMER)
 
     def add_axes(self) -> None:
         """Add the settings to the X/Y/Z plot."""
@@ -89,7 +89,7 @@ def presets_file(folder: Path) -> Path:
 def generation_of(p: Any) -> Generation | None:
     """The state of the generation of ``p``, if ToDo follows it. A copy of ``p`` has none."""
     generation = getattr(p, _GENERATION, None)
-    return generation if generation and generation.is_of(p) else None
+    return generation if generation and generation.p is p else None
 
 
 def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:

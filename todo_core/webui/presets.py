@@ -79,12 +79,9 @@ def _parsed(content: Any) -> dict[str, Settings]:
     for name, values in content.items():
         if not isinstance(values, dict):
             raise TypeError(f"expected the settings of {name!r}, got {type(values).__name__}")
-    return {_own_name(_not_built_in(name)): Settings.parse_older(values) for name, values in content.items()}
-
-
-def _not_built_in(name: str) -> str:
-    """The name of a stored preset: a later version may have a built-in one of the same name."""
-    return f"{name} (own)" if name in BUILT_IN else name
+    # a later version may have a built-in preset of a stored one's name
+    names = (f"{name} (own)" if name in BUILT_IN else name for name in content)
+    return {_own_name(name): Settings.parse_older(values) for name, values in zip(names, content.values(), strict=True)}
 
 
 def _own_name(name: str) -> str:

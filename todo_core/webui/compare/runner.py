@@ -14,7 +14,7 @@ from modules import processing, shared
 
 from .. import compat
 from ..generation import request
-from ..generation.pass_timer import StepTimer, time_passes
+from ..generation.pass_timer import TIMER, StepTimer
 from ..panel.error_text import PanelError
 from ..presets import Presets
 from .output import assemble
@@ -149,7 +149,8 @@ def _repeat(variant: Variant, p: Any) -> None:
 
 def _timed(name: str, p: Any) -> tuple[Any, StepTimer]:
     """The WebUI's result of a run, or its error; and the times."""
-    timer = time_passes(p)
+    timer = StepTimer()
+    setattr(p, TIMER, timer)
     try:
         return processing.process_images(p), timer
     except Exception as error:

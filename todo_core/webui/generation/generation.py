@@ -14,7 +14,7 @@ from ...token_grid import TokenGrid
 from .. import compat
 from . import infotext
 from .denoiser_driver import DenoiserDriver
-from .pass_timer import timer_of
+from .pass_timer import TIMER, StepTimer
 from .pipeline_calls import PipelineCalls, PipelineDriver
 from .request import cell_of
 
@@ -26,25 +26,21 @@ class Generation:
 
     def __init__(self, p: Any, settings: Settings | None, model: Callable[[], Any]) -> None:
         """``model`` returns the WebUI's current model. Without settings ToDo is off."""
-        self._p, self._settings, self._model = p, settings, model
-        self._timer = timer_of(p)
+        self.p, self._settings, self._model = p, settings, model
+        self._timer: StepTimer | None = getattr(p, TIMER, None)
         self._asked_at = compat.time_of_request()
         self._calls: PipelineCalls | None = None
         self.begin_batch()
 
     def begin_batch(self) -> None:
         """A new batch of images: nothing has run yet."""
-        infotext.clear(self._p.extra_generation_params)
+        infotext.clear(self.p.extra_generation_params)
         self._passes: list[DenoiserDriver] = []
         self._current: DenoiserDriver | None = None
         self._name = ""  # of the pass that was announced last, with its sampler
         self._sampler: Any = None
         self._merging: list[str] = []  # lines about the WebUI's token merging
         self._has_steps = self._is_sampled = False
-
-    def is_of(self, p: Any) -> bool:
-        """Whether this is the generation of ``p``, and not of an object that ``p`` is a copy of."""
-        return self._p is p
 
     @property
     def is_decoding(self) -> bool:
@@ -57,16 +53,16 @@ class Generation:
         The WebUI now keeps the infotext for its button that restores the last generation.
         """
         self.close()
-        if self._settings and compat.has_pipelines(self._p):
+        if self._settings and compat.has_pipelines(self.p):
             self._begin_pipeline()
         elif self._settings:
-            is_img2img = compat.is_img2img(self._p)
-            infotext.announce(self._p.extra_generation_params, self._settings, is_img2img=is_img2img)
+            is_img2img = compat.is_img2img(self.p)
+            infotext.announce(self.p.extra_generation_params, self._settings, is_img2img=is_img2img)
 
     def _begin_pipeline(self) -> None:
         """The calls of a diffusers pipeline's UNet tell the passes and steps."""
         try:
-            self._calls = PipelineCalls(self._p, detect(self._model()).unet, self.begin_pass)
+            self._calls = PipelineCalls(self.p, detect(self._model()).unet, self.begin_pass)
         except UnsupportedModelError as error:
             self._merging.append(failed("the generation", error))
 
@@ -79,16 +75,15 @@ class Generation:
         if p.sampler is self._sampler and name == self._name:
             return self._current
         self._end_pass()
-        self._end_announcement()
-        self._name, self._sampler = name, self._p.sampler  # Tiled Diffusion has one sampler for all passes
+        self._name, self._sampler = name, self.p.sampler  # Tiled Diffusion has one sampler for all passes
         if self._timer:
-            self._timer.begin_pass(name, self._p.sampler.model_wrap_cfg)
+            self._timer.begin_pass(name, self.p.sampler.model_wrap_cfg)
         settings = self._settings
         if settings and settings.method != "none" and (name == "img2img" or settings.includes(name)):
             self._note_merging(settings, name)
             latent = TokenGrid.of(x.shape)
             kind = PipelineDriver if self._calls else DenoiserDriver
-            self._current = kind(name, settings, self._p, latent, self._model)
+            self._current = kind(name, settings, self.p, latent, self._model)
             self._passes.append(self._current)
         return self._current
 
@@ -105,7 +100,6 @@ class Generation:
         if self._timer:
             self._timer.end_pass()
         self._end_pass()
-        self._end_announcement()
         self._is_sampled = True
 
     def close(self) -> None:
@@ -119,22 +113,19 @@ class Generation:
         if self._current:
             self._current.close()
             if self._timer and self._current.record.acted:
-                self._timer.note_reduced()
+                self._timer.reduced.add(self._name)
         self._current = None
-
-    def _end_announcement(self) -> None:
-        """From the first pass on, the infotext tells what has been reduced, and nothing has been yet."""
-        if not self._name:
-            infotext.clear(self._p.extra_generation_params)
+        if not self._name:  # from the first pass on, the infotext tells what has been reduced, and nothing has been yet
+            infotext.clear(self.p.extra_generation_params)
 
     def end_batch(self) -> None:
         """The batch is decoded: tell the user what was reduced."""
         self.close()
         if self._settings:
             lines = [*self._merging, *(sampled.line() for sampled in self._passes)]
-            cell = cell_of(self._p)
+            cell = cell_of(self.p)
             for line in lines or [f"ToDo reduced nothing: {self._why_no_pass(self._settings)}"]:
-                self._p.comment(f"ToDo with {cell}: {line.removeprefix('ToDo ')}" if cell else line)
+                self.p.comment(f"ToDo with {cell}: {line.removeprefix('ToDo ')}" if cell else line)
                 log.info(line)
         self._passes = []
 
@@ -143,7 +134,7 @@ class Generation:
 
         With a patcher, keys and values can be reduced in a layer whose queries are merged.
         """
-        ratio = compat.merging_ratio(self._p, pass_name)
+        ratio = compat.merging_ratio(self.p, pass_name)
         if ratio and not (settings.target == "keys/values" and compat.has_patcher(self._model())):
             self._merging.append(f"Token merging ({ratio:g}) is on: ToDo skips the layers that it merges")
 
@@ -152,8 +143,8 @@ class Generation:
             return "the method is none"
         if self._has_steps and not self._name:
             return "a script runs the sampler by itself"
-        if compat.pass_of(self._p) == "img2img":
+        if compat.pass_of(self.p) == "img2img":
             return "no pass ran"
         if settings.passes == "hires":
-            return "hires fix is off" if not self._p.enable_hr else "the hires pass did not run"
+            return "hires fix is off" if not self.p.enable_hr else "the hires pass did not run"
         return "the first pass did not run"

@@ -10,7 +10,7 @@ import torch
 
 from .. import compat
 
-_TIMER = "todo_pass_timer"  # attribute of a processing object
+TIMER = "todo_pass_timer"  # attribute of a processing object, set by the script that wants the times
 
 
 class StepTimer:
@@ -37,10 +37,6 @@ class StepTimer:
         self.seconds.setdefault(name, 0.0)
         self._hook = denoiser.register_forward_hook(self._end_step, always_call=True)
 
-    def note_reduced(self) -> None:
-        """ToDo has reduced something in the current pass."""
-        self.reduced.add(self._name)
-
     def end_pass(self) -> None:
         """The sampler has returned, perhaps because of an interrupt. Can be repeated."""
         self._check_interrupt()
@@ -60,18 +56,6 @@ class StepTimer:
         self._check_interrupt()  # no hook runs for the WebUI's InterruptedException: see also end_pass
         if self._began is not None and output is not None:
             self.seconds[self._name] += _now(self._device) - self._began
-
-
-def time_passes(p: Any) -> StepTimer:
-    """Time the steps of the generation of ``p``, which has not begun."""
-    timer = StepTimer()
-    setattr(p, _TIMER, timer)
-    return timer
-
-
-def timer_of(p: Any) -> StepTimer | None:
-    """The timer that another script of this extension has given to a generation."""
-    return getattr(p, _TIMER, None)
 
 
 def _now(device: Any) -> float:

@@ -53,19 +53,18 @@ def parse_enabled(value: Any) -> bool:
     return flag
 
 
-def override(p: Any, name: str, value: Any) -> None:
-    """Set ``name`` (a setting, "enabled" or "preset") for the generation of ``p``, and enable ToDo in it."""
+def override(p: Any, name: str, value: Any, label: str = "") -> None:
+    """Set ``name`` (a setting, "enabled" or "preset") for the generation of ``p``, and enable ToDo in it.
+
+    In a cell of an X/Y/Z plot, the comments name the value by ``label``.
+    """
     setattr(p, _OVERRIDES, {**overrides_of(p), name: value})  # a new dict: the copies of p that axes make share it
-
-
-def override_in_cell(p: Any, name: str, value: Any, label: str) -> None:
-    """``override`` for a cell of an X/Y/Z plot, whose comments name the value."""
-    override(p, name, value)
-    setattr(p, _CELL, {**getattr(p, _CELL, {}), label: value})
+    if label:
+        setattr(p, _CELL, {**getattr(p, _CELL, {}), label: value})
 
 
 def cell_of(p: Any) -> str:
-    """The values that ``override_in_cell`` has set: "Factor, level 1 = 2; End = 0.5". Empty outside of a plot."""
+    """The values with a label that ``override`` has set: "Factor, level 1 = 2; End = 0.5". Empty outside of a plot."""
     return "; ".join(f"{label} = {value}" for label, value in getattr(p, _CELL, {}).items())
 
 

@@ -43,7 +43,7 @@ def _axis(
 ) -> Any:
     def apply(p: Any, value: Any, values: Any) -> None:
         """Set a cell's value on the cell's processing object; the values of other axes stay."""
-        request.override_in_cell(p, name, value, label)
+        request.override(p, name, value, label)
 
     def confirm(p: Any, values: list[Any]) -> None:
         """Check the values of an axis. The WebUI shows the text of an exception on the page."""
