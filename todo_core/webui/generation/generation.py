@@ -34,7 +34,6 @@ class Generation:
 
     def begin_batch(self) -> None:
         """A new batch of images: nothing has run yet."""
-        infotext.clear(self.p.extra_generation_params)
         self._passes: list[DenoiserDriver] = []
         self._current: DenoiserDriver | None = None
         self._name = ""  # of the pass that was announced last, with its sampler
