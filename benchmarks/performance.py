@@ -1,16 +1,14 @@
-"""The tables of docs/performance.md, as Markdown, from the stored rows of speed.py."""
+"""The tables of docs/performance.md, from the stored rows of speed.py; pages.py writes them."""
 
 from __future__ import annotations
 
 import functools
 import json
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from todo_core.patching.plan import DeepPlan
-from todo_lab.evaluation.report.document import markdown_table
 
 STORED = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "speed.json"
 SDXL, SD1 = (128, 192, 256), (64, 96, 128, 192, 256)  # sides of the latent
@@ -160,8 +158,3 @@ TABLES: dict[str, Callable[[], Table]] = {
     "One call of SDXL": lambda: of_calls(pixels(SDXL), columns_of(calls("sdxl"), SDXL), seconds, OF_SDXL),
     "A whole pass": passes,
 }
-
-
-if __name__ == "__main__":
-    for name, table in TABLES.items():
-        sys.stdout.write(f"{name}\n\n{markdown_table(table())}\n\n")

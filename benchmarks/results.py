@@ -1,15 +1,12 @@
-"""The tables of docs/results at users' settings, and their plots, from the stored rows.
+"""The tables of docs/results at users' settings, from the stored rows; pages.py writes them.
 
-    python benchmarks/results.py                           # every table, as Markdown
-    python benchmarks/results.py steps                     # one of them
-    python benchmarks/results.py --plots docs/results/plots
+    python benchmarks/results.py docs/results/plots    # draws their picture in this folder
 
 The rows are images of `python -m todo_lab evaluate`; the commands are on that page. A PSNR is that of the mean MSE.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
 import sys
@@ -20,7 +17,6 @@ from typing import Any
 import pandas as pd
 
 from todo_lab.evaluation.report import aggregation
-from todo_lab.evaluation.report.document import markdown_table
 from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
@@ -354,18 +350,6 @@ def _label(axes: Any, points: list[Point]) -> None:
     adjust_text(texts, x=x, y=y, ax=axes, arrowprops=arrows, expand=(1.2, 1.6), min_arrow_len=6)
 
 
-def main(words: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", nargs="*", help=f"start of a name: {', '.join(TABLES)}; default: all")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw the plots in this folder instead")
-    options = parser.parse_args(words)
-    if options.plots:
-        plot_work(options.plots / "users.png")
-        return
-    for name, table in TABLES.items():
-        if not options.table or any(name.startswith(start) for start in options.table):
-            sys.stdout.write(f"{name}\n\n{markdown_table(table())}\n\n")
-
-
 if __name__ == "__main__":
-    main()
+    (folder,) = sys.argv[1:]
+    plot_work(Path(folder) / "users.png")

@@ -1,4 +1,4 @@
-"""Time and memory of UNet calls and of whole passes: unpatched, reduced, predicted, and by other implementations.
+"""Time of UNet calls and of whole passes: unpatched, reduced, predicted, and by other implementations.
 
     pip install -e . --group benchmark
     python benchmarks/speed.py --minutes 8                                  # everything, on a GPU
@@ -16,7 +16,6 @@ minutes. Called again with the same --out, the program goes on where it stopped.
 - calls: one UNet call, the level-1 attention in it (from the start of each level-1 block to its second norm), and on a
   GPU its peak memory. Lower bound: the same number of keys, at no cost.
 - passes: steps one after the other, as a WebUI makes them, with deep layers predicted in some.
-- memory: on a CPU, how far the resident set grows beyond the loaded model.
 - fit, reductions: what learning and predicting add to a step; the reductions alone, on the tokens of a level.
 """
 
@@ -25,7 +24,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -36,9 +34,9 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from unet_call.charts import plots
-from unet_call.measure import PARTS, SMALL_SIDE, UNPATCHED, Row, factors_of, peak, quartiles
+from unet_call.measure import PARTS, UNPATCHED, Row, factors_of, quartiles
 from unet_call.models import CHANNELS, LAYOUTS, PIXELS, Clock, Subject, build, optimize
-from unet_call.variants import BASELINE, NAMES, peer_paths, variants
+from unet_call.variants import BASELINE, NAMES, peer_paths
 
 from todo_lab.evaluation.report.document import markdown_table
 from todo_lab.evaluation.running.row_store import write_atomically
@@ -75,7 +73,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--channels": {"type": int, "default": CHANNELS, "help": "fewer, for a trial; a multiple of 32"},
     "--out": {"type": Path, "default": Path("speed"), "help": "folder of speed.json and speed.md (%(default)s)"},
     "--plots": {"type": Path, "metavar": "FOLDER", "help": "draw the calls of --out there, and measure nothing"},
-    "--peak-of": {"help": argparse.SUPPRESS},
 }
 
 
@@ -90,7 +87,6 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     args.parts = args.parts or (["calls", "passes", "fit"] if gpu else ["calls"])
     args.kernels = args.kernels or (["flash", "memory-efficient"] if gpu else ["any"])
     args.paths = peer_paths(parser, args.peer)
-    args.command = [__file__, *(sys.argv[1:] if words is None else words)]
     if args.webui_dir and (args.layouts != ["sd1-ldm"] or not (args.webui_dir / "modules").is_dir()):
         parser.error(f"--webui-dir needs a WebUI's folder and --layouts sd1-ldm, not {args.webui_dir}, {args.layouts}")
     return args
@@ -194,13 +190,7 @@ def cell(row: Row | None, rows: dict[tuple[str, int], Row], side: int) -> str:
 
 def main() -> None:
     args = parse_arguments()
-    if args.peak_of:
-        (layout,), (side,) = args.layouts, args.sides
-        subject = build_subject(args, layout)
-        full, small = (variants(subject, each, [args.peak_of], args.paths)[args.peak_of] for each in (side, SMALL_SIDE))
-        with torch.inference_mode():
-            print(peak(subject, side, full, small, batch=args.batch))
-    elif args.plots:
+    if args.plots:
         plots(json.loads((args.out / "speed.json").read_text("utf-8")), args.layouts[0], args.plots)
     else:
         run(args)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tests import models
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in every process that a test starts
-SMALL = ("ldm_sd1", "ldm_sd2", "ldm_sdxl", "diffusers_sd1", "diffusers_sd2", "diffusers_sdxl")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,73 +40,30 @@ def _torch_is_left_as_it_was() -> Iterator[None]:
     assert _torch_state() == before, "autocast, gradients, default dtype or threads of torch are not as before"
 
 
-def _lent(name: str, *, double: bool = False) -> Iterator[models.Small]:
-    from tests import models
-    from todo_core import remove_patch
+def _lent(*names: str, double: bool = False) -> Any:
+    """A fixture that lends each of these small models in turn; in double precision if asked for."""
 
-    small = models.doubled(name) if double else models.SMALL[name]()
-    yield small
-    remove_patch(small.unet)
-    assert models.hook_count(small.unet) == 0, "a hook outlived remove_patch"
+    def lend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[models.Small]:
+        from tests import models
+        from todo_core import remove_patch
 
+        assert set(names) <= set(models.SMALL)
+        if double:
+            monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")  # else float32
+        small = models.doubled(request.param) if double else models.SMALL[request.param]()
+        yield small
+        remove_patch(small.unet)
+        assert models.hook_count(small.unet) == 0, "a hook outlived remove_patch"
 
-@pytest.fixture(params=["ldm_sd1", "diffusers_sd1"])
-def sd1(request: pytest.FixtureRequest) -> Iterator[models.Small]:
-    """The layout of SD1.5 in both libraries."""
-    yield from _lent(request.param)
-
-
-@pytest.fixture(params=["ldm_sd1", "diffusers_sd1"])
-def sd1_double(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[models.Small]:
-    """The same in double precision."""
-    monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")  # else float32
-    yield from _lent(request.param, double=True)
+    return pytest.fixture(params=names)(lend)
 
 
-@pytest.fixture
-def ldm_sd1_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[models.Small]:
-    """The layout of SD1.5 in ldm, in double precision."""
-    monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")  # else float32
-    yield from _lent("ldm_sd1", double=True)
-
-
-@pytest.fixture(params=["ldm_sdxl", "diffusers_sdxl"])
-def sdxl(request: pytest.FixtureRequest) -> Iterator[models.Small]:
-    """The layout of SDXL in both libraries."""
-    yield from _lent(request.param)
-
-
-@pytest.fixture(params=SMALL)
-def any_model(request: pytest.FixtureRequest) -> Iterator[models.Small]:
-    """Each small model in turn."""
-    from tests import models
-
-    assert tuple(models.SMALL) == SMALL
-    yield from _lent(request.param)
-
-
-@pytest.fixture
-def ldm_sd1() -> Iterator[models.Small]:
-    """The layout of SD1.5 in ldm."""
-    yield from _lent("ldm_sd1")
-
-
-@pytest.fixture
-def ldm_sdxl() -> Iterator[models.Small]:
-    """The layout of SDXL in ldm."""
-    yield from _lent("ldm_sdxl")
-
-
-@pytest.fixture
-def diffusers_sd1() -> Iterator[models.Small]:
-    """The layout of SD1.5 in diffusers."""
-    yield from _lent("diffusers_sd1")
-
-
-@pytest.fixture
-def diffusers_sdxl() -> Iterator[models.Small]:
-    """The layout of SDXL in diffusers."""
-    yield from _lent("diffusers_sdxl")
+any_model = _lent("ldm_sd1", "ldm_sd2", "ldm_sdxl", "diffusers_sd1", "diffusers_sd2", "diffusers_sdxl")
+ldm_sd1, ldm_sdxl, diffusers_sd1, diffusers_sdxl = map(
+    _lent, ("ldm_sd1", "ldm_sdxl", "diffusers_sd1", "diffusers_sdxl")
+)
+sd1, sdxl = _lent("ldm_sd1", "diffusers_sd1"), _lent("ldm_sdxl", "diffusers_sdxl")
+sd1_double, ldm_sd1_double = _lent("ldm_sd1", "diffusers_sd1", double=True), _lent("ldm_sd1", double=True)
 
 
 @pytest.fixture(scope="module")

@@ -79,18 +79,18 @@ class Count(TorchDispatchMode):
     the bytes written, by dtype.
     """
 
-    def __init__(self, everywhere: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.launches = self.blocking = self.copies = self.syncs = 0
         self.written: Counter[torch.dtype] = Counter()
         self.operations: Counter[str] = Counter()
         self.overloads: defaultdict[str, set[str]] = defaultdict(set)
         self.peak = self._held = 0
-        self._everywhere, self._pinned, self._known = everywhere, set(), set()
+        self._pinned, self._known = set(), set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name, ours = func.overloadpacket.__name__, self._everywhere or in_our_frames()
+        name, ours = func.overloadpacket.__name__, in_our_frames()
         if name == "_local_scalar_dense":
             self.syncs += ours and args[0].device.type == "cuda"
             return False if args[0].dtype is torch.bool else _TIMESTEP

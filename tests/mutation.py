@@ -1,215 +1,133 @@
-"""Mutation tests: change one operator or number of the library at a time, and see whether a test fails.
+"""Mutation tests: change one operator, number or condition of a file at a time, and see whether a test fails.
 
-    .venv-test/bin/pip install -r tests/requirements-mutation.txt
-    .venv-test/bin/python tests/mutation.py                        # the whole engine
-    .venv-test/bin/python tests/mutation.py --files scores grouping --share 0.2 --out survivors.txt
+    .venv-test/bin/python tests/mutation.py todo_core/settings/setting.py tests/todo_core/settings
+    .venv-test/bin/python tests/mutation.py todo_core/reduction/matching.py tests/todo_core/reduction --most 40
 
-The changes are those of cosmic-ray. A change that no test notices survives and is printed. Each change gets a fork of
-this process, which has already loaded torch, so that it costs no more than its tests. Runs only where fork exists.
-
-No result depends on caches and on the lines that end with ``# pragma: no mutate``: they decide speed or memory alone.
+A change that no test notices survives and is printed. Name the quickest tests first. Each change gets a fork of this
+process, which has already loaded all libraries, so that it costs little more than its tests. Runs only where fork
+exists. No result depends on caches and on the lines that end with ``# pragma: no mutate``: they decide speed or memory
+alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.abc
-import importlib.util
+import ast
 import os
 import random
 import re
 import resource
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-REDUCTION, PATCHING = "tests/todo_core/reduction", "tests/todo_core/patching"
-SEARCH = [f"{REDUCTION}/test_matching.py"]
-SESSION = [f"{PATCHING}/test_hooks.py", f"{PATCHING}/test_interruption.py", f"{PATCHING}/test_refusals.py"]
-SESSION += [f"{PATCHING}/test_session_ldm.py", f"{PATCHING}/test_session_diffusers.py", f"{PATCHING}/test_copies.py"]
-FORGE = ["tests/todo_core/hosts/test_forge.py"]
-COMFYUI = ["tests/todo_core/comfyui/test_nodes.py"]
-CONTRACT = ["tests/todo_core/contract"]
-HOSTS = ["tests/todo_core/hosts/test_ldm_controlnet.py", "tests/todo_core/hosts/test_video_unets.py"]
-HOSTS += [f"{PATCHING}/test_plan.py"]
-COMPILE = f"{PATCHING}/test_compile.py"
-COSTS = [f"{PATCHING}/test_gpu_costs.py"]
-PACING = ["tests/todo_core/test_pacing.py"]
-PREDICTION = [f"{PATCHING}/test_prediction.py", f"{PATCHING}/test_whole_steps.py"]
-SETTINGS = ["tests/todo_core/settings/test_settings.py"]
-# the tests of each file, the quickest first
-TESTS = {
-    "reduction/clustering": [f"{REDUCTION}/test_clustering.py"],
-    "reduction/downsampling": [f"{REDUCTION}/test_downsampling.py"],
-    "reduction/grouping": [f"{REDUCTION}/test_clustering.py", *SEARCH],
-    "reduction/matching": [*SEARCH, *COSTS],
-    "reduction/nearest_destination": [*SEARCH, *COSTS],
-    "reduction/scores": [*SEARCH, *COSTS],
-    "reduction/tables": [f"{REDUCTION}/test_modes.py", *COSTS],
-    "hosts/compiled_code": [COMPILE],
-    "hosts/detection": [*HOSTS, *SESSION],
-    "hosts/diffusers": [*HOSTS, *SESSION],
-    "hosts/host": [*HOSTS, *SESSION, *FORGE],
-    "hosts/ldm": [*HOSTS, *SESSION],
-    "hosts/ldm_layers": [*HOSTS, *SESSION, *FORGE],
-    "hosts/patchers": [*FORGE, *COMFYUI],
-    "patching/hooks/deep_hooks": [*PREDICTION, f"{PATCHING}/test_schedulers.py", COMPILE],
-    "patching/hooks/keys_hooks": [*SESSION, *FORGE],
-    "patching/hooks/module_calls": [*SESSION, COMPILE],
-    "patching/hooks/module_hooks": [*SESSION, *FORGE],
-    "patching/driver": [*CONTRACT, *COMFYUI, "tests/todo_core/webui/generation"],
-    "patching/space/methods": [f"{PATCHING}/test_plan.py", *SESSION],
-    "patching/patch": [f"{PATCHING}/test_copies.py", *SESSION],
-    "patching/plan": [f"{PATCHING}/test_plan.py", *PREDICTION, *SESSION],
-    "patching/record": [f"{PATCHING}/test_record.py", *SESSION],
-    "patching/hooks/running_calls": [f"{PATCHING}/test_interruption.py", *SESSION],
-    "patching/session": [
-        *PREDICTION,
-        *SESSION,
-        f"{PATCHING}/test_gradients.py",
-        f"{PATCHING}/test_schedulers.py",
-        *CONTRACT,
-        *FORGE,
-    ],
-    "patching/steps": [f"{PATCHING}/test_steps.py", *SESSION],
-    "patching/time/memory": [*PREDICTION, *COSTS],
-    "patching/time/deep_plan": [f"{PATCHING}/test_plan.py", *PREDICTION],
-    "patching/time/pacing": [*PACING, *PREDICTION],
-    "settings/setting": SETTINGS,
-    "settings/declaration": SETTINGS,
-    "estimate": ["tests/todo_core/test_estimate.py"],
-    "work": ["tests/todo_core/test_estimate.py"],
-    "tomesd": ["tests/todo_core/test_tomesd.py"],
-    "samplers": ["tests/todo_core/test_samplers.py"],
-    "token_grid": ["tests/todo_core/test_token_grid.py", f"{PATCHING}/test_plan.py"],
-    "patching/time/prediction": [*PREDICTION, *COSTS],
-}
-# they change nothing, or what no test should hold
-IGNORED = ("NoOp", "VariableReplacer", "VariableInserter", "ExceptionReplacer")
-# `X | None` stands in annotations alone; nobody writes `is` for `<` or `==` by mistake
-ODD = re.compile(r"BitOr|Operator_(?!Is).*_Is(Not)?$")
-UNCHANGED = re.compile(r"# pragma: no mutate$|^@(lru_|functools\.)cache|^def .*/, ")  # a `*` between parameters
+SWAPS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)]
+SWAPS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.BitAnd, ast.BitOr)]
+SWAPPED = {a: b for pair in SWAPS for a, b in (pair, pair[::-1])}
+SWAPPED |= {ast.Mult: ast.Add, ast.Mod: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Pow: ast.Mult}
+UNCHANGED = re.compile(r"# pragma: no mutate$|cache\b")
+OURS = {"tests", "todo_core", "todo_lab"}  # the root is a package too: its name may stand before
+OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
 
 
-def mutants(path: Path) -> Iterator[tuple[str, str]]:
-    """(what, source) of each change of a file. Of the many other operators for one place, each place gets one."""
-    from cosmic_ray.mutating import mutate_code
-    from cosmic_ray.plugins import get_operator, operator_names
-
-    source, seen = path.read_text("utf-8"), set[tuple[int, str, int]]()
-    names = sorted(operator_names())
-    random.Random(path.name).shuffle(names)
-    for name in names:
-        kind = name.split("/")[-1]
-        if kind in IGNORED or ODD.search(kind):
-            continue
-        for occurrence in range(10_000):
-            changed = mutate_code(source, get_operator(name)(), occurrence)
-            if changed is None:
-                break
-            line = _line(source, changed)
-            if any(UNCHANGED.search(text.splitlines()[line].strip()) for text in (source, changed)):
-                continue
-            place = line, kind.partition("_")[0], occurrence
-            if place not in seen or not kind.startswith("Replace"):
-                seen.add(place)
-                yield f"{path.stem}:{line + 1}: {changed.splitlines()[line].strip()}", changed
+def replacements(node: Any) -> Iterator[ast.AST]:
+    """What a node can be changed to."""
+    match node:
+        case ast.Compare(left, [op, *ops], others) if type(op) in SWAPPED:
+            yield ast.Compare(left, [SWAPPED[type(op)](), *ops], others)
+        case ast.BinOp(left, op, right) if type(op) in SWAPPED:
+            yield ast.BinOp(left, SWAPPED[type(op)](), right)
+        case ast.BoolOp(op, values):
+            yield ast.BoolOp(SWAPPED[type(op)](), values)
+        case ast.UnaryOp(ast.Not() | ast.USub(), operand):
+            yield operand
+        case ast.Constant(bool(value)):
+            yield ast.Constant(not value)
+        case ast.Constant(int(value) | float(value)):
+            yield from (ast.Constant(value + 1), ast.Constant(value - 1))
+        case ast.If(test, body, others) | ast.IfExp(test, body, others):
+            yield type(node)(ast.UnaryOp(ast.Not(), test), body, others)
 
 
-def _line(before: str, after: str) -> int:
-    pairs = zip(before.splitlines(), after.splitlines(), strict=False)
-    return next((number for number, (a, b) in enumerate(pairs) if a != b), 0)
+def places(node: ast.AST) -> Iterator[tuple[Any, Any]]:
+    """(holder, key) of each node below one, but for annotations."""
+    for name, value in ast.iter_fields(node):
+        holder, keys = (value, range(len(value))) if isinstance(value, list) else (vars(node), [name])
+        for key in keys if name not in ("annotation", "returns") else ():
+            if isinstance(holder[key], ast.AST):
+                yield holder, key
+                yield from places(holder[key])
 
 
-class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module of the library from a changed source."""
+def mutants(path: Path) -> list[tuple[str, Callable[[], Any]]]:
+    """(what, its code) of each change of a file."""
+    source, found = path.read_text("utf-8"), []
+    tree, lines = ast.parse(source), source.splitlines()
 
-    def __init__(self, name: str, path: Path, source: str) -> None:
-        self._name, self._path, self._source = name, path, source
+    def code_with(holder: Any, key: Any, new: ast.AST) -> Any:
+        holder[key] = ast.copy_location(new, holder[key])
+        return compile(ast.fix_missing_locations(tree), str(path), "exec")
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        return importlib.util.spec_from_file_location(name, self._path, loader=self) if name == self._name else None
+    for holder, key in places(tree):
+        old = holder[key]
+        line = lines[getattr(old, "lineno", 1) - 1].strip()
+        for new in () if UNCHANGED.search(line) else replacements(old):
+            before, after = (ast.unparse(each).splitlines()[0] for each in (old, new))
+            what = f"{path.stem}:{old.lineno}: {before} -> {after}"
+            found.append((what, lambda place=(holder, key, new): code_with(*place)))
+    return found
 
-    def create_module(self, spec: Any) -> None:
-        """The usual one."""
 
-    def exec_module(self, module: ModuleType) -> None:
-        exec(compile(self._source, str(self._path), "exec"), vars(module))
-
-
-def status_of(name: str, source: str, limit: int) -> str:
-    """Run the tests of a file in a fork, with this source: killed, survived or timed out (``limit`` in CPU seconds)."""
+def status_of(module: str, code: Callable[[], Any] | None, tests: list[str], limit: int) -> str:
+    """Run the tests in a fork with this code of a module: killed, survived or timed out (``limit`` in CPU seconds)."""
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        import pytest
-
-        path = ROOT / "todo_core" / f"{name}.py"
-        sys.meta_path.insert(0, Changed(f"todo_core.{name.replace('/', '.')}", path, source))
-        os.chdir(ROOT)
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
-        code = int(pytest.main([*options, *TESTS[name]]))
-        os._exit(code)
+        own = SourceFileLoader.get_code
+        SourceFileLoader.get_code = lambda self, name: code() if code and name == module else own(self, name)
+        os._exit(run([*OPTIONS, *tests]))
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return "timed out"
-    return "killed" if os.WEXITSTATUS(status) else "survived"
+    return "timed out" if os.WIFSIGNALED(status) else "killed" if os.WEXITSTATUS(status) else "survived"
 
 
-def _seconds_of_forks() -> float:
-    """CPU seconds of all forks so far. A busy machine does not change them."""
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return spent.ru_utime + spent.ru_stime
+def run(words: list[str]) -> int:
+    """Run pytest without a word; its status. What it has imported of this project is forgotten."""
+    import pytest
+
+    out, null = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    status = int(pytest.main(words))
+    os.dup2(out, 1)
+    for name in [name for name in sys.modules if OURS & {*name.split(".")[:2]}]:
+        del sys.modules[name]
+    return status
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Run the mutants of the chosen files, and print the survivors and the score."""
+def main() -> None:
+    """Run the mutants of a file, and print the survivors and the score."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", nargs="+", choices=[name.split("/")[-1] for name in TESTS], help="default all")
-    parser.add_argument("--share", type=float, default=1, help="of the mutants, chosen at random; default 1")
-    parser.add_argument("--seed", type=int, default=0, help="of that choice")
-    parser.add_argument("--minutes", type=float, default=1e9, help="end after so long")
-    parser.add_argument("--out", type=Path, help="survivors are added to this file")
-    args = parser.parse_args(words)
-    import diffusers  # noqa: F401
-    import hypothesis  # noqa: F401
-    import ldm.modules.diffusionmodules.openaimodel  # noqa: F401
-    import torch
-
-    import tests.models  # noqa: F401
-
-    torch.set_num_threads(1)
-    started, score = time.monotonic(), Counter[str]()
-    for name in TESTS:
-        if args.files and name.split("/")[-1] not in args.files:
-            continue
-        path = ROOT / "todo_core" / f"{name}.py"
-        begun, used = time.monotonic(), _seconds_of_forks()
-        if status_of(name, path.read_text("utf-8"), 3600) != "survived":
-            sys.exit(f"the tests of {name} fail without a change")
-        limit = round(20 + 3 * (_seconds_of_forks() - used))
-        choice = random.Random(args.seed)
-        for what, source in mutants(path):
-            if choice.random() >= args.share or time.monotonic() - started > 60 * args.minutes:
-                continue
-            status = status_of(name, source, limit)
-            score[status] += 1
-            if status == "survived":
-                print(f"survived: {what}", flush=True)
-                if args.out:
-                    with args.out.open("a", encoding="utf-8") as out:
-                        out.write(f"{what}\n")
-        killed, all_of = score["killed"] + score["timed out"], score.total()
-        print(f"{name}: in all {killed} of {all_of} killed, {time.monotonic() - begun:.0f} s", flush=True)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("tests", nargs="+")
+    parser.add_argument("--most", type=int, default=10**9, help="of the mutants, chosen at random; default all")
+    args = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+    os.environ["OMP_NUM_THREADS"] = "1"
+    run([*OPTIONS, "--collect-only", *args.tests])
+    module = ".".join(args.file.resolve().relative_to(ROOT).with_suffix("").parts)
+    if status_of(module, None, args.tests, 3600) != "survived":
+        sys.exit("the tests fail without a change")
+    limit, score = round(20 + 3 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime), Counter[str]()
+    found = mutants(args.file)
+    for what, code in random.Random(0).sample(found, min(args.most, len(found))):
+        status = status_of(module, code, args.tests, limit)
+        score[status] += 1
+        if status != "killed":
+            print(f"{status}: {what}", flush=True)
+    print(f"{args.file}: {score.total() - score['survived']} of {score.total()} killed")
 
 
 if __name__ == "__main__":

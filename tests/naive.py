@@ -30,22 +30,6 @@ def random_tokens(size, channels=8, batch=2, seed=0, dtype=torch.float64):
     return torch.randn(batch, size[0] * size[1], channels, generator=generator, dtype=torch.float64).to(dtype)
 
 
-def to_image(x, size):
-    """(b, h*w, c) -> (b, c, h, w), token by token."""
-    b, _, c = x.shape
-    image = torch.empty(b, c, *size, dtype=x.dtype)
-    for row in range(size[0]):
-        for column in range(size[1]):
-            image[:, :, row, column] = x[:, row * size[1] + column]
-    return image
-
-
-def to_tokens(image):
-    """(b, c, h, w) -> (b, h*w, c), token by token."""
-    _, _, h, w = image.shape
-    return torch.stack([image[:, :, row, column] for row in range(h) for column in range(w)], dim=1)
-
-
 def kept_line(side, kept, position):
     """Of ``kept`` equal cells along ``side`` tokens, the token at ``position`` (0 to 1) of each; exact."""
     return [math.floor((i + Fraction(position)) * Fraction(side, kept)) for i in range(kept)]

@@ -1,12 +1,10 @@
-"""What is measured: UNet calls, passes, memory, and what reduces and predicts in them. Each part gives rows."""
+"""What is measured: UNet calls, passes, and what reduces and predicts in them. Each part gives rows."""
 
 from __future__ import annotations
 
 import argparse
 import random
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,14 +19,12 @@ from todo_core import Session, Settings, TokenGrid
 from todo_core.patching.plan import Pass
 from todo_core.patching.time.prediction import History
 from todo_core.reduction import cluster, match, stride
-from todo_lab.evaluation.metrics.peak_memory import peak_memory
 from unet_call.models import Subject
 from unet_call.variants import BASELINE, NAMES, Patch, variants
 
 Row = dict[str, Any]
 Factors = tuple[int, int]  # of level 1 and of level 2
 ENOUGH_TURNS = 5
-SMALL_SIDE = 16  # of the latent of a first call, which loads the libraries
 MIN_SECONDS = 0.05  # of one timing of a reduction: shorter ones run several times
 DRIFT = 0.1  # how far the latent moves from step to step
 UNPATCHED = "unpatched"
@@ -128,40 +124,6 @@ def attention_marks(subject: Subject) -> Iterator[list[list[Any]]]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-# memory -------------------------------------------------------------------------------------------------------------
-
-
-def memory(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
-    """How far the resident set grows in a call beyond the loaded model, each variant in a process of its own.
-
-    Only on Linux; on a GPU the calls themselves have their peak.
-    """
-    rows = []
-    for name in variants(subject, side, args.settings or NAMES, args.paths):
-        own = ["--peak-of", name, "--layouts", subject.layout, "--sides", str(side)]
-        done = subprocess.run([sys.executable, *args.command, *own], capture_output=True, text=True, check=False)
-        lines = done.stderr.strip().splitlines() or [f"its process ended with {done.returncode}"]
-        answer = done.stdout.split()[-1:]  # a loaded WebUI prints before it
-        rows.append({"setting": name, **({"failed": lines[-1]} if done.returncode else {"peak": float(*answer)})})
-    return rows
-
-
-def peak(subject: Subject, side: int, patch: Patch, small: Patch, *, batch: int) -> float:
-    """Peak memory of one call beyond the loaded model, in MiB; NaN if unknown.
-
-    For a process that has done nothing else: a call at a small latent, by ``small``, loads the libraries first.
-    """
-    device, call = torch.device(subject.device), subject.call(side, batch)
-    with small():
-        subject.call(SMALL_SIDE, batch)()
-    with patch():
-        with peak_memory(device) as before:
-            pass
-        with peak_memory(device) as during:
-            call()
-    return float("nan") if before.mib is None or during.mib is None else during.mib - before.mib
 
 
 # passes -------------------------------------------------------------------------------------------------------------
@@ -311,6 +273,5 @@ PARTS: dict[str, Callable[[Subject, int, argparse.Namespace], list[Row]]] = {
     "calls": calls,
     "passes": passes,
     "fit": fit,
-    "memory": memory,
     "reductions": reductions,
 }

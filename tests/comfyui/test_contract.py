@@ -5,14 +5,13 @@ import itertools
 import pytest
 import torch
 
-from tests.todo_core.contract.host import Call, Host, Made
+from tests.todo_core.contract.host import SEEN, Call, Host, Made
 from tests.todo_core.contract.test_contract import *  # noqa: F403
 
 from .helpers import new_seed, text_to_image
 
 SAMPLERS = {"euler": "euler", "heun": "heun", "ancestral": "euler_ancestral"}
 RUN, NAMES = new_seed(), itertools.count()  # equal graphs would not run again
-SEEN = ("time", "tokens", "keys", "deep", "hooks")
 
 
 class RealComfyUI(Host):

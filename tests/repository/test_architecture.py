@@ -12,18 +12,18 @@ import pytest
 from tests import lines
 
 ROOT = Path(__file__).parents[2]
-CORE = sorted((ROOT / "todo_core").rglob("*.py"))
-LAB = sorted((ROOT / "todo_lab").rglob("*.py"))
+CORE, LAB, SCRIPTS = (sorted((ROOT / folder).rglob("*.py")) for folder in ("todo_core", "todo_lab", "scripts"))
 PACKAGES = CORE + LAB
-SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
-APPS = [ROOT / "app.py"]
-BEFORE_INSTALLING = [
-    *APPS,
-    *(ROOT / "todo_lab" / name for name in ("__init__.py", "environment.py", "python_version.py")),
-]
-HOST_ONLY = {"modules", "gradio"}
-COMFYUI_ONLY = {"comfy", "server"}
-PAGE = ROOT / "todo_lab" / "demo" / "page.py"
+BEFORE_INSTALLING = ["app.py", *(f"todo_lab/{name}.py" for name in ("__init__", "environment", "python_version"))]
+PAGE = "todo_lab/demo/page.py"
+# what is imported -> the folders and files that alone may
+ONLY = {
+    "modules": ("todo_core/webui", "scripts"),
+    "gradio": ("todo_core/webui", PAGE),
+    "todo_core.webui": ("todo_core/webui", "scripts"),
+    **dict.fromkeys(("comfy", "server", "todo_core.comfyui"), ("todo_core/comfyui",)),
+    **dict.fromkeys(("ldm", "sgm", "diffusers", "backend", "ldm_patched", "todo_lab"), ("todo_lab",)),
+}
 # both pages build the controls of the declared settings alike
 CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.controls.control_value"}
 
@@ -38,6 +38,7 @@ FLOORS = {
         "estimate tomesd",
         "webui comfyui",
     ],
+    "todo_core/hosts": ["host", "ldm_layers conditions compiled_code", "ldm diffusers patchers", "detection"],
     "todo_core/comfyui": ["compat inputs", "sampling", "nodes"],
     "todo_core/webui": ["compat presets", "generation", "panel", "compare", "extension"],
     "todo_lab": [
@@ -77,20 +78,8 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def tops(path: Path) -> set[str]:
-    return {name.split(".")[0] for name in imports(path)}
-
-
-def within(path: Path, *folder: str) -> bool:
-    return path.is_relative_to(ROOT.joinpath(*folder))
-
-
-def test_the_sources_are_found():
-    assert {
-        "todo_core/patching/hooks/keys_hooks.py",
-        "todo_core/hosts/ldm.py",
-        "todo_core/reduction/downsampling.py",
-    } <= set(map(named, CORE))
+def is_below(name: str, room: str, dot: str = ".") -> bool:
+    return f"{name}{dot}".startswith(f"{room}{dot}")
 
 
 def test_relative_imports_are_read_as_absolute_ones():
@@ -99,21 +88,18 @@ def test_relative_imports_are_read_as_absolute_ones():
     assert "torch.nn.functional" in imports(ROOT / "todo_core/reduction/downsampling.py")
 
 
-@pytest.mark.parametrize(("room", "of_its_host"), [("webui", HOST_ONLY), ("comfyui", COMFYUI_ONLY)])
-def test_only_the_package_of_a_host_imports_it(room, of_its_host):
-    """The demo's page shares the controls and is made with gradio."""
-    outside = {path: set(imports(path)) for path in PACKAGES if not within(path, "todo_core", room)}
-    if room == "webui":
-        outside[PAGE] -= CONTROLS | {name for name in outside[PAGE] if name.split(".")[0] == "gradio"}
-    foreign = {named(p): n for p, found in outside.items() for n in found if n.startswith(f"todo_core.{room}")}
-    assert not foreign
-    assert not {named(p): n for p, found in outside.items() for n in found if n.split(".")[0] in of_its_host}
+@pytest.mark.parametrize("what", ONLY)
+def test_only_these_import_it(what):
+    """The libraries of a model or program, its own package, and the laboratory."""
+    found = {(named(path), name) for path in PACKAGES + SCRIPTS for name in imports(path) if is_below(name, what)}
+    found -= {(PAGE, name) for name in CONTROLS}
+    assert not [pair for pair in found if not any(is_below(pair[0], room, "/") for room in ONLY[what])]
 
 
-@pytest.mark.parametrize("path", BEFORE_INSTALLING, ids=named)
-def test_what_runs_before_anything_is_installed_needs_python_alone(path):
+@pytest.mark.parametrize("name", BEFORE_INSTALLING)
+def test_what_runs_before_anything_is_installed_needs_python_alone(name):
     """Imports at the top of the file; those within functions come later."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body
+    body = ast.parse((ROOT / name).read_text(encoding="utf-8")).body
     direct = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
     modules = [alias.name for n in direct if isinstance(n, ast.Import) for alias in n.names]
     modules += [node.module for node in direct if isinstance(node, ast.ImportFrom) and not node.level]
@@ -121,13 +107,9 @@ def test_what_runs_before_anything_is_installed_needs_python_alone(path):
 
 
 def test_reductions_import_torch_alone():
-    found = {name for path in CORE if within(path, "todo_core", "reduction") for name in imports(path)}
+    found = {name for path in CORE if path.parent.name == "reduction" for name in imports(path)}
     assert {name.split(".")[0] for name in found} - set(sys.stdlib_module_names) == {"torch", "todo_core"}
     assert all(name.startswith("todo_core.reduction") for name in found if name.startswith("todo_core"))
-
-
-def test_the_product_does_not_import_the_laboratory():
-    assert not [named(path) for path in CORE + SCRIPTS if "todo_lab" in tops(path)]
 
 
 def test_no_two_files_import_each_other():
@@ -150,7 +132,9 @@ def test_no_import_runs_up_a_floor(house):
     """Nor from one room to another on the same floor."""
     folder = ROOT / house
     floor = {room: number for number, rooms in enumerate(FLOORS[house]) for room in rooms.split()}
-    files = {path: path.relative_to(folder).with_suffix("").parts[0] for path in PACKAGES if within(path, house)}
+    files = {
+        path: path.relative_to(folder).with_suffix("").parts[0] for path in PACKAGES if path.is_relative_to(folder)
+    }
     del files[folder / "__init__.py"]
     assert set(files.values()) == set(floor), "each room has a floor"
     prefix = house.replace("/", ".") + "."
@@ -161,22 +145,6 @@ def test_no_import_runs_up_a_floor(house):
         for path, room in arrows
         if room in floor and room != files[path] and floor[room] >= floor[files[path]]
     ]
-
-
-# what detection asks: find(model)
-ADAPTERS = [path.stem for path in CORE if path.parent.name == "hosts" and "\ndef find(" in path.read_text("utf-8")]
-
-
-def test_the_adapters_are_found():
-    assert {"ldm", "diffusers", "patchers"} <= {*ADAPTERS}
-
-
-@pytest.mark.parametrize("host", ADAPTERS)
-def test_hosts_do_not_import_each_other_nor_the_library_they_adapt(host):
-    found = imports(ROOT / f"todo_core/hosts/{host}.py")
-    others = {*ADAPTERS} - {host}
-    assert not {name for name in found if name.startswith("todo_core.hosts.") and name.split(".")[2] in others}
-    assert not {"ldm", "sgm", "diffusers", "backend", "ldm_patched", "comfy"} & {name.split(".")[0] for name in found}
 
 
 def test_no_room_has_more_lines_than_it_may():

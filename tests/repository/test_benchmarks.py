@@ -6,11 +6,8 @@ import dataclasses
 import functools
 import importlib
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,47 +93,6 @@ def test_a_variant_that_cannot_run_leaves_the_others_alone(
     group = dict.fromkeys(("part", "layout", "kernel", "device", "torch", "dtype", "batch", "channels"), "x")
     page = bench.speed.markdown([{**group, "side": SIDE, **row} for row in rows])
     assert "| HyperTile 256 | FileNotFoundError: " in page
-
-
-def test_memory_is_what_the_reduced_call_needs_beyond_the_model(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    peaks, told = iter([100, 140.5, None, 140.5]), list[str]()
-
-    @contextmanager
-    def heard(name: str) -> Iterator[None]:
-        told.append(name)
-        yield
-        told.append(f"no {name}")
-
-    @contextmanager
-    def peak_memory(device: torch.device) -> Iterator[Any]:
-        told.append("measured")
-        yield SimpleNamespace(mib=next(peaks))
-
-    monkeypatch.setattr(bench.measure, "peak_memory", peak_memory)
-    calls = SimpleNamespace(device="cpu", call=lambda side, batch: lambda: told.append(f"{side} x{batch}"))
-    peak = partial(bench.measure.peak, calls, SIDE * 2, partial(heard, "patch"), partial(heard, "small"), batch=3)
-    assert peak() == 40.5
-    first_call = ["small", f"{bench.measure.SMALL_SIDE} x3", "no small"]
-    assert told == [*first_call, "patch", "measured", "measured", f"{SIDE * 2} x3", "no patch"]
-    assert math.isnan(peak())
-
-
-def test_each_variants_memory_is_the_answer_of_a_process_of_its_own(
-    bench: Any, subject_of: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def answer(words: list[str], **_: Any) -> Any:
-        name = words[words.index("--peak-of") + 1]
-        failed = name == "ToDo 4"
-        return SimpleNamespace(returncode=failed, stdout="loaded\n12.5\n", stderr="Traceback\nkilled" if failed else "")
-
-    subject = subject_of("sd1")  # diffusers runs a process, too, while it is imported
-    monkeypatch.setattr(bench.measure.subprocess, "run", answer)
-    rows = bench.measure.memory(subject, SIDE, arguments(bench, "--settings", "ToDo 2", "ToDo 4"))
-    assert rows == [
-        {"setting": "baseline", "peak": 12.5},
-        {"setting": "ToDo 2", "peak": 12.5},
-        {"setting": "ToDo 4", "failed": "killed"},
-    ]
 
 
 def test_the_command_refuses_what_it_does_not_know(bench: Any, tmp_path: Path) -> None:

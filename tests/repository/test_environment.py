@@ -187,6 +187,18 @@ def test_nothing_of_outside_leads_out_of_it(made, monkeypatch):
     assert {"PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX"} <= environment.LEFT_OUT
 
 
+def told_if(monkeypatch, env, owner, name, error):
+    """What the user is told if something cannot be done."""
+
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr(owner, name, fails)
+    with pytest.raises(SystemExit) as ended:
+        env.ensure()
+    return ended.value.code
+
+
 @pytest.mark.parametrize(
     ("number", "told"),
     [
@@ -194,37 +206,21 @@ def test_nothing_of_outside_leads_out_of_it(made, monkeypatch):
         (errno.ENOSPC, "No space left on device."),
     ],
 )
-@pytest.mark.parametrize(
-    ("owner", "name"), [(environment, "_lock"), (environment.venv, "create"), (Path, "write_text")]
-)
-def test_a_folder_that_cannot_be_written_is_one_line(made, monkeypatch, owner, name, number, told):
-    def fails(*_, **__):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(owner, name, fails)
-    with pytest.raises(SystemExit) as ended:
-        made[0].ensure()
-    assert ended.value.code == f"{made[0].home} cannot be made: {told}"
+@pytest.mark.parametrize("what", [(environment, "_lock"), (environment.venv, "create"), (Path, "write_text")])
+def test_a_folder_that_cannot_be_written_is_one_line(made, monkeypatch, what, number, told):
+    env, _ = made
+    found = told_if(monkeypatch, env, *what, OSError(number, os.strerror(number)))
+    assert found == f"{env.home} cannot be made: {told}"
 
 
-@pytest.mark.parametrize(
-    ("has_ensurepip", "told"),
-    [
-        (False, "On Debian and Ubuntu: sudo apt install python3-venv"),
-        (True, "ERROR: Could not install packages: No space left on device"),
-    ],
-)
-def test_only_a_python_without_pip_is_told_to_install_it(made, monkeypatch, has_ensurepip, told):
-    output = b"Looking in links\nERROR: Could not install packages: No space left on device\nCalledProcessError: ..."
-
-    def fails(*_, **__):
-        raise subprocess.CalledProcessError(1, ["python", "-m", "ensurepip"], output)
-
-    monkeypatch.setattr(environment.venv, "create", fails)
+@pytest.mark.parametrize("has_ensurepip", [True, False])
+def test_only_a_python_without_pip_is_told_to_install_it(made, monkeypatch, has_ensurepip):
+    no_space, no_pip = "ERROR: No space left on device", "On Debian and Ubuntu: sudo apt install python3-venv"
+    error = subprocess.CalledProcessError(1, [], f"Looking in links\n{no_space}\nCalledProcessError: ...".encode())
     monkeypatch.setattr(environment, "find_spec", lambda name: has_ensurepip or None)
-    with pytest.raises(SystemExit) as ended:
-        made[0].ensure()
-    assert ended.value.code == f"Python could not make a virtual environment. {told}"
+    told = no_space if has_ensurepip else no_pip
+    found = told_if(monkeypatch, made[0], environment.venv, "create", error)
+    assert found == f"Python could not make a virtual environment. {told}"
 
 
 def test_a_link_to_an_environment_is_that_environment(made, monkeypatch, tmp_path):
@@ -323,24 +319,15 @@ def test_pages_and_classifiers_name_the_same_range():
     assert set(re.findall(r"Python :: (3\.\d+)", declared)) == set(PYTHONS)
 
 
-def files_of(env: Environment) -> list[Path]:
-    """The requirements files of an environment."""
-    return [Path(word) for words in env._installs for before, word in pairwise(words) if before == "-r"]
-
-
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("env", [DEMO, TESTS], ids=["demo", "tests"])
 def test_every_python_gets_every_package_once(env, python):
     """Some packages differ by Python. Those without a wheel for it are not asked for."""
-    lines = [line.partition("#")[0].strip() for path in files_of(env) for line in path.read_text().splitlines()]
+    files = [Path(word) for words in env._installs for before, word in pairwise(words) if before == "-r"]
+    assert len(files) >= 2
+    lines = [line.partition("#")[0].strip() for path in files for line in path.read_text().splitlines()]
     known = [Requirement(line) for line in lines if line]
     asked = [one.name for one in known if not one.marker or one.marker.evaluate({"python_version": python})]
     assert len(set(asked)) == len(asked)
     missing = {one.name for one in known} - set(asked)
     assert missing == (WITHOUT[python] if env is TESTS else set())
-
-
-def test_every_requirements_file_exists():
-    for env in (DEMO, TESTS):
-        assert len(files_of(env)) >= 2
-        assert all(path.is_file() for path in files_of(env))

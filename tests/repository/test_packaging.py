@@ -68,28 +68,21 @@ def imported(source: str) -> Iterator[str]:
             yield node.module.split(".")[0]
 
 
-def test_every_kind_of_data_file_is_there():
+def test_every_kind_of_data_file_is_there_and_none_is_ignored():
+    """Hatch leaves out what .gitignore names, by the same library."""
     assert {"todo_core/py.typed", "todo_lab/py.typed"} <= set(DATA)
     for pattern in (r"pocket/weights/.+\.safetensors", r"prompts/.+\.txt", r"page\.css", r"requirements\.txt"):
         assert any(re.search(pattern, path) for path in DATA), pattern
+    ignored = pathspec.GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text().splitlines())
+    assert not [path for path in DATA if ignored.match_file(path)]
 
 
-def test_the_wheel_is_the_library_whole_and_alone():
+def test_the_wheel_is_the_library_whole_and_alone_and_offers_no_extra_for_the_laboratory():
     assert WHEEL == {"packages": ["todo_core"]}  # no include, exclude or only-include narrows it
     assert sum(path.stat().st_size for path in (ROOT / "todo_core").rglob("*.py")) < 1_000_000
     assert PROJECT["tool"]["hatch"]["build"].keys() == {"targets"}
-
-
-def test_the_wheel_offers_no_extra_for_the_laboratory():
     assert set(EXTRAS) == {"diffusers"}
     assert set(GROUPS) == {*ROOMS, "ray"}
-
-
-@pytest.mark.parametrize("path", DATA)
-def test_no_data_file_is_ignored(path):
-    """Hatch leaves out what .gitignore names, by the same library."""
-    ignored = pathspec.GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text().splitlines())
-    assert not ignored.match_file(path)
 
 
 def test_readmes_example_needs_the_diffusers_extra_alone():
@@ -165,18 +158,14 @@ def test_the_workflow_runs_the_documented_command():
     )
 
 
-@pytest.mark.parametrize("form", ["bug", "feature"])
-def test_the_issue_forms_name_each_answer_once(form):
-    body = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{form}.yml").read_text())["body"]
-    assert len({field["id"] for field in body}) == len(body)
-    assert all(field["attributes"]["label"] for field in body)
-
-
-def test_the_bug_form_shows_an_infotext_of_today():
-    shown = (ROOT / ".github/ISSUE_TEMPLATE/bug.yml").read_text()
-    keys = re.findall(r"(ToDo [\w /]+): \w", shown)
+def test_the_issue_forms_name_each_answer_once_and_show_an_infotext_of_today():
+    texts = [(ROOT / f".github/ISSUE_TEMPLATE/{form}.yml").read_text() for form in ("bug", "feature")]
+    for body in (yaml.safe_load(text)["body"] for text in texts):
+        assert len({field["id"] for field in body}) == len(body)
+        assert all(field["attributes"]["label"] for field in body)
+    keys = set(re.findall(r"(ToDo [\w /]+): \w", texts[0]))
     assert keys
-    assert set(keys) <= {setting.infotext_key for setting in todo_core.SETTINGS.values()}
+    assert keys <= {setting.infotext_key for setting in todo_core.SETTINGS.values()}
 
 
 def test_the_entry_for_the_extension_index_has_its_fields():

@@ -19,13 +19,14 @@ from tests.todo_core.hosts.forge_double import Engine
 from tests.todo_core.webui import webui_double
 from tests.todo_core.webui.sdnext_double import PipelineProcessing, SDNext
 from tests.todo_core.webui.webui_double import Interrupted, Processing, ProcessingImg2Img, WebUI
-from todo_core import patched, reduction
+from todo_core import patched
 from todo_core.comfyui import NODE_CLASS_MAPPINGS
 from todo_core.comfyui.inputs import MAIN
 from todo_core.patching.plan import HELD
 from todo_core.webui.extension import on_after_process
 
-from .host import Call, Host, Made
+from .host import SEEN, Call, Host, Made
+from .watch import Failed, Watch, foreign_forward
 
 SIDE = 64  # pixels
 DEEP = (64, 4, 4)  # the deep transformer's channels and grid then
@@ -33,83 +34,25 @@ state = webui_double.shared.state
 unet_of_ldm, unet_of_diffusers = map(functools.cache, (models.shallow_ldm_unet, models.shallow_diffusers_unet))
 
 
-class OfTheModel(Exception):
-    """An error of the model, or of another extension."""
-
-
 class Stop(BaseException):
     """As KeyboardInterrupt: torch runs no hook for it."""
 
 
-class Watcher:
-    """Sees the UNets' calls of one job from outside, and lets the job's events happen."""
+@contextmanager
+def watched(watch, kind, controlnet):
+    """Networks of a kind show their calls to a watch. A list gets the keys of the ControlNet at level 1."""
+    call, inside = kind.__call__, []
 
-    def __init__(self, host, events):
-        self.calls, self.inside, self._host, self._events = [], [], host, events
-        self._last, self._sign = None, 1
+    def seen(network, *args, **kwargs):
+        watch.begin(network, *args, **kwargs)
+        return watch.run(network, call, *args, **kwargs)
 
-    @contextmanager
-    def watch(self, unets, controlnet):
-        kind, stride, handles = type(unets[0]), reduction.stride, []
-        call, forward = kind.__call__, kind.forward
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kind, "__call__", lambda *args, **kwargs: self._begin(call, *args, **kwargs))
-            patch.setattr(kind, "forward", lambda *args, **kwargs: self._run(forward, *args, **kwargs))
-            patch.setattr(reduction, "stride", lambda *a, **k: 1 / 0 if self._is_at("ours") else stride(*a, **k))
-            for unet in unets:
-                handles += self._hooks(unet)
-            to_k = controlnet.input_blocks[1][1].transformer_blocks[0].attn1.to_k
-            handles.append(to_k.register_forward_pre_hook(lambda _, args: self.inside.append(args[0].shape[1])))
-            try:
-                yield
-            finally:
-                for handle in handles:
-                    handle.remove()
-
-    def _hooks(self, unet):
-        blocks = {name: module for name, module in unet.named_modules() if hasattr(module, "attn1")}
-        highest = [block for name, block in blocks.items() if name.startswith(("output_blocks", "down_blocks.0"))][-1]
-        deep = next(block for name, block in blocks.items() if name.startswith("mid"))
-        yield highest.register_forward_pre_hook(lambda _, args: self._note(tokens=args[0].shape[1]))
-        yield highest.attn1.to_k.register_forward_pre_hook(lambda _, args: self._note(keys=args[0].shape[1]))
-        yield highest.attn2.to_k.register_forward_pre_hook(lambda *_: self._end_here(""))
-        yield deep.register_forward_pre_hook(lambda *_: self._note(deep=True))
-
-    def _note(self, **seen):
-        vars(self.calls[-1]).update(seen)
-
-    def _is_at(self, event):
-        return self._events.get(len(self.calls) - 1) == event
-
-    def _end_here(self, where):
-        if self._is_at(f"stop{where}"):
-            self._host.stop()
-        if self._is_at(f"fail{where}"):
-            raise OfTheModel
-
-    def _begin(self, call, unet, x, time, *args, **kwargs):
-        self.calls.append(Call(float(time.flatten()[0]), hooks=hooks_of(unet)))
-        self._sign *= -1 if self._is_at("prompt") else 1
-        self._end_here(" before")
-        if self._is_at("cached"):
-            return self._last
-        name = "context" if "context" in kwargs else "encoder_hidden_states"
-        output = call(unet, x, time, *args, **kwargs | {name: self._sign * kwargs[name]})
-        if self._events.get(len(self.calls)) == "cancel":
-            self._host.cancel()
-        return output
-
-    def _run(self, forward, *args, **kwargs):
-        """The UNet's own code, which EasyCache of ComfyUI 0.33 may leave out inside its call."""
-        if not self._is_at("cached inside"):
-            self._last = forward(*args, **kwargs)
-        return self._last
-
-
-def hooks_of(unet):
-    """How many hooks of ours are on it."""
-    tables = [table for each in unet.modules() for table in (each._forward_pre_hooks, each._forward_hooks)]
-    return sum(hook.__module__.startswith("todo_core") for table in tables for hook in table.values())
+    to_k = controlnet.input_blocks[1][1].transformer_blocks[0].attn1.to_k
+    handle = to_k.register_forward_pre_hook(lambda _, args: inside.append(args[0].shape[1]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "__call__", seen)
+        yield inside
+    handle.remove()
 
 
 @contextmanager
@@ -143,26 +86,30 @@ class Double(Host):
         """What may be left."""
         return [models.snapshot(each) for each in (*self.unets, self.controlnet)]
 
+    def cancel(self):
+        """The user cancels the job."""
+        raise NotImplementedError
+
     def make(self, job):
-        watcher, self.line, self.kept, error, images = Watcher(self, job.events), "", None, "", []
+        watch = Watch(job.events, stop=self.stop, cancel=self.cancel)
+        self.line, self.kept, error, images = "", None, "", []
         with remembered() as tensors, self.beside(job.beside):
             before = self.state()
-            with watcher.watch(self.unets, self.controlnet):
+            with watched(watch, type(self.unet), self.controlnet) as inside:
                 try:
                     images = [*self.sample(job)]
-                except (OfTheModel, Stop, ZeroDivisionError) as raised:
+                except (Failed, Stop, ZeroDivisionError) as raised:
                     error = repr(raised)
             left = sum(now != then for now, then in zip(self.state(), before, strict=True))
-        return Made(images, watcher.calls, self.line, self.params, error, left, *tensors, watcher.inside)
+        calls = [Call(**{name: call[name] for name in SEEN}) for call in watch.calls]
+        return Made(images, calls, self.line, self.params, error, left, *tensors, inside)
 
     @contextmanager
     def beside(self, what):
         """Another extension's forward on the UNet: one that does nothing, or sd-webui-controlnet's."""
-        unet = self.unet
-        if what:
-            unet.forward = lambda *args, **kwargs: type(unet).forward(unet, *args, **kwargs)
+        take_off = foreign_forward(self.unet) if what else lambda: None
         yield
-        vars(unet).pop("forward", None)
+        take_off()
 
 
 class A1111(Double):

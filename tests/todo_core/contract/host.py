@@ -55,6 +55,9 @@ class Job:
         return asked | {need for need, is_asked in (("split", self.split), ("batch", self.seeds[1:])) if is_asked}
 
 
+SEEN = ("time", "tokens", "keys", "deep", "hooks")
+
+
 @dataclass
 class Call:
     """A call of the UNet. A network that runs inside it, as a ControlNet, has none."""

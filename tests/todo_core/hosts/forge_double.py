@@ -22,8 +22,8 @@ class Attention(CrossAttention):
 
     def forward(self, x, context=None, value=None, mask=None, transformer_options=None):
         context = x if context is None else context
-        keys, values = self.to_k(context), self.to_v(context if value is None else value)
-        return self.to_out(attend(self.to_q(x), keys, values, {"n_heads": self.heads}))
+        projected = self.to_q(x), self.to_k(context), self.to_v(context if value is None else value)
+        return self.to_out(attend(*projected, {"n_heads": self.heads}))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> Tensor:

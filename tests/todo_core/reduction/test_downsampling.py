@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.naive import examples, kept_line, kept_tokens, pooled, random_tokens, to_image, to_tokens, token_ids
+from tests.naive import examples, kept_line, kept_tokens, pooled, random_tokens, token_ids
 from todo_core.reduction import downsample, stride, turns_per_cycle
 
 POSITION = {"nearest": Fraction(0), "nearest-exact": Fraction(1, 2)}
@@ -112,7 +112,8 @@ def test_a_stride_makes_views_and_one_copy():
 
 
 def interpolated(x, size, target, mode):
-    return to_tokens(F.interpolate(to_image(x, size), size=target, mode=mode))
+    grid = x.unflatten(1, size).movedim(3, 1)
+    return F.interpolate(grid, size=target, mode=mode).movedim(1, 3).flatten(1, 2)
 
 
 def cells_of(side, kept, position):

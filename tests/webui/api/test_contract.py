@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.todo_core.contract.host import Call, Host, Made
+from tests.todo_core.contract.host import SEEN, Call, Host, Made
 from tests.todo_core.contract.test_contract import *  # noqa: F403
 from todo_core.patching.plan import HELD
 
@@ -11,7 +11,6 @@ from ..helpers import Refused, Result, todo_keys
 
 SAMPLERS = {"euler": "Euler", "heun": "Heun", "ancestral": "Euler a"}
 GREY_LEVEL = 1e-4  # the cases allow a difference of twice as much: images are rounded
-SEEN = ("time", "tokens", "keys", "deep", "hooks")
 
 
 class RealWebUI(Host):
