@@ -78,42 +78,39 @@ def test_auto_of_sdxl_counts_from_the_grids_of_its_own_levels(side, factor):
     assert [(level.grid.height, level.amount or 1) for level in levels] == expected
 
 
-TRAINED = "this model was trained at 512 x 512"
-WHOLE_AND_NOTHING = {"predict": "whole", "factor_1": 1, "factor_2": 1}
+WORK = "little of this model's work is below level 1"
+TRAINED, TRAINED_XL = (f"this model was trained at {side} x {side}" for side in (512, 1024))
 RATIOS = "the ratio of level 1 is 0; the ratio of level 2 is 0"
+SHORT = "whole steps need 6 or more steps: nothing is predicted"
+FACTORS = f"the factor of level 1 is 1; the factor of level 2 is 1; {WORK}"
+LEVEL_2 = "the factor of level 1 is 1; auto reduces only level 1 at this size"
+NO_PART = "target is all, but attn, crossattn and mlp are off"
+SMALL = "a grid of 4 x 4 is too small to lose a token; the ratio of level 2 is 0"
+FACTOR_2, RATIO_HALF = "Set Factor, level 1 to 2", "Set Ratio, level 1 to 0.5"
+AUTO, BY_2 = "Set Interval to auto", "Set Interval to 2"
+OFF = {"interval": 1}
 
 
 @pytest.mark.parametrize(
     ("layout", "side", "settings", "steps", "reason", "advice"),
     [
-        ("SD 1.5", 64, {}, 20, TRAINED, "Set Factor, level 1 to 2"),
-        ("SD 1.5", 48, {}, 20, TRAINED, "Set Factor, level 1 to 2"),
-        (
-            "SD 1.5", 64, WHOLE_AND_NOTHING, 5,
-            "whole steps need 6 or more steps: nothing is predicted; the factor of level 1 is 1; "
-            "the factor of level 2 is 1; little of this model's work is below level 1",
-            "Set Factor, level 1 to 2",
-        ),
-        ("SD 1.5", 64, {"method": "similarity", "ratio_1": 0, "interval": 1}, 20, RATIOS, "Set Ratio, level 1 to 0.5"),
-        ("SD 1.5", 64, {"method": "cluster", "ratio_1": 0, "interval": 1}, 20, RATIOS, "Set Ratio, level 1 to 0.5"),
-        (
-            "SD 1.5", 128, {"factor_1": 1, "interval": 1}, 20,
-            "the factor of level 1 is 1; auto reduces only level 1 at this size", "Set Factor, level 1 to 2",
-        ),
-        (
-            "SD 1.5", 128, {"target": "all", "attn": False, "factor_1": 2, "interval": 1}, 20,
-            "target is all, but attn, crossattn and mlp are off", "",
-        ),
-        ("SD 1.5", 4, {"method": "similarity", "ratio_1": 0.01, "interval": 1}, 20,
-         "a grid of 4 x 4 is too small to lose a token; the ratio of level 2 is 0", "Set Interval to auto"),
-        ("SDXL", 128, {"interval": 1}, 20, "this model was trained at 1024 x 1024", "Set Interval to auto"),
-        ("SDXL", 128, {}, 5, "this model was trained at 1024 x 1024", "Set Interval to 2"),
-        ("SDXL", 128, {}, None, "this model was trained at 1024 x 1024", "Set Interval to 2"),
-        ("SDXL", 128, {"interval": 1}, 4, "this model was trained at 1024 x 1024", "Set Interval to 2"),
-        ("SDXL", 128, {}, 3, "this model was trained at 1024 x 1024", "Set Factor, level 1 to 2"),
+        ("SD 1.5", 64, {}, 20, TRAINED, FACTOR_2),
+        ("SD 1.5", 48, {}, 20, TRAINED, FACTOR_2),
+        ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, FACTORS, FACTOR_2),
+        ("SD 1.5", 64, {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, f"{SHORT}; {FACTORS}", FACTOR_2),
+        ("SD 1.5", 64, OFF | {"method": "similarity", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
+        ("SD 1.5", 64, OFF | {"method": "cluster", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
+        ("SD 1.5", 128, OFF | {"factor_1": 1}, 20, LEVEL_2, FACTOR_2),
+        ("SD 1.5", 128, OFF | {"target": "all", "attn": False}, 20, NO_PART, ""),
+        ("SD 1.5", 4, OFF | {"method": "similarity", "ratio_1": 0.01}, 20, SMALL, AUTO),
+        ("SDXL", 128, OFF, 20, TRAINED_XL, AUTO),
+        ("SDXL", 128, {}, 5, TRAINED_XL, BY_2),
+        ("SDXL", 128, {}, None, TRAINED_XL, BY_2),
+        ("SDXL", 128, OFF, 4, TRAINED_XL, BY_2),
+        ("SDXL", 128, {}, 3, TRAINED_XL, FACTOR_2),
         ("SDXL", 128, {"method": "none", "interval": 3}, 20, "the method is none", ""),
     ],
-)  # fmt: skip
+)
 def test_a_plan_that_reduces_nothing_says_why_and_names_what_would_help_most(
     layout, side, settings, steps, reason, advice
 ):
@@ -121,9 +118,7 @@ def test_a_plan_that_reduces_nothing_says_why_and_names_what_would_help_most(
     assert not made.reduces
     assert made.at(0.5) == ()
     assert not made.predicts_at(0.5)
-    assert {(level.keys, level.target_grid) for level in made.levels} == {
-        (level.grid.tokens, None) for level in made.levels
-    }
+    assert all((level.keys, level.target_grid) == (level.grid.tokens, None) for level in made.levels)
     assert (made.reason, made.advice) == (reason, advice)
     line = f"nothing to reduce at {pixels} x {pixels}: {reason}."
     assert made.nothing_to_reduce == (f"{line} {advice}." if advice else line)
@@ -131,8 +126,7 @@ def test_a_plan_that_reduces_nothing_says_why_and_names_what_would_help_most(
 
 # predictions ----------------------------------------------------------------------------------------------------------
 
-WORK = "little of this model's work is below level 1"
-SHORT, SHORT_WHOLE = "layers below level 1 need {} or more steps", "whole steps need {} or more steps"
+DEEP_NEED, WHOLE_NEED = "layers below level 1 need {} or more steps", "whole steps need {} or more steps"
 NO_STEP = "too few steps are between Start and End to predict one"
 WHOLE = {"predict": "whole", "interval": 2}
 VIDEO = "whole steps of a video model cannot be predicted"
@@ -149,11 +143,11 @@ VIDEO = "whole steps of a video model cannot be predicted"
         ("SD 1.5", {"factor_1": 1}, 10, {}, "deep", WORK, ""),
         ("SD 1.5", {"method": "similarity", "target": "all"}, 10, {}, "deep", WORK, ""),
         ("SDXL", {}, 6, {}, "deep", None, ""),
-        ("SDXL", {}, 5, {}, "deep", SHORT.format(6), ""),
-        ("SDXL", {}, 1, {}, "deep", SHORT.format(6), ""),
+        ("SDXL", {}, 5, {}, "deep", DEEP_NEED.format(6), ""),
+        ("SDXL", {}, 1, {}, "deep", DEEP_NEED.format(6), ""),
         ("SDXL", {}, None, {}, "deep", "auto needs to know the number of steps", ""),
         ("SD 1.5", {"interval": 2}, 4, {}, "deep", None, ""),
-        ("SD 1.5", {"interval": 2}, 3, {}, "deep", SHORT.format(4), ""),
+        ("SD 1.5", {"interval": 2}, 3, {}, "deep", DEEP_NEED.format(4), ""),
         ("SD 1.5", {"interval": 3}, None, {}, "deep", None, ""),
         ("SD 1.5", {"interval": 2, "end": 0.25}, 8, {}, "deep", NO_STEP, ""),
         ("SD 1.5", {"interval": 2, "end": 0.25, "window": "noise"}, 8, {}, "deep", None, ""),  # nobody knows the steps
@@ -162,9 +156,9 @@ VIDEO = "whole steps of a video model cannot be predicted"
         ("SDXL", {"interval": 1}, 16, {"adds_noise": True}, "deep", "the interval is 1", ""),
         # whole steps, and where they cannot be, deep transformers
         ("SDXL", {"predict": "whole"}, 6, {}, "whole", None, ""),
-        ("SDXL", {"predict": "whole"}, 5, {}, "deep", SHORT.format(6), SHORT_WHOLE.format(6)),
+        ("SDXL", {"predict": "whole"}, 5, {}, "deep", DEEP_NEED.format(6), WHOLE_NEED.format(6)),
         ("SDXL", {"predict": "whole", "interval": 4}, 5, {}, "whole", None, ""),
-        ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, "deep", None, SHORT_WHOLE.format(5)),
+        ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, "deep", None, WHOLE_NEED.format(5)),
         ("SDXL", WHOLE | {"factor_1": 2}, 16, {}, "whole", None, ""),
         ("SDXL", WHOLE | {"method": "similarity"}, 16, {}, "whole", None, ""),
         ("SDXL", WHOLE | {"end": 0.25}, 16, {}, "whole", None, ""),
