@@ -35,7 +35,7 @@ class Small:
     def __call__(self, latent: Tensor, timestep: float = 500.0, text: Tensor | None = None) -> Tensor:
         """One UNet call, as samplers make it."""
         text = words(len(latent)) if text is None else text
-        if isinstance(self.unet, UNetModel):
+        if hasattr(self.unet, "input_blocks"):  # also where torch.compile has wrapped it
             return self.unet(latent, torch.full((len(latent),), float(timestep)), [text] * 2)  # one for each block
         return self.unet(latent, timestep, encoder_hidden_states=text, **self.extra(len(latent))).sample
 

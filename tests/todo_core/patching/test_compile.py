@@ -9,29 +9,12 @@ import pytest
 import torch
 from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline
 
-from tests.models import (
-    Small,
-    assert_close,
-    assert_differs,
-    diffusers_unet,
-    hook_count,
-    ldm_unet,
-    noise,
-    pipeline,
-    words,
-)
+from tests.models import Small, assert_close, assert_differs, diffusers_unet, ldm_unet, noise, pipeline, snapshot, words
 from todo_core import apply_patch, patched, remove_patch
 from todo_core.hosts.compiled_code import forget_compiled_code
 
 LATENT = noise(2, 4, 8, 8)
 OTHER = noise(2, 4, 8, 6, seed=3)
-SETTINGS = {
-    "keys/values": {"factor_1": 2, "phase": "rotate"},
-    "all": {"factor_1": 2, "target": "all", "crossattn": True, "mlp": True},
-    "similarity": {"method": "similarity", "ratio_1": 0.5},
-}
-
-
 # one transformer, so that there is little to compile
 ONE_BLOCK = {"down_block_types": ["CrossAttnDownBlock2D"], "mid_block_type": None, "up_block_types": ["UpBlock2D"]}
 ONE_BLOCK |= {"block_out_channels": [16]}
@@ -53,25 +36,12 @@ def small(request: pytest.FixtureRequest) -> Iterator[Small]:
 
 def compiled(small: Small, how: str) -> Small:
     """The model, compiled. The caller calls what is returned."""
-    if how == "in place":
-        small.unet.compile(backend="eager")
-    elif how == "blocks":
-        for block in (m for m in small.unet.modules() if type(m).__name__ == "BasicTransformerBlock"):
-            block.compile(backend="eager")
-    else:
-        return Wrapped(torch.compile(small.unet, backend="eager"), small.levels, small.halvings)
+    if how == "wrapper":
+        return Small(torch.compile(small.unet, backend="eager"), small.levels, small.halvings)
+    blocks = [m for m in small.unet.modules() if type(m).__name__ == "BasicTransformerBlock"]
+    for module in [small.unet] if how == "in place" else blocks:
+        module.compile(**({} if how == "default backend" else {"backend": "eager"}))
     return small
-
-
-class Wrapped(Small):
-    """A ``Small`` by the wrapper that torch.compile returns, whose type is not that of the UNet."""
-
-    def __call__(self, latent, timestep=500.0, text=None):
-        text = words(len(latent)) if text is None else text
-        with torch.no_grad():
-            if hasattr(self.unet, "input_blocks"):
-                return self.unet(latent, torch.full((len(latent),), float(timestep)), [text] * 2)
-            return self.unet(latent, timestep, encoder_hidden_states=text).sample
 
 
 def counted():
@@ -80,80 +50,51 @@ def counted():
     return graphs, lambda graph, _: graphs.append(str(graph.code)) or graph
 
 
-@pytest.mark.parametrize(
-    ("how", "patched_model"),
-    [
-        pytest.param("wrapper", "what is called", marks=pytest.mark.slow),
-        pytest.param("wrapper", "the original", marks=pytest.mark.slow),  # as the whole steps below
-        pytest.param("in place", "the original", marks=pytest.mark.slow),
-        ("blocks", "the original"),
-    ],
-)
-def test_a_model_that_was_compiled_and_run_is_reduced_from_the_patch_to_its_end(small, how, patched_model):
-    plain = small(LATENT)
-    with patched(small.unet, factor_1=2) as session:
-        reduced = small(LATENT)
-    other = compiled(small, how)
-    assert_close(other(LATENT), plain)
-    model = other.unet if patched_model == "what is called" else small.unet
-    session = apply_patch(model, factor_1=2)
-    assert_close(other(LATENT), reduced)
-    assert_differs(reduced, plain)
-    assert session.record.levels[1].keys == 16
-    assert session.record.notes == []
-    remove_patch(model)
-    assert hook_count(small.unet) == 0
-    assert_close(other(LATENT), plain)
+def slow(*case):
+    return pytest.param(*case, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
-    ("how", "settings"),
+    ("how", "when", "settings"),
     [
-        pytest.param("wrapper", "keys/values", marks=pytest.mark.slow),
-        pytest.param("in place", "all", marks=pytest.mark.slow),
-        ("blocks", "similarity"),
+        slow("wrapper", "before", {"factor_1": 2}),
+        slow("in place", "before", {"factor_1": 2}),
+        ("blocks", "before", {"factor_1": 2}),
+        slow("default backend", "before", {"factor_1": 2}),
+        slow("wrapper", "after", {"factor_1": 2, "phase": "rotate"}),
+        slow("in place", "after", {"factor_1": 2, "target": "all", "crossattn": True, "mlp": True}),
+        ("blocks", "after", {"method": "similarity", "ratio_1": 0.5}),
     ],
 )
-def test_a_patched_model_may_be_compiled_and_called_at_any_step_and_size(small, how, settings):
+def test_a_model_compiled_before_or_after_the_patch_is_reduced_at_any_step_and_size(small, how, when, settings):
+    """The patch may be put on what torch.compile returns, and taken off the original."""
+    if how == "default backend":
+        try:
+            torch.compile(lambda x: x + 1)(torch.ones(2))
+        except Exception as error:
+            pytest.skip(f"the default backend needs a C++ compiler: {error}")
     calls = [(LATENT, 900.0), (OTHER, 400.0), (LATENT, 10.0)]  # the last one is out of the window
-    window = {"window": "noise", "end": 0.9, **SETTINGS[settings]}
+    window, before = {"window": "noise", "end": 0.9, **settings}, snapshot(small.unet)
     plain = [small(*call) for call in calls]
     with patched(small.unet, **window):
         expected = [small(*call) for call in calls]
-    session = apply_patch(small.unet, **window)
-    other = compiled(small, how)
-    for call, uncompiled in zip(calls, expected, strict=True):
-        assert_close(other(*call), uncompiled)
     assert_close(expected[-1], plain[-1])
     assert_differs(expected[0], plain[0])
+    if when == "before":
+        other = compiled(small, how)
+        before = snapshot(small.unet)
+        assert_close(other(*calls[0]), plain[0])
+        session = apply_patch(other.unet, **window)
+    else:
+        session = apply_patch(small.unet, **window)
+        other = compiled(small, how)
+    for call, uncompiled in zip(calls, expected, strict=True):
+        assert_close(other(*call), uncompiled)
+    assert session.record.levels
     assert session.record.notes == []
     remove_patch(small.unet)
-    assert_close(other(LATENT, 900.0), plain[0])
-
-
-@pytest.mark.slow
-def test_repeated_blocks_of_diffusers_in_a_pipeline():
-    torch.compiler.reset()
-    small = tiny("diffusers").copy()
-    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), small.unet)
-    plain = small(LATENT)
-    with patched(pipe, factor_1=2):
-        reduced = small(LATENT)
-    pipe.unet.compile_repeated_blocks(backend="eager")
-    small(LATENT)
-    with patched(pipe, factor_1=2):
-        assert_close(small(LATENT), reduced)
-    assert_close(small(LATENT), plain)
-
-
-def test_a_wrapped_unet_in_a_pipeline_is_found():
-    small = tiny("diffusers").copy()
-    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), small.unet)
-    pipe.unet = torch.compile(small.unet, backend="eager")
-    session = apply_patch(pipe, factor_1=2)
-    assert session.host.unet is small.unet
-    remove_patch(pipe)
-    assert hook_count(small.unet) == 0
+    assert_close(other(*calls[0]), plain[0])
+    assert when == "after" or snapshot(small.unet) == before
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -181,8 +122,7 @@ def test_whole_steps_of_a_compiled_model(when):
     graphs.clear()
     for _ in range(2):
         assert_close(generate(), expected)
-    assert session.record.predicted == "whole model"
-    assert session.record.predicted_in == {3}
+    assert (session.record.predicted, session.record.predicted_in) == ("whole model", {3})
     assert session.record.notes == []
     for part in ("conv1", "attn2", "ff_"):
         assert any(part in graph for graph in graphs), part
@@ -218,7 +158,7 @@ def test_code_of_other_models_is_kept_where_the_unet_is_not_compiled(small):
 def test_a_compiled_model_is_not_compiled_again_for_a_patch_on_another_of_its_class(small):
     graphs, backend = counted()
     other = small.copy()
-    compiled = Wrapped(torch.compile(small.unet, backend=backend), small.levels, small.halvings)
+    compiled = Small(torch.compile(small.unet, backend=backend), small.levels, small.halvings)
     compiled(LATENT)
     count = len(graphs)
     with patched(other.unet, factor_1=2):
@@ -235,20 +175,3 @@ def test_compiled_code_that_still_calls_a_hook_after_its_removal_gets_nothing(sm
     assert_differs(other(LATENT), plain)
     remove_patch(small.unet)
     assert_close(other(LATENT), plain)
-
-
-@pytest.mark.slow
-def test_with_the_default_backend(small):
-    try:
-        torch.compile(lambda x: x + 1)(torch.ones(2))
-    except Exception as error:
-        pytest.skip(f"the default backend needs a C++ compiler: {error}")
-    plain = small(LATENT)
-    with patched(small.unet, factor_1=2):
-        reduced = small(LATENT)
-    for block in (m for m in small.unet.modules() if type(m).__name__ == "BasicTransformerBlock"):
-        block.compile()
-    assert_close(small(LATENT), plain)
-    with patched(small.unet, factor_1=2):
-        assert_close(small(LATENT), reduced)
-    assert_close(small(LATENT), plain)

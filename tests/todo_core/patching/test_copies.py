@@ -12,11 +12,9 @@ import torch
 from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline
 
 from tests.models import Small, hook_count, noise, pipeline, snapshot
-from todo_core import Session, Settings, apply_patch, patched, remove_patch
-from todo_core.hosts import detect
+from todo_core import apply_patch, patched, remove_patch
 
 LATENT = noise(2, 4, 16, 8)
-TARGETS = ["keys/values", "all"]
 
 
 def saved(model):
@@ -33,44 +31,6 @@ def copied(small, how):
     return Small(COPIES[how](small.unet), small.levels, small.halvings)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("how", COPIES)
-def test_a_copy_keeps_the_patch_and_does_not_depend_on_the_original(sd1, how, target):
-    plain = sd1(LATENT)
-    with patched(sd1.unet, factor_1=4, phase="fixed"):
-        by_four = sd1(LATENT)
-    session = apply_patch(sd1.unet, target=target, factor_1=2, mlp=True, crossattn=True)
-    reduced = sd1(LATENT)
-    one, other = copied(sd1, how), copied(sd1, how)
-    session.record.reset()
-    assert torch.equal(one(LATENT), reduced)
-    assert session.record.levels == {}
-    remove_patch(one.unet)
-    assert hook_count(one.unet) == 0
-    assert torch.equal(one(LATENT), plain)
-    assert torch.equal(sd1(LATENT), reduced), "the original keeps its own"
-    remove_patch(sd1.unet)
-    assert torch.equal(sd1(LATENT), plain)
-    with patched(other.unet, factor_1=4, phase="fixed"):
-        assert torch.equal(other(LATENT), by_four)
-
-
-def test_a_copy_made_inside_a_call_runs_nothing_of_that_call(sd1):
-    copies = []
-    with patched(sd1.unet, target="all", factor_1=2):
-        alone = sd1(LATENT)
-        handle = sd1.blocks(1)[0].ff.register_forward_pre_hook(lambda *_: copies.append(copied(sd1, "deepcopy")))
-        with torch.no_grad():
-            sd1(LATENT)
-        handle.remove()
-    (other,) = copies
-    copies.clear()
-    next(iter(other.blocks(1))).ff._forward_pre_hooks.popitem()  # the one that copies
-    assert torch.equal(other(LATENT), alone)
-    remove_patch(other.unet)
-    assert hook_count(other.unet) == 0
-
-
 def test_a_copied_unet_does_not_carry_its_pipeline_along(diffusers_sd1):
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), diffusers_sd1.unet)
     plain = len(pickle.dumps(pipe.unet))
@@ -81,12 +41,44 @@ def test_a_copied_unet_does_not_carry_its_pipeline_along(diffusers_sd1):
     assert hook_count(other) == 0
 
 
-def test_hooks_of_a_session_of_ones_own_come_off_too(sd1):
-    Session(detect(sd1.unet), Settings(factor_1=2, target="all")).attach()
-    other = copied(sd1, "deepcopy")
-    for small in (sd1, other):
-        remove_patch(small.unet)
-        assert hook_count(small.unet) == 0
+def generate(small):
+    """The outputs of a pass of four steps."""
+    return [small((1 + step / 10) * LATENT, 900.0 - 200 * step) for step in range(4)]
+
+
+def alike(one, other):
+    return all(map(torch.equal, one, other))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"factor_1": 2},
+        {"factor_1": 2, "target": "all", "mlp": True, "crossattn": True},
+        {"factor_1": 1, "factor_2": 1, "interval": 2},
+    ],
+    ids=["keys/values", "all", "predicts"],
+)
+@pytest.mark.parametrize("how", COPIES)
+def test_a_copy_keeps_the_patch_and_does_not_depend_on_the_original(sd1, how, settings):
+    plain = generate(sd1)
+    with patched(sd1.unet, factor_1=4, phase="fixed"):
+        by_four = generate(sd1)
+    session = apply_patch(sd1.unet, **settings)
+    reduced = generate(sd1)
+    assert not alike(reduced, plain)
+    one, other = copied(sd1, how), copied(sd1, how)
+    session.record.reset()
+    assert alike(generate(one), reduced)
+    assert not session.record.acted
+    remove_patch(one.unet)
+    assert hook_count(one.unet) == 0
+    assert alike(generate(one), plain)
+    assert alike(generate(sd1), reduced), "the original keeps its own"
+    remove_patch(sd1.unet)
+    assert alike(generate(sd1), plain)
+    with patched(other.unet, factor_1=4, phase="fixed"):
+        assert alike(generate(other), by_four)
 
 
 # patches inside patches ---------------------------------------------------------------------------------------------

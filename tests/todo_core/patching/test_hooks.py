@@ -6,7 +6,6 @@ import dataclasses
 import types
 from contextlib import contextmanager
 
-import ldm.modules.attention
 import pytest
 import tomesd
 import torch
@@ -64,24 +63,44 @@ def assert_left_whole(small, reason, **settings):
 # contexts -----------------------------------------------------------------------------------------------------------
 
 
-CALLS = {
+def row_by_row(*contexts):
+    """Self-attention with each row in a call of its own."""
+    return lambda block, x: torch.cat([block.attn1(row, *(of(row) for of in contexts)) for row in x.split(1)])
+
+
+WAYS = {
     "context": lambda block, x: block.attn1(x, x),
     "context by keyword": lambda block, x: block.attn1(x, context=x),
     "keywords": lambda block, x: block.attn1(x=x, context=None),
     "input alone": lambda block, x: block.attn1(x),
+    "row by row": row_by_row(),
+    # with the input as its own bank, twice the same keys stand in the sum: the result is that without a bank
+    "one bank": lambda block, x: block.attn1(x, torch.cat([x] * 2, 1)),
+    "two banks": lambda block, x: block.attn1(x, torch.cat([x] * 3, 1)),
+    "row by row with a bank": row_by_row(lambda row: torch.cat([row] * 2, 1)),
 }
+KEYS = [FIXED, {"method": "similarity", "random": True}, {"method": "cluster"}]
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("target", TARGETS)
-def test_however_self_attention_is_called_it_is_reduced(ldm_sd1, target, call, monkeypatch):
-    with patched(ldm_sd1.unet, target=target, **FIXED):
-        stock = ldm_sd1(LATENT)
-    replace_self_attention(monkeypatch, ldm_sd1, CALLS[call])
-    with patched(ldm_sd1.unet, target=target, **FIXED) as session, lengths(ldm_sd1) as seen:
-        assert torch.equal(ldm_sd1(LATENT), stock)
-    assert keys_of(ldm_sd1, 1, seen) == {(32 if target == "all" else TOKENS, 32)}
-    assert session.record.notes == []
+@pytest.mark.parametrize(
+    ("way", "settings"),
+    [(way, settings) for way in WAYS for settings in KEYS] + [(way, FIXED | {"target": "all"}) for way in [*WAYS][:4]],
+)
+def test_however_self_attention_is_called_it_is_reduced_alike(ldm_sd1_double, way, settings, monkeypatch):
+    """Each grid by itself, with the seed of its image."""
+    latent, text = noise(3, 4, *SIZE).double(), noise(3, 7, 32).double()
+
+    def reduced():
+        with patched(ldm_sd1_double.unet, **settings) as session:
+            session.begin_step(0, 10, [11, 22, 33])
+            made = ldm_sd1_double(latent, text=text)
+        assert session.record.levels
+        assert session.record.notes == []
+        return made
+
+    stock = reduced()
+    replace_self_attention(monkeypatch, ldm_sd1_double, WAYS[way])
+    torch.testing.assert_close(reduced(), stock, atol=1e-9, rtol=0)
 
 
 def with_banks(count):
@@ -122,32 +141,9 @@ def test_each_whole_grid_of_the_keys_is_reduced(ldm_sd1, attend, mode, pair, mon
     assert_differs(ours, plain)
 
 
-@pytest.mark.parametrize("method", ["similarity", "cluster"])
-@pytest.mark.parametrize("banks", [1, 2])
-def test_each_grid_of_a_bank_is_reduced_by_itself_with_the_seed_of_its_image(
-    ldm_sd1_double, method, banks, monkeypatch
-):
-    """With the input as its own bank, twice the same keys stand in the sum: the result is that without a bank."""
-    latent, text = LATENT.double(), noise(2, 7, 32).double()
-
-    def reduced():
-        with patched(ldm_sd1_double.unet, method=method, random=True, ratio_1=0.5) as session:
-            session.begin_step(0, 10, [11, 22])
-            return ldm_sd1_double(latent, text=text)
-
-    without = reduced()
-    attend = lambda block, x: block.attn1(x, torch.cat([x] * (1 + banks), 1))  # noqa: E731
-    replace_self_attention(monkeypatch, ldm_sd1_double, attend)
-    assert_close(reduced(), without)
-
-
 @pytest.mark.parametrize(
-    ("tokens", "context", "mask", "expected"),
+    ("tokens", "context", "mask", "why"),
     [
-        ((2, 128, 32), None, None, (2, 32, 32)),
-        ((2, 128, 32), "itself", None, (2, 32, 32)),
-        ((1, 256, 32), None, None, (1, 64, 32)),
-        ((2, 128, 32), (2, 384, 32), None, (2, 96, 32)),
         ((2, 128, 32), None, "by keyword", "it has a mask"),
         ((2, 128, 32), None, "by place", "it has a mask"),
         ((2, 127, 32), None, None, "its keys are not whole grids of 128 tokens"),
@@ -159,10 +155,9 @@ def test_each_grid_of_a_bank_is_reduced_by_itself_with_the_seed_of_its_image(
         ((2, 128, 32), (2, 128, 32), None, "its keys come from another source"),
     ],
 )
-def test_keys_are_whole_grids_of_the_same_rows(ldm_sd1, tokens, context, mask, expected, monkeypatch):
-    """Of any other context, the attention gets what it was given, and a note says so once."""
+def test_of_any_other_context_the_attention_gets_what_it_was_given(ldm_sd1, tokens, context, mask, why, monkeypatch):
     x, seen = noise(*tokens), []
-    given = x if context == "itself" else None if context is None else noise(*context)
+    given = None if context is None else noise(*context)
     masks = {None: ((), {}), "by keyword": ((), {"mask": x > 0}), "by place": ((x > 0,), {})}[mask]
     for attention in ldm_sd1.attentions(1).values():
         monkeypatch.setitem(vars(attention), "forward", lambda x, context=None, mask=None: seen.append(context))
@@ -172,33 +167,23 @@ def test_keys_are_whole_grids_of_the_same_rows(ldm_sd1, tokens, context, mask, e
     with patched(ldm_sd1.unet, **FIXED) as session:
         ldm_sd1(LATENT)
     assert len(seen) == 3
-    if isinstance(expected, str):
-        assert all(each is given for each in seen)
-        assert session.record.notes == [f"a layer at level 1 is not reduced: {expected}"]
-        assert session.record.levels == {}
-    else:
-        assert {each.shape for each in seen} == {expected}
-        assert session.record.notes == []
-
-
-def row_of_each(block, x):
-    return torch.cat([block.attn1(row) for row in x.split(1)])
+    assert all(each is given for each in seen)
+    assert session.record.notes == [f"a layer at level 1 is not reduced: {why}"]
+    assert session.record.levels == {}
 
 
 @pytest.mark.parametrize(
-    ("attend", "reason", "settings"),
+    ("attend", "reason"),
     [
-        *((joined(False), f"not a grid of {TOKENS} tokens", {"method": each}) for each in METHODS),
-        (row_of_each, f"its input is not a grid of {TOKENS} tokens", {}),
-        (lambda block, x: block.attn1(x, mask=x[..., 0] > 0), "it has a mask", {}),
-        (lambda block, x: block.attn1(x, None, x[..., 0] > 0), "it has a mask", {}),
+        (joined(False), f"its input is not a grid of {TOKENS} tokens"),
+        (row_by_row(), f"its input is not a grid of {TOKENS} tokens"),
+        (lambda block, x: block.attn1(x, mask=x[..., 0] > 0), "it has a mask"),
+        (lambda block, x: block.attn1(x, None, x[..., 0] > 0), "it has a mask"),
     ],
 )
-def test_target_all_leaves_an_attention_whole_that_sees_more_than_its_rows(
-    ldm_sd1, attend, reason, settings, monkeypatch
-):
+def test_target_all_leaves_an_attention_whole_that_sees_more_than_its_rows(ldm_sd1, attend, reason, monkeypatch):
     replace_self_attention(monkeypatch, ldm_sd1, attend)
-    assert_left_whole(ldm_sd1, reason, target="all", **settings)
+    assert_left_whole(ldm_sd1, reason, target="all")
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -212,32 +197,6 @@ def test_a_mask_for_the_attention_of_diffusers_is_left_alone_too(diffusers_sd1, 
     finally:
         for handle in handles:
             handle.remove()
-
-
-def test_cross_attention_is_never_reduced_by_keys_and_values(sd1):
-    name, block = next((n, b) for n, b in sd1.unet.named_modules() if n.endswith("transformer_blocks.0"))
-    keys = []
-    handle = block.attn2.to_k.register_forward_pre_hook(lambda _, args: keys.append(args[0].shape[1]))
-    with patched(sd1.unet, **FIXED):
-        sd1(LATENT)
-    handle.remove()
-    assert keys == [7]
-
-
-@pytest.mark.parametrize("part", ["attn1", "attn2", "ff"])
-def test_target_all_shortens_the_modules_that_are_chosen_and_no_other(sd1, part):
-    chosen = {"attn": part == "attn1", "crossattn": part == "attn2", "mlp": part == "ff"}
-    block = sd1.blocks(1)[0]
-    seen = {}
-    handles = [
-        first.register_forward_pre_hook(lambda _, args, n=name: seen.update({n: args[0].shape[1]}))
-        for name, first in (("attn1", block.attn1.to_q), ("attn2", block.attn2.to_q), ("ff", block.ff.net[0]))
-    ]
-    with patched(sd1.unet, target="all", method="similarity", ratio_1=0.25, **chosen):
-        sd1(LATENT)
-    for handle in handles:
-        handle.remove()
-    assert seen == {name: 96 if name == part else TOKENS for name in ("attn1", "attn2", "ff")}
 
 
 # others' patches ----------------------------------------------------------------------------------------------------
@@ -254,22 +213,22 @@ def tiled(attention):
     return wrapper
 
 
-def use_hypertile(monkeypatch, small, wrap, **params):
-    for attention in small.attentions(1).values():
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("wrap", "params"),
+    [
+        (tiled, {"enabled": True, "tile_size": 128, "depth": -2}),  # 4 tokens: the grid is small
+        (None, {"enabled": True, "tile_size": 1024, "depth": 0}),  # a tile as large as the image
+        (None, {"enabled": False}),
+    ],
+)
+def test_attention_that_hypertile_splits_is_left_whole_and_noted(ldm_sd1, target, wrap, params, monkeypatch):
+    for attention in ldm_sd1.attentions(1).values():
         monkeypatch.setattr(attention, "__webui_hypertile_params", types.SimpleNamespace(**params), raising=False)
-        monkeypatch.setitem(vars(attention), "forward", wrap(attention))
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_attention_that_hypertile_splits_is_left_whole_and_noted(ldm_sd1, target, monkeypatch):
-    use_hypertile(monkeypatch, ldm_sd1, tiled, enabled=True, tile_size=128, depth=-2)  # 4 tokens: the grid is small
-    assert_left_whole(ldm_sd1, "HyperTile", target=target)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("params", [{"enabled": True, "tile_size": 1024, "depth": 0}, {"enabled": False}])
-def test_tiles_as_large_as_the_image_and_hypertile_switched_off_are_no_obstacle(ldm_sd1, target, params, monkeypatch):
-    use_hypertile(monkeypatch, ldm_sd1, lambda attention: attention.forward, **params)
+        monkeypatch.setitem(vars(attention), "forward", wrap(attention) if wrap else attention.forward)
+    if wrap:
+        assert_left_whole(ldm_sd1, "HyperTile", target=target)
+        return
     with patched(ldm_sd1.unet, target=target, **FIXED) as session, lengths(ldm_sd1) as seen:
         ldm_sd1(LATENT)
     assert keys_of(ldm_sd1, 1, seen) == {(TOKENS if target == "keys/values" else 32, 32)}
@@ -354,24 +313,6 @@ def test_beside_tomesds_own_patch_there_is_an_output_and_no_error(request, name,
     assert torch.equal(small(LATENT), alone)
 
 
-def test_an_attention_swapped_in_at_class_level_after_patching_is_run(ldm_sd1, monkeypatch):
-    calls = []
-    forward = ldm.modules.attention.CrossAttention.forward
-
-    def other(self, x, context=None, mask=None):
-        calls.append((x.shape[1], x.shape[1] if context is None else context.shape[1]))
-        return 1.5 * forward(self, x, context, mask)
-
-    with patched(ldm_sd1.unet, **FIXED):
-        before = ldm_sd1(LATENT)
-        monkeypatch.setattr(ldm.modules.attention.CrossAttention, "forward", other)
-        swapped = ldm_sd1(LATENT)
-    assert calls.count((TOKENS, 32)) == 3
-    assert len(calls) == 2 * len(ldm_sd1.all_attentions())
-    assert_differs(swapped, before)
-    assert ldm.modules.attention.CrossAttention.forward is other
-
-
 # errors -------------------------------------------------------------------------------------------------------------
 
 
@@ -383,70 +324,45 @@ def boom(*_, **__):
     raise Broken
 
 
-BREAKS = [
-    ("keys/values", "downsample", "stride"),
-    ("all", "downsample", "stride"),
-    ("keys/values", "similarity", "match"),
-    ("all", "similarity", "random_draws"),
-    ("keys/values", "cluster", "cluster"),
-]
-
-
-@pytest.mark.parametrize(("target", "method", "function"), BREAKS)
+@pytest.mark.parametrize(
+    ("target", "method", "where", "function"),
+    [
+        ("keys/values", "downsample", todo_core.reduction, "stride"),
+        ("all", "downsample", todo_core.reduction, "stride"),
+        ("keys/values", "similarity", todo_core.reduction, "match"),
+        ("all", "similarity", todo_core.reduction, "random_draws"),
+        ("keys/values", "cluster", todo_core.reduction, "cluster"),
+        ("keys/values", "downsample", todo_core.patching.session, "make_plan"),
+    ],
+)
 def test_an_error_of_ours_is_raised_and_nothing_stays_or_with_on_error_the_call_runs_without_reduction(
-    sd1, target, method, function, monkeypatch
+    sd1, target, method, where, function, monkeypatch
 ):
     plain, before, errors = sd1(LATENT), snapshot(sd1.unet), []
     settings = todo_core.Settings(target=target, method=method, crossattn=True, mlp=True, factor_1=2)
-    monkeypatch.setattr(todo_core.reduction, function, boom)
-    with pytest.raises(Broken), patched(sd1.unet, settings):
-        sd1(LATENT)
-    assert snapshot(sd1.unet) == before
     session = Session(detect(sd1.unet), settings, on_error=errors.append).attach()
+    count = hook_count(sd1.unet)
     try:
+        monkeypatch.setattr(where, function, boom)
         assert torch.equal(sd1(LATENT), plain)
         assert [type(error) for error in errors] == [Broken]
         sd1(LATENT)
         assert len(errors) == 2, "the next call tries again"
         monkeypatch.undo()
         assert_differs(sd1(LATENT), plain)
+        with pytest.raises(RuntimeError):  # the model's own
+            sd1(LATENT, text=noise(2, 7, 33))
         assert len(errors) == 2
+        assert session.attach().is_attached
+        assert hook_count(sd1.unet) == count
     finally:
+        session.remove()
         session.remove()
     assert torch.equal(sd1(LATENT), plain)
-
-
-def test_an_error_in_planning_a_new_size_goes_to_on_error_too(ldm_sd1, monkeypatch):
-    plain = ldm_sd1(LATENT)
-    errors = []
-    session = Session(detect(ldm_sd1.unet), todo_core.Settings(factor_1=2), on_error=errors.append).attach()
-    monkeypatch.setattr(todo_core.patching.session, "make_plan", boom)
-    try:
-        assert torch.equal(ldm_sd1(LATENT), plain)
-    finally:
-        session.remove()
-    assert [type(error) for error in errors] == [Broken]
-
-
-def test_an_error_of_the_models_own_is_not_taken_for_ours(ldm_sd1):
-    errors = []
-    session = Session(detect(ldm_sd1.unet), todo_core.Settings(factor_1=2), on_error=errors.append).attach()
-    try:
-        with pytest.raises(RuntimeError):
-            ldm_sd1(LATENT, text=noise(2, 7, 33))
-    finally:
-        session.remove()
-    assert errors == []
-    assert hook_count(ldm_sd1.unet) == 0
-
-
-def test_a_second_attach_puts_no_second_hooks(sd1):
-    session = Session(detect(sd1.unet), todo_core.Settings(target="all", factor_1=2)).attach()
-    count = hook_count(sd1.unet)
-    assert hook_count(session.attach().host.unet) == count
-    session.remove()
-    session.remove()
-    assert hook_count(sd1.unet) == 0
+    monkeypatch.setattr(where, function, boom)
+    with pytest.raises(Broken), patched(sd1.unet, settings):
+        sd1(LATENT)
+    assert snapshot(sd1.unet) == before
 
 
 # what only one line of the hooks sees to ---------------------------------------------------------------------------

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
 
 import pytest
 import torch
 
 from tests.models import hook_count, lengths, noise, words
-from tests.todo_core.patching.test_hooks import METHODS, replace_self_attention
-from todo_core import apply_patch, patched, remove_patch
+from tests.todo_core.patching.test_hooks import METHODS
+from todo_core import patched
 
 LATENT = noise(2, 4, 16, 8)
 TARGETS = ["keys/values", "all"]
@@ -50,14 +48,6 @@ def test_a_call_out_of_the_window_is_plain_after_an_interrupt_anywhere(sd1, targ
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_next_call_in_the_window_is_the_one_without_an_interrupt(sd1, target):
-    with patched(sd1.unet, target=target, **WINDOW):
-        expected = sd1(LATENT, IN)
-        interrupt(sd1, sd1.blocks(1)[1].attn1.to_q, latent=noise(3, 4, 8, 8))
-        assert torch.equal(sd1(LATENT, IN), expected)
-
-
-@pytest.mark.parametrize("target", TARGETS)
 def test_what_is_called_alone_after_an_interrupt_is_left_alone(ldm_sd1, target):
     block, tokens = ldm_sd1.blocks(1)[0], noise(2, 16 * 8, 32)
     with patched(ldm_sd1.unet, target=target, factor_1=2):
@@ -83,21 +73,6 @@ def test_an_interrupted_call_is_not_taken_for_an_outer_one(ldm_sd1):
         ldm_sd1(noise(1, 4, 8, 8))
         assert session.plan is not plan
         assert session.plan.size.size == (8, 8)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_removal_frees_the_tensors_of_an_interrupted_call(ldm_sd1, target):
-    seen = []
-    block = ldm_sd1.blocks(1)[0]
-    handle = block.register_forward_pre_hook(lambda _, args: seen.append(weakref.ref(args[0])))
-    session = apply_patch(ldm_sd1.unet, target=target, **WINDOW)
-    interrupt(ldm_sd1, block.attn1.to_q)
-    handle.remove()
-    remove_patch(ldm_sd1.unet)
-    gc.collect()
-    assert seen
-    assert all(tensor() is None for tensor in seen)
-    assert session.record.levels
 
 
 def test_a_module_that_fails_and_is_called_again_is_not_unmerged_by_mistake(ldm_sd1):
@@ -136,22 +111,6 @@ def call_inside(small, module, call, before=True):
 
     register = module.register_forward_pre_hook if before else module.register_forward_hook
     return register(run), results
-
-
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_unet_call_inside_a_unet_call_leaves_the_outer_one_reduced(sd1, target, before):
-    settings = {"target": target, "factor_1": 2, "factor_2": 2, "mlp": True}
-    other = noise(1, 4, 8, 16, seed=3)
-    with patched(sd1.unet, **settings):
-        alone, inner = sd1(LATENT), sd1(other)
-        for module in (sd1.blocks(1)[1], sd1.blocks(1)[1].attn1, sd1.blocks(2)[0].ff):
-            handle, results = call_inside(sd1, module, lambda: sd1(other), before)
-            try:
-                assert torch.equal(sd1(LATENT), alone)
-            finally:
-                handle.remove()
-            assert torch.equal(results[0], inner)
 
 
 def test_an_inner_call_that_is_plain_or_interrupted_leaves_the_outer_one_reduced(sd1):
@@ -233,20 +192,4 @@ def test_a_block_that_runs_row_by_row_reduces_each_row_by_itself_with_its_own_se
     for name in ldm_sd1_double.attentions(1):
         layers = ldm_sd1_double.unet.get_submodule(name.rsplit(".", 4)[0])
         monkeypatch.setitem(vars(layers), "forward", row_by_row(layers))
-    torch.testing.assert_close(reduced(), together, atol=1e-9, rtol=0)
-
-
-@pytest.mark.parametrize("banks", [0, 1])
-def test_self_attention_alone_may_run_row_by_row_too(ldm_sd1_double, banks, monkeypatch):
-    def attend(block, x):
-        rows = x.split(1)
-        return torch.cat([block.attn1(row, torch.cat([row] * (1 + banks), 1) if banks else None) for row in rows])
-
-    def reduced():
-        with patched(ldm_sd1_double.unet, method="similarity", random=True) as session:
-            session.begin_step(0, 10, [11, 22, 33])
-            return ldm_sd1_double(IMAGES, text=TEXT)
-
-    together = reduced()
-    replace_self_attention(monkeypatch, ldm_sd1_double, attend)
     torch.testing.assert_close(reduced(), together, atol=1e-9, rtol=0)

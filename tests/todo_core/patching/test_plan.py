@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
+import todo_core.patching.plan
 from tests.models import (
     LatentDiffusion,
     diffusers_sd1,
@@ -23,9 +25,11 @@ from tests.models import (
     shallow_ldm_unet,
 )
 from tests.naive import examples
-from todo_core import Settings, TokenGrid
+from todo_core import Settings, TokenGrid, patched
 from todo_core.hosts import detect
-from todo_core.patching.plan import Pass, make_plan
+from todo_core.patching.plan import ALTERNATES, HELD, Pass, make_plan
+from todo_core.patching.time.deep_plan import DeepPlan
+from todo_core.samplers import ADDS_NOISE
 
 
 def plan(model, height, width=None, steps=None, **settings):
@@ -67,23 +71,6 @@ def test_auto_reduces_level_1_by_2_above_the_trained_size(size, factor):
     assert [level.target_grid for level in levels if level.reduces] == [TokenGrid(*size).strided(2)] * (factor - 1)
 
 
-@pytest.mark.parametrize("side", [64, 48])
-def test_auto_leaves_alone_what_is_not_above_the_trained_size_and_says_so(side):
-    made = plan(sd1_unet(), side)
-    assert not made.reduces
-    level = made.levels[0]
-    assert (level.keys, level.target_grid) == (side * side, None)
-    assert level.why == made.reason == "this model was trained at 512 x 512"
-    pixels = side * 8
-    assert made.nothing_to_reduce == f"nothing to reduce at {pixels} x {pixels}: {level.why}. Set Factor, level 1 to 2."
-
-
-def test_auto_says_why_level_2_stays_whole_where_level_1_does_not():
-    first, second = plan(sd1_unet(), 128).levels
-    assert first.reduces
-    assert second.why == "auto reduces only level 1 at this size"
-
-
 @pytest.mark.parametrize(("side", "factor"), [(128, 1), (160, 2), (192, 2), (256, 2), (512, 2), (1024, 2)])
 def test_auto_of_sdxl_counts_from_the_grids_of_its_own_levels(side, factor):
     levels = plan(diffusers_sdxl().unet, side).levels
@@ -91,31 +78,151 @@ def test_auto_of_sdxl_counts_from_the_grids_of_its_own_levels(side, factor):
     assert [(level.grid.height, level.amount or 1) for level in levels] == expected
 
 
+WORK = "little of this model's work is below level 1"
+TRAINED, TRAINED_XL = (f"this model was trained at {side} x {side}" for side in (512, 1024))
+RATIOS = "the ratio of level 1 is 0; the ratio of level 2 is 0"
+SHORT = "whole steps need 6 or more steps: nothing is predicted"
+FACTORS = f"the factor of level 1 is 1; the factor of level 2 is 1; {WORK}"
+LEVEL_2 = "the factor of level 1 is 1; auto reduces only level 1 at this size"
+NO_PART = "target is all, but attn, crossattn and mlp are off"
+SMALL = "a grid of 4 x 4 is too small to lose a token; the ratio of level 2 is 0"
+FACTOR_2, RATIO_HALF = "Set Factor, level 1 to 2", "Set Ratio, level 1 to 0.5"
+AUTO, BY_2 = "Set Interval to auto", "Set Interval to 2"
+OFF = {"interval": 1}
+
+
 @pytest.mark.parametrize(
-    ("layout", "settings", "steps", "advice"),
+    ("layout", "side", "settings", "steps", "reason", "advice"),
     [
-        ("SD 1.5", {}, 20, "Set Factor, level 1 to 2"),
-        ("SD 1.5", {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, "Set Factor, level 1 to 2"),
-        ("SD 1.5", {"method": "similarity", "ratio_1": 0}, 20, "Set Ratio, level 1 to 0.5"),
-        ("SDXL", {"interval": 1}, 20, "Set Interval to auto"),
-        ("SDXL", {}, 5, "Set Interval to 2"),
-        ("SDXL", {}, None, "Set Interval to 2"),
-        ("SDXL", {"interval": 1}, 4, "Set Interval to 2"),
-        ("SDXL", {}, 3, "Set Factor, level 1 to 2"),
-        ("SDXL", {"method": "none"}, 20, ""),
+        ("SD 1.5", 64, {}, 20, TRAINED, FACTOR_2),
+        ("SD 1.5", 48, {}, 20, TRAINED, FACTOR_2),
+        ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, FACTORS, FACTOR_2),
+        ("SD 1.5", 64, {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, f"{SHORT}; {FACTORS}", FACTOR_2),
+        ("SD 1.5", 64, OFF | {"method": "similarity", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
+        ("SD 1.5", 64, OFF | {"method": "cluster", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
+        ("SD 1.5", 128, OFF | {"factor_1": 1}, 20, LEVEL_2, FACTOR_2),
+        ("SD 1.5", 128, OFF | {"target": "all", "attn": False}, 20, NO_PART, ""),
+        ("SD 1.5", 4, OFF | {"method": "similarity", "ratio_1": 0.01}, 20, SMALL, AUTO),
+        ("SDXL", 128, OFF, 20, TRAINED_XL, AUTO),
+        ("SDXL", 128, {}, 5, TRAINED_XL, BY_2),
+        ("SDXL", 128, {}, None, TRAINED_XL, BY_2),
+        ("SDXL", 128, OFF, 4, TRAINED_XL, BY_2),
+        ("SDXL", 128, {}, 3, TRAINED_XL, FACTOR_2),
+        ("SDXL", 128, {"method": "none", "interval": 3}, 20, "the method is none", ""),
     ],
 )
-def test_a_plan_that_reduces_nothing_names_what_would_help_most(layout, settings, steps, advice):
-    side = 128 if layout == "SDXL" else 64
-    made = plan(full_layout(layout), side, steps=steps, **settings)
+def test_a_plan_that_reduces_nothing_says_why_and_names_what_would_help_most(
+    layout, side, settings, steps, reason, advice
+):
+    made, pixels = plan(full_layout(layout), side, steps=steps, **settings), side * 8
     assert not made.reduces
-    assert made.advice == advice
-    assert made.nothing_to_reduce.endswith(f"{made.reason}. {advice}." if advice else f"{made.reason}.")
+    assert made.at(0.5) == ()
+    assert not made.predicts_at(0.5)
+    assert all((level.keys, level.target_grid) == (level.grid.tokens, None) for level in made.levels)
+    assert (made.reason, made.advice) == (reason, advice)
+    line = f"nothing to reduce at {pixels} x {pixels}: {reason}."
+    assert made.nothing_to_reduce == (f"{line} {advice}." if advice else line)
 
 
-def test_the_reason_says_why_whole_steps_are_not_predicted():
-    made = plan(full_layout("SD 1.5"), 128, steps=5, predict="whole", factor_1=1)
-    assert made.reason.startswith("whole steps need 6 or more steps: nothing is predicted; the factor of level 1 is 1")
+# predictions ----------------------------------------------------------------------------------------------------------
+
+DEEP_NEED, WHOLE_NEED = "layers below level 1 need {} or more steps", "whole steps need {} or more steps"
+NO_STEP = "too few steps are between Start and End to predict one"
+WHOLE = {"predict": "whole", "interval": 2}
+VIDEO = "whole steps of a video model cannot be predicted"
+
+
+@pytest.mark.parametrize(
+    ("layout", "settings", "steps", "facts", "kind", "why", "note"),
+    [
+        # deep transformers
+        ("SDXL", {}, 10, {}, "deep", None, ""),
+        ("SDXL", {"factor_1": 1}, 10, {}, "deep", None, ""),
+        ("SDXL", {"method": "similarity", "target": "all"}, 10, {}, "deep", None, ""),
+        ("SD 1.5", {}, 10, {}, "deep", WORK, ""),
+        ("SD 1.5", {"factor_1": 1}, 10, {}, "deep", WORK, ""),
+        ("SD 1.5", {"method": "similarity", "target": "all"}, 10, {}, "deep", WORK, ""),
+        ("SDXL", {}, 6, {}, "deep", None, ""),
+        ("SDXL", {}, 5, {}, "deep", DEEP_NEED.format(6), ""),
+        ("SDXL", {}, 1, {}, "deep", DEEP_NEED.format(6), ""),
+        ("SDXL", {}, None, {}, "deep", "auto needs to know the number of steps", ""),
+        ("SD 1.5", {"interval": 2}, 4, {}, "deep", None, ""),
+        ("SD 1.5", {"interval": 2}, 3, {}, "deep", DEEP_NEED.format(4), ""),
+        ("SD 1.5", {"interval": 3}, None, {}, "deep", None, ""),
+        ("SD 1.5", {"interval": 2, "end": 0.25}, 8, {}, "deep", NO_STEP, ""),
+        ("SD 1.5", {"interval": 2, "end": 0.25, "window": "noise"}, 8, {}, "deep", None, ""),  # nobody knows the steps
+        ("SD 1.5", {"interval": 2}, 8, {"is_video": True, "adds_noise": True}, "deep", None, ""),
+        ("SDXL", {"interval": 2}, 8, {"alternates": True}, "deep", ALTERNATES, ALTERNATES),
+        ("SDXL", {"interval": 1}, 16, {"adds_noise": True}, "deep", "the interval is 1", ""),
+        # whole steps, and where they cannot be, deep transformers
+        ("SDXL", {"predict": "whole"}, 6, {}, "whole", None, ""),
+        ("SDXL", {"predict": "whole"}, 5, {}, "deep", DEEP_NEED.format(6), WHOLE_NEED.format(6)),
+        ("SDXL", {"predict": "whole", "interval": 4}, 5, {}, "whole", None, ""),
+        ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, "deep", None, WHOLE_NEED.format(5)),
+        ("SDXL", WHOLE | {"factor_1": 2}, 16, {}, "whole", None, ""),
+        ("SDXL", WHOLE | {"method": "similarity"}, 16, {}, "whole", None, ""),
+        ("SDXL", WHOLE | {"end": 0.25}, 16, {}, "whole", None, ""),
+        ("SDXL", WHOLE | {"end": 0.15}, 16, {}, "deep", None, NO_STEP),
+        ("SDXL", {"predict": "whole", "end": 0.15}, 16, {}, "deep", NO_STEP, NO_STEP),
+        ("SDXL", WHOLE, None, {}, "whole", None, ""),
+        ("SDXL", WHOLE, 16, {"adds_noise": True}, "deep", None, ADDS_NOISE),
+        ("SDXL", WHOLE, 16, {"is_video": True}, "deep", None, VIDEO),
+        ("SDXL", WHOLE, None, {"adds_noise": True, "holder": "pipeline"}, "deep", None, HELD["pipeline"]),
+        ("SDXL", WHOLE, 16, {"alternates": True}, "deep", ALTERNATES, ALTERNATES),
+        ("SDXL", WHOLE | {"interval": 1}, 16, {"adds_noise": True}, "deep", "the interval is 1", ""),
+        ("SD 1.5", {"predict": "whole"}, 20, {"adds_noise": True}, "deep", WORK, ADDS_NOISE),
+    ],
+)
+def test_what_is_predicted_or_why_not_and_a_note_where_whole_steps_were_asked_for(
+    layout, settings, steps, facts, kind, why, note
+):
+    """The tokens are reduced all the same, where the method does."""
+    settings, size = Settings(**({"tolerance": 0.1} | settings)), TokenGrid(256, 256)
+    made = make_plan(settings, detect(full_layout(layout)), Pass(size, steps, **facts))
+    assert made.settings is settings
+    assert (made.deep.kind, made.deep.why) == (kind, why)
+    assert made.predicts_at(0.0) == made.deep.predicts == (why is None)
+    instead = "nothing is predicted" if why else "layers below level 1 are predicted"
+    assert made.deep.note == (f"{note}: {instead}" if note else None)
+    assert made.levels[0].reduces == (settings.factor_1 != 1)
+    said = ("whole model" if kind == "whole" else f"below level 1: {made.deep.transformers} transformers") + ", "
+    if settings.interval == "auto":
+        assert why or (made.deep.tolerance, made.deep.computed_first) == (0.1, 3)
+        said += "computed as the error asks, tolerance 0.1" if not why else ""
+    else:
+        said += f"computed in 1 of {settings.interval} steps" if not why else ""
+    assert settings.interval == 1 or said + (f"not predicted: {why}" if why else "") == str(made).splitlines()[-1]
+
+
+@pytest.mark.parametrize(("kind", "first"), [("deep", 2), ("whole", 3)])
+@pytest.mark.parametrize("interval", [2, 3, 4])
+@pytest.mark.parametrize("steps", [1, 4, 5, 9, 16])
+def test_the_first_steps_the_last_and_every_nth_are_computed(kind, first, interval, steps):
+    expected = {*range(first), *range(first - 1 + interval, steps, interval), steps - 1}
+    made = DeepPlan(11, interval, kind).computed_steps(steps, range(steps))
+    assert made == sorted(step for step in expected if step < steps)
+    assert DeepPlan(11, interval, kind, why="the interval is 1").computed_steps(steps, range(steps)) == [*range(steps)]
+
+
+def test_models_of_which_nothing_can_be_predicted_say_so(diffusers_sdxl, monkeypatch):
+    """A ControlNet has a session of its own, with the UNet's settings."""
+    monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
+    facts = Pass(TokenGrid(128, 128), 10)
+    host = replace(detect(diffusers_sdxl.unet), network="ControlNet")
+    assert make_plan(Settings(**WHOLE), host, facts).deep.why == "whole steps of the UNet are predicted"
+    types = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("CrossAttnUpBlock2D",)}
+    one_level = diffusers_unet(block_out_channels=(32,), mid_block_type=None, **types)
+    why = make_plan(Settings(interval=2), detect(one_level), facts).deep.why
+    assert why == "this model has no transformer below level 1"
+    auto, by_two = (Settings(interval=interval) for interval in ("auto", 2))
+    assert make_plan(auto, detect(diffusers_sdxl.unet), facts).deep.predicts
+    compiled = diffusers_sdxl.copy().unet
+    next(m for m in compiled.modules() if type(m).__name__ == "BasicTransformerBlock").compile(backend="eager")
+    why = "auto predicts no deep transformers in a compiled model"
+    assert make_plan(auto, detect(compiled), facts).deep.why == why
+    for settings, predicts in ((auto, False), (by_two, True)):
+        with patched(compiled, settings) as session:
+            assert {"forward" in vars(m) for m in session.host.deep_transformers} == {predicts}
 
 
 # the size a model was trained at ------------------------------------------------------------------------------------
@@ -211,31 +318,6 @@ def test_the_plan_reads_as_a_sentence_for_each_level_and_for_what_comes_past_the
     assert "past 0.6: level 1: 64 x 64, 4,096 tokens -> 3,072 by similarity, 5 blocks" in text.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"method": "none"}, "the method is none"),
-        ({"factor_1": 1}, "the factor of level 1 is 1; auto reduces only level 1 at this size"),
-        ({"factor_1": 1, "factor_2": 1}, "the factor of level 1 is 1; the factor of level 2 is 1"),
-        ({"method": "similarity", "ratio_1": 0}, "the ratio of level 1 is 0; the ratio of level 2 is 0"),
-        ({"method": "cluster", "ratio_1": 0}, "the ratio of level 1 is 0; the ratio of level 2 is 0"),
-        ({"target": "all", "attn": False, "factor_1": 2}, "target is all, but attn, cross"),
-    ],
-)
-def test_a_plan_that_does_nothing_says_why(settings, reason):
-    made = plan(sd1_unet(), 128, interval=1, **settings)
-    assert not made.reduces
-    assert made.at(0.5) == ()
-    assert made.reason.startswith(reason)
-    assert made.deep.why == ("the method is none" if settings == {"method": "none"} else "the interval is 1")
-
-
-def test_a_grid_too_small_to_lose_a_token_says_so():
-    made = plan(sd1_unet(), 8, method="similarity", ratio_1=0.01)
-    assert not made.reduces
-    assert "too small" in made.levels[0].why
-
-
 def test_cluster_rounds_its_number_of_keys_to_the_nearest():
     assert plan(sd1_unet(), 4, method="cluster", ratio_1=0.45).levels[0].keys == 9  # of 16 * 0.55 = 8.8
 
@@ -274,8 +356,7 @@ def test_odd_grids_round_as_the_convolutions_do(size):
 
 def test_a_method_afterwards_needs_an_end_before_the_last_step():
     made = plan(sd1_unet(), 64, factor_1=1, factor_2=1, afterwards="cluster", ratio_1=0.5)
-    assert made.after == ()
-    assert not made.reduces
+    assert (made.after, made.reduces) == ((), False)
 
 
 def test_a_quantised_model_has_the_trained_side_of_its_family():

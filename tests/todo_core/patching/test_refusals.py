@@ -11,8 +11,18 @@ from diffusers.models import attention_processor
 from diffusers.models.controlnets.multicontrolnet import MultiControlNetModel
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-from tests.models import LatentDiffusion, assert_differs, diffusers_unet, hook_count, keys_of, lengths, noise, snapshot
-from todo_core import Settings, SettingsError, UnsupportedModelError, apply_patch, patched, remove_patch
+from tests.models import (
+    LatentDiffusion,
+    assert_close,
+    assert_differs,
+    diffusers_unet,
+    hook_count,
+    keys_of,
+    lengths,
+    noise,
+    snapshot,
+)
+from todo_core import UnsupportedModelError, apply_patch, patched, remove_patch
 
 LATENT = noise(2, 4, 16, 8)
 TOKENS = 16 * 8
@@ -130,28 +140,30 @@ def test_what_has_no_self_attention_of_a_unet_is_refused_by_name(build, said):
     assert before is None or snapshot(model) == before
 
 
-@pytest.mark.parametrize("value", [1e300, 1025, 10**400])
-def test_a_factor_beyond_every_image_is_refused(value):
-    with pytest.raises(SettingsError, match=r"factor_1.*from 1 to 8"):
-        Settings(factor_1=value)
-    assert Settings(factor_1=8).factor_1 == 8
-    assert Settings(seed=2**64).seed == 2**64
-
-
+@pytest.mark.parametrize("target", ["keys/values", "all"])
 @pytest.mark.parametrize("when", ["before the patch", "after the patch"])
-def test_fused_projections_are_told_at_once_and_only_once(diffusers_sd1, when, caplog):
-    small = diffusers_sd1.copy()
+def test_fused_projections_are_left_whole_and_told_at_once_and_only_once_until_they_are_unfused(
+    diffusers_sd1, target, when, caplog
+):
+    small, settings = diffusers_sd1.copy(), {"target": target, "factor_1": 2, "phase": "fixed"}
+    with patched(small.unet, **settings):
+        expected = small(LATENT)
     with caplog.at_level(logging.WARNING, "todo_core"):
         if when == "before the patch":
             small.unet.fuse_qkv_projections()
-        session = apply_patch(small.unet, factor_1=2)
+        session = apply_patch(small.unet, **settings)
         assert ("unfuse_qkv_projections" in caplog.text) == (when == "before the patch")
-        small.unet.fuse_qkv_projections()
-        plain = small(LATENT)
+        if when == "after the patch":
+            small.unet.fuse_qkv_projections()
+        fused = small(LATENT)
         small(LATENT, 300.0)
     assert len(caplog.records) == len(session.record.notes) == 1
+    assert session.record.levels == {}
+    small.unet.unfuse_qkv_projections()
+    assert_close(small(LATENT), expected)
     remove_patch(small.unet)
-    assert torch.equal(small(LATENT), plain)
+    small.unet.fuse_qkv_projections()
+    assert torch.equal(small(LATENT), fused)
 
 
 @pytest.mark.parametrize("processor", ["PAGIdentitySelfAttnProcessor2_0", "PAGCFGIdentitySelfAttnProcessor2_0"])

@@ -62,44 +62,36 @@ def test_a_loop_of_ones_own_is_counted_by_its_own_timesteps(unet):
     assert session.record.steps == set(range(8))
 
 
-WITHOUT_NOISE = {
-    "DDIMScheduler": {},
-    "DEISMultistepScheduler": {},
-    "DPMSolverMultistepScheduler": {"use_karras_sigmas": True},
-    "EulerDiscreteScheduler": {},
-    "LMSDiscreteScheduler": {},
-    "PNDMScheduler": {"skip_prk_steps": True},
-    "UniPCMultistepScheduler": {},
-}
-
-
-@pytest.mark.parametrize("name", WITHOUT_NOISE)
-def test_schedulers_that_add_no_noise_predict_whole_steps(name, unet):
-    pipe = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**WITHOUT_NOISE[name]), unet)
-    calls = []
-    hook = unet.conv_in.register_forward_hook(lambda *_: calls.append(1))
-    assert predicted(pipe)[0] == MODEL
-    hook.remove()
-    # PNDM calls the model twice at its second timestep
-    assert len(calls) == 6 + (name == "PNDMScheduler")
-
-
 @pytest.mark.parametrize(
-    ("name", "config"),
+    ("name", "config", "calls"),
     [
-        ("EulerAncestralDiscreteScheduler", {}),
-        ("DPMSolverMultistepScheduler", {"algorithm_type": "sde-dpmsolver++"}),
-        ("DDPMScheduler", {}),
-        ("HeunDiscreteScheduler", {}),  # no noise, but two calls a step
+        ("DDIMScheduler", {}, 6),
+        ("DEISMultistepScheduler", {}, 6),
+        ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}, 6),
+        ("EulerDiscreteScheduler", {}, 6),
+        ("LMSDiscreteScheduler", {}, 6),
+        ("PNDMScheduler", {"skip_prk_steps": True}, 7),  # it calls the model twice at its second timestep
+        ("UniPCMultistepScheduler", {}, 6),
+        # with others tokens are reduced and deep layers predicted
+        ("EulerAncestralDiscreteScheduler", {}, 8),
+        ("DPMSolverMultistepScheduler", {"algorithm_type": "sde-dpmsolver++"}, 8),
+        ("DDPMScheduler", {}, 8),
+        ("HeunDiscreteScheduler", {}, 15),  # no noise, but two calls a step
     ],
 )
-def test_with_others_tokens_are_reduced_and_deep_layers_predicted(name, config, unet):
-    pipe = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet)
-    (what, _), latents = predicted(pipe, ADDS_NOISE)
-    assert what == DEEP[0]
-    with patched(pipe, interval=2) as session:
-        assert torch.equal(latents, generate(pipe))
-    assert session.record.predicted_calls.keys() >= DEEP[1]
+def test_with_schedulers_that_add_no_noise_whole_steps_are_predicted(name, config, calls, unet):
+    pipe, ran = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet), []
+    hook = unet.conv_in.register_forward_hook(lambda *_: ran.append(1))
+    is_whole = calls < 8
+    (what, steps), latents = predicted(pipe, *([] if is_whole else [ADDS_NOISE]))
+    hook.remove()
+    assert len(ran) == calls
+    assert what == (MODEL if is_whole else DEEP)[0]
+    assert steps == (MODEL if is_whole else DEEP)[1] or calls == 15
+    if not is_whole:
+        with patched(pipe, interval=2) as session:
+            assert torch.equal(latents, generate(pipe))
+        assert session.record.predicted_calls.keys() >= DEEP[1]
 
 
 def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):

@@ -8,19 +8,15 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tests.models import Small, full_layout, noise, snapshot, words
+from tests.models import Small, noise, snapshot, words
 from tests.todo_core.patching import test_prediction as below_level_1
+from tests.todo_core.patching.test_interruption import interrupt
 from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, deep, naive, run, session_of
 from tests.todo_core.test_pacing import naive_cost, naive_gap
-from todo_core import Settings
-from todo_core.estimate import Estimate
+from todo_core import Settings, patched
 from todo_core.hosts import detect
-from todo_core.patching.plan import HELD, Pass, make_plan
 from todo_core.patching.session import Session
-from todo_core.patching.time import memory
 from todo_core.patching.time.prediction import History
-from todo_core.samplers import ADDS_NOISE
-from todo_core.token_grid import TokenGrid
 
 WHOLE = OFF | {"predict": "whole"}
 
@@ -48,47 +44,36 @@ def by_a_loop(small, latents, gap, tolerance=None, times=TIMES):
 
 # both kinds -----------------------------------------------------------------------------------------------------------
 
-EACH_KIND = [("deep", 4, {2, 3, 4, 6}), ("whole", 3, {3, 4, 6})]
+FOUR, THREE = {"predict": "deep", "interval": 4}, {"predict": "whole", "interval": 3}
+DEEP_2, WHOLE_2 = {"predict": "deep", "interval": 2}, {"predict": "whole", "interval": 2}
+REDUCED = {"factor_1": 2, "phase": "fixed"}
+CASES = [(name, *case) for name in below_level_1.TRANSFORMER for case in ((FOUR, {2, 3, 4, 6}), (THREE, {3, 4, 6}))]
+CASES += [("ldm_sd1", DEEP_2, {2, 4, 6}), ("ldm_sd1", WHOLE_2, {3, 5})]
+CASES += [("ldm_sd1", DEEP_2 | REDUCED, {2, 4, 6}), ("ldm_sd1", WHOLE_2 | REDUCED, {3, 5})]
 
 
-@pytest.mark.parametrize(
-    ("name", "predict", "interval", "predicted"),
-    [(name, *kind) for name in below_level_1.TRANSFORMER for kind in EACH_KIND]
-    + [("ldm_sd1", "deep", 2, {2, 4, 6}), ("ldm_sd1", "whole", 2, {3, 5})],
-)
-def test_a_pass_equals_the_loop(name, predict, interval, predicted, request):
+@pytest.mark.parametrize(("name", "settings", "predicted"), CASES)
+def test_a_pass_equals_the_loop(name, settings, predicted, request):
     small, latents = request.getfixturevalue(name), chain(8)
-    session, before = session_of(small, predict=predict, interval=interval), snapshot(small.unet)
+    session, before = session_of(small, **settings), snapshot(small.unet)
     ours = run(small, session, latents)
     assert snapshot(small.unet) == before
-    if predict == "whole":
-        theirs, _ = by_a_loop(small, latents, interval)
-    else:
-        theirs = below_level_1.by_a_loop(small, deep(small, name), latents, interval)
+    with patched(small.unet, **(OFF | settings | {"interval": 1})):
+        if settings["predict"] == "whole":
+            theirs, _ = by_a_loop(small, latents, settings["interval"])
+        else:
+            theirs = below_level_1.by_a_loop(small, deep(small, name), latents, settings["interval"])
     for step, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
         torch.testing.assert_close(mine, other, atol=2e-5, rtol=1e-4, msg=lambda m, step=step: f"step {step}: {m}")
     assert session.record.predicted_in == predicted
     assert not torch.equal(ours[3], small(latents[3], TIMES[3])) or 3 not in predicted, "a prediction must show"
 
 
-@pytest.mark.parametrize("name", ["ldm_sd1", "diffusers_sdxl"])
-@pytest.mark.parametrize(("predict", "runs"), [("deep", [1, 1, 0, 1, 0, 1]), ("whole", [1, 1, 1, 0, 1, 1])])
-def test_what_is_predicted_does_not_run(name, predict, runs, request):
-    small, ran, counts = request.getfixturevalue(name), [], []
-    roots = deep(small, name) if predict == "deep" else [small.unet]
-    inside = [module for root in roots for module in root.modules() if module is not root]
-    handles = [m.register_forward_hook(lambda *_: ran.append(1)) for m in inside]
-
-    def call(step, latent):
-        ran.clear()
-        small(latent, TIMES[step])
-        counts.append(len(ran))
-
-    run(small, session_of(small, predict=predict, interval=2), chain(6), call)
-    for handle in handles:
-        handle.remove()
-    assert counts[0] > len(roots)
-    assert counts == [counts[0] * runs_in_step for runs_in_step in runs]
+def test_the_window_decides_where_it_predicts(ldm_sd1):
+    session, latents = session_of(ldm_sd1, interval=2, start=0.25, end=0.75), chain(8)
+    ours = run(ldm_sd1, session, latents)
+    assert session.record.predicted_in == {4}
+    assert [i for i in range(8) if not torch.equal(ours[i], ldm_sd1(latents[i], TIMES[i]))] == [4]
 
 
 @pytest.mark.parametrize(("predict", "step"), [("deep", 2), ("whole", 3)])
@@ -150,13 +135,6 @@ def test_auto_computes_the_steps_that_the_measured_errors_ask_for(drifts, tolera
 # whole steps ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_line_of_the_record_says_whole_model(ldm_sd1):
-    session = session_of(ldm_sd1, predict="whole", interval=2)
-    run(ldm_sd1, session, chain(6))
-    assert session.record.summary(6) == "whole model computed in 5 of 6 steps: 1.2x fewer"
-    assert "whole model predicted in 1 steps" in repr(session.record)
-
-
 @pytest.mark.parametrize("kind", ["object", "tuple"])
 def test_diffusers_gets_the_kind_of_output_that_it_asks_for(diffusers_sd1, kind):
     unet, session = diffusers_sd1.unet, session_of(diffusers_sd1, predict="whole", interval=2)
@@ -166,34 +144,6 @@ def test_diffusers_gets_the_kind_of_output_that_it_asks_for(diffusers_sd1, kind)
     assert session.record.predicted_in
     assert {type(output) for output in outputs} == {type(outputs[0])}
     assert all((o.sample if kind == "object" else o[0]).shape == (2, 4, 16, 16) for o in outputs)
-
-
-class Inpainting(torch.nn.Module):
-    """Reads nine channels: the noisy latent, a mask and the masked image."""
-
-    def __init__(self, unet):
-        super().__init__()
-        self.unet = unet
-
-    def forward(self, latent, *args):
-        return self.unet(latent[:, :4], *args) * latent[:, 4:5].sigmoid()
-
-
-def test_an_inpainting_model_is_predicted_from_its_noisy_channels(ldm_sd1):
-    """Mask and masked image, which never change, say nothing of the output's line."""
-    model, latents = Inpainting(ldm_sd1.unet).eval(), chain(6)
-    host = replace(detect(ldm_sd1.unet), unet=model)
-    session, rest = Session(host, Settings(**WHOLE, interval=2)), noise(2, 5, 16, 16, seed=7)
-
-    @torch.no_grad()
-    def call(step, latent):
-        return model(torch.cat([latent, rest], 1), torch.full((2,), float(TIMES[step])), words(2))
-
-    outputs = run(ldm_sd1, session, latents, call)
-    runs = [(TIMES[i], latents[i], latents[i] + outputs[i]) for i in (1, 2)]
-    assert session.record.predicted_in == {3}
-    expected = naive(runs, TIMES[3], latents[3]).float() - latents[3]
-    torch.testing.assert_close(outputs[3], expected, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("predict", ["deep", "whole"])
@@ -215,31 +165,6 @@ def test_a_cache_inside_the_model_s_call_is_neither_counted_nor_learned(ldm_sd1,
     assert record.predicted_in
     for step in record.predicted_in:
         assert outputs[step].abs().max() < 3 * outputs[0].abs().max(), "its answer was learned"
-
-
-class WithVariance(torch.nn.Module):
-    """Predicts the noise and, as guided diffusion's UNets, its variance."""
-
-    def __init__(self, unet):
-        super().__init__()
-        self.unet = unet
-
-    def forward(self, latent, *args):
-        made = self.unet(latent, *args)
-        return torch.cat([made, made.square()], 1)
-
-
-def test_an_output_may_have_more_channels_than_the_latent(ldm_sd1):
-    model, latents = WithVariance(ldm_sd1.unet).eval(), chain(6)
-    session = Session(replace(detect(ldm_sd1.unet), unet=model), Settings(**WHOLE, interval=2))
-    with torch.no_grad():
-        call = lambda step, latent: model(latent, torch.full((2,), float(TIMES[step])), words(2))  # noqa: E731
-        outputs = run(ldm_sd1, session, latents, call)
-    assert session.record.predicted_in == {3}
-    runs = [(TIMES[i], latents[i], latents[i] + outputs[i][:, :4]) for i in (1, 2)]
-    expected = naive(runs, TIMES[3], latents[3]).float() - latents[3]
-    torch.testing.assert_close(outputs[3][:, :4], expected, atol=2e-5, rtol=1e-4)
-    assert outputs[3].shape == (2, 8, 16, 16)
 
 
 @pytest.mark.parametrize(
@@ -267,6 +192,44 @@ def test_what_a_controlnet_adds_is_told_and_begins_anew_where_it_begins_and_ends
     assert session.record.notes == ["a ControlNet runs in predicted steps too"]
 
 
+class Inpainting(torch.nn.Module):
+    """Reads nine channels: the noisy latent, a mask and the masked image."""
+
+    def __init__(self, unet):
+        super().__init__()
+        self.unet = unet
+
+    def forward(self, latent, *args):
+        return self.unet(latent[:, :4], *args) * latent[:, 4:5].sigmoid()
+
+
+class WithVariance(Inpainting):
+    """Predicts the noise and, as guided diffusion's UNets, its variance."""
+
+    def forward(self, latent, *args):
+        made = self.unet(latent, *args)
+        return torch.cat([made, made.square()], 1)
+
+
+@pytest.mark.parametrize("kind", [Inpainting, WithVariance])
+def test_input_and_output_may_have_more_channels_than_the_latent(ldm_sd1, kind):
+    """Mask and masked image, which never change, say nothing of the output's line."""
+    model, latents = kind(ldm_sd1.unet).eval(), chain(6)
+    rest = noise(2, 5 if kind is Inpainting else 0, 16, 16, seed=7)
+    session = Session(replace(detect(ldm_sd1.unet), unet=model), Settings(**WHOLE, interval=2))
+
+    @torch.no_grad()
+    def call(step, latent):
+        return model(torch.cat([latent, rest], 1), torch.full((2,), float(TIMES[step])), words(2))
+
+    outputs = run(ldm_sd1, session, latents, call)
+    assert session.record.predicted_in == {3}
+    runs = [(TIMES[i], latents[i], latents[i] + outputs[i][:, :4]) for i in (1, 2)]
+    expected = naive(runs, TIMES[3], latents[3]).float() - latents[3]
+    torch.testing.assert_close(outputs[3][:, :4], expected, atol=2e-5, rtol=1e-4)
+    assert {len(output[0]) for output in outputs} == {8 if kind is WithVariance else 4}
+
+
 def test_the_class_s_forward_on_the_instance_is_no_obstacle_and_stays(ldm_sd1):
     """As sd-webui-controlnet leaves it there after an image."""
     unet = ldm_sd1.unet
@@ -291,20 +254,11 @@ def test_an_output_of_an_unknown_kind_is_an_error_of_ours_alone(ldm_sd1, monkeyp
 
 
 def test_an_interrupt_inside_the_model_leaves_nothing(ldm_sd1):
-    class Interrupted(BaseException):
-        pass
-
-    def stop(*_):
-        raise Interrupted
-
     before, latents = snapshot(ldm_sd1.unet), chain(5)
     plain, session = ldm_sd1(latents[4], TIMES[4]), session_of(ldm_sd1, predict="whole", interval=2)
     run(ldm_sd1, session, latents[:4], steps=6)
-    handle = ldm_sd1.unet.out.register_forward_pre_hook(stop)
     session.attach().begin_step(4, 6, (0, 0))
-    with pytest.raises(Interrupted):
-        ldm_sd1(latents[4], TIMES[4])
-    handle.remove()
+    interrupt(ldm_sd1, ldm_sd1.unet.out, latents[4])
     session.remove()
     assert snapshot(ldm_sd1.unet) == before
     assert torch.equal(ldm_sd1(latents[4], TIMES[4]), plain)
@@ -323,79 +277,3 @@ def test_sixteen_bits(ldm_sd1, dtype):
         cast.remove()
     assert kinds == {dtype}
     assert (made[3].float() - exact.float()).norm() < 0.05 * exact.float().norm()
-
-
-@pytest.mark.parametrize(("factor", "tokens"), [("auto", 64), (1, 256), (4, 16)])
-def test_factors_act_in_the_computed_steps_as_they_are_set(ldm_sd1, factor, tokens):
-    """16 x 16 tokens, twice as many a side as this model was trained at."""
-    host, seen, now = replace(detect(ldm_sd1.unet), trained_side=8), [], []
-    session = Session(host, Settings(predict="whole", interval=2, factor_1=factor))
-    hook = next(iter(ldm_sd1.attentions(1).values())).to_k.register_forward_hook(
-        lambda _, args, keys: seen.append((now[-1], keys.shape[1]))
-    )
-    run(ldm_sd1, session, chain(6), lambda step, latent: now.append(step) or ldm_sd1(latent, TIMES[step]))
-    hook.remove()
-    assert seen == [(step, tokens) for step in (0, 1, 2, 4, 5)]
-
-
-def test_the_estimate_counts_a_predicted_step_as_nothing(ldm_sd1):
-    host = detect(ldm_sd1.unet)
-    found = Estimate.of(host, make_plan(Settings(**WHOLE, interval=2), host, Pass(TokenGrid(32, 32), 10)))
-    assert found.saved == pytest.approx(0.3)
-    assert len(found.computed) == 7
-
-
-def test_a_controlnet_is_not_predicted(ldm_sd1):
-    """It has a session of its own, with the UNet's settings."""
-    host = replace(detect(ldm_sd1.unet), network="ControlNet")
-    plan = make_plan(Settings(**WHOLE, interval=2), host, Pass(TokenGrid(32, 32), 10))
-    assert plan.deep.why == "whole steps of the UNet are predicted"
-
-
-def test_it_needs_no_room_for_deep_layers(ldm_sd1, monkeypatch):
-    monkeypatch.setattr(memory, "free_bytes", lambda _: 0.0)
-    session = session_of(ldm_sd1, predict="whole", interval=2)
-    run(ldm_sd1, session, chain(5))
-    assert session.record.predicted_in == {3}
-    assert not session.record.notes
-
-
-TOO_SHORT = "whole steps need {} or more steps"
-NO_STEP = "too few steps are between Start and End to predict one"
-
-
-@pytest.mark.parametrize(
-    ("settings", "steps", "facts", "kind", "note"),
-    [
-        ({}, 16, {}, "whole", ""),
-        ({"interval": 4}, 5, {}, "whole", ""),
-        ({"factor_1": 2}, 16, {}, "whole", ""),
-        ({"method": "similarity"}, 16, {}, "whole", ""),
-        ({"end": 0.25}, 16, {}, "whole", ""),
-        ({"end": 0.15}, 16, {}, "deep", NO_STEP),
-        ({}, 5, {}, "deep", TOO_SHORT.format(6)),
-        ({"interval": 4}, 4, {}, "deep", TOO_SHORT.format(5)),
-        ({}, 16, {"adds_noise": True}, "deep", ADDS_NOISE),
-        ({"interval": 2}, None, {}, "whole", ""),
-        ({"interval": 2}, None, {"adds_noise": True, "holder": "pipeline"}, "deep", HELD["pipeline"]),
-        ({"interval": 1}, 16, {"adds_noise": True}, "deep", ""),
-    ],
-)
-def test_where_whole_steps_cannot_be_deep_transformers_are_predicted_and_a_note_says_why(
-    settings, steps, facts, kind, note
-):
-    settings = Settings(**{"predict": "whole"} | settings)
-    plan = make_plan(settings, detect(full_layout("SDXL")), Pass(TokenGrid(256, 256), steps, **facts))
-    assert plan.settings is settings
-    assert plan.deep.kind == kind
-    assert plan.levels[0].reduces == (settings.method != "none")
-    instead = "layers below level 1 are predicted" if plan.deep.predicts else "nothing is predicted"
-    assert plan.deep.note == (f"{note}: {instead}" if note else None)
-
-
-def test_the_note_says_so_where_deep_transformers_are_not_predicted_either():
-    """In SD 1.5 they do little of the work. The tokens are reduced all the same."""
-    facts = Pass(TokenGrid(128, 128), 20, adds_noise=True)
-    plan = make_plan(Settings(predict="whole"), detect(full_layout("SD 1.5")), facts)
-    assert plan.deep.note == f"{ADDS_NOISE}: nothing is predicted"
-    assert plan.levels[0].reduces
