@@ -213,4 +213,4 @@ def test_the_layout_of_sdxl(comfyui, seed, named):
     assert differ(plain, again) == [False]
     assert differ(plain, reduced) == [True]
     assert {*predicted.deep()} == {True, False}
-    run("5", OURS, beside=BESIDE["PAG"])  # it replaces a self-attention at level 2
+    run("5", OURS | {"factor_2": "2"}, beside=BESIDE["PAG"])  # it replaces a self-attention at level 2

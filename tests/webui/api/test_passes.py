@@ -46,7 +46,7 @@ CASES = {
     "merged tokens, at level 1 only": case(
         BOTH,
         (64, 16),
-        told=["level 1 is not reduced: its keys are not whole grids of 256 tokens"],
+        told=["Token merging (0.5) is on", "level 1 is not reduced: its keys are not whole grids of 256 tokens"],
         options={"token_merging_ratio_hr": 0.5},
         family="a1111",
     ),

@@ -18,13 +18,13 @@ def page(webui, chromium):
     page = web.opened(chromium, webui.url)
     yield page
     web.close(page)
-    assert page.errors == []
 
 
 @pytest.fixture
 def panel(page):
     panel = web.Panel(page)
     assert not panel.enabled
+    assert page.errors == []
     return panel
 
 
@@ -75,10 +75,10 @@ def test_an_image_restores_the_whole_panel_and_its_line(webui, page, panel, shot
     png = web.picture(page)
     for settings in SOMETHING_ELSE:
         panel.set(**settings)
+    web.fill_in(page, width=256)
+    page.wait_for_selector("#todo_txt2img_line:has-text('256 x 128')")
     panel.switch(False)
     assert [name for name in CHOSEN if panel.value(name) == wanted[name]] == []
-    web.fill_in(page, width=256)
-    page.wait_for_selector("#todo_txt2img_line:has-text('512 x 256')")
 
     assert "ToDo method: " in web.read_png_info(page, png)
     page.click("#pnginfo_send_buttons #txt2img_tab, #tab_pnginfo #txt2img_tab")
