@@ -87,16 +87,13 @@ def pytest_addoption(parser):
     parser.addoption("--fault-sessions", type=int, default=200, metavar="N", help="how many; default 200")
     parser.addoption("--fault-first", type=int, default=0, metavar="N", help="number and seed of the first; default 0")
     group = parser.getgroup("webui", "tests on a real AUTOMATIC1111 WebUI (tests/webui)")
-    group.addoption("--webui", metavar="URL_OR_DIR", help="a WebUI that runs with --api, or the folder of one to start")
-    group.addoption("--webui-python", metavar="PATH", help="python that starts it (default: DIR/venv/bin/python)")
-    group.addoption("--webui-args", default="--api", metavar="FLAGS", help="launch.py's flags (default: --api)")
+    link = "a WebUI with --api and with this checkout and tests/webui/probe as extensions"
+    group.addoption("--webui", metavar="URL", help=link)
     group.addoption("--webui-checkpoint", metavar="NAME", help="an SD1 checkpoint (default: the current one)")
     group.addoption("--webui-other-checkpoint", metavar="NAME", help="an SD1 checkpoint with another config")
     group.addoption("--webui-sdxl-checkpoint", metavar="NAME", help="an SDXL checkpoint")
     group.addoption("--webui-sd2-checkpoints", metavar="NAME,NAME", help="SD2: one for noise, one for v-prediction")
     group.addoption("--webui-transformer-checkpoint", metavar="NAME", help="a Flux or SD3 checkpoint")
-    beside = "another extension beside this one, for tests/webui/api/test_extensions.py (repeatable)"
-    group.addoption("--webui-extension", metavar="NAME=PATH", action="append", default=[], help=beside)
     group.addoption("--webui-browser", metavar="PATH", help="a Chromium (default: an installed one)")
     group.addoption("--webui-screenshots", metavar="DIR", help="for screenshots (default: a temporary folder)")
     group = parser.getgroup("comfyui", "tests on a real ComfyUI (tests/comfyui)")

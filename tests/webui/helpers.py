@@ -86,12 +86,8 @@ class WebUI:
         return REQUEST | (SDNEXT if self.family == "sdnext" else {"hr_upscaler": "None"} if self.is_neo else {})
 
     def left(self):
-        """Hooks of the extension on all models; steps that changed the options of a patcher; remembered tensors."""
+        """Hooks and patches of the extension on all models, and remembered tensors."""
         return self.get("/todo-probe/left")
-
-    def options(self):
-        """The options of the model's patcher, or None."""
-        return self.get("/todo-probe/options")
 
     def events(self):
         """What the probe has seen since the last ``start``: one event for each step."""
@@ -196,8 +192,8 @@ class Result:
 
     @property
     def hooks_left(self):
-        """Most hooks of ours that were on any model outside a step."""
-        return max(max(event["hooks_before"], event["hooks_after"]) for event in self.events)
+        """Most hooks of ours that were on any model as a step began."""
+        return max((event["hooks_before"] for event in self.events), default=0)
 
 
 def lengths(events):

@@ -1,6 +1,5 @@
 """The nodes of the probe, and routes that tell what was seen."""
 
-import copy
 import json
 import sys
 from pathlib import Path
@@ -98,28 +97,6 @@ class Contract:
         return (watched,)
 
 
-class NoUNet:
-    """A model that is no UNet of SD 1, SD 2 or SDXL: the given one with another network inside."""
-
-    CATEGORY, FUNCTION, RETURN_TYPES = "todo probe", "make", ("MODEL",)
-
-    @classmethod
-    def INPUT_TYPES(cls):
-        return {"required": {"model": ("MODEL",)}}
-
-    def make(self, model):
-        class Predictor(torch.nn.Module):
-            dtype = torch.float32
-
-            def forward(self, x, *args, **kwargs):
-                return x * 0.5
-
-        model, inner = model.clone(), copy.copy(model.model)
-        inner._modules = {**inner._modules, "diffusion_model": Predictor()}
-        model.model = inner
-        return (model,)
-
-
 class Show:
     """Tells the latents of a batch: a VAE on a CPU would take longer than all the rest of a test."""
 
@@ -161,4 +138,4 @@ async def left(request):
     return web.json_response([hooks, remembered])
 
 
-NODE_CLASS_MAPPINGS = {f"ToDoProbe{each.__name__}": each for each in (Watch, Words, Show, Contract, NoUNet)}
+NODE_CLASS_MAPPINGS = {f"ToDoProbe{each.__name__}": each for each in (Watch, Words, Show, Contract)}

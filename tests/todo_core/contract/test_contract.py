@@ -140,8 +140,7 @@ def test_a_second_order_sampler(host):
     assert made.told == (reduced, predicted)
     assert reduced
     assert predicted
-    assert {*made.parts} == {1, 4}
-    assert made.parts == sorted(made.parts)
+    assert made.parts in ([1] * n + [4] * (len(made.calls) - n) for n in (3, 4)), "a quarter of the calls"
     assert made.calls[-1].deep
 
 

@@ -1,6 +1,6 @@
 """Generations as SD.Next runs them: real diffusers pipelines, and no event for a pass or a step.
 
-The order of events was logged on the real one, and tests/webui/api/test_sdnext.py compares the two again.
+The order of events was logged on the real one, and tests/webui/api/test_double.py compares the two again.
 """
 
 from __future__ import annotations

@@ -53,10 +53,11 @@ class RealWebUI(Host):
         calls = [Call(**{name: call[name] for name in SEEN}) for call in result.calls]
         for number, call in enumerate(calls):
             call.time = number if job.sampler == "heun" else call.time  # each of its calls is a step there
-        hooks, changed, remembered = self.webui.left()
+        hooks, remembered = self.webui.left()
+        hooks += result.hooks_left * (self.webui.family != "sdnext")  # there one finds the passes out
         images = [torch.tensor(picture) * GREY_LEVEL for picture in result.pictures[-len(job.seeds) :]]
         keys = todo_keys(result.infotext) if images else {}
-        return Made(images, calls, result.comments.strip(), keys, error, hooks + changed, remembered)
+        return Made(images, calls, result.comments.strip(), keys, error, hooks, remembered)
 
     def _images(self, kind, settings, request):
         if kind != "img2img":

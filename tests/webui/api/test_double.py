@@ -1,4 +1,4 @@
-"""The double of the WebUI, on which the extension's quick tests run, calls a script in the real WebUI's order."""
+"""The doubles of the WebUIs, on which the extension's quick tests run, call a script in the real one's order."""
 
 import itertools
 import sys
@@ -9,12 +9,7 @@ import pytest
 import torch
 
 EXTENSION = Path(__file__).parents[2] / "todo_core" / "webui"
-REQUESTS = {
-    "hires": ({}, {}),
-    "no hires": ({"enable_hr": False}, {"enable_hr": False}),
-    "two batches": ({"n_iter": 2}, {"n_iter": 2, "seeds": [1, 2]}),
-    "one batch of two": ({"batch_size": 2}, {"batch_size": 2, "seeds": [1, 2]}),
-}
+REQUESTS = [{}, {"enable_hr": False}, {"n_iter": 2}, {"batch_size": 2}]
 
 
 class Silent:
@@ -25,14 +20,27 @@ class Silent:
 
 
 @pytest.fixture
-def double(monkeypatch):
+def order_of(webui, monkeypatch):
+    """A function from a request to the events of the double."""
     monkeypatch.syspath_prepend(EXTENSION / "double")
-    from tests.todo_core.webui import webui_double
+    from tests.models import diffusers_unet
+    from tests.todo_core.webui.sdnext_double import PipelineProcessing, SDNext
+    from tests.todo_core.webui.webui_double import Processing, WebUI
 
     assert Path(sys.modules["modules"].__file__).is_relative_to(EXTENSION)
     unet = SimpleNamespace(diffusion_model=lambda x, timesteps, context: x)
     model = SimpleNamespace(model=unet, parameters=lambda: iter([torch.zeros(1)]))
-    return webui_double, webui_double.WebUI(Silent(), model)
+
+    def order(request):
+        seeds = [1, 2] if {"n_iter", "batch_size"} & request.keys() else [1]
+        if webui.family == "sdnext":
+            simulated, kind = SDNext(Silent(), diffusers_unet(), monkeypatch), PipelineProcessing
+        else:
+            simulated, kind = WebUI(Silent(), model), Processing
+        simulated.generate(kind(steps=1, seeds=seeds, **request))
+        return simulated.events
+
+    return order
 
 
 def announced_once(events):
@@ -42,18 +50,11 @@ def announced_once(events):
     return [event for event, count in batches for _ in range(min(count, 2) if event == announced else count)]
 
 
-@pytest.mark.parametrize("case", REQUESTS)
-def test_the_double_calls_a_script_in_the_webuis_order(webui, double, case):
-    if webui.family == "sdnext":
-        pytest.skip("test_sdnext.py has this test for the double of SD.Next")
-    request, processing = REQUESTS[case]
-    module, simulated = double
-    webui.txt2img(**request)
+@pytest.mark.parametrize("request_", REQUESTS, ids=str)
+def test_the_double_calls_a_script_in_the_webuis_order(webui, order_of, request_):
+    webui.txt2img(**request_)
     real = webui.get("/todo-probe/order")
-    if webui.family == "forge":
-        real = announced_once(real)
-    simulated.generate(module.Processing(**processing))
-    assert simulated.events == real
+    assert order_of(request_) == (announced_once(real) if webui.family == "forge" else real)
 
 
 def test_the_double_of_the_patcher_does_what_the_real_one_does(webui):

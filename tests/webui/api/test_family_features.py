@@ -5,12 +5,13 @@ import pytest
 
 from ..helpers import FACTOR_2, REDUCED, assert_reduced, latents, reduced
 
-# title's beginning: (arguments, request)
+# title's beginning: (arguments, what the hires pass reduces more, request)
 FEATURES = {
-    "StyleAlign": ([True, 1.0], {"batch_size": 2}),
-    "PerturbedAttentionGuidance": ([True, 3.0, 0.0, 0.0, 1.0], {}),
-    "SelfAttentionGuidance": ([True, 0.5, 2.0, 1.0], {"hr_cfg": 7}),
-    "FreeU": ([True, 1.3, 1.4, 0.9, 0.2], {}),
+    "StyleAlign": ([True, 1.0], set(), {"batch_size": 2}),
+    "PerturbedAttentionGuidance": ([True, 3.0, 0.0, 0.0, 1.0], set(), {}),
+    "SelfAttentionGuidance": ([True, 0.5, 2.0, 1.0], set(), {"hr_cfg": 7}),
+    "FreeU": ([True, 1.3, 1.4, 0.9, 0.2], set(), {}),
+    "Kohya HRFix": ([True, 1, 2.0, 0.0, 1.0, False, "bicubic", "bicubic"], {(64, 16)}, {}),
 }
 
 
@@ -30,25 +31,20 @@ def args_of(webui):
     return switched_on
 
 
-def assert_composes(webui, feature, *hires, **request):
+def assert_composes(webui, feature, hires=frozenset(), **request):
     """The feature acts; the first pass is its own, the hires pass is reduced, the next image is the feature's again."""
     request = {"alwayson_scripts": feature, **request}
     plain = webui.baseline(**{name: value for name, value in request.items() if name != "alwayson_scripts"})
     acts = latents(webui.baseline(**request).events) != latents(plain.events)
     assert acts, "it does nothing to this checkpoint; FreeU needs layers with 2 or 4 times the first channels"
-    result = assert_reduced(webui, FACTOR_2, REDUCED | set(hires), **request)
+    result = assert_reduced(webui, FACTOR_2, REDUCED | hires, **request)
     assert all(reduced([step]) for step in result.hires)
 
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_the_hires_pass_is_reduced_with_the_feature(webui, args_of, feature):
-    args, request = FEATURES[feature]
-    assert_composes(webui, args_of(feature, args), **request)
-
-
-def test_the_smaller_grid_of_kohya_hrfix_is_reduced_as_well(webui, args_of):
-    feature = args_of("Kohya HRFix", [True, 1, 2.0, 0.0, 1.0, False, "bicubic", "bicubic"])
-    assert_composes(webui, feature, (64, 16))
+    args, more, request = FEATURES[feature]
+    assert_composes(webui, args_of(feature, args), more, **request)
 
 
 def test_layers_that_hypertile_tiles_are_left_alone_and_named(webui, args_of):

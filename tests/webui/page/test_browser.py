@@ -1,12 +1,16 @@
-"""The panel in a real browser: what is shown, what is generated, and what comes back from an image."""
+"""The real page in a browser: what is generated, pasted and sent, the upscale button, the batch tab, Compare."""
 
 import base64
+import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from ..helpers import reduced, todo_keys
 from . import browser as web
+
+ONE_IMAGE = {"prompt": "a cat", "steps": 2, "width": 128, "height": 128, "seed": 1}
 
 
 @pytest.fixture
@@ -18,7 +22,10 @@ def page(webui, chromium):
 
 @pytest.fixture
 def panel(page):
-    return web.Panel(page)
+    panel = web.Panel(page)
+    assert not panel.enabled
+    assert page.errors == []
+    return panel
 
 
 @pytest.fixture(scope="session")
@@ -30,103 +37,59 @@ def shots(request, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("tab", ["txt2img", "img2img"])
-def test_the_panel_is_there_and_off_in_both_tabs(page, tab):
-    web.open_tab(page, tab)
-    panel = web.Panel(page, tab)
-    assert panel.accordion.is_visible()
-    assert not panel.enabled
-    assert page.errors == []
-
-
-CASES = {
-    "downsample": {
-        "factor_1": 3,
-        "factor_2": 2,
-        "resample": "nearest",
-        "phase": "fixed",
-        "passes": "all",
-        "start": 0.1,
-        "end": 0.8,
-    },
-    "similarity": {
-        "method": "similarity",
-        "target": "all",
-        "ratio_1": 0.4,
-        "ratio_2": 0.25,
-        "sx": 3,
-        "sy": 4,
-        "seed": 7,
-        "mlp": True,
-        "end": 0.75,
-        "window": "noise",
-        "afterwards": "cluster",
-    },
-}
-
-
 # in an order in which each control can be seen when it is set
+CHOSEN = {
+    "method": "similarity",
+    "target": "all",
+    "ratio_1": 0.4,
+    "ratio_2": 0.25,
+    "sx": 3,
+    "sy": 4,
+    "seed": 7,
+    "mlp": True,
+    "passes": "all",
+    "end": 0.75,
+    "window": "noise",
+    "afterwards": "cluster",
+}
 SOMETHING_ELSE = (
-    {"method": "similarity", "target": "all", "ratio_1": 0.1, "ratio_2": 0.1, "sx": 5, "sy": 5, "seed": 9},
-    {"attn": False, "crossattn": True, "mlp": False, "start": 0.3, "end": 0.9, "window": "steps", "passes": "first"},
-    {"target": "keys/values", "random": False, "method": "cluster", "afterwards": "downsample"},
-    {"resample": "nearest-exact", "phase": "rotate", "factor_1": 8, "factor_2": 3, "interval": 3},
+    {"ratio_1": 0.1, "ratio_2": 0.1, "sx": 5, "sy": 5, "seed": 9, "afterwards": "downsample"},
+    {"mlp": False, "end": 0.9, "window": "steps", "passes": "first", "target": "keys/values", "method": "cluster"},
 )
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_an_image_restores_the_whole_panel(webui, page, panel, shots, case):
-    web.fill_in(page, prompt="a cat", steps=4, width=128, height=128, seed=1)
+def test_an_image_restores_the_whole_panel_and_its_line(webui, page, panel, shots):
+    web.fill_in(page, **ONE_IMAGE)
     web.open_hires(page)
     web.fill_in(page, hires_steps=4)
     panel.unfold()
-    panel.set(**CASES[case])
+    panel.set(**CHOSEN)
     wanted = panel.values()
 
     webui.start()
     shown = web.generate(page)
-    page.screenshot(path=shots / f"generated-{case}.png", full_page=True)
     assert any(call["hooks"] for step in webui.events() for call in step["calls"])
-    assert len(todo_keys(shown.replace("\n", " "))) >= len(CASES[case])
+    assert len(todo_keys(shown.replace("\n", " "))) >= len(CHOSEN)
     assert "ToDo reduced the hires pass" in page.inner_text("#html_log_txt2img")
 
     png = web.picture(page)
     for settings in SOMETHING_ELSE:
         panel.set(**settings)
+    web.fill_in(page, width=256)
+    page.wait_for_selector("#todo_txt2img_line:has-text('256 x 128')")
     panel.switch(False)
-    assert [name for name in CASES[case] if panel.value(name) == wanted[name]] == []
+    assert [name for name in CHOSEN if panel.value(name) == wanted[name]] == []
 
     assert "ToDo method: " in web.read_png_info(page, png)
-    page.screenshot(path=shots / f"png-info-{case}.png")
     page.click("#pnginfo_send_buttons #txt2img_tab, #tab_pnginfo #txt2img_tab")
     panel.wait_until(lambda: panel.values() == wanted)
-    page.screenshot(path=shots / f"pasted-{case}.png", full_page=True)
+    page.screenshot(path=shots / "pasted.png", full_page=True)
     assert panel.values() == wanted
     panel.wait_until_shown(panel.used())
-
-
-def test_the_line_is_that_of_the_pasted_image(webui, page, panel):
-    """A paste sets some twenty controls, each of which asks for the line anew; the last answer must be the last one."""
-    png = base64.b64decode(webui.txt2img({"factor_1": 2}).base64_images[0])
-    for _ in range(4):
-        page.locator("#txt2img_hr-visible-checkbox").set_checked(False)
-        panel.switch(True)
-        page.wait_for_selector("#todo_txt2img_line:has-text('ires')")
-        web.settle(page)
-        web.read_png_info(page, png)
-        page.click("#pnginfo_send_buttons #txt2img_tab, #tab_pnginfo #txt2img_tab")
-        page.wait_for_selector("#todo_txt2img_line:has-text('128 x 128: 4x fewer keys')")
-        web.settle(page)
-        page.wait_for_timeout(1000)
-        assert "128 x 128: 4x fewer keys" in page.inner_text("#todo_txt2img_line")
-
-
-def test_an_image_without_todo_switches_the_panel_off(webui, page, panel):
-    plain = base64.b64decode(webui.baseline().base64_images[0])
-    panel.unfold()
-    assert "ToDo" not in web.read_png_info(page, plain)
-    page.click("#tab_pnginfo #txt2img_tab")
-    page.wait_for_function("() => !document.querySelector('#todo_txt2img-visible-checkbox').checked")
+    page.wait_for_selector("#todo_txt2img_line:has-text('256 x 256')")
+    web.settle(page)
+    page.wait_for_timeout(1000)
+    assert "256 x 256" in page.inner_text("#todo_txt2img_line"), "each of twenty controls has asked for it anew"
 
 
 def test_the_button_for_the_last_generation_restores_the_panel(webui, page, panel):
@@ -142,27 +105,20 @@ def test_the_button_for_the_last_generation_restores_the_panel(webui, page, pane
     assert not panel.enabled
 
 
-def test_send_to_img2img_takes_the_panel_along(webui, page, panel):
-    web.fill_in(page, prompt="a cat", steps=1, width=128, height=128, seed=1)
+def test_the_upscale_button_reduces_and_send_to_img2img_takes_the_panel_along(webui, page, panel):
+    """The button runs the hires pass alone, on an image that was made without one; the API has no such request."""
+    web.fill_in(page, **ONE_IMAGE)
     panel.unfold()
-    panel.set(method="cluster", ratio_1=0.3, end=0.9)
-    web.generate(page)
+    panel.set(factor_1=2, end=0.9)
+    assert "ToDo" not in web.generate(page)
+    assert "hires fix is off" in page.inner_text("#html_log_txt2img")
     wanted = panel.values()
     page.click("#txt2img_send_to_img2img")
     other = web.Panel(page, "img2img")
     other.wait_until(lambda: other.values() == wanted)
     assert other.values() == wanted
-    page.wait_for_selector("#todo_img2img_ratio_1", state="visible")
 
-
-def test_the_upscale_button_reduces(webui, page, panel):
-    """It runs the hires pass alone, on an image that was made without one; the API has no such request."""
-    web.fill_in(page, prompt="a cat", steps=2, width=128, height=128, seed=1)
-    panel.unfold()
-    panel.set(factor_1=2)
-    assert "ToDo" not in web.generate(page)
-    assert "hires fix is off" in page.inner_text("#html_log_txt2img")
-
+    web.open_tab(page, "txt2img")
     webui.start()
     web.upscale(page, until="#html_info_txt2img p:has-text('ToDo method: downsample, ToDo factor 1: 2')")
     events = webui.events()
@@ -170,10 +126,75 @@ def test_the_upscale_button_reduces(webui, page, panel):
     assert reduced(events) == {(1024, 256)}
 
 
-def test_an_invalid_value_is_reported_under_the_image(webui, page, panel):
-    web.fill_in(page, prompt="a cat", steps=2, width=128, height=128, seed=1)
+def test_every_image_of_the_batch_tab_is_reduced(webui, page, tmp_path):
+    for folder in ("in", "out"):
+        (tmp_path / folder).mkdir()
+    for seed in (1, 2):
+        made = webui.txt2img(seed=seed, enable_hr=False, steps=2, width=128, height=128)
+        (tmp_path / "in" / f"{seed}.png").write_bytes(base64.b64decode(made.base64_images[0]))
+
+    web.open_tab(page, "img2img")
+    page.locator("#mode_img2img > .tab-nav button", has_text="Batch").click()
+    from_folder = page.locator("#img2img_batch_source > .tab-nav button", has_text="From directory")
+    if from_folder.count():  # Forge Classic and reForge know no other source
+        from_folder.click()
+    page.fill("#img2img_batch_input_dir textarea", str(tmp_path / "in"))
+    page.fill("#img2img_batch_output_dir textarea", str(tmp_path / "out"))
+    for name, value in (("steps", "4"), ("width", "128"), ("height", "128")):
+        page.locator(f"#img2img_{name} input[type=number]").fill(value)
+    panel = web.Panel(page, "img2img")
     panel.unfold()
-    panel.set(method="similarity", seed="much")
-    assert "ToDo" not in web.generate(page)
-    comments = page.inner_text("#html_log_txt2img")
-    assert "ToDo is off for this image. Destination seed: 'much' is not possible." in comments
+    panel.set(factor_1=2)
+    webui.start()
+    page.click("#img2img_generate")
+    page.wait_for_selector("#html_info_img2img p")
+    page.wait_for_selector("#img2img_interrupt", state="hidden")
+
+    written = sorted((tmp_path / "out").glob("*.png"))
+    assert len(written) == 2
+    for path in written:
+        assert todo_keys(Image.open(path).info["parameters"])["ToDo method"] == "downsample"
+    assert {tuple(sorted(reduced([step]))) for step in webui.events()} == {((256, 64),)}
+
+
+def test_the_line_follows_the_sampler_and_the_steps(page, panel):
+    web.open_hires(page)
+    panel.unfold()
+    panel.set(interval="2", predict="whole")
+    web.fill_in(page, width=512, height=512, steps=20)
+    for sampler, predicted in (
+        ("Euler a", "20 steps, 9 steps partly predicted"),
+        ("DPM++ 2M", "12 of 20 steps, 8 steps predicted"),
+    ):
+        web.choose_sampler(page, sampler)
+        page.wait_for_selector(f"#todo_txt2img_line:has-text('{predicted}')")
+    web.fill_in(page, hires_steps=8)
+    page.wait_for_selector("#todo_txt2img_line:has-text('6 of 8 steps, 2 steps predicted')")
+
+
+def sideways(page, selector):
+    """How many pixels of an element lie right of the window."""
+    return page.evaluate(
+        "s => document.querySelector(s).getBoundingClientRect().right - document.documentElement.clientWidth", selector
+    )
+
+
+def test_the_panel_and_compare_fit_a_phone(page, panel, shots):
+    page.set_viewport_size({"width": 390, "height": 1200})
+    web.fill_in(page, **ONE_IMAGE)
+    web.open_hires(page)
+    web.fill_in(page, hires_steps=2)
+    panel.unfold()
+    page.wait_for_selector("#todo_txt2img_line:has-text('256 x 256')")
+    panel.accordion.screenshot(path=shots / "panel.png")
+    assert sideways(page, "#todo_txt2img") <= 0
+    web.choose_script(page, "ToDo compare")
+    page.wait_for_selector("#todo_compare_txt2img_presets", state="visible")
+    web.generate(page)
+    page.wait_for_selector("#html_log_txt2img_todo table.todo-comparison:not(.pending *)")
+    page.screenshot(path=shots / "compare.png", full_page=True)
+    rows = page.locator("table.todo-comparison tbody tr").all_inner_texts()
+    assert [row.split("\t")[0] for row in rows] == ["baseline", "ToDo balanced", "ToDo fast", "ToMe paper"]
+    assert sideways(page, "#html_log_txt2img_todo") <= 0
+    answer = page.locator("#generation_info_txt2img textarea").input_value()
+    assert len(json.loads(answer)["infotexts"]) == 5

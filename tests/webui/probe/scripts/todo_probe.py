@@ -52,7 +52,6 @@ class Probe:
 
     def __init__(self):
         self.unets = weakref.WeakSet()
-        self.changed_options = 0  # steps that left other options on a patcher than they found, since the start
         self.end_beside = lambda: None
         self.start({})
 
@@ -89,23 +88,6 @@ def patches_of(model):
     return sum(patch.__module__.startswith("todo_core") for patch in patches)
 
 
-def patcher_of(model):
-    """The patcher of a model of the Forge family; None elsewhere."""
-    objects = getattr(model, "forge_objects", None)
-    return objects.unet if objects else None
-
-
-def described(options):
-    """A patcher's options as plain data: two descriptions are equal if nothing was added, removed or replaced."""
-    if isinstance(options, dict):
-        return {str(key): described(value) for key, value in options.items()}
-    if isinstance(options, (list, tuple)):
-        return [described(value) for value in options]
-    if options is None or isinstance(options, (bool, int, float, str)):
-        return options
-    return f"{type(options).__name__} {getattr(options, '__module__', '')}.{getattr(options, '__qualname__', '')}"
-
-
 def unet_of(model):
     """The UNet of the WebUI's model."""
     if FAMILY == "sdnext":
@@ -124,24 +106,18 @@ def observe(*paths):
 
 def observed_step(denoiser, x, *args, **kwargs):
     """Stands in for the denoiser's __call__: one event a step."""
-    patcher = patcher_of(shared.sd_model)
-    options = patcher and described(patcher.model_options)
-    with noted(denoiser.p, x, step=denoiser.step, total=denoiser.total_steps):
-        try:
-            return torch.nn.Module.__call__(denoiser, x, *args, **kwargs)
-        finally:
-            probe.changed_options += bool(patcher) and described(patcher.model_options) != options
+    note(denoiser.p, x, step=denoiser.step, total=denoiser.total_steps)
+    return torch.nn.Module.__call__(denoiser, x, *args, **kwargs)
 
 
 def observed_pipeline_call(unet, latent, timestep, *args, **kwargs):
     """Stands in for the __call__ of diffusers' UNet: one event a call, for no denoiser is around it."""
     p = importlib.import_module("modules.processing_callbacks").p
-    with noted(p, latent, timestep=float(timestep)):
-        return observed_call(unet, latent, timestep, *args, **kwargs)
+    note(p, latent, timestep=float(timestep))
+    return observed_call(unet, latent, timestep, *args, **kwargs)
 
 
-@contextlib.contextmanager
-def noted(p, latent, **more):
+def note(p, latent, **more):
     """An event of the pass that is under way."""
     event = {
         "hires": bool(getattr(p, "is_hr_pass", False)),
@@ -150,10 +126,6 @@ def noted(p, latent, **more):
         "calls": [],
     }
     probe.events.append(event | more)
-    try:
-        yield
-    finally:
-        probe.events[-1]["hooks_after"] = hooks_everywhere()
 
 
 def observed_call(network, *args, **kwargs):
@@ -220,8 +192,8 @@ def add_routes(_, app):
 
     @app.get("/todo-probe/left")
     def left():
-        """Hooks of the extension on any model, steps that changed a patcher's options, tensors of calls in memory."""
-        return [hooks_everywhere(), probe.changed_options, probe.watch.remembered()]
+        """Hooks and patches of the extension on any model, and tensors of calls in memory."""
+        return [hooks_everywhere(), probe.watch.remembered()]
 
     @app.get("/todo-probe/callbacks")
     def callbacks():
@@ -236,20 +208,12 @@ def add_routes(_, app):
         run = functools.partial(run_block, block, next(patcher.model.diffusion_model.parameters()).dtype)
         return [patcher_contract.of_patcher(patcher), patcher_contract.of_block(block, run)]
 
-    @app.get("/todo-probe/options")
-    def options():
-        """The options of the current model's patcher."""
-        patcher = patcher_of(shared.sd_model)
-        return patcher and described(patcher.model_options)
-
     @app.get("/todo-probe/lora")
     def lora():
         """The folder of LoRAs, and the channels of the first self-attention of the current UNet."""
-        attentions = (block.attn1 for block in unet_of(shared.sd_model).modules() if hasattr(block, "attn1"))
-        return [
-            str(getattr(shared.cmd_opts, "lora_dir", "") or shared.opts.lora_dir),
-            next(attentions).to_k.weight.shape[1],
-        ]
+        block = next(block for block in unet_of(shared.sd_model).modules() if hasattr(block, "attn1"))
+        folder = getattr(shared.cmd_opts, "lora_dir", "") or shared.opts.lora_dir
+        return [str(folder), block.attn1.to_k.weight.shape[1]]
 
     @app.get("/todo-probe/memory")
     def memory():
@@ -259,11 +223,6 @@ def add_routes(_, app):
             ctypes.CDLL(None).malloc_trim(0)
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * resource.getpagesize() / 2**20
-
-    @app.post("/todo-probe/reload")
-    def reload():
-        """What the button Reload UI does."""
-        shared.state.request_restart()
 
     @app.get("/todo-probe/family")
     def family():
