@@ -29,23 +29,13 @@ TORCH_ALONE = (
     "PIL adjustText diffusers einops gradio ldm matplotlib numpy omegaconf open_clip pandas pyarrow ray safetensors "
     "scipy skimage stlpips_pytorch textblob tqdm transformers yaml"
 )
-WITHOUT = """
-import runpy, sys
-missing = sys.argv.pop(1).split()
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in missing:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Missing())
-runpy.run_module("todo_lab", run_name="__main__", alter_sys=True)
-"""
 
 
 @pytest.fixture
-def error_without(monkeypatch, capsys):
-    """The lines that a command writes before it ends, where some packages are not installed."""
+def without(monkeypatch, capsys):
+    """The status of a command, and what it writes, where some packages are not installed."""
 
-    def run(packages: str, *words: str) -> list[str]:
+    def run(packages: str, *words: str) -> tuple[int, str, str]:
         missing = packages.split()
 
         class Missing:
@@ -55,19 +45,12 @@ def error_without(monkeypatch, capsys):
 
         monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
         with mock.patch.dict(sys.modules):  # in this process, for most of a new one's time are imports
-            for name in [name for name in sys.modules if name.split(".")[0] in ("todo_lab", *missing)]:
+            for name in [name for name in sys.modules if name.split(".")[0] in ("todo_lab", "ldm", *missing)]:
                 del sys.modules[name]
-            assert importlib.import_module("todo_lab.__main__").main(words) == 2
-        return capsys.readouterr().err.splitlines()
+            status = importlib.import_module("todo_lab.__main__").main(words)
+        return status, *capsys.readouterr()
 
     return run
-
-
-def run_without(packages: str, *words: str, path: Path = ROOT) -> subprocess.CompletedProcess:
-    """``python -m todo_lab`` in a process of its own, where some packages are not installed."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(path), str(ROOT)])}
-    command = [sys.executable, "-W", "ignore", "-c", WITHOUT, packages, *words]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -105,10 +88,8 @@ def test_without_a_command_the_commands_are_listed(capsys, words, status):
     assert all(name in text and (status or its_help in text) for name, (*_, its_help) in COMMANDS.items())
 
 
-def test_settings_need_torch_alone():
-    done = run_without(TORCH_ALONE, "settings")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == table()
+def test_settings_need_torch_alone(without):
+    assert without(TORCH_ALONE, "settings") == (0, table(), "")
 
 
 @pytest.mark.parametrize(
@@ -121,21 +102,23 @@ def test_settings_need_torch_alone():
         ("ldm", "evaluate {out} --limit 1", "--no-deps stable-diffusion-sdkit==2.1.5"),
     ],
 )
-def test_a_missing_package_is_one_line_that_says_how_to_install_it(error_without, tmp_path, missing, words, needed):
-    *before, line = error_without(missing, *words.format(out=tmp_path / "out").split())
+def test_a_missing_package_is_one_line_that_says_how_to_install_it(without, tmp_path, missing, words, needed):
+    status, _, said = without(missing, *words.format(out=tmp_path / "out").split())
+    *before, line = said.splitlines()
+    assert status == 2
     assert line.endswith(f"pip install {needed}")
     assert not before or missing == "ray"
     assert missing == "ldm" or re.match(r"No module named '\w+'\. This command needs: ", line)
 
 
-def test_export_runs_with_another_ldm_installed(tmp_path):
+def test_export_runs_with_another_ldm_installed(without, tmp_path, monkeypatch):
     """A WebUI has an ldm of its own, and neither diffusers nor this project's other packages."""
     (tmp_path / "ldm").mkdir()
     (tmp_path / "ldm" / "__init__.py").write_text("raise RuntimeError('this is not the ldm of the pocket model')")
     (tmp_path / "models").mkdir()
     missing = "adjustText diffusers einops gradio matplotlib omegaconf open_clip pandas ray skimage textblob tqdm yaml"
-    done = run_without(missing, "pocket", "export", str(tmp_path), path=tmp_path)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.syspath_prepend(tmp_path)
+    assert without(missing, "pocket", "export", str(tmp_path))[0] == 0
     written = tmp_path / "models" / "Stable-diffusion" / "pocket.yaml"
     assert json.loads(written.read_text("utf-8"))["model"]["params"]["parameterization"] == "v"
 

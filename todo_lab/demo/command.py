@@ -8,9 +8,11 @@ import logging
 import os
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from todo_core.errors import SettingsError
 from todo_core.settings import SETTINGS, Settings
@@ -18,8 +20,9 @@ from todo_core.settings import SETTINGS, Settings
 from ..command_line import USAGE_ERROR
 from ..environment import INTERRUPTED
 from ..sampling import checkpoints
+from ..sampling.comparison import Comparison
 from ..sampling.request import Request
-from . import files, results, server
+from . import files, results
 from .model_runner import EXPECTED_ERRORS, ModelRunner
 from .options import OWN_PROMPTS, PROMPTS
 from .progress import ProgressText
@@ -52,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
             comparisons = runner.compare(request, [settings, results.beside(settings)], progress=progress)
         log.info("%s", results.summary(comparisons, files.write(options.out, comparisons, runner.name)))
         if options.page:
-            server.serve(runner, comparisons, options.port)
+            serve(runner, comparisons, options.port)
     except EXPECTED_ERRORS as error:
         log.error("%s", error)
         return USAGE_ERROR
@@ -92,3 +95,20 @@ def parse_settings(preset: str, changes: Sequence[str]) -> Settings:
             raise SettingsError("set", change, "NAME=VALUE with one of these names: " + ", ".join(SETTINGS))
         values[name] = value
     return Settings.parse(values)
+
+
+def serve(runner: ModelRunner, opening: Sequence[Comparison], port: int | None = None) -> None:
+    """Serve the page until it is interrupted or ended. Raises OSError if the port is taken."""
+    os.environ.update(no_proxy="*", NO_PROXY="*")  # gradio calls the page's own address, and nothing else is called
+    with TemporaryDirectory(prefix="todo-demo-") as folder:
+        os.environ["GRADIO_TEMP_DIR"] = folder  # its own default is one folder for all users
+        from . import page  # gradio looks at the folder when it is imported
+
+        blocks = page.Page(runner, opening).blocks
+        look = {"theme": page.theme(), "css_paths": page.CSS}
+        _, address, _ = blocks.launch(server_port=port, quiet=True, prevent_thread_lock=True, show_error=True, **look)
+        log.info("The page: %s (Ctrl+C ends it)", address)
+        try:
+            threading.Event().wait()
+        finally:
+            blocks.close(verbose=False)

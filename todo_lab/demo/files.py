@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from todo_core import __version__
 from todo_core.settings import VERSION_KEY
 
 from ..sampling.comparison import Comparison
-from ..sampling.infotext import PNG_KEY, format_infotext
+from ..sampling.infotext import PNG_KEY, encode_png, format_infotext
 from . import pictures, results
 
 DATA = "figures.json"
@@ -34,17 +35,15 @@ def _reduction(comparison: Comparison) -> dict[str, str]:
     return settings.to_infotext(without=frozenset(unused)) | {VERSION_KEY: __version__}
 
 
-def _image(pixels: np.ndarray, text: str) -> Any:
+def _image(pixels: np.ndarray, text: str) -> Image.Image:
     """A Pillow image that carries its infotext as a PNG does."""
-    from PIL import Image
-
     picture = Image.fromarray(pixels)
     picture.info[PNG_KEY] = text
     return picture
 
 
 def images(comparisons: Sequence[Comparison], model: str) -> dict[str, Any]:
-    """The images of a comparison, by file name: the baseline, each variant, its map, and what is enlarged.
+    """The images of a comparison, by file name: the baseline, each variant, its map, what is enlarged, and all.
 
     A variant has the name of its preset: "todo-fast.png", "todo-fast-difference.png".
     """
@@ -56,14 +55,10 @@ def images(comparisons: Sequence[Comparison], model: str) -> dict[str, Any]:
         name = results.preset_name(each.settings).lower().replace(" ", "-")
         text = format_infotext(request, model, _reduction(each))
         made |= {f"{name}.png": _image(each.reduced_image, text), f"{name}-difference.png": _image(its_map, text)}
-    names = [caption.name for caption in results.captions(comparisons)]
-    return made | {ZOOM: _image(pictures.zoom(_beside(names, comparisons)), plain)}
-
-
-def _beside(names: Sequence[str], comparisons: Sequence[Comparison]) -> dict[str, np.ndarray]:
-    """The pixels of the baseline and of each variant by these names."""
-    pixels = (comparisons[0].baseline_image, *(each.reduced_image for each in comparisons))
-    return dict(zip(names, pixels, strict=True))
+    captions, pixels = results.captions(comparisons), [baseline, *(each.reduced_image for each in comparisons)]
+    zoom = pictures.zoom(dict(zip((told.name for told in captions), pixels, strict=True)))
+    overview = pictures.overview(dict(zip((told.short for told in captions), pixels, strict=True)))
+    return made | {ZOOM: _image(zoom, plain), OVERVIEW: _image(overview, plain)}
 
 
 def write(folder: Path, comparisons: Sequence[Comparison], model: str) -> list[Path]:
@@ -71,19 +66,13 @@ def write(folder: Path, comparisons: Sequence[Comparison], model: str) -> list[P
 
     Raises OSError.
     """
-    from PIL.PngImagePlugin import PngInfo
-
     made = images(comparisons, model)
-    captions = [caption.short for caption in results.captions(comparisons)]
-    made[OVERVIEW] = _image(pictures.overview(_beside(captions, comparisons)), made[BASELINE].info[PNG_KEY])
     data = json.dumps(results.comparison_data(comparisons, model), indent=1, ensure_ascii=False)
     folder.mkdir(parents=True, exist_ok=True)
     drafts = {folder / name: folder / f".{name}.part" for name in (*made, DATA)}
     try:
         for name, picture in made.items():
-            info = PngInfo()
-            info.add_text(PNG_KEY, picture.info[PNG_KEY])
-            picture.save(drafts[folder / name], "PNG", pnginfo=info)
+            drafts[folder / name].write_bytes(encode_png(np.asarray(picture), picture.info[PNG_KEY]))
         drafts[folder / DATA].write_text(f"{data}\n", "utf-8")
         for path, draft in drafts.items():
             os.replace(draft, path)

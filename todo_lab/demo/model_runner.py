@@ -71,7 +71,10 @@ class ModelRunner:
         `progress` receives a fraction 0..1 and what happens now. If `stop` is set, the run raises Cancelled before its
         next step. Raises one of EXPECTED_ERRORS.
         """
-        _check_size(request)
+        width, height = request.hires_size
+        if max(width, height) > LARGEST_SIDE:
+            allowed = f"sides of at most {LARGEST_SIDE} pixels; this would make {width} x {height}"
+            raise SettingsError("hires_scale", request.hires_scale, allowed)
         for caption in (request.prompt, request.negative) if self.is_pocket else ():
             _check_caption(caption)
         steps = StepProgress(stages_of(request, variants), progress, stop or threading.Event())
@@ -81,24 +84,12 @@ class ModelRunner:
             steps.check()
             return compare_all(self.model, request, variants, on_step=steps)
         except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            # torch's CPU allocator raises a plain RuntimeError
+            if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)):
                 raise
-            width, height = request.hires_size
             raise OutOfMemory(f"There is not enough memory for a hires pass of {width} x {height}.") from error
         finally:
             self._lock.release()
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Torch's CPU allocator raises a plain RuntimeError."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)
-
-
-def _check_size(request: Request) -> None:
-    width, height = request.hires_size
-    if max(width, height) > LARGEST_SIDE:
-        allowed = f"sides of at most {LARGEST_SIDE} pixels; this would make {width} x {height}"
-        raise SettingsError("hires_scale", request.hires_scale, allowed)
 
 
 def _check_caption(caption: str) -> None:

@@ -175,7 +175,7 @@ class Page:
         figures = dict(known[1]) if known and known[0] == request else {}
         for each in comparisons:
             figures[results.preset_name(each.settings)] = (f"{each.timing.speed:.2f}x", results.psnr(each))
-        baseline, own, own_map, other, other_map, zoom = files.images(shown, model).values()
+        baseline, own, own_map, other, other_map, zoom, _ = files.images(shown, model).values()
         told = results.captions(shown)
         name = results.preset_name(shown[0].settings)
         return [
@@ -186,7 +186,7 @@ class Page:
             own_map,
             other_map,
             page_html.preset_table(dict.fromkeys([*BUILT_IN, *figures]), figures, name),
-            page_html.plan_table(shown[0]),
+            "".join(map(page_html.message, results.plan_lines(shown[0]))),
             results.comparison_data(comparisons, model),
             (request, figures),
         ]

@@ -1,4 +1,4 @@
-"""HTML of the page: messages, captions, presets and the plan. All text from outside is escaped."""
+"""HTML of the page: messages, captions and presets. All text from outside is escaped."""
 
 from __future__ import annotations
 
@@ -37,22 +37,9 @@ def acted(told: Iterable[results.Caption]) -> str:
 
 def preset_table(names: Iterable[str], figures: Mapping[str, tuple[str, str]], shown: str) -> str:
     """Speed and PSNR that each preset had with this request; the one that is shown is bold."""
-    rows = [(name, *figures.get(name, ("not run", ""))) for name in names]
-    return _table(("preset", "speed", "PSNR"), rows, bold=shown)
-
-
-def plan_table(comparison: Comparison) -> str:
-    """The table of the plan, followed by the notes."""
-    rows = results.plan_rows(comparison)
-    notes = "".join(map(message, results.unique_notes(comparison)))
-    return (_table(results.PlanRow._fields, rows) if rows else "") + notes
-
-
-def _table(head: Iterable[str], rows: Iterable[Sequence[object]], bold: str = "") -> str:
-    """The row that begins with ``bold`` stands out."""
-    body = ""
-    for row in rows:
-        cells = [html.escape(str(cell)) for cell in row]
-        body += f"<tr>{''.join(f'<td><b>{c}</b></td>' if row[0] == bold else f'<td>{c}</td>' for c in cells)}</tr>"
-    titles = "".join(f"<th>{title}</th>" for title in head)
-    return f'<div class="todo-table"><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>'
+    rows = ""
+    for name in names:
+        cells = map(html.escape, (name, *figures.get(name, ("not run", ""))))
+        rows += f"<tr>{''.join(f'<td><b>{c}</b></td>' if name == shown else f'<td>{c}</td>' for c in cells)}</tr>"
+    head = "<thead><tr><th>preset</th><th>speed</th><th>PSNR</th></tr></thead>"
+    return f'<div class="todo-table"><table>{head}<tbody>{rows}</tbody></table></div>'

@@ -8,6 +8,8 @@ import numpy as np
 
 from todo_core.image_difference import heat_map
 
+from ..sampling.comparison import most_different
+
 CROP = 1 / 8  # of the shorter side
 SMALLEST_CROP = 16  # pixels
 ZOOMED = 256  # pixels, about; an enlargement is a whole number
@@ -21,14 +23,9 @@ def zoom(shown: Mapping[str, np.ndarray]) -> np.ndarray:
     """The square where the first two images (h, w, 3) differ most, of all images side by side with their names."""
     baseline, reduced, *_ = shown.values()
     side = max(SMALLEST_CROP, round(min(baseline.shape[:2]) * CROP))
-    top, left = most_different(baseline, reduced, side)
+    window = most_different(baseline, reduced, side)
     times = max(1, round(ZOOMED / side))
-    return overview(
-        {
-            name: picture[top : top + side, left : left + side].repeat(times, 0).repeat(times, 1)
-            for name, picture in shown.items()
-        }
-    )
+    return overview({name: image[window].repeat(times, 0).repeat(times, 1) for name, image in shown.items()})
 
 
 def overview(shown: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -36,15 +33,6 @@ def overview(shown: Mapping[str, np.ndarray]) -> np.ndarray:
     columns = [np.concatenate([panel, _strip(panel.shape[1], {0.0: text})]) for text, panel in shown.items()]
     line = np.zeros((len(columns[0]), MARGIN, 3), np.uint8)
     return np.concatenate([part for column in columns for part in (line, column)][1:], 1)
-
-
-def most_different(baseline: np.ndarray, reduced: np.ndarray, side: int) -> tuple[int, int]:
-    """(top, left) of the square with the largest sum of squared differences."""
-    squares = ((baseline.astype(float) - reduced) ** 2).sum(-1)
-    sums = np.pad(squares.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
-    windows = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
-    top, left = np.unravel_index(np.argmax(windows), windows.shape)
-    return int(top), int(left)
 
 
 def difference_maps(baseline: np.ndarray, images: Sequence[np.ndarray]) -> list[np.ndarray]:

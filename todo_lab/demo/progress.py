@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 from todo_core.settings import Settings
 
@@ -15,6 +15,7 @@ from ..sampling.comparison import FIRST, HIRES, REDUCED_FIRST, WARM_UP, reduces_
 from ..sampling.request import Request
 
 OnProgress = Callable[[float, str], None]
+Stage = tuple[str, float]
 LINE_EVERY = 10.0  # seconds between two lines of the same stage in a pipe
 
 
@@ -22,24 +23,17 @@ class Cancelled(Exception):
     """The user stopped the run."""
 
 
-class Stage(NamedTuple):
-    """A part of a run. `work` is its share of the whole, in UNet calls of the hires size."""
-
-    name: str
-    work: float
-
-
 def stages_of(request: Request, variants: Sequence[Settings]) -> dict[str, Stage]:
-    """The stages of `compare_all`, by the names of `OnStep`."""
+    """The stages of `compare_all`, by the names of `OnStep`, each with its work in UNet calls of the hires size."""
     width, height = request.hires_size
     first = request.steps * (request.width * request.height) / (width * height)
     reduced_firsts = sum(map(reduces_first_pass, variants))
     passes = len(variants) + 1
     return {
-        WARM_UP: Stage("Warm-up, one step of each pass", passes),
-        FIRST: Stage("First pass", first),
-        REDUCED_FIRST: Stage("Reduced first pass", first * reduced_firsts),
-        HIRES: Stage("Hires pass, baseline and reduced in turn", request.hires_steps * passes),
+        WARM_UP: ("Warm-up, one step of each pass", passes),
+        FIRST: ("First pass", first),
+        REDUCED_FIRST: ("Reduced first pass", first * reduced_firsts),
+        HIRES: ("Hires pass, baseline and reduced in turn", request.hires_steps * passes),
     }
 
 
@@ -77,7 +71,7 @@ class StepProgress:
         self._last = name, step
         total = sum(works.values())
         left = "" if self._pace is None else f", about {duration(self._pace * (total - done))} left"
-        self._progress(done / total, f"{self._stages[name].name}: step {step + 1} of {steps}{left}")
+        self._progress(done / total, f"{self._stages[name][0]}: step {step + 1} of {steps}{left}")
 
     def wait(self, text: str) -> None:
         """Tell that the run has not begun."""

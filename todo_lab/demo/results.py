@@ -1,4 +1,4 @@
-"""What came out of a comparison: the table of the plan, figures, and words about them."""
+"""What came out of a comparison: what was planned, figures, and words about them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from todo_core.patching.record import Record
-from todo_core.patching.space.level_plan import LevelPlan
 from todo_core.settings import BUILT_IN, Settings
 from todo_core.settings.declaration import CUSTOM, DEFAULT
 
 from ..sampling.comparison import Comparison
-from ..sampling.passes import Sampled
 from ..sampling.request import Request
 
 BASELINE, TOME = "baseline", "ToMe paper"
@@ -33,52 +30,11 @@ def beside(settings: Settings) -> Settings:
     return BUILT_IN[DEFAULT] if settings == BUILT_IN[TOME] else BUILT_IN[TOME]
 
 
-class PlanRow(NamedTuple):
-    """One level of the plan. `outcome` counts the steps in which it was reduced, or says why it was not."""
-
-    level: str
-    tokens: str
-    keys: str
-    method: str
-    blocks: int
-    outcome: str
-
-
-def plan_rows(comparison: Comparison) -> list[PlanRow]:
-    """The rows of every pass that has a plan."""
-    return [row for each in comparison.planned_passes for row in _pass_rows(each, comparison.request)]
-
-
-def _pass_rows(sampled: Sampled, request: Request) -> list[PlanRow]:
-    plan, record = sampled.plan, sampled.record
-    assert plan
-    steps, suffix = (request.hires_steps, "") if sampled.name == "hires" else (request.steps, f", {sampled.name} pass")
-    rows = [_row(record, level, f"{level.level}{suffix}", steps) for level in plan.levels]
-    if plan.deep.predicts:
-        where = "all" if plan.deep.is_whole else "below 1"
-        outcome = f"{_steps(record.predicted_in)} of {steps} steps"
-        rows.append(PlanRow(f"{where}{suffix}", "-", "-", "predicted", plan.deep.transformers, outcome))
-    after = f", after {plan.settings.end:g}"
-    return rows + [_row(record, level, f"{level.level}{suffix}{after}", steps) for level in plan.after]
-
-
-def _row(record: Record, planned: LevelPlan, name: str, steps: int) -> PlanRow:
-    ran = {p: s for p, s in record.ran_in.items() if (p.level, p.method) == (planned.level, planned.method)}
-    level = next(reversed(ran), planned)  # an odd size can make another grid than was planned
-    keys = _grid(level.target_grid) if level.target_grid and not level.why else f"{level.keys:,}"
-    outcome = level.why or f"{_steps(set().union(*ran.values()))} of {steps} steps"
-    return PlanRow(name, _grid(level.grid), keys, "not reduced" if level.why else level.method, level.blocks, outcome)
-
-
-def _grid(grid: Any) -> str:
-    return f"{grid.tokens:,} ({grid})"
-
-
-def _steps(reduced: set[int]) -> str:
-    """The number of reduced steps, and their range if it does not start at the first step: "3 (5-7)"."""
-    if not reduced or max(reduced) + 1 == len(reduced):
-        return str(len(reduced))
-    return f"{len(reduced)} ({min(reduced) + 1}-{max(reduced) + 1})"
+def plan_lines(comparison: Comparison) -> list[str]:
+    """What was planned for each level of each pass, then the notes, each once."""
+    passes = comparison.planned_passes
+    lines = [f"{each.name} pass, {line}" for each in passes for line in str(each.plan).splitlines()]
+    return list(dict.fromkeys([*lines, *(note for each in passes for note in each.record.notes)]))
 
 
 def why_not_reduced(comparison: Comparison) -> str:
@@ -90,11 +46,6 @@ def why_not_reduced(comparison: Comparison) -> str:
     if comparison.reduced.record.acted:
         return ""
     return plan.reason or "none of its steps is between start and end"
-
-
-def unique_notes(comparison: Comparison) -> list[str]:
-    """The notes of all passes, each once."""
-    return list(dict.fromkeys(note for each in comparison.planned_passes for note in each.record.notes))
 
 
 def comparison_data(comparisons: Sequence[Comparison], model: str) -> dict[str, Any]:
@@ -119,9 +70,8 @@ def _variant_data(comparison: Comparison) -> dict[str, Any]:
         "speed": comparison.timing.speed,
         "uncertain": comparison.timing.is_uncertain,
         "difference": {name: value if math.isfinite(value) else None for name, value in differences},
-        "plan": [row._asdict() for row in plan_rows(comparison)],
-        "why_not_reduced": why_not_reduced(comparison),
-        "notes": unique_notes(comparison),
+        "plan": plan_lines(comparison),
+        "acted": _caption(comparison).acted,
     }
 
 

@@ -29,16 +29,15 @@ from .backends.source import POCKET, Source
 from .backends.webui import UPSCALER, WebUIError
 from .metrics.image_metrics import ImageMetrics
 from .prompts.prompt_sets import SETS, evenly_spaced, load_prompts
+from .running.engines import local_engine, process_engine, ray_engine
 from .running.jobs import Job, make_jobs, make_scenes
-from .running.process_engine import process_engine
-from .running.ray_engine import ray_engine
 from .running.row_store import RowStore, join_results
-from .running.runner import Engine, local_engine, run_jobs
+from .running.runner import Engine, run_jobs
 from .variants import Variant, from_grid, from_peer, from_presets, requests_of_grid, unique_variants
 
 log = logging.getLogger(__name__)
 ENGINES = ("local", "processes", "ray")
-REPORT_PACKAGES = ("pandas", "pyarrow", "scipy", "matplotlib", "adjustText")
+REPORT_PACKAGES = ("pandas", "pyarrow", "scipy", "matplotlib")
 GUIDANCE = 7.5  # usual for real models
 FLAG = {"action": "store_true"}
 OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {

@@ -39,7 +39,6 @@ class ModelError(ValueError):
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} cannot be used: {why}. Allowed: {ALLOWED}.")
-        self.path, self.why = path, why
 
 
 class Checkpoint:

@@ -17,28 +17,10 @@ MERGES = VOCABULARY_SIZE - 2 * BYTES - 2  # CLIP uses this many merges of the fi
 Merge = tuple[str, str]
 
 
-def merges_file() -> Path:
-    """The list of merges inside open_clip_torch, which is not imported. Raises FileNotFoundError without it."""
-    found = find_spec("open_clip")
-    path = Path(found.origin).parent / "bpe_simple_vocab_16e6.txt.gz" if found and found.origin else None
-    if path is None or not path.is_file():
-        raise FileNotFoundError("CLIP's list of merges is missing: pip install --no-deps open_clip_torch")
-    return path
-
-
 def read_merges(path: Path) -> list[Merge]:
     """CLIP's merges, lowest rank first."""
     lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()[1 : MERGES + 1]
     return [(first, second) for first, second in (line.split() for line in lines)]
-
-
-def write_tokenizer(folder: Path) -> None:
-    """Write a folder that transformers' `CLIPTokenizer` can load."""
-    merges = read_merges(merges_file())
-    characters = _byte_characters()
-    pieces = [*characters, *(character + "</w>" for character in characters), *map("".join, merges), START, END]
-    special = {"bos_token": START, "eos_token": END, "unk_token": END, "pad_token": END}
-    write_files(folder, {piece: number for number, piece in enumerate(pieces)}, merges, special)
 
 
 def write_files(folder: Path, ids: dict[str, int], merges: list[Merge], special: dict[str, str]) -> None:
@@ -51,10 +33,17 @@ def write_files(folder: Path, ids: dict[str, int], merges: list[Merge], special:
 
 
 def make_tokenizer(folder: Path) -> Any:
-    """Write the tokenizer's files into `folder` and load them."""
+    """Write the tokenizer's files into `folder` and load them. Raises FileNotFoundError without open_clip_torch."""
     from transformers import CLIPTokenizer
 
-    write_tokenizer(folder)
+    found = find_spec("open_clip")  # it is not imported
+    path = Path(found.origin).parent / "bpe_simple_vocab_16e6.txt.gz" if found and found.origin else None
+    if path is None or not path.is_file():
+        raise FileNotFoundError("CLIP's list of merges is missing: pip install --no-deps open_clip_torch")
+    merges, characters = read_merges(path), _byte_characters()
+    pieces = [*characters, *(character + "</w>" for character in characters), *map("".join, merges), START, END]
+    special = {"bos_token": START, "eos_token": END, "unk_token": END, "pad_token": END}
+    write_files(folder, {piece: number for number, piece in enumerate(pieces)}, merges, special)
     return CLIPTokenizer.from_pretrained(str(folder), local_files_only=True)
 
 

@@ -1,9 +1,16 @@
-"""The infotext of a PNG, in the format of the WebUI, so that its PNG Info tab can read it."""
+"""PNG files with an infotext, in the format of the WebUI, so that its PNG Info tab can read it."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from .request import Request
 
@@ -32,3 +39,17 @@ def format_infotext(request: Request, model: str, reduction: Mapping[str, str] |
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if any(c in text for c in ",:\n") else text
+
+
+def encode_png(image: np.ndarray, infotext: str) -> bytes:
+    """The content of a PNG file of a uint8 image (h, w, 3)."""
+    info, file = PngInfo(), io.BytesIO()
+    info.add_text(PNG_KEY, infotext)
+    Image.fromarray(image).save(file, "png", pnginfo=info)
+    return file.getvalue()
+
+
+def load_png(file: Path | IO[bytes]) -> tuple[np.ndarray, str]:
+    """The image, uint8 (h, w, 3), and the infotext."""
+    with Image.open(file) as image:
+        return np.asarray(image.convert("RGB")), str(image.info.get(PNG_KEY, ""))

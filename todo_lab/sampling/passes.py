@@ -91,19 +91,14 @@ class Sampled:
 
 
 def first_pass(
-    model: LatentModel,
-    request: Request,
-    settings: Settings | None = None,
-    *,
-    on_step: OnStep | None = None,
+    model: LatentModel, request: Request, settings: Settings | None = None, *, on_step: OnStep | None = None
 ) -> Sampled:
     """Sample at the base size. `settings` act if they include the first pass. Options: see `hires_passes`."""
     request.check_sizes(model.multiple)
     acting = settings if settings and settings.includes("first") else None
     scheduler = make_scheduler(model, request.sampler)
     scheduler.set_timesteps(request.steps, device=model.device)
-    latents = _noise(model, _first_shape(model, request), request.seed) * scheduler.init_noise_sigma
-    made = Sampled("first", latents)
+    made = Sampled("first", _first_noise(model, request) * scheduler.init_noise_sigma)
     for _ in _sample(model, request, made, scheduler, 0, acting, request.seed, on_step):
         pass
     return made
@@ -167,7 +162,7 @@ def warm_up(
     model: LatentModel, request: Request, variants: Sequence[Settings | None], *, on_step: OnStep | None = None
 ) -> None:
     """Run one hires step of each variant on noise, so that kernels and memory are ready before timing."""
-    noise = Sampled("first", _noise(model, _first_shape(model, request), request.seed))
+    noise = Sampled("first", _first_noise(model, request))
     reducing = [settings and replace(settings, start=0, end=1) for settings in variants]
     hires_passes(model, replace(request, hires_steps=1), noise, reducing, on_step=on_step)
 
@@ -207,8 +202,8 @@ def make_scheduler(model: LatentModel, sampler: str) -> Any:
     )
 
 
-def _first_shape(model: LatentModel, request: Request) -> tuple[int, int, int, int]:
-    return 1, model.channels, request.height // 8, request.width // 8
+def _first_noise(model: LatentModel, request: Request) -> Tensor:
+    return _noise(model, (1, model.channels, request.height // 8, request.width // 8), request.seed)
 
 
 def _noise(model: LatentModel, shape: Any, seed: int) -> Tensor:

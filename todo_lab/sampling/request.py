@@ -56,11 +56,11 @@ def _scaled(side: int, scale: float) -> int:
 
 
 def _integer(least: int, most: int, step: int = 1) -> tuple[str, Callable[[object], bool]]:
-    def is_valid(value: object) -> bool:
-        return type(value) is int and least <= value <= most and value % step == 0
-
     multiple = f", a multiple of {step}" if step > 1 else ""
-    return f"a whole number from {least} to {most}{multiple}", is_valid
+    return (
+        f"a whole number from {least} to {most}{multiple}",
+        lambda value: type(value) is int and least <= value <= most and value % step == 0,
+    )
 
 
 def _number(least: float, most: float) -> tuple[str, Callable[[object], bool]]:
@@ -70,13 +70,10 @@ def _number(least: float, most: float) -> tuple[str, Callable[[object], bool]]:
     )
 
 
-def _text() -> tuple[str, Callable[[object], bool]]:
-    return "a text", lambda value: isinstance(value, str)
-
-
+_TEXT: tuple[str, Callable[[object], bool]] = "a text", lambda value: isinstance(value, str)
 _RULES: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "prompt": _text(),
-    "negative": _text(),
+    "prompt": _TEXT,
+    "negative": _TEXT,
     "seed": _integer(0, 2**32 - 1),
     "width": _integer(64, 4096, 8),
     "height": _integer(64, 4096, 8),

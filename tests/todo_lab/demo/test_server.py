@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import gradio as gr
 import pytest
 
-from todo_lab.demo import server
+from todo_lab.demo import command
 from todo_lab.environment import end_in_order
 
 
@@ -28,9 +28,9 @@ def serve(runner, opening, monkeypatch, tmp_path):
             look(port)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(server, "threading", SimpleNamespace(Event=type("Event", (), {"wait": wait})))
+        monkeypatch.setattr(command, "threading", SimpleNamespace(Event=type("Event", (), {"wait": wait})))
         with pytest.raises((KeyboardInterrupt, SystemExit)) as ended:
-            server.serve(runner, opening, port)
+            command.serve(runner, opening, port)
         return ended.value
 
     return served

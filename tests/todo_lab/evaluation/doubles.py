@@ -14,9 +14,10 @@ import pytest
 from todo_lab.evaluation.backends.backend import TimedImage
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
+from todo_lab.evaluation.running.engines import local_engine
 from todo_lab.evaluation.running.jobs import Job, make_jobs, make_scenes
 from todo_lab.evaluation.running.row_store import RowStore
-from todo_lab.evaluation.running.runner import local_engine, run_jobs
+from todo_lab.evaluation.running.runner import run_jobs
 from todo_lab.evaluation.variants import Variant
 from todo_lab.sampling.request import Request
 

@@ -5,6 +5,8 @@ They act in the hires pass only, which is also our default. Afterwards the model
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import sys
 from collections import OrderedDict
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +24,6 @@ from todo_core import hosts
 from todo_core.errors import SettingsError
 
 from ...sampling.request import Request
-from .checkouts import import_from
 from .step_peers import deepcache, easycache, zeus
 
 ALWAYS = sys.maxsize
@@ -154,7 +156,10 @@ INSTALLED = tuple(name for name, peer in PEERS.items() if not peer.needs_checkou
 def restored(target: Any) -> Iterator[None]:
     """Restore the class, the attributes and the hooks of every module of the model on exit."""
     root = target if isinstance(target, nn.Module) else target.unet
-    before = [(module, type(module), dict(vars(module)), _dicts(module)) for module in root.modules()]
+    before = []
+    for module in root.modules():  # its dictionaries hold its hooks and submodules
+        dicts = {name: value.copy() for name, value in vars(module).items() if type(value) in (dict, OrderedDict)}
+        before.append((module, type(module), dict(vars(module)), dicts))
     try:
         yield
     finally:
@@ -167,6 +172,43 @@ def restored(target: Any) -> Iterator[None]:
                 attributes[name].update(content)
 
 
-def _dicts(module: nn.Module) -> dict[str, Any]:
-    """Copies of a module's dictionaries, which hold its hooks and submodules."""
-    return {name: value.copy() for name, value in vars(module).items() if type(value) in (dict, OrderedDict)}
+def import_from(
+    path: Path | None, name: str, *, beside: tuple[str, ...] = (), stubs: tuple[str, ...] = ()
+) -> ModuleType:
+    """Import the module ``name`` from the folder ``path`` only, and remove it from sys.modules afterwards.
+
+    Modules in ``beside``, which it imports by name, are removed too: peers use names such as "utils". Empty modules
+    stand in for ``stubs``, which a peer imports but its reduction does not need.
+    """
+    if path is None:
+        return importlib.import_module(name)
+    if not (path / f"{name}.py").is_file() and not (path / name).is_dir():
+        raise FileNotFoundError(f"{path} has no module {name}")
+    names = (name, *beside, *stubs)
+    hidden = {key: sys.modules.pop(key) for key in _loaded(names)}
+    sys.modules.update({stub: _stub(stub) for stub in stubs})
+    sys.path.insert(0, str(path))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(path))
+        for key in _loaded(names):
+            del sys.modules[key]
+        sys.modules.update(hidden)
+
+
+def _loaded(names: tuple[str, ...]) -> list[str]:
+    """The loaded modules of the packages of these names."""
+    packages = {name.split(".")[0] for name in names}
+    return [key for key in sys.modules if key.split(".")[0] in packages]
+
+
+def _stub(name: str) -> ModuleType:
+    module = ModuleType(name)
+    module.__spec__ = importlib.util.spec_from_loader(name, None, is_package=True)
+    vars(module).update(__path__=[], Script=object, AlwaysVisible=None, on_ui_settings=_ignore, on_before_ui=_ignore)
+    return module
+
+
+def _ignore(*_: Any, **__: Any) -> None:
+    """A callback registration that does nothing."""

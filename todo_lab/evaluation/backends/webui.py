@@ -15,12 +15,9 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
 from todo_core.settings import VERSION_KEY
 
-from ...sampling.infotext import PNG_KEY
+from ...sampling.infotext import load_png
 from ...sampling.request import Request
 from ..variants import BASELINE, Variant
 from .backend import TimedImage
@@ -75,12 +72,13 @@ class WebUIScene:
     def __init__(self, webui: WebUI, request: Request) -> None:
         self._webui, self._request = webui, request
         webui.generate(self._body(BASELINE))
-        self._first_seconds = statistics.median(webui.generate(self._first_only())[1] for _ in range(2))
+        first_only = {**self._body(BASELINE), "enable_hr": False}
+        self._first_seconds = statistics.median(webui.generate(first_only)[1] for _ in range(2))
 
     def generate(self, variant: Variant) -> TimedImage:
         """Send one request. Raises WebUIError if the extension rejects a value."""
         answer, total = self._webui.generate(self._body(variant))
-        image, infotext = _decoded(answer["images"][0])
+        image, infotext = load_png(io.BytesIO(base64.b64decode(answer["images"][0])))
         info = json.loads(answer["info"])
         comments = info.get("comments") or []
         plan = comments if isinstance(comments, list) else [comments]
@@ -121,12 +119,3 @@ class WebUIScene:
             "save_images": False,
             "alwayson_scripts": {SCRIPT: {"args": [settings]}},
         }
-
-    def _first_only(self) -> dict[str, Any]:
-        return {**self._body(BASELINE), "enable_hr": False}
-
-
-def _decoded(text: str) -> tuple[np.ndarray, str]:
-    """The image, uint8 (h, w, 3), and the infotext of a base64 PNG."""
-    with Image.open(io.BytesIO(base64.b64decode(text))) as image:
-        return np.asarray(image.convert("RGB")), str(image.info.get(PNG_KEY, ""))

@@ -112,15 +112,11 @@ def _summarize(part: pd.DataFrame, scale: Any, variant: str, baseline: dict[str,
     for name in (*DIFFERENCES, "visible"):
         row[name] = fine[name].dropna().mean()
     for name, statistic in BOUNDED.items():
-        row[f"{name}_low"], row[f"{name}_high"] = interval(_by_prompt(fine, name), statistic)
+        by_prompt = [group.to_numpy(float) for _, group in fine.dropna(subset=[name]).groupby("prompt")[name]]
+        row[f"{name}_low"], row[f"{name}_high"] = interval(_padded(by_prompt), statistic)
     row["psnr"], row["psnr_low"], row["psnr_high"] = (_decibels(row[n]) for n in ("mse", "mse_high", "mse_low"))
     repeats = fine["repeats"].dropna() if "repeats" in fine else fine["error"].dropna()
     return row | {"repeated": int(repeats.astype(bool).sum()), "tried_again": len(repeats)}
-
-
-def _by_prompt(part: pd.DataFrame, name: str) -> np.ndarray:
-    """One row per prompt with the figures of all its images."""
-    return _padded([group.to_numpy(float) for _, group in part.dropna(subset=[name]).groupby("prompt")[name]])
 
 
 def _padded(rows: list[np.ndarray]) -> np.ndarray:

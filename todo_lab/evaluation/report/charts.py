@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ AXES = {
 }
 AMOUNT = {"factor": "factor: the token grid shrinks by it per side", "ratio": "ratio: fraction of tokens removed"}
 SLOWEST = 0.85  # slower variants would leave the others no room; they are named above the chart
-OURS = {"marker": "o", "color": "black", "linestyle": "none", "label": "this project"}
-OTHERS = {"marker": "s", "color": "0.45", "markerfacecolor": "white", "linestyle": "none", "label": "others"}
 LINEAR_RANGE = 10  # a smaller range of values gets a linear axis
 
 
@@ -58,30 +55,21 @@ def plot_frontier(summary: pd.DataFrame, path: Path) -> Path | None:
     scales = sorted(points["hires_scale"].unique())
     if not scales:
         return None
-    plt = pyplot()
-    chart, grid = plt.subplots(len(scales), 1, figsize=(11, 7 * len(scales)), squeeze=False, layout="constrained")
+    chart, grid = pyplot().subplots(len(scales), 1, figsize=(11, 7 * len(scales)), squeeze=False, layout="constrained")
+    styles = _styles(list(points["variant"]))
     for scale, axes in zip(scales, grid.flat, strict=True):
         part = points[points["hires_scale"] == scale]
         best = aggregation.pareto_front(part)
-        axes.step(
-            best["speed"][::-1], best["mse"][::-1], where="pre", color="black", linestyle="--", linewidth=0.8, zorder=2
-        )
-        axes.errorbar(**_errors(part), fmt="none", ecolor="0.8", elinewidth=0.8, zorder=1)
-        for style, rows in ((OURS, part[part["peer"] == ""]), (OTHERS, part[part["peer"] != ""])):
-            if len(rows):
-                axes.plot(rows["speed"], rows["mse"], markersize=6, **style)
+        axes.step(best["speed"][::-1], best["mse"][::-1], "k--", where="pre", linewidth=0.8)
+        for row in part.itertuples():
+            axes.plot(row.speed, row.mse, label=row.variant, **{**styles[row.variant], "linestyle": "none"})
         slow = known[(known["hires_scale"] == scale) & (known["speed"] < SLOWEST)]
         missing = "".join(f"; not shown: {row.variant} ({row.speed:.2f}x)" for row in slow.itertuples())
-        title = f"hires {scale:g}x; no variant is better in both than those on the dashed line; bars: 95 % intervals"
-        _label_axes(axes, AXES["speed"], AXES["mse"], title + missing)
-        axes.legend(fontsize=8, loc="upper left")
+        title = f"hires {scale:g}x; no variant is better in both than those on the dashed line{missing}"
+        _label_axes(axes, AXES["speed"], AXES["mse"], title)
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
         _logarithmic(axes)
         axes.axvline(1, color="black", linewidth=0.6)
-        axes.margins(0.12)
-    chart.draw_without_rendering()  # fix the layout first: labels are placed in it
-    chart.set_layout_engine("none")
-    for scale, axes in zip(scales, grid.flat, strict=True):
-        _label(axes, points[points["hires_scale"] == scale])
     return saved(chart, path)
 
 
@@ -116,40 +104,14 @@ def _medians(prompts: pd.DataFrame, name: str) -> pd.Series:
     return middle[middle["prompts"] >= aggregation.MIN_PROMPTS].set_index("count")["median"]
 
 
-def _label(axes: Any, part: pd.DataFrame) -> None:
-    """Label the points without overlaps."""
-    from adjustText import adjust_text
-
-    texts = [axes.text(row.speed, row.mse, row.variant, fontsize=8) for row in part.itertuples()]
-    arrows = {"arrowstyle": "-", "color": "0.5", "linewidth": 0.5}
-    x, y = _outlines(axes, part)
-    targets = {"target_x": list(part["speed"]), "target_y": list(part["mse"]), "x": x, "y": y}
-    force = {"force_text": (0.3, 0.5), "force_static": (0.3, 0.5)}
-    adjust_text(texts, **targets, ax=axes, arrowprops=arrows, expand=(1.2, 1.6), iter_lim=800, min_arrow_len=6, **force)
-
-
-def _errors(part: pd.DataFrame) -> dict[str, Any]:
-    """The points, and the lengths of their intervals below and above."""
-    found: dict[str, Any] = {}
-    for axis, name in (("x", "speed"), ("y", "mse")):
-        found[axis] = part[name].to_numpy()
-        found[f"{axis}err"] = [abs(part[f"{name}_{end}"].to_numpy() - found[axis]) for end in ("low", "high")]
-    return found
-
-
-def _outlines(axes: Any, part: pd.DataFrame, radius: float = 7.0) -> tuple[list[float], list[float]]:
-    """Points on and around each marker in axis units. adjust_text avoids points but does not know marker sizes."""
-    spots = axes.transData.transform(part[["speed", "mse"]].to_numpy(float))
-    around = [(0, 0), *((dx * radius, dy * radius) for dx in (-1, 1) for dy in (-1, 1))]
-    moved = [axes.transData.inverted().transform(spot + offset) for spot in spots for offset in around]
-    return [float(spot[0]) for spot in moved], [float(spot[1]) for spot in moved]
-
-
-def _styles(families: list[str]) -> dict[str, dict[str, Any]]:
-    """Marker, dash and grey of each family."""
-    combinations = zip(itertools.cycle(MARKERS), itertools.cycle(DASHES), itertools.cycle(GREYS), strict=False)
-    styles = ({"marker": m, "linestyle": d, "color": g, "markersize": 6} for m, d, g in combinations)
-    return dict(zip(dict.fromkeys(families), styles, strict=False))
+def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
+    """Marker, dash and grey of each name: 36 are unlike."""
+    styles = {}
+    for n, name in enumerate(dict.fromkeys(names)):
+        grey = GREYS[(n + n // len(MARKERS)) % len(GREYS)]
+        look = {"marker": MARKERS[n % len(MARKERS)], "linestyle": DASHES[n % len(DASHES)], "color": grey}
+        styles[name] = {**look, "markersize": 6}
+    return styles
 
 
 def _logarithmic(axes: Any, *, plain: bool = False) -> None:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from todo_core.image_difference import HEAT_GAIN, heat_map
 
+from ...sampling.comparison import most_different
 from ..prompts.prompt_sets import evenly_spaced
 from ..variants import BASELINE
 from . import aggregation
@@ -36,7 +37,8 @@ def draw_grids(
         series |= {f"others {n // COLUMNS + 1}": rest[n : n + COLUMNS] for n in range(0, len(rest), COLUMNS)}
         for family, line in series.items():
             title, names = f"{family}, hires {scale:g}x", list(line["variant"])[:COLUMNS]
-            path = folder / f"grid-{_file_name(title)}.webp"  # photographs: a PNG is five times as large
+            safe = "-".join("".join(c if c.isalnum() or c == "." else " " for c in title).split())
+            path = folder / f"grid-{safe}.webp"  # photographs: a PNG is five times as large
             if draw_grid(table[table["hires_scale"] == scale], names, load_image, path):
                 found.append((title, path))
     return found
@@ -63,7 +65,7 @@ def draw_grid(table: pd.DataFrame, names: Sequence[str], load_image: LoadImage, 
 def _scene(axes: Any, rows: pd.DataFrame, names: Sequence[str], load_image: LoadImage) -> None:
     baseline = load_image(rows.loc[BASELINE.name])
     images = {name: load_image(rows.loc[name]) for name in names}
-    window = _most_changed_window(baseline, images[names[-1]])
+    window = most_different(baseline, images[names[-1]], max(8, min(baseline.shape[:2]) // CROP))
     for column, name in zip(axes.T, (BASELINE.name, *names), strict=True):
         row, image = rows.loc[name], images.get(name, baseline)
         _show(column[0], image, _title(name, row))
@@ -80,16 +82,6 @@ def _title(name: str, row: pd.Series) -> str:
     if name == BASELINE.name:
         return name
     return f"{name}\n{row['speed']:.2f}x, " + ("equal" if row["mse"] == 0 else f"{row['psnr']:.0f} dB")
-
-
-def _most_changed_window(baseline: np.ndarray, image: np.ndarray) -> tuple[slice, slice]:
-    """The window with the largest squared difference, by a summed-area table (Crow 1984)."""
-    difference = np.square(baseline.astype(np.float64) - image).sum(-1)
-    side = max(8, min(difference.shape) // CROP)
-    area = np.pad(difference, ((1, 0), (1, 0))).cumsum(0).cumsum(1)
-    sums = area[side:, side:] - area[:-side, side:] - area[side:, :-side] + area[:-side, :-side]
-    top, left = np.unravel_index(int(np.argmax(sums)), sums.shape)
-    return slice(int(top), int(top) + side), slice(int(left), int(left) + side)
 
 
 def _show(axes: Any, image: np.ndarray, title: str) -> None:
@@ -112,7 +104,3 @@ def _frame(axes: Any, window: tuple[slice, slice]) -> None:
 def _shortened(text: str) -> str:
     lines = textwrap.wrap(text, 28)
     return "\n".join(lines[:3]) + (" ..." if len(lines) > 3 else "")
-
-
-def _file_name(title: str) -> str:
-    return "-".join("".join(c if c.isalnum() or c == "." else " " for c in title).split())

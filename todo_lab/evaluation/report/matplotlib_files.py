@@ -24,14 +24,9 @@ def saved(chart: Any, path: Path) -> Path:
     lossy = {"pil_kwargs": {"quality": 75, "method": 6}} if path.suffix == ".webp" else {}
     chart.savefig(path, dpi=DPI, **lossy)
     pyplot().close(chart)
-    if path.suffix == ".png":
-        _few_colours(path)
+    if path.suffix == ".png":  # lines and texts need few colours, and the file a third of its bytes
+        from PIL import Image
+
+        with Image.open(path) as image:
+            image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
     return path
-
-
-def _few_colours(path: Path) -> None:
-    """Lines and texts need few colours, and the file a third of its bytes."""
-    from PIL import Image
-
-    with Image.open(path) as image:
-        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)

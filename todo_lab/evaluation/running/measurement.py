@@ -13,12 +13,12 @@ import torch
 
 from todo_core.settings import SETTINGS
 
+from ...sampling.infotext import encode_png
 from ..backends.backend import Backend, PreparedScene, TimedImage
 from ..metrics.image_metrics import ImageMetrics
-from ..metrics.prompt_statistics import noun_count, word_count
+from ..prompts.prompt_sets import noun_count, word_count
 from ..variants import BASELINE, Variant
 from .jobs import Job
-from .png import encode_png
 
 log = logging.getLogger(__name__)
 Row = dict[str, Any]

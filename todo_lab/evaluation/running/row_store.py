@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ import numpy as np
 
 from todo_core.errors import SettingsError
 
+from ...sampling.infotext import load_png
 from ..variants import BASELINE
 from .jobs import Job
 from .measurement import Result, Row
-from .png import load_png
 
 log = logging.getLogger(__name__)
 RUN_FILE = "run.json"
@@ -64,7 +63,7 @@ class RowStore:
     def add(self, result: Result) -> None:
         """Write the image, then the row, so that every row has its image. Raises OSError."""
         if result.png is not None:
-            write_png(self.folder / result.row["image"], result.png)
+            write_atomically(self.folder / result.row["image"], result.png)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(result.row, ensure_ascii=False) + "\n")
             file.flush()
@@ -77,7 +76,7 @@ class RowStore:
 
     def load_image(self, row: Row) -> np.ndarray:
         """The image of a row, uint8 (h, w, 3)."""
-        return load_png(self.folder / row["image"])
+        return load_png(self.folder / row["image"])[0]
 
     def _must_be_among(self, jobs: Sequence[Job]) -> None:
         numbers = {job.key: job.scene.number for job in jobs}
@@ -88,26 +87,14 @@ class RowStore:
             raise SettingsError("resume", str(self.folder), allowed)
 
 
-def write_png(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file completely or not at all, and wait until the disk has it."""
-    with _draft(path) as draft, draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file completely or not at all."""
-    with _draft(path) as draft:
-        draft.write_text(text, "utf-8")
-
-
-@contextmanager
-def _draft(path: Path) -> Iterator[Path]:
-    """A temporary path; the file moves to ``path`` if the block succeeds, and is deleted if it raises."""
     draft = path.with_name(path.name + ".part")
     try:
-        yield draft
+        with draft.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
@@ -189,4 +176,4 @@ def _equal_images(out: Path, *rows: Row) -> bool:
     if not all(row.get("image") for row in rows):
         return True  # a failed row has none
     first, second = (load_png(Path(os.path.normpath(out / row["image"]))) for row in rows)  # "out/.." may be missing
-    return np.array_equal(first, second)
+    return np.array_equal(first[0], second[0])

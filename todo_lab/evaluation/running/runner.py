@@ -14,10 +14,8 @@ import numpy as np
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..backends.backend import Backend
-from ..metrics.image_metrics import ImageMetrics
 from .jobs import Job
-from .measurement import Result, measure_scene
+from .measurement import Result
 from .row_store import RowStore
 
 log = logging.getLogger(__name__)
@@ -67,15 +65,3 @@ def pending(jobs: Sequence[Job], store: RowStore, done: set[str]) -> list[SceneJ
             baseline = finished.get(scene[0].key)
             found.append(SceneJobs(open_jobs, store.load_image(baseline) if baseline else None))
     return found
-
-
-def local_engine(backend: Backend, *, runs: int, timed: bool = True, metrics: ImageMetrics) -> Engine:
-    """An engine that runs the scenes in this process, one after the other."""
-
-    def engine(scenes: Sequence[SceneJobs]) -> Generator[Result, None, None]:
-        for scene in scenes:
-            yield from measure_scene(
-                backend, scene.jobs, runs=runs, timed=timed, metrics=metrics, baseline=scene.baseline
-            )
-
-    return engine

@@ -40,14 +40,10 @@ def pictures(folder: Path, scenes: list[Scene], side: int) -> np.ndarray:
         with ProcessPoolExecutor() as pool:
             images = pool.map(render, scenes, itertools.repeat(side), itertools.repeat(side), chunksize=32)
             stack = np.stack(list(tqdm(images, total=len(scenes), desc=f"drawing at {side}", unit="scene")))
-        _save(path, stack)
+        unfinished = path.with_suffix(".part.npy")
+        np.save(unfinished, stack)
+        unfinished.rename(path)
     return np.load(path, mmap_mode="r")
-
-
-def _save(path: Path, stack: np.ndarray) -> None:
-    unfinished = path.with_suffix(".part.npy")
-    np.save(unfinished, stack)
-    unfinished.rename(path)
 
 
 def as_images(stack: np.ndarray) -> Tensor:

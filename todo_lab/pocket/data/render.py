@@ -17,7 +17,9 @@ OVERSAMPLING = 3  # samples per side of a pixel
 def render(scene: Scene, width: int, height: int) -> np.ndarray:
     """The picture, uint8 (height, width, 3). The same scene and size give the same bytes."""
     canvas = Canvas(width * OVERSAMPLING, height * OVERSAMPLING)
-    picture = BACKGROUND_PAINTERS[scene.background](scene, canvas)
+    first, second = BACKGROUND_TONES[scene.background][scene.tones]
+    paint, rng = BACKGROUND_PAINTERS[scene.background], np.random.default_rng([scene.seed, 1])
+    picture = paint(canvas, rng, lambda share: mix(first, second, share))
     for item in scene.items:
         picture = _with_item(picture, item, canvas)
     return np.asarray(Image.fromarray(picture.clip(0, 255).round().astype(np.uint8)).reduce(OVERSAMPLING))
@@ -30,6 +32,10 @@ class Canvas:
         self.width, self.height, self.unit = width, height, min(width, height)
         self.x = (np.arange(width, dtype=np.float32) + 0.5)[None, :] / width
         self.y = (np.arange(height, dtype=np.float32) + 0.5)[:, None] / height
+
+    def cells(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """`x` and `y` in cells, of which the shorter side has so many."""
+        return self.x * self.width * count / self.unit, self.y * self.height * count / self.unit
 
     def mask(self, draw_on: Callable[[ImageDraw.ImageDraw], None], blur: float = 0.0) -> np.ndarray:
         """Coverage 0..1 (h, w) of what `draw_on` draws in white. `blur` is relative to the shorter side."""
@@ -44,25 +50,18 @@ def _mask(size: tuple[int, int], draw_on: Callable[[ImageDraw.ImageDraw], None],
     return np.asarray(image, dtype=np.float32) / 255.0
 
 
-def _blend(scene: Scene, share: np.ndarray) -> np.ndarray:
-    """The first tone of the background where `share` is 0, the second where it is 1."""
-    first, second = BACKGROUND_TONES[scene.background][scene.tones]
-    return mix(first, second, share)
+Blend = Callable[[np.ndarray], np.ndarray]
+"""The first tone of the background where a share is 0, the second where it is 1."""
 
 
-def _rng(scene: Scene) -> np.random.Generator:
-    return np.random.default_rng([scene.seed, 1])
-
-
-def _gradient(scene: Scene, canvas: Canvas) -> np.ndarray:
-    angle = _rng(scene).uniform(0, math.pi)
+def _gradient(canvas: Canvas, rng: np.random.Generator, blend: Blend) -> np.ndarray:
+    angle = rng.uniform(0, math.pi)
     along = (canvas.x - 0.5) * math.cos(angle) + (canvas.y - 0.5) * math.sin(angle)
-    return _blend(scene, np.clip(along + 0.5, 0, 1))
+    return blend(np.clip(along + 0.5, 0, 1))
 
 
-def _sky(scene: Scene, canvas: Canvas) -> np.ndarray:
-    rng = _rng(scene)
-    picture = _blend(scene, np.broadcast_to(canvas.y, (canvas.height, canvas.width)))
+def _sky(canvas: Canvas, rng: np.random.Generator, blend: Blend) -> np.ndarray:
+    picture = blend(np.broadcast_to(canvas.y, (canvas.height, canvas.width)))
 
     def clouds(draw: ImageDraw.ImageDraw) -> None:
         for _ in range(int(rng.integers(3, 5))):
@@ -75,25 +74,21 @@ def _sky(scene: Scene, canvas: Canvas) -> np.ndarray:
     return mix(picture, CLOUD, canvas.mask(clouds, blur=0.012))
 
 
-def _stripes(scene: Scene, canvas: Canvas) -> np.ndarray:
-    rng = _rng(scene)
+def _stripes(canvas: Canvas, rng: np.random.Generator, blend: Blend) -> np.ndarray:
     angle = float(rng.choice([0.0, math.pi / 2, math.pi / 4]))
     count = int(rng.integers(4, 8))
     along = canvas.x * math.cos(angle) * canvas.width + canvas.y * math.sin(angle) * canvas.height
     wave = np.sin(2 * math.pi * along * count / canvas.unit)
-    return _blend(scene, np.clip(0.5 + 6 * wave, 0, 1))
+    return blend(np.clip(0.5 + 6 * wave, 0, 1))
 
 
-def _checks(scene: Scene, canvas: Canvas) -> np.ndarray:
-    count = int(_rng(scene).integers(4, 8))
-    column = np.floor(canvas.x * canvas.width * count / canvas.unit)
-    row = np.floor(canvas.y * canvas.height * count / canvas.unit)
-    return _blend(scene, (column + row) % 2)
+def _checks(canvas: Canvas, rng: np.random.Generator, blend: Blend) -> np.ndarray:
+    across, down = canvas.cells(int(rng.integers(4, 8)))
+    return blend((np.floor(across) + np.floor(down)) % 2)
 
 
-def _stars(scene: Scene, canvas: Canvas) -> np.ndarray:
-    rng = _rng(scene)
-    picture = _blend(scene, np.broadcast_to(canvas.y, (canvas.height, canvas.width)))
+def _stars(canvas: Canvas, rng: np.random.Generator, blend: Blend) -> np.ndarray:
+    picture = blend(np.broadcast_to(canvas.y, (canvas.height, canvas.width)))
 
     def lights(draw: ImageDraw.ImageDraw) -> None:
         for _ in range(int(rng.integers(24, 40))):
@@ -104,63 +99,52 @@ def _stars(scene: Scene, canvas: Canvas) -> np.ndarray:
     return mix(picture, STARLIGHT, canvas.mask(lights))
 
 
-def _hills(scene: Scene, canvas: Canvas) -> np.ndarray:
-    rng = _rng(scene)
+def _hills(canvas: Canvas, rng: np.random.Generator, blend: Blend) -> np.ndarray:
     picture = mix(HAZE, (222, 236, 240), np.broadcast_to(1 - canvas.y, (canvas.height, canvas.width)))
     ridges = 3
     for ridge in range(ridges):
         phase, waves, height = rng.uniform(0, 2 * math.pi), rng.uniform(0.8, 1.8), rng.uniform(0.03, 0.07)
         top = 0.30 + 0.2 * ridge + height * np.sin(2 * math.pi * waves * canvas.x + phase)
-        tone = _blend(scene, np.asarray(ridge / (ridges - 1)))
+        tone = blend(np.asarray(ridge / (ridges - 1)))
         below = np.clip((canvas.y - top) * canvas.height + 0.5, 0, 1)
         light = 1.08 - 0.3 * np.clip(canvas.y - top, 0, 0.4)  # brightest at the ridge
         picture = picture * (1 - below[..., None]) + tone * light[..., None] * below[..., None]
     return picture
 
 
-def _bricks(scene: Scene, canvas: Canvas) -> np.ndarray:
-    rng = _rng(scene)
-    rows = int(rng.integers(7, 10))
-    down = canvas.y * canvas.height * rows / canvas.unit
-    across = canvas.x * canvas.width * rows / canvas.unit / 2 + 0.5 * (np.floor(down) % 2)
+def _bricks(canvas: Canvas, rng: np.random.Generator, blend: Blend) -> np.ndarray:
+    across, down = canvas.cells(int(rng.integers(7, 10)))
+    across = across / 2 + 0.5 * (np.floor(down) % 2)
     joint = np.minimum(_to_line(down), 2 * _to_line(across)) < 0.13
     share = rng.uniform(0, 0.35, size=(64, 64))[np.floor(down).astype(int) % 64, np.floor(across).astype(int) % 64]
-    return _blend(scene, np.where(joint, 1.0, share))
+    return blend(np.where(joint, 1.0, share))
 
 
-def _leaves(scene: Scene, canvas: Canvas) -> np.ndarray:
-    rng = _rng(scene)
+def _leaves(canvas: Canvas, rng: np.random.Generator, blend: Blend) -> np.ndarray:
     image = Image.new("L", (canvas.width, canvas.height), 255)
     draw = ImageDraw.Draw(image)
     for _ in range(110):
         x, y, turn = rng.uniform(0, canvas.width), rng.uniform(0, canvas.height), rng.uniform(0, math.pi)
         size, tone = rng.uniform(0.06, 0.1) * canvas.unit, int(rng.integers(0, 200))
         draw.polygon([_turned(point, turn, x, y, size) for point in LEAF], fill=tone)
-    return _blend(scene, np.asarray(image, np.float32) / 255)
+    return blend(np.asarray(image, np.float32) / 255)
 
 
-def _city(scene: Scene, canvas: Canvas) -> np.ndarray:
-    rng = _rng(scene)
-    columns = int(rng.integers(8, 11))
-    across, down = (part * side * columns / canvas.unit for part, side in _sides(canvas))
+def _city(canvas: Canvas, rng: np.random.Generator, blend: Blend) -> np.ndarray:
+    across, down = canvas.cells(int(rng.integers(8, 11)))
     column, row = np.floor(across).astype(int) % 64, np.floor(down).astype(int) % 64
     inside = (np.abs(across % 1 - 0.5) < 0.27) & (np.abs(down % 1 - 0.5) < 0.33)
     lit = rng.random((64, 64))[row, column] < 0.45
     tower = rng.uniform(0, 0.5, size=32)[column // 2]
-    picture = _blend(scene, np.where(inside & ~lit, 1.0, tower + 0 * down))
+    picture = blend(np.where(inside & ~lit, 1.0, tower + 0 * down))
     return mix(picture, WINDOW, (inside & lit).astype(np.float32))
 
 
-def _cloth(scene: Scene, canvas: Canvas) -> np.ndarray:
-    strips = int(_rng(scene).integers(7, 10))
-    across, down = (part * side * strips / canvas.unit for part, side in _sides(canvas))
+def _cloth(canvas: Canvas, rng: np.random.Generator, blend: Blend) -> np.ndarray:
+    across, down = canvas.cells(int(rng.integers(7, 10)))
     over = (np.floor(across) + np.floor(down)) % 2 == 0  # the strip on top runs down here, else across
     middle = np.where(over, _to_line(across), _to_line(down)) * 2
-    return _blend(scene, 1 - np.clip(0.15 + 1.1 * middle, 0, 1))
-
-
-def _sides(canvas: Canvas) -> tuple[tuple[np.ndarray, int], tuple[np.ndarray, int]]:
-    return (canvas.x, canvas.width), (canvas.y, canvas.height)
+    return blend(1 - np.clip(0.15 + 1.1 * middle, 0, 1))
 
 
 def _to_line(values: np.ndarray) -> np.ndarray:

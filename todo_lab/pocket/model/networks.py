@@ -69,14 +69,6 @@ class CrossAttention(LdmCrossAttention):
         return self.to_out(mixed.transpose(1, 2).flatten(2))
 
 
-def use_fused_attention(unet: nn.Module) -> nn.Module:
-    """Replace the attention of all blocks with `CrossAttention` above."""
-    for module in unet.modules():
-        if type(module) is LdmCrossAttention:
-            module.__class__ = CrossAttention
-    return unet
-
-
 class SpatialTransformer(LdmSpatialTransformer):
     """ldm's transformer with any number of blocks; ldm's own takes a context for each."""
 
@@ -86,35 +78,35 @@ class SpatialTransformer(LdmSpatialTransformer):
 
 
 def build_unet(settings: dict[str, Any]) -> nn.Module:
-    """ldm's UNet. `transformer_depth` may be a list with the number of blocks at each level, as in SDXL."""
+    """ldm's UNet with `CrossAttention`. `transformer_depth` may be a list with the blocks at each level, as in SDXL."""
     depths = settings["transformer_depth"]
     if isinstance(depths, int):
-        return use_fused_attention(UNetModel(**settings))
-    unet = UNetModel(**{**settings, "transformer_depth": 1})
-    levels = {2**level: depth for level, depth in enumerate(depths)}
-    for module, halving in _transformers(unet):
-        module.__class__ = SpatialTransformer
-        block = module.transformer_blocks[0]
-        width, heads = module.in_channels, block.attn1.heads
-        for _ in range(levels[halving] - 1):
-            more = BasicTransformerBlock(
-                width, heads, width // heads, context_dim=settings["context_dim"], checkpoint=False
-            )
-            module.transformer_blocks.append(more)
-    return use_fused_attention(unet)
+        unet = UNetModel(**settings)
+    else:
+        unet = UNetModel(**{**settings, "transformer_depth": 1})
+        for module, level in _transformers(unet):
+            module.__class__ = SpatialTransformer
+            width, heads = module.in_channels, module.transformer_blocks[0].attn1.heads
+            sizes = {"n_heads": heads, "d_head": width // heads, "context_dim": settings["context_dim"]}
+            more = (BasicTransformerBlock(width, **sizes, checkpoint=False) for _ in range(depths[level] - 1))
+            module.transformer_blocks.extend(more)
+    for module in unet.modules():
+        if type(module) is LdmCrossAttention:
+            module.__class__ = CrossAttention
+    return unet
 
 
 def _transformers(unet: Any) -> Iterator[tuple[Any, int]]:
-    """Each transformer with the factor by which its grid is smaller than the latent."""
-    halving = 1
+    """Each transformer with the number of times that its grid is halved."""
+    level = 0
     for stage in (*unet.input_blocks, unet.middle_block, *unet.output_blocks):
         for module in stage:
             if isinstance(module, LdmSpatialTransformer):
-                yield module, halving
+                yield module, level
             elif isinstance(module, Downsample):
-                halving *= 2
+                level += 1
             elif isinstance(module, Upsample):
-                halving //= 2
+                level -= 1
 
 
 class TextEncoder(nn.Module):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from importlib import resources
 
@@ -18,10 +17,6 @@ START, END = 49406, 49407  # CLIP's start and end token; the end token also pads
 
 class CaptionError(ValueError):
     """The pocket model cannot read a caption. The message names the caption, the reason and the known words."""
-
-    def __init__(self, caption: str, why: str, words: Iterable[str]):
-        self.caption = caption
-        super().__init__(f"The caption {caption!r} cannot be read: {why}. Known words: {', '.join(sorted(words))}.")
 
 
 class Vocabulary:
@@ -39,12 +34,12 @@ class Vocabulary:
     def _encode(self, caption: str) -> list[int]:
         words = re.findall(r"[^\W_]+", caption.lower())
         unknown = [word for word in words if word not in self.words]
-        if unknown:
-            why = f"the pocket model never learned: {', '.join(unknown)}"
-            raise CaptionError(caption, why, self.words)
-        tokens = [token for word in words for token in self.words[word]]
-        if len(tokens) > MAX_TOKENS - 2:
-            raise CaptionError(caption, f"it has {len(tokens)} tokens and at most {MAX_TOKENS - 2} fit", self.words)
+        tokens = [token for word in words for token in self.words.get(word, ())]
+        if unknown or len(tokens) > MAX_TOKENS - 2:
+            why = f"it has {len(tokens)} tokens and at most {MAX_TOKENS - 2} fit"
+            why = f"the pocket model never learned: {', '.join(unknown)}" if unknown else why
+            known = ", ".join(sorted(self.words))
+            raise CaptionError(f"The caption {caption!r} cannot be read: {why}. Known words: {known}.")
         padded = [START, *tokens] + [END] * (MAX_TOKENS - 1 - len(tokens))
         return [self._rows[token] for token in padded]
 

@@ -45,7 +45,7 @@ def train_diffusion(options: Options) -> PocketModel:
     empty = vocabulary().encode([""])[0].to(options.device)
 
     def loss_of(step: int, rng: np.random.Generator) -> Tensor:
-        scale = scale_of(step)
+        scale = {1: 2, 3: 4, 5: 2}.get(step % 8, 1)  # of 8 steps, two have twice the base side and one has four times
         latents, ids, mask = data[scale].batch(max(1, options.batch // scale**2), rng)
         ids[torch.from_numpy(rng.random(len(ids)) < DROPPED).to(ids.device)] = empty
         times = torch.from_numpy(noise_times(len(ids), rng, 1.0 if scale == 1 else LARGE_MOST)).to(ids.device)
@@ -63,11 +63,6 @@ def cell_weights(mask: Tensor, kept: Tensor) -> Tensor:
     the model would paint more objects than the caption says.
     """
     return 1 + OBJECT_WEIGHT * kept.view(-1, 1, 1, 1) * mask
-
-
-def scale_of(step: int) -> int:
-    """Side of a step's pictures relative to the base side: of 8 steps, two have scale 2 and one has scale 4."""
-    return {1: 2, 3: 4, 5: 2}.get(step % 8, 1)
 
 
 def noise_times(count: int, rng: np.random.Generator, most: float = 1.0) -> np.ndarray:

@@ -46,8 +46,9 @@ def train_judge(options: Options) -> None:
         return functional.cross_entropy(classifier(varied(crops[rows], bent, rng)), wanted)
 
     Loop("judge", classifier, options, rate=2e-3).run(loss_of)
-    save_file(classifier.state_dict(), options.out / "shape-judge.safetensors")
-    log.info("written: %s", options.out / "shape-judge.safetensors")
+    path = options.out / "shape-judge.safetensors"
+    save_file(classifier.state_dict(), path)
+    log.info("written: %s", path)
 
 
 def decode(first_stage: FirstStage, stack: np.ndarray) -> np.ndarray:
@@ -89,12 +90,3 @@ def varied(crops: Tensor, bent: Tensor, rng: np.random.Generator) -> Tensor:
     moved = functional.grid_sample(crops, grid, padding_mode="border", align_corners=False)
     light = torch.from_numpy(rng.uniform(0.9, 1.1, (count, 1, 1, 1))).float()
     return torch.cat([moved[:, :3] * light, moved[:, 3:]], 1)
-
-
-def confusion(classifier: Classifier, crops: Tensor, labels: Tensor) -> np.ndarray:
-    """Counts (7, 7): a row for each true class, a column for each answer."""
-    with torch.inference_mode():
-        answers = classifier.eval()(crops).argmax(1)
-    table = np.zeros((len(CLASSES), len(CLASSES)), int)
-    np.add.at(table, (labels.numpy(), answers.numpy()), 1)
-    return table

@@ -83,22 +83,14 @@ def train_decoder(options: Options) -> FirstStage:
 
 def picture_error(decoded: Tensor, images: Tensor) -> Tensor:
     """Squared and absolute error, and errors of the edges and of the texture."""
-    error = (decoded - images) * at_corners(images.shape[-1]).to(images.device)
-    texture = (texture_of(decoded) - texture_of(images)).abs().mean()
-    return 4 * error.square().mean() + error.abs().mean() + EDGES * edge_error(decoded, images) + TEXTURE * texture
-
-
-def at_corners(side: int) -> Tensor:
-    """Weights (side, side): `CORNERS` in the four corner cells of the latent, 1 elsewhere."""
-    ends = torch.zeros(side, dtype=torch.bool)
+    ends = torch.zeros(images.shape[-1], dtype=torch.bool, device=images.device)
     ends[: config.FACTOR] = ends[-config.FACTOR :] = True
-    return torch.where(ends[:, None] & ends[None, :], CORNERS, 1.0)
-
-
-def edge_error(decoded: Tensor, images: Tensor) -> Tensor:
-    """How much the strengths of the edges differ, wherever they lie (Mathieu et al. 2016, equation 6, with alpha 1)."""
+    error = (decoded - images) * torch.where(ends[:, None] & ends[None, :], CORNERS, 1.0)
+    texture = (texture_of(decoded) - texture_of(images)).abs().mean()
+    # the strengths of the edges, wherever they lie (Mathieu et al. 2016, equation 6, with alpha 1)
     differences = (decoded.diff(dim=dim).abs() - images.diff(dim=dim).abs() for dim in (-1, -2))
-    return torch.stack([difference.abs().mean() for difference in differences]).sum()
+    edges = torch.stack([difference.abs().mean() for difference in differences]).sum()
+    return 4 * error.square().mean() + error.abs().mean() + EDGES * edges + TEXTURE * texture
 
 
 def texture_of(images: Tensor) -> Tensor:

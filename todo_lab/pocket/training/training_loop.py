@@ -5,13 +5,11 @@ Muon (Jordan et al. 2024) computes in float32: torch's own computes in bfloat16,
 
 from __future__ import annotations
 
-import csv
 import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,30 +69,23 @@ class Loop:
         """Train from the saved step to the last one, then load the averaged weights into the network."""
         started = saved = time.monotonic()
         before, recent = self.seconds, []
-        with tqdm(total=self.options.steps, initial=self.step, desc=self.name, unit="step") as bar, self._saved():
-            while self.progress() < 1:
-                recent.append(self._advance(loss_of))
-                bar.update()
-                now = time.monotonic()
-                self.seconds = before + now - started
-                if self.step % LOG_EVERY == 0:
-                    self._log(float(np.mean(recent)))
-                    bar.set_postfix(loss=f"{np.mean(recent):.4f}")
-                    recent = []
-                if now - saved > SAVE_EVERY:
-                    self._save()
-                    saved = now
-        self.network.load_state_dict(self.average)
-
-    @contextmanager
-    def _saved(self) -> Iterator[None]:
-        """Save at the end, and when the user stops the run."""
         try:
-            yield
-        except KeyboardInterrupt:
+            with tqdm(total=self.options.steps, initial=self.step, desc=self.name, unit="step") as bar:
+                while self.progress() < 1:
+                    recent.append(self._advance(loss_of))
+                    bar.update()
+                    now = time.monotonic()
+                    self.seconds = before + now - started
+                    if self.step % LOG_EVERY == 0:
+                        self._log(float(np.mean(recent)))
+                        bar.set_postfix(loss=f"{np.mean(recent):.4f}")
+                        recent = []
+                    if now - saved > SAVE_EVERY:
+                        self._save()
+                        saved = now
+        finally:  # also when the user stops the run
             self._save()
-            raise
-        self._save()
+        self.network.load_state_dict(self.average)
 
     def progress(self) -> float:
         """How much of the training is done, 0 to 1."""
@@ -129,12 +120,9 @@ class Loop:
 
     def _log(self, loss: float) -> None:
         path = self.options.out / f"{self.name}.csv"
-        new = not path.exists()
-        with path.open("a", newline="") as file:
-            writer = csv.writer(file)
-            if new:
-                writer.writerow(["step", "seconds", "loss"])
-            writer.writerow([self.step, f"{self.seconds:.0f}", f"{loss:.6f}"])
+        head = "" if path.exists() else "step,seconds,loss\n"
+        with path.open("a") as file:
+            file.write(f"{head}{self.step},{self.seconds:.0f},{loss:.6f}\n")
 
     def _save(self) -> None:
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]

@@ -205,6 +205,8 @@ def test_deepcache_runs_the_first_and_the_last_block_between_full_calls(model, s
 
 
 def test_deepcache_keeps_the_input_of_the_last_block(model):
+    from ldm.modules.diffusionmodules.util import timestep_embedding
+
     unet: Any = model.target.unet
     x, times, text = torch.randn(2, 2, 4, 8, 8), torch.tensor([[700, 700], [600, 600]]), torch.randn(2, 77, 128)
     kept: list[torch.Tensor] = []
@@ -212,19 +214,13 @@ def test_deepcache_keeps_the_input_of_the_last_block(model):
         hook = unet.output_blocks[-2].register_forward_hook(lambda _, __, output: kept.append(output))
         unet(x[0], timesteps=times[0], context=text)
         hook.remove()
-        emb = unet.time_embed(_sinusoid(times[1], unet.model_channels))
+        emb = unet.time_embed(timestep_embedding(times[1], unet.model_channels))
         first = unet.input_blocks[0](x[1], emb, text)
         expected = unet.out(unet.output_blocks[-1](torch.cat([kept[0], first], 1), emb, text))
         with peers.applied("DeepCache", None, model.target, ASKED, '{"interval": 2}'):
             unet(x[0], timesteps=times[0], context=text)
             found = unet(x[1], timesteps=times[1], context=text)
     torch.testing.assert_close(found, expected)
-
-
-def _sinusoid(times: torch.Tensor, width: int) -> torch.Tensor:
-    """Vaswani et al. 2017, section 3.5, cosines first."""
-    angles = times[:, None] * 10_000 ** (-torch.arange(width // 2) / (width // 2))
-    return torch.cat([angles.cos(), angles.sin()], 1).float()
 
 
 def outputs_of(model: Pocket, name: str, inputs: list[torch.Tensor], options: str) -> tuple[list, list, int]:

@@ -12,10 +12,10 @@ from tests.todo_lab.evaluation.doubles import ABOUT, Double, small_jobs, sweep
 from todo_core import Settings
 from todo_lab.evaluation import variants
 from todo_lab.evaluation.prompts.prompt_sets import evenly_spaced, load_prompts
-from todo_lab.evaluation.report import aggregation, charts, image_grids, matplotlib_files, report
+from todo_lab.evaluation.report import aggregation, charts, matplotlib_files, report
 from todo_lab.evaluation.report.aggregation import interval
 from todo_lab.evaluation.report.document import markdown_table
-from todo_lab.evaluation.report.findings import list_findings
+from todo_lab.evaluation.report.report import list_findings
 
 ONE = [variants.from_settings(Settings(factor_1=2))]
 
@@ -217,14 +217,6 @@ def test_the_line_of_the_prompts_joins_groups_of_five_and_more(name, groups):
 def test_the_pareto_front_has_the_variants_that_no_other_beats():
     points = {"variant": list("abcde"), "speed": [1.0, 1.5, 2.0, 1.4, 2.0], "mse": [0.1, 0.2, 0.4, 0.3, 0.5]}
     assert list(aggregation.pareto_front(pd.DataFrame(points))["variant"]) == ["c", "b", "a"]
-
-
-def test_the_crop_shows_where_images_differ_most():
-    baseline = np.zeros((64, 96, 3), np.uint8)
-    image = baseline.copy()
-    image[40:48, 70:78] = 200
-    for part, first in zip(image_grids._most_changed_window(baseline, image), (40, 70), strict=True):
-        assert part.start <= first < first + 8 <= part.stop == part.start + 16
 
 
 def test_a_bar_in_a_cell_is_escaped():

@@ -8,9 +8,7 @@ import pytest
 
 from todo_core import SETTINGS, Settings, SettingsError
 from todo_lab.evaluation import variants
-from todo_lab.evaluation.metrics.prompt_statistics import noun_count, word_count
-from todo_lab.evaluation.prompts.make_prompts import pocket_prompts
-from todo_lab.evaluation.prompts.prompt_sets import SETS, evenly_spaced, load_prompts
+from todo_lab.evaluation.prompts.prompt_sets import SETS, evenly_spaced, load_prompts, noun_count, word_count
 from todo_lab.evaluation.running.jobs import Job, Scene, make_jobs, make_scenes
 from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.sampling.request import Request
@@ -51,11 +49,6 @@ def test_a_shipped_set_has_60_prompts_of_growing_length_and_nouns(name):
 
 def test_the_pocket_model_can_read_its_prompts():
     assert vocabulary().encode(load_prompts("pocket")).shape == (60, 77)
-
-
-@pytest.mark.slow
-def test_the_pocket_prompts_are_those_that_the_script_makes():
-    assert pocket_prompts() == load_prompts("pocket")
 
 
 def test_a_file_of_prompts_is_read_without_comments_and_repetitions(tmp_path):

@@ -9,9 +9,10 @@ import pytest
 from tests.todo_lab.evaluation.doubles import ABOUT, Double, DyingSource, differing
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
-from todo_lab.evaluation.running import ray_engine as engines
+from todo_lab.evaluation.running import engines
+from todo_lab.evaluation.running.engines import local_engine
 from todo_lab.evaluation.running.row_store import RowStore
-from todo_lab.evaluation.running.runner import local_engine, run_jobs
+from todo_lab.evaluation.running.runner import run_jobs
 
 
 @pytest.fixture(scope="module")

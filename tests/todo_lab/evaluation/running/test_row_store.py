@@ -120,7 +120,7 @@ def test_the_joined_folder_has_all_rows_and_speeds_of_one_run(tmp_path, work):
 def test_an_incomplete_folder_stays_incomplete_while_the_new_one_is_not_there(tmp_path, work, halves, monkeypatch):
     """Images' names begin at that folder. The system cannot go back out of it; older versions of Pillow could."""
     (halves[0] / ROWS_FILE).write_text("".join((halves[0] / ROWS_FILE).read_text().splitlines(keepends=True)[:-1]))
-    monkeypatch.setattr(row_store, "load_png", lambda path: path.read_bytes())
+    monkeypatch.setattr(row_store, "load_png", lambda path: (path.read_bytes(), ""))
     out = tmp_path / "deep" / "out"
     join_results(halves, out)
     assert json.loads((out / "run.json").read_text())["rows"] == len(work) == len(RowStore(out).rows) + 1
