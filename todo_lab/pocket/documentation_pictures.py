@@ -1,0 +1,54 @@
+"""Draw the sheet of docs/pocket.md: ``python -m todo_lab pocket pictures --out docs/images``."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+from tqdm import tqdm
+
+from ..sampling.passes import decode_image, first_pass, hires_pass
+from ..sampling.request import Request
+from .data.captions import caption
+from .data.dataset import unseen_scenes
+from .model.pocket_model import Pocket
+
+COLUMNS = 6
+
+
+def samples(model: Pocket, path: Path, count: int) -> None:
+    """Hires pictures of the first unseen captions, each with its caption below."""
+    cells = []
+    for number, scene in enumerate(tqdm(unseen_scenes(count), desc="samples", unit="picture")):
+        request = Request(prompt=caption(scene), seed=number)
+        image = decode_image(model, hires_pass(model, request, first_pass(model, request)))
+        cells.append(_captioned(image, request.prompt))
+    rows = [np.concatenate(cells[start : start + COLUMNS], 1) for start in range(0, count, COLUMNS)]
+    Image.fromarray(np.concatenate(rows, 0)).save(path, quality=75, method=6)
+
+
+def _captioned(image: np.ndarray, text: str) -> np.ndarray:
+    size, band, margin = image.shape[1], 56, 4
+    cell = Image.new("RGB", (size + 2 * margin, image.shape[0] + band + margin), "white")
+    cell.paste(Image.fromarray(image), (margin, margin))
+    draw, font = ImageDraw.Draw(cell), ImageFont.load_default(13)
+    lines = textwrap.fill(text, size // 7)  # a letter is about 7 pixels wide
+    draw.multiline_text((margin, image.shape[0] + margin + 2), lines, fill="black", font=font)
+    return np.asarray(cell)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--weights", type=Path, help="other weights than the shipped ones")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the sheet")
+    parser.add_argument("--count", type=int, default=24, help="number of samples (%(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw the sheet."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    samples(Pocket(options.weights), options.out / "pocket-samples.webp", options.count)
+    return 0
