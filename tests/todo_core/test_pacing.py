@@ -54,15 +54,6 @@ def naive_cost(errors, outputs, weights, times, since) -> float:
     return math.sqrt(worst) / since**2 * math.sqrt(1 - ALPHA_BARS[times[1]]) * (1 - math.exp(-step))
 
 
-def cost_of(pace: Pace) -> float:
-    """Twice the least tolerance that allows a gap of 2 in a pass of one step."""
-    low, high = 0.0, 1e6
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (low, middle) if pace.gap(middle, 1) > 1 else (middle, high)
-    return 2 * high
-
-
 @examples(60)
 @given(
     st.lists(st.tuples(st.integers(0, 49), st.integers(1, 6), st.integers(0, 2)), min_size=2, max_size=5),
@@ -84,8 +75,7 @@ def test_the_cost_is_that_of_the_errors_since_the_last_computed_step(steps, weig
             times = 20 * before, 20 * time
             cost = math.inf if time == before else naive_cost(errors, outputs, weights, times, since)
         before = time
-        assert pace.gap(1e9, 1) == (1 if math.isinf(cost) else LONGEST)
-        assert math.isinf(cost) or cost_of(pace) == pytest.approx(cost, rel=0.01)
+        assert pace.cost() == pytest.approx(cost, rel=0.01)
 
 
 @pytest.mark.parametrize(

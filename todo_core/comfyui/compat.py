@@ -55,6 +55,12 @@ def show_on_node(text: str, node: str | None) -> None:
         node = node.rpartition(":")[0]
 
 
+def running_prompt() -> Any:
+    """The id of the prompt that runs; None where ComfyUI does not tell it."""
+    server = getattr(sys.modules.get("server"), "PromptServer", None)
+    return getattr(getattr(server, "instance", None), "last_prompt_id", None)
+
+
 def adds_no_noise(sampler: Any) -> bool:
     """Whether a sampler, a KSAMPLER, is known to add no noise, with its options."""
     options = getattr(sampler, "extra_options", None) or {}

@@ -23,7 +23,8 @@ _ROUNDING = 1e-4
 
 
 def reduced_sampling(settings: Settings, tell: Callable[[str], None]) -> Callable[..., Any]:
-    """The wrapper of each sampling with a model. ``tell`` gets one line about each."""
+    """The wrapper of each sampling with a model. ``tell`` gets one line after each."""
+    lines = _Lines()
 
     def sample(executor: Any, noise: Any, latent: Any, sampler: Any, sigmas: Any, *args: Any, **kwargs: Any) -> Any:
         # after these four: mask, callback, whether the bar is off, seed
@@ -42,9 +43,27 @@ def reduced_sampling(settings: Settings, tell: Callable[[str], None]) -> Callabl
             raise
         finally:
             sampling.remove()
-            tell(sampling.line())
+            tell(lines.after(sampling))
 
     return sample
+
+
+class _Lines:
+    """What the samplings of one prompt did: tiles are many, and a node shows one line."""
+
+    def __init__(self) -> None:
+        self._prompt: Any = None
+        self._samplings = self._reduced = 0
+
+    def after(self, sampling: Sampling) -> str:
+        """The line of a sampling, with how many were reduced where it is not the prompt's first."""
+        prompt = compat.running_prompt()
+        if prompt != self._prompt:
+            self._prompt, self._samplings, self._reduced = prompt, 0, 0
+        self._samplings += 1
+        self._reduced += sampling.record.acted
+        line = sampling.line()
+        return f"{self._reduced} of {self._samplings} samplings reduced. {line}" if self._samplings > 1 else line
 
 
 class _KeysPatches(Handle):

@@ -29,6 +29,13 @@ def conditions_of(context: Any, kwargs: Mapping[str, Any], is_whole: bool) -> tu
     return tensors, others
 
 
+def adapters_of(layer: Any) -> Any:
+    """The adapters that act in a layer of peft, such as LoRAs, and their scales; None in any other layer."""
+    if not hasattr(layer, "active_adapters"):
+        return None
+    return list(layer.active_adapters), bool(layer.disable_adapters), dict(getattr(layer, "scaling", {}))
+
+
 def has_controlnet(kwargs: Mapping[str, Any]) -> bool:
     """Whether a ControlNet has run for this call."""
     return any(kwargs.get(name) is not None for name in ("control", _OF_CONTROLNET))

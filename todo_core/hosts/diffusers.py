@@ -97,10 +97,28 @@ class _Scheduler(Sampler):
             self._all, self._end, self._kept = times, end, times[times >= round(trained * (1 - end))]
         return self._kept
 
+    def step_index(self) -> int | None:
+        """Before the first step it is where the pipeline begins."""
+        places = (getattr(self._scheduler, name, None) for name in ("step_index", "begin_index"))
+        index = next((place for place in places if place is not None), None)
+        return index if isinstance(index, int) else None
+
+    def repeats_timesteps(self) -> bool:
+        """Second-order schedulers list some twice, and PNDM one. Others do so only where two steps round to one."""
+        return not hasattr(self._scheduler, "step_index") or getattr(self._scheduler, "order", 1) > 1
+
     def guidance(self) -> float | None:
-        """Pipelines keep the scale of their last call."""
+        """Pipelines keep the scale of their last call, and tell whether it has rows of the negative prompt.
+
+        The scale does not tell: 0 and 0.5 mean none, and a UNet that was distilled from guidance takes it as an input.
+        """
         if getattr(self._pipeline, "do_perturbed_attention_guidance", False):  # a third part of the rows
             return None
+        guider: Any = getattr(self._pipeline, "guider", None)
+        if guider is not None:  # of a modular pipeline: prompt and negative prompt have calls of their own
+            return 1.0 if guider.num_conditions == 1 else None
+        if getattr(self._pipeline, "do_classifier_free_guidance", None) is False:
+            return 1.0
         scale = getattr(self._pipeline, "_guidance_scale", None)
         return float(scale) if isinstance(scale, (int, float)) else None
 

@@ -66,6 +66,14 @@ class Sampler:
         """Those of its run, as last set; None if they are unknown."""
         return None
 
+    def step_index(self) -> int | None:
+        """The place of the next call in ``timesteps``; None where the sampler does not count its steps."""
+        return None
+
+    def repeats_timesteps(self) -> bool:
+        """Whether a timestep that stands twice in ``timesteps`` is one step with two calls."""
+        return True
+
     def adds_noise(self) -> bool:
         """Whether it may add some between the steps. One that is not known is not asked."""
         return False

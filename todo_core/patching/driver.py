@@ -58,7 +58,7 @@ class Driver:
     @property
     def computed(self) -> tuple[int, int]:
         """How many of the steps, or calls, so far were computed below level 1, and of how many."""
-        return self.record.computed(self.begun, self._skipped(self.plan, self.begun))
+        return self.record.computed(self.begun, self._skipped)
 
     def call(self, *of_the_host: Any) -> None:
         """The model is about to be called. An error of ours ends the reduction."""
@@ -125,26 +125,22 @@ class Driver:
 
     def status(self, steps: int, unit: str = "steps") -> str:
         """What happened in a pass of so many steps or model calls, in one line."""
-        plan = self.plan
+        plan, steps = self.plan, max(steps, self.begun)
         if self.error:
             return failed(self.name, self.error)
         if self.record.acted:
-            ended, skipped = None if self.interrupted else plan, self._skipped(plan, steps)
-            if self.interrupted:  # in the middle of a step
-                steps, skipped = steps - skipped, 0
-            summary = self.record.summary(steps, unit, ended, skipped)
+            summary = self.record.summary(steps, unit, None if self.interrupted else plan, self._skipped)
             return f"ToDo reduced {self.name}: {summary}{'; interrupted' if self.interrupted else ''}"
         if plan and not plan.reduces:
             return f"ToDo found {plan.nothing_to_reduce}"
         why = self.record.why_nothing_ran(plan, steps, len(self._begun_inside))
         return f"ToDo reduced nothing in {self.name}: {'it was interrupted' if self.interrupted else why}"
 
-    def _skipped(self, plan: Plan | None, steps: int) -> int:
-        """The steps inside the window in which another cache, such as EasyCache, has not called the model."""
-        if plan is None or not plan.deep.predicts or plan.settings.window != "steps":
-            return 0
-        expected = {step for step in range(steps) if plan.predicts_at(step / steps)}
-        return len(expected - self.record.predicted_calls.keys() - self.record.computed_calls.keys())
+    @property
+    def _skipped(self) -> int:
+        """The steps inside the window in which another cache, such as EasyCache, has answered for the model."""
+        not_called = self._begun_inside - self.record.called_in
+        return len(not_called - {self._step} if self.interrupted else not_called)
 
 
 def failed(name: str, error: Exception) -> str:

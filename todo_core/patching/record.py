@@ -1,10 +1,11 @@
-"""What really ran, which may be less than what was planned. Infotext and status lines are written from it."""
+"""What really ran in a pass, which may be less than what was planned. Infotext and lines are written from it."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from .plan import Plan
 from .space.level_plan import LevelPlan
@@ -22,10 +23,16 @@ class Record:
     ran_in: dict[LevelPlan, set[int]] = field(default_factory=dict)
     networks: set[str] = field(default_factory=set)  # "UNet", "ControlNet"
     notes: list[str] = field(default_factory=list)
+    called_in: set[int] = field(default_factory=set)  # steps in which the model has run, or was predicted
     predicted: str = "transformers below level 1"  # in words
     # calls by step: those in which something was predicted, and those in which all was computed
     predicted_calls: Counter[int] = field(default_factory=Counter)
     computed_calls: Counter[int] = field(default_factory=Counter)
+    _logged: set[str] = field(default_factory=set)  # notes, of all passes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of a patched model has run nothing."""
+        return Record, ()
 
     def __repr__(self) -> str:
         ran = [f"level {plan.level} by {plan.method} in {len(steps)} steps" for plan, steps in self.ran_in.items()]
@@ -64,7 +71,7 @@ class Record:
         ``plan`` is that of a pass that has ended: the line then says so if nothing of it was predicted. In ``skipped``
         of the steps somebody else has not called the model.
         """
-        of_all = f"of {steps} {unit}"
+        of_all = f"of {_counted(steps, unit)}"
         steps_of: dict[tuple[int, int, int, str], set[int]] = {}
         for level, ran_in in self.ran_in.items():  # a refiner's plan may differ in what the line does not tell
             steps_of.setdefault((level.level, level.grid.tokens, level.keys, level.method), set()).update(ran_in)
@@ -74,9 +81,9 @@ class Record:
         ]
         if self.predicted_calls:
             lines.append(self._computed(steps, unit, skipped))
-            lines += [f"the model was not called in {skipped}"] if skipped else []
-        elif plan and plan.deep.predicts:
-            lines.append(f"nothing predicted: {_why_not_predicted(plan)}")
+        elif plan and (plan.deep.predicts or (plan.settings.interval not in (1, "auto") and plan.deep.transformers)):
+            lines.append(f"nothing predicted: {self._why_not_predicted(plan)}")
+        lines += [f"the model was not called in {skipped}"] if skipped else []
         if "ControlNet" in self.networks:
             lines.append("ControlNet too" if "UNet" in self.networks else "in ControlNet alone")
         return "; ".join([*lines, *self.notes])
@@ -96,20 +103,23 @@ class Record:
     def _computed(self, steps: int, unit: str, skipped: int) -> str:
         """``computed`` in words."""
         computed, of_all = self.computed(steps, skipped)
-        if self._counts_calls:
-            skipped, unit = 0, "model calls"
-        fewer = f": {(of_all - skipped) / computed:.1f}x fewer" if computed + skipped < of_all else ""
-        return f"{self.predicted} computed in {computed} of {of_all} {unit}{fewer}"
+        unit = "model calls" if self._counts_calls else unit
+        fewer = f": {of_all / computed:.1f}x fewer" if computed < of_all and not skipped else ""
+        return f"{self.predicted} computed in {computed} of {_counted(of_all, unit)}{fewer}"
 
     def why_nothing_ran(self, plan: Plan | None, steps: int, steps_in_window: int) -> str:
         """Why a pass of ``steps`` was not reduced although its plan, None if no step ran, reduces something."""
-        if self.notes:
-            return "; ".join(self.notes)
+        notes = [note for note in self.notes if not plan or note != plan.deep.note]
+        if notes:
+            return "; ".join(notes)
         if not steps or not plan:
             return "no step ran"
         if not steps_in_window:
             return "no step is between Start and End"
-        return _why_not_predicted(plan) if plan.deep.predicts else "its self-attention was not called"
+        return self._why_not_predicted(plan) if plan.deep.predicts else "its self-attention was not called"
+
+    def _why_not_predicted(self, plan: Plan) -> str:
+        return plan.deep.why or (NOT_ALIKE if plan.deep.tolerance is None else NOT_WITHIN)
 
     def ran_call(self, step: int, *, is_predicted: bool) -> None:
         """A call of the model has ended, of a step for which the plan has an interval."""
@@ -121,22 +131,25 @@ class Record:
         self.networks.add(network)
 
     def note(self, text: str | None) -> None:
-        """Add a note, if there is one, and log it, once."""
+        """Add a note, if there is one, once; the first time that it is true, log it."""
         if text and text not in self.notes:
             self.notes.append(text)
+        if text and text not in self._logged:
+            self._logged.add(text)
             log.warning("ToDo: %s", text)
 
     def reset(self) -> None:
-        """Clear everything."""
+        """Clear everything: another pass begins."""
         self.ran_in.clear()
         self.predicted_calls.clear()
         self.computed_calls.clear()
+        self.called_in.clear()
         self.networks.clear()
         self.notes.clear()
 
 
-def _why_not_predicted(plan: Plan) -> str:
-    return NOT_ALIKE if plan.deep.tolerance is None else NOT_WITHIN
+def _counted(number: int, unit: str) -> str:
+    return f"{number} {unit.removesuffix('s') if number == 1 else unit}"
 
 
 class IdleNotes:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from torch.nn import Module
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import is_compiled
-from ..hosts.conditions import conditions_of, has_controlnet, row_weights
+from ..hosts.conditions import adapters_of, conditions_of, has_controlnet, row_weights
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from .hooks.deep_hooks import DeepHooks, WholeHooks, holder_of
@@ -63,7 +64,6 @@ class Session:
     ) -> None:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
-        self._is_unknown = facts is None
         self._told = facts or Pass(TokenGrid(side, side), holder=holder_of(host.unet))
         self.plan = self._first_plan = make_plan(settings, host, self._told)
         self._counter: StepCounter | None = StepCounter(host)
@@ -100,7 +100,7 @@ class Session:
         return hooks
 
     def attach(self) -> Session:
-        """Put the hooks on the model: on all levels where nobody has told the pass."""
+        """Put the hooks on the model, and on the blocks that the plan reduces; a call may add some."""
         self.detach()
         unet, on_error = self.host.unet, self._calls.on_error
         self._handles += [Hook(self.begin_call, on_error).before(unet), Hook(self._end_call).after(unet, always=True)]
@@ -108,10 +108,10 @@ class Session:
             hooks_of = {hooks.site: hooks for hooks in self._sites}
             self._handles.append(self._patch_keys(keys_patch(hooks_of, self._calls)))
         compiled = self._is_compiled()  # such code cannot get hooks while it runs
-        self._add_levels(LEVELS if self._is_unknown or compiled else [level.level for level in self.plan.reduced])
+        self._add_levels(LEVELS if compiled else [level.level for level in self.plan.reduced])
         for predictor in self._predictors:
             self._handles += predictor.attach()
-        self._watches = bool(self._predictors) and not compiled
+        self._watches = bool(self.host.sites) and not compiled
         if self._watches:
             self._handles.append(Hook(self._note_run).before(self.host.sites[0].transformer))
         if compiled:
@@ -173,12 +173,20 @@ class Session:
         self._counter = None
         self._memory.begin_step(number)
         self._step = Step(number, total, tuple(seeds) if fixed is None else (fixed,) * len(seeds), guidance)
+        if not self._predicts_in_step():
+            self._memory.free()
 
     def acts_in_step(self) -> bool:
         """Whether the step of ``begin_step`` is reduced; True too where that depends on the timestep of its calls."""
-        progress = self._progress(math.nan)
-        plans = self._first_plan, self.plan  # ComfyUI's areas: calls of one step have several sizes
-        return self.settings.window == "noise" or any(plan.at(progress) or plan.predicts_at(progress) for plan in plans)
+        progress = self._progress(lambda: math.nan)
+        is_reduced = any(plan.at(progress) for plan in (self._first_plan, self.plan))  # calls may have several sizes
+        return self.settings.window == "noise" or is_reduced or self._predicts_in_step()
+
+    def _predicts_in_step(self) -> bool:
+        """Whether anything is computed by an interval in the step of ``begin_step``; True too where that is unknown."""
+        progress = self._progress(lambda: math.nan)
+        plans = self._first_plan, self.plan
+        return self.settings.window == "noise" or any(plan.predicts_at(progress) for plan in plans)
 
     @property
     def reduces_this_block(self) -> bool:
@@ -193,10 +201,10 @@ class Session:
         # the backward pass would compute checkpointed blocks again, and no session would reduce them then
         if torch.is_grad_enabled() and self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
             raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
-        needs_time = self._counter is not None or self.settings.window == "noise"
-        time = self._time(timestep) if needs_time else math.nan  # to read it, the program waits for a GPU
+        time = cache(lambda: self._time(timestep))
         if not outer:
-            self._follow_step(unet, time)
+            waits = isinstance(timestep, Tensor) and timestep.device.type != "cpu"
+            self._follow_step(unet, time, waits=waits)
         rows = int(latent.shape[0])  # a call inside a call belongs to the same step and images
         call.seeds = seeds_inside(outer.seeds, rows) if outer else self._step.next_seeds(rows)
         plan = self._plan_call(latent)
@@ -211,13 +219,18 @@ class Session:
         call.may_predict, call.has_run = plan.predicts_at(progress) and not outer, not self._watches
         if call.may_predict and self._may_predict(unet, latent, args, kwargs):
             self._remember(call, latent, timestep, args, kwargs)
+        elif not outer:
+            self._memory.free()
 
-    def _follow_step(self, unet: Module, time: float) -> None:
-        """Count the step of a call, where nobody tells it."""
+    def _follow_step(self, unet: Module, time: Callable[[], float], *, waits: bool) -> None:
+        """Count the step of a call, where nobody tells it. To read its ``time``, the program may wait for a GPU."""
         if self._counter:
-            self._step = Step(*self._counter.step_of(time), self._step.seeds, self.host.sampler.guidance())
+            self._step = Step(*self._counter.step_of(time, waits=waits), self._step.seeds, self.host.sampler.guidance())
             if self._counter.passes != self._passes:
                 self._memory.reset()
+                if self._passes:
+                    self._idle_notes.end()
+                    self.record.reset()
                 self._passes = self._counter.passes
             if self._counter.takes_turns:
                 self.record.note("several generations take turns on this model: their steps are counted as one's")
@@ -238,14 +251,26 @@ class Session:
         call.memory.weights = row_weights(guidance, kwargs, call.seeds, negative_first=self.host.negative_first)
         context = read(args, kwargs, 2, self.host.arguments.context)
         conditions, others = conditions_of(context, kwargs, deep.is_whole)
+        first: Any = self.host.sites[0].block
+        others.append(adapters_of(first.attn1.to_q))
         gap = self._memory.gap(deep, self._step.total)
         call.memory.begin_call(self._step, deep, latent, timestep, conditions, (call.seeds, others), gap)
+        if self._memory.has_nan:
+            self.record.note("the model's output is not a number (NaN)")
 
     def _may_predict(self, unet: Module, latent: Tensor, args: Args, kwargs: Kwargs) -> bool:
-        """Whether anything may be remembered and predicted in this call; with a note where not."""
+        """Whether anything may be remembered and predicted in this call; with a note where not.
+
+        The last step is computed, and nobody continues it.
+        """
+        if self._step.number + 1 == self._step.total:
+            return False
         if unet is not self.host.unet:
             remove_forwards(unet)  # a replica's would run the module that it is a copy of
             self.record.note("replicas of this model run side by side: nothing is predicted")
+            return False
+        if self._calls.are_of_several_threads:
+            self.record.note("several threads run this model at a time: nothing is predicted")
             return False
         if self._asks_for_gradients(args, kwargs):
             self.record.note("a call asks for gradients: nothing is predicted")
@@ -268,11 +293,11 @@ class Session:
             self.record.note("the rows of a call have different timesteps: the step of the first row counts for all")
         return times[0]
 
-    def _progress(self, timestep: float) -> float:
+    def _progress(self, time: Callable[[], float]) -> float:
         """How much of the pass is done, from 0: by its steps, or by the noise if their number is unknown."""
         if self.settings.window == "steps" and self._step.total:
             return self._step.number / self._step.total
-        return 1 - timestep / 1000
+        return 1 - time() / 1000
 
     def _stop_reducing(self, error: Exception) -> None:
         """Let the rest of the call run without reduction."""
@@ -297,17 +322,15 @@ class Session:
         if output is None:  # torch gives none after an Exception
             self._memory.reset()
         elif call:
-            is_cached = call.may_predict and not (call.has_run or call.is_predicted)
-            if not is_cached:
+            if call.has_run or call.is_predicted:  # else another cache has answered
                 self._count(call, output)
-            if call.memory and call.step + 1 == self._step.total:
-                call.memory.forget()
             if self._counter and not self._calls.current:
                 planned = bool(call.levels) or call.may_predict
                 self._idle_notes.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)
 
     def _count(self, call: UNetCall, output: Any) -> None:
         """A call has ended in which the model's own code has run, or was predicted by us."""
+        self.record.called_in.add(call.step)
         if call.may_predict:
             self.record.ran_call(call.step, is_predicted=call.is_predicted)
         if call.memory and not call.is_predicted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,8 @@ class StepCounter:
     """Counts the steps of a pass by timestep, for a session without ``begin_step``.
 
     With a scheduler, a pass goes from the timestep of its first call to the end of the scheduler's list: img2img
-    begins in the middle of the list. A new list, or a timestep that stands earlier in it, begins a new pass.
+    begins in the middle of the list. A new list, or a place that stands earlier in it, begins a new pass. A scheduler
+    that counts its steps tells the place: its list may have one timestep twice, and a GPU need not be waited for.
     Without one, each lower timestep is a new step, and a higher one begins a new pass. After a second higher one in a
     row, as in DDIM inversion, each counts as a step.
     """
@@ -45,7 +46,8 @@ class StepCounter:
         self._schedule: Tensor | None = None  # of the last call that it has listed
         self._listed: Tensor | None = None
         self._timesteps: list[list[float]] = []  # the schedule's, and the same rounded to bfloat16
-        self._first_index = self._index = 0  # in the scheduler's list, of the pass and of the last call
+        self._numbers: list[int] = []  # the step of each of them
+        self._first_number = self._index = 0  # of the pass, and in the scheduler's list of the last call
         self._first = self._last = -math.inf  # timesteps of the pass and of the last call
         self._number = self._cut_short = 0
         self._rose = False
@@ -56,20 +58,33 @@ class StepCounter:
         """Whether several generations seem to run at a time: passes are cut short, and begin ever lower."""
         return self._cut_short >= 2
 
-    def step_of(self, timestep: float) -> tuple[int, int | None]:
-        """The step of a call, counted from 0, and the number of steps in the pass; None where that is unknown."""
+    def step_of(self, time: Callable[[], float], *, waits: bool = False) -> tuple[int, int | None]:
+        """The step of a call, counted from 0, and the number of steps in the pass; None where that is unknown.
+
+        ``time`` reads its timestep; ``waits``: it would wait for a GPU.
+        """
         schedule = self._host.sampler.timesteps()
-        if schedule is not self._listed:  # read once a pass: the program waits for a GPU
-            self._listed, self._timesteps = schedule, [] if schedule is None else _listed(schedule)
-        steps = next((steps for steps in self._timesteps if timestep in steps), None)
-        if steps is None:
-            return self._count(timestep), None
-        index = steps.index(timestep)
+        if schedule is not self._listed:  # read once a pass
+            self._listed, self._timesteps, self._numbers = schedule, [], []
+            if schedule is not None:
+                self._timesteps = [schedule.tolist(), schedule.bfloat16().tolist()]
+                self._numbers = _numbers(self._timesteps[0], merges=self._host.sampler.repeats_timesteps())
+        index = self._index_of(time, waits=waits)
+        if index is None:
+            return self._count(time()), None
+        timestep = self._timesteps[0][index]
         if schedule is not self._schedule or index < self._index:
-            self._first_index = index
+            self._first_number = self._numbers[index]
             self._begin_pass(timestep)
         self._schedule, self._index, self._last = schedule, index, timestep
-        return index - self._first_index, len(steps) - self._first_index
+        return self._numbers[index] - self._first_number, self._numbers[-1] + 1 - self._first_number
+
+    def _index_of(self, time: Callable[[], float], *, waits: bool) -> int | None:
+        """The place of a call in the scheduler's list; None where it is not there."""
+        told: Any = self._host.sampler.step_index()
+        if told in range(len(self._numbers)) and (waits or any(times[told] == time() for times in self._timesteps)):
+            return told
+        return next((times.index(time()) for times in self._timesteps if time() in times), None)
 
     def _count(self, timestep: float) -> int:
         rises = timestep > self._last
@@ -92,9 +107,10 @@ class StepCounter:
         self.passes += 1
 
 
-def _listed(schedule: Tensor) -> list[list[float]]:
-    """The timesteps of a schedule, each once (second-order schedulers list some twice); exact, and in bfloat16."""
-    return [list(dict.fromkeys(times.tolist())) for times in (schedule, schedule.bfloat16())]
+def _numbers(timesteps: Sequence[float], *, merges: bool) -> list[int]:
+    """The step of each listed timestep; with ``merges``, one that is listed twice is one step with two calls."""
+    each = {time: number for number, time in enumerate(dict.fromkeys(timesteps))}
+    return [each[time] for time in timesteps] if merges else list(range(len(timesteps)))
 
 
 def seeds_inside(seeds: Sequence[int], count: int, first: int = 0) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ Resample = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "area", "m
 RESAMPLES = get_args(Resample)
 
 
+@lru_cache(maxsize=1024)
 def stride(size: Size, factor: int, turn: int, *, exact: bool = True) -> StridedTokens:
     """Keep every ``factor``-th row and column of a grid of ``size`` (h, w), from a position that ``turn`` chooses.
 

@@ -144,6 +144,16 @@ def test_values_replace_those_of_the_preset_and_narrow_its_window():
 # samplings ------------------------------------------------------------------------------------------------------------
 
 
+def test_of_the_tiles_of_a_prompt_the_line_tells_how_many_were_reduced(shown, model, monkeypatch):
+    reduced, instance = todo(model), sys.modules["server"].PromptServer.instance
+    for prompt in ("a", "a", "b"):
+        monkeypatch.setattr(instance, "last_prompt_id", prompt, raising=False)
+        Guider(reduced).sample()
+    line = shown[0][0]
+    assert line.startswith("ToDo reduced the sampling at 128 x 128: ")
+    assert [text for text, _ in shown] == [line, f"2 of 2 samplings reduced. {line}", line]
+
+
 def test_the_line_goes_to_the_console_too(shown, model, caplog):
     caplog.set_level(logging.INFO, "todo_core")
     Guider(todo(model, start=0.25, end=0.75)).sample()

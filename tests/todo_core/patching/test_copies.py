@@ -116,3 +116,14 @@ def test_remove_patch_inside_a_block_takes_off_the_patch_of_that_block(ldm_sd1):
             assert hook_count(ldm_sd1.unet) == 0
         assert hook_count(ldm_sd1.unet) > 0, "the inner block has taken off the inner patch alone"
     assert hook_count(ldm_sd1.unet) == 0
+
+
+def test_a_copy_has_run_nothing(diffusers_sd1):
+    small = diffusers_sd1.copy()
+    session = apply_patch(small.unet, factor_1=2, interval=2)
+    generate(small)
+    other = copy.deepcopy(small.unet)
+    assert session.record.steps == {0, 1, 2, 3}
+    hook = next(iter(other._forward_pre_hooks.values()))
+    assert not hook.owner.record.acted
+    assert hook.owner._calls.record is hook.owner.record

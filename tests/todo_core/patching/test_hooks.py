@@ -153,6 +153,7 @@ def test_each_whole_grid_of_the_keys_is_reduced(ldm_sd1, attend, mode, pair, mon
         ((2, 128, 32), (2, 128, 2, 32), None, "its keys are not whole grids of 128 tokens"),
         ((2, 128, 32), (1, 256, 32), None, "its keys come from another source"),
         ((2, 128, 32), (2, 128, 32), None, "its keys come from another source"),
+        ((1, 256, 32), (1, 256, 32), None, "its keys come from another source"),  # beside joined rows
     ],
 )
 def test_of_any_other_context_the_attention_gets_what_it_was_given(ldm_sd1, tokens, context, mask, why, monkeypatch):

@@ -193,3 +193,20 @@ def test_a_block_that_runs_row_by_row_reduces_each_row_by_itself_with_its_own_se
         layers = ldm_sd1_double.unet.get_submodule(name.rsplit(".", 4)[0])
         monkeypatch.setitem(vars(layers), "forward", row_by_row(layers))
     torch.testing.assert_close(reduced(), together, atol=1e-9, rtol=0)
+
+
+def test_while_another_thread_runs_the_model_nothing_is_predicted_and_a_note_says_so(ldm_sd1):
+    """Each of them would continue what the other has begun."""
+    small, latent, both_run = ldm_sd1, noise(1, 4, 16, 16), threading.Barrier(2, timeout=60)
+    with patched(small.unet, factor_1=2, interval=2) as session:
+        other = threading.Thread(target=lambda: small(latent, 100.0))
+
+        def meet(*_):
+            both_run.wait()
+
+        first = small.unet.input_blocks[0].register_forward_pre_hook(meet)
+        other.start()
+        small(latent, 900.0)
+        other.join()
+        first.remove()
+    assert "several threads run this model at a time: nothing is predicted" in session.record.notes

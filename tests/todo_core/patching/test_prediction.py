@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from contextlib import contextmanager
 
@@ -338,6 +339,30 @@ def test_a_number_that_is_not_finite_does_not_reach_later_steps(ldm_sd1, predict
     handle.remove()
     assert [i for i, output in enumerate(outputs) if not output.isfinite().all()] == [broken]
     assert session.record.predicted_in, "it goes on later"
+
+
+def test_of_a_latent_without_numbers_nothing_is_predicted_and_a_note_says_so(ldm_sd1):
+    session = session_of(ldm_sd1, interval="auto", predict="whole", tolerance=1)
+    run(ldm_sd1, session, [latent * math.nan for latent in chain(10)], guidance=1)
+    assert not session.record.predicted_in
+    assert session.record.notes == ["the model's output is not a number (NaN)"]
+
+
+@pytest.mark.parametrize("change", [{"disable_adapters": True}, {"active_adapters": ["b"]}, {"scaling": {"a": 0.5}}])
+def test_an_adapter_that_changes_in_mid_pass_begins_anew(ldm_sd1, monkeypatch, change):
+    """As peft's LoRAs, which diffusers switches on every layer."""
+    layer = ldm_sd1.unet.input_blocks[1][1].transformer_blocks[0].attn1.to_q
+    for name, value in {"active_adapters": ["a"], "disable_adapters": False, "scaling": {"a": 1.0}}.items():
+        monkeypatch.setattr(layer, name, value, raising=False)
+
+    def switch(step, latent):
+        for name, value in change.items() if step == 4 else ():
+            monkeypatch.setattr(layer, name, value)
+        return ldm_sd1(latent, TIMES[step])
+
+    session = session_of(ldm_sd1, interval=2)
+    run(ldm_sd1, session, chain(10), switch)
+    assert session.record.predicted_in == {2, 6, 8}
 
 
 def test_calls_that_ask_for_gradients_are_computed(diffusers_sd1):

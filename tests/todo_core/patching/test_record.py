@@ -1,6 +1,7 @@
 """The line that says what ran."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -51,15 +52,30 @@ def test_nothing_is_said_of_what_did_not_run():
     ],
 )
 def test_it_says_why_a_plan_came_to_nothing(why, steps, in_window, said):
-    plan = Plan(Settings(), Pass(TokenGrid(64, 64), 8), (), DeepPlan(7, 2, why=why))
-    assert Record().why_nothing_ran(plan, steps, in_window) == said
+    plan = Plan(Settings(), Pass(TokenGrid(64, 64), 8), (), DeepPlan(7, 2, why=why, note="layers are predicted"))
+    assert Record(notes=["layers are predicted"]).why_nothing_ran(plan, steps, in_window) == said
     assert Record().why_nothing_ran(None, steps, in_window) == "no step ran"
     assert Record(notes=["a note", "another"]).why_nothing_ran(plan, steps, in_window) == "a note; another"
+
+
+def test_beside_another_cache_it_says_how_often_the_model_was_not_called_and_compares_nothing():
+    ran = Record(predicted_calls=Counter([3]), computed_calls=Counter([0, 1, 2, 5]))
+    said = "transformers below level 1 computed in 4 of 12 steps; the model was not called in 7"
+    assert ran.summary(12, skipped=7) == said
+    assert ran.computed(12, 7) == (4, 12)
+
+
+def test_one_step_is_one_step():
+    line = Record({record("UNet").ran_in.popitem()[0]: {0}}).summary(1)
+    assert line == "level 1 from 4,096 to 1,024 tokens (downsample) in 1 of 1 step"
 
 
 def test_it_says_that_a_planned_prediction_did_not_happen():
     plan = Plan(Settings(), Pass(TokenGrid(64, 64), 8), (), DeepPlan(7, 2))
     assert Record().summary(8, plan=plan) == "nothing predicted: too few steps in a row are alike"
+    short = Plan(Settings(interval=2), Pass(TokenGrid(64, 64), 3), (), DeepPlan(7, 2, why="they need 4 steps"))
+    assert Record().summary(3, plan=short) == "nothing predicted: they need 4 steps"
+    assert Record().summary(3, plan=replace(short, settings=Settings())) == ""  # auto chooses by itself
     assert Record(predicted_calls=Counter([2])).summary(8, plan=plan) == (
         "transformers below level 1 computed in 7 of 8 steps: 1.1x fewer"
     )

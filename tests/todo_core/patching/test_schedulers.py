@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
+from types import SimpleNamespace
 
 import diffusers
 import pytest
 import torch
 from accelerate import cpu_offload_with_hook
 from diffusers import (
+    ClassifierFreeGuidance,
     DPMSolverMultistepScheduler,
     EulerAncestralDiscreteScheduler,
     EulerDiscreteScheduler,
+    PNDMScheduler,
     StableDiffusionImg2ImgPipeline,
     StableDiffusionPipeline,
 )
 
 from tests.models import diffusers_unet, hook_count, noise, pipeline, snapshot, words
 from todo_core import apply_patch, patched, remove_patch
+from todo_core.hosts import detect
+from todo_core.hosts.conditions import row_weights
 from todo_core.patching.session import Session
 from todo_core.samplers import ADDS_NOISE
 
@@ -106,7 +112,6 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
         ):
             if scheduler:
                 pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
-            session.record.reset()
             generate(pipe, side=side)
             found.append((session.record.predicted, session.record.predicted_in, set(session.record.levels)))
     assert found == [(*MODEL, {1}), (*DEEP, {1}), (*MODEL, {1}), (*MODEL, {1})]
@@ -116,6 +121,81 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
 def test_img2img_counts_the_steps_that_it_runs(unet):
     pipe = pipeline(StableDiffusionImg2ImgPipeline, DPMSolverMultistepScheduler(), unet)
     assert predicted(pipe, steps=16, image=noise(1, 4, 16, 16), strength=0.5)[0] == MODEL
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "steps"),
+    [
+        ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}, 50),  # two of its last timesteps round to one
+        ("DPMSolverMultistepScheduler", {"use_exponential_sigmas": True}, 20),
+        ("UniPCMultistepScheduler", {"use_karras_sigmas": True}, 50),
+    ],
+)
+def test_each_call_is_a_step_where_timesteps_round_to_one(name, config, steps, unet):
+    scheduler = getattr(diffusers, name)(**config, beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear")
+    pipe = pipeline(StableDiffusionImg2ImgPipeline, scheduler, unet)
+    with patched(pipe, factor_1=2, interval=1) as session:
+        generate(pipe, steps=steps, image=noise(1, 4, 16, 16), strength=0.2)
+    ran = steps // 5
+    assert len(set(pipe.scheduler.timesteps[-ran:].tolist())) < ran
+    assert session.plan.facts.steps == ran
+    assert session.record.steps == set(range(ran))
+
+
+@pytest.mark.parametrize(
+    ("scale", "time_cond_proj_dim", "known", "weights"),
+    [
+        (7.0, None, 7.0, [-6, 7]),
+        (0.0, None, 1.0, [1]),  # the value of SDXL Turbo
+        (0.5, None, 1.0, [1]),
+        (8.0, 16, 1.0, [1]),  # the UNet of an LCM takes it as an input
+    ],
+)
+def test_a_pipeline_tells_whether_it_has_rows_of_the_negative_prompt(scale, time_cond_proj_dim, known, weights):
+    unet = diffusers_unet(sample_size=8, time_cond_proj_dim=time_cond_proj_dim)
+    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
+    assert detect(pipe).sampler.guidance() is None  # it has not run yet
+    found = []
+
+    def note(*_):
+        guidance = detect(pipe).sampler.guidance()
+        found.append((guidance, row_weights(guidance, {}, (0, 0), negative_first=True)))
+
+    unet.register_forward_pre_hook(note)
+    generate(pipe, steps=2, guidance_scale=scale)
+    assert found == [(known, weights)] * 2
+
+
+@pytest.mark.parametrize(("guidance_scale", "known"), [(7.5, None), (1.0, 1.0)])
+def test_the_guider_of_a_modular_pipeline_calls_the_model_for_each_prompt(unet, guidance_scale, known):
+    guider = ClassifierFreeGuidance(guidance_scale)
+    assert detect(SimpleNamespace(unet=unet, guider=guider)).sampler.guidance() == known
+
+
+def test_guidance_that_a_callback_switches_off_counts_no_more(unet):
+    pipe, found = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet), []
+    unet.register_forward_pre_hook(lambda *_: found.append(detect(pipe).sampler.guidance()))
+
+    def off(pipe, step, timestep, tensors):
+        pipe._guidance_scale = 0.0
+        return {"prompt_embeds": tensors["prompt_embeds"][-1:]}
+
+    generate(pipe, steps=3, callback_on_step_end=off, callback_on_step_end_tensor_inputs=["prompt_embeds"])
+    assert found == [7.5, 1, 1]
+
+
+@pytest.mark.parametrize("scheduler", [PNDMScheduler(skip_prk_steps=True), DPMSolverMultistepScheduler()])
+@pytest.mark.parametrize("end", [0.6, 1.0])
+def test_memory_is_freed_by_the_pass(scheduler, end, unet):
+    pipe, left = pipeline(StableDiffusionPipeline, scheduler, unet), []
+    with patched(pipe, interval=2, end=end) as session:
+        after = unet.register_forward_hook(lambda *_: left.append(sum(map(bool, session._memory._calls.values()))))
+        generate(pipe)
+        after.remove()
+    calls = len(left) - 8  # PNDM makes one more
+    ends = math.ceil(8 * end) + calls if end < 1 else len(left) - 1
+    assert all(left[: ends - 1])
+    assert not any(left[ends:])
 
 
 def test_offload_after_the_patch_runs_as_before_and_before_the_patch_keeps_the_model_from_whole_steps(unet):

@@ -9,15 +9,34 @@ import torch
 
 from tests.models import noise
 from todo_core import patched
+from todo_core.hosts.host import Sampler
 from todo_core.patching.steps import StepCounter, seeds_inside, seeds_of_rows, timesteps_of
 
 
+class Listed(Sampler):
+    """A sampler with this schedule; the next call belongs to its place ``index``, if it counts."""
+
+    index = None
+
+    def __init__(self, schedule):
+        self._schedule = schedule
+
+    def timesteps(self):
+        return self._schedule
+
+    def step_index(self):
+        return self.index
+
+    def repeats_timesteps(self):
+        return self.index is None
+
+
 def counter(schedule=None):
-    return StepCounter(SimpleNamespace(sampler=SimpleNamespace(timesteps=lambda: schedule)))
+    return StepCounter(SimpleNamespace(sampler=Listed(schedule)))
 
 
 def steps(counter, timesteps):
-    return [counter.step_of(float(t))[0] for t in timesteps]
+    return [counter.step_of(lambda t=t: float(t))[0] for t in timesteps]
 
 
 def test_without_a_schedule_each_lower_timestep_is_a_step():
@@ -42,9 +61,35 @@ def test_one_step_passes_that_repeat_stay_at_step_0(last):
 def test_a_timestep_in_bfloat16_finds_its_place_in_the_schedule(kind):
     schedule = torch.linspace(981, 1, 50).round().to(kind)
     given = schedule.bfloat16().tolist()
-    assert [counter(schedule).step_of(t) for t in given[:1]] == [(0, 50)]
-    counting = counter(schedule)
-    assert [counting.step_of(t)[0] for t in given] == list(range(50))
+    assert counter(schedule).step_of(lambda: given[0]) == (0, 50)
+    assert steps(counter(schedule), given) == list(range(50))
+
+
+def of_a_gpu():
+    raise AssertionError("the program waits for a GPU")
+
+
+@pytest.mark.parametrize(("begin", "waits"), [(0, True), (0, False), (3, True), (2, False)])
+def test_a_sampler_that_counts_tells_the_step_of_a_timestep_that_it_lists_twice(begin, waits):
+    """As UniPC and Karras do, whose last timesteps round to one. img2img begins in the middle."""
+    times = [900, 500, 20, 3, 3, 1]
+    counting, sampler = counter(torch.tensor(times)), Listed(torch.tensor(times))
+    counting._host.sampler, found = sampler, []
+    for sampler.index in range(begin, 6):
+        time = of_a_gpu if waits else lambda: float(times[sampler.index])
+        found += [counting.step_of(time, waits=waits) for _ in range(2)]  # two calls a step
+    assert found == [(step, 6 - begin) for step in range(6 - begin) for _ in range(2)]
+    sampler.index = begin
+    assert counting.step_of(time, waits=waits)[0] == 0
+    assert counting.passes == 2
+
+
+@pytest.mark.parametrize("index", [None, 5, 99, 0])
+def test_a_count_that_is_not_of_this_call_is_not_believed(index):
+    """An own loop, after a pipeline was interrupted."""
+    counting = counter(torch.tensor([900, 500, 20, 3, 2, 1]))
+    counting._host.sampler.index = index
+    assert steps(counting, [500, 20]) == [0, 1]
 
 
 def turns(first, second):

@@ -122,7 +122,7 @@ class KeysHooks(SiteHooks):
         tokens, why = x if context is None else context, conflict
         if tokens.ndim != 3 or tokens.shape[1] % n or tokens.shape[-1] != x.shape[-1]:
             why = f"its keys are not whole grids of {n:,} tokens"
-        elif tokens is not x and (tokens.shape[0] != x.shape[0] or tokens.shape[1] == n):
+        elif tokens is not x and (tokens.shape[0] != x.shape[0] or tokens.shape[1] <= x.shape[1]):
             why = "its keys come from another source"
         return None if self._skip(why) else tokens.reshape(-1, n, tokens.shape[-1])
 

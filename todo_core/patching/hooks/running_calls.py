@@ -96,6 +96,11 @@ class RunningCalls:
             stack.pop()
         return stack[-1] if stack else None
 
+    @property
+    def are_of_several_threads(self) -> bool:
+        """Whether calls of other threads run at the moment."""
+        return len(self._stacks) > 1
+
     def begin(self, unet: Module) -> tuple[UNetCall, UNetCall | None]:
         """A new call, and the call that it runs inside, if any. To be called by the hook of ``unet`` itself."""
         for thread, stack in list(self._stacks.items()):

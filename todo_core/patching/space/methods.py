@@ -17,10 +17,11 @@ from ...hosts import Level
 from ...reduction import Reduction
 from ...settings import Settings
 from ...token_grid import TokenGrid
-from .level_plan import LevelPlan
+from .level_plan import LevelPlan, Reason
 
 # auto reduces where the image's sides are so many times longer than in training: 1.25 is the smallest measured.
 AUTO_FROM = 1.2
+AUTO_FEWEST = 256  # tokens: a grid of 16 x 16; the smallest measured has 32 x 32
 # 3 loses 0.9 to 6.1 dB to it from twice to four times the trained side, and 4 more (docs/results)
 AUTO_FACTOR = 2
 
@@ -60,15 +61,21 @@ def plan_level(settings: Settings, method: str, level: Level, grid: TokenGrid) -
 
 def _plan_downsample(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan:
     chosen = settings.factor_1 if full.level == 1 else settings.factor_2
-    is_large = full.grid.scale(level.trained_side) >= AUTO_FROM
-    factor = chosen if isinstance(chosen, int) else AUTO_FACTOR if is_large and full.level == 1 else 1
     if chosen == 1:
         return replace(full, why=f"the factor of level {level.number} is 1")
-    if factor == 1:
-        why = f"this model was trained at {level.trained_pixels:g} x {level.trained_pixels:g}"
-        return replace(full, why="auto reduces only level 1 at this size" if is_large else why)
+    if chosen == "auto" and (why := _why_not_auto(full, level)):
+        return replace(full, why=why)
+    factor = AUTO_FACTOR if chosen == "auto" else chosen
     target = full.grid.strided(factor) if settings.rotates else full.grid.reduced(factor)
     return replace(full, target_grid=target, keys=target.tokens, amount=factor)
+
+
+def _why_not_auto(full: LevelPlan, level: Level) -> Reason | None:
+    if full.grid.scale(level.trained_side) < AUTO_FROM:
+        return f"this model was trained at {level.trained_pixels:g} x {level.trained_pixels:g}"
+    if full.level > 1:
+        return "auto reduces only level 1 at this size"
+    return f"auto keeps fewer than {AUTO_FEWEST} tokens" if full.grid.tokens < AUTO_FEWEST else None
 
 
 def _downsample(tokens: Tensor, plan: LevelPlan, settings: Settings, place: Place) -> Reduction:

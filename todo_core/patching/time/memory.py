@@ -22,7 +22,7 @@ from ...token_grid import TokenGrid
 from ..space.level_plan import Reason
 from ..steps import Step, timesteps_of
 from .deep_plan import DeepPlan
-from .pacing import Pace
+from .pacing import Pace, gap_of
 from .prediction import History
 
 MOST_CALLS = 8  # of a step, that are remembered
@@ -124,12 +124,17 @@ class Memory:
 
     def reset(self) -> None:
         """Forget everything: the pass is over."""
+        self.free()
+        self._has_looked = False
+        self._lacks_room: Reason | None = None
+
+    def free(self) -> None:
+        """Forget the calls: nothing will be predicted any more in this pass."""
         self._calls: defaultdict[int, CallMemory] = defaultdict(CallMemory)
         self._step, self._place = -1, 0
         self._last: list[CallMemory] = []  # of the calls of the last step
         self._gap: int | None = None  # unknown
-        self._has_looked = False
-        self._lacks_room: Reason | None = None
+        self.has_nan = False  # an error that was measured is no number
 
     def why_no_room(self, host: Host, latent: Tensor) -> Reason | None:
         """Why the histories do not fit on the GPU beside the model. Looked up once a pass."""
@@ -166,7 +171,9 @@ class Memory:
 
         def of_the_worst() -> int:
             if self._gap is None:
-                self._gap = min((memory.pace.gap(tolerance, steps) for memory in self._last), default=1)
+                costs = [memory.pace.cost() for memory in self._last] or [math.inf]
+                self.has_nan = any(map(math.isnan, costs))
+                self._gap = min(gap_of(cost, tolerance, steps) for cost in costs)
             return self._gap
 
         return of_the_worst

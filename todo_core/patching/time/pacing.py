@@ -64,9 +64,9 @@ class Pace:
             self._cost = cost.masked_fill(length == 0, math.inf)  # as Heun's second call: its error tells nothing
         self._errors, self._time = [], time
 
-    def gap(self, tolerance: float, steps: int) -> int:
-        """The gap that the last error allows; 1 while none is known. Reads one number from the device."""
-        return 1 if self._cost is None else gap_of(float(self._cost), tolerance, steps)
+    def cost(self) -> float:
+        """C w of the last error; infinite while none is known. Reads one number from the device."""
+        return math.inf if self._cost is None else float(self._cost)
 
 
 def step_weight(time: Tensor, length: Tensor) -> Tensor:

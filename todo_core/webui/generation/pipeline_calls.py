@@ -37,13 +37,16 @@ class PipelineDriver(DenoiserDriver):
             self._described, self._counter = host, StepCounter(host)
         number, total = self._step_of(read(args, kwargs, 1, host.arguments.timestep))
         self._steps = self._calls = total
+        passed_over = range(self._step + 1, number)
         if self.begin_step(number, total, seeds, host.sampler.guidance()):
+            self._begun.update(passed_over)
+            self._begun_inside.update(passed_over)
             self.begin_call(unet, args, kwargs)  # torch has already listed the hooks that run before this call
             self._step_hook = Hook(self._end_call).after(unet)
 
     def _step_of(self, timestep: Any) -> tuple[int, int]:
         """The number of the step, from 0, and how many the pass has."""
-        number, total = self._counter.step_of(timesteps_of(timestep)[0])
+        number, total = self._counter.step_of(lambda: timesteps_of(timestep)[0])
         return number, total or max(number + 1, int(getattr(self._model(), "num_timesteps", 0) or 0))
 
     def _end_call(self, *_: Any) -> None:
