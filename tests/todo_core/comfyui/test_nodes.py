@@ -275,6 +275,7 @@ def test_the_workflow_of_a_prompt_gets_the_version_and_the_settings(shown):
         "9": {"method": "similarity", "ratio_1": 0.25, "reach": 0},
         "10": {"preset": "ToDo fast", "end": ["1", 0]},
         "11": {"preset": "none"},
+        "13": {},
     }
     prompt = {n: {"class_type": "ToDoSettings" if n == "9" else "ToDo", "inputs": each} for n, each in nodes.items()}
     workflow = {"extra": {"ds": {}}}
