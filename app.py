@@ -5,17 +5,12 @@ passes on the pocket model, writes the pictures, and serves a page for more comp
 """
 
 import argparse
+import os
 import sys
 
-from todo_lab.python_version import check_python
-
-check_python()  # first: older Pythons cannot read the modules below, nor annotations here
-
-from pathlib import Path  # noqa: E402
-
-from todo_lab.command_line import run_module  # noqa: E402
-from todo_lab.demo.options import DEFAULTS, add_arguments  # noqa: E402
-from todo_lab.environment import DEMO, INTERRUPTED, end_in_order  # noqa: E402
+from todo_lab.command_line import run_module  # todo_lab refuses older Pythons, which can read only this file
+from todo_lab.demo.options import DEFAULTS, add_arguments
+from todo_lab.environment import DEMO, INTERRUPTED, end_in_order
 
 EXAMPLES = """examples:
   python3 app.py                                        the comparison, then the page
@@ -48,7 +43,7 @@ def main(arguments):
     if not (options.here or DEMO.is_this):
         try:
             DEMO.ensure()
-            DEMO.enter(str(Path(__file__).resolve()), "--here", *arguments)
+            DEMO.enter(os.path.realpath(__file__), "--here", *arguments)
         except KeyboardInterrupt:
             sys.stdout.write("Stopped.\n")
             return INTERRUPTED

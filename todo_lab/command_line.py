@@ -54,4 +54,4 @@ def _missing_package(error: ImportError, group: str) -> str:
     if not group or (error.name or "").startswith("ldm"):
         return str(error)
     groups = f"{group} --group ray" if error.name == "ray" else group
-    return f"{error}. This command needs: pip install --group {groups}"
+    return f"{error}. This command needs, with pip 25.1 or newer: pip install --group {groups}"

@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 from urllib.request import urlopen
 
-from .python_version import check_python
-
 if sys.platform == "win32":
     import msvcrt
 else:
@@ -92,10 +90,10 @@ def child(*words: object, **options: Any) -> Iterator[subprocess.Popen[str]]:
 class Environment:
     """A folder below the root. It is made again whenever its installs (arguments of ``pip install``) change."""
 
-    def __init__(self, folder: str, *installs: tuple[str, ...]) -> None:
+    def __init__(self, folder: str, size: str, *installs: tuple[str, ...]) -> None:
         self.home = ROOT / folder
         self.python = self.home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-        self._installs = installs
+        self._size, self._installs = size, installs
 
     @property
     def is_this(self) -> bool:
@@ -111,7 +109,6 @@ class Environment:
 
     def ensure(self, *more: tuple[str, ...]) -> None:
         """Make the environment if it is missing, and install ``more`` in addition. Only one start at a time does so."""
-        check_python()
         parts = [self._installs, *((install,) for install in more)]
         if all(map(self._has, parts)):
             return
@@ -140,7 +137,7 @@ class Environment:
         """The stamp is written last, so what was interrupted is installed again."""
         if part == self._installs:
             log = f"{self.home.name}/{LOG}"
-            _say(f"Installing into {self.home.name}, once: about 2 GB, some minutes. pip's output: {log}")
+            _say(f"Installing into {self.home.name}, once: {self._size}, some minutes. pip's output: {log}")
             venv.create(self.home, clear=True, with_pip=True)
         for install in part:
             self._pip((*install, *cpu_index()) if install == TORCH else install)
@@ -215,12 +212,14 @@ PYTEST = requirements("tests/requirements-pytest.txt")
 SLOW = requirements("tests/requirements-slow.txt")
 DEMO = Environment(
     ".venv-demo",
+    "1.5 GB",
     TORCH,
     requirements("todo_lab/demo/requirements.txt"),
     requirements("todo_lab/demo/requirements-no-deps.txt", deps=False),
 )
 TESTS = Environment(
     ".venv-test",
+    "2 to 4 GB",
     TORCH,
     requirements("tests/requirements.txt") + PYTEST,
     requirements("tests/requirements-no-deps.txt", deps=False),

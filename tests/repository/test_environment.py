@@ -40,7 +40,7 @@ def made(monkeypatch, tmp_path):
     monkeypatch.setattr(environment, "cpu_index", lambda: ("INDEX",))
     monkeypatch.setattr(environment.venv, "create", lambda home, **_: home.mkdir(exist_ok=True))
     (tmp_path / "requirements.txt").write_text("one\n")
-    env = Environment("env", environment.TORCH, requirements("requirements.txt"))
+    env = Environment("env", "1 GB", environment.TORCH, requirements("requirements.txt"))
     env.python = tmp_path / "python"
 
     def does(lines):
@@ -274,34 +274,32 @@ def test_torch_without_cuda_where_there_is_no_gpu(monkeypatch, system, driver, r
 
 
 @pytest.mark.parametrize(("version", "allowed"), [((3, 9), False), (OLDEST, True), (NEWEST, True), ((3, 15), False)])
-def test_a_python_without_wheels_is_refused_before_anything_is_made(made, monkeypatch, version, allowed):
-    env, _ = made
+def test_a_python_without_wheels_is_refused(monkeypatch, version, allowed):
     monkeypatch.setattr(sys, "version_info", (*version, 1, "final", 0))
     monkeypatch.setattr(python_version.platform, "python_version", lambda: "the version of this one")
     with nullcontext() if allowed else pytest.raises(SystemExit) as refused:
-        env.ensure()
-    assert env.home.exists() == allowed
+        python_version.check_python()
     if refused:
         assert str(refused.value) == "Python 3.10 to 3.14 is needed; this is the version of this one."
 
 
-@pytest.mark.parametrize("command", ["app.py", "tests/run.py"])
-def test_both_commands_say_so_first(command):
-    """Before they import what an old Python cannot read."""
+@pytest.mark.parametrize("run", ["path('app.py')", "path('tests/run.py')", "module('todo_lab')"])
+def test_every_command_says_so_first(run):
+    """Before it imports what an old Python cannot read."""
     lines = f"""
         import platform, runpy, sys
         sys.version_info, platform.python_version = (3, 6), lambda: "3.6.15"
-        sys.argv, sys.path[0] = ["{command}"], "."
+        sys.argv, sys.path[0] = ["command"], "."
         try:
-            runpy.run_path("{command}", run_name="__main__")
+            runpy.run_{run}
         finally:
-            assert "todo_lab.environment" not in sys.modules
+            assert not {{"todo_lab.environment", "todo_lab.command_line"}} & set(sys.modules)
     """
     done = subprocess.run([sys.executable, "-c", dedent(lines)], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "Python 3.10 to 3.14 is needed; this is 3.6.15.\n")
 
 
-@pytest.mark.parametrize("name", ["app.py", "tests/run.py", "todo_lab/python_version.py"])
+@pytest.mark.parametrize("name", ["app.py", "tests/run.py", "todo_lab/__init__.py", "todo_lab/python_version.py"])
 def test_an_old_python_can_read_what_refuses_it(name):
     tree = ast.parse((ROOT / name).read_text(), feature_version=(3, 4))
     nodes = list(ast.walk(tree))

@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import todo_core
+from todo_lab.environment import TORCH
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -108,7 +109,7 @@ def test_a_group_covers_what_its_folders_import(group):
 
 def test_the_demos_group_is_its_requirements():
     lines = (ROOT / "todo_lab/demo/requirements.txt").read_text().splitlines()
-    pinned = named([line.partition("#")[0] for line in lines if line.partition("#")[0].strip()])
+    pinned = named([*TORCH, *(line.partition("#")[0] for line in lines if line.partition("#")[0].strip())])
     group = named(GROUPS["demo"])
     assert pinned.keys() == group.keys()
     for name, requirement in pinned.items():

@@ -108,7 +108,7 @@ def test_a_missing_package_is_one_line_that_says_how_to_install_it(without, tmp_
     assert status == 2
     assert line.endswith(f"pip install {needed}")
     assert not before or missing == "ray"
-    assert missing == "ldm" or re.match(r"No module named '\w+'\. This command needs: ", line)
+    assert missing == "ldm" or re.match(r"No module named '\w+'\. This command needs, with pip 25.1 or newer: ", line)
 
 
 def test_export_runs_with_another_ldm_installed(without, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +60,18 @@ def read_main(values: Mapping[str, Any], base: Settings) -> Settings:
 def read_rest(values: Mapping[str, Any]) -> Settings:
     """The settings that the node ToDo settings asks for. Raises SettingsError."""
     return Settings.parse({name: None if (name, value) == ("seed", -1) else value for name, value in values.items()})
+
+
+def read_nodes(prompt: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The settings of each node ToDo in a prompt. Not where ComfyUI refuses them, or a link, a list, gives a value."""
+    found = {}
+    for name, inputs in ((name, node["inputs"]) for name, node in prompt.items() if node["class_type"] == "ToDo"):
+        with suppress(SettingsError, KeyError):
+            link = inputs.get("settings")
+            base = read_rest(prompt[link[0]]["inputs"]) if link else Settings.preset(inputs["preset"])
+            settings = read_main({each: inputs[each] for each in MAIN if each in inputs}, base)
+            found[name] = {each: getattr(settings, each) for each in (*MAIN, *REST)}
+    return found
 
 
 def rest_inputs() -> dict[str, Input]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any, Literal
 
+from .. import __version__
 from ..errors import UnsupportedModelError
 from ..hosts import detect
 from ..settings import SETTINGS, Settings
 from . import compat
-from .inputs import MAIN, main_input, preset_input, read_main, read_rest, rest_inputs, why_not
+from .inputs import MAIN, main_input, preset_input, read_main, read_nodes, read_rest, rest_inputs, why_not
 from .sampling import reduced_sampling
 
 log = logging.getLogger("todo_core")
@@ -26,8 +28,8 @@ class ToDo:
         "that pays. Put it before the KSampler of the large pass. The node shows what was reduced."
     )
     SEARCH_ALIASES = (
-        "faster hires", "hires fix", "speed up", "accelerate", "token merging", "token downsampling", "tome", "tomesd",
-        "hypertile", "step cache",
+        "faster hires", "hires fix", "speed up", "accelerate", "optimize", "optimization", "token merging",
+        "token downsampling", "tome", "tomesd", "hypertile", "step cache",
     )  # fmt: skip
     CATEGORY, FUNCTION, RETURN_TYPES = _CATEGORY, "patch", ("MODEL",)
     OUTPUT_TOOLTIPS = ("The model, reduced while it samples.",)
@@ -87,3 +89,16 @@ class ToDoSettings:
 
 NODE_CLASS_MAPPINGS = {"ToDo": ToDo, "ToDoSettings": ToDoSettings}
 NODE_DISPLAY_NAME_MAPPINGS = {"ToDo": "ToDo", "ToDoSettings": "ToDo settings"}
+
+
+def note_settings(data: dict[str, Any]) -> dict[str, Any]:
+    """Write the settings of each node ToDo into a prompt's workflow, which saved images have: presets may change."""
+    workflow = (data.get("extra_data", {}).get("extra_pnginfo") or {}).get("workflow") or {}
+    workflow.setdefault("extra", {}).pop("ToDo", None)
+    if settings := read_nodes(data.get("prompt", {})):
+        workflow["extra"]["ToDo"] = {"version": __version__, "settings": settings}
+    return data
+
+
+if server := getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None):
+    server.add_on_prompt_handler(note_settings)  # runs for each prompt, a node only when its inputs have changed

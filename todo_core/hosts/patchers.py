@@ -25,7 +25,8 @@ def find(model: Any) -> Host | None:
     inner = _patcher(model).model
     unet = original(getattr(inner, "diffusion_model", inner))
     if not is_unet(unet):
-        raise UnsupportedModelError(unet, "it is not a UNet of SD 1, SD 2 or SDXL")
+        named = model if hasattr(model, "forge_objects") else inner  # as SD3 and Flux, whose parts have other names
+        raise UnsupportedModelError(named, f"its {type(unet).__name__} is not a UNet of SD 1, SD 2 or SDXL")
     sites, depth = find_sites(in_running_order(unet))
     width = text_width(sites[0].block) if sites else None  # None too where the weights are packed
     side = 128 if getattr(model, "is_sdxl", False) else trained_side(width, velocity=predicts_velocity(inner))

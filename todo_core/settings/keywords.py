@@ -32,6 +32,6 @@ def show_settings(function: Function) -> Function:
     first = list(signature.parameters.values())[:-1]
     keywords = inspect.signature(Settings).parameters.values()
     function.__signature__ = signature.replace(parameters=[*first, *keywords])  # type: ignore[attr-defined]
-    listed = (f"{name} (default {setting.default!r}): {setting.help}" for name, setting in SETTINGS.items())
+    listed = (f"{name} (default {each.default!r}): {each.label}. {each.help}" for name, each in SETTINGS.items())
     function.__doc__ = "\n    ".join([f"{(function.__doc__ or '').rstrip()}\n\n    The settings:\n", *listed])
     return function

@@ -83,7 +83,8 @@ def check_port(port: int | None) -> None:
         try:
             tried.bind(("127.0.0.1", port))
         except (OSError, OverflowError) as error:
-            raise OSError(f"--port {port} cannot be used: {getattr(error, 'strerror', None) or error}.") from None
+            reason = getattr(error, "strerror", "a port is a number from 0 to 65535")
+            raise OSError(f"--port {port} cannot be used: {reason}.") from None
 
 
 def parse_settings(preset: str, changes: Sequence[str]) -> Settings:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..sampling import SAMPLERS
+
 PROMPTS = (
     "two yellow stars over a night full of stars",
     "a big red heart on a hedge of leaves",
@@ -35,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     picture.add_argument("--height", type=int, help="of the first pass, in pixels")
     picture.add_argument("--steps", type=int, help="of the first pass")
     picture.add_argument("--guidance", type=float, help="scale of classifier-free guidance")
-    picture.add_argument("--sampler", help="DDIM, Euler, Euler a, Heun or DPM++ 2M")
+    picture.add_argument("--sampler", help=f"one of {', '.join(SAMPLERS)}")
     picture.add_argument("--hires-scale", type=float, help="factor by which the hires pass enlarges each side")
     picture.add_argument("--hires-steps", type=int, help="of the hires pass")
     picture.add_argument("--denoising", type=float, help="strength of the hires pass, at most 1")

@@ -19,8 +19,9 @@ from todo_core.webui.panel.controls import build as build_control
 from todo_core.webui.panel.controls import control_value
 
 from ..pocket.model.vocabulary import vocabulary
+from ..sampling import SAMPLERS
 from ..sampling.comparison import Comparison
-from ..sampling.request import SAMPLERS, Request
+from ..sampling.request import Request
 from . import files, page_html, results
 from .model_runner import EXPECTED_ERRORS, ModelRunner
 from .options import OWN_PROMPTS, PROMPTS
@@ -47,6 +48,7 @@ TO_RESULTS = """() => setTimeout(() => {
     const results = document.querySelector("#results"), message = document.querySelector("#status").innerText.trim();
     if (results && !message && results.getBoundingClientRect().top > innerHeight / 2) results.scrollIntoView();
 }, 100)"""  # on a phone they lie below the settings
+LAST = ["todo-last"]  # the class of a result beside a run that goes on
 CSS = Path(__file__).with_name("page.css")
 Known = tuple[Request, dict[str, tuple[str, str]]]  # speed and PSNR of the presets that ran with a request
 
@@ -134,11 +136,11 @@ class Page:
         gr.on(changed, self._update_visibility, settings, outputs, trigger_mode="always_last", **QUIET)
 
     def begin(self, visitor: gr.Request) -> list[Any]:
-        """Start a visitor's run: hide the last result until it ends, and forget an earlier cancellation."""
+        """Start a visitor's run: the last result pales until it ends, and an earlier cancellation is forgotten."""
         session = _session(visitor)
         if session not in self._stops or self._stops[session].is_set():
             self._stops[session] = threading.Event()
-        return [page_html.ROOM, gr.update(visible=False), gr.update(visible=True)]
+        return [page_html.ROOM, gr.update(elem_classes=LAST), gr.update(visible=True)]
 
     def compare(self, visitor: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> list[Any]:  # noqa: B008
         """Run a comparison. Returns the values of the outputs, or the reason why the last result stays."""
@@ -161,12 +163,12 @@ class Page:
         except (Cancelled, *EXPECTED_ERRORS) as reason:
             if not isinstance(reason, Cancelled):
                 log.warning("page: %s", reason)
-            last = [gr.update(visible=True), gr.update(visible=False)]
+            last = [gr.update(elem_classes=[]), gr.update(visible=False)]
             return [page_html.message(str(reason)), *last, *[gr.skip()] * len(self._outputs)]
         finally:
             if self._stops.get(session) is stop:
                 del self._stops[session]
-        return ["", gr.update(visible=True), gr.update(visible=False), *self._shown(comparisons, known)]
+        return ["", gr.update(elem_classes=[]), gr.update(visible=False), *self._shown(comparisons, known)]
 
     def _shown(self, comparisons: Sequence[Comparison], known: Known | None) -> list[Any]:
         """The values of the outputs: the first two comparisons, and the figures of all with the same request."""

@@ -23,7 +23,8 @@ from todo_core.errors import SettingsError
 
 from ..command_line import USAGE_ERROR
 from ..environment import INTERRUPTED
-from ..sampling.request import SAMPLERS, Request
+from ..sampling import SAMPLERS
+from ..sampling.request import Request
 from .backends.peers import PEERS
 from .backends.source import POCKET, Source
 from .backends.webui import UPSCALER, WebUIError

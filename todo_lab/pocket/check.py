@@ -20,8 +20,9 @@ from tqdm import tqdm
 
 from todo_core.image_difference import difference
 
+from ..sampling import SAMPLERS
 from ..sampling.passes import decode_image, first_pass, hires_pass
-from ..sampling.request import SAMPLERS, Request
+from ..sampling.request import Request
 from . import colour_reader
 from .data.captions import caption
 from .data.dataset import unseen_scenes

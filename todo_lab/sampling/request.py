@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from todo_core.errors import SettingsError
 
-SAMPLERS = ("DDIM", "Euler", "Euler a", "Heun", "DPM++ 2M", "DPM++ 2M Karras", "DPM++ 2M SDE Karras")
+from . import SAMPLERS
 
 
 @dataclass(frozen=True, kw_only=True)

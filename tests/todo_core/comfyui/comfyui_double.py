@@ -197,7 +197,8 @@ def install(monkeypatch: Any) -> list[tuple[str, str]]:
     comfy, extension, server = ModuleType("comfy"), ModuleType("comfy.patcher_extension"), ModuleType("server")
     extension.WrappersMP, extension.add_wrapper_with_key = WrappersMP, add_wrapper_with_key
     comfy.patcher_extension = extension
-    instance = SimpleNamespace(send_progress_text=lambda text, node: shown.append((text, node)))
+    instance = SimpleNamespace(send_progress_text=lambda text, node: shown.append((text, node)), on_prompt_handlers=[])
+    instance.add_on_prompt_handler = instance.on_prompt_handlers.append
     server.PromptServer = SimpleNamespace(instance=instance)
     for name, module in (("comfy", comfy), ("comfy.patcher_extension", extension), ("server", server)):
         monkeypatch.setitem(__import__("sys").modules, name, module)

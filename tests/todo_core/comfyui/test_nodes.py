@@ -20,7 +20,7 @@ from torch import nn
 from tests.comfyui.helpers import DEFAULTS
 from tests.comfyui.probe import sampling_contract
 from tests.models import ldm_sd1
-from todo_core import Settings, SettingsError, apply_patch, remove_patch
+from todo_core import Settings, SettingsError, __version__, apply_patch, remove_patch
 from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
 from todo_core.comfyui.inputs import MAIN, REST, read_main, read_rest
 from todo_core.hosts import detect
@@ -236,10 +236,11 @@ def test_an_area_of_the_latent_does_not_end_the_reduction(shown, model, monkeypa
 
 
 def test_a_model_that_is_no_unet_passes_through_with_a_message(shown, caplog):
-    patcher = comfyui_double.ModelPatcher(nn.Module())
+    patcher = comfyui_double.ModelPatcher(type("SD3", (nn.Module,), {})())
     patcher.model.diffusion_model = nn.Linear(1, 1)
     assert todo(patcher) is patcher
-    expected = "ToDo leaves this model as it is: Linear cannot be reduced: it is not a UNet of SD 1, SD 2 or SDXL"
+    reason = "SD3 cannot be reduced: its Linear is not a UNet of SD 1, SD 2 or SDXL"
+    expected = f"ToDo leaves this model as it is: {reason}"
     assert shown == [(expected, "7")]
     assert expected in caplog.text
 
@@ -274,6 +275,33 @@ def test_comfyui_gets_the_nodes_from_the_root_of_the_repository(shown):
     assert set(_load_root("/custom_nodes/ToDo-for-WebUI").NODE_CLASS_MAPPINGS) == set(NODE_CLASS_MAPPINGS)
 
 
+def test_the_workflow_of_a_prompt_gets_the_version_and_the_settings(shown):
+    """Not where another node gives a value, or ComfyUI refuses it."""
+    _load_root("/custom_nodes/ToDo-for-WebUI")
+    (note,) = sys.modules["server"].PromptServer.instance.on_prompt_handlers
+    nodes = {
+        "7": {"model": ["1", 0], "preset": "ToDo fast", "factor_1": "preset", "interval": 2, "end": 0.7},
+        "12:5": {"preset": "ToDo fast", "end": 0.7, "settings": ["9", 0]},
+        "9": {"method": "similarity", "ratio_1": 0.25, "reach": 0},
+        "10": {"preset": "ToDo fast", "end": ["1", 0]},
+        "11": {"preset": "none"},
+        "13": {},
+    }
+    prompt = {n: {"class_type": "ToDoSettings" if n == "9" else "ToDo", "inputs": each} for n, each in nodes.items()}
+    workflow = {"extra": {"ds": {}}}
+    data = {"prompt": prompt, "extra_data": {"extra_pnginfo": {"workflow": workflow}}}
+    assert note(data) is data
+    fast = replace(Settings.preset("ToDo fast"), interval=2, end=0.7).to_dict()
+    similar = Settings(method="similarity", ratio_1=0.25, end=0.7).to_dict()
+    assert (fast.pop("passes"), similar.pop("passes")) == ("hires", "hires")
+    told = {"version": __version__, "settings": {"7": fast, "12:5": similar}}
+    assert workflow == {"extra": {"ds": {}, "ToDo": told}}
+    prompt.clear()
+    note(data)
+    assert workflow == {"extra": {"ds": {}}}
+    assert note({"prompt": {}}) == {"prompt": {}}
+
+
 def test_elsewhere_the_root_has_no_nodes_and_imports_nothing():
     code = "import sys, runpy; found = runpy.run_path('__init__.py')"
     code += "; print(found['NODE_CLASS_MAPPINGS'], {'torch', 'todo_core', 'comfy'} & set(sys.modules))"
@@ -284,7 +312,7 @@ def test_elsewhere_the_root_has_no_nodes_and_imports_nothing():
 def test_the_nodes_are_found_where_upstreams_are_and_by_what_they_do():
     for node in NODE_CLASS_MAPPINGS.values():
         assert node.CATEGORY == "model/patch/unet"
-    assert {"tome", "token merging", "faster hires"} <= set(NODE_CLASS_MAPPINGS["ToDo"].SEARCH_ALIASES)
+    assert {"tome", "token merging", "faster hires", "optimize"} <= set(NODE_CLASS_MAPPINGS["ToDo"].SEARCH_ALIASES)
 
 
 # the double -----------------------------------------------------------------------------------------------------------
@@ -322,6 +350,9 @@ def test_the_example_is_the_same_in_both_forms_and_has_the_nodes_inputs():
         assert json.loads(picture.info["workflow"]) == workflow
         (run,) = (each for each in json.loads(picture.info["prompt"]).values() if each["class_type"] == "ToDo")
     (node,) = (each for each in workflow["nodes"] if each["type"] == "ToDo")
+    project = re.search(r'^name = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    packs = {each["type"]: each["properties"]["cnr_id"] for each in workflow["nodes"] if each["properties"]["ver"]}
+    assert packs == {each["type"]: "comfy-core" for each in workflow["nodes"]} | {"ToDo": project}
     defaults = [inputs_of("ToDo")[name][1]["default"] for name in ("preset", *MAIN)]
     assert node["widgets_values"] == defaults
     assert [run["inputs"][name] for name in ("preset", *MAIN)] == defaults

@@ -107,9 +107,9 @@ def test_the_estimate_counts_linear_layers_that_are_no_subclass(engine, weight_o
 
 
 def test_a_transformer_model_and_one_that_is_not_loaded_are_refused_in_plain_words():
-    engine = SimpleNamespace(forge_objects=SimpleNamespace(unet=Patcher(nn.Module())))
+    engine = type("Flux", (), {"forge_objects": SimpleNamespace(unet=Patcher(nn.Module()))})()
     engine.forge_objects.unet.model.diffusion_model = nn.Linear(1, 1)
-    with pytest.raises(UnsupportedModelError, match="Linear cannot be reduced: it is not a UNet of SD 1, SD 2 or SDXL"):
+    with pytest.raises(UnsupportedModelError, match="Flux cannot be reduced: its Linear is not a UNet of SD 1"):
         detect(engine)
     with pytest.raises(UnsupportedModelError):
         detect(SimpleNamespace(forge_objects=None))

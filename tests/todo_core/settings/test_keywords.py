@@ -125,4 +125,4 @@ def test_a_strict_type_checker_rejects_wrong_names_and_types_and_nothing_else(tm
 def test_help_lists_every_setting_with_its_default_and_meaning(function):
     shown = " ".join(pydoc.plain(pydoc.render_doc(function)).split())
     for name, setting in SETTINGS.items():
-        assert f"{name} (default {setting.default!r}): {setting.help}" in shown
+        assert f"{name} (default {setting.default!r}): {setting.label}. {setting.help}" in shown

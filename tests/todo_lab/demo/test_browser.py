@@ -101,9 +101,10 @@ def test_a_run_shows_its_progress_and_then_its_result(page, quick, held):
     page.wait_for_selector("#status :text('step 1 of')")
     assert in_sight(page, "#status")
     assert in_sight(page, "#cancel")
-    assert page.locator("#results").is_hidden(), "an old result is shown beside a new run"
+    assert page.locator("#results.todo-last #pictures img").first.is_visible(), "the last result is told apart"
     held.set()
     page.wait_for_selector("#results .todo-request:has-text('a blue ball')")
+    assert page.locator("#results.todo-last").count() == 0
     page.wait_for_function(RESULTS_IN_SIGHT)  # the page scrolls a moment after the result is there
     assert page.locator("#cancel").is_hidden()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

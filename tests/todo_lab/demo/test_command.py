@@ -22,6 +22,7 @@ from tests.todo_lab.saved_pipelines import save_sd1, save_sdxl  # noqa: E402
 from todo_core import Settings  # noqa: E402
 from todo_lab.demo.model_runner import ModelRunner  # noqa: E402
 from todo_lab.demo.options import DEFAULTS, OWN_PROMPTS, PROMPTS  # noqa: E402
+from todo_lab.sampling import SAMPLERS  # noqa: E402
 from todo_lab.sampling.checkpoints import Checkpoint, XLCheckpoint  # noqa: E402
 from todo_lab.sampling.request import Request  # noqa: E402
 
@@ -132,7 +133,7 @@ def no_model(monkeypatch):
     monkeypatch.setattr(ModelRunner, "__init__", lambda *_: pytest.fail("a model is loaded"))
 
 
-@pytest.mark.parametrize("wrong", ["a file", "unwritable", "a taken port"])
+@pytest.mark.parametrize("wrong", ["a file", "unwritable", "a taken port", "no port"])
 def test_a_folder_or_port_that_cannot_be_used_is_reported_first(run, tmp_path, monkeypatch, no_model, wrong):
     folder = tmp_path / "out"
     with socket.socket() as taken:
@@ -143,12 +144,13 @@ def test_a_folder_or_port_that_cannot_be_used_is_reported_first(run, tmp_path, m
             folder.write_text("a file")
         if wrong == "unwritable":
             monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)  # root may write anywhere
-        status, said, _ = run("--port", port if wrong == "a taken port" else "0")
+        status, said, _ = run("--port", {"a taken port": port, "no port": "70000"}.get(wrong, "0"))
     assert status == 2
     told = {
         "a file": f"--out {folder}: {folder} is a file, not a folder.",
         "unwritable": f"--out {folder}: {tmp_path} cannot be written to.",
         "a taken port": f"--port {port} cannot be used: Address already in use.",
+        "no port": "--port 70000 cannot be used: a port is a number from 0 to 65535.",
     }
     assert told[wrong] in said
     assert "Traceback" not in said
@@ -175,3 +177,4 @@ def test_help_needs_nothing_installed():
     assert done.returncode == 0, done.stderr
     assert "--no-page" in done.stdout
     assert "examples:" in done.stdout
+    assert ", ".join(SAMPLERS) in " ".join(done.stdout.split())

@@ -60,7 +60,7 @@ def told(page, *given, known=None, on_progress=lambda text: None, job="compare")
 
 def shows_the_last(outputs):
     """The last result stays as it was, with the request that it is of."""
-    return outputs.results["visible"] is True and all(getattr(outputs, name) == gr.skip() for name in RESULT)
+    return outputs.results["elem_classes"] == [] and all(getattr(outputs, name) == gr.skip() for name in RESULT)
 
 
 # the values of the controls -------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_a_preset_fills_the_controls_and_they_name_it_again(page):
 def test_a_comparison_shows_pictures_with_their_infotext_figures_and_plan(page, runner, quick):
     texts = []
     out = told(page, *values(**quick), on_progress=texts.append)
-    assert (out.status, out.results["visible"], out.cancel["visible"]) == ("", True, False)
+    assert (out.status, out.results["elem_classes"], out.cancel["visible"]) == ("", [], False)
     assert {picture.size for picture in (out.baseline, out.own, out.other)} == {(128, 128)}
     assert (out.zoom.width, out.own_map.width, out.other_map.width) == (3 * 256 + 2 * 6, 128, 128)
     assert "a red ball on stripes" in out.heading  # of which request it is
@@ -224,7 +224,7 @@ def test_a_cancelled_run_is_no_error_and_the_next_one_runs(page, runner, quick, 
             page.leave(VISITOR)
 
     status, results, cancel = page.begin(VISITOR)
-    assert (status, results["visible"], cancel["visible"]) == (page_html.ROOM, False, True)
+    assert (status, results["elem_classes"], cancel["visible"]) == (page_html.ROOM, ["todo-last"], True)
     out = told(page, *values(**quick), on_progress=cancels)
     assert "Cancelled." in out.status
     assert shows_the_last(out)
@@ -232,7 +232,7 @@ def test_a_cancelled_run_is_no_error_and_the_next_one_runs(page, runner, quick, 
     assert not page._stops  # nothing is kept of those who have gone
     assert hook_count(runner.model.target) == 0
     page.begin(VISITOR)
-    assert told(page, *values(**quick)).results["visible"] is True
+    assert told(page, *values(**quick)).results["elem_classes"] == []
 
 
 @pytest.mark.parametrize("visitor", [VISITOR, SimpleNamespace(session_hash="somebody else")], ids=["same", "other"])

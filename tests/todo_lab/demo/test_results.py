@@ -44,9 +44,11 @@ def test_a_caption_says_which_mechanism_acted_in_how_many_steps(opening):
     assert tome.acted.startswith("level 1 from 256 to 128 tokens (similarity) in 2 of 2 steps")
 
 
-def test_the_data_has_the_measured_seconds_of_each_variant(opening):
+def test_the_data_has_the_measured_seconds_and_the_notes_of_each_variant(opening, monkeypatch):
+    monkeypatch.setattr(opening[0].reduced.record, "notes", ["another extension tiles level 1"])
     data = results.comparison_data(opening, "pocket")
     assert list(data["variants"]) == ["custom", "ToMe paper"]
+    assert data["variants"]["custom"]["plan"][-1] == "another extension tiles level 1"
     for each, told in zip(opening, data["variants"].values(), strict=True):
         assert told["seconds"] == sum(told["step_seconds"]) == each.reduced.total_seconds
         assert told["speed"] == each.timing.speed

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from todo_core import Settings, SettingsError
+from todo_lab.sampling import SAMPLERS
 from todo_lab.sampling.comparison import compare
 from todo_lab.sampling.passes import decode_image, first_pass, hires_pass
-from todo_lab.sampling.request import SAMPLERS, Request
+from todo_lab.sampling.request import Request
 
 ASKED = Request(prompt="a red circle over stripes", seed=5, steps=4, hires_steps=3, width=64, height=96)
 TODO = Settings(factor_1=2)

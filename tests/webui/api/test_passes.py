@@ -167,6 +167,6 @@ def test_a_transformer_is_named_and_its_image_is_the_baselines(request, webui):
     chosen = {"override_settings": {"sd_model_checkpoint": checkpoint}, **ONE_STEP}
     baseline, result = webui.baseline(**chosen), webui.txt2img(FACTOR_2, **chosen)
     assert "ToDo cannot reduce" in result.comments
-    assert "it is not a UNet of SD 1, SD 2 or SDXL" in result.comments
+    assert "is not a UNet of SD 1, SD 2 or SDXL" in result.comments
     assert np.array_equal(result.pixels, baseline.pixels)
     assert "ToDo" not in result.infotext
