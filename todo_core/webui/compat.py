@@ -188,29 +188,36 @@ def paste_fields(fields: list[tuple[Any, Callable[..., Any]]]) -> list[tuple[Any
 
 
 def add_to_info(processed: Any, **values: Any) -> None:
-    """Add values and the comments to the JSON of a result: it is the ``info`` of an API response, and the page has it.
+    """Add values to the JSON of a result: it is the ``info`` of an API response, and the page has it.
 
-    This replaces the class of the result, not its ``js`` method: the X/Y/Z plot copies the result of its first cell and
-    fills the copy with all cells. A bound method would still describe the first cell.
+    The JSON of every result has ToDo's comments from now on. Loopback and others make one after the last event.
     """
-    processed.todo_info = {**getattr(processed, "todo_info", {}), **values}
-    if not isinstance(processed, _WithInfo):
-        comments = processed.comments
-        processed.__class__ = type("Processed", (_WithInfo, type(processed)), {})
-        processed.comments = comments
+    kind = type(processed)
+    if not hasattr(kind, "todo_info"):
+        kind.todo_info, kind.js = {}, _with_info(kind.js)
+    processed.todo_info = {**processed.todo_info, **values}
+
+
+def _with_info(plain: Callable[[Any], str]) -> Callable[[Any], str]:
+    def js(processed: Any) -> str:
+        if not processed.todo_info and "ToDo" not in processed.comments:
+            return plain(processed)
+        return json.dumps({**json.loads(plain(processed)), "comments": processed.comments, **processed.todo_info})
+
+    return js
 
 
 def follow_comments(processed: Any, p: Any) -> None:
     """Let a result have the comments that ``p`` and its copies get from now on, too.
 
-    The cells of an X/Y/Z plot share one list of comments, but the plot shows the result of its first cell.
+    The cells of an X/Y/Z plot share one list of comments, but the plot shows a copy of the result of its first cell.
     """
     add_to_info(processed)
+    processed.__class__ = type("Processed", (_Following, type(processed)), {})
     processed.todo_comments = p.comments
 
 
-class _WithInfo:
-    todo_info: dict[str, Any]
+class _Following:
     todo_comments: Iterable[str]
 
     @property
@@ -220,6 +227,3 @@ class _WithInfo:
     @comments.setter
     def comments(self, text: str) -> None:
         self.todo_comments = text.splitlines()
-
-    def js(self) -> str:
-        return json.dumps({**json.loads(super().js()), "comments": self.comments, **self.todo_info})  # type: ignore[misc]

@@ -22,6 +22,7 @@ def test_every_round_of_loopback_and_every_tile_of_sd_upscale_is_reduced(webui, 
     assert all(call["tokens"] == 4 * call["keys"] for call in result.calls)
     assert len(result.calls) == len(baseline.calls) >= FEW["steps"]
     assert result.hooks_left == 0
+    assert "ToDo reduced the img2img pass" in result.comments
     infotexts, expected = result.info["infotexts"], len(baseline.info["infotexts"])  # Classic has one, the others more
     assert len(infotexts) == expected > 0
     assert [text.count("ToDo method: downsample") for text in infotexts].count(1) >= min(2, expected)

@@ -72,14 +72,13 @@ class Panel:
         return self.page.locator(f"#todo_{self.tab}-visible-checkbox").is_checked()
 
     def unfold(self):
-        """A click on the accordion's title opens it and switches it on; then both folds."""
+        """A click on the accordion's title opens it and switches it on; then the fold."""
         self.accordion.locator(".label-wrap").first.click()
         self.unfold_more()
 
     def unfold_more(self):
-        """A click on the title of both folds."""
-        for fold in ("advanced", "expert"):
-            self.page.locator(f"#todo_{self.tab}_{fold} .label-wrap").first.click()
+        """A click on the title of the fold."""
+        self.page.locator(f"#todo_{self.tab}_advanced .label-wrap").first.click()
         self.control("method").wait_for(state="visible")
 
     def switch(self, on):
@@ -135,9 +134,10 @@ class Panel:
             assert self.shown() == self.used(), name
 
     def used(self):
-        """Names of the settings that have an effect beside the panel's present values."""
+        """Names of the settings that have an effect beside the panel's present values, and with the sampler."""
         values = {name: self.value(name) for name in SETTINGS}
         used = set(Settings.parse({name: value for name, value in values.items() if _is_possible(name, value)}).used)
+        used -= {"predict", "tolerance"} - self.shown()  # the sampler decides
         return used - {"passes"} if self.tab == "img2img" else used
 
     def _set(self, name, value):

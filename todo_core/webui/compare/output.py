@@ -46,7 +46,7 @@ def assemble(p: Any, variants: Sequence[Variant], comparison: ComparisonTable, *
         lines += [": ".join((row.name, ", ".join(row.label()[1:]))) for row in comparison.rows]
     processed.comments = "".join(f"{line}\n" for line in lines)
     _save(p, processed, first, comparison)
-    compat.add_to_info(processed, comments=processed.comments, **{INFO_KEY: comparison.to_dict()})
+    compat.add_to_info(processed, **{INFO_KEY: comparison.to_dict()})
     return processed
 
 

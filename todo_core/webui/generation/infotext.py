@@ -13,7 +13,7 @@ from ...patching.time.deep_plan import DeepPlan
 from ...settings import METHOD_KEY, SETTINGS, VERSION_KEY, Settings
 
 KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)
-ENABLED_KEY = "ToDo enabled"  # no image has it: the keys of one that was reduced say so
+ENABLED_KEY = "ToDo enabled"  # no image has it: the keys of one that was reduced say so. False: they cannot be read
 
 
 def clear(params: dict[str, Any]) -> None:
@@ -69,6 +69,8 @@ def settings_of(params: Mapping[str, Any]) -> Settings | None:
     sd-webui-token-downsampling acts in every pass and keeps the same token of each cell. Its factor 1 or end 0 does
     nothing.
     """
+    if params.get(ENABLED_KEY) is False:
+        return None
     ours = Settings.from_infotext(params)
     if ours or "ToDo factor" not in params:
         return ours

@@ -19,13 +19,12 @@ from .. import compat
 from ..generation import infotext
 from ..presets import Presets
 from . import controls, texts
-from .estimate_line import NOT_LOADED, PageRun, estimate_line
+from .estimate_line import NOT_LOADED, PREDICTION, PageRun, estimate_line
 from .preset_row import PresetRow
 
 STRENGTH, WINDOW = ("factor_1", "ratio_1", "interval"), ("start", "end")
-ADVANCED = ("method", "target", "factor_2", "ratio_2", "phase", "passes", "predict", "tolerance")
-EXPERT = ("resample", "window", "afterwards", "seed", "sx", "sy", "random", "attn", "crossattn", "mlp")
-FOLDS = {texts.ADVANCED.label: ADVANCED, texts.EXPERT.label: EXPERT}
+ADVANCED: tuple[str, ...] = ("method", "target", "factor_2", "ratio_2", "phase", "passes", "predict", "tolerance")
+ADVANCED += ("resample", "window", "afterwards", "sx", "sy", "seed", "random", "attn", "crossattn", "mlp")
 
 
 @dataclass(frozen=True)
@@ -84,14 +83,12 @@ def build(tab: str, presets: Presets) -> Panel:
         with gr.Accordion(texts.ADVANCED.label, open=False, elem_id=f"todo_{tab}_advanced") as advanced:
             build_row("advanced", ADVANCED, "todo-columns", has_lines=True)
             row.build_own(f"todo_{tab}_row_own_presets")
-        with gr.Accordion(texts.EXPERT.label, open=False, elem_id=f"todo_{tab}_expert") as expert:
-            build_row("expert", EXPERT, "todo-columns", has_lines=True)
         gr.HTML(f"ToDo {__version__}", elem_classes=["todo-version"])
     panel = Panel(enabled, made)
     row.connect(panel.settings)
     controls.watch_saved_defaults(tab, made)
     made["method"].input(_papers_target, [made["method"]], [made["target"]], **controls.QUIET)
-    _answer_the_page(tab, panel, row, page, [line, row.choice, advanced, expert])
+    _answer_the_page(tab, panel, row, page, [line, row.choice, advanced])
     return panel
 
 
@@ -109,10 +106,11 @@ def _answer_the_page(tab: str, panel: Panel, row: PresetRow, page: Any, answers:
     def answer(fields: str, preset: str, *values: Any) -> list[Any]:
         by_name = dict(zip(SETTINGS, values, strict=True))
         model, shown = compat.loaded_model(), controls.shown(tab, by_name)
-        text = estimate_line(fields, by_name, model, partial(_known, model), is_img2img=tab == "img2img")
-        folds = [gr.update(label=fold_title(title, names, by_name)) for title, names in FOLDS.items()]
+        text, can_predict = estimate_line(fields, by_name, model, partial(_known, model), is_img2img=tab == "img2img")
+        shown -= set() if can_predict else PREDICTION
         visible = [gr.update(visible=name in shown) for name in SETTINGS]
-        return [answered(fields, text), row.state(preset, values), *folds, *visible]
+        fold = gr.update(label=fold_title(by_name, shown))
+        return [answered(fields, text), row.state(preset, values), fold, *visible]
 
     page.change(answer, [page, row.choice, *panel.settings], [*answers, *panel.settings], **controls.QUIET)
     for control in panel.settings:
@@ -128,14 +126,15 @@ def _known(model: Any, page: PageRun, facts: Pass) -> Pass:
     return replace(facts, adds_noise=not compat.sampler_adds_no_noise(page.sampler))
 
 
-def fold_title(title: str, names: tuple[str, ...], values: dict[str, Any]) -> str:
-    """The title of a fold, with the labels of its settings that act and are not at their defaults."""
+def fold_title(values: dict[str, Any], shown: set[str]) -> str:
+    """The title of the fold, with the labels of its settings that are shown and not at their defaults."""
+    title = texts.ADVANCED.label
     try:
         settings = Settings.parse(values)
     except SettingsError:
         return title
-    active = [n for n in names if n in settings.used and getattr(settings, n) != SETTINGS[n].default]
-    return f"{title} ({', '.join(SETTINGS[n].label for n in active)})" if active else title
+    active = [n for n in ADVANCED if n in shown and getattr(settings, n) != SETTINGS[n].default]
+    return f"{title} ({'; '.join(SETTINGS[n].label for n in active)})" if active else title
 
 
 def answered(fields: str, text: str) -> str:

@@ -10,13 +10,21 @@ from ...errors import SettingsError, UnsupportedModelError
 from ...estimate import USUAL_STEPS, Estimate
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
-from ...patching.plan import Pass, make_plan
-from ...settings import Settings
+from ...patching.plan import Pass, Plan, make_plan
+from ...settings import SETTINGS, Settings
 from ...token_grid import TokenGrid
 from .error_text import page_text
 
 BY_BUTTON = "Hires fix is off. With \N{SPARKLES} "  # the button under an image runs the hires pass alone
 NOT_LOADED = "Estimate: once the checkpoint is loaded."
+PREDICTION = {"predict", "tolerance"}  # settings without effect where nothing can be predicted
+
+
+class Answer(NamedTuple):
+    """The line, and whether something can be predicted on this page; also as long as that is not known."""
+
+    line: str
+    can_predict: bool = True
 
 
 class PageRun(NamedTuple):
@@ -45,8 +53,8 @@ def estimate_line(
     known: Callable[[PageRun, Pass], Pass],
     *,
     is_img2img: bool,
-) -> str:
-    """One line. ``page`` is JSON from todo.js: the WebUI's fields. ``values`` are those of the panel.
+) -> Answer:
+    """``page`` is JSON from todo.js: the WebUI's fields. ``values`` are those of the panel.
 
     ``known`` adds to the facts of a pass what the WebUI knows of it.
     """
@@ -54,19 +62,21 @@ def estimate_line(
         settings, fields = Settings.parse(values), json.loads(page or "{}")
         passes = _passes(settings, fields, is_img2img=is_img2img)
     except SettingsError as error:
-        return page_text(error)
+        return Answer(page_text(error))
     except _NoPass as reason:
-        return f"Nothing to reduce: {reason}."
+        return Answer(f"Nothing to reduce: {reason}.")
     if not passes:
-        return "Estimate: once the size is known."
+        return Answer("Estimate: once the size is known.")
     if model is None:
-        return NOT_LOADED
+        return Answer(NOT_LOADED)
     try:
         host = detect(model)
     except UnsupportedModelError as error:
-        return f"ToDo cannot reduce {error.model_name}: {error.reason}."
+        return Answer(f"ToDo cannot reduce {error.model_name}: {error.reason}.")
     text = "; ".join(_estimate(each, settings, host, known) for each in passes)
-    return text.replace(".; ", ". ")  # why a pass is not reduced is a sentence
+    parts = [Settings.parse({**values, "predict": part}) for part in SETTINGS["predict"].choices]
+    can_predict = any(_plan(each, part, host, known).deep.predicts for each in passes for part in parts)
+    return Answer(text.replace(".; ", ". "), can_predict)  # why a pass is not reduced is a sentence
 
 
 def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PageRun]:
@@ -104,9 +114,13 @@ def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int
     return to_x or to_y * width // height, to_y or to_x * height // width
 
 
-def _estimate(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRun, Pass], Pass]) -> str:
+def _plan(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRun, Pass], Pass]) -> Plan:
     latent = TokenGrid(max(1, page.height // IMAGE_PIXELS), max(1, page.width // IMAGE_PIXELS))
-    plan = make_plan(settings, host, known(page, Pass(latent, page.steps, alternates=page.alternates)))
+    return make_plan(settings, host, known(page, Pass(latent, page.steps, alternates=page.alternates)))
+
+
+def _estimate(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRun, Pass], Pass]) -> str:
+    plan = _plan(page, settings, host, known)
     if not plan.reduces:
         return plan.nothing_to_reduce[0].upper() + plan.nothing_to_reduce[1:]
     text = f"{page.name}{page.width} x {page.height}: {_summary(Estimate.of(host, plan))}"

@@ -15,7 +15,6 @@ class Text(NamedTuple):
 PANEL = Text("ToDo")
 TITLES = {"txt2img": "ToDo: faster hires fix", "img2img": "ToDo: faster img2img"}  # of the accordion in each tab
 ADVANCED = Text("Advanced")
-EXPERT = Text("Expert")
 PRESET = Text("Preset", "Choosing a preset sets every control.")
 PRESET_NAME = Text("Preset name")
 BUTTONS = {

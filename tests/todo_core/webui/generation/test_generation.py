@@ -15,6 +15,7 @@ from modules import sd_models, shared
 from torch.nn import functional
 
 from tests.models import LatentDiffusion, hook_count, shallow_ldm_unet
+from tests.todo_core.webui import webui_double
 from tests.todo_core.webui.webui_double import NOTHING_PREDICTED, Processing, ProcessingImg2Img, Sampler, WebUI, pasted
 from todo_core import SETTINGS, Settings, __version__
 from todo_core.hosts import detect
@@ -230,10 +231,12 @@ def test_calls_that_a_sampler_leaves_out_are_not_expected(sampler, steps, total,
     ],
 )
 def test_where_nothing_is_reduced_the_comment_says_why_and_nothing_is_claimed(webui, args, changes, why):
-    plain, done = (webui.generate(Processing(**changes), *each) for each in ([], args))
+    p = Processing(**changes)
+    plain, done = webui.generate(Processing(**changes)), webui.generate(p, *args)
     assert torch.equal(plain.images[0], done.images[0])
     assert why in done.comments
-    assert why in json.loads(done.js())["comments"], "the answer of the API"
+    for result in (done, webui_double.Processed(p, [], [])):  # a script's own result too, as loopback's
+        assert why in json.loads(result.js())["comments"], "the answer of the API"
     assert "comments" not in json.loads(plain.js())
     assert "ToDo" not in done.infotexts[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from unittest.mock import Mock
 
 import gradio as gr
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.todo_core.webui.webui_double import pasted
 from todo_core import SETTINGS, Settings, SettingsError
 from todo_core.settings import BUILT_IN
+from todo_core.webui.extension import on_infotext_pasted
 from todo_core.webui.generation import request
 from todo_core.webui.panel import accordion
 from todo_core.webui.panel.controls import control_value
@@ -146,9 +148,23 @@ def test_pasting_an_image_without_reduction_only_switches_off(shared_page, param
     assert set(values.values()) == {None}
 
 
-def test_a_broken_infotext_names_the_value(shared_page):
-    with pytest.raises(SettingsError, match="much"):
-        pasted(shared_page.panel.infotext_fields, {"ToDo method": "similarity", "ToDo end": "much"})
+MEDIAN = "'median' is not possible. Use downsample, similarity, cluster, none."
+UNKNOWN = [
+    ({"ToDo method": "median", "ToDo version": "9.0"}, f"Method: {MEDIAN}"),
+    ({"ToDo method": "downsample", "ToDo factor 1": "99", "ToDo end": "much"}, "Factor, level 1: 99 is not possible."),
+    ({"ToDo factor": "<b>"}, "Factor, level 1: '<b>' is not possible."),
+]
+
+
+@pytest.mark.parametrize(("params", "told"), UNKNOWN)
+def test_an_infotext_with_unknown_values_is_told_once_and_only_switches_off(shared_page, params, told):
+    fields = shared_page.panel.infotext_fields
+    with pytest.raises(SettingsError):  # by API
+        pasted(fields, params)
+    with pytest.warns(UserWarning, match=f"^ToDo is off: .* the pasted image. {re.escape(told)}") as warned:
+        on_infotext_pasted("", params)
+    values = pasted(fields, params)
+    assert (len(warned), values.pop(shared_page.panel.enabled), {*values.values()}) == (1, False, {None})
 
 
 GOOD = {"method": "similarity", "start": 0.5, "end": 0.7}
@@ -163,7 +179,7 @@ def test_a_value_that_is_not_possible_counts_as_the_default(page, bad, shown):
     page.set(**GOOD | bad)
     assert page.shown == shown
     assert page.of("preset")["value"] == "custom"
-    assert page.of("expert")["label"] == "Expert"
+    assert page.of("advanced")["label"] == "Advanced"
 
 
 def test_img2img_never_shows_the_passes_of_txt2img_and_saved_defaults_decide_what_starts_hidden(tmp_path):
@@ -183,8 +199,7 @@ def test_one_answer_alone_tells_the_line_the_preset_and_what_is_shown(page):
     assert page.of("line")["value"] == '<span data-question="7">Nothing to reduce: hires fix is off.</span>'
     assert page.of("preset")["value"] == "mine"
     assert page.of("preset")["choices"][-2:] == ["mine", "custom"], "saved after the page was built"
-    assert page.of("advanced")["label"] == "Advanced (Method)"
-    assert page.of("expert")["label"] == "Expert (Start/end unit)", "cluster has no cells"
+    assert page.of("advanced")["label"] == "Advanced (Method; Start/end unit)", "cluster has no cells"
     page.ask(question=8, width=512, height=512, hires=True)
     assert not any(page.handlers(name, "change") for name in SETTINGS), "several answers would race"
     not_yet = "Estimate: once the checkpoint is loaded."

@@ -21,7 +21,11 @@ def model():
     return LatentDiffusion(ldm_unet(), image_size=64)
 
 
-def line(model, fields, *, is_img2img=False, **settings):
+def line(*args, **kwargs):
+    return answer(*args, **kwargs).line
+
+
+def answer(model, fields, *, is_img2img=False, **settings):
     return estimate_line(json.dumps(fields), Settings(**settings).to_dict(), model, known, is_img2img=is_img2img)
 
 
@@ -102,7 +106,7 @@ def test_it_tells_what_the_settings_would_do_with_the_fields_of_the_page(model, 
 
 def test_invalid_values_are_reported_by_label(model):
     text = estimate_line(json.dumps(HIRES), {"factor_1": "much"}, model, known, is_img2img=False)
-    assert text == "Factor, level 1: 'much' is not possible. Use auto or a whole number from 1 to 8."
+    assert text.line == "Factor, level 1: 'much' is not possible. Use auto or a whole number from 1 to 8."
 
 
 def test_without_a_model_it_says_so():
@@ -112,3 +116,22 @@ def test_without_a_model_it_says_so():
 def test_a_model_that_cannot_be_reduced_is_named():
     unet = ldm_unet(use_spatial_transformer=False, context_dim=None, channel_mult=[1, 2])
     assert "ToDo cannot reduce UNetModel: " in line(LatentDiffusion(unet), HIRES)
+
+
+@pytest.mark.parametrize(
+    ("fields", "settings", "expected"),
+    [
+        ({}, {}, False),  # SD 1.5 with a sampler that adds noise
+        ({}, {"predict": "whole"}, False),
+        (MULTISTEP, {}, True),  # whole steps, though deep layers are chosen
+        ({}, {"interval": 2}, True),
+        (MULTISTEP | {"hires_sampler": "Euler a"}, {}, False),
+        (MULTISTEP | {"controlnet": True}, {}, False),
+        (MULTISTEP | {"steps": 4}, {}, False),
+        (MULTISTEP | {"hires_alternates": True}, {}, False),
+        (MULTISTEP | {"hires_alternates": True}, {"passes": "all"}, True),  # in the first pass
+        ({"hires": False}, {}, True),  # nobody knows
+    ],
+)
+def test_it_knows_whether_something_can_be_predicted(model, fields, settings, expected):
+    assert answer(model, HIRES | {"sampler": "Euler a"} | fields, **settings).can_predict == expected
