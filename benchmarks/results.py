@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,8 @@ OTHERS = (
 ALL = (*OURS, *PRESETS, *SHARES, *OTHERS)
 PACED = (*DEEP, "ToDo balanced", "fewer steps 0.8")
 MANY_TOKENS = (
-    *("ToDo 2", "ToDo 3", "ToDo 2, deep layers, tolerance 0.08", "ToDo 2, whole steps, tolerance 0.32"),
-    *("Skip steps, tolerance 0.32", *SHARES[1:4]),
+    *("ToDo 2", "ToDo 3", "ToDo 4", DEEP[1], "ToDo 2, deep layers, tolerance 0.08", *SKIPPING[1:3]),
+    *("ToDo 2, whole steps, tolerance 0.16", "ToDo 2, whole steps, tolerance 0.32", *SHARES),
 )
 PROMPTS = 12  # of a column, at least
 WITH_NOISE = ("Euler a", "SDE Karras")
@@ -130,13 +130,26 @@ def of_sizes(layout: str) -> Table:
 
 
 def of_many_tokens() -> Table:
-    """2x of 512 px, where level 1 has 128 x 128 tokens: work and PSNR, of the prompts that all variants have."""
-    part = at("SDXL", width=512)
-    shared = set.intersection(*(set(of(variant, part)["prompt"]) for variant in MANY_TOKENS))
-    found = [["128 x 128 tokens", "work", "PSNR (worst)"]]
-    for variant in MANY_TOKENS:
-        rows_of = of(variant, part[part["prompt"].isin(shared)])
-        found.append([shown(variant), f"{rows_of['work'].mean():.2f}", with_worst(rows_of)])
+    """2x of 256 and 512 px: work and PSNR. A column has the prompts with which its grid was run to the end."""
+    parts = {}
+    for layout in LAYOUTS:
+        for width in (256, 512):
+            part = at(layout, width=width)
+            complete = set(of("ToDo 3", part)["prompt"]) & set(of(SHARES[3], part)["prompt"])
+            if complete:
+                side = width // 4
+                parts[f"{layout}, {side} x {side}"] = part[part["prompt"].isin(complete)]
+    return of_parts("tokens", parts, MANY_TOKENS)
+
+
+def of_parts(head: str, parts: dict[str, pd.DataFrame], variants: Sequence[str]) -> Table:
+    """Work and PSNR of each variant in each part of the rows."""
+    found = [[head, *(f"{name}{what}" for name in parts for what in (": work", ": PSNR (worst)"))]]
+    for variant in variants:
+        own = [(each["work"].mean(), with_worst(each)) for each in (of(variant, part) for part in parts.values())]
+        cells = [cell for work, told in own for cell in (f"{work:.2f}" if told else "", told)]
+        if any(cells):
+            found.append([shown(variant), *cells])
     return found
 
 
@@ -155,14 +168,8 @@ def of_changes(layout: str) -> Table:
 
 def of_denoising() -> Table:
     """Denoising 0.7: work and PSNR in both layouts."""
-    parts = [of_same_prompts(at(layout, denoising=0.7)) for layout in LAYOUTS]
-    found = [["variant", *(f"{layout}{what}" for layout in LAYOUTS for what in (": work", ": PSNR (worst)"))]]
-    for variant in ALL:
-        pairs = [(of(variant, part)["work"], with_worst(of(variant, part))) for part in parts]
-        cells = [cell for work, told in pairs for cell in (f"{work.mean():.2f}" if told else "", told)]
-        if any(cells):
-            found.append([shown(variant), *cells])
-    return found
+    parts = {layout: of_same_prompts(at(layout, denoising=0.7)) for layout in LAYOUTS}
+    return of_parts("variant", parts, ALL)
 
 
 def of_same_prompts(part: pd.DataFrame) -> pd.DataFrame:
