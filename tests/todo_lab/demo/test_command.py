@@ -90,7 +90,7 @@ def test_a_model_of_ones_own_has_its_own_defaults(save, guidance, tmp_path, capl
     own = {"prompt": OWN_PROMPTS[0], "width": 64, "height": 64, "guidance": guidance, "hires_scale": 2.0}
     assert written["request"].items() >= own.items()
     assert written["model"] == "mine"
-    assert "in 1 of 1 steps" in written["variants"]["custom"]["acted"]
+    assert "in 1 of 1 step" in written["variants"]["custom"]["acted"]
     assert "ToMe paper: " in caplog.text
 
 
