@@ -5,10 +5,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from todo_lab.python_version import check_python  # noqa: E402
-
-check_python()  # first: older Pythons cannot read the files below
-
+import todo_lab  # noqa: E402, F401  # first: it refuses older Pythons, which cannot read the files below
 from tests.checks import main  # noqa: E402
 
 if __name__ == "__main__":

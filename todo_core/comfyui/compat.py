@@ -43,13 +43,17 @@ def is_replaced(options: dict[str, Any]) -> bool:
     return bool(names & options.get(_REPLACED, frozenset()))
 
 
+def server() -> Any:
+    """The server that takes the prompts; None where no page is served."""
+    return getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
+
+
 def show_on_node(text: str, node: str | None) -> None:
     """Show a text on the node of this id, in the browser, if there is one. Versions before May 2025 cannot.
 
     In a subgraph the id is "graph:node". The graph shows the text too: the page draws no node inside a closed one.
     """
-    server = getattr(sys.modules.get("server"), "PromptServer", None)
-    send = getattr(getattr(server, "instance", None), "send_progress_text", None)
+    send = getattr(server(), "send_progress_text", None)
     while send and node:
         send(text, node)
         node = node.rpartition(":")[0]
@@ -57,8 +61,7 @@ def show_on_node(text: str, node: str | None) -> None:
 
 def running_prompt() -> Any:
     """The id of the prompt that runs; None where ComfyUI does not tell it."""
-    server = getattr(sys.modules.get("server"), "PromptServer", None)
-    return getattr(getattr(server, "instance", None), "last_prompt_id", None)
+    return getattr(server(), "last_prompt_id", None)
 
 
 def adds_no_noise(sampler: Any) -> bool:

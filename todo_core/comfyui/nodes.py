@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from typing import Any, Literal
 
 from .. import __version__
@@ -100,5 +99,5 @@ def note_settings(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-if server := getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None):
+if server := compat.server():
     server.add_on_prompt_handler(note_settings)  # runs for each prompt, a node only when its inputs have changed

@@ -82,7 +82,7 @@ class Record:
         if self.predicted_calls:
             lines.append(self._computed(steps, unit, skipped))
         elif plan and (plan.deep.predicts or (plan.settings.interval not in (1, "auto") and plan.deep.transformers)):
-            lines.append(f"nothing predicted: {self._why_not_predicted(plan)}")
+            lines.append(f"nothing predicted: {_why_not_predicted(plan)}")
         lines += [f"the model was not called in {skipped}"] if skipped else []
         if "ControlNet" in self.networks:
             lines.append("ControlNet too" if "UNet" in self.networks else "in ControlNet alone")
@@ -116,10 +116,7 @@ class Record:
             return "no step ran"
         if not steps_in_window:
             return "no step is between Start and End"
-        return self._why_not_predicted(plan) if plan.deep.predicts else "its self-attention was not called"
-
-    def _why_not_predicted(self, plan: Plan) -> str:
-        return plan.deep.why or (NOT_ALIKE if plan.deep.tolerance is None else NOT_WITHIN)
+        return _why_not_predicted(plan) if plan.deep.predicts else "its self-attention was not called"
 
     def ran_call(self, step: int, *, is_predicted: bool) -> None:
         """A call of the model has ended, of a step for which the plan has an interval."""
@@ -146,6 +143,10 @@ class Record:
         self.called_in.clear()
         self.networks.clear()
         self.notes.clear()
+
+
+def _why_not_predicted(plan: Plan) -> str:
+    return plan.deep.why or (NOT_ALIKE if plan.deep.tolerance is None else NOT_WITHIN)
 
 
 def _counted(number: int, unit: str) -> str:

@@ -173,20 +173,17 @@ class Session:
         self._counter = None
         self._memory.begin_step(number)
         self._step = Step(number, total, tuple(seeds) if fixed is None else (fixed,) * len(seeds), guidance)
-        if not self._predicts_in_step():
+        if not self._is_planned(Plan.predicts_at):
             self._memory.free()
 
     def acts_in_step(self) -> bool:
         """Whether the step of ``begin_step`` is reduced; True too where that depends on the timestep of its calls."""
-        progress = self._progress(lambda: math.nan)
-        is_reduced = any(plan.at(progress) for plan in (self._first_plan, self.plan))  # calls may have several sizes
-        return self.settings.window == "noise" or is_reduced or self._predicts_in_step()
+        return self._is_planned(Plan.at) or self._is_planned(Plan.predicts_at)
 
-    def _predicts_in_step(self) -> bool:
-        """Whether anything is computed by an interval in the step of ``begin_step``; True too where that is unknown."""
-        progress = self._progress(lambda: math.nan)
-        plans = self._first_plan, self.plan
-        return self.settings.window == "noise" or any(plan.predicts_at(progress) for plan in plans)
+    def _is_planned(self, question: Callable[[Plan, float], Any]) -> bool:
+        """What a plan says of the step of ``begin_step``; of ComfyUI's areas, calls of one step have several sizes."""
+        progress, plans = self._progress(lambda: math.nan), (self._first_plan, self.plan)
+        return self.settings.window == "noise" or any(question(plan, progress) for plan in plans)
 
     @property
     def reduces_this_block(self) -> bool:
