@@ -97,13 +97,6 @@ def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:
     rename_older(params)
     if not compat.merging_is_always_on():
         infotext.convert_token_merging(params)
-    try:
-        infotext.settings_of(params)
-    except SettingsError as error:
-        import gradio as gr
-
-        params[infotext.ENABLED_KEY] = False
-        gr.Warning(f"ToDo is off: this version does not know a value of the pasted image. {page_text(error)}")
 
 
 def on_after_process(p: Any) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ... import __version__
+from ...errors import SettingsError
 from ...patching.driver import Driver
 from ...patching.time.deep_plan import DeepPlan
 from ...settings import METHOD_KEY, SETTINGS, VERSION_KEY, Settings
 
 KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)
-ENABLED_KEY = "ToDo enabled"  # no image has it: the keys of one that was reduced say so. False: they cannot be read
+ENABLED_KEY = "ToDo enabled"  # no image has it: the keys of one that was reduced say so
+log = logging.getLogger("todo_core")
 
 
 def clear(params: dict[str, Any]) -> None:
@@ -69,8 +73,6 @@ def settings_of(params: Mapping[str, Any]) -> Settings | None:
     sd-webui-token-downsampling acts in every pass and keeps the same token of each cell. Its factor 1 or end 0 does
     nothing.
     """
-    if params.get(ENABLED_KEY) is False:
-        return None
     ours = Settings.from_infotext(params)
     if ours or "ToDo factor" not in params:
         return ours
@@ -132,23 +134,34 @@ class PasteField(str):
         return self._pasted(params)
 
 
-def pasted_enabled(params: Mapping[str, Any]) -> bool:
-    """Whether the pasted image was reduced. Tells the user about factors that are rounded."""
+def pasted_enabled(text_of: Callable[[SettingsError], str]) -> Callable[[Mapping[str, Any]], bool]:
+    """A function from the infotext to whether its image was reduced. It warns of values that are rounded or unknown."""
     import gradio as gr
 
-    settings = settings_of(params)
-    keys = [*_DOWNSAMPLING_KEYS.items(), *((setting.name, setting.infotext_key) for setting in SETTINGS.values())]
-    for name, key in keys if settings else ():
-        if SETTINGS[name].kind == "factor" and re.fullmatch(r"\d*\.\d*[1-9]\d*", str(params.get(key))):
-            gr.Warning(f"{SETTINGS[name].label}: {params[key]} of the image is now {getattr(settings, name)}.")
-    return settings is not None
+    def pasted(params: Mapping[str, Any]) -> bool:
+        try:
+            settings = settings_of(params)
+        except SettingsError as error:
+            text = f"ToDo is off: this version does not know a value of the pasted image. {text_of(error)}"
+            gr.Warning(text)
+            log.error(text)  # the API shows no warnings
+            return False
+        keys = [*_DOWNSAMPLING_KEYS.items(), *((setting.name, setting.infotext_key) for setting in SETTINGS.values())]
+        for name, key in keys if settings else ():
+            if SETTINGS[name].kind == "factor" and re.fullmatch(r"\d*\.\d*[1-9]\d*", str(params.get(key))):
+                gr.Warning(f"{SETTINGS[name].label}: {params[key]} of the image is now {getattr(settings, name)}.")
+        return settings is not None
+
+    return pasted
 
 
 def pasted_setting(name: str, show: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:
     """A function from the infotext to the value of this setting's control; None leaves the control alone."""
 
     def pasted(params: Mapping[str, Any]) -> Any:
-        settings = settings_of(params)
+        settings = None
+        with suppress(SettingsError):  # ``pasted_enabled`` tells it
+            settings = settings_of(params)
         return None if settings is None else show(getattr(settings, name))
 
     return pasted
