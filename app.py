@@ -14,7 +14,7 @@ from todo_lab.environment import DEMO, INTERRUPTED, end_in_order
 
 EXAMPLES = """examples:
   python3 app.py                                        the comparison, then the page
-  python3 app.py --no-page --preset "ToDo fast"         another preset, without the page
+  python3 app.py --no-page --preset Fast                another preset, without the page
   python3 app.py --set factor_1=4 --set end=0.7         settings of docs/settings.md
   python3 app.py --model photo-model.safetensors --prompt "a lighthouse at dusk"
 

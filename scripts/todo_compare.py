@@ -37,11 +37,11 @@ class CompareScript(scripts.Script):
         self.infotext_fields = [(controls[0], compare_controls.pasted_presets)]
         return controls
 
-    def run(self, p, names=(), heat_maps=CompareRequest.heat_maps, repeats=CompareRequest.repeats):
+    def run(self, p, names=(), heat_maps=CompareRequest.heat_maps, repeats=CompareRequest.repeats, plain_steps=True):
         """Make and compare the images. A request of the API may leave arguments out."""
         presets = Presets(FILE)
         try:
-            chosen = CompareRequest.of(names, heat_maps, repeats, presets)
+            chosen = CompareRequest.of(names, heat_maps, repeats, plain_steps, presets)
         except PanelError as error:
             return runner.refused(p, error)
         return runner.run(p, chosen, presets, title=self.title())

@@ -5,7 +5,7 @@ Only a commit that says why may raise one. Whoever makes a room smaller lowers i
 
 from pathlib import Path
 
-MOST = {"todo_core": 7410, "todo_lab": 7388, "benchmarks": 1563, "tests": 20113}
+MOST = {"todo_core": 7539, "todo_lab": 7390, "benchmarks": 1563, "tests": 20165}
 
 
 def totals() -> dict[str, int]:

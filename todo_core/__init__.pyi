@@ -32,7 +32,7 @@ def apply_patch(
     model: Any,
     settings: Settings | None = None,
     *,
-    preset: Literal["ToDo balanced", "ToDo only", "Skip steps", "ToDo fast", "ToDo paper", "ToMe paper"] | None = None,
+    preset: Literal["Balanced", "Closest", "Fast", "ToDo only", "ToDo paper", "ToMe paper"] | None = None,
     method: Literal["downsample", "similarity", "cluster", "none"] = "downsample",
     target: Literal["keys/values", "all"] = "keys/values",
     factor_1: int | Literal["auto"] = "auto",
@@ -54,15 +54,15 @@ def apply_patch(
     crossattn: bool = False,
     mlp: bool = False,
     interval: int | Literal["auto"] = "auto",
-    predict: Literal["deep", "whole"] = "deep",
-    tolerance: float = 0.08,
+    predict: Literal["auto", "deep", "whole"] = "auto",
+    tolerance: float = 0.16,
 ) -> Session: ...
 @contextmanager
 def patched(
     model: Any,
     settings: Settings | None = None,
     *,
-    preset: Literal["ToDo balanced", "ToDo only", "Skip steps", "ToDo fast", "ToDo paper", "ToMe paper"] | None = None,
+    preset: Literal["Balanced", "Closest", "Fast", "ToDo only", "ToDo paper", "ToMe paper"] | None = None,
     method: Literal["downsample", "similarity", "cluster", "none"] = "downsample",
     target: Literal["keys/values", "all"] = "keys/values",
     factor_1: int | Literal["auto"] = "auto",
@@ -84,6 +84,6 @@ def patched(
     crossattn: bool = False,
     mlp: bool = False,
     interval: int | Literal["auto"] = "auto",
-    predict: Literal["deep", "whole"] = "deep",
-    tolerance: float = 0.08,
+    predict: Literal["auto", "deep", "whole"] = "auto",
+    tolerance: float = 0.16,
 ) -> Iterator[Session]: ...

@@ -1,4 +1,4 @@
-"""How much work a plan saves in its pass; where the measured error decides, from how much to how much.
+"""How much work a plan saves in its pass; where the measured error decides, how much it usually does.
 
 Time follows work loosely: attention costs more time than its multiply-adds, on most devices. So work saved is no bound
 of time saved.
@@ -6,15 +6,20 @@ of time saved.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 
 from .hosts import Host
 from .patching.plan import Plan
 from .patching.space.level_plan import tokens_left
+from .patching.time.deep_plan import Kind
 from .work import layout_of
 
 USUAL_STEPS = 10  # of a hires pass
+# of the steps that can be predicted, those that usually are with a tolerance of 0.16, and more with each doubling of it
+# (docs/results: 10 and 20 Karras steps)
+_USUAL: dict[Kind, tuple[float, float]] = {"whole": (0.44, 0.19), "deep": (0.97, 0.12)}
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,20 @@ class Estimate:
         return cls(plan, computed, steps, layout_of(host).work(plan.size, {}, plan.settings), reduced, most)
 
     @property
-    def saved(self) -> float:
-        """The share of the pass's work that is saved, from 0 to 1; the largest, where the measured error decides."""
-        return 1 - self.reduced / self.unpatched
+    def predicted(self) -> int:
+        """In how many steps something is predicted; in how many it usually is, where the measured error decides."""
+        possible, deep = self.steps - len(self.computed), self.plan.deep
+        if deep.tolerance is None:
+            return possible
+        usual, more = _USUAL[deep.kind]
+        return round(possible * min(1, max(0, usual + more * math.log2(max(deep.tolerance, 0.01) / 0.16))))
 
     @property
-    def saved_surely(self) -> float:
-        """The smallest share."""
-        return 1 - self.most / self.unpatched
+    def saved(self) -> float:
+        """The share of the pass's work that is saved, from 0 to 1."""
+        possible = self.steps - len(self.computed)
+        part = self.predicted / possible if possible else 0
+        return 1 - (self.most + (self.reduced - self.most) * part) / self.unpatched
 
 
 def _work(host: Host, plan: Plan, steps: int, computed: set[int]) -> float:

@@ -137,11 +137,11 @@ def text_to_image(
 
 def add_todo(graph: Graph, model: Any, settings: dict[str, Any]) -> Any:
     """The node ToDo; without a preset, with a node ToDo settings."""
-    values = {"preset": "ToDo only", "factor_1": "preset", "interval": "preset", "start": 0.0, "end": 1.0}
-    main = values | {key: value for key, value in settings.items() if key in values}
-    rest = {key: value for key, value in settings.items() if key not in values}
+    names = ("preset", "factor_1", "interval", "start", "end")
+    main = {"preset": "Balanced"} | {key: value for key, value in settings.items() if key in names}
+    rest = {key: value for key, value in settings.items() if key not in names}
     if "preset" not in settings:
-        main["settings"] = graph("ToDoSettings", **(DEFAULTS | rest))[0]
+        main["settings"] = graph("ToDoSettings", **rest)[0]
     return graph("ToDo", model=model, **main)[0]
 
 
@@ -153,26 +153,3 @@ def sample(graph: Graph, model, positive, negative, latent, name, happens, **opt
     latent = graph("KSampler", **wired, **(defaults | options))[0]
     graph("ToDoProbeShow", samples=latent)
     return latent
-
-
-DEFAULTS: dict[str, Any] = {
-    "method": "downsample",
-    "target": "keys/values",
-    "factor_2": "auto",
-    "ratio_1": 0.5,
-    "ratio_2": 0.0,
-    "resample": "nearest-exact",
-    "phase": "rotate",
-    "window": "steps",
-    "afterwards": "none",
-    "sx": 2,
-    "sy": 2,
-    "random": True,
-    "seed": -1,
-    "attn": True,
-    "crossattn": False,
-    "mlp": False,
-    "predict": "deep",
-    "tolerance": 0.08,
-}
-"""The inputs of the node ToDo settings: the API has no defaults for required ones."""

@@ -83,7 +83,7 @@ def test_deep_layers_are_predicted_with_other_samplers(run, sampler):
 
 def test_the_defaults_reduce_tokens_in_each_step(run):
     """640 px: 1.25 times the trained size. CFG 1 calls the model with one row, in half the time."""
-    balanced = {"preset": "ToDo balanced"}
+    balanced = {"preset": "Balanced"}
     result = run(balanced, sampler_name="dpmpp_2m", size=(640, 640), cfg=1.0, steps=2)
     assert {*result.level_1()} == {(6400, 1600)}
     assert all(result.deep())

@@ -120,16 +120,19 @@ def test_the_real_size_of_sd15():
     assert layout.work(TokenGrid(64, 64), {}, Settings()) == pytest.approx(401e9, rel=0.02)
 
 
-@pytest.mark.parametrize("steps", [6, 10, 30])
+@pytest.mark.parametrize("adds_noise", [True, False])
 @pytest.mark.parametrize("pixels", [1024, 2048])
 @pytest.mark.parametrize("layout", ["SD 1.5", "SDXL"])
-def test_todo_fast_saves_more_than_balanced_and_balanced_more_than_todo_only(layout, pixels, steps):
-    host, facts = detect(models.full_layout(layout)), Pass(TokenGrid(pixels // 8, pixels // 8), steps)
-    plans = (make_plan(BUILT_IN[name], host, facts) for name in ("ToDo fast", "ToDo balanced", "ToDo only"))
-    fast, balanced, only = (Estimate.of(host, plan) for plan in plans)
-    assert fast.saved > balanced.saved + 0.01
-    assert fast.saved_surely > balanced.saved_surely == pytest.approx(only.saved)
-    assert balanced.saved - only.saved == pytest.approx(0) if layout == "SD 1.5" else balanced.saved > only.saved + 0.05
+def test_fast_saves_more_than_balanced_and_balanced_more_than_todo_only(layout, pixels, adds_noise):
+    host, size = detect(models.full_layout(layout)), TokenGrid(pixels // 8, pixels // 8)
+    facts = Pass(size, 20, adds_noise=adds_noise)
+    made = [Estimate.of(host, make_plan(BUILT_IN[name], host, facts)) for name in ("Fast", "Balanced", "ToDo only")]
+    predicted, saved = [each.predicted for each in made], [each.saved for each in made]
+    if layout == "SD 1.5" and adds_noise:
+        assert (predicted, len({*saved})) == ([0, 0, 0], 1)
+    else:
+        assert sorted({*predicted}, reverse=True) == predicted
+        assert sorted({*saved}, reverse=True) == saved
 
 
 class Linear(torch.nn.Module):

@@ -2,76 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from ..errors import SettingsError
-from ..settings import BUILT_IN, SETTINGS, Setting, Settings
+from ..settings import BUILT_IN, PRESET_HELP, SETTINGS, Setting, Settings
 
 AS_PRESET = "preset"
 """The value of an input that leaves its setting to the preset."""
 
 LARGEST_SEED = 2**53 - 1  # the largest whole number that the page can hold
-MAIN = ("factor_1", "interval", "start", "end")
-"""The settings of the node ToDo."""
-REST = tuple(name for name in SETTINGS if name not in (*MAIN, "passes"))
+MAIN = ("factor_1", "interval", "start", "end", "predict", "tolerance")
+"""The settings of the node ToDo, in the order of saved workflows."""
+REST = tuple(name for name in SETTINGS if name not in (*MAIN[:4], "passes"))
 """Those of the node ToDo settings. There are no passes: a model is wired to the samplings that it is for."""
 
 Input = tuple[Any, dict[str, Any]]
 # a saved workflow has values by position, so a retired setting keeps its place: before these
 _RETIRED: Input = ("INT", {"default": 0, "min": 0, "max": 64, "tooltip": "Has no effect any more."})
 _AFTER_RETIRED = ("predict", "tolerance")
+_LISTED = {
+    "flag": (True, False),
+    "number": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9),
+    "integer": (1, 2, 3, 4, 8),
+    "tolerance": (0.04, 0.08, 0.16, 0.32, 0.64),
+}
 
 
 class _Choices(list[str]):
-    """The values of a choice. ComfyUI looks a value up here, and programs write a factor as a number."""
+    """The values of a choice. ComfyUI looks a value up here; it may be another one that ``read`` takes."""
+
+    def __init__(self, listed: Iterable[Any], read: Callable[[Any], Any]) -> None:
+        super().__init__(map(str, listed))
+        self._read = read
 
     def __contains__(self, value: object) -> bool:
-        return super().__contains__(str(value))
+        with suppress(SettingsError):
+            return super().__contains__(value) or self._read(value) is not None
+        return False
 
 
 def preset_input() -> Input:
     """The choice of a built-in preset."""
-    return list(BUILT_IN), {"default": next(iter(BUILT_IN)), "tooltip": "The settings that no other input changes."}
+    lines = (f"{name}: {does}" for name, does in PRESET_HELP.items())
+    return _Choices(BUILT_IN, Settings.preset), {"default": next(iter(BUILT_IN)), "tooltip": "\n".join(lines)}
 
 
 def main_input(setting: Setting) -> Input:
-    """An input of the node ToDo. Factors can be left to the preset, which is their default."""
-    kind, options = rest_input(setting)
-    if setting.kind != "factor":
-        return kind, options
-    options["tooltip"] += f" {AS_PRESET}: as the preset has it."
-    return _Choices([AS_PRESET, *kind]), {**options, "default": AS_PRESET}
-
-
-def read_main(values: Mapping[str, Any], base: Settings) -> Settings:
-    """``base`` with the values of the node ToDo. Start and end narrow the window of ``base``. Raises SettingsError."""
-    chosen = {name: value for name, value in values.items() if value != AS_PRESET}
-    read = {name: SETTINGS[name].parse(value) for name, value in chosen.items()}
-    if "start" in read:
-        read["start"] = max(read["start"], base.start)
-    if "end" in read:
-        read["end"] = min(read["end"], base.end)
-    return replace(base, **read)
-
-
-def read_rest(values: Mapping[str, Any]) -> Settings:
-    """The settings that the node ToDo settings asks for. Raises SettingsError."""
-    return Settings.parse({name: None if (name, value) == ("seed", -1) else value for name, value in values.items()})
-
-
-def read_nodes(prompt: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The settings of each node ToDo in a prompt. Not where ComfyUI refuses them, or a link, a list, gives a value."""
-    found = {}
-    for name, inputs in ((name, node["inputs"]) for name, node in prompt.items() if node["class_type"] == "ToDo"):
-        with suppress(SettingsError, KeyError):
-            link = inputs.get("settings")
-            base = read_rest(prompt[link[0]]["inputs"]) if link else Settings.preset(inputs["preset"])
-            settings = read_main({each: inputs[each] for each in MAIN if each in inputs}, base)
-            found[name] = {each: getattr(settings, each) for each in (*MAIN, *REST)}
-    return found
+    """An input of the node ToDo. All but the window are left to the preset by default."""
+    kind, options = _share(setting) if setting.name in ("start", "end") else rest_input(setting)
+    return kind, {**options, "advanced": True}
 
 
 def rest_inputs() -> dict[str, Input]:
@@ -81,29 +62,53 @@ def rest_inputs() -> dict[str, Input]:
     return {**inputs, "reach": _RETIRED, **later}
 
 
+def rest_input(setting: Setting) -> Input:
+    """An input that is left to the preset by default."""
+    options = {"tooltip": f"{setting.help} {AS_PRESET}: as the preset has it.", "display_name": setting.label}
+    if setting.kind == "seed":
+        # without the last one, the page would change the value after each run
+        return "INT", {**options, "default": -1, "min": -1, "max": LARGEST_SEED, "control_after_generate": False}
+    listed = _LISTED.get(setting.name, _LISTED.get(setting.kind, setting.choices))
+    if setting.kind == "factor":
+        listed = ("auto", *range(int(setting.minimum), int(setting.maximum) + 1))
+    return _Choices([AS_PRESET, *listed], setting.parse), {**options, "default": AS_PRESET}
+
+
+def _share(setting: Setting) -> Input:
+    limits = {"min": setting.minimum, "max": setting.maximum, "step": setting.step}
+    return "FLOAT", {"default": setting.default, "tooltip": setting.help, "display_name": setting.label, **limits}
+
+
+def read(preset: Any, rest: Mapping[str, Any], main: Mapping[str, Any]) -> Settings:
+    """The preset with what the inputs of both nodes set. Start and end narrow its window. Raises SettingsError."""
+    base = Settings.preset(preset)
+    chosen = {name: value for name, value in {**rest, **main}.items() if value != AS_PRESET}
+    if chosen.get("seed") == -1:
+        del chosen["seed"]
+    window = {name: SETTINGS[name].parse(chosen.pop(name)) for name in ("start", "end") if name in chosen}
+    window |= {name: edge(window[name], getattr(base, name)) for name, edge in _EDGES.items() if name in window}
+    return Settings.parse({**base.to_dict(), **chosen, **window})
+
+
+_EDGES: Mapping[str, Callable[[float, float], float]] = {"start": max, "end": min}
+
+
+def read_nodes(prompt: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The settings of each node ToDo in a prompt. Not where ComfyUI refuses them, or a link, a list, gives a value."""
+    found = {}
+    for name, inputs in ((name, node["inputs"]) for name, node in prompt.items() if node["class_type"] == "ToDo"):
+        with suppress(SettingsError, KeyError):
+            link = inputs.get("settings")
+            rest = prompt[link[0]]["inputs"] if link else {}
+            settings = read(inputs["preset"], rest, {each: inputs[each] for each in MAIN if each in inputs})
+            found[name] = {each: getattr(settings, each) for each in dict.fromkeys((*MAIN, *REST))}
+    return found
+
+
 def why_not(values: Mapping[str, Any]) -> str | None:
     """Why the node ToDo cannot take these values; None if it can. Linked inputs have none yet."""
     try:
-        read_main({name: value for name, value in values.items() if value is not None}, Settings())
+        read(next(iter(BUILT_IN)), {}, {name: value for name, value in values.items() if value is not None})
     except SettingsError as error:
         return str(error)
     return None
-
-
-def rest_input(setting: Setting) -> Input:
-    """An input of the node ToDo settings."""
-    options = {"default": setting.default, "tooltip": setting.help, "display_name": setting.label}
-    if setting.kind == "choice":
-        return list(setting.choices), options
-    if setting.kind == "factor":
-        numbers = range(int(setting.minimum), int(setting.maximum) + 1)
-        return _Choices(["auto", *map(str, numbers)]), {**options, "default": str(setting.default)}
-    if setting.kind == "flag":
-        return "BOOLEAN", options
-    if setting.kind == "seed":
-        options["tooltip"] += " -1: empty."
-        # without the last one, the page would change the value after each run
-        return "INT", {**options, "default": -1, "min": -1, "max": LARGEST_SEED, "control_after_generate": False}
-    kind, number = ("FLOAT", float) if setting.kind == "number" else ("INT", int)
-    limits = {"min": setting.minimum, "max": setting.maximum, "step": setting.step}
-    return kind, {**options, **{name: number(limit) for name, limit in limits.items()}}

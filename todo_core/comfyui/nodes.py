@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from .. import __version__
 from ..errors import UnsupportedModelError
 from ..hosts import detect
-from ..settings import SETTINGS, Settings
+from ..settings import SETTINGS
 from . import compat
-from .inputs import MAIN, main_input, preset_input, read_main, read_nodes, read_rest, rest_inputs, why_not
+from .inputs import MAIN, main_input, preset_input, read, read_nodes, rest_inputs, why_not
 from .sampling import reduced_sampling
 
 log = logging.getLogger("todo_core")
@@ -38,7 +39,7 @@ class ToDo:
         """The inputs, as ComfyUI asks for them."""
         model = ("MODEL", {"tooltip": "SD 1, SD 2 or SDXL. Other models pass through."})
         shown = {name: main_input(SETTINGS[name]) for name in MAIN}
-        settings = (_TYPE, {"tooltip": "From the node ToDo settings. They replace the preset."})
+        settings = (_TYPE, {"tooltip": "From the node ToDo settings, on top of the preset."})
         return {
             "required": {"model": model, "preset": preset_input()},
             "optional": {**shown, "settings": settings},  # prompts of earlier versions have fewer
@@ -51,10 +52,10 @@ class ToDo:
         return why_not({"start": start, "end": end}) or True
 
     def patch(
-        self, model: Any, preset: str, settings: Settings | None = None, node: str | None = None, **values: Any
+        self, model: Any, preset: str, settings: Mapping[str, Any] | None = None, node: str | None = None, **values: Any
     ) -> tuple[Any]:
         """A clone of the model whose samplings are reduced; the model itself if it cannot be reduced."""
-        wanted = read_main(values, settings or Settings.preset(preset))
+        wanted = read(preset, settings or {}, values)
 
         def tell(text: str, level: int = logging.INFO) -> None:
             log.log(level, text)
@@ -73,7 +74,7 @@ class ToDo:
 class ToDoSettings:
     """The settings that the node ToDo does not show."""
 
-    DESCRIPTION = "All other settings, for the node ToDo. They replace its preset."
+    DESCRIPTION = "All other settings, for the node ToDo, on top of its preset."
     CATEGORY, FUNCTION, RETURN_TYPES, RETURN_NAMES = _CATEGORY, "collect", (_TYPE,), ("settings",)
 
     @classmethod
@@ -81,9 +82,9 @@ class ToDoSettings:
         """The inputs, as ComfyUI asks for them."""
         return {"required": {}, "optional": rest_inputs()}
 
-    def collect(self, **values: Any) -> tuple[Settings]:
-        """The settings."""
-        return (read_rest(values),)
+    def collect(self, **values: Any) -> tuple[dict[str, Any]]:
+        """What is set."""
+        return (values,)
 
 
 NODE_CLASS_MAPPINGS = {"ToDo": ToDo, "ToDoSettings": ToDoSettings}

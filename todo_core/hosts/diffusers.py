@@ -122,8 +122,8 @@ class _Scheduler(Sampler):
         scale = getattr(self._pipeline, "_guidance_scale", None)
         return float(scale) if isinstance(scale, (int, float)) else None
 
-    def adds_noise(self) -> bool:
-        return self._scheduler is not None and not scheduler_adds_no_noise(self._scheduler)
+    def adds_noise(self) -> bool | None:
+        return None if self._scheduler is None else not scheduler_adds_no_noise(self._scheduler)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Scheduler, (None,)

@@ -74,9 +74,9 @@ class Sampler:
         """Whether a timestep that stands twice in ``timesteps`` is one step with two calls."""
         return True
 
-    def adds_noise(self) -> bool:
-        """Whether it may add some between the steps. One that is not known is not asked."""
-        return False
+    def adds_noise(self) -> bool | None:
+        """Whether it may add some between the steps; None if it is unknown."""
+        return None
 
     def guidance(self) -> float | None:
         """The scale of classifier-free guidance; None if it is unknown."""

@@ -21,6 +21,9 @@ from .time.deep_plan import COMPUTED_FIRST, WHAT, DeepPlan, Kind
 AUTO_FEWEST = 6  # steps of a pass in which auto predicts
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
 WORTH_PREDICTING = 1 / 3
+# deep layers are as close with this part of the tolerance of whole steps (docs/results)
+OF_DEEP = 1 / 2
+LITTLE_WORK = "little of this model's work is below level 1"
 ALTERNATES = "the prompt changes in each step"
 Holder = Literal["forward", "ControlNet", "pipeline"]
 # why whole UNet calls cannot be predicted where something else has hold of the model
@@ -39,7 +42,7 @@ class Pass:
 
     size: TokenGrid  # of its latent
     steps: int | None = None  # None where nobody knows
-    adds_noise: bool = False  # the sampler may, between the steps
+    adds_noise: bool | None = None  # the sampler may, between the steps; None where nobody knows the sampler
     holder: Holder | None = None  # what else has hold of the model
     is_video: bool = False
     alternates: bool = False  # the prompt changes in each step
@@ -84,12 +87,14 @@ class Plan:
         """Why nothing is reduced."""
         if self.reduces:
             return None
-        is_auto = self.settings.method == "downsample" and self.settings.factor_1 == "auto"  # level 1 says what to do
-        whys = [level.why for level in self.levels[:1]] if is_auto else [level.why for level in self.levels]
-        if self.settings.interval != 1 and not is_auto:
-            whys.append(self.deep.why)
-        whys = [why for why in whys if why and why not in (self.deep.note or "")]
-        return "; ".join(filter(None, dict.fromkeys([self.deep.note, *whys])))
+        settings, of_deep = self.settings, self.deep.note or self.deep.why
+        if settings.method == "downsample" and settings.factor_1 == "auto":  # level 1 says what to do
+            return self.levels[0].why
+        is_off = settings.factor_1 == 1 if settings.method == "downsample" else settings.ratio_1 == 0
+        if settings.interval != 1 and is_off:
+            return of_deep
+        whys = [level.why for level in self.levels] + ([of_deep] if settings.interval != 1 else [])
+        return "; ".join(filter(None, dict.fromkeys(whys)))
 
     @property
     def nothing_to_reduce(self) -> str:
@@ -145,14 +150,17 @@ def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[Lev
     if settings.method == "none" or settings.interval == 1:
         is_off = "the method is none" if settings.method == "none" else "the interval is 1"
         return DeepPlan(len(host.deep_transformers), why=is_off)
-    note = None
-    if settings.predict == "whole":
+    note, is_auto = None, settings.predict == "auto"
+    if settings.predict == "whole" or (is_auto and settings.interval == "auto" and facts.adds_noise is False):
         whole = _by_interval("whole", settings, host, facts)
         note = _why_not_whole(facts) or whole.why
         if not note:
             return whole if host.network == "UNet" else replace(whole, why="whole steps of the UNet are predicted")
+        note = None if is_auto else note
     deep = _by_interval("deep", settings, host, facts)
     why = _why_not_deep(settings, host, facts, levels) or deep.why
+    if why == LITTLE_WORK and is_auto and facts.adds_noise:
+        why = f"the sampler adds noise, and {why}"
     does = "nothing is" if why else "layers below level 1 are"
     return replace(deep, why=why, note=note and f"{note}: {does} predicted")
 
@@ -172,6 +180,8 @@ def _by_interval(kind: Kind, settings: Settings, host: Host, facts: Pass) -> Dee
     tolerance = None
     if interval == "auto":
         fewest, tolerance, interval = AUTO_FEWEST, settings.tolerance, pacing.LONGEST
+        if settings.predict == "auto" and kind == "deep":
+            tolerance *= OF_DEEP
         why = None if steps else "auto needs to know the number of steps"
     planned = DeepPlan(len(host.deep_transformers), int(interval), kind, tolerance, why)
     if steps and steps < fewest:
@@ -189,7 +199,7 @@ def _why_not_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[
     if settings.interval != "auto":
         return None
     if not _is_worth_predicting(settings, host, facts, levels):
-        return "little of this model's work is below level 1"
+        return LITTLE_WORK
     # a predicted transformer would run uncompiled
     return "auto predicts no deep transformers in a compiled model" if is_compiled(host.unet) else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,7 @@ class Record:
     # calls by step: those in which something was predicted, and those in which all was computed
     predicted_calls: Counter[int] = field(default_factory=Counter)
     computed_calls: Counter[int] = field(default_factory=Counter)
+    least_error: float = math.inf  # the least tolerance with which a step would have been predicted
     _logged: set[str] = field(default_factory=set)  # notes, of all passes
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -82,7 +84,7 @@ class Record:
         if self.predicted_calls:
             lines.append(self._computed(steps, unit, skipped))
         elif plan and (plan.deep.predicts or (plan.settings.interval not in (1, "auto") and plan.deep.transformers)):
-            lines.append(f"nothing predicted: {_why_not_predicted(plan)}")
+            lines.append(f"nothing predicted: {self._why_not_predicted(plan)}")
         lines += [f"the model was not called in {skipped}"] if skipped else []
         if "ControlNet" in self.networks:
             lines.append("ControlNet too" if "UNet" in self.networks else "in ControlNet alone")
@@ -116,7 +118,16 @@ class Record:
             return "no step ran"
         if not steps_in_window:
             return "no step is between Start and End"
-        return _why_not_predicted(plan) if plan.deep.predicts else "its self-attention was not called"
+        return self._why_not_predicted(plan) if plan.deep.predicts else "its self-attention was not called"
+
+    def _why_not_predicted(self, plan: Plan) -> str:
+        allowed = plan.deep.tolerance
+        if plan.deep.why or allowed is None:
+            return plan.deep.why or NOT_ALIKE
+        if not allowed < self.least_error < math.inf:
+            return NOT_WITHIN
+        error = self.least_error / allowed * plan.settings.tolerance  # auto gives deep layers a part of the tolerance
+        return f"error {math.ceil(100 * error) / 100:g}, tolerance {plan.settings.tolerance:g}"
 
     def ran_call(self, step: int, *, is_predicted: bool) -> None:
         """A call of the model has ended, of a step for which the plan has an interval."""
@@ -140,13 +151,10 @@ class Record:
         self.ran_in.clear()
         self.predicted_calls.clear()
         self.computed_calls.clear()
+        self.least_error = math.inf
         self.called_in.clear()
         self.networks.clear()
         self.notes.clear()
-
-
-def _why_not_predicted(plan: Plan) -> str:
-    return plan.deep.why or (NOT_ALIKE if plan.deep.tolerance is None else NOT_WITHIN)
 
 
 def _counted(number: int, unit: str) -> str:

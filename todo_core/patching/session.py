@@ -94,7 +94,8 @@ class Session:
         deep = make_plan(self.settings, self.host, facts).deep
         if not deep.predicts:
             return []
-        hooks: list[DeepHooks] = [WholeHooks(self.host.unet, self._calls)] if deep.is_whole else []
+        may_be_whole = deep.is_whole or (not is_known and self.settings.predict == "auto")
+        hooks: list[DeepHooks] = [WholeHooks(self.host.unet, self._calls)] if may_be_whole else []
         if not (deep.is_whole and is_known):
             hooks += [DeepHooks(transformer, self._calls) for transformer in self.host.deep_transformers]
         return hooks
@@ -236,7 +237,9 @@ class Session:
 
     def _plan_call(self, latent: Tensor) -> Plan:
         """The plan for a call with this latent: that of the last call, if the same facts hold."""
-        adds_noise = self._told.adds_noise or (self._counter is not None and self.host.sampler.adds_noise())
+        adds_noise = self._told.adds_noise
+        if adds_noise is None and self._counter is not None:
+            adds_noise = self.host.sampler.adds_noise()
         size, steps, is_video = TokenGrid.of(latent.shape), self._step.total, latent.dim() != 4
         facts = replace(self._told, size=size, steps=steps, adds_noise=adds_noise, is_video=is_video)
         return self.plan if facts == self.plan.facts else make_plan(self.settings, self.host, facts)
@@ -252,6 +255,7 @@ class Session:
         others.append(adapters_of(first.attn1.to_q))
         gap = self._memory.gap(deep, self._step.total)
         call.memory.begin_call(self._step, deep, latent, timestep, conditions, (call.seeds, others), gap)
+        self.record.least_error = self._memory.least_error
         if self._memory.has_nan:
             self.record.note("the model's output is not a number (NaN)")
 

@@ -144,10 +144,12 @@ class Settings:
     interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
     """The predicted part runs in every n-th step. 1: nothing is predicted."""
 
-    predict: Annotated[Literal["deep", "whole"], Setting("Predicted part", predicts)] = "deep"
-    """deep: layers below level 1. whole: whole steps."""
+    predict: Annotated[Literal["auto", "deep", "whole"], Setting("Predicted part", predicts, before_0_4="deep")] = (
+        "auto"
+    )
+    """deep: layers below level 1. auto: by the sampler."""
 
-    tolerance: Annotated[float, Setting("Tolerance", measures, maximum=1, step=0.01)] = 0.08
+    tolerance: Annotated[float, Setting("Tolerance", measures, maximum=1, step=0.01, before_0_4=0.08)] = 0.16
     """The error that auto allows. More: faster."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
@@ -203,7 +205,7 @@ class Settings:
 
     @classmethod
     def preset(cls, name: str) -> Settings:
-        """A built-in preset, such as "ToDo fast". Raises SettingsError for another name."""
+        """A built-in preset, such as "Fast". Raises SettingsError for another name."""
         return find_preset(name, BUILT_IN)
 
     @classmethod
@@ -214,7 +216,8 @@ class Settings:
     @classmethod
     def parse_older(cls, values: Mapping[str, Any]) -> Settings:
         """As ``parse``, for values of older versions: settings that they lack act as they did; factors are rounded."""
-        return cls._read({s.name: s.left_out for s in SETTINGS.values()} | dict(values), Setting.parse_older)
+        older = {s.name: s.left_out if s.before_0_4 is None else s.before_0_4 for s in SETTINGS.values()}
+        return cls._read(older | dict(values), Setting.parse_older)
 
     @classmethod
     def _read(cls, values: Mapping[str, Any], read: Callable[[Setting, Any], Any]) -> Settings:
@@ -239,7 +242,10 @@ class Settings:
         if not infotext.keys() & {METHOD_KEY, VERSION_KEY}:
             return None
         present = {s.name: infotext[s.infotext_key] for s in SETTINGS.values() if s.infotext_key in infotext}
-        if VERSION_KEY in infotext and tuple(map(int, re.findall(r"\d+", infotext[VERSION_KEY]))) < AUTO_SINCE:
+        version = tuple(map(int, re.findall(r"\d+", infotext.get(VERSION_KEY, ""))))
+        if not version or version >= (0, 4):
+            present = {s.name: s.default for s in SETTINGS.values() if s.before_0_4 is not None} | present
+        if version and version < AUTO_SINCE:
             present = {name: SETTINGS[name].used_by_auto(text) for name, text in present.items()}
             if present.get("predict") == "whole":  # auto factors kept all tokens there
                 present = {"factor_1": 1, "factor_2": 1, **present}
@@ -282,21 +288,38 @@ Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
     [Parameter(name, Parameter.KEYWORD_ONLY, default=s.default, annotation=s.type) for name, s in SETTINGS.items()]
 )
 
-DEFAULT, CUSTOM = "ToDo balanced", "custom"  # names of the default settings, and of settings that no preset has
+DEFAULT, CUSTOM = "Balanced", "custom"  # names of the default settings, and of settings that no preset has
 BUILT_IN: Mapping[str, Settings] = {
     DEFAULT: Settings(),
+    "Closest": Settings(factor_1=1, factor_2=1),
+    "Fast": Settings(tolerance=0.32),
     "ToDo only": Settings(interval=1),
-    "Skip steps": Settings(predict="whole", factor_1=1, factor_2=1),
-    "ToDo fast": Settings(factor_1=3, tolerance=0.16),
     "ToDo paper": Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1),
     "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5, interval=1),
 }
 """The built-in presets. The papers' have their authors' settings (arXiv 2303.17604; arXiv 2402.13573 and its code,
 ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px; they take 3 at 1536 px and 4 at 2048 px)."""
 
+PRESET_HELP: Mapping[str, str] = {
+    DEFAULT: "fewer tokens in each step, and some steps predicted",
+    "Closest": "all tokens; steps are predicted where that is all but invisible",
+    "Fast": "as Balanced, with more steps predicted",
+    "ToDo only": "fewer tokens in each step, nothing predicted",
+    "ToDo paper": "the settings of the ToDo paper",
+    "ToMe paper": "the settings of the ToMe paper",
+}
+"""What each does, in the words of the pages."""
+
+OLDER: Mapping[str, Settings] = {
+    "ToDo balanced": Settings(predict="deep", tolerance=0.08),
+    "ToDo fast": Settings(factor_1=3, predict="deep", tolerance=0.16),
+    "Skip steps": Settings(factor_1=1, factor_2=1, predict="whole", tolerance=0.08),
+}
+"""The presets of version 0.3, which requests and workflows may name."""
+
 
 def find_preset(name: Any, presets: Mapping[str, Settings]) -> Settings:
-    """The preset of this name. Raises SettingsError, with the nearest name."""
-    if name not in list(presets):  # a list: the name may be of any type
+    """The preset of this name, which an earlier version may have had. Raises SettingsError, with the nearest name."""
+    if name not in [*presets, *OLDER]:  # a list: the name may be of any type
         raise none_of("preset", name, presets)
-    return presets[name]
+    return presets[name] if name in presets else OLDER[name]

@@ -27,6 +27,7 @@ class Setting:
     maximum: float = math.inf
     step: float = 1
     in_older_images: Any = None  # the value of images from before this setting, if it is not the default
+    before_0_4: Any = None  # the value of images of version 0.3 that do not name it, if it is not that of today
     name: str = ""
     type: Any = None
     default: Any = None

@@ -17,12 +17,11 @@ import torch
 from PIL import Image
 from torch import nn
 
-from tests.comfyui.helpers import DEFAULTS
 from tests.comfyui.probe import sampling_contract
 from tests.models import ldm_sd1
 from todo_core import Settings, SettingsError, __version__, apply_patch, remove_patch
 from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
-from todo_core.comfyui.inputs import MAIN, REST, read_main, read_rest
+from todo_core.comfyui.inputs import MAIN, REST, read
 from todo_core.hosts import detect
 from todo_core.samplers import ADDS_NOISE
 from todo_core.settings import BUILT_IN, RETIRED, SETTINGS
@@ -50,7 +49,7 @@ def todo(model, node="7", settings=None, **values):
 
 
 def more(**values):
-    return NODE_CLASS_MAPPINGS["ToDoSettings"]().collect(**(DEFAULTS | values))[0]
+    return NODE_CLASS_MAPPINGS["ToDoSettings"]().collect(**values)[0]
 
 
 def lengths(model, run):
@@ -81,6 +80,7 @@ def inputs_of(name):
 
 def test_every_setting_is_an_input_of_one_node_except_the_passes():
     assert {*MAIN, *REST, "passes"} == set(SETTINGS)
+    assert [name for name, (_, options) in inputs_of("ToDo").items() if options.get("advanced")] == [*MAIN]
     assert list(inputs_of("ToDo")) == ["model", "preset", *MAIN, "settings"]
     assert list(inputs_of("ToDoSettings")) == list(REST)
     assert NODE_DISPLAY_NAME_MAPPINGS.keys() == NODE_CLASS_MAPPINGS.keys()
@@ -92,7 +92,13 @@ def test_what_earlier_versions_have_saved_is_taken():
     saved = NODE_CLASS_MAPPINGS["ToDoSettings"].INPUT_TYPES()
     assert not saved["required"]
     assert [*saved["optional"]][-4:] == ["mlp", "reach", "predict", "tolerance"]
-    assert read_rest({"target": "all", "reach": 0}) == read_rest({"target": "all"}) == Settings(target="all")
+    of_0_3 = {"target": "all", "reach": 0, "random": True, "ratio_1": 0.33, "seed": -1, "sx": 2, "tolerance": 0.08}
+    assert read("Balanced", of_0_3, {}) == Settings(target="all", ratio_1=0.33, tolerance=0.08)
+    kinds = {name: kind for name, (kind, _) in inputs_of("ToDoSettings").items()}
+    assert all(value in kinds[name] for name, value in of_0_3.items() if name not in ("reach", "seed"))
+    assert {"ToDo balanced", "Skip steps", "ToDo fast"} & {*inputs_of("ToDo")["preset"][0]} == set()
+    assert all(name in inputs_of("ToDo")["preset"][0] for name in ("ToDo balanced", "Skip steps", "ToDo fast"))
+    assert not any(name in inputs_of("ToDo")["preset"][0] for name in ("Skip", None, 3))
 
 
 def test_a_window_that_is_not_possible_is_refused_when_the_prompt_is_queued():
@@ -108,10 +114,11 @@ def test_label_help_limits_and_choices_are_the_declared_ones():
         declared = SETTINGS[name]
         assert options["display_name"] == declared.label
         assert options["tooltip"].startswith(declared.help)
-        if declared.kind == "choice":
-            assert (kind, options["default"]) == (list(declared.choices), declared.default)
-        if declared.kind in ("number", "integer"):
+        if name in ("start", "end"):
             assert (options["min"], options["max"]) == (declared.minimum, declared.maximum)
+        elif name != "seed":
+            assert kind[0] == options["default"] == "preset"
+            assert {declared.parse(value) for value in kind[1:]} >= {*declared.choices, declared.default}
         if declared.kind == "factor":
             assert [value for value in kind if value != "preset"] == ["auto", *"12345678"]
             assert {2, "2", "auto"} <= {value for value in (2, "2", "auto") if value in kind}, "a program's number"
@@ -119,26 +126,26 @@ def test_label_help_limits_and_choices_are_the_declared_ones():
             assert json.loads(json.dumps(kind)) == list(kind)
 
 
-def test_the_defaults_of_the_nodes_are_the_default_settings():
-    defaults = {name: options["default"] for name, (_, options) in inputs_of("ToDoSettings").items()}
-    assert defaults == DEFAULTS
-    assert read_rest(defaults) == Settings()
-    main = {name: inputs_of("ToDo")[name][1]["default"] for name in MAIN}
+def test_the_defaults_of_the_nodes_leave_all_to_the_preset():
+    rest, main = (
+        {name: options["default"] for name, (_, options) in inputs_of(node).items() if name in SETTINGS}
+        for node in ("ToDoSettings", "ToDo")
+    )
     assert inputs_of("ToDo")["preset"][1]["default"] == next(iter(BUILT_IN))
-    for preset in BUILT_IN.values():
-        assert read_main(main, preset) == preset
+    for name, preset in BUILT_IN.items():
+        assert read(name, rest, main) == read(name, {}, {}) == preset
 
 
 def test_values_replace_those_of_the_preset_and_narrow_its_window():
-    sharp = Settings(end=0.7)
-    assert read_main({"factor_1": 2, "interval": "3"}, Settings()) == Settings(factor_1=2, interval=3)
-    assert [read_main({"start": 0.2, "end": end}, sharp).end for end in (1.0, 0.5)] == [0.7, 0.5]
+    assert read("Balanced", {}, {"factor_1": 2, "interval": "3"}) == Settings(factor_1=2, interval=3)
+    assert read("Closest", {"tolerance": "0.32"}, {}) == Settings(factor_1=1, factor_2=1, tolerance=0.32)
+    assert read("Fast", {"tolerance": 0.5}, {"tolerance": "0.04", "end": 0.5}) == Settings(tolerance=0.04, end=0.5)
     with pytest.raises(SettingsError, match=r"start = 0.8 is not possible; allowed: a value below the end, 0.7"):
-        read_main({"start": 0.8, "end": 1.0}, sharp)
+        read("Balanced", {}, {"start": 0.8, "end": 0.7})
     with pytest.raises(SettingsError, match=r"factor_1 = 9 is not possible; allowed: 'auto' or a whole number from 1"):
-        read_main({"factor_1": "9"}, sharp)
+        read("Balanced", {}, {"factor_1": "9"})
     with pytest.raises(SettingsError, match=r"ratio_1 = 0.9 is not possible; allowed: at most 0.75"):
-        more(method="similarity", ratio_1=0.9)
+        read("Balanced", more(method="similarity", ratio_1=0.9), {})
 
 
 # samplings ------------------------------------------------------------------------------------------------------------
@@ -292,7 +299,7 @@ def test_the_workflow_of_a_prompt_gets_the_version_and_the_settings(shown):
     data = {"prompt": prompt, "extra_data": {"extra_pnginfo": {"workflow": workflow}}}
     assert note(data) is data
     fast = replace(Settings.preset("ToDo fast"), interval=2, end=0.7).to_dict()
-    similar = Settings(method="similarity", ratio_1=0.25, end=0.7).to_dict()
+    similar = replace(Settings.preset("ToDo fast"), method="similarity", ratio_1=0.25, end=0.7).to_dict()
     assert (fast.pop("passes"), similar.pop("passes")) == ("hires", "hires")
     told = {"version": __version__, "settings": {"7": fast, "12:5": similar}}
     assert workflow == {"extra": {"ds": {}, "ToDo": told}}

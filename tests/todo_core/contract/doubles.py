@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from tests import models
-from tests.comfyui.helpers import DEFAULTS
 from tests.controlnet_double import ControlNet, script_with
 from tests.todo_core.comfyui import comfyui_double
 from tests.todo_core.hosts.forge_double import Engine
@@ -273,8 +272,8 @@ class ComfyUI(Double):
     def _patched(self, settings):
         main = {"start": 0.0, "end": 1.0} | {name: value for name, value in settings.items() if name in MAIN}
         rest = {name: value for name, value in settings.items() if name not in MAIN}
-        others = NODE_CLASS_MAPPINGS["ToDoSettings"]().collect(**(DEFAULTS | rest))[0]
-        return NODE_CLASS_MAPPINGS["ToDo"]().patch(self.model, "ToDo only", others, "7", **main)[0]
+        others = NODE_CLASS_MAPPINGS["ToDoSettings"]().collect(**rest)[0]
+        return NODE_CLASS_MAPPINGS["ToDo"]().patch(self.model, "Balanced", others, "7", **main)[0]
 
 
 class Python(Double):

@@ -54,7 +54,7 @@ USES = pytest.mark.parametrize("put", [lambda *a, **v: apply_patch(*a, **v).sett
 
 @USES
 def test_a_preset_by_name_with_changes(diffusers_sd1, put):
-    assert put(diffusers_sd1.unet, preset="ToDo fast", end=0.8) == Settings(factor_1=3, tolerance=0.16, end=0.8)
+    assert put(diffusers_sd1.unet, preset="Fast", end=0.8) == Settings(tolerance=0.32, end=0.8)
     assert put(diffusers_sd1.unet, preset="ToMe paper") == Settings.preset("ToMe paper") == BUILT_IN["ToMe paper"]
     assert put(diffusers_sd1.unet, Settings(factor_1=3), end=0.8) == Settings(factor_1=3, end=0.8)
     assert put(diffusers_sd1.unet) == Settings()
@@ -64,9 +64,9 @@ def test_a_preset_by_name_with_changes(diffusers_sd1, put):
 @pytest.mark.parametrize(
     ("args", "values", "field", "said"),
     [
-        ([], {"preset": "todo fst"}, "preset", r"\(did you mean ToDo fast\?\)"),
-        ([], {"preset": 3}, "preset", "'ToDo balanced', 'ToDo only'"),
-        ([], {"preset": ["ToDo fast"]}, "preset", "'ToDo balanced', 'ToDo only'"),
+        ([], {"preset": "todo onl"}, "preset", r"\(did you mean ToDo only\?\)"),
+        ([], {"preset": 3}, "preset", "'Balanced', 'Closest'"),
+        ([], {"preset": ["ToDo fast"]}, "preset", "'Balanced', 'Closest'"),
         ([], {"prest": "ToDo fast"}, "prest", r"\(did you mean preset\?\)"),
         ([], {"factr_1": 3}, "factr_1", r"\(did you mean factor_1\?\)"),
         ([], {"preset": "ToDo fast", "factor_1": "two"}, "factor_1", "'auto' or a whole number from 1 to 8"),
@@ -85,7 +85,7 @@ def test_wrong_names_and_types_are_refused_before_anything_is_changed(diffusers_
     assert hook_count(diffusers_sd1.unet) == 0
 
 
-@pytest.mark.parametrize("name", ["Fast", "ToDo", "sharp", 3, None])
+@pytest.mark.parametrize("name", ["Fst", "ToDo", "sharp", 3, None])
 def test_an_unknown_preset_is_refused_with_all_names(name):
     with pytest.raises(SettingsError) as caught:
         Settings.preset(name)

@@ -52,12 +52,14 @@ TABLE = {
     "crossattn": (False, *FLAG),
     "mlp": (False, *FLAG),
     "interval": ("auto", *FACTORS),
-    "predict": ("deep", ["deep", "whole"], NO_CHOICE, None),
-    "tolerance": (0.08, [0.0, 0.5, 1.0], NO_SHARE, SHARE),
+    "predict": ("auto", ["auto", "deep", "whole"], NO_CHOICE, None),
+    "tolerance": (0.16, [0.0, 0.5, 1.0], NO_SHARE, SHARE),
 }
 DEFAULTS = {name: default for name, (default, *_) in TABLE.items()}
 LEFT_OUT = DEFAULTS | {"interval": 1}  # where an image without the key had another value than the default
 VERSION_2, VERSION_3 = {"ToDo version": "0.2.0"}, {"ToDo version": "0.3.0"}
+VERSION_4, AUTO = {"ToDo version": "0.4.0"}, {"interval": "auto"}
+OLDER = {"interval": 1, "predict": "deep", "tolerance": 0.08}  # what images without these keys had
 DOWNSAMPLE = {"ToDo method": "downsample"}
 AS_NUMBERS, WHOLE = {"factor_1": 2, "interval": 3}, {"predict": "whole", "factor_1": 1, "factor_2": 1}
 
@@ -212,13 +214,15 @@ def test_infotext_can_leave_settings_out():
         (DOWNSAMPLE | {"ToDo factor 1": "auto (2)", "ToDo interval": "auto (3)"}, {"interval": "auto"}),
         (DOWNSAMPLE | VERSION_3 | {"ToDo interval": "auto (6 of 10)"}, {"interval": "auto"}),
         (DOWNSAMPLE | {"ToDo version": "1.10.0.dev1", "ToDo factor 1": "auto (2)"}, {}),
+        (DOWNSAMPLE | VERSION_4 | {"ToDo interval": "auto (7 of 10)", "ToDo predict": "auto (whole)"}, AUTO),
+        (DOWNSAMPLE | VERSION_4 | {"ToDo predict": "deep"}, {"predict": "deep"}),
         (DOWNSAMPLE | VERSION_2 | {"ToDo factor 1": "auto (2)", "ToDo interval": "auto (3)"}, AS_NUMBERS),
         # auto factors of version 0.2 kept all tokens where whole steps were predicted
         (DOWNSAMPLE | VERSION_2 | {"ToDo predict": "auto (whole)"}, WHOLE),
         (DOWNSAMPLE | VERSION_2 | {"ToDo predict": "whole"}, WHOLE),
         (DOWNSAMPLE | VERSION_2 | {"ToDo predict": "whole", "ToDo factor 1": "4"}, {**WHOLE, "factor_1": 4}),
         (DOWNSAMPLE | VERSION_3 | {"ToDo predict": "whole"}, {"predict": "whole"}),
-        # a choice by the sampler is now deep, a fraction is rounded, and a setting that has left does nothing
+        # a choice by the sampler is auto again, a fraction is rounded, and a setting that has left does nothing
         (DOWNSAMPLE | {"ToDo predict": "auto"}, {}),
         (DOWNSAMPLE | {"ToDo factor 1": "1.5"}, {"factor_1": 2}),
         (DOWNSAMPLE | {"ToDo factor 1": "1.25"}, {"factor_1": 1}),
@@ -227,15 +231,20 @@ def test_infotext_can_leave_settings_out():
     ],
 )
 def test_infotext_of_any_version_and_of_others_is_read(infotext, changed):
-    expected = None if changed is None else Settings(**{"interval": 1, **changed})
+    expected = (
+        None
+        if changed is None
+        else Settings(**(OLDER if infotext.get("ToDo version", "1") < "0.4" else {"interval": 1}) | changed)
+    )
     assert Settings.from_infotext(infotext) == expected
 
 
 def test_what_is_stored_is_read_more_kindly_than_what_is_asked_for():
-    assert Settings.parse_older({"factor_1": "1.5", "predict": "auto", "reach": 2}) == Settings(factor_1=2, interval=1)
+    older = Settings.parse_older({"factor_1": "1.5", "reach": 2, "resample": "auto"})
+    assert older == Settings(**OLDER, factor_1=2)
     assert Settings.parse({"reach": "1", "sx": "3"}) == Settings(sx=3)
     assert refused(reach=1).field == "reach"
-    for name, value in {"predict": "auto", "factor_1": 1.5}.items():
+    for name, value in {"resample": "auto", "factor_1": 1.5}.items():
         assert refused(lambda **values: Settings.parse(values), **{name: value}).value == value
     error = refused(lambda **values: Settings.parse_older(values), factor_1=0.5)
     assert (error.field, error.value) == ("factor_1", 0.5)

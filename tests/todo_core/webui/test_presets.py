@@ -22,7 +22,7 @@ def path(tmp_path):
 
 def test_the_built_in_presets_are_the_default_and_the_papers_values():
     assert BUILT_IN[DEFAULT] == Settings()
-    assert [*BUILT_IN] == ["ToDo balanced", "ToDo only", "Skip steps", "ToDo fast", "ToDo paper", "ToMe paper"]
+    assert [*BUILT_IN] == ["Balanced", "Closest", "Fast", "ToDo only", "ToDo paper", "ToMe paper"]
     assert len(set(BUILT_IN.values())) == len(BUILT_IN)
     todo = {"factor_1": 2, "factor_2": 1, "target": "keys/values", "resample": "nearest", "phase": "fixed"}
     tome = {"method": "similarity", "target": "all", "ratio_1": 0.5, "sx": 2, "sy": 2}
@@ -112,10 +112,10 @@ def test_a_broken_file_is_set_aside_whole_and_said(path, broken):
 def test_a_file_of_an_earlier_version_is_read(path):
     """A built-in preset may have come with a stored one's name."""
     path.parent.mkdir()
-    own = {"ToDo fast": {"factor_1": 1.5}, "x" * 70: {**OWN.to_dict(), "img2img": True, "reach": 1}}
+    own = {"Fast": {"factor_1": 1.5}, "x" * 70: {**OWN.to_dict(), "img2img": True, "reach": 1}}
     path.write_text(json.dumps(own), "utf-8")
     presets = Presets(path)
-    assert presets.names == [*BUILT_IN, "ToDo fast (own)", "x" * 70]
-    assert presets.get("ToDo fast (own)") == Settings(factor_1=2, interval=1)
+    assert presets.names == [*BUILT_IN, "Fast (own)", "x" * 70]
+    assert presets.get("Fast (own)") == Settings(factor_1=2, interval=1, predict="deep", tolerance=0.08)
     assert presets.get("x" * 70) == OWN
     assert not presets.trouble

@@ -135,6 +135,7 @@ class Memory:
         self._last: list[CallMemory] = []  # of the calls of the last step
         self._gap: int | None = None  # unknown
         self.has_nan = False  # an error that was measured is no number
+        self.least_error = math.inf  # the least tolerance with which a step would have been predicted
 
     def why_no_room(self, host: Host, latent: Tensor) -> Reason | None:
         """Why the histories do not fit on the GPU beside the model. Looked up once a pass."""
@@ -173,6 +174,7 @@ class Memory:
             if self._gap is None:
                 costs = [memory.pace.cost() for memory in self._last] or [math.inf]
                 self.has_nan = any(map(math.isnan, costs))
+                self.least_error = min(self.least_error, max(costs) * steps / 2)  # as in `gap_of` for a gap of 2
                 self._gap = min(gap_of(cost, tolerance, steps) for cost in costs)
             return self._gap
 

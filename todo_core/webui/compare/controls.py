@@ -17,7 +17,7 @@ from . import output
 from .request import DEFAULT_REPEATS, FROM_PANEL, MOST_REPEATS, SEPARATOR
 from .table import ComparisonTable
 
-DEFAULT_CHOICE = (DEFAULT, "ToDo fast", "ToMe paper")
+DEFAULT_CHOICE = (DEFAULT, "Fast", "ToMe paper")
 
 
 def build(presets: Callable[[], Presets], *, is_img2img: bool) -> list[Any]:
@@ -29,13 +29,14 @@ def build(presets: Callable[[], Presets], *, is_img2img: bool) -> list[Any]:
         names = gr.Dropdown(label=label, info=info, elem_id=f"{own}_presets", **listed)
         create_refresh_button(names, lambda: None, lambda: {"choices": choices(presets())}, f"{own}_refresh")
     with FormRow(elem_id=f"{own}_flags"):
-        label, tooltip = texts.COMPARE_HEAT_MAPS
-        heat_maps = gr.Checkbox(True, label=label, elem_id=f"{own}_heat_maps")
-        heat_maps.webui_tooltip = tooltip  # a checkbox would have it above its box
+        flags = []
+        for name, (label, tooltip) in (("heat_maps", texts.COMPARE_HEAT_MAPS), ("plain_steps", texts.COMPARE_PLAIN)):
+            flags.append(gr.Checkbox(True, label=label, elem_id=f"{own}_{name}"))
+            flags[-1].webui_tooltip = tooltip  # a checkbox would have it above its box
         label, info = texts.COMPARE_REPEATS
         numbers = {"minimum": 1, "maximum": MOST_REPEATS, "value": float(DEFAULT_REPEATS), "step": 1}
         repeats = gr.Slider(label=label, info=info, elem_id=f"{own}_repeats", **numbers)
-    return [names, heat_maps, repeats]
+    return [names, flags[0], repeats, flags[1]]
 
 
 def choices(presets: Presets) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Sequence
@@ -44,8 +45,9 @@ def assemble(p: Any, variants: Sequence[Variant], comparison: ComparisonTable, *
     lines = [*p.comments, *_comments(variants)]
     if getattr(p, "txt2img_upscale", False):  # the WebUI drops this result's JSON, and the table with it
         lines += [": ".join((row.name, ", ".join(row.label()[1:]))) for row in comparison.rows]
+    lines += [comparison.verdict] if comparison.verdict else []
     processed.comments = "".join(f"{line}\n" for line in lines)
-    _save(p, processed, first, comparison)
+    _save(p, processed, shown, comparison)
     compat.add_to_info(processed, **{INFO_KEY: comparison.to_dict()})
     return processed
 
@@ -137,8 +139,12 @@ def _comments(variants: Sequence[Variant]) -> list[str]:
     return lines + [f"{variant.name} {variant.trouble}" for variant in variants if variant.trouble]
 
 
-def _save(p: Any, processed: Any, first: Variant, comparison: ComparisonTable) -> None:
-    """Save the grid if the WebUI saves grids. The table goes beside the grid, or else beside the first saved image."""
+def _save(p: Any, processed: Any, variants: Sequence[Variant], comparison: ComparisonTable) -> None:
+    """Save the grid if the WebUI saves grids. The table goes beside the grid, or else beside the first saved image.
+
+    A JSON file beside it has the infotext of each variant too, and so the model and all settings.
+    """
+    first = variants[0]
     try:
         saved_as = getattr(first.images[0], "already_saved_as", None)
         if shared.opts.grid_save and not p.do_not_save_grid:
@@ -155,6 +161,8 @@ def _save(p: Any, processed: Any, first: Variant, comparison: ComparisonTable) -
             )
         if saved_as:
             Path(saved_as).with_suffix(".csv").write_text(comparison.csv(), "utf-8")
+            told = {**comparison.to_dict(), "infotexts": {each.name: each.infotexts[0] for each in variants}}
+            Path(saved_as).with_suffix(".json").write_text(json.dumps(told, indent=1), "utf-8")
     except OSError as error:  # a full disk must not cost the images on the page
         log.error("ToDo compare: %s", error)
         processed.comments += f"ToDo compare could not save its files: {error}\n"

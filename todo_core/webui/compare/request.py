@@ -22,9 +22,10 @@ class CompareRequest:
     names: tuple[str, ...]  # presets and FROM_PANEL
     heat_maps: bool = True
     repeats: int = DEFAULT_REPEATS
+    plain_steps: bool = True  # rows of the baseline with fewer steps, as many as each variant has time for
 
     @classmethod
-    def of(cls, names: Any, heat_maps: Any, repeats: Any, presets: Presets) -> CompareRequest:
+    def of(cls, names: Any, heat_maps: Any, repeats: Any, plain_steps: Any, presets: Presets) -> CompareRequest:
         """Check the values; ``names`` is a list, or text with semicolons. Raises PanelError."""
         listed = [name.strip() for name in names.split(SEPARATOR)] if isinstance(names, str) else names
         is_list = isinstance(listed, (list, tuple)) and all(isinstance(name, str) for name in listed)
@@ -39,4 +40,4 @@ class CompareRequest:
                 raise SettingsError("repeats", repeats, f"a whole number from 1 to {MOST_REPEATS}")
         except SettingsError as error:
             raise PanelError(error) from None
-        return cls(chosen, bool(heat_maps), int(repeats))
+        return cls(chosen, bool(heat_maps), int(repeats), bool(plain_steps))

@@ -41,6 +41,8 @@ def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
             failure = _make(variants[name]) or failure
         elif not variants[name].trouble:
             _repeat(variants[name], own_p)
+    if chosen.plain_steps:
+        _add_plain_steps(p, variants, shared.state)
     made = [variant for variant in variants.values() if variant.images or variant.trouble]
     if any(variant.images for variant in made):
         return assemble(p, made, ComparisonTable.of(made), title=title, heat_maps=chosen.heat_maps)
@@ -109,6 +111,32 @@ def _copy(p: Any) -> Any:
     own_p.override_settings = {**p.override_settings, "return_mask": False, "return_mask_composite": False}
     compat.disable_downsampling(own_p)
     return own_p
+
+
+def _add_plain_steps(p: Any, variants: dict[str, Variant], state: Any) -> None:
+    """Make the baseline with fewer steps, for each variant that reduces: as many as take its time."""
+    for row in ComparisonTable.of([*variants.values()]).rows:
+        variant = variants[row.name]
+        if not (variant.reduced and row.ratio) or state.interrupted or state.stopping_generation:
+            continue
+        own_p = _prepared(p, BASELINE_NAME)
+        variant.plain = _with_fewer_steps(own_p, variant.reduced, row.ratio)
+        if variant.plain and variant.plain not in variants:
+            state.textinfo = f"ToDo compare: {variant.plain}"
+            variants[variant.plain] = Variant(variant.plain, own_p)
+            _make(variants[variant.plain])
+
+
+def _with_fewer_steps(p: Any, passes: set[str], times: float) -> str:
+    """Give these passes so many times fewer steps; returns them in words, and nothing where none would be left out."""
+    is_hires = passes == {"hires"}
+    steps = (p.hr_second_pass_steps if is_hires else 0) or p.steps
+    fewer = max(1, round(steps / times))
+    if is_hires:
+        p.hr_second_pass_steps = fewer
+    else:
+        p.steps = fewer
+    return f"{fewer} plain steps" if fewer < steps else ""
 
 
 def _prepared(p: Any, name: str) -> Any:

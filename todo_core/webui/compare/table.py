@@ -36,6 +36,7 @@ class Variant:
     seconds: list[dict[str, float]] = field(default_factory=list)  # by pass, of each round
     reduced: set[str] = field(default_factory=set)  # the passes in which anything was reduced
     trouble: str = ""
+    plain: str = ""  # the variant with fewer steps that take its time
 
 
 def baseline_of(variants: Sequence[Variant]) -> Variant | None:
@@ -56,6 +57,7 @@ class ComparisonRow:
     ssim: float | None = None
     trouble: str = ""
     images: Sequence[dict[str, float | None]] = ()  # mse, psnr and ssim of each
+    plain: str = ""  # the row of as many plain steps
 
     def cells(self) -> list[str]:
         """Name, seconds, ratio, MSE, PSNR and SSIM as text for the page."""
@@ -101,7 +103,26 @@ class ComparisonTable:
         titles = ("", f"{timed}, s", "speed", "MSE", "PSNR, dB", "SSIM")  # of ComparisonRow.cells
         head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
         body = "".join(row.html() for row in self.rows)
-        return f'<table class="todo-comparison"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        table = f'<table class="todo-comparison"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        return f"{table}<p>{html.escape(self.verdict)}</p>" if self.verdict else table
+
+    @property
+    def verdict(self) -> str:
+        """Which variant is the closest for its time, in one sentence; empty without rows of plain steps."""
+        rows, found = {row.name: row for row in self.rows}, []
+        for row in self.rows:
+            plain = rows.get(row.plain)
+            if plain and plain.mse is not None and row.mse is not None:
+                found.append((math.log((row.mse + 1e-12) / (plain.mse + 1e-12)), row, plain))
+        if not found:
+            return ""
+        gain, row, plain = min(found, key=lambda each: each[0])
+        if gain >= 0:
+            return "Plain steps are closer to the baseline than each variant in its time."
+        return (
+            f"Closest for its time: {row.name}, {row.ratio:.2f}x and PSNR {_text(row.psnr, '{:.1f}') or 'equal'}; "
+            f"{plain.name}: {plain.ratio:.2f}x and {_text(plain.psnr, '{:.1f}') or 'equal'}."
+        )
 
     def csv(self) -> str:
         """The numbers at full precision, one line a variant."""
@@ -112,7 +133,7 @@ class ComparisonTable:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types only."""
-        return asdict(self)
+        return {**asdict(self), "verdict": self.verdict}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ComparisonTable:
@@ -140,7 +161,7 @@ def _row(variant: Variant, baseline: Variant | None, passes: Sequence[str]) -> C
     psnr = -10 * math.log10(mse) if mse else None
     # JSON has no infinity, which is the PSNR of equal images
     images = [{name: v if math.isfinite(v) else None for name, v in asdict(each).items()} for each in differences]
-    return ComparisonRow(variant.name, seconds, spread, ratio, mse, psnr, ssim, images=images)
+    return ComparisonRow(variant.name, seconds, spread, ratio, mse, psnr, ssim, images=images, plain=variant.plain)
 
 
 def _seconds(variant: Variant, passes: Sequence[str]) -> tuple[float, float | None]:

@@ -56,7 +56,7 @@ class DenoiserDriver(Driver):
         """The model; told to the driver in the first step, and when a refiner or a hires checkpoint has replaced it."""
         model, host = self._model(), self.host
         if host is None or host.unet is not compat.unet_of(model):
-            host, adds_noise = detect(model), params is not None and not compat.adds_no_noise(params)
+            host, adds_noise = detect(model), None if params is None else not compat.adds_no_noise(params)
             facts = Pass(self._latent, self._calls, adds_noise=adds_noise, holder=self.holder)
             self.follow(host, compat.controlnets_of(self._p), facts)
         return host

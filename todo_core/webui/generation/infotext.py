@@ -47,7 +47,8 @@ def write(params: dict[str, Any], settings: Settings, driver: Driver, is_img2img
         if settings.method != "downsample":
             settings = replace(settings, method="downsample", factor_1=1, factor_2=1)
     if not record.predicted_calls:  # else factors of 1 keep a level from being reduced when the image is repeated
-        without |= {"predict", "tolerance"} if settings.interval == "auto" else {"predict", "interval"}
+        without |= {"tolerance"} if plan.deep.why else set()
+        without |= set() if settings.interval == "auto" else {"predict", "interval"}
         without |= {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
     if settings.afterwards not in record.methods:
         settings = replace(settings, afterwards="none")
@@ -56,6 +57,7 @@ def write(params: dict[str, Any], settings: Settings, driver: Driver, is_img2img
     params.update(settings.to_infotext(without=frozenset(without)))
     used = {f"factor_{level.level}": f"{level.amount:g}" for level in record.ran_in if level.method == "downsample"}
     used["interval"] = _interval(driver, plan.deep) if record.predicted_calls else "1"
+    used |= {"predict": plan.deep.kind} if record.predicted_calls and settings.interval == "auto" else {}
     for name, value in used.items():
         if getattr(settings, name) == "auto":
             params[SETTINGS[name].infotext_key] = f"auto ({value})"

@@ -129,21 +129,12 @@ def _estimate(page: PageRun, settings: Settings, host: Host, known: Callable[[Pa
 
 def _summary(estimate: Estimate) -> str:
     """The keys that are left out, the steps that are predicted, and the work that both save."""
-    keys, predicted = _fewer_keys(estimate), estimate.steps - len(estimate.computed)
-    parts = [keys] if keys else []
+    keys, predicted, percent = _fewer_keys(estimate), estimate.predicted, round(100 * estimate.saved)
+    parts, about = [keys] if keys else [], "about " if predicted and estimate.plan.deep.tolerance is not None else ""
     if predicted:
-        up_to = "" if estimate.plan.deep.tolerance is None else "up to "  # the measured error decides
-        steps = f"{up_to}{predicted} steps" if keys else f"{up_to}{predicted} of {estimate.steps} steps"
+        steps = f"{about}{predicted} steps" if keys else f"{about}{predicted} of {estimate.steps} steps"
         parts.append(f"{steps} {'' if estimate.plan.deep.is_whole else 'partly '}predicted")
-    return ", ".join([*parts, f"{_percent(estimate)} % less work"])
-
-
-def _percent(estimate: Estimate) -> str:
-    """44, 17 to 44, up to 44, under 1."""
-    least, most = (round(100 * share) for share in (estimate.saved_surely, estimate.saved))
-    if least == most:
-        return f"{most}" if most else "under 1"
-    return f"{least} to {most}" if least else f"up to {most}"
+    return ", ".join([*parts, f"{about}{percent} % less work" if percent else "under 1 % less work"])
 
 
 def _fewer_keys(estimate: Estimate) -> str:

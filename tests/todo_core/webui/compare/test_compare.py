@@ -18,7 +18,7 @@ from PIL import Image
 from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import Processing, WebUI, load_script
 from todo_core.settings import BUILT_IN
-from todo_core.webui.compare import controls
+from todo_core.webui.compare import controls, runner
 from todo_core.webui.compare.output import legend
 from todo_core.webui.compare.request import FROM_PANEL
 from todo_core.webui.compare.table import ComparisonRow, ComparisonTable
@@ -98,7 +98,7 @@ def compared(runs, tmp_path):
     def run(p=None, names=("ToDo fast", "ToMe paper"), **more):
         p = p or Compared()
         p.outpath_grids = str(tmp_path)
-        return script.run(p, list(names), **{"repeats": 1, **more})
+        return script.run(p, list(names), **{"repeats": 1, "plain_steps": False, **more})
 
     return run
 
@@ -353,7 +353,7 @@ def test_where_every_variant_fails_the_webui_shows_the_error(compared, runs):
 @pytest.mark.parametrize(
     ("names", "repeats", "word"),
     [
-        ([], 1, "ToDo compare: Presets to compare is empty. Use at least one of the panel's settings, ToDo balanced,"),
+        ([], 1, "ToDo compare: Presets to compare is empty. Use at least one of the panel's settings, Balanced,"),
         (["no such"], 1, "ToDo compare: Preset: 'no such' is not possible"),
         ([" ToDo fast"], 1, "' ToDo fast' is not possible"),
         ([["ToDo fast"]], 1, "at least one"),
@@ -374,7 +374,7 @@ def test_a_request_may_leave_arguments_out_and_send_names_as_text(runs, tmp_path
     script = load_script("todo_compare").CompareScript()
     p = Compared(outpath_grids=str(tmp_path))
     assert "at least one" in script.run(p).comments
-    done = script.run(p, " ToDo fast; ToMe paper;ToDo fast", True, 10.0)
+    done = script.run(p, " ToDo fast; ToMe paper;ToDo fast", True, 10.0, False)
     assert [row["name"] for row in rows(done)] == ["baseline", "ToDo fast", "ToMe paper"]
     assert len(runs.processed) == 1 + 10 * 3
 
@@ -402,11 +402,48 @@ def test_rounds_are_interleaved_and_give_a_median_and_a_spread_of_the_models_cal
     assert "6.00 ± 2.00" in controls.table_html(done.js())
 
 
+CLOSEST = "Closest for its time: ToDo fast, 1.33x and PSNR 48.1; 8 plain steps: 1.29x and 32.6."
+
+
+@pytest.mark.parametrize(
+    ("ours", "plain", "said"),
+    [(1, 6, CLOSEST), (7, 1, "Plain steps are closer to the baseline than each variant in its time.")],
+)
+def test_beside_each_variant_run_as_many_plain_steps_as_take_its_time(
+    compared, runs, monkeypatch, tmp_path, ours, plain, said
+):
+    """The hires pass takes 4 s of 10 steps, that of *ToDo fast* 3 s; its images are changed by so many grey levels."""
+    p, own = Compared(hr_second_pass_steps=10), runner._make
+    seconds = {"baseline": 4.0, "ToDo fast": 3.0, "8 plain steps": 3.1}
+    shift = {"baseline": 0, "ToDo fast": ours, "8 plain steps": plain}
+
+    def make(variant):
+        own(variant)
+        variant.seconds = [{"hires": seconds[variant.name]}]
+        variant.pictures = [np.full((16, 16, 3), 100 + shift[variant.name], np.uint8)]
+
+    monkeypatch.setattr(runner, "_make", make)
+    done = compared(p, names=["ToDo fast"], plain_steps=True)
+    assert [row["name"] for row in rows(done)] == [*seconds]
+    assert [row["plain"] for row in rows(done)] == ["", "8 plain steps", ""]
+    assert [(each.hr_second_pass_steps, request.overrides_of(each)) for each in runs.processed[1:]] == [
+        (10, {"enabled": False}),
+        (10, {"preset": "ToDo fast"}),
+        (8, {"enabled": False}),
+    ]
+    assert p.hr_second_pass_steps == 10
+    assert said == told(done)["verdict"] in done.comments
+    assert f"<p>{said}</p>" in controls.table_html(done.js())
+    saved = json.loads((tmp_path / "todo_compare-0000.json").read_text())
+    assert saved.items() >= told(done).items()
+    assert "ToDo factor 1: 3" in saved["infotexts"]["ToDo fast"]
+
+
 def test_equal_presets_run_once(compared, tmp_path):
-    Presets(tmp_path / "data" / "presets.json").save("mine", BUILT_IN["ToDo fast"])
-    done = compared(names=["ToDo fast", "mine"])
-    assert [row["name"] for row in rows(done)] == ["baseline", "ToDo fast"]
-    assert "ToDo compare: mine equals ToDo fast, and runs once." in done.comments
+    Presets(tmp_path / "data" / "presets.json").save("mine", BUILT_IN["Fast"])
+    done = compared(names=["Fast", "mine"])
+    assert [row["name"] for row in rows(done)] == ["baseline", "Fast"]
+    assert "ToDo compare: mine equals Fast, and runs once." in done.comments
 
 
 def test_progress_is_shown(compared):
@@ -431,12 +468,17 @@ def test_the_controls_are_those_of_the_api(compared, is_img2img):
     script = load_script("todo_compare").CompareScript()
     with gr.Blocks():
         controls = script.ui(is_img2img)
-    assert [control.label for control in controls] == ["Presets to compare", "Difference maps", "Repeats"]
-    assert [control.value for control in controls] == [["ToDo balanced", "ToDo fast", "ToMe paper"], True, 2.0]
+    assert [control.label for control in controls] == [
+        "Presets to compare",
+        "Difference maps",
+        "Repeats",
+        "Plain steps",
+    ]
+    assert [control.value for control in controls] == [["Balanced", "Fast", "ToMe paper"], True, 2.0, True]
     assert controls[0].choices == [FROM_PANEL, *BUILT_IN]
     tab = "img2img" if is_img2img else "txt2img"
     ids = [control.elem_id.removeprefix(f"todo_compare_{tab}_") for control in controls]
-    assert ids == ["presets", "heat_maps", "repeats"]
+    assert ids == ["presets", "heat_maps", "repeats", "plain_steps"]
 
 
 def test_the_table_goes_under_the_webuis_line(compared):

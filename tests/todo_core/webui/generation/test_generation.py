@@ -148,7 +148,11 @@ DEEP_ALONE = {"ToDo factor 1": "1", "ToDo factor 2": "1", "ToDo interval": "2"}
     ("ours", "told", "written"),
     [
         (WHOLE, "hires pass: whole model computed in 5 of 6 steps: 1.2x fewer", DEEP_ALONE | {"ToDo predict": "whole"}),
-        (WHOLE | {"predict": "deep"}, "below level 1 computed in 4 of 6 steps: 1.5x fewer", DEEP_ALONE),
+        (
+            WHOLE | {"predict": "deep"},
+            "below level 1 computed in 4 of 6 steps: 1.5x fewer",
+            DEEP_ALONE | {"ToDo predict": "deep"},
+        ),
         ({"method": "similarity", "ratio_1": 0, "interval": 2}, "below level 1 computed in 4 of 6 steps", DEEP_ALONE),
     ],
     ids=["whole", "deep", "without its method"],
