@@ -144,12 +144,12 @@ class Settings:
     interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
     """The predicted part runs in every n-th step. 1: nothing is predicted."""
 
-    predict: Annotated[Literal["auto", "deep", "whole"], Setting("Predicted part", predicts, before_0_4="deep")] = (
+    predict: Annotated[Literal["auto", "deep", "whole"], Setting("What is predicted", predicts, before_0_4="deep")] = (
         "auto"
     )
     """deep: layers below level 1. auto: by the sampler."""
 
-    tolerance: Annotated[float, Setting("Tolerance", measures, maximum=1, step=0.01, before_0_4=0.08)] = 0.16
+    tolerance: Annotated[float, Setting("Error tolerance", measures, maximum=1, step=0.01, before_0_4=0.08)] = 0.16
     """The error that auto allows. More: faster."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
