@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import weakref
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,7 +84,6 @@ class Count(TorchDispatchMode):
         self.launches = self.blocking = self.copies = self.syncs = 0
         self.written: Counter[torch.dtype] = Counter()
         self.operations: Counter[str] = Counter()
-        self.overloads: defaultdict[str, set[str]] = defaultdict(set)
         self.peak = self._held = 0
         self._pinned, self._known = set(), set()
 
@@ -120,7 +119,6 @@ class Count(TorchDispatchMode):
             return
         self.launches += 1
         self.operations[name] += 1
-        self.overloads[name].add(func._overloadname)
         for output in outputs:
             self.written[output.dtype] += output.numel() * output.element_size()
 

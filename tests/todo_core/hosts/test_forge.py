@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from tests.models import hook_count, ldm_sd1, ldm_sdxl, noise
+from tests.models import ldm_sd1, ldm_sdxl, noise
 from todo_core import UnsupportedModelError, apply_patch, patched
 from todo_core.hosts import detect
 from todo_core.work import Layout
@@ -132,16 +131,6 @@ def test_the_output_is_that_of_the_same_unet_in_ldm(engine, method, target):
     assert torch.equal(reduced, expected)
     assert (reduced - baseline).abs().max() > 0.01
     assert torch.equal(engine(LATENT), baseline)
-
-
-def test_nothing_is_left_on_the_patcher(engine):
-    patcher, before, content = engine.forge_objects.unet, engine.options, copy.deepcopy(engine.options)
-    with patched(engine, factor_1=2):
-        assert engine.forge_objects.unet is patcher
-        assert engine.options is not before
-    assert engine.options is before
-    assert engine.options == content
-    assert hook_count(engine.unet) == 0
 
 
 def test_objects_of_other_extensions_are_not_copied(engine):

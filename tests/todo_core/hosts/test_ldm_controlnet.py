@@ -1,10 +1,11 @@
-"""A ControlNet of ldm's layers, as sd-webui-controlnet builds it, is found and reduced like a UNet."""
+"""A ControlNet, of ldm's layers as sd-webui-controlnet builds it or of diffusers, is found and reduced like a UNet."""
 
 import pytest
 import torch
+from diffusers import ControlNetModel
 
 from tests.controlnet_double import ControlNet
-from tests.models import ldm_unet, noise
+from tests.models import diffusers_unet, ldm_unet, noise
 from todo_core import UnsupportedModelError, apply_patch, remove_patch
 from todo_core.hosts import detect, find_controlnet
 
@@ -16,8 +17,14 @@ def lengths(net, latent):
         note = lambda _, args: pairs.append([args[0].shape[1]])  # noqa: E731
         handles.append(block.attn1.to_q.register_forward_pre_hook(note))
         handles.append(block.attn1.to_k.register_forward_pre_hook(lambda _, args: pairs[-1].append(args[0].shape[1])))
+    if isinstance(net, ControlNetModel):
+        call = {"sample": latent, "timestep": 500, "encoder_hidden_states": noise(len(latent), 7, 32)}
+        call["controlnet_cond"] = noise(2, 3, *(2 * side for side in latent.shape[2:]))
+    else:
+        times = torch.full((len(latent),), 500.0)
+        call = {"x": latent, "hint": None, "timesteps": times, "context": noise(len(latent), 7, 32)}
     with torch.no_grad():
-        net(x=latent, hint=None, timesteps=torch.full((len(latent),), 500.0), context=noise(len(latent), 7, 32))
+        net(**call)
     for handle in handles:
         handle.remove()
     return [tuple(pair) for pair in pairs]
@@ -40,20 +47,29 @@ def test_its_trained_size_is_told_from_the_width_of_its_text(text_width, side):
     assert find_controlnet(net).trained_side == side
 
 
-@pytest.mark.parametrize("side", [(16, 16), (9, 13)])
-def test_its_keys_are_reduced_and_all_comes_off(side):
-    net = ControlNet(ldm_unet(channel_mult=[1, 2], attention_resolutions=[2, 1], num_res_blocks=2))
-    latent, tokens = noise(2, 4, *side), side[0] * side[1]
-    before = lengths(net, latent)
-    assert before[0] == (tokens, tokens)
-    session = apply_patch(net, factor_1=2, factor_2=1)
-    after = lengths(net, latent)
-    reduced = sum(queries > keys for queries, keys in after)
-    assert reduced == 2, "both blocks at level 1"
-    assert all(keys < queries / 3 for queries, keys in after if queries == tokens)
+def of_ldm():
+    return ControlNet(ldm_unet(channel_mult=[1, 2], attention_resolutions=[2, 1], num_res_blocks=1))
+
+
+def of_diffusers():
+    return ControlNetModel.from_unet(diffusers_unet(), conditioning_embedding_out_channels=(8, 16))
+
+
+@pytest.mark.parametrize(
+    ("build", "side", "tokens", "expected"),
+    [
+        (of_ldm, (16, 16), [256, 64, 64], [64, 16, 16]),
+        (of_ldm, (9, 13), [117, 35, 35], [24, 6, 6]),
+        (of_diffusers, (16, 16), [256, 64, 16, 4], [64, 16, 16, 4]),
+    ],
+)
+def test_its_keys_are_reduced_at_levels_1_and_2_and_all_comes_off(build, side, tokens, expected):
+    net, latent = build(), noise(2, 4, *side)
+    session = apply_patch(net, factor_1=2, factor_2=2, phase="fixed")
+    assert lengths(net, latent) == [*zip(tokens, expected, strict=True)]
     assert session.record.networks == {"ControlNet"}
     remove_patch(net)
-    assert lengths(net, latent) == before
+    assert lengths(net, latent) == [*zip(tokens, tokens, strict=True)]
 
 
 def test_only_a_controlnet_with_attention_is_found():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.models import TEXT_WIDTH, hook_count, noise, randomised
-from todo_core import UnsupportedModelError, apply_patch, patched, remove_patch
+from todo_core import UnsupportedModelError, apply_patch, patched
 
 FRAMES, SIDE = 3, 16
 SMALL = {"block_out_channels": (32, 64), "cross_attention_dim": TEXT_WIDTH, "sample_size": 16, "layers_per_block": 1}
@@ -57,7 +57,8 @@ def svd():
 
 @pytest.mark.parametrize("build", [motion, three_d, i2v, svd])
 @pytest.mark.parametrize("target", ["keys/values", "all"])
-def test_the_spatial_attention_of_each_frame_gets_fewer_keys(build, target):
+def test_the_spatial_attention_of_each_frame_gets_fewer_keys_and_deep_layers_are_predicted(build, target):
+    """In place of whole steps."""
     torch.manual_seed(0)
     unet, call = build()
     randomised(unet)
@@ -67,12 +68,15 @@ def test_the_spatial_attention_of_each_frame_gets_fewer_keys(build, target):
     for name in spatial:
         key = unet.get_submodule(name).transformer_blocks[0].attn1.to_k
         key.register_forward_pre_hook(lambda _, args: seen.append(tuple(args[0].shape[:2])))
-    with patched(unet, factor_1=2, target=target) as session:
-        reduced = call(video)
+    with torch.no_grad(), patched(unet, factor_1=2, target=target, predict="whole", interval=2) as session:
+        for step in range(6):
+            session.begin_step(step, 6, [0])
+            call(video + 0.1 * step)
     assert set(seen) == {(FRAMES, SIDE * SIDE // 4)}
-    assert len(seen) == len(spatial)
-    assert session.record.notes == []
-    assert not reduced.equal(plain)
+    assert len(seen) == 6 * len(spatial) - 2, "the middle is predicted twice"
+    why = "whole steps of a video model cannot be predicted"
+    assert session.record.notes == [f"{why}: layers below level 1 are predicted"]
+    assert session.record.predicted_in == {2, 4}
     assert call(video).equal(plain)
 
 
@@ -87,25 +91,3 @@ def test_a_controlnet_xs_is_refused_by_name_and_left_as_it_was():
     with pytest.raises(UnsupportedModelError, match="side by side"):
         apply_patch(both)
     assert hook_count(both) == 0
-
-
-def test_attention_outside_of_spatial_transformers_is_refused_in_true_words():
-    unet = diffusers.UNet2DModel(sample_size=16, block_out_channels=(32, 64), norm_num_groups=8, layers_per_block=1,
-                                 down_block_types=("DownBlock2D", "AttnDownBlock2D"),
-                                 up_block_types=("AttnUpBlock2D", "UpBlock2D"))  # fmt: skip
-    with pytest.raises(UnsupportedModelError, match="no spatial transformer in it has self-attention"):
-        apply_patch(unet)
-    with pytest.raises(UnsupportedModelError):
-        remove_patch(unet)
-
-
-@pytest.mark.parametrize("build", [motion, three_d, i2v, svd])
-def test_deep_layers_are_predicted_in_place_of_whole_steps_and_a_note_says_so(build):
-    unet, call = build()
-    with torch.no_grad(), patched(randomised(unet), predict="whole", interval=2) as session:
-        for step in range(6):
-            session.begin_step(step, 6, [0])
-            call(noise(1, 4, FRAMES, SIDE, SIDE, seed=1) + 0.1 * step)
-    why = "whole steps of a video model cannot be predicted"
-    assert session.record.notes == [f"{why}: layers below level 1 are predicted"]
-    assert session.record.predicted_in == {2, 4}

@@ -21,12 +21,16 @@ def loss_of(unet, latent, text):
 
 
 @pytest.mark.parametrize("target", ["keys/values", "all"])
-def test_gradients_are_those_of_finite_differences(target, monkeypatch):
+@pytest.mark.parametrize("method", ["downsample", "similarity", "cluster"])
+def test_gradients_are_those_of_finite_differences(target, method, monkeypatch):
+    """Also after a call in inference mode: nothing that is kept may be an inference tensor."""
     monkeypatch.setattr("ldm.modules.attention._ATTN_PRECISION", "as it comes")  # else float32
     unet = double(shallow_ldm_unet())
     latent, text = noise(1, 4, 8, 8).double().requires_grad_(), [words(1).double()]
     weight = unet.output_blocks[-1][1].transformer_blocks[0].attn1.to_k.weight.requires_grad_()
-    with patched(unet, target=target, mlp=True, **REDUCED):
+    with patched(unet, target=target, method=method, mlp=True, **REDUCED):
+        with torch.inference_mode():
+            loss_of(unet, latent, text)
         loss_of(unet, latent, text).backward()
         for leaf in (latent, weight):
             direction = noise(*leaf.shape, seed=4).double()

@@ -14,15 +14,11 @@ import torch.nn.functional as F
 import todo_core.reduction
 from tests.models import (
     LatentDiffusion,
-    assert_close,
     assert_differs,
-    hook_count,
-    interpolated,
     keys_of,
     lengths,
     noise,
     snapshot,
-    use_plain_attention,
 )
 from todo_core import Session, patched
 from todo_core.hosts import detect
@@ -68,45 +64,16 @@ def row_by_row(*contexts):
     return lambda block, x: torch.cat([block.attn1(row, *(of(row) for of in contexts)) for row in x.split(1)])
 
 
-WAYS = {
-    "context": lambda block, x: block.attn1(x, x),
-    "context by keyword": lambda block, x: block.attn1(x, context=x),
-    "keywords": lambda block, x: block.attn1(x=x, context=None),
-    "input alone": lambda block, x: block.attn1(x),
-    "row by row": row_by_row(),
-    # with the input as its own bank, twice the same keys stand in the sum: the result is that without a bank
-    "one bank": lambda block, x: block.attn1(x, torch.cat([x] * 2, 1)),
-    "two banks": lambda block, x: block.attn1(x, torch.cat([x] * 3, 1)),
-    "row by row with a bank": row_by_row(lambda row: torch.cat([row] * 2, 1)),
-}
-KEYS = [FIXED, {"method": "similarity", "random": True}, {"method": "cluster"}]
+def layers_row_by_row(monkeypatch, small):
+    """Each transformer of level 1 is called for each row alone."""
+    for name in small.attentions(1):
+        layers = small.unet.get_submodule(name.rsplit(".", 4)[0])
 
+        def each(x, emb, context, run=layers.forward):
+            rows = [slice(i, i + 1) for i in range(len(x))]
+            return torch.cat([run(x[row], emb[row], [text[row] for text in context]) for row in rows])
 
-@pytest.mark.parametrize(
-    ("way", "settings"),
-    [(way, settings) for way in WAYS for settings in KEYS] + [(way, FIXED | {"target": "all"}) for way in [*WAYS][:4]],
-)
-def test_however_self_attention_is_called_it_is_reduced_alike(ldm_sd1_double, way, settings, monkeypatch):
-    """Each grid by itself, with the seed of its image."""
-    latent, text = noise(3, 4, *SIZE).double(), noise(3, 7, 32).double()
-
-    def reduced():
-        with patched(ldm_sd1_double.unet, **settings) as session:
-            session.begin_step(0, 10, [11, 22, 33])
-            made = ldm_sd1_double(latent, text=text)
-        assert session.record.levels
-        assert session.record.notes == []
-        return made
-
-    stock = reduced()
-    replace_self_attention(monkeypatch, ldm_sd1_double, WAYS[way])
-    torch.testing.assert_close(reduced(), stock, atol=1e-9, rtol=0)
-
-
-def with_banks(count):
-    """ControlNet's reference: the tokens of other images stand behind the image's own."""
-    banks = [noise(2, TOKENS, 32, seed=seed) for seed in range(count)]
-    return lambda block, x: block.attn1(x, context=torch.cat([x, *banks], dim=1))
+        monkeypatch.setitem(vars(layers), "forward", each)
 
 
 def joined(has_context):
@@ -119,26 +86,47 @@ def joined(has_context):
     return attend
 
 
+WAYS = {
+    "context": lambda block, x: block.attn1(x, x),
+    "context by keyword": lambda block, x: block.attn1(x, context=x),
+    "keywords": lambda block, x: block.attn1(x=x, context=None),
+    "input alone": lambda block, x: block.attn1(x),
+    "row by row": row_by_row(),
+    # with the input as its own bank, twice the same keys stand in the sum: the result is that without a bank
+    "one bank": lambda block, x: block.attn1(x, torch.cat([x] * 2, 1)),
+    "two banks": lambda block, x: block.attn1(x, torch.cat([x] * 3, 1)),
+    "row by row with a bank": row_by_row(lambda row: torch.cat([row] * 2, 1)),
+    "layers row by row": None,
+}
+KEYS = [FIXED, {"method": "similarity", "random": True}, {"method": "cluster"}]
+ALL = [{"target": "all", "mlp": True, "random": False, "method": method} | FIXED for method in METHODS]
+ALL += [{"target": "all", "method": "similarity", "random": True}]
+
+
 @pytest.mark.parametrize(
-    ("attend", "mode", "pair"),
-    [
-        (with_banks(1), "area", (TOKENS, 2 * 32)),
-        (with_banks(2), "nearest-exact", (TOKENS, 3 * 32)),
-        (joined(False), "nearest-exact", (2 * TOKENS, 2 * 32)),
-        (joined(True), "nearest-exact", (2 * TOKENS, 2 * 32)),
-    ],
+    ("way", "settings"),
+    [(way, settings) for way in WAYS for settings in KEYS]
+    + [(way, ALL[0]) for way in [*WAYS][:4]]
+    + [("layers row by row", settings) for settings in ALL],
 )
-def test_each_whole_grid_of_the_keys_is_reduced(ldm_sd1, attend, mode, pair, monkeypatch):
-    replace_self_attention(monkeypatch, ldm_sd1, attend)
-    plain = ldm_sd1(LATENT)
-    with patched(ldm_sd1.unet, resample=mode, **FIXED) as session, lengths(ldm_sd1) as seen:
-        ours = ldm_sd1(LATENT)
-    assert keys_of(ldm_sd1, 1, seen) == {pair}
-    assert session.record.notes == []
-    for attention in ldm_sd1.attentions(1).values():
-        use_plain_attention(monkeypatch, attention, interpolated(SIZE, (8, 4), mode))
-    assert_close(ours, ldm_sd1(LATENT))
-    assert_differs(ours, plain)
+def test_however_self_attention_is_called_it_is_reduced_alike(ldm_sd1_double, way, settings, monkeypatch):
+    """Each grid by itself, with the seed of its image."""
+    latent, text = noise(3, 4, *SIZE).double(), noise(3, 7, 32).double()
+
+    def reduced():
+        with patched(ldm_sd1_double.unet, **settings) as session:
+            session.begin_step(0, 10, [11, 22, 11])
+            made = torch.cat([ldm_sd1_double(latent, text=text) for _ in range(2)])
+        assert session.record.levels
+        assert session.record.notes == []
+        return made
+
+    stock = reduced()
+    if WAYS[way]:
+        replace_self_attention(monkeypatch, ldm_sd1_double, WAYS[way])
+    else:
+        layers_row_by_row(monkeypatch, ldm_sd1_double)
+    torch.testing.assert_close(reduced(), stock, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -190,14 +178,11 @@ def test_target_all_leaves_an_attention_whole_that_sees_more_than_its_rows(ldm_s
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_mask_for_the_attention_of_diffusers_is_left_alone_too(diffusers_sd1, target):
     mask = noise(2, 1, TOKENS, seed=9)
-    attentions = diffusers_sd1.attentions(1).values()
-    add_mask = lambda _, args, kwargs: (args, {**kwargs, "attention_mask": mask})  # noqa: E731
-    handles = [attention.register_forward_pre_hook(add_mask, with_kwargs=True) for attention in attentions]
-    try:
-        assert_left_whole(diffusers_sd1, "mask", target=target)
-    finally:
-        for handle in handles:
-            handle.remove()
+    small = diffusers_sd1.copy()
+    for attention in small.attentions(1).values():
+        add_mask = lambda _, args, kwargs: (args, {**kwargs, "attention_mask": mask})  # noqa: E731
+        attention.register_forward_pre_hook(add_mask, with_kwargs=True)
+    assert_left_whole(small, "mask", target=target)
 
 
 # others' patches ----------------------------------------------------------------------------------------------------
@@ -249,37 +234,26 @@ def around_transformers(small, before, after):
         handle.remove()
 
 
-def deep_shrink(small):
-    """Kohya's: the transformer sees another grid than the latent's size foretells."""
-    return around_transformers(small, lambda x: F.avg_pool2d(x, 2), lambda x: F.interpolate(x, scale_factor=2))
+DEEP_SHRINK = (lambda x: F.avg_pool2d(x, 2), lambda x: F.interpolate(x, scale_factor=2))  # Kohya's
+TURNED = [lambda x: x.transpose(2, 3).contiguous()] * 2  # as many tokens as the grid that was planned
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_grid_that_others_shrink_inside_the_unet_is_planned_as_it_is_seen(ldm_sd1, target):
-    with (
-        deep_shrink(ldm_sd1),
-        patched(ldm_sd1.unet, target=target, **FIXED) as session,
-        lengths(ldm_sd1) as seen,
-    ):
+@pytest.mark.parametrize(("change", "size", "pair"), [(DEEP_SHRINK, (8, 4), (32, 8)), (TURNED, SIZE[::-1], (128, 32))])
+def test_a_grid_that_others_change_inside_the_unet_is_planned_as_it_is_seen(ldm_sd1, target, change, size, pair):
+    patch = patched(ldm_sd1.unet, target=target, **FIXED)
+    with around_transformers(ldm_sd1, *change), patch as session, lengths(ldm_sd1) as seen:
         assert ldm_sd1(LATENT).shape == LATENT.shape
-    assert keys_of(ldm_sd1, 1, seen) == {(8 if target == "all" else 32, 8)}
-    assert session.record.levels[1].grid.size == (8, 4)
-    assert session.record.levels[1].target_grid.size == (4, 2)
+    assert keys_of(ldm_sd1, 1, seen) == {(pair[target == "all"], pair[1])}
+    assert session.record.levels[1].grid.size == size
+    assert session.record.levels[1].target_grid.size == (size[0] // 2, size[1] // 2)
     assert session.record.notes == []
-
-
-def test_a_grid_turned_inside_the_unet_is_planned_anew(ldm_sd1):
-    """It has as many tokens as the one that was planned."""
-    turn = lambda x: x.transpose(2, 3).contiguous()  # noqa: E731
-    with around_transformers(ldm_sd1, turn, turn), patched(ldm_sd1.unet, factor_1=2) as session:
-        ldm_sd1(LATENT)
-    assert {plan.grid.size for plan in session.record.ran_in} == {SIZE[::-1]}
 
 
 def test_the_note_of_a_call_that_reduced_nothing_has_the_reason_of_its_grid(ldm_sd1):
     """Deep shrink leaves a grid at which auto does nothing."""
     host = dataclasses.replace(detect(ldm_sd1.unet), trained_side=8)
-    with deep_shrink(ldm_sd1):
+    with around_transformers(ldm_sd1, *DEEP_SHRINK):
         session = Session(host, todo_core.Settings(factor_2=1)).attach()
         ldm_sd1(noise(1, 4, 16, 16))
     session.remove()
@@ -287,31 +261,18 @@ def test_the_note_of_a_call_that_reduced_nothing_has_the_reason_of_its_grid(ldm_
     assert "trained at 64 x 64" in session.record.notes[0]
 
 
-@pytest.mark.parametrize("first", ["tomesd first", "tomesd second"])
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["ldm_sd1", "diffusers_sd1"])
-def test_beside_tomesds_own_patch_there_is_an_output_and_no_error(request, name, target, first):
-    small = request.getfixturevalue(name).copy()
-    model = LatentDiffusion(small.unet) if name == "ldm_sd1" else small.unet
-    settings = {"target": target, "mlp": True, **FIXED}
-
-    def with_tomesd():
-        tomesd.apply_patch(model, ratio=0.5, use_rand=False)
-        return small(LATENT)
-
-    alone = with_tomesd()
-    if first == "tomesd first":
-        with patched(small.unet, **settings) as session:
-            ours = small(LATENT)
-    else:
-        tomesd.remove_patch(model)
-        with patched(small.unet, **settings) as session:
-            ours = with_tomesd()
-    assert "is not reduced" in session.record.notes[0]
-    assert ours.isfinite().all()
-    if target == "keys/values":
-        assert torch.equal(ours, alone)
-    assert torch.equal(small(LATENT), alone)
+def test_beside_tomesds_own_patch_there_is_an_output_and_no_error(sd1, target):
+    small, outputs = sd1.copy(), []
+    model = LatentDiffusion(small.unet) if hasattr(small.unet, "input_blocks") else small.unet
+    for _ in range(2):  # tomesd's is there before ours, then after it
+        with patched(small.unet, target=target, mlp=True, **FIXED) as session:
+            if not outputs:
+                tomesd.apply_patch(model, ratio=0.5, use_rand=False)
+            outputs.append(small(LATENT))
+        alone = small(LATENT)
+        assert "is not reduced" in session.record.notes[0]
+    assert all(ours.isfinite().all() and (torch.equal(ours, alone) or target == "all") for ours in outputs)
 
 
 # errors -------------------------------------------------------------------------------------------------------------
@@ -342,24 +303,16 @@ def test_an_error_of_ours_is_raised_and_nothing_stays_or_with_on_error_the_call_
     plain, before, errors = sd1(LATENT), snapshot(sd1.unet), []
     settings = todo_core.Settings(target=target, method=method, crossattn=True, mlp=True, factor_1=2)
     session = Session(detect(sd1.unet), settings, on_error=errors.append).attach()
-    count = hook_count(sd1.unet)
-    try:
-        monkeypatch.setattr(where, function, boom)
+    monkeypatch.setattr(where, function, boom)
+    for _ in range(2):  # the next call tries again
         assert torch.equal(sd1(LATENT), plain)
-        assert [type(error) for error in errors] == [Broken]
-        sd1(LATENT)
-        assert len(errors) == 2, "the next call tries again"
-        monkeypatch.undo()
-        assert_differs(sd1(LATENT), plain)
-        with pytest.raises(RuntimeError):  # the model's own
-            sd1(LATENT, text=noise(2, 7, 33))
-        assert len(errors) == 2
-        assert session.attach().is_attached
-        assert hook_count(sd1.unet) == count
-    finally:
-        session.remove()
-        session.remove()
-    assert torch.equal(sd1(LATENT), plain)
+    assert [type(error) for error in errors] == [Broken] * 2
+    with pytest.raises(RuntimeError):  # the model's own
+        sd1(LATENT, text=noise(2, 7, 33))
+    monkeypatch.undo()
+    assert_differs(sd1(LATENT), plain)
+    session.remove()
+    assert len(errors) == 3
     monkeypatch.setattr(where, function, boom)
     with pytest.raises(Broken), patched(sd1.unet, settings):
         sd1(LATENT)
@@ -369,29 +322,19 @@ def test_an_error_of_ours_is_raised_and_nothing_stays_or_with_on_error_the_call_
 # what only one line of the hooks sees to ---------------------------------------------------------------------------
 
 
-def key_tokens(small, call):
-    """What the first block of level 1 makes its keys of, in one call."""
-    seen = []
-    handle = small.blocks(1)[0].attn1.to_k.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
-    try:
-        call()
-    finally:
-        handle.remove()
-    return seen[0]
-
-
-def test_grids_joined_to_one_row_draw_from_the_seeds_of_their_images(ldm_sd1, monkeypatch):
-    """As StyleAlign joins them."""
-
-    def tokens():
+@pytest.mark.parametrize("has_context", [False, True])
+def test_grids_joined_to_one_row_are_reduced_apart_with_the_seeds_of_their_images(ldm_sd1, has_context, monkeypatch):
+    keys = []
+    to_k = ldm_sd1.blocks(1)[0].attn1.to_k
+    handle = to_k.register_forward_pre_hook(lambda _, args: keys.append(args[0]))
+    for _ in range(2):
         with patched(ldm_sd1.unet, method="similarity", random=True) as session:
             session.begin_step(0, 10, [11, 22])
-            return key_tokens(ldm_sd1, lambda: ldm_sd1(LATENT))
-
-    apart = tokens()
-    shared = lambda block, x: block.attn1(x.reshape(1, -1, x.shape[-1])).reshape(x.shape)  # noqa: E731
-    replace_self_attention(monkeypatch, ldm_sd1, shared)
-    assert torch.equal(tokens().reshape(apart.shape), apart)
+            ldm_sd1(LATENT)
+        replace_self_attention(monkeypatch, ldm_sd1, joined(has_context))
+    handle.remove()
+    assert keys[0].shape == (2, TOKENS // 2, 32)
+    assert torch.equal(keys[1].reshape(keys[0].shape), keys[0])
 
 
 def test_a_module_of_a_block_that_does_not_run_is_left_alone(ldm_sd1):
@@ -424,16 +367,6 @@ def test_a_block_without_cross_attention_is_reduced_at_what_it_has(diffusers_sd1
 # what is noted ------------------------------------------------------------------------------------------------------
 
 
-def test_a_call_that_fails_before_its_first_block_is_not_told_to_have_reduced_nothing(ldm_sd1):
-    first = ldm_sd1.unet.input_blocks[0]
-    handle = first.register_forward_pre_hook(lambda *_: 1 / 0)
-    with patched(ldm_sd1.unet, factor_1=2) as session:
-        with pytest.raises(ZeroDivisionError):
-            ldm_sd1(LATENT)
-        handle.remove()
-    assert session.record.notes == []
-
-
 def test_conflicts_are_noted_where_only_the_method_afterwards_reduces(diffusers_sd1):
     small = diffusers_sd1.copy()
     small.unet.fuse_qkv_projections()
@@ -453,18 +386,6 @@ def test_sessions_and_records_read_well(ldm_sd1):
         assert repr(session.record) == "<Record: level 1 by downsample in 1 steps; a note>"
     assert "not attached" in repr(session)
     assert "\n" not in repr(session)
-
-
-def test_replicas_are_told_that_images_may_swap_their_seeds(ldm_sd1):
-    for seeds, notes in (([5, 5], 0), ([5, 6], 1)):
-        with patched(ldm_sd1.unet, method="similarity") as session:
-            session.begin_step(0, 4, seeds)
-            replica = ldm_sd1.unet._replicate_for_data_parallel()
-            for name, child in ldm_sd1.unet.named_children():
-                replica._modules[name] = child
-            with torch.no_grad():
-                replica(LATENT, torch.full((2,), 500.0), [noise(2, 7, 32)] * 2)
-        assert len(session.record.notes) == notes
 
 
 def test_a_forward_that_is_off_runs_the_modules_own_also_under_another_one():

@@ -58,24 +58,19 @@ def sgm_unet():
 
 
 @pytest.mark.parametrize(
-    ("size", "factor"),
+    ("layout", "size", "factor"),
     [
         # the table of docs/method.md
-        *(((side, side), 2 if side > 76 else 1) for side in (64, 76, 77, 96, 128, 192, 1024)),
-        *(((128, 64), 2), ((64, 96), 2), ((64, 80), 1), ((135, 240), 2), ((180, 320), 2)),  # it counts tokens
+        *(("SD 1.5", (side, side), 2 if side > 76 else 1) for side in (64, 76, 77, 96, 128, 192, 1024)),
+        *(("SD 1.5", size, 2) for size in ((128, 64), (64, 96), (135, 240), (180, 320))),
+        ("SD 1.5", (64, 80), 1),  # it counts tokens
+        *(("SDXL", (side, side), 2 if side > 128 else 1) for side in (128, 160, 192, 256, 512, 1024)),
     ],
 )
-def test_auto_reduces_level_1_by_2_above_the_trained_size(size, factor):
-    levels = plan(sd1_unet(), *size).levels
-    assert [level.amount or 1 for level in levels] == [factor, 1]
-    assert [level.target_grid for level in levels if level.reduces] == [TokenGrid(*size).strided(2)] * (factor - 1)
-
-
-@pytest.mark.parametrize(("side", "factor"), [(128, 1), (160, 2), (192, 2), (256, 2), (512, 2), (1024, 2)])
-def test_auto_of_sdxl_counts_from_the_grids_of_its_own_levels(side, factor):
-    levels = plan(diffusers_sdxl().unet, side).levels
-    expected = [(side // 2, factor), (side // 4, 1)]
-    assert [(level.grid.height, level.amount or 1) for level in levels] == expected
+def test_auto_reduces_level_1_by_2_above_the_trained_size(layout, size, factor):
+    levels, first = plan(full_layout(layout), *size).levels, TokenGrid(*size).halved(layout == "SDXL")
+    assert [(level.grid, level.amount or 1) for level in levels] == [(first, factor), (first.halved(1), 1)]
+    assert [level.target_grid for level in levels if level.reduces] == [first.strided(2)] * (factor - 1)
 
 
 WORK = "little of this model's work is below level 1"
@@ -137,7 +132,6 @@ VIDEO = "whole steps of a video model cannot be predicted"
     [
         # deep transformers
         ("SDXL", {}, 10, {}, "deep", None, ""),
-        ("SDXL", {"factor_1": 1}, 10, {}, "deep", None, ""),
         ("SDXL", {"method": "similarity", "target": "all"}, 10, {}, "deep", None, ""),
         ("SD 1.5", {}, 10, {}, "deep", WORK, ""),
         ("SD 1.5", {"factor_1": 1}, 10, {}, "deep", WORK, ""),
@@ -153,7 +147,6 @@ VIDEO = "whole steps of a video model cannot be predicted"
         ("SDXL", {}, 6, NO_NOISE | {"holder": "ControlNet"}, "deep", None, ""),
         ("SDXL", {"interval": 2}, 6, NO_NOISE, "deep", None, ""),
         ("SDXL", {}, 5, {}, "deep", DEEP_NEED.format(6), ""),
-        ("SDXL", {}, 1, {}, "deep", DEEP_NEED.format(6), ""),
         ("SDXL", {}, None, {}, "deep", "auto needs to know the number of steps", ""),
         ("SD 1.5", {"interval": 2}, 4, {}, "deep", None, ""),
         ("SD 1.5", {"interval": 2}, 3, {}, "deep", DEEP_NEED.format(4), ""),
@@ -168,8 +161,6 @@ VIDEO = "whole steps of a video model cannot be predicted"
         ("SDXL", {"predict": "whole"}, 5, {}, "deep", DEEP_NEED.format(6), WHOLE_NEED.format(6)),
         ("SDXL", {"predict": "whole", "interval": 4}, 5, {}, "whole", None, ""),
         ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, "deep", None, WHOLE_NEED.format(5)),
-        ("SDXL", WHOLE | {"factor_1": 2}, 16, {}, "whole", None, ""),
-        ("SDXL", WHOLE | {"method": "similarity"}, 16, {}, "whole", None, ""),
         ("SDXL", WHOLE | {"end": 0.25}, 16, {}, "whole", None, ""),
         ("SDXL", WHOLE | {"end": 0.15}, 16, {}, "deep", None, NO_STEP),
         ("SDXL", {"predict": "whole", "end": 0.15}, 16, {}, "deep", NO_STEP, NO_STEP),
@@ -259,39 +250,26 @@ SD2 = {"context_dim": 1024}
 )
 def test_the_size_that_a_model_was_trained_at(build, side):
     host = detect(build())
-    assert (host.network, host.trained_side) == ("UNet", side)
-    assert side != 128 or host.depth == 1
-
-
-def test_the_side_halves_with_each_level():
-    host = detect(diffusers_sdxl().unet)
-    assert [host.trained_side_at(level) for level in (1, 2)] == [64, 32]
+    assert (host.network, host.trained_side, host.depth) == ("UNet", side, int(side == 128))
+    assert [host.trained_side_at(level) * 2 ** (host.depth + level - 1) for level in (1, 2)] == [side, side]
 
 
 # levels -------------------------------------------------------------------------------------------------------------
 
 
-def test_levels_are_those_of_the_layout(any_model):
-    host = detect(any_model.unet)
-    for level in (1, 2):
-        found = [site.block for site in host.sites if site.level == level]
-        assert {id(block) for block in found} == {id(block) for block in any_model.blocks(level)}
-        assert host.blocks(level) == len(any_model.blocks(level))
-    assert host.depth == any_model.halvings
-    assert plan(any_model.unet, 64).levels[0].grid == TokenGrid(64, 64).halved(any_model.halvings)
-
-
-def test_ranks_count_the_blocks_of_a_level_in_running_order(any_model):
-    order = []
-    host = detect(any_model.unet)
+def test_levels_are_those_of_the_layout_and_ranks_count_their_blocks_in_running_order(any_model):
+    host, order = detect(any_model.unet), []
     handles = [s.block.register_forward_pre_hook(lambda block, args: order.append(block)) for s in host.sites]
     any_model(noise(1, 4, 16, 16))
     for handle in handles:
         handle.remove()
     assert [id(site.block) for site in host.sites] == [id(block) for block in order]
     for level in (1, 2):
-        ranks = [site.rank for site in host.sites if site.level == level]
-        assert ranks == list(range(len(any_model.blocks(level))))
+        ranks, blocks = zip(*((site.rank, id(site.block)) for site in host.sites if site.level == level), strict=True)
+        assert ranks == (*range(host.blocks(level)),)
+        assert {*blocks} == {id(block) for block in any_model.blocks(level)}
+    assert host.depth == any_model.halvings
+    assert plan(any_model.unet, 64).levels[0].grid == TokenGrid(64, 64).halved(any_model.halvings)
 
 
 def test_resblocks_that_resample_count_as_one_level():

@@ -154,15 +154,12 @@ def test_other_shapes_begin_a_new_history():
 # in a model ---------------------------------------------------------------------------------------------------------
 
 
-def by_a_loop(small, transformers, latents, interval, first=0):
+def by_a_loop(small, transformers, latents, interval):
     """The pass of a UNet whose transformers store and predict by hand."""
     runs = {m: [] for m in transformers}
     outputs, computed = [], []
     for step, (time, latent) in enumerate(zip(TIMES, latents, strict=False)):
         computes = len(computed) < 2 or step - computed[-1] >= interval or step == len(latents) - 1
-        if step < first:
-            outputs.append(small(latent, time))
-            continue
         computed += [step] if computes else []
         for module in transformers:
 
@@ -433,48 +430,27 @@ def worth_predicting(monkeypatch):
     monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
 
 
-@pytest.mark.parametrize(("told", "interval"), [(5, "auto"), (3, 2), (None, "auto")])
-def test_nothing_is_remembered_in_a_pass_in_which_nothing_will_be_predicted(
-    diffusers_sdxl, worth_predicting, told, interval
-):
-    """Auto does nothing where the number of steps is unknown."""
-    with patched(diffusers_sdxl.unet, **OFF, interval=interval) as session:
-        for step, latent in enumerate(chain(told or 8)):
-            if told:
-                session.begin_step(step, told, (0, 0))
-            diffusers_sdxl(latent, TIMES[step])
-            assert not histories(session)
-    assert session.record.predicted_in == set()
-
-
 # copies, replicas and compilers -----------------------------------------------------------------------------------
 
 
-def test_replicas_run_in_every_step(diffusers_sd1):
+@pytest.mark.parametrize("seeds", [(5, 5), (5, 6)])
+def test_replicas_run_in_every_step_and_images_of_their_own_seeds_may_swap_these(diffusers_sd1, seeds):
     """torch.nn.DataParallel copies the attributes of modules: a forward on an instance would run the original."""
-    unet, latents = diffusers_sd1.unet, chain(4)
-    session = Session(detect(unet), Settings(**OFF, interval=2)).attach()
-    try:
+    latents, notes = chain(4), ["nothing is predicted"]
+    with patched(diffusers_sd1.unet, **OFF, interval=2) as session, torch.no_grad():
         for step, latent in enumerate(latents):
-            session.begin_step(step, 9, (0, 0))
-            replica = copy.copy(unet)
-            replica.__dict__ = unet.__dict__.copy()
-            replica._modules = {n: _replica(m) for n, m in unet._modules.items()}
-            with torch.no_grad():
-                made = replica(latent, TIMES[step], encoder_hidden_states=words(2)).sample
-    finally:
-        session.remove()
+            session.begin_step(step, 9, seeds)
+            made = replica(diffusers_sd1.unet)(latent, TIMES[step], encoder_hidden_states=words(2)).sample
     assert torch.equal(made, diffusers_sd1(latents[3], TIMES[3]))
     assert session.record.predicted_in == set()
-    assert any("replicas" in note for note in session.record.notes)
+    if seeds == (5, 6):
+        notes = ["images may swap their seeds", *notes]
+    assert session.record.notes == [f"replicas of this model run side by side: {note}" for note in notes]
 
 
-def _replica(module):
-    if module is None:
-        return None
-    made = module._replicate_for_data_parallel() if not module._modules else copy.copy(module)
-    made.__dict__ = module.__dict__.copy()
-    made._modules = {name: _replica(part) for name, part in module._modules.items()}
+def replica(module):
+    made = copy.copy(module)
+    made._modules = {name: part if part is None else replica(part) for name, part in module._modules.items()}
     return made
 
 
