@@ -132,7 +132,8 @@ def _summary(estimate: Estimate) -> str:
     keys, predicted, percent = _fewer_keys(estimate), estimate.predicted, round(100 * estimate.saved)
     parts, about = [keys] if keys else [], "about " if predicted and estimate.plan.deep.tolerance is not None else ""
     if predicted:
-        steps = f"{about}{predicted} steps" if keys else f"{about}{predicted} of {estimate.steps} steps"
+        deep, of_all = estimate.plan.deep, f" of {estimate.steps}"  # said already, but with keys in computed steps
+        steps = f"{about}{predicted}{'' if keys and not (deep.is_whole and about) else of_all} steps"
         parts.append(f"{steps} {'' if estimate.plan.deep.is_whole else 'partly '}predicted")
     return ", ".join([*parts, f"{about}{percent} % less work" if percent else "under 1 % less work"])
 

@@ -63,7 +63,7 @@ NOTHING = "the prompt changes in each step: nothing is predicted"
         # what the measured error will allow
         (MULTISTEP, AUTO | {"factor_1": 1}, ": about 2 of 10 steps predicted, about 20 % less work$"),
         (MULTISTEP, AUTO | {"factor_1": 1, "tolerance": 1}, ": about 5 of 10 steps predicted, about 50 % less work$"),
-        (MULTISTEP, AUTO, rf": 4x fewer keys in computed steps, about 2 steps predicted, about {LESS}"),
+        (MULTISTEP, AUTO, rf": 4x fewer keys in computed steps, about 2 of 10 steps predicted, about {LESS}"),
         (MULTISTEP, AUTO | {"factor_1": 1, "end": 0.6}, ": about 1 of 10 steps predicted, about 10 % less work$"),
         # why steps are not predicted as wanted
         ({}, WHOLE, rf" % less work \({NOISY}: {LAYERS}"),
