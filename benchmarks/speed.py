@@ -5,7 +5,6 @@
     OMP_NUM_THREADS=1 python benchmarks/speed.py --cpu-time --parts calls --layouts sd1-ldm --sides 64 96 \\
         --peer token-downsampling=PATH --peer hypertile=PATH                # beside other work
     python benchmarks/speed.py --parts passes --layouts sdxl --sides 192 --factors 1 2 2,2 --intervals 2
-    PYTHONPATH=. WEBUI/venv/bin/python benchmarks/speed.py --layouts sd1-ldm --webui-dir WEBUI --optimization InvokeAI
     python benchmarks/speed.py --channels 32 --sides 16 --minutes 1         # a trial
 
 The UNets have their full size and random weights. Those of ldm need `pip install --no-deps
@@ -35,7 +34,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from unet_call.charts import plots
 from unet_call.measure import PARTS, UNPATCHED, Row, factors_of, quartiles
-from unet_call.models import CHANNELS, LAYOUTS, PIXELS, Clock, Subject, build, optimize
+from unet_call.models import CHANNELS, LAYOUTS, PIXELS, Clock, Subject, build
 from unet_call.variants import BASELINE, NAMES, peer_paths
 
 from todo_lab.evaluation.report.document import markdown_table
@@ -68,8 +67,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--dtype": {"choices": ("float32", "float16", "bfloat16"), "help": "default float16 on cuda, else float32"},
     "--kernels": {"nargs": "+", "choices": KERNELS, "help": "attention; default flash and memory-efficient on cuda"},
     "--cpu-time": {"action": "store_true", "help": "count this process's CPU seconds, beside other work"},
-    "--webui-dir": {"type": Path, "help": "folder of a WebUI; ldm's UNet gets its attention"},
-    "--optimization": {"default": "InvokeAI", "help": "which of the WebUI's; default its own on a CPU"},
     "--channels": {"type": int, "default": CHANNELS, "help": "fewer, for a trial; a multiple of 32"},
     "--out": {"type": Path, "default": Path("speed"), "help": "folder of speed.json and speed.md (%(default)s)"},
     "--plots": {"type": Path, "metavar": "FOLDER", "help": "draw the calls of --out there, and measure nothing"},
@@ -87,8 +84,6 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     args.parts = args.parts or (["calls", "passes", "fit"] if gpu else ["calls"])
     args.kernels = args.kernels or (["flash", "memory-efficient"] if gpu else ["any"])
     args.paths = peer_paths(parser, args.peer)
-    if args.webui_dir and (args.layouts != ["sd1-ldm"] or not (args.webui_dir / "modules").is_dir()):
-        parser.error(f"--webui-dir needs a WebUI's folder and --layouts sd1-ldm, not {args.webui_dir}, {args.layouts}")
     return args
 
 
@@ -97,7 +92,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 def order(args: argparse.Namespace) -> list[Row]:
     """What is measured, the most important first: each has a part, a layout, a side and a kernel."""
-    first, *others = [args.optimization] if args.webui_dir else args.kernels
+    first, *others = args.kernels
     sides = {layout: args.sides or SIDES.get(layout.split("-")[0], SIDES["sd1"]) for layout in args.layouts}
     sizes = [(layout, side) for layout in args.layouts for side in sides[layout]]
     sizes.sort(key=lambda size: sides[size[0]].index(size[1]))  # the first size of each layout first
@@ -118,10 +113,8 @@ def common(args: argparse.Namespace) -> Row:
 
 def build_subject(args: argparse.Namespace, layout: str) -> Subject:
     """The UNet of a layout, as the arguments ask for it."""
-    if args.webui_dir:
-        optimize(args.webui_dir.resolve(), args.optimization, args.device, getattr(torch, args.dtype))
     like = {"device": args.device, "dtype": args.dtype, "channels": args.channels}
-    return build(layout, **like, sdp=not args.webui_dir, clock=Clock(args.device, args.cpu_time))
+    return build(layout, **like, clock=Clock(args.device, args.cpu_time))
 
 
 def run(args: argparse.Namespace, clock: Callable[[], float] = time.monotonic) -> list[Row]:

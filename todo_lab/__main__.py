@@ -20,9 +20,6 @@ COMMANDS = {
     "pocket train": ("todo_lab.pocket.training.train", "evaluation", "train the pocket model"),
     "pocket export": ("todo_lab.pocket.webui_export", "demo", "write the pocket model as a checkpoint of a WebUI"),
     "pocket pictures": ("todo_lab.pocket.documentation_pictures", "evaluation", "draw the sheet of docs/pocket.md"),
-    "pocket vocabulary": (
-        "todo_lab.pocket.training.make_vocabulary", "demo", "write the files of the vocabulary"
-    ),
 }  # fmt: skip
 
 

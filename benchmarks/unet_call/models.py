@@ -1,21 +1,17 @@
 """Full-size UNets with random weights, and calls of them: time does not depend on the weights.
 
-Their attention is torch's scaled_dot_product_attention, as in the WebUI with --opt-sdp-attention. ldm's can also have
-the attention that a WebUI puts into its classes (`optimize`).
+Their attention is torch's scaled_dot_product_attention, as in the WebUI with --opt-sdp-attention.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from todo_core.hosts import Host, detect
@@ -53,37 +49,28 @@ def _sdxl(channels: int) -> nn.Module:
     )
 
 
+def networks() -> Any:
+    """Those of the pocket model. They import ldm, which need not be installed for diffusers' UNets."""
+    from todo_lab.pocket.model import networks
+
+    return networks
+
+
 def _of_ldm(channels: int, **config: Any) -> nn.Module:
-    from ldm.modules.diffusionmodules.openaimodel import UNetModel
-
+    """ldm's UNet, which SDXL's sgm is made after; that of SDXL without the labels that tell it the image's size."""
     fixed = {"image_size": 32, "in_channels": 4, "out_channels": 4, "num_res_blocks": 2, "legacy": False}
-    fixed |= {"use_spatial_transformer": True, "use_checkpoint": False}
-    return UNetModel(model_channels=channels, **fixed, **config)
-
-
-def _sdxl_ldm(channels: int) -> nn.Module:
-    """SDXL in ldm's modules, which sgm's are made after, without the labels that tell it the image's size."""
-    from ldm.modules.attention import BasicTransformerBlock, SpatialTransformer
-
-    widths = {"channel_mult": [1, 2, 4], "attention_resolutions": [4, 2], "num_head_channels": 64}
-    unet = _of_ldm(channels, context_dim=2048, use_linear_in_transformer=True, **widths)
-    for transformer in unet.modules():  # ldm gives all of them one block
-        if isinstance(transformer, SpatialTransformer):
-            width = transformer.in_channels
-            more = (2 if width == 2 * channels else SDXL_BLOCKS) - 1
-            blocks = (BasicTransformerBlock(width, width // 64, 64, context_dim=2048) for _ in range(more))
-            transformer.transformer_blocks.extend(blocks)
-            for block in transformer.transformer_blocks:
-                block.checkpoint = False
-    return unet
+    fixed |= {"use_spatial_transformer": True, "use_checkpoint": False, "model_channels": channels}
+    return networks().build_unet({**fixed, **config})
 
 
 SD1_LDM = {"channel_mult": [1, 2, 4, 4], "attention_resolutions": [4, 2, 1], "num_heads": 8, "context_dim": 768}
+SDXL_LDM = {"channel_mult": [1, 2, 4], "attention_resolutions": [4, 2], "num_head_channels": 64, "context_dim": 2048}
+SDXL_LDM |= {"use_linear_in_transformer": True, "transformer_depth": [0, 2, SDXL_BLOCKS]}
 LAYOUTS: dict[str, Callable[[int], nn.Module]] = {
     "sd1": lambda channels: _of_diffusers("UNet2DConditionModel", channels, sample_size=64, cross_attention_dim=768),
     "sdxl": _sdxl,
-    "sd1-ldm": lambda channels: _of_ldm(channels, **SD1_LDM),
-    "sdxl-ldm": _sdxl_ldm,
+    "sd1-ldm": lambda channels: _of_ldm(channels, **SD1_LDM, transformer_depth=1),
+    "sdxl-ldm": lambda channels: _of_ldm(channels, **SDXL_LDM),
     "sd1-controlnet": lambda channels: _of_diffusers("ControlNetModel", channels, cross_attention_dim=768),
 }
 
@@ -122,36 +109,6 @@ class Clock:
         return self.between(begin, end)
 
 
-def _attend_by_sdp(unet: nn.Module) -> None:
-    """ldm's own attention would store the matrix of all pairs. As in the WebUI, the class gets another forward.
-
-    ToDo leaves a module alone whose own forward was replaced.
-    """
-    from ldm.modules.attention import CrossAttention
-
-    kind = type(CrossAttention.__name__, (CrossAttention,), {"forward": _sdp_forward})
-    for module in unet.modules():
-        if isinstance(module, CrossAttention):
-            module.__class__ = kind
-
-
-def _sdp_forward(attention: Any, x: Tensor, context: Tensor | None = None, mask: None = None) -> Tensor:
-    """The WebUI's attention, without the mask, which is never given."""
-    context = x if context is None else context
-    projected = attention.to_q(x), attention.to_k(context), attention.to_v(context)
-    q, k, v = (t.unflatten(2, (attention.heads, -1)).transpose(1, 2) for t in projected)
-    return attention.to_out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-
-
-class _LatentDiffusion(nn.Module):
-    """What tools for ldm expect: the UNet is an attribute, as in LatentDiffusion."""
-
-    def __init__(self, unet: nn.Module) -> None:
-        super().__init__()
-        self.model = nn.Module()
-        self.model.diffusion_model = unet
-
-
 @dataclass(frozen=True, eq=False)
 class Subject:
     """The UNet that is timed. Patches are applied to ``model``."""
@@ -182,7 +139,7 @@ class Subject:
         if self.is_ldm:
             times = torch.full((batch,), TIMESTEP, device=self.device)
             text = torch.randn(batch, 77, 768 if self.layout == "sd1-ldm" else 2048, **like)
-            return partial(self._ldm_call, x, times, [text] * SDXL_BLOCKS)  # ldm reads one for each block
+            return partial(self._ldm_call, x, times, text)
         config: Any = self.unet.config
         given = {"encoder_hidden_states": torch.randn(batch, 77, config.cross_attention_dim, **like)}
         if config.addition_embed_type:
@@ -193,7 +150,7 @@ class Subject:
             given["controlnet_cond"] = torch.randn(batch, *picture, **like)
         return partial(self.unet, x, torch.tensor(TIMESTEP, device=self.device), **given)
 
-    def _ldm_call(self, x: Tensor, times: Tensor, text: list[Tensor]) -> Tensor:
+    def _ldm_call(self, x: Tensor, times: Tensor, text: Tensor) -> Tensor:
         """In half precision with autocast, as in the WebUI: ldm makes some tensors in float32."""
         with torch.autocast(self.device, self.dtype, enabled=self.dtype != torch.float32):
             return self.unet(x, times, text)
@@ -205,10 +162,9 @@ def build(
     device: str = "cpu",
     dtype: str = "float32",
     channels: int = CHANNELS,
-    sdp: bool = True,
     clock: Clock | None = None,
 ) -> Subject:
-    """The UNet of a layout. Fewer ``channels`` are for trials. Without ``sdp``, ldm's keeps its class's attention."""
+    """The UNet of a layout. Fewer ``channels`` are for trials."""
     torch.manual_seed(0)
     with torch.device(device):
         unet = LAYOUTS[layout](channels).eval().requires_grad_(False)
@@ -217,32 +173,9 @@ def build(
         for module in unet.modules():
             if isinstance_str(module, "GroupNorm32"):  # of ldm; it casts its input to float32
                 module.float()
-    subject = Subject(layout, unet, unet, detect(unet), device, getattr(torch, dtype), clock or Clock(device))
-    if not subject.is_ldm:
-        return subject
-    if sdp:
-        _attend_by_sdp(unet)
-    return replace(subject, model=_LatentDiffusion(unet))
-
-
-def optimize(folder: Path, name: str, device: str, dtype: torch.dtype) -> None:
-    """Load the WebUI in ``folder`` as far as its attention, and replace ldm's attention by the one called ``name``.
-
-    Call it in a process of the WebUI's own Python, before ldm is imported. Exits if ``name`` is not available.
-    """
-    arguments, sys.argv = sys.argv, [sys.argv[0], *(["--use-cpu", "all", "--no-half"] if device == "cpu" else [])]
-    sys.path.insert(0, str(folder))
-    try:
-        from modules import initialize  # it reads sys.argv
-
-        initialize.imports()
-        from modules import devices, sd_hijack_optimizations
-    finally:
-        sys.argv = arguments
-    devices.dtype_unet = dtype  # of the time embedding; the WebUI sets it when it loads a checkpoint
-    optimizers: list[Any] = []
-    sd_hijack_optimizations.list_optimizers(optimizers)
-    usable = {each.name: each for each in optimizers if each.is_available()}
-    if name not in usable:
-        raise SystemExit(f"--optimization: {name!r} is none of {', '.join(usable)}")
-    usable[name].apply()
+    model: Any = unet
+    if layout.endswith("-ldm"):
+        model = nn.Module()  # tools for ldm expect a LatentDiffusion, which has the UNet as an attribute
+        model.model = nn.Module()
+        model.model.diffusion_model = networks().fuse_attention(unet)
+    return Subject(layout, unet, model, detect(unet), device, getattr(torch, dtype), clock or Clock(device))

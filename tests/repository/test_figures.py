@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pandas
 import pytest
@@ -20,8 +18,6 @@ from pages import performance, results  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results" / "README.md"
 PERFORMANCE = ROOT / "docs" / "performance.md"
-COLUMNS: dict[str, dict[str, Any]] = {**results.SIZES, **results.CHANGES}
-AT = [(layout, name) for layout in results.LAYOUTS for name in results.SIZES]
 
 
 @pytest.mark.parametrize("name", pages.GENERATED)
@@ -73,15 +69,6 @@ def test_decibels_in_the_text_of_the_results_are_those_of_a_table():
     assert set(figures) <= known
 
 
-def test_what_a_psnr_means_follows_from_its_definition():
-    lines = RESULTS.read_text("utf-8").split("\n## What PSNR is good?\n")[1].splitlines()
-    table = itertools.dropwhile(lambda line: not line.startswith("| PSNR"), lines)
-    told = [line.split(" | ") for line in itertools.takewhile(lambda line: line.startswith("|"), [*table][0:])][2:]
-    assert told
-    for decibels, error, _ in told:
-        assert error == f"{255 * 10 ** (-float(re.findall(r'[0-9.]+', decibels)[0]) / 20):.0f} of 255"
-
-
 @pytest.mark.parametrize(
     ("grid", "rows"),
     [(grid, grid.partition("-")[0]) for grid in ("presets", "presets-large", "steps", "factors", "factors-large")]
@@ -112,38 +99,6 @@ def test_the_second_table_of_whole_factors_is_that_of_the_stored_rows():
     for line, run in zip(lines, runs, strict=True):
         found = [f"{1e6 * mse[(*run, name)]:.0f}" for name in (*variants, "ToDo auto, interval 3")]
         assert [cell.strip() for cell in line.strip("|").split("|")][1:] == found, run
-
-
-@pytest.mark.parametrize("layout", results.LAYOUTS)
-@pytest.mark.parametrize("column", COLUMNS)
-def test_a_column_has_the_same_prompts_in_each_row_twenty_at_the_base_and_twelve_elsewhere(layout, column):
-    part = results.of_same_prompts(results.at(layout, **COLUMNS[column]))
-    counted = part.groupby("variant")["prompt"].agg(frozenset)
-    if column in results.SIZES or len(counted):
-        assert set(map(len, counted)) == {20 if column in ("2x", "base") else 12}
-        assert len(set(counted)) == 1
-
-
-@pytest.mark.parametrize("column", range(4))
-def test_a_match_is_as_fast_and_as_close_and_its_interval_holds_the_ratio(column):
-    head, *lines = results.of_others()
-    layout, point = head[column + 1].split(", ")
-    table = results.of_same_prompts(results.at(layout, **results.COMPARED[point]))
-    work, mse = table.groupby("variant")["work"].median(), table.groupby("variant")["mse"].mean()
-    ours = sorted(set(table.loc[table["peer"] == "", "variant"]) - {"baseline"})
-    stored = {results.shown(variant).replace("*", ""): variant for variant in results.ALL}
-    for name, *cells in lines:
-        theirs, cell = stored[name], cells[column]
-        if not cell:
-            continue
-        enough = [o for o in ours if work[o] <= work[theirs] / 0.98 + 1e-6 and 0 < mse[o] <= mse[theirs]]
-        assert (cell == "none") == (not enough), name
-        if enough:
-            best = min(enough, key=lambda o: mse[o])
-            told, ratio, low, high = re.fullmatch(r"(.*): ([\d.]+) \(([\d.]+)–([\d.]+)\)", cell).groups()
-            assert told == results.briefly(best), name
-            assert float(ratio) == pytest.approx(mse[theirs] / mse[best], rel=0.05)
-            assert float(low) <= float(ratio) <= float(high)
 
 
 @pytest.mark.parametrize("layout", results.LAYOUTS)

@@ -1,4 +1,4 @@
-"""Measure what the pocket model can do: ``python -m todo_lab pocket check [--out FOLDER]``.
+"""Measure what the pocket model can do: ``python -m todo_lab pocket check``.
 
 All scenes have combinations of background, colours and shapes that were held out of training.
 """
@@ -6,7 +6,6 @@ All scenes have combinations of background, colours and shapes that were held ou
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -15,12 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from tqdm import tqdm
 
 from todo_core.image_difference import difference
 
-from ..sampling import SAMPLERS
 from ..sampling.passes import decode_image, first_pass, hires_pass
 from ..sampling.request import Request
 from . import colour_reader
@@ -50,13 +47,12 @@ def caption_figures(
     scenes: list[Scene],
     *,
     scales: Sequence[float] = (1, 2),
-    out: Path | None = None,
     base: Request = DEFAULTS,
 ) -> dict[str, float]:
     """Fractions of captions whose picture is right, after the first pass (scale 1) and after hires passes.
 
     ``detail`` is the high-frequency energy relative to that of the drawn scenes. ``base`` has the values of the
-    requests apart from prompt and seed. Images are written to ``out``.
+    requests apart from prompt and seed.
     """
     sums: Counter[str] = Counter()
     for number, scene in enumerate(tqdm(scenes, desc="captions", unit="caption")):
@@ -67,8 +63,6 @@ def caption_figures(
             image = decode_image(model, made)
             side = image.shape[1]
             sums.update({f"{name}, {side} px": value for name, value in _judged(judge, image, scene).items()})
-            if out:
-                Image.fromarray(image).save(out / f"{number:03d}-{side}.png")
     figures = {name: value / len(scenes) for name, value in sums.items() if not name.startswith(("energy", "drawn"))}
     sides = [name.split(", ")[1] for name in sums if name.startswith("energy")]
     return figures | {f"detail, {side}": sums[f"energy, {side}"] / sums[f"drawn, {side}"] for side in sides}
@@ -111,30 +105,19 @@ def judge_figures(judge: ShapeJudge, model: Pocket, scenes: list[Scene]) -> dict
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("--weights", type=Path, help="other weights than the shipped ones")
-    parser.add_argument("--judge", type=Path, help="another shape judge than the shipped one")
     parser.add_argument("--scenes", type=int, default=200, help="captions of each kind (%(default)s)")
     parser.add_argument("--scales", type=float, nargs="+", default=[1, 2, 4], help="1 is the first pass (%(default)s)")
-    parser.add_argument("--guidance", type=float, default=DEFAULTS.guidance, help="CFG scale (%(default)s)")
-    parser.add_argument("--sampler", choices=SAMPLERS, default=DEFAULTS.sampler, help="of both passes (%(default)s)")
-    parser.add_argument("--device", default="cpu", help="of the model (%(default)s)")
-    parser.add_argument("--out", type=Path, help="folder for the pictures and the figures")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the figures, and write them to the folder."""
-    base = replace(DEFAULTS, guidance=options.guidance, sampler=options.sampler)
-    model, judge = Pocket(options.weights, device=options.device), ShapeJudge(options.judge)
+    """Print the figures."""
+    model, judge = Pocket(options.weights), ShapeJudge()
     scenes = unseen_scenes(options.scenes)
     figures = {f"autoencoder PSNR at {s}": autoencoder_psnr(model, scenes, s) for s in (config.BASE_SIZE, 256)}
     figures |= judge_figures(judge, model, scenes)
     for kind, least, most in KINDS:
         chosen = unseen_scenes(options.scenes, least=least, most=most)
-        folder = options.out and options.out / kind
-        if folder:
-            folder.mkdir(parents=True, exist_ok=True)
-        found = caption_figures(model, judge, chosen, scales=options.scales, out=folder, base=base)
+        found = caption_figures(model, judge, chosen, scales=options.scales)
         figures |= {f"{kind}: {name}": value for name, value in found.items()}
     sys.stdout.writelines(f"{name:34} {value:8.3f}\n" for name, value in figures.items())
-    if options.out:
-        (options.out / "figures.json").write_text(json.dumps(figures, indent=1), "utf-8")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from functools import lru_cache
 from typing import Any
 
@@ -19,42 +20,36 @@ IGNORED = (CLOUD, HAZE, STARLIGHT, WINDOW, (246, 234, 208), (222, 236, 240))  # 
 
 def colours_right(image: np.ndarray, scene: Scene) -> bool:
     """Whether the picture has all object colours of the scene, and no other colour but in traces."""
-    counts, wanted = _count(image, set(OBJECT_COLOURS)), {group.colour for group in scene.groups}
+    counts, wanted = _count(image, OBJECT_COLOURS), {group.colour for group in scene.groups}
     others = [count for name, count in counts.items() if name not in wanted]
     return min(counts[name] for name in wanted) * TRACE > max(others, default=0)
 
 
 def background_right(image: np.ndarray, scene: Scene) -> bool:
     """Whether most pixels that are nearest to a background are nearest to the scene's."""
-    counts = _count(image, set(BACKGROUND_TONES))
+    counts = _count(image, BACKGROUND_TONES)
     return bool(counts) and counts.most_common(1)[0][0] == scene.background
 
 
 def mask(image: np.ndarray, colour: str) -> np.ndarray:
     """The pixels (h, w) of a uint8 image that have an object colour."""
-    labels, nearest = _nearest(image)
-    return np.isin(nearest, [row for row, label in enumerate(labels) if label == colour]).reshape(image.shape[:2])
+    return _nearest(image) == colour
 
 
-def _nearest(image: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The labels of all tones, and the row of the nearest tone at each pixel."""
+def _nearest(image: np.ndarray) -> np.ndarray:
+    """The label of the nearest tone at each pixel (h, w)."""
     labels, tree = _tones()
-    return labels, tree.query(lab(image).reshape(-1, 3))[1]
+    return labels[tree.query(lab(image))[1]]
 
 
-def _count(image: np.ndarray, names: set[str]) -> Counter[str]:
+def _count(image: np.ndarray, names: Container[str]) -> Counter[str]:
     """The pixels of a uint8 image (h, w, 3) by nearest tone, of these names alone."""
-    labels, nearest = _nearest(image)
-    counts = np.bincount(nearest, minlength=len(labels))
-    found: Counter[str] = Counter()
-    for label, count in zip(labels, counts.tolist(), strict=True):
-        if count and label in names:
-            found[label] += count
-    return found
+    found = Counter(_nearest(image).ravel().tolist())
+    return Counter({name: count for name, count in found.items() if name in names})
 
 
 @lru_cache
-def _tones() -> tuple[list[str], Any]:
+def _tones() -> tuple[np.ndarray, Any]:
     """The label of each tone, and a k-d tree of their Lab values: object colours in several lights, backgrounds."""
     from scipy.spatial import KDTree
 
@@ -65,4 +60,4 @@ def _tones() -> tuple[list[str], Any]:
         shares = (0.0, 1.0) if kind in SHARP else np.linspace(0, 1, 5)
         rows += [(kind, mix(first, second, share)) for first, second in variants for share in shares]
     rows += [("", np.asarray(tone, np.float32)) for tone in IGNORED]
-    return [label for label, _ in rows], KDTree(lab(np.stack([tone for _, tone in rows])))
+    return np.array([label for label, _ in rows]), KDTree(lab(np.stack([tone for _, tone in rows])))

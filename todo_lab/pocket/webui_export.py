@@ -17,10 +17,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from ..sampling.clip_tokenizer import Merge, write_files
+from ..sampling.clip_tokenizer import Merge, split, write_files
 from .model import config, weights_file
 from .model.vocabulary import END, START, Vocabulary, vocabulary
-from .training.make_vocabulary import split
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +109,7 @@ def _merges() -> list[Merge]:
 
 def _pieces(word: str, count: int) -> list[str]:
     """The pieces into which the merges split a word."""
-    pieces, _ = split(word, {pair: rank for rank, pair in enumerate(_merges())})
+    pieces = split(word, {pair: rank for rank, pair in enumerate(_merges())})
     if len(pieces) != count:
         raise ValueError(f"merges.txt splits {word!r} into {pieces}, but words.json has {count} tokens")
     return pieces

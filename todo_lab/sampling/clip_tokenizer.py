@@ -23,6 +23,24 @@ def read_merges(path: Path) -> list[Merge]:
     return [(first, second) for first, second in (line.split() for line in lines)]
 
 
+def split(word: str, ranks: dict[Merge, int]) -> list[str]:
+    """The pieces of a word. The lowest rank merges first (Sennrich et al. 2016)."""
+    pieces = [*word[:-1], word[-1] + "</w>"]
+    while pairs := [pair for pair in zip(pieces, pieces[1:], strict=False) if pair in ranks]:
+        pieces = _merged(pieces, min(pairs, key=ranks.__getitem__))
+    return pieces
+
+
+def _merged(pieces: list[str], pair: Merge) -> list[str]:
+    merged: list[str] = []
+    for piece in pieces:
+        if merged and (merged[-1], piece) == pair:
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    return merged
+
+
 def write_files(folder: Path, ids: dict[str, int], merges: list[Merge], special: dict[str, str]) -> None:
     """Write the files of a tokenizer: the id of each piece, the merges, and the special tokens."""
     folder.mkdir(parents=True, exist_ok=True)

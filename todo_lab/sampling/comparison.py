@@ -111,11 +111,6 @@ def reduces_first_pass(settings: Settings) -> bool:
     return settings.includes("first") and settings.method != "none"
 
 
-def compare(model: LatentModel, request: Request, settings: Settings, *, on_step: OnStep | None = None) -> Comparison:
-    """Compare one reduced hires pass with the baseline; see `compare_all`."""
-    return compare_all(model, request, [settings], on_step=on_step)[0]
-
-
 def compare_all(
     model: LatentModel, request: Request, variants: Sequence[Settings], *, on_step: OnStep | None = None
 ) -> list[Comparison]:

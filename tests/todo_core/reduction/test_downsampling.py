@@ -76,17 +76,6 @@ def test_turn_0_begins_where_the_mode_has_its_token(size, factor):
         assert kept_of(stride(whole, factor, 0, exact=resample == "nearest-exact")) == modes_own
 
 
-@pytest.mark.parametrize("factor", range(2, 9))
-@pytest.mark.parametrize("exact", [True, False])
-def test_successive_turns_are_about_half_a_cell_apart(exact, factor):
-    positions = factor * factor
-    turns = [stride((3 * factor, 2 * factor), factor, turn, exact=exact) for turn in range(2 * positions)]
-    kept = [turn.row * factor + turn.column for turn in turns]
-    (step,) = {(after - before) % positions for before, after in zip(kept, kept[1:], strict=False)}
-    assert abs(step - positions / 2) <= 2
-    assert len(set(kept)) == positions
-
-
 def test_the_walk_over_a_cell_of_nine_is_the_one_in_the_docstring():
     walk = [kept_of(stride((3, 3), 3, turn, exact=False))[0] for turn in range(9)]
     assert walk == [0, 5, 1, 6, 2, 7, 3, 8, 4]

@@ -37,15 +37,16 @@ def draws_of(found_cells, numbers):
 def test_on_any_grid_groups_means_and_copies_are_those_of_plain_loops(case, ratio, seed, data):
     size, cell = case
     metric, x, found_cells = random_tokens(size, seed=seed), random_tokens(size, 3, seed=1), cells(size, cell)
-    numbers = data.draw(st.lists(st.integers(0, 24), min_size=len(found_cells), max_size=len(found_cells)))
-    draws = draws_of(found_cells, numbers).expand(2, -1) if data.draw(st.booleans()) else None
-    numbers = [0] * len(found_cells) if draws is None else numbers
-    destinations = [tokens[number % len(tokens)] for tokens, number in zip(found_cells, numbers, strict=True)]
+    drawn = data.draw(st.lists(st.integers(0, 24), min_size=len(found_cells), max_size=len(found_cells)))
+    of_rows = [drawn, drawn[::-1]] if data.draw(st.booleans()) else None
+    draws = of_rows and torch.cat([draws_of(found_cells, numbers) for numbers in of_rows])
     removed = min(int(size[0] * size[1] * ratio), size[0] * size[1] - len(found_cells))
     found = match(metric, size, ratio, cell, draws)
     merged = found.merge(x)
     spread = found.unmerge(merged)
     for row, index in enumerate(found.index):
+        numbers = of_rows[row] if of_rows else [0] * len(found_cells)
+        destinations = [tokens[number % len(tokens)] for tokens, number in zip(found_cells, numbers, strict=True)]
         assert partition(index) == tome_groups(metric[row], destinations, removed)
         torch.testing.assert_close(merged[row], group_means(x[row], index, found.groups))
         assert spread[row].equal(merged[row, index])

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.naive import random_tokens
 from todo_core.reduction import downsample, downsampling, match, matching, tables
@@ -51,11 +50,6 @@ def fake(module, x):
         assert module(mode.from_tensor(x)).shape == x.shape
 
 
-def fake_of_real(module, x):
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        module(x)
-
-
 def exported(module, x, strict=False):
     program = torch.export.export(module, (x,), strict=strict).module()
     torch.testing.assert_close(program(x), module(x))
@@ -65,16 +59,12 @@ def functional(module, x):
     torch.func.functionalize(module)(x)
 
 
-def traced(module, x):
-    torch.testing.assert_close(make_fx(module, tracing_mode="fake")(x)(x), module(x))
-
-
 def on_meta(module, x):
     assert module(x.to("meta")).device.type == "meta"
 
 
 @every_reduction
-@pytest.mark.parametrize("first", [fake, fake_of_real, exported, functional, traced, on_meta])
+@pytest.mark.parametrize("first", [fake, exported, functional, on_meta])
 @pytest.mark.parametrize("real_before", [False, True])
 def test_after_any_mode_a_grid_is_reduced_as_before_and_a_mode_works_after_a_real_call(
     forgotten, build, first, real_before

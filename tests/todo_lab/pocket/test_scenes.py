@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from todo_lab.pocket import colour_reader
-from todo_lab.pocket.data.captions import caption, caption_words
+from todo_lab.pocket.data.captions import caption
 from todo_lab.pocket.data.dataset import UNSEEN, Latents, shares, training_scenes, unseen_scenes
-from todo_lab.pocket.data.palette import BACKGROUNDS, OBJECT_COLOURS, lab
+from todo_lab.pocket.data.palette import BACKGROUNDS
 from todo_lab.pocket.data.render import render
 from todo_lab.pocket.data.scenes import random_scene
 from todo_lab.pocket.model.vocabulary import END, START, vocabulary
-from todo_lab.pocket.training.make_vocabulary import split
-from todo_lab.sampling.clip_tokenizer import MAX_TOKENS
+from todo_lab.sampling.clip_tokenizer import MAX_TOKENS, split
 
 seeds = st.integers(0, 2**31)
 
@@ -74,7 +73,6 @@ def test_a_scene_has_what_its_caption_says(seed):
 def test_captions_are_words_that_the_vocabulary_knows(seed, wording):
     text = caption(random_scene(seed), wording)
     assert text == caption(random_scene(seed), wording)
-    assert set(text.split()) <= caption_words() == set(vocabulary().words)
     assert vocabulary().encode([text]).shape == (1, MAX_TOKENS)
 
 
@@ -95,8 +93,8 @@ def test_a_caption_of_unknown_or_too_many_words_is_rejected():
 
 def test_merges_split_lowest_rank_first():
     ranks = {("a", "b"): 1, ("b", "c</w>"): 0}
-    assert split("abc", ranks) == (["a", "bc</w>"], {("b", "c</w>")})
-    assert split("abab", {("a", "b"): 0, ("a", "b</w>"): 1, ("ab", "ab</w>"): 2})[0] == ["abab</w>"]
+    assert split("abc", ranks) == ["a", "bc</w>"]
+    assert split("abab", {("a", "b"): 0, ("a", "b</w>"): 1, ("ab", "ab</w>"): 2}) == ["abab</w>"]
 
 
 def test_held_out_combinations_are_never_trained_on():
@@ -127,9 +125,3 @@ def test_the_colour_reader_sees_a_colour_that_nobody_asked_for():
     two = [scene for scene in unseen_scenes(150) if len(scene.groups) == 2]
     caught = [not colour_reader.colours_right(render(s, 96, 96), replace(s, groups=s.groups[:1])) for s in two]
     assert np.mean(caught) > 0.9  # a small star beside a big square can pass for a trace
-
-
-def test_object_colours_are_far_apart():
-    values = lab(np.array(list(OBJECT_COLOURS.values())))
-    apart = np.linalg.norm(values[:, None] - values[None], axis=-1) + 1000 * np.eye(len(values))
-    assert apart.min() > 25

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from todo_lab.pocket.training import diffusion
 from todo_lab.pocket.training.diffusion import cell_weights, noise_times, train_diffusion, write_weights
 from todo_lab.pocket.training.judge import train_judge
 from todo_lab.pocket.training.train import texture_of, train_autoencoder, train_decoder
-from todo_lab.pocket.training.training_loop import Loop, Muon, Options, orthogonal
+from todo_lab.pocket.training.training_loop import Loop, Muon, Options
 
 SHIPPED = weights_file.shipped()
 
@@ -48,10 +47,8 @@ def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path):
     _trained(tmp_path / "b", stop_at=37)
     resumed = _trained(tmp_path / "b")
     assert torch.equal(uninterrupted.weight, resumed.weight)
-    with (tmp_path / "a" / "line.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [int(row["step"]) for row in rows] == [20, 40, 60]
-    assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
+    torch.manual_seed(3)
+    assert (resumed.weight - 1).norm() < (nn.Linear(4, 1).weight - 1).norm(), "it learns the sum"
 
 
 def test_fused_attention_equals_ldms():
@@ -61,26 +58,6 @@ def test_fused_attention_equals_ldms():
     fast.load_state_dict(slow.state_dict())
     x, context = torch.randn(2, 30, 32), torch.randn(2, 7, 24)
     torch.testing.assert_close(fast(x, context), slow(x, context))
-
-
-def test_the_model_is_one_that_can_be_reduced():
-    host = detect(networks.PocketModel(len(vocabulary().tokens)))
-    assert min(host.blocks(1), host.blocks(2)) > 0
-    assert host.trained_side == 16
-
-
-def test_saved_weights_have_the_names_of_a_checkpoint(tmp_path):
-    torch.manual_seed(0)
-    model = networks.PocketModel(len(vocabulary().tokens))
-    model.scale_factor.fill_(0.25)
-    weights_file.save(model, tmp_path / "w.safetensors")
-    loaded = weights_file.load(tmp_path / "w.safetensors")
-    for (name, before), after in zip(model.state_dict().items(), loaded.state_dict().values(), strict=True):
-        torch.testing.assert_close(before, after, atol=2e-3, rtol=2e-3, msg=name)
-    assert loaded.scale_factor == 0.25
-    prefixes = {".".join(key.split(".")[:2]) for key in weights_file.named(model)}
-    assert {"model.diffusion_model", "first_stage_model.encoder", "cond_stage_model.transformer"} <= prefixes
-    assert weights_file.NESTED + "embeddings.token_embedding.weight" in weights_file.named(model)
 
 
 def test_minutes_end_the_training_of_all_calls_together(tmp_path):
@@ -96,35 +73,23 @@ def test_minutes_end_the_training_of_all_calls_together(tmp_path):
     assert second._rate_factor() == pytest.approx(0.02 * min(1, (second.step + 1) / 200))
 
 
-@pytest.mark.parametrize("shape", [(3, 8, 8), (2, 5, 20), (2, 20, 5), (1, 1, 7)])
-def test_the_directions_are_those_of_the_nearest_orthogonal_matrix(shape):
+@pytest.mark.parametrize("shape", [(12, 6, 5), (40, 5, 6)])
+def test_steps_are_torchs(shape):
     torch.manual_seed(0)
-    matrices = torch.randn(shape)
-    u, _, v = torch.linalg.svd(matrices, full_matrices=False)
-    found = orthogonal(matrices)
-    values = torch.linalg.svdvals(found)
-    assert values.min() > 0.3
-    assert values.max() < 1.3
-    cosine = (found * (u @ v)).sum((1, 2)) / found.norm(dim=(1, 2)) / (u @ v).norm(dim=(1, 2))
-    assert cosine.min() > 0.95
-
-
-def test_steps_are_torchs():
-    torch.manual_seed(0)
-    start = torch.randn(12, 30)
-    ours, theirs = nn.Parameter(start.clone().view(12, 6, 5)), nn.Parameter(start.clone())
+    start = torch.randn(shape)
+    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.flatten(1).clone())
     optimizers = [
         Muon([ours], 0.01),
         torch.optim.Muon([theirs], lr=0.01, weight_decay=0.01, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
     ]
     for _ in range(4):
-        gradient = torch.randn(12, 30)
-        ours.grad, theirs.grad = gradient.view(12, 6, 5), gradient.clone()
+        ours.grad = torch.randn(shape)
+        theirs.grad = ours.grad.flatten(1).clone()
         for optimizer in optimizers:
             optimizer.step()
-    moved = (theirs - start).norm()
+    moved = (theirs - start.flatten(1)).norm()
     assert moved > 0.1
-    assert (ours.view(12, 30) - theirs).norm() < 0.02 * moved  # torch's computes in bfloat16
+    assert (ours.flatten(1) - theirs).norm() < 0.02 * moved  # torch's computes in bfloat16
 
 
 def test_noise_levels_come_mostly_from_the_middle():

@@ -45,6 +45,7 @@ def test_packed_weights_are_those_of_the_plain_file_but_for_8_bits_of_the_autoen
     assert weights_file.unet_settings(packed) == weights_file.unet_settings(plain) == config.UNET
     before, after = weights_file.read(plain), weights_file.read(packed)
     assert before.keys() == after.keys()
+    assert before["first_stage_model.weight"].equal(model.first_stage_model.weight.half())
     for key, row in before.items():
         step = row.float().flatten(1).abs().amax(1).max() / 127 if row.ndim > 1 else 0
         near = step * 0.51 if key.startswith("first_stage_model.") else 0

@@ -9,7 +9,7 @@ import torch
 
 from todo_core import Settings
 from todo_lab.sampling import passes
-from todo_lab.sampling.comparison import Timing, compare, compare_all
+from todo_lab.sampling.comparison import Timing, compare_all
 from todo_lab.sampling.request import Request
 
 ASKED = Request(prompt="a red circle over stripes", seed=5, steps=2, hires_steps=3, width=64, height=64)
@@ -46,14 +46,6 @@ def test_the_speed_is_uncertain_where_its_steps_disagree(reduced, uncertain):
     assert Timing([1.0] * len(reduced), reduced).is_uncertain is uncertain
 
 
-def test_a_load_that_slows_both_passes_leaves_the_speed():
-    baseline, reduced = [2.0, 2.1, 2.0], [0.6, 0.63, 0.6]
-    load = [1, 7, 3]
-    slowed = Timing(*([t * share for t, share in zip(times, load, strict=True)] for times in (baseline, reduced)))
-    assert slowed.speed == pytest.approx(Timing(baseline, reduced).speed)
-    assert not slowed.is_uncertain
-
-
 @pytest.fixture
 def unet_calls(monkeypatch, pocket):
     """Keys at level 1 of each UNet call of the hires size, as the steps run."""
@@ -75,7 +67,7 @@ def unet_calls(monkeypatch, pocket):
 
 
 def test_baseline_and_reduced_steps_alternate_after_a_warm_up(pocket, unet_calls):
-    compare(pocket, ASKED, TODO)
+    compare_all(pocket, ASKED, [TODO])
     assert unet_calls == [256, 64] * 4  # a warm-up step and three steps of each
 
 
@@ -84,20 +76,20 @@ def test_all_presets_share_one_baseline(pocket, unet_calls):
     assert unet_calls == [256, 64, 16] * 4
     assert one.baseline is other.baseline
     assert one.reduced is not other.reduced
-    alone = compare(pocket, ASKED, replace(TODO, factor_1=4))
+    (alone,) = compare_all(pocket, ASKED, [replace(TODO, factor_1=4)])
     assert torch.equal(other.reduced.latents, alone.reduced.latents)
 
 
 def test_a_reduced_first_pass_leads_to_the_reduced_hires_pass_alone(pocket):
-    found = compare(pocket, ASKED, replace(TODO, passes="all"))
-    plain = compare(pocket, ASKED, TODO)
+    (found,) = compare_all(pocket, ASKED, [replace(TODO, passes="all")])
+    (plain,) = compare_all(pocket, ASKED, [TODO])
     assert torch.equal(found.baseline.latents, plain.baseline.latents)
     assert not torch.equal(found.reduced.latents, plain.reduced.latents)
     assert found.reduced_first.record.steps == {0, 1}
 
 
 def test_the_times_are_those_of_the_two_passes(pocket):
-    found = compare(pocket, ASKED, TODO)
+    (found,) = compare_all(pocket, ASKED, [TODO])
     times = found.baseline.step_seconds, found.reduced.step_seconds
     assert found.timing == Timing(*times, [(True, False)] * 3)
 
@@ -105,6 +97,6 @@ def test_the_times_are_those_of_the_two_passes(pocket):
 def test_a_call_is_of_the_kind_of_its_step(pocket):
     """Heun calls the model twice in each step but the last."""
     settings = replace(TODO, end=0.5)
-    found = compare(pocket, replace(ASKED, sampler="Heun"), settings).reduced
-    assert found.steps == [0, 1, 1, 2, 2]
-    assert [reduced for reduced, _ in found.kinds] == [True, True, True, False, False]
+    (found,) = compare_all(pocket, replace(ASKED, sampler="Heun"), [settings])
+    assert found.reduced.steps == [0, 1, 1, 2, 2]
+    assert [reduced for reduced, _ in found.reduced.kinds] == [True, True, True, False, False]

@@ -28,7 +28,6 @@ class TimedImage:
     plan: str = ""
     notes: Sequence[str] = ()
     peak_mib: float | None = None
-    peak_kind: str = "not available"
     share: float = 1.0
     more: dict[str, Any] = field(default_factory=dict)
 

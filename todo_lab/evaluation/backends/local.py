@@ -8,18 +8,22 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+
 from todo_core.settings import Settings
 
 from ...sampling.infotext import format_infotext
 from ...sampling.passes import LatentModel, Sampled, decode_image, first_pass, hires_pass
 from ...sampling.request import Request
-from ..metrics.multiplications import Multiplications
-from ..metrics.peak_memory import peak_memory
 from ..variants import Variant
 from . import peers
 from .backend import TimedImage
 
 BASELINE_STEPS = 3
+CPU_ATTENTION = {  # torch counts a GPU's alone
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v)
+}
 
 
 class Local:
@@ -54,18 +58,20 @@ class LocalScene:
         """Run hires pass and decoding. The total time includes the first pass."""
         settings = _settings(variant)
         request = peers.request_of(variant.peer, self._request, variant.options)
-        with peak_memory(self._model.device) as peak:
-            first = self._first_pass(settings)
-            counter = Multiplications() if self._backend.counts else nullcontext()
-            with self._peer(variant), counter as counted:
-                hires = hires_pass(self._model, request, first, settings)
-            started = time.perf_counter()
-            image = decode_image(self._model, hires)
-            decoding = time.perf_counter() - started
+        device = self._model.device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        first = self._first_pass(settings)
+        counter = FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION)
+        with self._peer(variant), counter if self._backend.counts else nullcontext():
+            hires = hires_pass(self._model, request, first, settings)
+        started = time.perf_counter()
+        image = decode_image(self._model, hires)
+        decoding = time.perf_counter() - started
         reduction = {"Peer": variant.name} if variant.peer else settings.to_infotext() if settings else {}
         more = {"predicted_steps": len(hires.record.predicted_in)}
-        if counted:
-            more["multiplications"] = counted.count
+        if self._backend.counts:
+            more["multiplications"] = counter.get_total_flops() // 2  # each with an addition
         return TimedImage(
             image,
             hires.step_seconds,
@@ -75,8 +81,7 @@ class LocalScene:
             format_infotext(self._request, self._model.name, reduction),
             str(hires.plan or first.plan or ""),
             tuple(dict.fromkeys([*first.record.notes, *hires.record.notes])),
-            peak.mib,
-            peak.kind,
+            torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None,
             request.hires_steps / self._request.hires_steps,
             more,
         )

@@ -19,7 +19,6 @@ AXES = {
 }
 AMOUNT = {"factor": "factor: the token grid shrinks by it per side", "ratio": "ratio: fraction of tokens removed"}
 SLOWEST = 0.85  # slower variants would leave the others no room; they are named above the chart
-LINEAR_RANGE = 10  # a smaller range of values gets a linear axis
 
 
 def plot_amounts(summary: pd.DataFrame, path: Path) -> Path | None:
@@ -83,25 +82,12 @@ def plot_prompts(table: pd.DataFrame, path: Path) -> Path | None:
     chart, grid = plt.subplots(1, len(kinds), figsize=(5.6 * len(kinds), 4.2), squeeze=False, layout="constrained")
     for name, axes in zip(kinds, grid.flat, strict=True):
         axes.plot(prompts[name], prompts["relative"], "o", color="0.55", markersize=5, label="one prompt")
-        middle = _medians(prompts, name)
-        if len(middle):
-            axes.plot(middle.index, middle, "k-D", markersize=6, label="median")
         _label_axes(axes, f"{name} of the prompt", "MSE relative to the variant's median", "")
-        _logarithmic(axes, plain=True)
+        _logarithmic(axes)
         axes.xaxis.set_major_locator(plt.MaxNLocator(integer=True))
         axes.axhline(1, color="black", linewidth=0.6)
         axes.legend(fontsize=8)
     return saved(chart, path)
-
-
-def _medians(prompts: pd.DataFrame, name: str) -> pd.Series:
-    """Median of the relative MSE by number of words or nouns, only for groups of at least 5 prompts."""
-    counts = prompts[name].astype(float)
-    if name == "words" and counts.nunique() > 1:  # few prompts share a length
-        counts = pd.qcut(counts, max(1, len(prompts) // aggregation.MIN_PROMPTS // 2), duplicates="drop")
-    groups = prompts.groupby(counts, observed=True)
-    middle = groups.agg(count=(name, "median"), median=("relative", "median"), prompts=("relative", "size"))
-    return middle[middle["prompts"] >= aggregation.MIN_PROMPTS].set_index("count")["median"]
 
 
 def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
@@ -114,19 +100,14 @@ def _styles(names: list[str]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def _logarithmic(axes: Any, *, plain: bool = False) -> None:
-    """Use a logarithmic axis if the values have a large range; ``plain`` labels 0.5 instead of a power of ten."""
-    values = [float(y) for line in axes.get_lines() for y in line.get_ydata() if y > 0]
-    if len(values) < 2 or max(values) / min(values) < LINEAR_RANGE:
-        return
-    axes.set_yscale("log")
-    axes.tick_params(which="both", labelsize=8)
-    if plain:
-        from matplotlib.ticker import FuncFormatter, LogLocator
+def _logarithmic(axes: Any) -> None:
+    """A logarithmic axis with plain numbers, such as 0.5 in place of a power of ten."""
+    from matplotlib.ticker import LogLocator
 
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter("")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
 
 
 def _label_axes(axes: Any, x: str, y: str, title: str) -> None:

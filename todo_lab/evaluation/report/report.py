@@ -71,7 +71,7 @@ def _blocks(store: RowStore, everything: pd.DataFrame, about: dict[str, Any]) ->
         *section("Findings", items(list_findings(table, summary))),
         *section("Plots", *(picture(path, caption, folder) for caption, path in charted.items())),
         *section("Other implementations", *_peers(aggregation.matches(table, summary))),
-        *section("Table", *_table(table, summary, about)),
+        *section("Table", *_table(summary, about)),
         *section("Other requests", *_requests(others)),
         *section("Images", GRIDS, *(picture(path, title, folder) for title, path in grids)),
         *section("Failed", *_failures(table)),
@@ -124,12 +124,11 @@ def two_digits(value: float) -> str:
     return f"{float(f'{value:.2g}'):g}"
 
 
-def _table(table: pd.DataFrame, summary: pd.DataFrame, about: dict[str, Any]) -> list[str]:
+def _table(summary: pd.DataFrame, about: dict[str, Any]) -> list[str]:
     known = [name for name in COLUMNS if summary[name].notna().any()]
-    kinds = ", ".join(dict.fromkeys(aggregation.succeeded(table)["peak_kind"]))
     blocks = [
         "Speeds are medians over the images, differences are means. Seconds are the baseline's median divided by the "
-        f"speed. Peak memory: {kinds}. In brackets: bootstrap 95 % intervals over the prompts."
+        "speed. Peak memory is what torch allocated on CUDA. In brackets: bootstrap 95 % intervals over the prompts."
     ]
     for scale, part in summary.groupby("hires_scale"):
         head = [f"hires {scale:g}x", *(COLUMNS[name][0] for name in known)]
@@ -178,8 +177,7 @@ def _failures(table: pd.DataFrame) -> list[str]:
 def list_findings(table: pd.DataFrame, summary: pd.DataFrame) -> list[str]:
     """One sentence per question that the run can answer."""
     prompts = [_prompts(table, name) for name in ("words", "nouns")]
-    sentences = [_rises(summary), *prompts, _repeats(summary), _visible(summary), _fastest(summary)]
-    return [sentence for sentence in sentences if sentence]
+    return [sentence for sentence in (_rises(summary), *prompts, _repeats(summary)) if sentence]
 
 
 def _rises(summary: pd.DataFrame) -> str:
@@ -217,18 +215,3 @@ def _repeats(summary: pd.DataFrame) -> str:
     if not names:
         return f"{question} Yes, bit for bit, with every variant."
     return f"{question} Not with {', '.join(names)}. Bit for bit with all other variants."
-
-
-def _visible(summary: pd.DataFrame) -> str:
-    seen = summary[summary["visible"] > 0.5]
-    names = [f"{row.variant} at {row.hires_scale:g}x ({row.visible:.0%})" for row in seen.itertuples()]
-    question = f"Which variants visibly change more than half of the images (below {aggregation.VISIBLE:g} dB)?"
-    return f"{question} {', '.join(names) or 'None'}."
-
-
-def _fastest(summary: pd.DataFrame) -> str:
-    fronts = []
-    for scale, part in summary[summary["mse"] > 0].groupby("hires_scale"):
-        best = aggregation.pareto_front(part)
-        fronts.append(f"at {scale:g}x " + ", ".join(f"{row.variant} ({row.speed:.2f}x)" for row in best.itertuples()))
-    return f"Which variants does no other beat in both speed and MSE? {'; '.join(fronts)}." if fronts else ""

@@ -125,7 +125,6 @@ def _output_columns(images: Sequence[TimedImage], job: Job) -> Row:
     peaks = [image.peak_mib for image in images if image.peak_mib is not None]
     return {
         "peak_mib": max(peaks, default=None),
-        "peak_kind": first.peak_kind,
         "runs": len(images),
         "repeats": all(np.array_equal(first.image, other.image) for other in others) if others else None,
         "plan": first.plan,

@@ -53,16 +53,6 @@ BACKGROUND_WORDS = {
 BEFORE_BACKGROUND = ("on", "over", "against", "in front of")
 
 
-def caption_words() -> set[str]:
-    """Every word that a caption can contain."""
-    phrases = [
-        *COUNT_WORDS.values(), *COLOUR_WORDS.values(), *SIZE_WORDS.values(), *PLACE_WORDS.values(),
-        *BACKGROUND_WORDS.values(), BEFORE_BACKGROUND, *(pair for pairs in SHAPE_WORDS.values() for pair in pairs),
-        ("and",),
-    ]  # fmt: skip
-    return {"an"} | {word for group in phrases for phrase in group for word in phrase.split()}
-
-
 def caption(scene: Scene, seed: int = 0) -> str:
     """A caption of the scene; `seed` chooses among synonyms."""
     rng = np.random.default_rng([scene.seed, seed, 2])

@@ -78,7 +78,7 @@ class SpatialTransformer(LdmSpatialTransformer):
 
 
 def build_unet(settings: dict[str, Any]) -> nn.Module:
-    """ldm's UNet with `CrossAttention`. `transformer_depth` may be a list with the blocks at each level, as in SDXL."""
+    """ldm's UNet. `transformer_depth` may be a list with the blocks at each level, as in SDXL."""
     depths = settings["transformer_depth"]
     if isinstance(depths, int):
         unet = UNetModel(**settings)
@@ -90,6 +90,11 @@ def build_unet(settings: dict[str, Any]) -> nn.Module:
             sizes = {"n_heads": heads, "d_head": width // heads, "context_dim": settings["context_dim"]}
             more = (BasicTransformerBlock(width, **sizes, checkpoint=False) for _ in range(depths[level] - 1))
             module.transformer_blocks.extend(more)
+    return unet
+
+
+def fuse_attention(unet: nn.Module) -> nn.Module:
+    """Give the attention of ldm's UNet the fused kernel."""
     for module in unet.modules():
         if type(module) is LdmCrossAttention:
             module.__class__ = CrossAttention
@@ -125,14 +130,6 @@ class TextEncoder(nn.Module):
         return self.transformer(input_ids=ids).last_hidden_state
 
 
-class UNetWrapper(nn.Module):
-    """Gives the UNet the same name as in a LatentDiffusion."""
-
-    def __init__(self, settings: dict[str, Any]):
-        super().__init__()
-        self.diffusion_model = build_unet(settings)
-
-
 class PocketModel(nn.Module):
     """The three networks, the noise schedule and the scale of the latents. Predicts v (Salimans and Ho 2022)."""
 
@@ -144,7 +141,8 @@ class PocketModel(nn.Module):
         super().__init__()
         self.unet_settings = unet
         with contextlib.redirect_stdout(io.StringIO()):  # ldm prints the shapes of its layers
-            self.model = UNetWrapper(unet)
+            self.model = nn.Module()
+            self.model.diffusion_model = fuse_attention(build_unet(unet))
             self.first_stage_model = FirstStage()
         self.cond_stage_model = TextEncoder(vocabulary)
         schedule = {k: v for k, v in config.DIFFUSION.items() if k != "timesteps"}

@@ -120,7 +120,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", type=Path, help="a weights file to go on from")
     parser.add_argument("--layout", choices=list(config.LAYOUTS), default="sd1", help="of the UNet (%(default)s)")
     parser.add_argument("--batch", type=int, default=32, help="pictures in a step (%(default)s)")
-    parser.add_argument("--rate", type=float, help="highest learning rate; by default it depends on the stage")
     parser.add_argument("--minutes", type=float, help="length of the training, if shorter than the steps")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ from tqdm import tqdm
 log = logging.getLogger(__name__)
 
 SAVE_EVERY = 300.0  # seconds
-LOG_EVERY = 20  # steps
+SHOWN_EVERY = 20  # steps
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the Newton-Schulz iteration
 NEWTON_SCHULZ_STEPS = 5
 MATCHED = 0.2  # root mean square of an update of AdamW, so that both take the same learning rate (Liu et al. 2025)
@@ -30,10 +29,7 @@ MATCHED = 0.2  # root mean square of an update of AdamW, so that both take the s
 
 @dataclass(frozen=True)
 class Options:
-    """A run. `start` is a weights file to go on from; `minutes` is its time if less than the steps take.
-
-    `rate` replaces the learning rate of the stage.
-    """
+    """A run. `start` is a weights file to go on from; `minutes` is its time if less than the steps take."""
 
     out: Path
     steps: int
@@ -42,7 +38,6 @@ class Options:
     start: Path | None = None
     layout: str = "sd1"
     batch: int = 32
-    rate: float | None = None
     minutes: float | None = None
     device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
 
@@ -51,14 +46,14 @@ class Loop:
     """AdamW with warm-up, cosine decay and a running average of the weights, over the steps of `options`.
 
     `loss_of(step, rng)` returns the loss of one batch. `rng` depends on seed and step only, so a resumed run sees the
-    same batches. The state is saved to `NAME.pt` in the run's folder, the losses to `NAME.csv`.
+    same batches. The state is saved to `NAME.pt` in the run's folder.
 
     With `minutes` the training ends after that time, all calls together, and the learning rate falls with time. With
     `muon` the matrices and filters learn by Muon.
     """
 
     def __init__(self, name: str, network: nn.Module, options: Options, *, rate: float, muon: bool = False):
-        self.name, self.network, self.options, self.rate = name, network, options, options.rate or rate
+        self.name, self.network, self.options, self.rate = name, network, options, rate
         self.limit = math.inf if options.minutes is None else 60 * options.minutes
         self.optimizers = muon_and_adamw(network, self.rate) if muon else [adamw(network.parameters(), self.rate)]
         self.average = {key: value.detach().clone() for key, value in network.state_dict().items()}
@@ -76,8 +71,7 @@ class Loop:
                     bar.update()
                     now = time.monotonic()
                     self.seconds = before + now - started
-                    if self.step % LOG_EVERY == 0:
-                        self._log(float(np.mean(recent)))
+                    if self.step % SHOWN_EVERY == 0:
                         bar.set_postfix(loss=f"{np.mean(recent):.4f}")
                         recent = []
                     if now - saved > SAVE_EVERY:
@@ -117,12 +111,6 @@ class Loop:
         torch._foreach_lerp_([self.average[key] for key in floating], [current[key] for key in floating], 1 - keep)
         for key in current.keys() - floating:
             self.average[key].copy_(current[key])
-
-    def _log(self, loss: float) -> None:
-        path = self.options.out / f"{self.name}.csv"
-        head = "" if path.exists() else "step,seconds,loss\n"
-        with path.open("a") as file:
-            file.write(f"{head}{self.step},{self.seconds:.0f},{loss:.6f}\n")
 
     def _save(self) -> None:
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
@@ -181,14 +169,10 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> Any:
         """Apply one update from the gradients."""
         for group in self.param_groups:
-            by_shape = defaultdict(list)
             for weight in group["params"]:
-                by_shape[weight.flatten(1).shape].append(weight)
-            for (rows, columns), weights in by_shape.items():
-                directions = torch.stack([self._direction(weight, group["momentum"]) for weight in weights])
-                rate = group["lr"] * MATCHED * math.sqrt(max(rows, columns))
-                for weight, update in zip(weights, orthogonal(directions), strict=True):
-                    weight.mul_(1 - group["lr"] * group["decay"]).sub_(update.view_as(weight), alpha=rate)
+                update = orthogonal(self._direction(weight, group["momentum"]))
+                rate = group["lr"] * MATCHED * math.sqrt(max(update.shape))
+                weight.mul_(1 - group["lr"] * group["decay"]).sub_(update.view_as(weight), alpha=rate)
 
     def _direction(self, weight: nn.Parameter, keep: float) -> Tensor:
         """The running mean of the gradients with Nesterov's look ahead, as a matrix."""
@@ -199,11 +183,11 @@ class Muon(torch.optim.Optimizer):
         return gradient.lerp(mean, keep).flatten(1)
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
-    """Roughly the nearest orthogonal matrices of (n, rows, columns): the singular values come out near 1."""
-    tall = matrices.shape[-2] > matrices.shape[-1]
-    x = matrices.mT if tall else matrices
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+def orthogonal(matrix: Tensor) -> Tensor:
+    """Roughly the nearest orthogonal matrix of (rows, columns): the singular values come out near 1."""
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.mT if tall else matrix
+    x = x / (x.norm() + 1e-7)
     a, b, c = COEFFICIENTS
     for _ in range(NEWTON_SCHULZ_STEPS):
         square = x @ x.mT

@@ -1,17 +1,16 @@
-"""Every metric against a known value, and multiplications that a person counts."""
+"""Every metric against a known value."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
+from todo_lab.evaluation.backends.local import CPU_ATTENTION
 from todo_lab.evaluation.metrics import image_metrics
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
-from todo_lab.evaluation.metrics.multiplications import Multiplications
 from todo_lab.evaluation.metrics.st_lpips import ShiftTolerantLPIPS
 
 
@@ -35,28 +34,10 @@ def textured(side: int = 192, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(60, 196, (side, side, 3), dtype=np.uint8)
 
 
-def checks(low: int, high: int, side: int = 64) -> np.ndarray:
-    rows = np.indices((side, side)).sum(0) % 2
-    return np.repeat(np.where(rows, high, low)[..., None], 3, -1).astype(np.uint8)
-
-
 def test_equal_images():
     found = measure(textured(), textured())
     assert (found["mse"], found["psnr"], found["st_lpips"]) == (0, None, 0)
     assert (found["ssim"], found["high_frequency"]) == pytest.approx((1, 1))
-
-
-def test_a_constant_offset():
-    """SSIM of flat images is its luminance term."""
-    found = measure(flat(100), flat(151))  # 51 of 255 is a fifth
-    assert (found["mse"], found["psnr"]) == pytest.approx((0.04, -10 * math.log10(0.04)))
-    a, b, c = 100 / 255, 151 / 255, 0.01**2
-    assert found["ssim"] == pytest.approx((2 * a * b + c) / (a * a + b * b + c), abs=1e-6)
-
-
-def test_energy_is_proportional_to_the_squared_contrast():
-    assert high_frequency_ratio(checks(28, 228), checks(78, 178)) == pytest.approx(0.25)
-    assert high_frequency_ratio(flat(9), checks(0, 255)) is None
 
 
 def test_energy_counts_high_frequencies_only():
@@ -70,11 +51,8 @@ def test_energy_counts_high_frequencies_only():
     assert high_frequency_ratio(image(slow + quick), image(slow)) < 0.01
     ratio = high_frequency_ratio(image(127 + quick), image(slow + quick))
     assert ratio == pytest.approx(1, abs=0.05)  # rounded to grey levels
-
-
-def test_sizes_must_agree():
-    with pytest.raises(ValueError, match="64 x 64 and 32 x 32"):
-        measure(flat(1), flat(1, 32))
+    assert high_frequency_ratio(image(127 + quick), image(127 + quick / 2)) == pytest.approx(0.25, abs=0.02)
+    assert high_frequency_ratio(flat(9), image(quick)) is None
 
 
 @pytest.mark.parametrize(
@@ -106,17 +84,8 @@ def test_a_metric_without_its_package_is_not_available_and_says_how_to_get_it(mo
     assert metrics.missing == {"ST-LPIPS": "pip install --no-deps stlpips-pytorch==0.0.2"}
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_multiplications_of_each_kind_of_layer(mode):
-    tokens, image, queries = torch.ones(2, 5, 8), torch.ones(1, 3, 6, 6), torch.ones(2, 4, 5, 8)
-    keys, attention = queries[:, :, :3], functional.scaled_dot_product_attention
-    calls = {
-        2 * 5 * 8 * 7: lambda: functional.linear(tokens, torch.ones(7, 8)),
-        6 * 6 * 4 * 3 * 9: lambda: functional.conv2d(image, torch.ones(4, 3, 3, 3), padding=1),
-        2 * 5 * 5 * 8: lambda: tokens @ tokens.mT,
-        2 * 4 * 5 * 3 * (8 + 8): lambda: attention(queries, keys, keys),
-    }
-    for expected, call in calls.items():
-        with mode(), Multiplications() as counted:
-            call()
-        assert counted.count == expected
+def test_multiplications_of_attention_on_a_cpu_are_counted():
+    queries = torch.ones(2, 4, 5, 8)
+    with torch.inference_mode(), FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counted:
+        functional.scaled_dot_product_attention(queries, queries[:, :, :3], queries[:, :, :3])
+    assert counted.get_total_flops() == 2 * (2 * 4 * 5 * 3 * (8 + 8))

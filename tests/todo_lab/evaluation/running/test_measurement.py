@@ -43,20 +43,6 @@ def test_without_times_a_variant_is_made_once(scene):
     assert all(row["mse"] > 0 for row in found[1:])
 
 
-def test_an_image_that_does_not_repeat_is_reported(scene):
-    found = {row["variant"]: row["repeats"] for row in rows(Double(unrepeatable=frozenset({"ToDo 4"})), scene)}
-    assert found.pop("ToDo 4") is False
-    assert set(found.values()) == {True}
-    assert {row["repeats"] for row in rows(Double(), scene, runs=1)} == {None}
-
-
-def test_a_failed_variant_leaves_a_row_and_the_others_continue(scene):
-    found = {row["variant"]: row["error"] for row in rows(Double(broken=frozenset({"ToDo 2"})), scene)}
-    assert found.pop("ToDo 2") == "RuntimeError: ToDo 2 is broken"
-    assert set(found.values()) == {None}
-    assert len(found) == len(scene) - 1
-
-
 @pytest.mark.parametrize("broken", ["scene", "baseline"])
 def test_without_a_baseline_nothing_can_be_compared(scene, broken):
     found = rows(Double(broken=frozenset({broken})), scene)

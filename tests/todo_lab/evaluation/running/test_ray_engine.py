@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.todo_lab.evaluation.doubles import ABOUT, Double, DyingSource, differing
-from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running import engines
 from todo_lab.evaluation.running.engines import local_engine
@@ -29,16 +28,6 @@ def rows(folder, work, engine) -> dict:
     assert run_jobs(work, store, engine) == 0
     assert len(store.rows) == len(work)
     return {row["key"]: row for row in store.rows}
-
-
-def test_a_worker_opens_a_source_once_and_another_one_anew(monkeypatch):
-    opened = []
-    monkeypatch.setattr(Source, "open", lambda source: opened.append(source) or Double())
-    engines._opened.cache_clear()
-    for peers in ({"tomesd": "a"}, {"tomesd": "a"}, {"tomesd": "b"}):
-        engines._opened(Source(peers=peers))
-    assert [source.peers for source in opened] == [{"tomesd": "a"}, {"tomesd": "b"}]
-    engines._opened.cache_clear()
 
 
 @pytest.mark.slow
