@@ -146,19 +146,25 @@ def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -
 
 
 def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> DeepPlan:
-    """Whole steps where they are asked for and can be predicted, and the deep transformers elsewhere."""
+    """Whole steps where they are asked for and can be predicted, and the deep transformers elsewhere.
+
+    By ``auto`` the deep transformers where that pays beside reduced tokens, whose moving position makes whole steps
+    harder to predict (docs/results); elsewhere whole steps, if the sampler is known to add no noise.
+    """
     if settings.method == "none" or settings.interval == 1:
         is_off = "the method is none" if settings.method == "none" else "the interval is 1"
         return DeepPlan(len(host.deep_transformers), why=is_off)
     note, is_auto = None, settings.predict == "auto"
-    if settings.predict == "whole" or (is_auto and settings.interval == "auto" and facts.adds_noise is False):
+    deep = _by_interval("deep", settings, host, facts)
+    why = _why_not_deep(settings, host, facts, levels) or deep.why
+    has_better = not why and any(level.reduces for level in levels)
+    may_be_whole = is_auto and settings.interval == "auto" and facts.adds_noise is False and not has_better
+    if settings.predict == "whole" or may_be_whole:
         whole = _by_interval("whole", settings, host, facts)
         note = _why_not_whole(facts) or whole.why
         if not note:
             return whole if host.network == "UNet" else replace(whole, why="whole steps of the UNet are predicted")
         note = None if is_auto else note
-    deep = _by_interval("deep", settings, host, facts)
-    why = _why_not_deep(settings, host, facts, levels) or deep.why
     if why == LITTLE_WORK and is_auto and facts.adds_noise:
         why = f"the sampler adds noise, and {why}"
     does = "nothing is" if why else "layers below level 1 are"

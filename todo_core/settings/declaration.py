@@ -147,7 +147,7 @@ class Settings:
     predict: Annotated[Literal["auto", "deep", "whole"], Setting("What is predicted", predicts, before_0_4="deep")] = (
         "auto"
     )
-    """deep: layers below level 1. auto: by the sampler."""
+    """deep: layers below level 1. auto: the better one."""
 
     tolerance: Annotated[float, Setting("Error tolerance", measures, maximum=1, step=0.01, before_0_4=0.08)] = 0.16
     """The error that auto allows. More: faster."""
@@ -301,9 +301,9 @@ BUILT_IN: Mapping[str, Settings] = {
 ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px; they take 3 at 1536 px and 4 at 2048 px)."""
 
 PRESET_HELP: Mapping[str, str] = {
-    DEFAULT: "fewer tokens in each step, and some steps predicted",
-    "Closest": "all tokens; steps are predicted where that is all but invisible",
-    "Fast": "as Balanced, with more steps predicted",
+    DEFAULT: "fewer tokens in each step, and some steps or layers predicted",
+    "Closest": "all tokens; some steps or layers predicted",
+    "Fast": "as Balanced, with more predicted",
     "ToDo only": "fewer tokens in each step, nothing predicted",
     "ToDo paper": "the settings of the ToDo paper",
     "ToMe paper": "the settings of the ToMe paper",

@@ -138,13 +138,15 @@ VIDEO = "whole steps of a video model cannot be predicted"
         ("SD 1.5", {"method": "similarity", "target": "all"}, 10, {}, "deep", WORK, ""),
         ("SDXL", {}, 6, {}, "deep", None, ""),
         ("SDXL", {"predict": "deep"}, 6, NO_NOISE, "deep", None, ""),
-        # auto: whole steps where the sampler is known to add no noise
-        ("SDXL", {}, 6, NO_NOISE, "whole", None, ""),
+        # auto: whole steps where the sampler is known to add no noise, but for deep layers beside reduced tokens
+        ("SDXL", {}, 6, NO_NOISE, "deep", None, ""),
+        ("SDXL", {"factor_1": 1}, 6, NO_NOISE, "whole", None, ""),
+        ("SDXL", {"factor_1": 1}, 6, {}, "deep", None, ""),
         ("SD 1.5", {}, 6, NO_NOISE, "whole", None, ""),
         ("SDXL", {}, 6, {"adds_noise": True}, "deep", None, ""),
         ("SD 1.5", {}, 6, {"adds_noise": True}, "deep", f"the sampler adds noise, and {WORK}", ""),
         ("SDXL", {}, 5, NO_NOISE, "deep", DEEP_NEED.format(6), ""),
-        ("SDXL", {}, 6, NO_NOISE | {"holder": "ControlNet"}, "deep", None, ""),
+        ("SDXL", {"factor_1": 1}, 6, NO_NOISE | {"holder": "ControlNet"}, "deep", None, ""),
         ("SDXL", {"interval": 2}, 6, NO_NOISE, "deep", None, ""),
         ("SDXL", {}, 5, {}, "deep", DEEP_NEED.format(6), ""),
         ("SDXL", {}, None, {}, "deep", "auto needs to know the number of steps", ""),
