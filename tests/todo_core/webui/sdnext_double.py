@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import torch
 from diffusers import EulerDiscreteScheduler, StableDiffusionImg2ImgPipeline, StableDiffusionPipeline
-from modules import script_callbacks, shared
+from modules import processing, script_callbacks, shared
 
 from tests.models import pipeline, words
-from tests.todo_core.webui.webui_double import Processed, Processing, WebUI
+from tests.todo_core.webui.webui_double import Processing, WebUI
 
 
 @dataclass(eq=True)
@@ -71,7 +71,7 @@ class SDNext(WebUI):
             images += list(samples)
             infotexts += [", ".join(f"{k}: {v}" for k, v in p.extra_generation_params.items())] * len(samples)
         comments, p.comments = p.comments, {}
-        processed = Processed(p, images, infotexts)  # SD.Next leaves the comments of ``p`` out
+        processed = processing.Processed(p, images, infotexts=infotexts)  # SD.Next leaves the comments of ``p`` out
         p.comments = comments
         if not shared.state.interrupted:
             self._call("postprocess", p, processed)

@@ -11,11 +11,10 @@ from types import SimpleNamespace
 import gradio as gr
 import pytest
 import torch
-from modules import sd_models, shared
+from modules import processing, sd_models, shared
 from torch.nn import functional
 
 from tests.models import LatentDiffusion, hook_count, shallow_ldm_unet
-from tests.todo_core.webui import webui_double
 from tests.todo_core.webui.webui_double import NOTHING_PREDICTED, Processing, ProcessingImg2Img, Sampler, WebUI, pasted
 from todo_core import SETTINGS, Settings, __version__
 from todo_core.hosts import detect
@@ -235,7 +234,7 @@ def test_where_nothing_is_reduced_the_comment_says_why_and_nothing_is_claimed(we
     plain, done = webui.generate(Processing(**changes)), webui.generate(p, *args)
     assert torch.equal(plain.images[0], done.images[0])
     assert why in done.comments
-    for result in (done, webui_double.Processed(p, [], [])):  # a script's own result too, as loopback's
+    for result in (done, processing.Processed(p, [])):  # a script's own result too, as loopback's
         assert why in json.loads(result.js())["comments"], "the answer of the API"
     assert "comments" not in json.loads(plain.js())
     assert "ToDo" not in done.infotexts[0]

@@ -117,10 +117,7 @@ def test_what_is_set_decides_what_is_shown_and_what_the_header_and_the_folds_tel
     assert panel.shown() == {"method"}
 
 
-def test_own_presets_are_saved_for_both_tabs_and_a_reload_and_deleted(page, panel, folder):
-    def stored():
-        return [*json.loads((folder / "presets.json").read_text("utf-8"))]
-
+def test_own_presets_are_saved_for_both_tabs_and_a_reload_and_deleted(page, panel):
     panel.unfold()
     panel.set(factor_1=4, end=0.7)
     panel.control("preset_name").locator("input, textarea").fill("mine")
@@ -134,7 +131,6 @@ def test_own_presets_are_saved_for_both_tabs_and_a_reload_and_deleted(page, pane
     page.wait_for_timeout(500)  # the page asks once more, and the answer sets the preset once more
     web.settle(page)
     wait_for_value(page, "preset", "mine")
-    assert stored() == ["mine"]
 
     web.open_tab(page, "img2img")
     other = web.Panel(page, "img2img")
@@ -152,10 +148,9 @@ def test_own_presets_are_saved_for_both_tabs_and_a_reload_and_deleted(page, pane
     preset(panel, "mine")
     wait_for_value(page, "factor_1", "4")
     wait_for_value(page, "preset", "mine")
-    for message, left in (("again to delete mine", ["mine"]), ("Deleted mine", [])):
+    for message in ("again to delete mine", "Deleted mine"):
         panel.control("preset_delete").click()
         page.wait_for_selector(f"#todo_txt2img_preset_message:has-text('{message}')")
-        assert stored() == left
     wait_for_value(page, "preset", "custom")
 
 
