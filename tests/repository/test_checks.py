@@ -94,16 +94,6 @@ def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, 
     assert ran[".venv-test"] == installed
 
 
-def test_the_demos_checks_go_on_in_its_environment(monkeypatch):
-    done = []
-    monkeypatch.setattr(Environment, "ensure", lambda self, *more: done.append((self, *more)))
-    monkeypatch.setattr(Environment, "enter", lambda self, *words: sys.exit((self, *words)))
-    with pytest.raises(SystemExit) as entered:
-        command.main([command.IN_DEMO, "pytest", "a path"])
-    assert done == [(command.DEMO, command.PYTEST)]
-    assert entered.value.code == (command.DEMO, "-m", "pytest", "a path")
-
-
 def test_ctrl_c_is_one_line_and_ends_what_runs_beside(monkeypatch, capsys):
     def interrupted(self, *more):
         raise KeyboardInterrupt
