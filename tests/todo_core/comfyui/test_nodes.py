@@ -20,6 +20,7 @@ from torch import nn
 from tests.comfyui.helpers import DEFAULTS
 from tests.comfyui.probe import sampling_contract
 from tests.models import ldm_sd1
+from tests.todo_core.contract.watch import Watch
 from todo_core import Settings, SettingsError, __version__, apply_patch, remove_patch
 from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
 from todo_core.comfyui.inputs import MAIN, REST, read_main, read_rest
@@ -55,19 +56,16 @@ def more(**values):
 
 def lengths(model, run):
     """For each UNet call in ``run``, the (tokens, keys) of the self-attentions at level 1; and what it gives."""
-    calls, unet = [], model.model.diffusion_model
-    handles = [unet.register_forward_pre_hook(lambda *_: calls.append(set()), prepend=True)]
-    for block in (module for module in unet.modules() if hasattr(module, "attn1")):
-        tokens = []
-        handles.append(block.register_forward_pre_hook(lambda _, args, tokens=tokens: tokens.append(args[0].shape[1])))
-        note = lambda _, args, tokens=tokens: calls[-1].add((tokens.pop(), args[0].shape[1]))  # noqa: E731
-        handles.append(block.attn1.to_k.register_forward_pre_hook(note))
-    try:
+    watching = Watch()
+
+    def call(network, *args, **kwargs):
+        watching.begin(network, *args, **kwargs)
+        return watching.run(network, nn.Module.__call__, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(model.model.diffusion_model), "__call__", call)
         result = run()
-    finally:
-        for handle in handles:
-            handle.remove()
-    return [{pair for pair in call if pair[0] == 256} for call in calls], result
+    return [{(tokens, keys) for tokens, keys in each["lengths"] if tokens == 256} for each in watching.calls], result
 
 
 # inputs ---------------------------------------------------------------------------------------------------------------
