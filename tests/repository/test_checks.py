@@ -79,14 +79,6 @@ def test_a_path_runs_only_where_its_tests_belong(checks, path, here, demo):
     assert [ran[name][-1] if name in ran else None for name in ("here", "demo")] == [here, demo]
 
 
-@pytest.mark.parametrize(("cores", "here", "demo"), [(2, "2", "0"), (4, "4", "1"), (64, "8", "2")])
-def test_workers_share_the_cores(checks, cores, here, demo):
-    _, ran = checks(cores=cores)
-    assert [ran[name][1:3] for name in ("here", "demo")] == [["-n", here], ["-n", demo]]
-    assert checks(DEMO, cores=cores)[1]["demo"][1:3] == ["-n", here]
-    assert checks("-n", "5")[1]["demo"].count("-n") == 1
-
-
 @pytest.mark.parametrize(("words", "installed"), [([], []), (["--all"], [command.SLOW])])
 def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, words, installed):
     _, ran = checks(*words)

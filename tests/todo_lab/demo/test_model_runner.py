@@ -55,6 +55,18 @@ def test_two_at_once_run_one_after_the_other(runner, at_once):
     assert (found[0].reduced_image == found[1].reduced_image).all()
 
 
+def test_a_run_that_waits_for_another_one_can_be_stopped(runner):
+    stop, heard = threading.Event(), []
+
+    def progress(share, what):
+        heard.append(what)
+        stop.set()
+
+    with runner._lock, pytest.raises(Cancelled):
+        runner.compare(REQUEST, [SETTINGS], progress=progress, stop=stop)
+    assert heard == ["Waiting for another run to end"]
+
+
 def test_a_picture_beyond_the_largest_side_is_rejected(runner):
     with pytest.raises(SettingsError, match=f"at most {LARGEST_SIDE} pixels; this would make 4096 x 4096"):
         runner.compare(Request(prompt="", width=2048, height=2048), [SETTINGS])

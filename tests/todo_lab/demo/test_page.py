@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from types import SimpleNamespace
 
 import gradio as gr
@@ -15,8 +13,8 @@ from tests.models import hook_count
 from todo_core import SETTINGS, SettingsError, __version__
 from todo_core.settings import BUILT_IN
 from todo_core.webui.panel.controls import control_value
-from todo_lab.demo import model_runner, page_html
 from todo_lab.demo import page as page_module
+from todo_lab.demo import page_html
 from todo_lab.demo.page import REQUEST_FIELDS, Page, parse_values, request_controls
 from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.sampling.request import Request
@@ -27,7 +25,6 @@ RESULT = (
     *("heading", "baseline", "baseline_caption", "own", "own_caption", "other", "other_caption", "acted"),
     *("zoom", "own_map", "other_map", "presets", "plan", "data", "known"),
 )
-API = ("status", *RESULT[:-1])  # the API leaves out what has no value, and the state
 
 
 @pytest.fixture(scope="session")
@@ -238,27 +235,9 @@ def test_who_cancels_ends_the_own_run_also_after_a_second_click_and_no_other(pag
 # through the server ---------------------------------------------------------------------------------------------------
 
 
-def test_a_queued_run_is_cancelled_while_the_other_makes_its_files(page, url, quick, monkeypatch, tmp_path):
-    running, goes_on, true_compare = threading.Event(), threading.Event(), model_runner.compare_all
-
-    def slow(*args, **options):
-        running.set()
-        assert goes_on.wait(300)
-        return true_compare(*args, **options)
-
-    monkeypatch.setattr(model_runner, "compare_all", slow)
-    first, second = (Client(url, verbose=False, download_files=tmp_path) for _ in range(2))
-    runs = first.submit(*values(**quick), api_name="/compare")
-    assert running.wait(300)
-    queued = second.submit(*values(**quick), api_name="/compare")
-    until = time.monotonic() + 60
-    while second.session_hash not in page._stops and time.monotonic() < until:
-        time.sleep(0.01)
-    page.leave(SimpleNamespace(session_hash=second.session_hash))
-    assert "Cancelled." in queued.result(timeout=60)[0]
-    assert not runs.done()
-    goes_on.set()
-    out = SimpleNamespace(**dict(zip(API, runs.result(timeout=300), strict=True)))
+def test_the_server_makes_a_comparison_and_its_files(url, quick, tmp_path):
+    outputs = Client(url, verbose=False, download_files=tmp_path).predict(*values(**quick), api_name="/compare")
+    out = SimpleNamespace(**dict(zip(("status", *RESULT[:-1]), outputs, strict=True)))  # without the state
     assert (" dB: " in out.own_caption, "by downsample" in out.plan, out.data["request"]["width"]) == (True, True, 64)
     assert f"ToDo version: {__version__}" in Image.open(out.own).info["parameters"]
 
