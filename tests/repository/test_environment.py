@@ -81,8 +81,14 @@ def test_it_is_made_once_and_again_when_something_changes(made, monkeypatch, tmp
 def test_a_second_start_waits_for_the_first(made, monkeypatch, capsys, finishes):
     """Then it installs only what the first one has not."""
     env, _ = made
-    first = Path("env.lock").open("a")  # noqa: SIM115
+    first, free = Path("env.lock").open("a"), []  # noqa: SIM115
     assert environment._lock(first)
+    install = Environment._install
+
+    def noted(env, part):
+        with Path("env.lock").open("a") as file:
+            free.append(environment._lock(file))
+        install(env, part)
 
     def first_ends(seconds):
         env.home.mkdir(exist_ok=True)
@@ -92,20 +98,11 @@ def test_a_second_start_waits_for_the_first(made, monkeypatch, capsys, finishes)
         first.close()
 
     monkeypatch.setattr(environment.time, "sleep", first_ends)
+    monkeypatch.setattr(Environment, "_install", noted)
     env.ensure()
+    assert free == ([] if finishes else [False]), "others wait until it is installed"
     assert Path("asked").exists() != finishes
     assert capsys.readouterr().err.count("Another start is installing into env; waiting.\n") == 1
-
-
-def test_others_wait_until_it_is_installed(made, monkeypatch):
-    def is_free(*_):
-        with Path("env.lock").open("a") as file:
-            free.append(environment._lock(file))
-
-    free = []
-    monkeypatch.setattr(Environment, "_install", is_free)
-    made[0].ensure()
-    assert free == [False]
 
 
 def test_pip_is_told_about_while_it_works_and_its_last_lines_if_it_fails(made, monkeypatch, capfd):
