@@ -222,11 +222,6 @@ def todo_keys(infotext):
     )
 
 
-def difference(a, b):
-    """Mean absolute difference of two results' images, in grey levels of 255."""
-    return float(np.abs(a.pixels - b.pixels).mean())
-
-
 def assert_reduced(
     webui, todo=FACTOR_2, hires=REDUCED, first=frozenset(), *, told=(), keys=None, differs=False, **request
 ):

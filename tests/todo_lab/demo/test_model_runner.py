@@ -44,17 +44,6 @@ def test_a_stopped_run_ends_before_its_next_step_and_leaves_no_hook(runner, stag
     assert runner.compare(REQUEST, [variant])[0].reduced.record.ran_in  # the next run is none the worse
 
 
-def test_two_at_once_run_one_after_the_other(runner, at_once):
-    found = []
-    threads = [threading.Thread(target=lambda: found.extend(runner.compare(REQUEST, [SETTINGS]))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=300)
-    assert at_once == [1, 1]
-    assert (found[0].reduced_image == found[1].reduced_image).all()
-
-
 def test_a_run_that_waits_for_another_one_can_be_stopped(runner):
     stop, heard = threading.Event(), []
 
