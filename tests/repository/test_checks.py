@@ -19,7 +19,7 @@ NOTHING = command.NOTHING_COLLECTED
 def checks(monkeypatch):
     """Runs the command on checks that end with these statuses; the status, and the words of each check and install."""
 
-    def checked(*arguments: str, cores: int = 8, **statuses: int) -> tuple[int, dict[str, list[str]]]:
+    def checked(*arguments: str, **statuses: int) -> tuple[int, dict[str, list[str]]]:
         ran: dict[str, list[str]] = {}
 
         def child(*program, **options):
@@ -31,7 +31,6 @@ def checks(monkeypatch):
 
         monkeypatch.setattr(Environment, "ensure", lambda self, *more: ran.update({self.home.name: list(more)}))
         monkeypatch.setattr(command, "child", child)
-        monkeypatch.setattr(command.os, "cpu_count", lambda: cores)
         try:
             status = command.main(list(arguments))
         except SystemExit as ended:

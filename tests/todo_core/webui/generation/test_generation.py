@@ -256,7 +256,7 @@ POSSIBLE = anything().map(lambda wanted: ({"enabled": True, **wanted.to_dict(), 
 
 
 @given(SENT | POSSIBLE, st.integers(1, 6), st.sampled_from([64, 80, 112]))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_sent_an_image_comes_out_and_what_is_told_is_written(webui, sent, steps, width):
     """``generate`` lets no error of the script pass. An image that is not finite or flat would be a fault too."""
     done = webui.generate(Processing(steps=steps, width=width), *sent)
