@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -86,16 +87,13 @@ def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, 
 
 
 def test_ctrl_c_is_one_line_and_ends_what_runs_beside(monkeypatch, capsys):
-    def interrupted(self, *more):
-        raise KeyboardInterrupt
-
     def child(*program, **options):
         started.append(environment.child(sys.executable, "-c", "import time; time.sleep(3600)", **options))
         return started[0]
 
     started = []
     monkeypatch.setattr(environment, "ENDS_WITHIN", 0.1)
-    monkeypatch.setattr(Environment, "ensure", interrupted)
+    monkeypatch.setattr(Environment, "ensure", Mock(side_effect=KeyboardInterrupt))
     monkeypatch.setattr(command, "child", child)
     assert command.main([]) == 130
     assert len(started) == 1

@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
+from unittest.mock import Mock
 
 import pytest
 from packaging.requirements import Requirement
@@ -186,11 +187,7 @@ def test_nothing_of_outside_leads_out_of_it(made, monkeypatch):
 
 def told_if(monkeypatch, env, owner, name, error):
     """What the user is told if something cannot be done."""
-
-    def fails(*_, **__):
-        raise error
-
-    monkeypatch.setattr(owner, name, fails)
+    monkeypatch.setattr(owner, name, Mock(side_effect=error))
     with pytest.raises(SystemExit) as ended:
         env.ensure()
     return ended.value.code
@@ -240,11 +237,7 @@ def test_the_demo_enters_its_environment_once_and_says_when_its_set_up_is_stoppe
     monkeypatch.setattr(app, "run_module", lambda *_: 7)
     assert app.main([*entered.value.code[1:]]) == 7
     capsys.readouterr()
-
-    def interrupted(self):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Environment, "ensure", interrupted)
+    monkeypatch.setattr(Environment, "ensure", Mock(side_effect=KeyboardInterrupt))
     assert app.main([]) == 130
     assert capsys.readouterr().out == "Stopped.\n"
 
@@ -259,11 +252,7 @@ def test_the_demo_enters_its_environment_once_and_says_when_its_set_up_is_stoppe
     ],
 )
 def test_torch_without_cuda_where_there_is_no_gpu(monkeypatch, system, driver, reachable, asked):
-    def opened(url, timeout):
-        if not reachable:
-            raise OSError("no such host")
-        return nullcontext()
-
+    opened = Mock(return_value=nullcontext(), side_effect=None if reachable else OSError("no such host"))
     monkeypatch.setattr(environment.platform, "system", lambda: system)
     monkeypatch.setattr(environment.shutil, "which", lambda name: driver)
     monkeypatch.setattr(environment, "urlopen", opened)

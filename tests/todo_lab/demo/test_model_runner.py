@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -92,9 +93,6 @@ def test_the_pocket_model_is_timed_on_one_core():
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
 def test_a_lack_of_memory_is_reported(runner, monkeypatch, error):
-    def fails(*_, **__):
-        raise error
-
-    monkeypatch.setattr(model_runner, "compare_all", fails)
+    monkeypatch.setattr(model_runner, "compare_all", Mock(side_effect=error))
     with pytest.raises(OutOfMemory, match="not enough memory for a hires pass of 128 x 128"):
         runner.compare(REQUEST, [SETTINGS])
