@@ -160,25 +160,32 @@ class WebUI:
     def generate(self, p, *args):
         self.args, self.errors = args, []
         self.script.is_img2img = self.tab == "img2img" if self.tab else hasattr(p, "init_images")
-        all_seeds = p.seeds
         shared.sd_model = self.model
         self._call("before_process", p)
+        processed = self._process(p)
+        self._call("postprocess", p, processed)
+        assert not self.errors, self.errors
+        return processed
+
+    def _process(self, p):
         self._call("process", p)
-        images, infotexts = [], []
+        images, infotexts, all_seeds = [], [], p.seeds
         for number in range(p.n_iter):
             p.seeds = all_seeds[number * p.batch_size : (number + 1) * p.batch_size]
             self._call("before_process_batch", p, batch_number=number)
             self._call("process_batch", p, batch_number=number)
             self.params_txt = dict(p.extra_generation_params)  # kept for the button that restores the last generation
             samples = self._sample(p)
-            self._call("post_sample", p, SimpleNamespace(samples=samples))
-            self._call("postprocess_batch", p, batch_number=number)
+            if samples is None:  # SD.Next was interrupted
+                break
+            self._end_batch(p, samples, number)
             images += list(samples)
             infotexts += [", ".join(f"{k}: {v}" for k, v in p.extra_generation_params.items())] * len(samples)
-        processed = processing.Processed(p, images, infotexts=infotexts)
-        self._call("postprocess", p, processed)
-        assert not self.errors, self.errors
-        return processed
+        return processing.Processed(p, images, infotexts=infotexts)
+
+    def _end_batch(self, p, samples, number):
+        self._call("post_sample", p, SimpleNamespace(samples=samples))
+        self._call("postprocess_batch", p, batch_number=number)
 
     def _sample(self, p):
         side = (p.height // 8, p.width // 8)

@@ -7,6 +7,7 @@ import re
 from contextlib import contextmanager
 from copy import copy
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import gradio as gr
 import pytest
@@ -128,10 +129,7 @@ def test_a_job_inside_a_job_stays_whole_and_leaves_the_outer_record(webui, monke
 
 
 def test_after_a_failed_decoding_the_next_request_is_reduced(webui, monkeypatch):
-    def fail(*args):
-        raise MemoryError
-
-    monkeypatch.setattr(webui.script, "postprocess_batch", fail, raising=False)
+    monkeypatch.setattr(webui.script, "postprocess_batch", Mock(side_effect=MemoryError), raising=False)
     with pytest.raises(AssertionError):
         webui.generate(Processing(), OURS)
     monkeypatch.undo()
