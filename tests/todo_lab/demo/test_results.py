@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from todo_core import Settings
-from todo_lab.demo import pictures, results
+from todo_lab.demo import page_html, pictures, results
 from todo_lab.sampling.request import Request
 
 BUSY = "This machine is busy: the speeds are uncertain."
@@ -60,7 +60,7 @@ def test_a_busy_machine_is_named(timed, tmp_path, slowest, busy):
     found = timed([2.0, slowest], [1.0, 1.0])
     lines = results.summary([found], [tmp_path / "a.png", tmp_path / "b.png", tmp_path / "figures.json"]).splitlines()
     assert len(lines) == 5 + busy  # two a picture, and the files
-    assert (BUSY in lines) is busy
+    assert (BUSY in lines) is (BUSY in page_html.heading([found], "pocket")) is busy
     assert lines[-1] == f"Pictures: {tmp_path / 'a.png'}, b.png. All figures: figures.json"
     assert results.comparison_data([found], "pocket")["variants"]["custom"]["uncertain"] is busy
 
