@@ -5,7 +5,7 @@ Only a commit that says why may raise one. Whoever makes a room smaller lowers i
 
 from pathlib import Path
 
-MOST = {"todo_core": 7539, "todo_lab": 7390, "benchmarks": 1563, "tests": 20165}
+MOST = {"todo_core": 7546, "todo_lab": 7168, "benchmarks": 1489, "tests": 18714}
 
 
 def totals() -> dict[str, int]:

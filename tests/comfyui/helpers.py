@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
+import httpx
 import numpy as np
 
 PATIENCE = 300  # seconds for one graph
@@ -63,18 +62,11 @@ class ComfyUI:
         self.checkpoint = checkpoint or names["ckpt_name"][0][0]
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=60) as answer:
-            return json.load(answer)
+        return httpx.get(f"{self.url}{path}", timeout=60).raise_for_status().json()
 
     def post(self, path: str, body: Any) -> tuple[int, Any]:
-        data = json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}{path}", data, {"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                text = answer.read()
-                return answer.status, json.loads(text) if text else None
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
+        answer = httpx.post(f"{self.url}{path}", json=body, timeout=60)
+        return answer.status_code, answer.json()
 
     def run(self, graph: Graph) -> Result:
         self.get("/todo-probe/seen")

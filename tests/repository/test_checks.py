@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,7 +20,7 @@ NOTHING = command.NOTHING_COLLECTED
 def checks(monkeypatch):
     """Runs the command on checks that end with these statuses; the status, and the words of each check and install."""
 
-    def checked(*arguments: str, cores: int = 8, **statuses: int) -> tuple[int, dict[str, list[str]]]:
+    def checked(*arguments: str, **statuses: int) -> tuple[int, dict[str, list[str]]]:
         ran: dict[str, list[str]] = {}
 
         def child(*program, **options):
@@ -31,7 +32,6 @@ def checks(monkeypatch):
 
         monkeypatch.setattr(Environment, "ensure", lambda self, *more: ran.update({self.home.name: list(more)}))
         monkeypatch.setattr(command, "child", child)
-        monkeypatch.setattr(command.os, "cpu_count", lambda: cores)
         try:
             status = command.main(list(arguments))
         except SystemExit as ended:
@@ -79,14 +79,6 @@ def test_a_path_runs_only_where_its_tests_belong(checks, path, here, demo):
     assert [ran[name][-1] if name in ran else None for name in ("here", "demo")] == [here, demo]
 
 
-@pytest.mark.parametrize(("cores", "here", "demo"), [(2, "2", "0"), (4, "4", "1"), (64, "8", "2")])
-def test_workers_share_the_cores(checks, cores, here, demo):
-    _, ran = checks(cores=cores)
-    assert [ran[name][1:3] for name in ("here", "demo")] == [["-n", here], ["-n", demo]]
-    assert checks(DEMO, cores=cores)[1]["demo"][1:3] == ["-n", here]
-    assert checks("-n", "5")[1]["demo"].count("-n") == 1
-
-
 @pytest.mark.parametrize(("words", "installed"), [([], []), (["--all"], [command.SLOW])])
 def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, words, installed):
     _, ran = checks(*words)
@@ -94,27 +86,14 @@ def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, 
     assert ran[".venv-test"] == installed
 
 
-def test_the_demos_checks_go_on_in_its_environment(monkeypatch):
-    done = []
-    monkeypatch.setattr(Environment, "ensure", lambda self, *more: done.append((self, *more)))
-    monkeypatch.setattr(Environment, "enter", lambda self, *words: sys.exit((self, *words)))
-    with pytest.raises(SystemExit) as entered:
-        command.main([command.IN_DEMO, "pytest", "a path"])
-    assert done == [(command.DEMO, command.PYTEST)]
-    assert entered.value.code == (command.DEMO, "-m", "pytest", "a path")
-
-
 def test_ctrl_c_is_one_line_and_ends_what_runs_beside(monkeypatch, capsys):
-    def interrupted(self, *more):
-        raise KeyboardInterrupt
-
     def child(*program, **options):
         started.append(environment.child(sys.executable, "-c", "import time; time.sleep(3600)", **options))
         return started[0]
 
     started = []
     monkeypatch.setattr(environment, "ENDS_WITHIN", 0.1)
-    monkeypatch.setattr(Environment, "ensure", interrupted)
+    monkeypatch.setattr(Environment, "ensure", Mock(side_effect=KeyboardInterrupt))
     monkeypatch.setattr(command, "child", child)
     assert command.main([]) == 130
     assert len(started) == 1

@@ -9,7 +9,6 @@ import pytest
 
 from todo_core import SETTINGS
 from todo_core.settings import BUILT_IN
-from todo_lab.settings_command import table
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -26,13 +25,6 @@ def anchors(page: Path) -> set[str]:
         r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL), re.MULTILINE
     )
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def test_the_table_of_settings_names_all_that_is_declared():
-    for row, (name, setting) in zip(table().splitlines()[2:], SETTINGS.items(), strict=True):
-        keys = f"`{name}`", f"`{setting.default!r}`", f"`{setting.infotext_key}`", f"**{setting.label}.**"
-        assert all(told in row for told in (*keys, setting.help, setting.allowed))
-        assert "Only ." not in row, "no method is named"
 
 
 def test_each_setting_has_a_recommended_value():

@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
+from unittest.mock import Mock
 
 import pytest
 from packaging.requirements import Requirement
@@ -81,8 +82,14 @@ def test_it_is_made_once_and_again_when_something_changes(made, monkeypatch, tmp
 def test_a_second_start_waits_for_the_first(made, monkeypatch, capsys, finishes):
     """Then it installs only what the first one has not."""
     env, _ = made
-    first = Path("env.lock").open("a")  # noqa: SIM115
+    first, free = Path("env.lock").open("a"), []  # noqa: SIM115
     assert environment._lock(first)
+    install = Environment._install
+
+    def noted(env, part):
+        with Path("env.lock").open("a") as file:
+            free.append(environment._lock(file))
+        install(env, part)
 
     def first_ends(seconds):
         env.home.mkdir(exist_ok=True)
@@ -92,20 +99,11 @@ def test_a_second_start_waits_for_the_first(made, monkeypatch, capsys, finishes)
         first.close()
 
     monkeypatch.setattr(environment.time, "sleep", first_ends)
+    monkeypatch.setattr(Environment, "_install", noted)
     env.ensure()
+    assert free == ([] if finishes else [False]), "others wait until it is installed"
     assert Path("asked").exists() != finishes
     assert capsys.readouterr().err.count("Another start is installing into env; waiting.\n") == 1
-
-
-def test_others_wait_until_it_is_installed(made, monkeypatch):
-    def is_free(*_):
-        with Path("env.lock").open("a") as file:
-            free.append(environment._lock(file))
-
-    free = []
-    monkeypatch.setattr(Environment, "_install", is_free)
-    made[0].ensure()
-    assert free == [False]
 
 
 def test_pip_is_told_about_while_it_works_and_its_last_lines_if_it_fails(made, monkeypatch, capfd):
@@ -189,11 +187,7 @@ def test_nothing_of_outside_leads_out_of_it(made, monkeypatch):
 
 def told_if(monkeypatch, env, owner, name, error):
     """What the user is told if something cannot be done."""
-
-    def fails(*_, **__):
-        raise error
-
-    monkeypatch.setattr(owner, name, fails)
+    monkeypatch.setattr(owner, name, Mock(side_effect=error))
     with pytest.raises(SystemExit) as ended:
         env.ensure()
     return ended.value.code
@@ -243,11 +237,7 @@ def test_the_demo_enters_its_environment_once_and_says_when_its_set_up_is_stoppe
     monkeypatch.setattr(app, "run_module", lambda *_: 7)
     assert app.main([*entered.value.code[1:]]) == 7
     capsys.readouterr()
-
-    def interrupted(self):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Environment, "ensure", interrupted)
+    monkeypatch.setattr(Environment, "ensure", Mock(side_effect=KeyboardInterrupt))
     assert app.main([]) == 130
     assert capsys.readouterr().out == "Stopped.\n"
 
@@ -262,11 +252,7 @@ def test_the_demo_enters_its_environment_once_and_says_when_its_set_up_is_stoppe
     ],
 )
 def test_torch_without_cuda_where_there_is_no_gpu(monkeypatch, system, driver, reachable, asked):
-    def opened(url, timeout):
-        if not reachable:
-            raise OSError("no such host")
-        return nullcontext()
-
+    opened = Mock(return_value=nullcontext(), side_effect=None if reachable else OSError("no such host"))
     monkeypatch.setattr(environment.platform, "system", lambda: system)
     monkeypatch.setattr(environment.shutil, "which", lambda name: driver)
     monkeypatch.setattr(environment, "urlopen", opened)

@@ -72,8 +72,3 @@ def test_every_example_is_tested_and_listed():
     tested = {name.removeprefix("test_") + ".py" for name in globals() if name.startswith("test_")}
     assert files <= tested
     assert all(f"`{name}`" in (EXAMPLES / "README.md").read_text() for name in files)
-
-
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_an_example_is_short(path):
-    assert len(path.read_text().splitlines()) < 60

@@ -17,6 +17,7 @@ import pages  # noqa: E402
 from pages import performance, results  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results" / "README.md"
+COLUMNS = {**results.SIZES, **results.CHANGES}
 PERFORMANCE = ROOT / "docs" / "performance.md"
 
 
@@ -99,6 +100,16 @@ def test_the_second_table_of_whole_factors_is_that_of_the_stored_rows():
     for line, run in zip(lines, runs, strict=True):
         found = [f"{1e6 * mse[(*run, name)]:.0f}" for name in (*variants, "ToDo auto, interval 3")]
         assert [cell.strip() for cell in line.strip("|").split("|")][1:] == found, run
+
+
+@pytest.mark.parametrize("layout", results.LAYOUTS)
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_has_the_same_prompts_in_each_row_twenty_at_the_base_and_twelve_elsewhere(layout, column):
+    part = results.of_same_prompts(results.at(layout, **COLUMNS[column]))
+    counted = part.groupby("variant")["prompt"].agg(frozenset)
+    if column in results.SIZES or len(counted):
+        assert set(map(len, counted)) == {20 if column in ("2x", "base") else 12}
+        assert len(set(counted)) == 1
 
 
 @pytest.mark.parametrize("layout", results.LAYOUTS)

@@ -3,11 +3,10 @@
 import base64
 import io
 import json
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from functools import cached_property
 
+import httpx
 import numpy as np
 import pytest
 from PIL import Image
@@ -15,6 +14,7 @@ from PIL import Image
 NOTHING_PREDICTED = {"ToDo interval": "auto (1)"}  # of the infotext, where a pass is too short for auto
 FACTOR_2, REDUCED = {"factor_1": 2}, {(256, 64)}  # settings, and (queries, keys) at level 1 of the usual hires pass
 PATIENCE = 300  # seconds for one answer
+JSON = {"Content-Type": "application/json"}
 # SD.Next's names, and at least four steps that run at this strength
 SDNEXT = {"hr_upscaler": "Latent Bilinear", "hr_force": True, "hr_resize_mode": 1, "hr_denoising_strength": 0.7}
 REQUEST = {
@@ -56,13 +56,11 @@ class WebUI:
         return self._ask("POST", path, body)
 
     def _ask(self, method, path, body=None):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-                return json.loads(answer.read() or "null")  # SD.Next answers an interrupt with nothing
-        except urllib.error.HTTPError as error:
-            raise Refused(error.code, error.read(400).decode(errors="replace")) from None
+        sent = None if body is None else json.dumps(body)  # httpx sends no NaN
+        answer = httpx.request(method, self.url + path, content=sent, headers=JSON, timeout=PATIENCE)
+        if answer.is_error:
+            raise Refused(answer.status_code, answer.text[:400])
+        return json.loads(answer.text or "null")  # SD.Next answers an interrupt with nothing
 
     @cached_property
     def family(self):
@@ -222,11 +220,6 @@ def todo_keys(infotext):
     return dict(
         part.split(": ", 1) for part in parts if part.startswith("ToDo") and not part.startswith("ToDo version")
     )
-
-
-def difference(a, b):
-    """Mean absolute difference of two results' images, in grey levels of 255."""
-    return float(np.abs(a.pixels - b.pixels).mean())
 
 
 def assert_reduced(

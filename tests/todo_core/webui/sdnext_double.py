@@ -14,7 +14,7 @@ from diffusers import EulerDiscreteScheduler, StableDiffusionImg2ImgPipeline, St
 from modules import script_callbacks, shared
 
 from tests.models import pipeline, words
-from tests.todo_core.webui.webui_double import Processed, Processing, WebUI
+from tests.todo_core.webui.webui_double import Processing, WebUI
 
 
 @dataclass(eq=True)
@@ -58,24 +58,14 @@ class SDNext(WebUI):
         return processed
 
     def _process(self, p):
-        self._call("process", p)
-        images, infotexts, all_seeds = [], [], p.seeds
-        for number in range(p.n_iter):
-            p.seeds = all_seeds[number * p.batch_size : (number + 1) * p.batch_size]
-            self._call("before_process_batch", p, batch_number=number)
-            self._call("process_batch", p, batch_number=number)
-            samples = self._sample(p)
-            if shared.state.interrupted:
-                break
-            self._call("postprocess_batch", p, samples, batch_number=number)
-            images += list(samples)
-            infotexts += [", ".join(f"{k}: {v}" for k, v in p.extra_generation_params.items())] * len(samples)
-        comments, p.comments = p.comments, {}
-        processed = Processed(p, images, infotexts)  # SD.Next leaves the comments of ``p`` out
-        p.comments = comments
+        processed = super()._process(p)
+        processed.comments = ""  # SD.Next leaves those of ``p`` out
         if not shared.state.interrupted:
             self._call("postprocess", p, processed)
         return processed
+
+    def _end_batch(self, p, samples, number):
+        self._call("postprocess_batch", p, samples, batch_number=number)
 
     def _sample(self, p):
         if p.no_unet:
@@ -89,7 +79,7 @@ class SDNext(WebUI):
             larger = torch.nn.functional.interpolate(samples, scale_factor=p.hr_scale)
             samples = self._run(p, StableDiffusionImg2ImgPipeline, larger)
             p.is_hr_pass = False
-        return samples
+        return None if shared.state.interrupted else samples
 
     def _run(self, p, kind, image):
         """One pipeline call; an interrupt and an error in it end the generation."""

@@ -6,13 +6,12 @@ The order was logged on the real WebUI, and tests/webui/api/test_double.py compa
 from __future__ import annotations
 
 import importlib.util
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from modules import script_callbacks, shared
+from modules import processing, script_callbacks, shared
 
 ROOT = Path(__file__).parents[3]
 NOTHING_PREDICTED = {"ToDo interval": "auto (1)"}  # of the infotext, where a pass is too short for auto
@@ -56,6 +55,7 @@ class Processing:
     hr_model: object = None
     interrupt_at: int | None = None
     after_step: object = None  # called with each step's number between two denoiser calls, as a live preview is
+    prompt: str = "a cat"
     only_hires: bool = False  # the upscale button under a result
     one_sampler: bool = False  # for all passes and batches, as with Tiled Diffusion
 
@@ -70,16 +70,6 @@ class Processing:
 class ProcessingImg2Img(Processing):
     init_images: list = field(default_factory=list)
     enable_hr: bool = False
-
-
-class Processed:
-    def __init__(self, p, images, infotexts):
-        self.images, self.infotexts = images, infotexts
-        self.comments = "".join(f"{comment}\n" for comment in p.comments)
-        self.extra_generation_params = p.extra_generation_params
-
-    def js(self):
-        return json.dumps({"infotexts": self.infotexts})
 
 
 class CFGDenoiser(torch.nn.Module):
@@ -98,11 +88,8 @@ class CFGDenoiser(torch.nn.Module):
             shared.sd_model = p.refiner[1]
         images = x.shape[0]
         x_in = torch.cat([x.repeat_interleave(p.subprompts, 0), x])
-        params = script_callbacks.CFGDenoiserParams(
-            x_in, None, sigma, self.step - 1, self.total_steps, None, None, self
-        )
         for callback in script_callbacks.callbacks_cfg_denoiser:
-            callback(params)
+            callback(SimpleNamespace(x=x_in, denoiser=self))
         out = torch.cat([self.inner_model(part) for part in (x_in.split(images) if p.split else [x_in])])
         cond, uncond = out[:-images].unflatten(0, (images, p.subprompts)).sum(1), out[-images:]
         self.step += 1
@@ -173,25 +160,32 @@ class WebUI:
     def generate(self, p, *args):
         self.args, self.errors = args, []
         self.script.is_img2img = self.tab == "img2img" if self.tab else hasattr(p, "init_images")
-        all_seeds = p.seeds
         shared.sd_model = self.model
         self._call("before_process", p)
+        processed = self._process(p)
+        self._call("postprocess", p, processed)
+        assert not self.errors, self.errors
+        return processed
+
+    def _process(self, p):
         self._call("process", p)
-        images, infotexts = [], []
+        images, infotexts, all_seeds = [], [], p.seeds
         for number in range(p.n_iter):
             p.seeds = all_seeds[number * p.batch_size : (number + 1) * p.batch_size]
             self._call("before_process_batch", p, batch_number=number)
             self._call("process_batch", p, batch_number=number)
             self.params_txt = dict(p.extra_generation_params)  # kept for the button that restores the last generation
             samples = self._sample(p)
-            self._call("post_sample", p, SimpleNamespace(samples=samples))
-            self._call("postprocess_batch", p, batch_number=number)
+            if samples is None:  # SD.Next was interrupted
+                break
+            self._end_batch(p, samples, number)
             images += list(samples)
             infotexts += [", ".join(f"{k}: {v}" for k, v in p.extra_generation_params.items())] * len(samples)
-        processed = Processed(p, images, infotexts)
-        self._call("postprocess", p, processed)
-        assert not self.errors, self.errors
-        return processed
+        return processing.Processed(p, images, infotexts=infotexts)
+
+    def _end_batch(self, p, samples, number):
+        self._call("post_sample", p, SimpleNamespace(samples=samples))
+        self._call("postprocess_batch", p, batch_number=number)
 
     def _sample(self, p):
         side = (p.height // 8, p.width // 8)

@@ -56,22 +56,3 @@ def timed(comparison):
 def quick():
     """Changes of the page's values that make a run short."""
     return {"width": 64, "height": 64, "steps": 1, "hires_scale": 2, "hires_steps": 2, "factor_1": "2"}
-
-
-@pytest.fixture
-def at_once(monkeypatch):
-    """The number of running comparisons at the start of each."""
-    from todo_lab.demo import model_runner
-
-    running, counts, true_compare = [], [], model_runner.compare_all
-
-    def watched(*args, **options):
-        running.append(1)
-        counts.append(len(running))
-        try:
-            return true_compare(*args, **options)
-        finally:
-            running.pop()
-
-    monkeypatch.setattr(model_runner, "compare_all", watched)
-    return counts

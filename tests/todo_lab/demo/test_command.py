@@ -53,9 +53,8 @@ def test_the_main_job_says_what_each_picture_took_and_writes_it(run, capsys):
     assert (written["request"]["seed"], written["model"]) == (7, "pocket")
     assert "seed 7, 64 x 64 to 128 x 128, 2 hires steps" in said
     for line in (
-        r"baseline: [\d.]+ s",
-        r"custom: [\d.]+ s; .*; [\d.]+ dB: .*",
-        r"ToMe paper: [\d.]+ s; .*; [\d.]+ dB: .*",
+        "baseline: [0-9.]+ s",
+        *(f"{name}: [0-9.]+ s; .*; [0-9.]+ dB: .*" for name in ("custom", "ToMe paper")),
     ):
         assert re.search(line, said)
     assert "level 1 from 256 to 64 tokens (downsample) in 2 of 2 steps" in said
@@ -127,14 +126,17 @@ def test_an_invalid_value_is_reported_and_nothing_is_written(run, options, text,
     assert not folder.exists()
 
 
-@pytest.fixture
-def no_model(monkeypatch):
-    """What is wrong is found before a model is loaded."""
+TOLD_FIRST = {
+    "a file": "--out {out}: {out} is a file, not a folder.",
+    "unwritable": "--out {out}: {out.parent} cannot be written to.",
+    "a taken port": "--port {port} cannot be used: Address already in use.",
+    "no port": "--port 70000 cannot be used: a port is a number from 0 to 65535.",
+}
+
+
+@pytest.mark.parametrize("wrong", TOLD_FIRST)
+def test_a_folder_or_port_that_cannot_be_used_is_reported_first(run, tmp_path, monkeypatch, wrong):
     monkeypatch.setattr(ModelRunner, "__init__", lambda *_: pytest.fail("a model is loaded"))
-
-
-@pytest.mark.parametrize("wrong", ["a file", "unwritable", "a taken port", "no port"])
-def test_a_folder_or_port_that_cannot_be_used_is_reported_first(run, tmp_path, monkeypatch, no_model, wrong):
     folder = tmp_path / "out"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -146,13 +148,7 @@ def test_a_folder_or_port_that_cannot_be_used_is_reported_first(run, tmp_path, m
             monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)  # root may write anywhere
         status, said, _ = run("--port", {"a taken port": port, "no port": "70000"}.get(wrong, "0"))
     assert status == 2
-    told = {
-        "a file": f"--out {folder}: {folder} is a file, not a folder.",
-        "unwritable": f"--out {folder}: {tmp_path} cannot be written to.",
-        "a taken port": f"--port {port} cannot be used: Address already in use.",
-        "no port": "--port 70000 cannot be used: a port is a number from 0 to 65535.",
-    }
-    assert told[wrong] in said
+    assert TOLD_FIRST[wrong].format(out=folder, port=port) in said
     assert "Traceback" not in said
     assert not folder.is_dir()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -44,15 +45,16 @@ def test_a_stopped_run_ends_before_its_next_step_and_leaves_no_hook(runner, stag
     assert runner.compare(REQUEST, [variant])[0].reduced.record.ran_in  # the next run is none the worse
 
 
-def test_two_at_once_run_one_after_the_other(runner, at_once):
-    found = []
-    threads = [threading.Thread(target=lambda: found.extend(runner.compare(REQUEST, [SETTINGS]))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=300)
-    assert at_once == [1, 1]
-    assert (found[0].reduced_image == found[1].reduced_image).all()
+def test_a_run_that_waits_for_another_one_can_be_stopped(runner):
+    stop, heard = threading.Event(), []
+
+    def progress(share, what):
+        heard.append(what)
+        stop.set()
+
+    with runner._lock, pytest.raises(Cancelled):
+        runner.compare(REQUEST, [SETTINGS], progress=progress, stop=stop)
+    assert heard == ["Waiting for another run to end"]
 
 
 def test_a_picture_beyond_the_largest_side_is_rejected(runner):
@@ -91,9 +93,6 @@ def test_the_pocket_model_is_timed_on_one_core():
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
 def test_a_lack_of_memory_is_reported(runner, monkeypatch, error):
-    def fails(*_, **__):
-        raise error
-
-    monkeypatch.setattr(model_runner, "compare_all", fails)
+    monkeypatch.setattr(model_runner, "compare_all", Mock(side_effect=error))
     with pytest.raises(OutOfMemory, match="not enough memory for a hires pass of 128 x 128"):
         runner.compare(REQUEST, [SETTINGS])

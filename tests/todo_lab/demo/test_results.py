@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from todo_core import Settings
-from todo_lab.demo import pictures, results
+from todo_lab.demo import page_html, pictures, results
 from todo_lab.sampling.request import Request
 
 BUSY = "This machine is busy: the speeds are uncertain."
@@ -60,7 +60,7 @@ def test_a_busy_machine_is_named(timed, tmp_path, slowest, busy):
     found = timed([2.0, slowest], [1.0, 1.0])
     lines = results.summary([found], [tmp_path / "a.png", tmp_path / "b.png", tmp_path / "figures.json"]).splitlines()
     assert len(lines) == 5 + busy  # two a picture, and the files
-    assert (BUSY in lines) is busy
+    assert (BUSY in lines) is (BUSY in page_html.heading([found], "pocket")) is busy
     assert lines[-1] == f"Pictures: {tmp_path / 'a.png'}, b.png. All figures: figures.json"
     assert results.comparison_data([found], "pocket")["variants"]["custom"]["uncertain"] is busy
 
@@ -110,29 +110,19 @@ def test_the_overview_has_each_image_above_its_caption():
     assert all(shown[64:, start : start + 64].max() > 200 for start in starts), "each has a caption"
 
 
-def test_the_map_has_a_scale_that_ends_at_its_white():
+def test_maps_have_one_scale_that_ends_at_its_white_and_equal_images_a_crop_and_a_black_map():
     black = np.zeros((200, 200, 3), np.uint8)
-    changed = black.copy()
-    changed[:50] = 20
-    (shown,) = pictures.difference_maps(black, [changed])
+    small, large = black.copy(), black.copy()
+    small[:50], large[:50] = 10, 40
+    less, shown, none = pictures.difference_maps(black, [small, large, black])
     assert (shown[:50] == 255).all()
+    assert 0 < less[:50].max() < 255
     assert not shown[50:200].any()
+    assert (less[200:] == shown[200:]).all()
     scale = shown[200 + pictures.MARGIN]
     assert not scale[0].any()
     assert (scale[-1] == 255).all()
     assert (np.diff(scale.astype(int).sum(-1)) >= 0).all()
-
-
-def test_equal_images_have_a_crop_and_a_black_map():
-    black = np.zeros((64, 64, 3), np.uint8)
+    assert not none[:200].any()
+    assert not pictures.difference_maps(black, [black])[0][:200].any()
     assert not pictures.zoom({"baseline": black, "ToDo": black})[:256, :256].any()
-    assert not pictures.difference_maps(black, [black])[0][:64].any()
-
-
-def test_two_maps_have_one_scale():
-    black = np.zeros((64, 64, 3), np.uint8)
-    small, large = (np.full_like(black, levels) for levels in (10, 40))
-    (less, more) = pictures.difference_maps(black, [small, large])
-    assert (more[:64] == 255).all()
-    assert less[:64].max() < 255
-    assert (less[64:] == more[64:]).all()

@@ -6,6 +6,7 @@ import signal
 import socket
 import tempfile
 from types import SimpleNamespace
+from unittest.mock import create_autospec
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -50,16 +51,12 @@ def status(port):
 @pytest.mark.parametrize("proxy", ["", "http://127.0.0.1:9", "socks5://127.0.0.1:9"])
 def test_the_page_is_served_at_the_given_port_until_it_is_interrupted(serve, port, monkeypatch, capsys, caplog, proxy):
     """A proxy does not keep it from itself."""
-    launched, true_launch, found = {}, gr.Blocks.launch, []
-
-    def launch(self, **options):
-        launched.update(options)
-        return true_launch(self, **options)
-
+    launch, found = create_autospec(gr.Blocks.launch, side_effect=gr.Blocks.launch), []
     monkeypatch.setattr(gr.Blocks, "launch", launch)
     monkeypatch.setenv("ALL_PROXY" if proxy.startswith("socks") else "http_proxy", proxy)
     caplog.set_level("INFO", "todo_lab")
     serve(lambda port: found.append(status(port)), port)
+    launched = launch.call_args.kwargs
     assert (launched["server_port"], launched["show_error"], found) == (port, True, [200])
     assert f"The page: http://127.0.0.1:{port}" in caplog.text
     assert capsys.readouterr().out == ""  # gradio is silent

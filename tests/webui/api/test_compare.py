@@ -5,13 +5,8 @@ import numpy as np
 STEPS = {"steps": 2, "hr_second_pass_steps": 8}  # with random weights four steps are too unlike to predict one
 
 
-def compared(*presets):
-    """The fields of a request: names of presets, whether a grid is made, repeats."""
-    return {**STEPS, "script_name": "ToDo compare", "script_args": [[*presets], True, 2]}
-
-
 def test_variants_are_those_of_single_requests_and_are_told(webui):
-    result = webui.txt2img(**compared("ToDo fast"))
+    result = webui.txt2img(script_name="ToDo compare", script_args=[["ToDo fast"], True, 2], **STEPS)
     grid, baseline, fast = result.pictures
     assert np.array_equal(baseline, webui.txt2img(**STEPS).pixels[0])
     assert np.array_equal(fast, webui.txt2img({"preset": "ToDo fast"}, **STEPS).pixels[0])
@@ -22,11 +17,3 @@ def test_variants_are_those_of_single_requests_and_are_told(webui):
     assert told["passes"] == ["hires"]
     assert all(row["seconds"] > 0 and row["spread"] >= 0 for row in told["rows"])
     assert told["rows"][1]["mse"] > 0
-
-
-def test_a_random_seed_is_drawn_once_and_img2img_has_variants_too(webui):
-    image = webui.txt2img(steps=2).base64_images[0]
-    result = webui.img2img(image, **compared("ToDo fast") | {"steps": 8, "seed": -1})
-    assert not np.array_equal(*result.pictures[1:])
-    assert len(set(result.info["all_seeds"])) == 1
-    assert "'no such' is not possible" in webui.txt2img(**compared("no such")).comments

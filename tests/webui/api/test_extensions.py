@@ -7,12 +7,8 @@ sd-webui-kohya-hiresfix 05af987, sd-webui-token-downsampling f1f1cba and sd-webu
 SD's full width alone.
 """
 
-import base64
-import io
-
 import numpy as np
 import pytest
-from PIL import Image
 
 from ..helpers import FACTOR_2, NOTHING_PREDICTED, Refused, assert_reduced, lengths, reduced, todo_keys
 from .test_prediction import DEEP, planned, runs_of
@@ -41,14 +37,6 @@ CASES = {
 }
 
 
-def squares():
-    """An image with edges, base64."""
-    cells = (np.indices((64, 64)) // 16).sum(0) % 2 * 255
-    file = io.BytesIO()
-    Image.fromarray(np.stack([cells, 255 - cells, cells // 2], -1).astype(np.uint8)).save(file, "PNG")
-    return base64.b64encode(file.getvalue()).decode()
-
-
 def of_controlnets(events):
     """The different (queries, keys) in the ControlNets of these steps."""
     calls = (call for event in events for call in event["calls"] if call["class"] == "ControlNet")
@@ -72,7 +60,8 @@ def beside(webui):
         if title == "ControlNet":
             models = webui.get("/controlnet/model_list")["model_list"]
             chosen = [next((model for model in models if unit["model"] in model), "None") for unit in values]
-            args = [{**unit, "model": model, "image": squares()} for unit, model in zip(values, chosen, strict=True)]
+            image = webui.baseline(enable_hr=False).base64_images[0]
+            args = [{**unit, "model": model, "image": image} for unit, model in zip(values, chosen, strict=True)]
         if isinstance(values, dict):
             args = [values.get(position, arg["value"]) for position, arg in enumerate(info["args"])]
         return {**SMALL, "hr_second_pass_steps": 8, "alwayson_scripts": {title: {"args": args}}, **more}

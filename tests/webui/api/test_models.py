@@ -18,21 +18,15 @@ def assert_every_call_is_reduced(result, events):
     assert result.hooks_left == 0
 
 
-@pytest.mark.parametrize(
-    ("passes", "options"),
-    [
-        ("all", {"sd_checkpoints_limit": 1, "hires_fix_refiner_pass": "first pass"}),
-        ("hires", {"sd_checkpoints_limit": 2, "hires_fix_refiner_pass": "both passes"}),
-    ],
-)
-def test_a_refiner_of_another_config_is_reduced_from_its_first_step(webui, other_checkpoint, passes, options):
+def test_a_refiner_of_another_config_in_the_hires_pass_is_reduced_from_its_first_step(webui, other_checkpoint):
+    """The contract has one in the first pass."""
+    options = {"sd_checkpoints_limit": 1, "hires_fix_refiner_pass": "both passes"}
     refiner = {"refiner_checkpoint": other_checkpoint, "refiner_switch_at": 0.5, "override_settings": options}
-    result = webui.txt2img(FACTOR_2 | {"passes": passes}, **refiner)
-    refined = result.first if passes == "all" else result.hires
-    assert_every_call_is_reduced(result, refined)
+    result = webui.txt2img(FACTOR_2, **refiner)
+    assert_every_call_is_reduced(result, result.hires)
     assert "Refiner" in result.infotext
-    assert unets(refined)[-1] != unets(result.first)[0]
-    assert passes == "all" or reduced(result.first) == set()
+    assert unets(result.hires)[-1] != unets(result.first)[0]
+    assert reduced(result.first) == set()
     assert np.array_equal(webui.txt2img().pixels, webui.baseline().pixels)
 
 

@@ -36,22 +36,6 @@ def test_arguments(webui, name):
     assert reduced(result.hires) == REDUCED, result.comments
 
 
-BAD = {
-    "an unknown name": ([{"factor": 2}], ["factor", "2", "the settings are: enabled", "did you mean factor_1?"]),
-    "null": ([{"method": None}], ["method", "null", "'downsample'"]),
-    "by position": ([True, "downsample", "all", 0.25], ["Factor, level 1: 0.25 is not possible. Use auto or a whole"]),
-}
-
-
-@pytest.mark.parametrize("bad", BAD)
-def test_a_bad_value_costs_no_image_and_is_named_with_what_is_allowed(webui, bad):
-    sent, expected = BAD[bad]
-    result = webui.txt2img(args=sent)
-    assert np.array_equal(result.pixels, webui.baseline().pixels)
-    assert "ToDo" not in result.infotext
-    assert [words for words in expected if words not in result.comments] == []
-
-
 def test_an_infotext_in_the_request_sets_everything_and_a_fraction_of_an_older_version_is_rounded(webui):
     """Forge refuses each request that has an infotext, whatever is in it."""
     try:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.webui.helpers import Refused, latents, lengths, level_1, reduced, todo_keys
+from tests.webui.helpers import latents, lengths, level_1, reduced, todo_keys
 
 OURS = {"factor_1": 2, "interval": 1}
 
@@ -42,31 +42,11 @@ def test_the_hires_pass_is_reduced_and_the_rest_is_as_without_todo(webui, reques
     assert not todo_keys(again.infotext)
 
 
-@pytest.mark.parametrize("passes", ["first", "all"])
-def test_passes(webui, passes):
-    ours = webui.txt2img(OURS | {"passes": passes})
-    assert ({*acts(ours.first)}, {*acts(ours.hires)}) == ({True}, {passes == "all"})
-
-
 @pytest.mark.parametrize("sampler", ["Euler a", "UniPC", "Heun", "LCM"])
 def test_samplers(webui, sampler):
     ours = webui.txt2img(OURS | {"end": 0.5}, sampler_name=sampler)
     assert {*acts(ours.hires)} == {True, False}
     assert acts(ours.hires) == sorted(acts(ours.hires), reverse=True)
-
-
-@pytest.mark.parametrize("event", ["cancel", "fail", "ours"])
-def test_an_end_in_the_hires_pass_leaves_nothing(webui, event):
-    plain = webui.baseline()
-    try:
-        ours = webui.txt2img(OURS, happens={5: event})
-    except Refused:
-        assert event == "fail"
-    else:
-        assert event != "cancel" or len(ours.hires) < len(plain.hires)
-        assert ("ToDo stopped in the hires pass" in ours.comments) == (event == "ours")
-    assert webui.left() == [0, 0]
-    assert np.array_equal(webui.txt2img().pixels, plain.pixels)
 
 
 @pytest.mark.parametrize("key", ["ToDo method", "ToDo"])  # the second is that of version 0.1, and of SD.Next's own ToDo

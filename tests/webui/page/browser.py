@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from todo_core.errors import SettingsError
 from todo_core.settings import SETTINGS, Settings
 
@@ -208,49 +206,8 @@ def generate(page):
     return page.inner_text("#html_info_txt2img")
 
 
-def upscale(page, until):
-    """Click the button that runs the hires pass alone, and wait for the selector ``until``.
-
-    Skips where the button fails without ToDo too: Forge and reForge hand the VAE an image with an alpha channel.
-    """
-    error = page.locator("#html_log_txt2img .error, #html_info_txt2img .error")
-    page.click("#txt2img_upscale")
-    page.locator(until).or_(error).first.wait_for()
-    if not error.count():
-        return
-    ours = error.first.inner_text()
-    choose_script(page, "None")
-    Panel(page).switch(False)
-    generate(page)  # the error has emptied the gallery
-    page.click("#txt2img_upscale")
-    done = page.locator("#html_info_txt2img p:has-text('Hires upscale')")
-    done.or_(error).first.wait_for()
-    assert error.count(), f"the button works without ToDo, but not with it: {ours}"
-    pytest.skip(f"this WebUI's button fails by itself: {error.first.inner_text()}")
-
-
 def choose_script(page, title):
     """Choose from the list of scripts of txt2img; Forge Classic spells X/Y/Z Plot in its own way."""
     page.locator("#txt2img_script_container #script_list input").click()
     options = page.locator("#txt2img_script_container #script_list li")
     options.filter(has_text=re.compile(title, re.IGNORECASE)).first.click()
-
-
-def choose_sampler(page, name):
-    """Choose the sampler of txt2img."""
-    page.locator("#txt2img_sampling input").first.click()
-    page.locator(f"#txt2img_sampling {option(name)}").first.click()
-
-
-def picture(page):
-    """The file of the image shown."""
-    source = page.locator("#txt2img_gallery img").first.get_attribute("src")
-    return page.request.get(source.split("?")[0]).body()
-
-
-def read_png_info(page, png):
-    """Drop a file on the PNG Info tab; returns the infotext shown there."""
-    open_tab(page, "PNG Info")
-    page.set_input_files("#pnginfo_image input[type=file]", {"name": "a.png", "mimeType": "image/png", "buffer": png})
-    page.wait_for_selector("#tab_pnginfo p:has-text('Steps:')")
-    return page.inner_text("#tab_pnginfo")

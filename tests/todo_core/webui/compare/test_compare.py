@@ -35,7 +35,6 @@ class Compared(Processing):
     steps: int = 2
     seed: int = -1
     subseed: int = -1
-    prompt: str = "a cat"
     styles: tuple = ()
     override_settings: dict = field(default_factory=dict)
     do_not_save_grid: bool = False
@@ -69,7 +68,8 @@ class Runs:
         pictures = [picture(latent) for latent in done.images]
         lists = {n: getattr(p, n) for n in ("all_prompts", "all_negative_prompts", "all_seeds", "all_subseeds")}
         text = processing.create_infotext(p, p.all_prompts, p.all_seeds, p.all_subseeds)
-        return processing.Processed(p, pictures, p.seed, text, p.subseed, **lists, infotexts=[text] * count)
+        more = {"subseed": p.subseed, "infotexts": [text] * count, **lists}
+        return processing.Processed(p, pictures, p.seed, text, **more)
 
 
 def picture(latent):

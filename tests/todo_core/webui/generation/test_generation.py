@@ -7,15 +7,18 @@ import re
 from contextlib import contextmanager
 from copy import copy
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import gradio as gr
 import pytest
 import torch
-from modules import sd_models, shared
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from modules import processing, sd_models, shared
 from torch.nn import functional
 
 from tests.models import LatentDiffusion, hook_count, shallow_ldm_unet
-from tests.todo_core.webui import webui_double
+from tests.todo_core.webui.panel.test_accordion import anything
 from tests.todo_core.webui.webui_double import NOTHING_PREDICTED, Processing, ProcessingImg2Img, Sampler, WebUI, pasted
 from todo_core import SETTINGS, Settings, __version__
 from todo_core.hosts import detect
@@ -27,11 +30,9 @@ OURS = {"enabled": True, "factor_1": 2}
 
 
 @contextmanager
-def lengths_of(model):
-    """(tokens, keys) of an attn1 at level 1, one pair a call. A ControlNet has it at its beginning alone."""
-    pairs, unet = [], model.model.diffusion_model
-    part = unet.output_blocks[-1] if hasattr(unet, "output_blocks") else unet.input_blocks[1]
-    block = part[1].transformer_blocks[0]
+def lengths_in(block):
+    """A list that gets the (tokens, keys) of a block's self-attention, one pair a call."""
+    pairs = []
     handles = [
         block.register_forward_pre_hook(lambda _, args: pairs.append((args[0].shape[1],))),
         block.attn1.to_k.register_forward_pre_hook(lambda _, args: pairs.append((*pairs.pop(), args[0].shape[1]))),
@@ -39,6 +40,13 @@ def lengths_of(model):
     yield pairs
     for handle in handles:
         handle.remove()
+
+
+def lengths_of(model):
+    """Those of a block at level 1. A ControlNet has it at its beginning alone."""
+    unet = model.model.diffusion_model
+    part = unet.output_blocks[-1] if hasattr(unet, "output_blocks") else unet.input_blocks[1]
+    return lengths_in(part[1].transformer_blocks[0])
 
 
 def lengths(webui, p, *args):
@@ -121,10 +129,7 @@ def test_a_job_inside_a_job_stays_whole_and_leaves_the_outer_record(webui, monke
 
 
 def test_after_a_failed_decoding_the_next_request_is_reduced(webui, monkeypatch):
-    def fail(*args):
-        raise MemoryError
-
-    monkeypatch.setattr(webui.script, "postprocess_batch", fail, raising=False)
+    monkeypatch.setattr(webui.script, "postprocess_batch", Mock(side_effect=MemoryError), raising=False)
     with pytest.raises(AssertionError):
         webui.generate(Processing(), OURS)
     monkeypatch.undo()
@@ -239,10 +244,29 @@ def test_where_nothing_is_reduced_the_comment_says_why_and_nothing_is_claimed(we
     plain, done = webui.generate(Processing(**changes)), webui.generate(p, *args)
     assert torch.equal(plain.images[0], done.images[0])
     assert why in done.comments
-    for result in (done, webui_double.Processed(p, [], [])):  # a script's own result too, as loopback's
+    for result in (done, processing.Processed(p, [])):  # a script's own result too, as loopback's
         assert why in json.loads(result.js())["comments"], "the answer of the API"
     assert "comments" not in json.loads(plain.js())
     assert "ToDo" not in done.infotexts[0]
+
+
+ODD = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.lists(st.none(), max_size=1)
+ODD |= st.sampled_from(["auto", "nan", "1e999", "ToDo fast", 10**400, "a" * 4000])
+NAMES = st.sampled_from([*SETTINGS, "enabled", "preset", "factor", ""])
+SENT = st.tuples(st.dictionaries(NAMES, ODD, max_size=4)) | st.lists(ODD, max_size=len(SETTINGS) + 3)
+POSSIBLE = anything().map(lambda wanted: ({"enabled": True, **wanted.to_dict(), "factor_1": 2},))
+
+
+@given(SENT | POSSIBLE, st.integers(1, 6), st.sampled_from([64, 80, 112]))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_sent_an_image_comes_out_and_what_is_told_is_written(webui, sent, steps, width):
+    """``generate`` lets no error of the script pass. An image that is not finite or flat would be a fault too."""
+    done = webui.generate(Processing(steps=steps, width=width), *sent)
+    assert done.images[0].isfinite().all()
+    assert done.images[0].std() > 0.1
+    assert hook_count(webui.model) == 0
+    assert "stopped in" not in json.loads(done.js()).get("comments", "")
+    assert ("ToDo reduced the" in done.comments) == ("ToDo version" in done.infotexts[0])
 
 
 @pytest.mark.parametrize("kind", [Processing, ProcessingImg2Img])

@@ -10,6 +10,8 @@ from tests.models import hook_count, shallow_diffusers_unet
 from tests.todo_core.webui.sdnext_double import PipelineProcessing, SDNext
 from tests.todo_core.webui.webui_double import load_script
 
+from .test_generation import lengths_in
+
 OURS = {"enabled": True, "factor_1": 2, "interval": 1}
 SITE = "down_blocks.0.attentions.0.transformer_blocks.0"
 
@@ -32,26 +34,18 @@ def sdnext(monkeypatch, tmp_path, unet):
 
 
 def lengths(sdnext, p, *args):
-    """(queries, keys) of an attn1 in each UNet call, and the result."""
-    seen, attention = [], sdnext.unet.get_submodule(SITE).attn1
-    handles = [
-        attention.to_q.register_forward_pre_hook(lambda _, args: seen.append([args[0].shape[1]])),
-        attention.to_k.register_forward_pre_hook(lambda _, args: seen[-1].append(args[0].shape[1])),
-    ]
-    try:
+    """(tokens, keys) of an attn1 in each UNet call, and the result."""
+    with lengths_in(sdnext.unet.get_submodule(SITE)) as seen:
         return seen, sdnext.generate(p, *args)
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-FIRST, HIRES = [64, 64], [256, 256]
+FIRST, HIRES = (64, 64), (256, 256)
 
 
 def test_a_job_that_another_script_runs_inside_each_batch_is_left_alone(sdnext):
     p = PipelineProcessing(seeds=[1, 2], n_iter=2, own_job=PipelineProcessing(enable_hr=False))
     seen, done = lengths(sdnext, p, OURS | {"passes": "all"})
-    assert seen == ([[64, 16]] * 4 + [FIRST] * 4 + [[256, 64]] * 4) * 2
+    assert seen == ([(64, 16)] * 4 + [FIRST] * 4 + [(256, 64)] * 4) * 2
     assert len(done.infotexts) == 2
 
 
@@ -60,7 +54,7 @@ def test_another_checkpoint_between_two_generations(sdnext):
     sdnext.unet = shallow_diffusers_unet(seed=3)
     sdnext.load()
     seen, _ = lengths(sdnext, PipelineProcessing(), OURS)
-    assert seen == [FIRST] * 4 + [[256, 64]] * 4
+    assert seen == [FIRST] * 4 + [(256, 64)] * 4
     assert hook_count(sdnext.unet) == 0
 
 

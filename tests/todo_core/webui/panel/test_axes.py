@@ -106,29 +106,29 @@ def test_a_cells_infotext_tells_its_own_values(axes, script, model, panel, value
     assert cells(axes, script, model, panel, **values) == found
 
 
-def plotted(axes, webui, label, values, args):
-    """The result of a plot, as the WebUI makes it: copies of one p, and a copy of the first cell's result."""
-    p, plot, infotexts = Processing(steps=1), None, []
+@pytest.mark.parametrize(
+    ("label", "values", "args", "told"),
+    [
+        (
+            "Factor, level 1",
+            "12",
+            False,
+            ["1: found nothing to reduce", "2: reduced the hires pass: level 1 from 256"],
+        ),
+        ("Enabled", ["False", "True"], {"factor_1": 2}, ["True: reduced the hires pass"]),
+    ],
+)
+def test_a_plot_tells_the_status_of_each_cell(axes, script, model, label, values, args, told):
+    """The WebUI makes copies of one p, and a copy of the first cell's result, which may be off."""
+    p, webui, results = Processing(steps=1), WebUI(script, model), []
     for value in values:
         cell = copy(p)
         axes[f"[ToDo] {label}"].apply(cell, value, values)
-        done = webui.generate(cell, args)
-        plot = plot or copy(done)
-        infotexts += done.infotexts
-    plot.infotexts = infotexts
-    return plot
-
-
-def test_a_plot_tells_the_status_of_each_cell(axes, script, model):
-    plot = plotted(axes, WebUI(script, model), "Factor, level 1", ["1", "2"], False)
+        results.append(webui.generate(cell, args))
+    plot = copy(results[0])
+    plot.infotexts = [text for result in results for text in result.infotexts]
     answer = json.loads(plot.js())
     assert len(answer["infotexts"]) == 2
     assert answer["comments"] == plot.comments
-    first, second = plot.comments.splitlines()
-    assert first.startswith("ToDo with Factor, level 1 = 1: found nothing to reduce")
-    assert second.startswith("ToDo with Factor, level 1 = 2: reduced the hires pass: level 1 from 256 to 64")
-
-
-def test_a_plot_whose_first_cell_is_off_tells_the_others(axes, script, model):
-    plot = plotted(axes, WebUI(script, model), "Enabled", ["False", "True"], {"factor_1": 2})
-    assert "ToDo with Enabled = True: reduced the hires pass" in plot.comments
+    for line, expected in zip(plot.comments.splitlines(), told, strict=True):
+        assert line.startswith(f"ToDo with {label} = {expected}")

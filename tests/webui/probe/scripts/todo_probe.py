@@ -5,12 +5,9 @@ those of tests/todo_core/contract/watch.py.
 """
 
 import contextlib
-import ctypes
 import functools
-import gc
 import hashlib
 import importlib.util
-import resource
 import sys
 import weakref
 from pathlib import Path
@@ -214,15 +211,6 @@ def add_routes(_, app):
         block = next(block for block in unet_of(shared.sd_model).modules() if hasattr(block, "attn1"))
         folder = getattr(shared.cmd_opts, "lora_dir", "") or shared.opts.lora_dir
         return [str(folder), block.attn1.to_k.weight.shape[1]]
-
-    @app.get("/todo-probe/memory")
-    def memory():
-        """Memory of this process in MiB, without what Python and malloc have not given back yet."""
-        gc.collect()
-        with contextlib.suppress(OSError, AttributeError):  # only glibc has it
-            ctypes.CDLL(None).malloc_trim(0)
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * resource.getpagesize() / 2**20
 
     @app.get("/todo-probe/family")
     def family():

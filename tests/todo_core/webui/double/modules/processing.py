@@ -24,24 +24,11 @@ def create_infotext(p, all_prompts, all_seeds, all_subseeds):
 
 
 class Processed:
-    def __init__(
-        self,
-        p,
-        images_list,
-        seed=-1,
-        info="",
-        subseed=None,
-        all_prompts=None,
-        all_negative_prompts=None,
-        all_seeds=None,
-        all_subseeds=None,
-        index_of_first_image=0,
-        infotexts=None,
-    ):
-        self.images, self.seed, self.subseed, self.info, self.prompt = images_list, seed, subseed, info, p.prompt
-        self.all_prompts, self.all_negative_prompts = all_prompts, all_negative_prompts
-        self.all_seeds, self.all_subseeds = all_seeds, all_subseeds
-        self.index_of_first_image, self.infotexts = index_of_first_image, infotexts or []
+    index_of_first_image, infotexts, all_seeds = 0, (), ()
+
+    def __init__(self, p, images_list, seed=-1, info="", **more):
+        self.images, self.seed, self.info, self.prompt = images_list, seed, info, p.prompt
+        vars(self).update(more)
         self.comments = "".join(f"{comment}\n" for comment in p.comments)
         self.extra_generation_params = p.extra_generation_params
 
