@@ -117,9 +117,8 @@ def test_own_presets_are_saved_for_both_tabs_and_a_reload_and_deleted(page, pane
     panel.control("preset_name").locator("input, textarea").fill("mine")
     panel.control("preset_save").click()
     wait_for_value(page, "preset", "mine")
-    preset(panel, "ToDo fast")
-    wait_for_value(page, "factor_1", "3")
-    panel.wait_until_shown(used() | PREDICTION)  # a good part of what is left is below level 1
+    preset(panel, "Closest")
+    wait_for_value(page, "factor_1", "1")
     preset(panel, "mine")
     wait_for_value(page, "factor_1", "4")
     page.wait_for_timeout(500)  # the page asks once more, and the answer sets the preset once more
