@@ -90,6 +90,7 @@ OFF = {"interval": 1}
     [
         ("SD 1.5", 64, {}, 20, TRAINED, FACTOR_2),
         ("SD 1.5", 48, {}, 20, TRAINED, FACTOR_2),
+        ("SD 1.5", 64, {"factor_2": 1}, 20, TRAINED, FACTOR_2),
         ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, WORK, FACTOR_2),
         ("SD 1.5", 64, {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, SHORT, FACTOR_2),
         ("SD 1.5", 64, OFF | {"method": "similarity", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
