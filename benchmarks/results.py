@@ -8,6 +8,7 @@ The rows are images of `python -m todo_lab evaluate`; the commands are on that p
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -57,6 +58,7 @@ MEASURED: dict[str, dict[str, Any]] = {  # settings of "Measured error" that the
     },
     "4x": {"hires_scale": 4},
 }
+OPENING = {"guidance": 7, "denoising": 0.7, "hires_steps": 20}  # with which AUTOMATIC1111's WebUI opens, at 2x
 COMPARED: dict[str, dict[str, Any]] = {"2x": {}, "4x": {"hires_scale": 4}}
 SHOWN = {"Spectrum 2 0": "Spectrum"}
 BOLD = ("deep layers, interval 2", "ToDo 2")
@@ -72,7 +74,8 @@ OTHERS = (
 ALL = (*OURS, *PRESETS, *SHARES, *OTHERS)
 PACED = (*DEEP, "ToDo balanced", "fewer steps 0.8")
 MANY_TOKENS = (
-    *("ToDo 2", "ToDo 3", "ToDo 4", DEEP[1], "ToDo 2, deep layers, tolerance 0.08", *SKIPPING[1:3]),
+    *("ToDo 2", "ToDo 3", "ToDo 4", DEEP[1], *(f"ToDo 2, deep layers, tolerance {least}" for least in (0.08, 0.16))),
+    *SKIPPING[1:3],
     *("ToDo 2, whole steps, tolerance 0.16", "ToDo 2, whole steps, tolerance 0.32", *SHARES),
 )
 PROMPTS = 12  # of a column, at least
@@ -129,27 +132,25 @@ def of_sizes(layout: str) -> Table:
     return found
 
 
-def of_many_tokens() -> Table:
+def of_many_tokens(head: str, **changes: Any) -> Table:
     """2x of 256 and 512 px: work and PSNR. A column has the prompts with which its grid was run to the end."""
     parts = {}
-    for layout in LAYOUTS:
-        for width in (256, 512):
-            part = at(layout, width=width)
-            complete = set(of("ToDo 3", part)["prompt"]) & set(of(SHARES[3], part)["prompt"])
-            if complete:
-                side = width // 4
-                parts[f"{layout}, {side} x {side}"] = part[part["prompt"].isin(complete)]
-    return of_parts("tokens", parts, MANY_TOKENS)
+    for layout, width in itertools.product(LAYOUTS, (256, 512)):
+        part = at(layout, width=width, **changes)
+        complete = set(of("ToDo 3", part)["prompt"]) & set(of(SHARES[3], part)["prompt"])
+        if complete:
+            parts[f"{layout}, {width // 4} x {width // 4}"] = part[part["prompt"].isin(complete)]
+    return of_parts(head, parts, MANY_TOKENS, changes.get("hires_steps", 10))
 
 
-def of_parts(head: str, parts: dict[str, pd.DataFrame], variants: Sequence[str]) -> Table:
+def of_parts(head: str, parts: dict[str, pd.DataFrame], variants: Sequence[str], steps: int = 10) -> Table:
     """Work and PSNR of each variant in each part of the rows."""
     found = [[head, *(f"{name}{what}" for name in parts for what in (": work", ": PSNR (worst)"))]]
     for variant in variants:
         own = [(each["work"].mean(), with_worst(each)) for each in (of(variant, part) for part in parts.values())]
         cells = [cell for work, told in own for cell in (f"{work:.2f}" if told else "", told)]
         if any(cells):
-            found.append([shown(variant), *cells])
+            found.append([shown(variant, steps=steps), *cells])
     return found
 
 
@@ -286,7 +287,9 @@ PAPER = {
 }
 TABLES: dict[str, Callable[[], Table]] = {
     **{f"sizes {layout}": functools.partial(of_sizes, layout) for layout in LAYOUTS},
-    "many tokens": of_many_tokens,
+    "many tokens": functools.partial(of_many_tokens, "tokens"),
+    "opening values": functools.partial(of_many_tokens, "opening values", **OPENING),
+    "with noise": functools.partial(of_many_tokens, "Euler a", sampler="Euler a"),
     "others": of_others,
     **{f"changes {layout}": functools.partial(of_changes, layout) for layout in LAYOUTS},
     "denoising": of_denoising,

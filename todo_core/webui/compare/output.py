@@ -45,7 +45,7 @@ def assemble(p: Any, variants: Sequence[Variant], comparison: ComparisonTable, *
     lines = [*p.comments, *_comments(variants)]
     if getattr(p, "txt2img_upscale", False):  # the WebUI drops this result's JSON, and the table with it
         lines += [": ".join((row.name, ", ".join(row.label()[1:]))) for row in comparison.rows]
-    lines += [comparison.verdict] if comparison.verdict else []
+        lines += [comparison.verdict] if comparison.verdict else []
     processed.comments = "".join(f"{line}\n" for line in lines)
     _save(p, processed, shown, comparison)
     compat.add_to_info(processed, **{INFO_KEY: comparison.to_dict()})
@@ -117,7 +117,8 @@ def _within_limit(cells: list[Any]) -> list[Any]:
 def _grid_infotext(variants: Sequence[Variant], title: str) -> str:
     """The first image's infotext, with the names of what was compared."""
     p = copy(variants[0].p)
-    names = "; ".join(variant.name for variant in variants if variant.name != BASELINE_NAME)
+    others = {BASELINE_NAME, *(variant.plain for variant in variants)}
+    names = "; ".join(variant.name for variant in variants if variant.name not in others)
     compared = {INFOTEXT_KEY: names} if names else {}  # an interrupt may leave the baseline alone
     p.extra_generation_params = {**p.extra_generation_params, "Script": title, **compared}
     return processing.create_infotext(p, p.all_prompts, p.all_seeds, p.all_subseeds)
