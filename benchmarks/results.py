@@ -78,6 +78,31 @@ MANY_TOKENS = (
     *SKIPPING[1:3],
     *("ToDo 2, whole steps, tolerance 0.16", "ToDo 2, whole steps, tolerance 0.32", *SHARES),
 )
+GRIDS = (128, 256, 384, 512)  # px, enlarged to twice as much
+AS_MANY = {"SDXL": "fewer steps 0.8", "SD 1.5": "fewer steps 0.7"}  # take the time of ToDo 2 at full size
+PASSES: dict[
+    tuple[str, int, str], dict[str, Any]
+] = {  # layout, tokens of a side, in words -> what differs from the base
+    **{(layout, side, "base"): {} for layout, side in (("SDXL", 64), ("SDXL", 128), ("SD 1.5", 128))},
+    **{(layout, 64, "opening values"): OPENING for layout in LAYOUTS},
+    **{(layout, 64, "with noise"): {"sampler": "Euler a"} for layout in LAYOUTS},
+}
+AIMS = {  # preset -> what it does, by whether the layout is SD 1.5's and the sampler adds noise
+    "Balanced": {
+        **dict.fromkeys(((False, False), (False, True)), "ToDo 2, deep layers, tolerance 0.08"),
+        (True, False): "ToDo 2, whole steps, tolerance 0.16",
+        (True, True): "ToDo 2",
+    },
+    "Fast": {
+        **dict.fromkeys(((False, False), (False, True)), "ToDo 2, deep layers, tolerance 0.16"),
+        (True, False): "ToDo 2, whole steps, tolerance 0.32",
+        (True, True): "ToDo 2",
+    },
+    "Closest": {
+        **dict.fromkeys(((False, False), (True, False)), "Skip steps, tolerance 0.16"),
+        **dict.fromkeys(((False, True), (True, True)), "deep layers, tolerance 0.08"),
+    },
+}
 PROMPTS = 12  # of a column, at least
 WITH_NOISE = ("Euler a", "SDE Karras")
 ROUNDING = 1e-8  # MSE, 80 dB
@@ -109,11 +134,15 @@ def decibels(table: pd.DataFrame) -> str:
     return "" if not mse else "same" if mse < ROUNDING else f"{-10 * math.log10(mse):.1f}"
 
 
+def _share(plain: str) -> float:
+    return float(plain.removeprefix("fewer steps "))
+
+
 def shown(variant: str, *, steps: int | None = 10) -> str:
     """The name on the page. ``steps`` is None where the columns have several."""
     name = SHOWN.get(variant, variant)
     if variant.startswith("fewer steps "):
-        share = float(variant.removeprefix("fewer steps "))
+        share = _share(variant)
         name = f"{round(share * steps)} of {steps} plain steps" if steps else f"{100 * share:.0f} % of the steps"
     return f"**{name}**" if name in BOLD else name
 
@@ -136,11 +165,37 @@ def of_many_tokens(head: str, **changes: Any) -> Table:
     """2x of 256 and 512 px: work and PSNR. A column has the prompts with which its grid was run to the end."""
     parts = {}
     for layout, width in itertools.product(LAYOUTS, (256, 512)):
-        part = at(layout, width=width, **changes)
-        complete = set(of("ToDo 3", part)["prompt"]) & set(of(SHARES[3], part)["prompt"])
-        if complete:
-            parts[f"{layout}, {width // 4} x {width // 4}"] = part[part["prompt"].isin(complete)]
+        part = of_whole_grid(at(layout, width=width, **changes))
+        if len(part):
+            parts[f"{layout}, {width // 4} x {width // 4}"] = part
     return of_parts(head, parts, MANY_TOKENS, changes.get("hires_steps", 10))
+
+
+def of_whole_grid(part: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the prompts with which a grid was run to its end."""
+    complete = set(of("ToDo 3", part)["prompt"]) & set(of(SHARES[3], part)["prompt"])
+    return part[part["prompt"].isin(complete)]
+
+
+def of_aims() -> Table:
+    """For each hires pass: work and PSNR of the presets, each beside the plain steps with as much work or more."""
+    found = [["hires pass", *itertools.chain(*((aim, f"plain steps, {aim}") for aim in AIMS))]]
+    for (layout, side, words), change in PASSES.items():
+        part, cells = of_whole_grid(at(layout, width=4 * side, **change)), []
+        prompts = part["prompt"].nunique()
+        if not prompts:
+            continue
+        for variants in AIMS.values():
+            own = of(variants[layout == "SD 1.5", "noise" in words], part)
+            if not len(own) or len(own) != prompts:
+                cells += ["", ""]
+                continue
+            work = float(own["work"].mean())
+            share = min(s for s in map(_share, SHARES) if s >= work - 0.005 and len(of(f"fewer steps {s:g}", part)))
+            plain = decibels(of(f"fewer steps {share:g}", part))
+            cells += [f"{work:.2f}: {decibels(own)}", f"{round(share * change.get('hires_steps', 10))}: {plain}"]
+        found.append([f"{layout}, {side} x {side}, {words} ({prompts})", *cells])
+    return found
 
 
 def of_parts(head: str, parts: dict[str, pd.DataFrame], variants: Sequence[str], steps: int = 10) -> Table:
@@ -286,6 +341,7 @@ PAPER = {
     "ToMe 0.88": ("12 %", "2.67e-2", "0.83"),
 }
 TABLES: dict[str, Callable[[], Table]] = {
+    "aims": of_aims,
     **{f"sizes {layout}": functools.partial(of_sizes, layout) for layout in LAYOUTS},
     "many tokens": functools.partial(of_many_tokens, "tokens"),
     "opening values": functools.partial(of_many_tokens, "opening values", **OPENING),
@@ -315,6 +371,28 @@ def plot_work(path: Path) -> None:
     chart.set_layout_engine("none")
     for axes, found in zip(grid.flat, points, strict=True):
         _label(axes, found)
+    saved(chart, path)
+
+
+def of_grids(layout: str, variant: str) -> dict[int, pd.DataFrame]:
+    """By the tokens of a side: the rows of the prompts with which all grids were run, at 2x and the base."""
+    parts = {width // 4: of(variant, at(layout, width=width)) for width in GRIDS}
+    shared = set.intersection(*(set(part["prompt"]) for part in parts.values()))
+    return {side: part[part["prompt"].isin(shared)] for side, part in parts.items()}
+
+
+def plot_tokens(path: Path) -> None:
+    """PSNR of ToDo 2, and of as many plain steps as take its time at full size, against the tokens at level 1."""
+    plt = pyplot()
+    chart, grid = plt.subplots(1, 2, figsize=(9, 4), layout="constrained", sharey=True)
+    for axes, (layout, plain) in zip(grid, AS_MANY.items(), strict=True):
+        for variant, style in (("ToDo 2", STYLES[0] | {"linestyle": "-"}), (plain, STYLES[1])):
+            parts = of_grids(layout, variant)
+            told = [float(decibels(part)) for part in parts.values()]
+            axes.plot([*parts], told, **style | {"label": shown(variant).replace("*", "")})
+        axes.set(title=f"{layout}'s layout, small model", xlabel="tokens a side at level 1", xticks=[*parts])
+        axes.legend()
+    grid[0].set_ylabel("PSNR to the baseline, dB")
     saved(chart, path)
 
 
@@ -363,3 +441,4 @@ def _label(axes: Any, points: list[Point]) -> None:
 if __name__ == "__main__":
     (folder,) = sys.argv[1:]
     plot_work(Path(folder) / "users.png")
+    plot_tokens(Path(folder) / "tokens.png")

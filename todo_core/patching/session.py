@@ -90,13 +90,13 @@ class Session:
 
     def _hooks_that_predict(self) -> list[DeepHooks]:
         """Those that the pass needs, or may need where it is not known before its first call."""
-        is_known, facts = self._told.steps is not None, replace(self._told, steps=self._told.steps or _MANY)
-        deep = make_plan(self.settings, self.host, facts).deep
-        if not deep.predicts:
-            return []
-        may_be_whole = deep.is_whole or (not is_known and self.settings.predict == "auto")
-        hooks: list[DeepHooks] = [WholeHooks(self.host.unet, self._calls)] if may_be_whole else []
-        if not (deep.is_whole and is_known):
+        told, is_known = self._told, self._told.steps is not None
+        facts = replace(told, steps=told.steps or _MANY)
+        noise = {told.adds_noise} if is_known else {told.adds_noise, False}  # the scheduler may tell that there is none
+        plans = [make_plan(self.settings, self.host, replace(facts, adds_noise=each)).deep for each in noise]
+        whole = [deep.is_whole for deep in plans if deep.predicts]
+        hooks: list[DeepHooks] = [WholeHooks(self.host.unet, self._calls)] if any(whole) else []
+        if whole and not (all(whole) and is_known):
             hooks += [DeepHooks(transformer, self._calls) for transformer in self.host.deep_transformers]
         return hooks
 

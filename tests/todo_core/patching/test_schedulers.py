@@ -116,6 +116,17 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
     assert session.plan.settings is session.settings
 
 
+def test_auto_predicts_whole_steps_where_the_scheduler_adds_no_noise(unet):
+    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
+    with patched(pipe, tolerance=1) as session:
+        generate(pipe)
+        assert session.record.predicted == MODEL[0]
+        assert session.record.predicted_in
+        pipe.scheduler = EulerAncestralDiscreteScheduler.from_config(pipe.scheduler.config)
+        generate(pipe)
+        assert not session.plan.deep.is_whole
+
+
 def test_img2img_counts_the_steps_that_it_runs(unet):
     pipe = pipeline(StableDiffusionImg2ImgPipeline, DPMSolverMultistepScheduler(), unet)
     assert predicted(pipe, steps=16, image=noise(1, 4, 16, 16), strength=0.5)[0] == MODEL
