@@ -81,16 +81,12 @@ def _share(setting: Setting) -> Input:
 
 def read(preset: Any, rest: Mapping[str, Any], main: Mapping[str, Any]) -> Settings:
     """The preset with what the inputs of both nodes set. Start and end narrow its window. Raises SettingsError."""
-    base = Settings.preset(preset)
-    chosen = {name: value for name, value in {**rest, **main}.items() if value != AS_PRESET}
-    if chosen.get("seed") == -1:
-        del chosen["seed"]
-    window = {name: SETTINGS[name].parse(chosen.pop(name)) for name in ("start", "end") if name in chosen}
-    window |= {name: edge(window[name], getattr(base, name)) for name, edge in _EDGES.items() if name in window}
-    return Settings.parse({**base.to_dict(), **chosen, **window})
-
-
-_EDGES: Mapping[str, Callable[[float, float], float]] = {"start": max, "end": min}
+    base, chosen = Settings.preset(preset), {**rest, **main}
+    left = {name for name, value in chosen.items() if value == AS_PRESET or (name, value) == ("seed", -1)}
+    values = base.to_dict() | {name: value for name, value in chosen.items() if name not in left}
+    values["start"] = max(SETTINGS["start"].parse(values["start"]), base.start)
+    values["end"] = min(SETTINGS["end"].parse(values["end"]), base.end)
+    return Settings.parse(values)
 
 
 def read_nodes(prompt: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
