@@ -6,7 +6,7 @@ STEPS = {"steps": 2, "hr_second_pass_steps": 8}  # with random weights four step
 
 
 def test_variants_are_those_of_single_requests_and_are_told(webui):
-    result = webui.txt2img(script_name="ToDo compare", script_args=[["ToDo fast"], True, 2], **STEPS)
+    result = webui.txt2img(script_name="ToDo compare", script_args=[["ToDo fast"], True, 2, False], **STEPS)
     grid, baseline, fast = result.pictures
     assert np.array_equal(baseline, webui.txt2img(**STEPS).pixels[0])
     assert np.array_equal(fast, webui.txt2img({"preset": "ToDo fast"}, **STEPS).pixels[0])

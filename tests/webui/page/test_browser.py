@@ -204,7 +204,12 @@ def test_the_panel_and_compare_fit_a_phone(page, panel, shots):
     page.wait_for_selector("#html_log_txt2img_todo table.todo-comparison:not(.pending *)")
     page.screenshot(path=shots / "compare.png", full_page=True)
     rows = page.locator("table.todo-comparison tbody tr").all_inner_texts()
-    assert [row.split("\t")[0] for row in rows] == ["baseline", "Balanced", "Fast", "ToMe paper"]
+    assert [row.split("\t")[0] for row in rows][:4] == [
+        "baseline",
+        "Balanced",
+        "Fast",
+        "ToMe paper",
+    ]  # then plain steps
     assert sideways(page, "#html_log_txt2img_todo") <= 0
     answer = page.locator("#generation_info_txt2img textarea").input_value()
-    assert len(json.loads(answer)["infotexts"]) == 5
+    assert len(json.loads(answer)["infotexts"]) == 1 + len(rows)
