@@ -126,8 +126,9 @@ class Record:
             return plan.deep.why or NOT_ALIKE
         if not allowed < self.least_error < math.inf:
             return NOT_WITHIN
-        error = self.least_error / allowed * plan.settings.tolerance  # auto gives deep layers a part of the tolerance
-        return f"error {math.ceil(100 * error) / 100:g}, tolerance {plan.settings.tolerance:g}"
+        asked = plan.settings.tolerance  # auto gives deep layers a part of it
+        error = self.least_error * (asked / allowed if allowed else 1)
+        return f"error {math.ceil(100 * error) / 100:g}, tolerance {asked:g}"
 
     def ran_call(self, step: int, *, is_predicted: bool) -> None:
         """A call of the model has ended, of a step for which the plan has an interval."""

@@ -1,5 +1,6 @@
 """The line that says what ran."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import pytest
 
 from todo_core import Settings
 from todo_core.patching.plan import Pass, Plan
-from todo_core.patching.record import IdleNotes, Record
+from todo_core.patching.record import NOT_WITHIN, IdleNotes, Record
 from todo_core.patching.space.level_plan import LevelPlan
 from todo_core.patching.time.deep_plan import DeepPlan
 from todo_core.token_grid import TokenGrid
@@ -79,6 +80,21 @@ def test_it_says_that_a_planned_prediction_did_not_happen():
     assert Record(predicted_calls=Counter([2])).summary(8, plan=plan) == (
         "transformers below level 1 computed in 7 of 8 steps: 1.1x fewer"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "allowed", "said"),
+    [
+        (0.203, 0.16, "error 0.21, tolerance 0.16"),
+        (0.102, 0.08, "error 0.21, tolerance 0.16"),  # of the layers, in the user's terms
+        (0.1, 0.16, NOT_WITHIN),
+        (math.inf, 0.16, NOT_WITHIN),
+        (0.203, 0.0, "error 0.21, tolerance 0.16"),
+    ],
+)
+def test_it_tells_the_error_that_was_above_the_tolerance(error, allowed, said):
+    plan = Plan(Settings(), Pass(TokenGrid(64, 64), 8), (), DeepPlan(7, 6, tolerance=allowed))
+    assert Record(least_error=error).summary(8, plan=plan) == f"nothing predicted: {said}"
 
 
 GRID = TokenGrid(64, 64)

@@ -68,6 +68,19 @@ def test_a_pass_equals_the_loop(name, settings, predicted, request):
     assert not torch.equal(ours[3], small(latents[3], TIMES[3])) or 3 not in predicted, "a prediction must show"
 
 
+def test_the_least_error_is_the_least_tolerance_that_predicts(ldm_sd1):
+    first, *others = chain(8)
+    latents = [first, *(first + 0.02 * (each - first) for each in others)]  # alike, so that the error is small
+
+    def ran(tolerance):
+        session = session_of(ldm_sd1, **WHOLE | {"interval": "auto", "tolerance": tolerance})
+        run(ldm_sd1, session, latents)
+        return session.record
+
+    error = ran(0).least_error
+    assert (bool(ran(0.999 * error).predicted_in), bool(ran(1.001 * error).predicted_in)) == (False, True)
+
+
 def test_the_window_decides_where_it_predicts(ldm_sd1):
     session = session_of(ldm_sd1, interval=2, start=0.25, end=0.75)
     run(ldm_sd1, session, chain(8))
