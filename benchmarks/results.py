@@ -78,7 +78,7 @@ MANY_TOKENS = (
     *SKIPPING[1:3],
     *("ToDo 2, whole steps, tolerance 0.16", "ToDo 2, whole steps, tolerance 0.32", *SHARES),
 )
-GRIDS = (128, 256, 384, 512)  # px, enlarged to twice as much
+GRIDS = (128, 256, 512)  # px, enlarged to twice as much
 AS_MANY = {"SDXL": "fewer steps 0.8", "SD 1.5": "fewer steps 0.7"}  # take the time of ToDo 2 at full size
 PASSES: dict[
     tuple[str, int, str], dict[str, Any]
@@ -138,6 +138,10 @@ def _share(plain: str) -> float:
     return float(plain.removeprefix("fewer steps "))
 
 
+def _has(part: pd.DataFrame, share: float) -> bool:
+    return not of(f"fewer steps {share:g}", part).empty
+
+
 def shown(variant: str, *, steps: int | None = 10) -> str:
     """The name on the page. ``steps`` is None where the columns have several."""
     name = SHOWN.get(variant, variant)
@@ -174,7 +178,8 @@ def of_many_tokens(head: str, **changes: Any) -> Table:
 def of_whole_grid(part: pd.DataFrame) -> pd.DataFrame:
     """The rows of the prompts with which a grid was run to its end."""
     complete = set(of("ToDo 3", part)["prompt"]) & set(of(SHARES[3], part)["prompt"])
-    return part[part["prompt"].isin(complete)]
+    part = part[part["prompt"].isin(complete)]
+    return part.groupby("variant").filter(lambda rows: rows["prompt"].nunique() == len(complete))
 
 
 def of_aims() -> Table:
@@ -191,9 +196,10 @@ def of_aims() -> Table:
                 cells += ["", ""]
                 continue
             work = float(own["work"].mean())
-            share = min(s for s in map(_share, SHARES) if s >= work - 0.005 and len(of(f"fewer steps {s:g}", part)))
-            plain = decibels(of(f"fewer steps {share:g}", part))
-            cells += [f"{work:.2f}: {decibels(own)}", f"{round(share * change.get('hires_steps', 10))}: {plain}"]
+            share = next((s for s in map(_share, SHARES[::-1]) if s >= work - 0.005 and _has(part, s)), 0)
+            count, plain = round(share * change.get("hires_steps", 10)), decibels(of(f"fewer steps {share:g}", part))
+            told = decibels(own)  # none: the images are the baseline's
+            cells += [told and f"{work:.2f}: {told}", told and plain and f"{count}: {plain}"]
         found.append([f"{layout}, {side} x {side}, {words} ({prompts})", *cells])
     return found
 
