@@ -96,7 +96,7 @@ class Session:
         plans = [make_plan(self.settings, self.host, replace(facts, adds_noise=each)).deep for each in noise]
         whole = [deep.is_whole for deep in plans if deep.predicts]
         hooks: list[DeepHooks] = [WholeHooks(self.host.unet, self._calls)] if any(whole) else []
-        if whole and not (all(whole) and is_known):
+        if False in whole or (True in whole and not is_known and self.settings.predict == "whole"):
             hooks += [DeepHooks(transformer, self._calls) for transformer in self.host.deep_transformers]
         return hooks
 

@@ -27,17 +27,17 @@ Settings(random=None)  # wrong
 Settings(seed="7")  # wrong
 Settings("downsample")  # wrong
 replace(Settings(), factor_1="two")  # wrong
-Settings.preset("ToDo fast")
+Settings.preset("Fast")
 Settings.preset(3)  # wrong
 Settings().factor_1 = 3  # wrong
-apply_patch(None, preset="ToDo fast", end=0.8)
+apply_patch(None, preset="Fast", end=0.8)
 apply_patch(None, Settings(), factor_1=3)
-apply_patch(None, "ToDo fast")  # wrong
+apply_patch(None, "Fast")  # wrong
 apply_patch(None, preset=3)  # wrong
 apply_patch(None, preset="ToDo fats")  # wrong
 apply_patch(None, factr_1=3)  # wrong
 apply_patch(None, factor_1="two")  # wrong
-with patched(None, preset="ToDo fast", method="cluster") as session:
+with patched(None, preset="Fast", method="cluster") as session:
     print(session.plan)
 patched(None, ratio_1="half")  # wrong
 patched(None, factr_1=3)  # wrong
@@ -66,16 +66,16 @@ def test_a_preset_by_name_with_changes(diffusers_sd1, put):
     [
         ([], {"preset": "todo onl"}, "preset", r"\(did you mean ToDo only\?\)"),
         ([], {"preset": 3}, "preset", "'Balanced', 'Closest'"),
-        ([], {"preset": ["ToDo fast"]}, "preset", "'Balanced', 'Closest'"),
-        ([], {"prest": "ToDo fast"}, "prest", r"\(did you mean preset\?\)"),
+        ([], {"preset": ["Fast"]}, "preset", "'Balanced', 'Closest'"),
+        ([], {"prest": "Fast"}, "prest", r"\(did you mean preset\?\)"),
         ([], {"factr_1": 3}, "factr_1", r"\(did you mean factor_1\?\)"),
-        ([], {"preset": "ToDo fast", "factor_1": "two"}, "factor_1", "'auto' or a whole number from 1 to 8"),
-        ([Settings()], {"preset": "ToDo fast"}, "preset", "either settings or a preset, not both"),
-        (["ToDo fast"], {}, "settings", "a Settings object, or preset='ToDo fast'"),
+        ([], {"preset": "Fast", "factor_1": "two"}, "factor_1", "'auto' or a whole number from 1 to 8"),
+        ([Settings()], {"preset": "Fast"}, "preset", "either settings or a preset, not both"),
+        (["Fast"], {}, "settings", "a Settings object, or preset='Fast'"),
         ([""], {}, "settings", "a Settings object"),
         ([3], {}, "settings", "a Settings object, or settings by name"),
         ([{"factor_1": 3}], {}, "settings", "a Settings object, or settings by name"),
-        ([0], {"preset": "ToDo fast"}, "settings", "a Settings object, or settings by name"),
+        ([0], {"preset": "Fast"}, "settings", "a Settings object, or settings by name"),
     ],
 )
 def test_wrong_names_and_types_are_refused_before_anything_is_changed(diffusers_sd1, put, args, values, field, said):
