@@ -164,7 +164,8 @@ def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[Lev
         note = _why_not_whole(facts) or whole.why
         if not note:
             return whole if host.network == "UNet" else replace(whole, why="whole steps of the UNet are predicted")
-        note = None if is_auto else note
+        if is_auto:  # the reason of what it would rather do
+            why, note = why and note, None
     if why == LITTLE_WORK and is_auto and facts.adds_noise:
         why = f"the sampler adds noise, and {why}"
     does = "nothing is" if why else "layers below level 1 are"

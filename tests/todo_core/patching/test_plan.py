@@ -146,7 +146,7 @@ VIDEO = "whole steps of a video model cannot be predicted"
         ("SD 1.5", {}, 6, NO_NOISE, "whole", None, ""),
         ("SDXL", {}, 6, {"adds_noise": True}, "deep", None, ""),
         ("SD 1.5", {}, 6, {"adds_noise": True}, "deep", f"the sampler adds noise, and {WORK}", ""),
-        ("SDXL", {}, 5, NO_NOISE, "deep", DEEP_NEED.format(6), ""),
+        ("SDXL", {}, 5, NO_NOISE, "deep", WHOLE_NEED.format(6), ""),
         ("SDXL", {"factor_1": 1}, 6, NO_NOISE | {"holder": "ControlNet"}, "deep", None, ""),
         ("SDXL", {"interval": 2}, 6, NO_NOISE, "deep", None, ""),
         ("SDXL", {}, 5, {}, "deep", DEEP_NEED.format(6), ""),

@@ -109,7 +109,7 @@ def test_the_help_names_the_defaults():
     [
         (["--width", "68"], "width = 68 is not possible; allowed: a whole number from 64 to 4096, a multiple of 8"),
         (["--prompt", "a cat"], "The pocket model does not know"),
-        (["--preset", "none"], "preset = 'none' is not possible; allowed: 'ToDo balanced'"),
+        (["--preset", "none"], "preset = 'none' is not possible; allowed: 'Balanced'"),
         (["--set", "factor=2"], "set = 'factor=2' is not possible; allowed: NAME=VALUE"),
         (["--set", "factor_1=x"], "factor_1 = 'x' is not possible"),
         (["--model", "none.safetensors"], "none.safetensors cannot be used: there is no such file or folder"),
