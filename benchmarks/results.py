@@ -59,6 +59,7 @@ MEASURED: dict[str, dict[str, Any]] = {  # settings of "Measured error" that the
     "4x": {"hires_scale": 4},
 }
 OPENING = {"guidance": 7, "denoising": 0.7, "hires_steps": 20}  # with which AUTOMATIC1111's WebUI opens, at 2x
+FEW_STEPS = {"guidance": 1.5, "sampler": "Euler a", "hires_steps": 4}  # as with LCM, Lightning and DMD2
 COMPARED: dict[str, dict[str, Any]] = {"2x": {}, "4x": {"hires_scale": 4}}
 SHOWN = {"Spectrum 2 0": "Spectrum"}
 BOLD = ("deep layers, interval 2", "ToDo 2")
@@ -86,6 +87,7 @@ PASSES: dict[
     **{(layout, side, "base"): {} for layout, side in (("SDXL", 64), ("SDXL", 128), ("SD 1.5", 128))},
     **{(layout, 64, "opening values"): OPENING for layout in LAYOUTS},
     **{(layout, 64, "with noise"): {"sampler": "Euler a"} for layout in LAYOUTS},
+    **{(layout, 64, "4 steps with noise"): FEW_STEPS for layout in LAYOUTS},
 }
 AIMS = {  # preset -> what it does, by whether the layout is SD 1.5's and the sampler adds noise
     "Balanced": {

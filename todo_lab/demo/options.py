@@ -42,6 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     picture.add_argument("--hires-steps", type=int, help="of the hires pass")
     picture.add_argument("--denoising", type=float, help="strength of the hires pass, at most 1")
     reduction = parser.add_argument_group("the reduction")
-    reduction.add_argument("--preset", default="Balanced", help="preset to start from (%(default)s)")
+    reduction.add_argument("--preset", default="ToDo only", help="preset to start from (%(default)s)")
     change = "change a setting of docs/settings.md"
     reduction.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=change)

@@ -76,7 +76,7 @@ def test_the_default_is_a_size_at_which_the_model_draws_clean_shapes(monkeypatch
     ((request, variants),) = asked
     assert request == Request(prompt=PROMPTS[0])
     assert request.hires_size == (256, 256)
-    assert variants == [Settings(), Settings.preset("ToMe paper")]
+    assert variants == [Settings.preset("ToDo only"), Settings.preset("ToMe paper")]
 
 
 @pytest.mark.parametrize(("save", "guidance"), [(save_sd1, 7.5), (save_sdxl, 5.0)], ids=["sd1", "sdxl"])
