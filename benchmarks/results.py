@@ -81,9 +81,8 @@ MANY_TOKENS = (
 )
 GRIDS = (128, 256, 512)  # px, enlarged to twice as much
 AS_MANY = {"SDXL": "fewer steps 0.8", "SD 1.5": "fewer steps 0.7"}  # take the time of ToDo 2 at full size
-PASSES: dict[
-    tuple[str, int, str], dict[str, Any]
-] = {  # layout, tokens of a side, in words -> what differs from the base
+# layout, tokens of a side, in words -> what differs from the base
+PASSES: dict[tuple[str, int, str], dict[str, Any]] = {
     **{(layout, side, "base"): {} for layout, side in (("SDXL", 64), ("SDXL", 128), ("SD 1.5", 128))},
     **{(layout, 64, "opening values"): OPENING for layout in LAYOUTS},
     **{(layout, 64, "with noise"): {"sampler": "Euler a"} for layout in LAYOUTS},
@@ -194,7 +193,7 @@ def of_aims() -> Table:
             continue
         for variants in AIMS.values():
             own = of(variants[layout == "SD 1.5", "noise" in words], part)
-            if not len(own) or len(own) != prompts:
+            if own.empty:
                 cells += ["", ""]
                 continue
             work = float(own["work"].mean())

@@ -37,7 +37,14 @@ class CompareScript(scripts.Script):
         self.infotext_fields = [(controls[0], compare_controls.pasted_presets)]
         return controls
 
-    def run(self, p, names=(), heat_maps=CompareRequest.heat_maps, repeats=CompareRequest.repeats, plain_steps=True):
+    def run(
+        self,
+        p,
+        names=(),
+        heat_maps=CompareRequest.heat_maps,
+        repeats=CompareRequest.repeats,
+        plain_steps=CompareRequest.plain_steps,
+    ):
         """Make and compare the images. A request of the API may leave arguments out."""
         presets = Presets(FILE)
         try:

@@ -58,8 +58,7 @@ class Estimate:
     @property
     def saved(self) -> float:
         """The share of the pass's work that is saved, from 0 to 1."""
-        possible = self.steps - len(self.computed)
-        part = self.predicted / possible if possible else 0
+        part = self.predicted / max(1, self.steps - len(self.computed))
         return 1 - (self.most + (self.reduced - self.most) * part) / self.unpatched
 
 

@@ -64,13 +64,14 @@ def rest_inputs() -> dict[str, Input]:
 
 def rest_input(setting: Setting) -> Input:
     """An input that is left to the preset by default."""
-    options = {"tooltip": f"{setting.help} {AS_PRESET}: as the preset has it.", "display_name": setting.label}
+    options = {"tooltip": setting.help, "display_name": setting.label}
     if setting.kind == "seed":
         # without the last one, the page would change the value after each run
         return "INT", {**options, "default": -1, "min": -1, "max": LARGEST_SEED, "control_after_generate": False}
     listed = _LISTED.get(setting.name, _LISTED.get(setting.kind, setting.choices))
     if setting.kind == "factor":
         listed = ("auto", *range(int(setting.minimum), int(setting.maximum) + 1))
+    options["tooltip"] += f" {AS_PRESET}: as the preset has it."
     return _Choices([AS_PRESET, *listed], setting.parse), {**options, "default": AS_PRESET}
 
 
