@@ -32,7 +32,9 @@ def test_it_names_the_networks_that_were_reduced(networks, said):
 
 def test_calls_are_counted_where_a_step_has_calls_of_both_kinds():
     """As with Heun in ComfyUI."""
-    mixed = Record(predicted_calls=Counter([2, 3]), computed_calls=Counter([0, 0, 1, 1, 2, 3]))
+    mixed = Record()
+    for step, is_predicted in ((0, 0), (0, 0), (1, 0), (1, 0), (2, 0), (2, 1), (3, 0), (3, 1)):
+        mixed.ran_call(step, is_predicted=bool(is_predicted))
     assert mixed.summary(4) == "transformers below level 1 computed in 6 of 8 model calls: 1.3x fewer"
     assert mixed.predicted_in == set()
 
