@@ -19,7 +19,7 @@ from ..sampling import checkpoints
 from ..sampling.comparison import Comparison, compare_all
 from ..sampling.passes import LatentModel
 from ..sampling.request import Request
-from .options import PROMPTS
+from .options import POCKET_DEFAULTS, PROMPTS
 from .progress import OnProgress, StepProgress, stages_of
 
 POCKET = "pocket"
@@ -50,7 +50,7 @@ class ModelRunner:
         if path is None:
             # its products are small: threads that wait for each other on a busy machine would slow the shorter more
             torch.set_num_threads(1)
-            self.name, self.defaults = POCKET, dict[str, Any]()
+            self.name, self.defaults = POCKET, dict[str, Any](POCKET_DEFAULTS)
             self.model = Pocket(device=device)
         else:
             dtype = torch.float16 if device == "cuda" else torch.float32

@@ -20,12 +20,14 @@ WHITE = (255, 255, 255)
 
 
 def zoom(shown: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The square where the first two images (h, w, 3) differ most, of all images side by side with their names."""
-    baseline, reduced, *_ = shown.values()
+    """The squares where each image (h, w, 3) differs most from the first one, of all side by side, a row for each."""
+    baseline, *others = shown.values()
     side = max(SMALLEST_CROP, round(min(baseline.shape[:2]) * CROP))
-    window = most_different(baseline, reduced, side)
     times = max(1, round(ZOOMED / side))
-    return overview({name: image[window].repeat(times, 0).repeat(times, 1) for name, image in shown.items()})
+    rows = []
+    for window in (most_different(baseline, image, side) for image in others):
+        rows.append(overview({name: image[window].repeat(times, 0).repeat(times, 1) for name, image in shown.items()}))
+    return np.concatenate(rows)
 
 
 def overview(shown: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -21,7 +21,7 @@ import app  # noqa: E402
 from tests.todo_lab.saved_pipelines import save_sd1, save_sdxl  # noqa: E402
 from todo_core import Settings  # noqa: E402
 from todo_lab.demo.model_runner import ModelRunner  # noqa: E402
-from todo_lab.demo.options import DEFAULTS, OWN_PROMPTS, PROMPTS  # noqa: E402
+from todo_lab.demo.options import DEFAULTS, OWN_PROMPTS, POCKET_DEFAULTS, PROMPTS  # noqa: E402
 from todo_lab.sampling import SAMPLERS  # noqa: E402
 from todo_lab.sampling.checkpoints import Checkpoint, XLCheckpoint  # noqa: E402
 from todo_lab.sampling.request import Request  # noqa: E402
@@ -74,9 +74,9 @@ def test_the_default_is_a_size_at_which_the_model_draws_clean_shapes(monkeypatch
     monkeypatch.setattr(ModelRunner, "compare", stops)
     assert app.main(["--here", "--no-page", "--out", str(tmp_path)]) == 2
     ((request, variants),) = asked
-    assert request == Request(prompt=PROMPTS[0])
-    assert request.hires_size == (256, 256)
-    assert variants == [Settings.preset("ToDo only"), Settings.preset("ToMe paper")]
+    assert request == Request(prompt=PROMPTS[0], **POCKET_DEFAULTS)
+    assert request.hires_size == (512, 512)
+    assert variants == [Settings(), Settings.preset("ToMe paper")]
 
 
 @pytest.mark.parametrize(("save", "guidance"), [(save_sd1, 7.5), (save_sdxl, 5.0)], ids=["sd1", "sdxl"])
@@ -94,11 +94,11 @@ def test_a_model_of_ones_own_has_its_own_defaults(save, guidance, tmp_path, capl
 
 
 def test_the_help_names_the_defaults():
-    pocket = Request(prompt="")
+    pocket = Request(prompt="", **POCKET_DEFAULTS)
     width, height = pocket.hires_size
     for text in (
         f"{pocket.steps} steps at {pocket.width} x {pocket.height} pixels",
-        f"{pocket.hires_steps} steps at {width} x {height}, guidance {pocket.guidance:g}",
+        f"{pocket.hires_steps} steps at {width} x {height}, {pocket.sampler}, guidance {pocket.guidance:g}",
         f"guidance is {Checkpoint.guidance:g}, or {XLCheckpoint.guidance:g} for SDXL",
     ):
         assert text in DEFAULTS

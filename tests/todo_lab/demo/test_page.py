@@ -185,7 +185,7 @@ def test_the_page_says_why_nothing_was_reduced(page, quick):
     assert "nothing reduced: whole steps need 6 or more steps" in out.acted
     assert "equal to the baseline" in out.own_caption
     assert "faster" not in out.own_caption
-    assert out.data["variants"]["Closest"]["difference"] == {"mse": 0.0, "psnr": None, "ssim": 1.0}
+    assert out.data["variants"]["custom"]["difference"] == {"mse": 0.0, "psnr": None, "ssim": 1.0}
     out = told(page, *values(**quick | {"method": "none"}))
     assert "<b>custom</b>: nothing reduced: the method is none" in out.acted
     assert not out.plan

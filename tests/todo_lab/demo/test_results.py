@@ -94,11 +94,14 @@ def test_the_crop_is_where_the_images_differ_most():
     changed = black.copy()
     changed[0:64, 0:64] = 3  # a large area with small differences
     changed[100:106, 200:206] = 255
-    shown = pictures.zoom({"baseline": black, "ToDo": changed, "ToMe": black})
+    other = black.copy()
+    other[10:14, 10:14] = 255
+    shown = pictures.zoom({"baseline": black, "ToDo": changed, "ToMe": other})
     width, step = 16 * 16, 16 * 16 + pictures.MARGIN
     assert shown.shape[1] == 2 * step + width
-    crops = [shown[:width, at : at + width] for at in (0, step, 2 * step)]
-    assert [(crop == 255).mean() for crop in crops] == [0, pytest.approx(36 / 256), 0]
+    for row, white in zip(np.split(shown, 2), ([0, 36, 0], [0, 0, 16]), strict=True):
+        crops = [row[:width, at : at + width] for at in (0, step, 2 * step)]
+        assert [(crop == 255).mean() * 256 for crop in crops] == pytest.approx(white)
 
 
 def test_the_overview_has_each_image_above_its_caption():
