@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from todo_core.patching.plan import DeepPlan
-
 STORED = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "speed.json"
 SDXL, SD1 = (128, 192, 256), (64, 96, 128, 192, 256)  # sides of the latent
 REDUCED = ("**ToDo 2**", "ToDo 4", "ToDo 2 and 2", "ToMe 0.5", "tomesd 0.5")
@@ -95,66 +93,9 @@ def in_ten_steps(name: str) -> str:
     return f"**10 steps: {name.strip('*')}**" if "*" in name else f"10 steps: {name}"
 
 
-def attention() -> Table:
-    found, other = calls("sd1-ldm"), {"unpatched": "baseline", "ToDo 2, outside its steps": "out of the window"}
-    names = [*other, "**ToDo 2**", "lower bound of ToDo 2", "token-downsampling 2", "BiGain 2", "ToMe 0.5"]
-    values = {name: found[other.get(name, name.strip("*")), 128]["attention"] for name in (*names, "tomesd 0.5")}
-    return [["", "level-1 attention"], *([name, f"{value:.2f} s"] for name, value in values.items())]
-
-
-def others() -> Table:
-    """Other models, at 768 px in float32."""
-    found = [["model and size", "unpatched", "ToDo 2", "others"]]
-    for name, (layout, kernel, *peers) in OTHERS.items():
-        of = calls(layout, "float32", kernel)
-        told = ", ".join(f"{peer}: {speed(of[peer, 96])}" for peer in peers)
-        found.append([f"{name}, 768 px", seconds(of["baseline", 96]), speed(of["ToDo 2", 96]), told])
-    return found
-
-
-OTHERS = {
-    "SD 1.5 in diffusers": ("sd1", "any", "tomesd 0.5", "ImprovedTokenMerge 2"),
-    "SD 1.5, the WebUI's InvokeAI attention": ("sd1-ldm", "InvokeAI", "tomesd 0.5", "token-downsampling 2"),
-    "ControlNet of SD 1.5 in diffusers": ("sd1-controlnet", "any"),
-}
-OF_PASSES = {f"SDXL, {8 * side} px": ("sdxl", side) for side in SDXL} | {"SD 1.5, 1024 px": ("sd1", 128)}
-
-
-def passes() -> Table:
-    """Ten steps, computed from timed ones on a CPU."""
-    runs = timed_passes()
-    found = [
-        ["", *OF_PASSES],
-        ["unpatched step", *(f"{run['unpatched']['computed']['seconds']:.1f} s" for run in runs)],
-    ]
-    found.append(["computed step, ToDo 2", *(of_steps(run, "ToDo 2", 1, 0) for run in runs)])
-    found.append(["predicted step", *(of_steps(run, "ToDo 2, interval 2", 0, 1) for run in runs)])
-    computed = len(DeepPlan(1, 2).computed_steps(10, range(10)))
-    for name in ("interval 2", "**ToDo 2, interval 2**"):
-        speeds = [of_steps(run, name.strip("*"), computed, 10 - computed) for run in runs]
-        found.append([in_ten_steps(name), *speeds])
-    return found
-
-
-def timed_passes() -> list[dict[str, Row]]:
-    """By setting, for each column."""
-    return [columns_of(rows(part="passes", layout=of, kernel="any"), [side])[0] for of, side in OF_PASSES.values()]
-
-
-def of_steps(run: dict[str, Row], variant: str, computed: int, predicted: int) -> str:
-    """The speed of so many steps, each kind by its median, relative to unpatched ones."""
-    own = sum(n * run[variant][kind]["seconds"] for n, kind in zip((computed, predicted), KINDS, strict=True) if n)
-    return f"{(computed + predicted) * run['unpatched']['computed']['seconds'] / own:.2f}x"
-
-
 ON_CPU = ("**ToDo 2**", "ToDo 4", "ToMe 0.5", "tomesd 0.5", "token-downsampling 2", "BiGain 2", "HyperTile 256")
-OF_SDXL = ("**ToDo 2**", "ToDo 2 and 2", "ToMe 0.5", "tomesd 0.5")
 TABLES: dict[str, Callable[[], Table]] = {
     "On a GPU": gpu_calls,
     "Passes of SDXL": gpu_passes,
     "One UNet call on a CPU": lambda: of_calls(pixels(SD1), columns_of(calls("sd1-ldm"), SD1), seconds, ON_CPU),
-    "Level-1 attention alone": attention,
-    "Other models": others,
-    "One call of SDXL": lambda: of_calls(pixels(SDXL), columns_of(calls("sdxl"), SDXL), seconds, OF_SDXL),
-    "A whole pass": passes,
 }

@@ -1,6 +1,8 @@
 """The tables of docs/results at users' settings, from the stored rows; pages.py writes them.
 
-    python benchmarks/results.py docs/results/plots    # draws their picture in this folder
+    python benchmarks/results.py                            # prints all that was measured, a line for each variant
+    python benchmarks/results.py docs/results/plots         # draws the page's picture in this folder
+    python benchmarks/results.py docs/images EVALUATION     # draws README's, of an evaluation's images
 
 The rows are images of `python -m todo_lab evaluate`; the commands are on that page. A PSNR is that of the mean MSE.
 """
@@ -11,83 +13,42 @@ import functools
 import itertools
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import performance
+from PIL import Image
 
-from todo_lab.evaluation.report import aggregation
 from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
+from todo_lab.sampling.comparison import most_different
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
-KARRAS = "DPM++ 2M Karras"
-BASE = {"guidance": 6, "denoising": 0.5, "sampler": KARRAS, "hires_steps": 10, "hires_scale": 2, "width": 128}
-LAYOUTS = ("SDXL", "SD 1.5")
-SIZES: dict[str, dict[str, Any]] = {
-    **{f"{scale:g}x": {"hires_scale": scale} for scale in (2, 3, 4)},
-    "2x of 256 px": {"width": 256},
-}
-CHANGES: dict[str, dict[str, Any]] = {  # a column -> what differs from the base
-    "base": {},
+BASE = {"guidance": 6, "denoising": 0.5, "sampler": "DPM++ 2M Karras", "hires_steps": 10, "hires_scale": 2}
+REQUEST = ("layout", "width", "hires_scale", *list(BASE)[:4])
+LAYOUTS = {"SDXL": 2, "SD 1.5": 1}  # latent cells to a token at level 1, a side
+SIDES = (64, 96, 128)  # tokens at level 1; hires passes have 96 or more
+REAL = SIDES[1:]
+CHANGES: dict[str, dict[str, Any]] = {  # a row -> what differs from the base
+    "": {},
+    "opening values": {"guidance": 7, "denoising": 0.7, "hires_steps": 20},  # of AUTOMATIC1111's WebUI
+    "Euler a": {"sampler": "Euler a"},
+    "SDE Karras": {"sampler": "DPM++ 2M SDE Karras"},
+    "Euler": {"sampler": "Euler"},
+    "DPM++ 2M": {"sampler": "DPM++ 2M"},
+    "DPM++ 2M, CFG 2.5": {"sampler": "DPM++ 2M", "guidance": 2.5},
     "CFG 2.5": {"guidance": 2.5},
     "CFG 4.5": {"guidance": 4.5},
-    "CFG 7": {"guidance": 7},
     "denoising 0.3": {"denoising": 0.3},
     "denoising 0.7": {"denoising": 0.7},
     "6 steps": {"hires_steps": 6},
-    "15 steps": {"hires_steps": 15},
-    "20 steps": {"hires_steps": 20},
-    "Euler": {"sampler": "Euler"},
-    "Euler a": {"sampler": "Euler a"},
-    "SDE Karras": {"sampler": "DPM++ 2M SDE Karras"},
+    "4 steps": {"guidance": 1.5, "sampler": "Euler a", "hires_steps": 4},  # as with LCM, Lightning and DMD2
 }
-MEASURED: dict[str, dict[str, Any]] = {  # settings of "Measured error" that the other tables have not
-    "denoising 0.7, CFG 7": {"denoising": 0.7, "guidance": 7},
-    "denoising 0.7, 20 steps": {"denoising": 0.7, "hires_steps": 20},
-    "CFG 5, 20 steps": {"guidance": 5, "hires_steps": 20},
-    "DPM++ 2M, 8 steps": {"sampler": "DPM++ 2M", "hires_steps": 8},
-    "Euler, 12 steps": {"sampler": "Euler", "hires_steps": 12},
-    "Euler a, 15 steps": {"sampler": "Euler a", "hires_steps": 15},
-    "Euler a, CFG 7": {"sampler": "Euler a", "guidance": 7},
-    "Euler a, denoising 0.7, CFG 5, 20 steps": {
-        "sampler": "Euler a",
-        "denoising": 0.7,
-        "guidance": 5,
-        "hires_steps": 20,
-    },
-    "4x": {"hires_scale": 4},
-}
-OPENING = {"guidance": 7, "denoising": 0.7, "hires_steps": 20}  # with which AUTOMATIC1111's WebUI opens, at 2x
-FEW_STEPS = {"guidance": 1.5, "sampler": "Euler a", "hires_steps": 4}  # as with LCM, Lightning and DMD2
-COMPARED: dict[str, dict[str, Any]] = {"2x": {}, "4x": {"hires_scale": 4}}
-SHOWN = {"Spectrum 2 0": "Spectrum"}
-BOLD = ("deep layers, interval 2", "ToDo 2")
-DEEP = ("deep layers, interval 2", "deep layers, tolerance 0.08", "deep layers, tolerance 0.16")
-OURS = (*DEEP[:2], "ToDo 2", "ToDo 3", "ToDo 4", "ToDo 2, deep layers, interval 2")
-SKIPPING = ("Skip steps", *(f"Skip steps, tolerance {least}" for least in (0.16, 0.32, 0.64)))
-PRESETS = ("ToDo balanced", "ToDo fast", *SKIPPING)
-SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
-OTHERS = (
-    *("BiGain 2", "token-downsampling 2", "tomesd 0.5", "HyperTile 128", "CA-ToMe 0.7"),
-    *("DeepCache 2", "Spectrum 2 0", "ZEUS 1", "EasyCache 0.2"),
-)
-ALL = (*OURS, *PRESETS, *SHARES, *OTHERS)
-PACED = (*DEEP, "ToDo balanced", "fewer steps 0.8")
-MANY_TOKENS = (
-    *("ToDo 2", "ToDo 3", "ToDo 4", DEEP[1], *(f"ToDo 2, deep layers, tolerance {least}" for least in (0.08, 0.16))),
-    *SKIPPING[1:3],
-    *("ToDo 2, whole steps, tolerance 0.16", "ToDo 2, whole steps, tolerance 0.32", *SHARES),
-)
-GRIDS = (128, 256, 512)  # px, enlarged to twice as much
-AS_MANY = {"SDXL": "fewer steps 0.8", "SD 1.5": "fewer steps 0.7"}  # take the time of ToDo 2 at full size
-# layout, tokens of a side, in words -> what differs from the base
-PASSES: dict[tuple[str, int, str], dict[str, Any]] = {
-    **{(layout, side, "base"): {} for layout, side in (("SDXL", 64), ("SDXL", 128), ("SD 1.5", 128))},
-    **{(layout, 64, "opening values"): OPENING for layout in LAYOUTS},
-    **{(layout, 64, "with noise"): {"sampler": "Euler a"} for layout in LAYOUTS},
-    **{(layout, 64, "4 steps with noise"): FEW_STEPS for layout in LAYOUTS},
-}
+UNIFORM = ("Euler", "DPM++ 2M", "DPM++ 2M, CFG 2.5")  # schedules, with which plain steps are as close
+WITH_NOISE = ("Euler a", "SDE Karras", "4 steps")
+SKIPPING = ("Skip steps", *(f"Skip steps, tolerance {least}" for least in (0.16, 0.32)))  # the first has 0.08
 AIMS = {  # preset -> what it does, by whether the layout is SD 1.5's and the sampler adds noise
     "Balanced": {
         **dict.fromkeys(((False, False), (False, True)), "ToDo 2, deep layers, tolerance 0.08"),
@@ -100,13 +61,23 @@ AIMS = {  # preset -> what it does, by whether the layout is SD 1.5's and the sa
         (True, True): "ToDo 2",
     },
     "Closest": {
-        **dict.fromkeys(((False, False), (True, False)), "Skip steps, tolerance 0.16"),
-        **dict.fromkeys(((False, True), (True, True)), "deep layers, tolerance 0.08"),
+        **dict.fromkeys(((False, False), (True, False)), SKIPPING[0]),
+        (False, True): "deep layers, tolerance 0.04",
+        (True, True): "",
     },
 }
-PROMPTS = 12  # of a column, at least
-WITH_NOISE = ("Euler a", "SDE Karras")
-ROUNDING = 1e-8  # MSE, 80 dB
+SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
+WAYS = (  # of the base's table
+    *("ToDo 2", "ToDo 3", *(f"ToDo 2, deep layers, tolerance {least}" for least in (0.08, 0.16))),
+    *(f"ToDo 2, whole steps, tolerance {least}" for least in (0.16, 0.32)),
+    *(*SKIPPING, *SHARES[1:4]),
+)
+OTHERS = (
+    *("ToDo 2", "ToDo 2, fixed", "ToDo 3", *SKIPPING[1:], *SHARES[1:]),
+    *("BiGain 2", "token-downsampling 2", "tomesd 0.5", "HyperTile 128", "CA-ToMe 0.7"),
+    *("DeepCache 2", "Spectrum 2 0", "ZEUS 1", "EasyCache 0.2"),
+)
+AS_MANY = {"SDXL": "fewer steps 0.8", "SD 1.5": "fewer steps 0.7"}  # take the time of ToDo 2 at full size
 Table = list[list[str]]
 
 
@@ -116,10 +87,10 @@ def rows() -> pd.DataFrame:
     return pd.read_parquet(RESULTS / "users.parquet")
 
 
-def at(layout: str, **changes: Any) -> pd.DataFrame:
-    """The rows of a layout at the base, but for these values of the request."""
+def at(layout: str, side: int = 64, **changes: Any) -> pd.DataFrame:
+    """The rows of a layout with ``side`` x ``side`` tokens at level 1, at the base but for these values."""
     table = rows()[rows()["layout"] == layout]
-    for name, value in {**BASE, **changes}.items():
+    for name, value in {**BASE, "width": 4 * side, **changes}.items():
         table = table[table[name] == value]
     return table
 
@@ -129,202 +100,106 @@ def of(variant: str, part: pd.DataFrame) -> pd.DataFrame:
     return part[part["variant"] == variant]
 
 
-def decibels(table: pd.DataFrame) -> str:
-    """Empty where nothing was measured or differs, "same" where only the rounding of a batch does."""
-    mse = float(table["mse"].mean()) if len(table) else 0.0
-    return "" if not mse else "same" if mse < ROUNDING else f"{-10 * math.log10(mse):.1f}"
-
-
-def _share(plain: str) -> float:
-    return float(plain.removeprefix("fewer steps "))
-
-
-def _has(part: pd.DataFrame, share: float) -> bool:
-    return not of(f"fewer steps {share:g}", part).empty
-
-
-def shown(variant: str, *, steps: int | None = 10) -> str:
-    """The name on the page. ``steps`` is None where the columns have several."""
-    name = SHOWN.get(variant, variant)
-    if variant.startswith("fewer steps "):
-        share = _share(variant)
-        name = f"{round(share * steps)} of {steps} plain steps" if steps else f"{100 * share:.0f} % of the steps"
-    return f"**{name}**" if name in BOLD else name
-
-
-def of_sizes(layout: str) -> Table:
-    """One row for each variant: work, PSNR at each size, and ST-LPIPS. A column has the same prompts in all rows."""
-    columns = {size: of_same_prompts(at(layout, **change)) for size, change in SIZES.items()}
-    found = [["variant", "work, 2x", "work, 4x", *SIZES, "ST-LPIPS, 2x"]]
-    for variant in ALL:
-        parts = {size: of(variant, part) for size, part in columns.items()}
-        if parts["2x"].empty:
-            continue
-        work = ["" if parts[size].empty else f"{parts[size]['work'].mean():.2f}" for size in ("2x", "4x")]
-        learned = f"{1000 * parts['2x']['st_lpips'].mean():.1f}"
-        found.append([shown(variant), *work, *map(decibels, parts.values()), learned])
-    return found
-
-
-def of_many_tokens(head: str, **changes: Any) -> Table:
-    """2x of 256 and 512 px: work and PSNR. A column has the prompts with which its grid was run to the end."""
-    parts = {}
-    for layout, width in itertools.product(LAYOUTS, (256, 512)):
-        part = of_whole_grid(at(layout, width=width, **changes))
-        if len(part):
-            parts[f"{layout}, {width // 4} x {width // 4}"] = part
-    return of_parts(head, parts, MANY_TOKENS, changes.get("hires_steps", 10))
+def psnr(table: pd.DataFrame) -> float:
+    """That of the mean MSE."""
+    return -10 * math.log10(max(float(table["mse"].mean()), 1e-9))
 
 
 def of_whole_grid(part: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the prompts with which a grid was run to its end."""
-    complete = set(of("ToDo 3", part)["prompt"]) & set(of(SHARES[3], part)["prompt"])
+    """The rows of the prompts with which a grid was run to its end, of the variants that have all of them."""
+    plain = part[part["variant"].str.startswith("fewer steps ")]["variant"]
+    complete = set(of("ToDo 2", part)["prompt"]) & set(of(min(plain, default=""), part)["prompt"])
     part = part[part["prompt"].isin(complete)]
-    return part.groupby("variant").filter(lambda rows: rows["prompt"].nunique() == len(complete))
+    return part.groupby("variant").filter(lambda own: own["prompt"].nunique() == len(complete))
 
 
-def of_aims() -> Table:
-    """For each hires pass: work and PSNR of the presets, each beside the plain steps with as much work or more."""
-    found = [["hires pass", *itertools.chain(*((aim, "plain") for aim in AIMS))]]
-    for (layout, side, words), change in PASSES.items():
-        part, cells = of_whole_grid(at(layout, width=4 * side, **change)), []
-        prompts = part["prompt"].nunique()
-        if not prompts:
-            continue
-        for variants in AIMS.values():
-            own = of(variants[layout == "SD 1.5", "noise" in words], part)
-            if own.empty:
-                cells += ["", ""]
-                continue
-            work = float(own["work"].mean())
-            share = next((s for s in map(_share, SHARES[::-1]) if s >= work - 0.005 and _has(part, s)), 0)
-            count, plain = round(share * change.get("hires_steps", 10)), decibels(of(f"fewer steps {share:g}", part))
-            told = decibels(own)  # none: the images are the baseline's
-            cells += [told and f"{work:.2f}: {told}", told and plain and f"{count}: {plain}"]
-        found.append([f"{layout}, {side} x {side}, {words} ({prompts})", *cells])
+def passes(sides: tuple[int, ...] = SIDES) -> Iterator[tuple[str, int, str, pd.DataFrame]]:
+    """Layout, tokens of a side, change and rows of each hires pass that was measured."""
+    for (name, change), layout, side in itertools.product(CHANGES.items(), LAYOUTS, sides):
+        part = of_whole_grid(at(layout, side, **change))
+        if len(part):
+            yield layout, side, name, part
+
+
+def speed_at_full_size(layout: str, side: int, variant: str, own: pd.DataFrame) -> float:
+    """Of a pass on the GPU that was timed: its computed and predicted steps, each with the time of its kind.
+
+    A predicted whole step takes no time here. Fewer tokens than those of a hires pass take the time of the fewest.
+    """
+    unet, latent = "sdxl" if layout == "SDXL" else "sd1", max(side, *REAL[:1]) * LAYOUTS[layout]
+    steps, computed = (float(own[name].mean()) for name in ("hires_steps", "computed"))
+    calls, timed = performance.on_gpu("calls", unet), performance.on_gpu("passes", unet)
+    whole = calls["baseline", latent]["seconds"]
+    reduced = next((name for name in ("ToDo 2", "ToMe 0.5") if variant.startswith(name)), "baseline")
+    each, predicted = calls[reduced, latent]["seconds"], 0.0
+    if "deep" in variant and computed < steps:
+        kinds = timed["ToDo 2, interval 2" if "ToDo" in variant else "interval 2", latent]
+        each, predicted = (kinds[kind]["seconds"] for kind in ("computed", "predicted"))
+        whole = timed["unpatched", latent]["computed"]["seconds"]
+    return steps * whole / (computed * each + (steps - computed) * predicted)
+
+
+def beside_plain_steps(layout: str, side: int, variant: str, part: pd.DataFrame) -> tuple[float, float, int, float]:
+    """Speed and PSNR of a variant, and the number and PSNR of the plain steps that take as much time, or a bit more.
+
+    The PSNR of plain steps is infinite where all are needed.
+    """
+    own, steps = of(variant, part), int(part["hires_steps"].iloc[0])
+    speed = speed_at_full_size(layout, side, variant, own)
+    plain = {round(float(name.split()[-1]) * steps): name for name in set(part["variant"]) if "fewer" in name}
+    count = min((each for each in plain if each >= round(steps / speed)), default=steps)
+    return speed, psnr(own), count, psnr(of(plain[count], part)) if count < steps else math.inf
+
+
+def of_aims(sides: tuple[int, ...] = REAL) -> Table:
+    """For each hires pass: speed and PSNR of the presets, each beside the plain steps that take as much time."""
+    head, aims = ("hires pass", [*AIMS]) if sides == REAL else ("64 x 64 tokens", ["Balanced", "Closest"])
+    found = [[head, *itertools.chain(*((aim, "plain") for aim in aims))]]
+    for layout, side, name, part in passes(sides):
+        cells = []
+        for aim in aims:
+            variant = AIMS[aim][layout == "SD 1.5", name in WITH_NOISE]
+            cells += ["", ""]
+            if len(of(variant, part)):
+                speed, own, count, plain = beside_plain_steps(layout, side, variant, part)
+                cells[-2:] = f"{speed:.2f}x, {own:.1f}", f"{count}: {plain:.1f}" if plain < math.inf else ""
+        size = f"{8 * side * LAYOUTS[layout]} px" if side in REAL else ""
+        found.append([f"{', '.join(filter(None, (layout, size, name)))} ({part['prompt'].nunique()})", *cells])
     return found
 
 
-def of_parts(head: str, parts: dict[str, pd.DataFrame], variants: Sequence[str], steps: int = 10) -> Table:
-    """Work and PSNR of each variant in each part of the rows."""
-    found = [[head, *(f"{name}{what}" for name in parts for what in (": work", ": PSNR (worst)"))]]
-    for variant in variants:
-        own = [(each["work"].mean(), with_worst(each)) for each in (of(variant, part) for part in parts.values())]
-        cells = [cell for work, told in own for cell in (f"{work:.2f}" if told else "", told)]
-        if any(cells):
-            found.append([shown(variant, steps=steps), *cells])
-    return found
+def of_base() -> Table:
+    """Work and PSNR of each variant at the base, by layout and tokens."""
+    parts = {(layout, side): part for layout, side, name, part in passes() if not name}
+    columns = {
+        f"{layout}, {side} x {side} ({part['prompt'].nunique()})": part for (layout, side), part in parts.items()
+    }
+    return of_parts("work: PSNR", columns, WAYS)
 
 
-def of_changes(layout: str) -> Table:
-    """One column for each setting that differs from the base in one value, all of the same prompts."""
-    columns = {name: of_same_prompts(at(layout, **change)) for name, change in CHANGES.items()}
-    columns = {name: part for name, part in columns.items() if part["prompt"].nunique() >= PROMPTS}
-    shared = set.intersection(*(set(part["prompt"]) for part in columns.values()))
-    found = [["variant", *columns]]
-    for variant in ALL:
-        cells = [decibels(of(variant, part[part["prompt"].isin(shared)])) for part in columns.values()]
-        if sum(map(bool, cells)) > len(cells) / 2:
-            found.append([shown(variant, steps=None), *cells])
-    return found
-
-
-def of_denoising() -> Table:
-    """Denoising 0.7: work and PSNR in both layouts."""
-    parts = {layout: of_same_prompts(at(layout, denoising=0.7)) for layout in LAYOUTS}
-    return of_parts("variant", parts, ALL)
-
-
-def of_same_prompts(part: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the most prompts that the variants of the tables share; without variants of fewer than `PROMPTS`."""
-    known = part.groupby("variant")["prompt"].agg(set)
-    enough = [prompts for variant, prompts in known.items() if variant in ALL and len(prompts) >= PROMPTS]
-    shared = set.intersection(*enough) if enough else set()
-    complete = [variant for variant, prompts in known.items() if prompts >= shared]
-    return part[part["variant"].isin(complete) & part["prompt"].isin(shared)]
-
-
-@functools.cache
 def of_others() -> Table:
-    """For each other program: the setting of ours that is as fast and nearest, and the ratio of the MSEs."""
-    found = [["theirs", *(f"{layout}, {point}" for layout in LAYOUTS for point in COMPARED)]]
-    columns = [matches(of_same_prompts(at(layout, **change))) for layout in LAYOUTS for change in COMPARED.values()]
-    for variant in (*SHARES[1:4], *OTHERS):
-        cells = [column.get(variant, "") for column in columns]
+    """Other programs at 64 x 64 tokens, 4x of 128 px."""
+    parts = {f"{layout}, 64 x 64 (12)": at(layout, 32, hires_scale=4) for layout in LAYOUTS}
+    return of_parts("4x, work: PSNR", parts, OTHERS)
+
+
+def of_parts(head: str, parts: dict[str, pd.DataFrame], variants: tuple[str, ...]) -> Table:
+    """Work and PSNR of each variant in each part of the rows."""
+    found = [[head, *parts]]
+    for variant in variants:
+        each = [of(variant, part) for part in parts.values()]
+        cells = ["" if own.empty else f"{own['work'].mean():.2f}: {psnr(own):.1f}" for own in each]
         if any(cells):
-            found.append([shown(variant).replace("*", ""), *cells])
+            found.append([shown(variant), *cells])
     return found
 
 
-def matches(table: pd.DataFrame) -> dict[str, str]:
-    """By variant: the match of `aggregation.matches`, by work in place of speed."""
-    filled = dict.fromkeys(("step_speed", "total_speed", "hires_seconds", "step_seconds", "total_seconds"), 1.0)
-    table = table.assign(**filled, speed=1 / table["work"], peak_mib=math.nan, error=None, family="", amount=None)
-    table = table.assign(scale="", scene=table["prompt"].astype("category").cat.codes)
-    table = table[table["work"].notna()]
-    return {row.variant: _match(row) for row in aggregation.matches(table, aggregation.summarize(table)).itertuples()}
-
-
-def _match(row: Any) -> str:
-    if not row.ours:
-        return "none"
-    ratio, low, high = (f"{float(f'{value:.2g}'):g}" for value in (row.ratio, row.ratio_low, row.ratio_high))
-    return f"{briefly(row.ours)}: {ratio} ({low}–{high})"
-
-
-def briefly(ours: str) -> str:
-    """The name of a setting of ours in a match."""
-    for long in (" layers, interval", " layers, tolerance", " steps, tolerance"):
-        ours = ours.replace(long, "")
-    return ours.replace(", deep", " and deep")
-
-
-def of_skipped_steps(layout: str) -> Table:
-    """*Skip steps* with two tolerances: runs of the model and PSNR, beside the nearest number of plain steps."""
-    found = [["setting", *("runs", "PSNR (worst)", "plain steps") * 2]]
-    for name, change in CHANGES.items():
-        cells = [cell for skip in SKIPPING[:2] for cell in _skipped(skip, at(layout, **change))]
-        if name not in WITH_NOISE and cells[0]:
-            found.append([name, *cells])
-    return found
-
-
-def _skipped(variant: str, part: pd.DataFrame) -> list[str]:
-    skip = of(variant, part)
-    if len(skip) < PROMPTS:
-        return ["", "", ""]
-    steps, runs = int(skip["hires_steps"].iloc[0]), skip["computed"].mean()
-    part = part[part["prompt"].isin(skip["prompt"])]
-    plain = {share: round(float(share.removeprefix("fewer steps ")) * steps) for share in SHARES}
-    known = [(count, share) for share, count in plain.items() if len(of(share, part)) == len(skip)]
-    count, share = min(known, key=lambda pair: (abs(pair[0] - runs), -pair[0]))
-    return [f"{runs:.1f}", with_worst(skip), f"{count}: {decibels(of(share, part))}"]
-
-
-def with_worst(table: pd.DataFrame) -> str:
-    """The PSNR of the mean MSE, and that of the worst image."""
-    own = decibels(table)
-    return own if own in ("", "same") else f"{own} ({table['psnr'].min():.1f})"
-
-
-def of_measured() -> Table:
-    """SDXL's layout at each setting, with a fixed interval and with tolerances: PSNR and computed steps."""
-    found = [["setting", *(shown(variant, steps=None).replace("*", "") for variant in PACED)]]
-    for name, change in {**CHANGES, **MEASURED}.items():
-        parts = {variant: of(variant, at("SDXL", **change)) for variant in PACED}
-        known = [set(part["prompt"]) for part in parts.values() if len(part) >= PROMPTS]
-        shared = set.intersection(*known) if known else set()
-        cells = [_paced(part[part["prompt"].isin(shared)], len(shared)) for part in parts.values()]
-        if cells[1]:
-            found.append([name, *cells])
-    return found
-
-
-def _paced(part: pd.DataFrame, prompts: int) -> str:
-    if not prompts or len(part) != prompts:
-        return ""
-    runs = "" if part["peer"].any() else f", {part['computed'].mean():.1f}"
-    return with_worst(part) + runs
+def shown(variant: str) -> str:
+    """The name on the page, of ten steps."""
+    name = "Skip steps, tolerance 0.08" if variant == SKIPPING[0] else variant.removesuffix(" 2 0")
+    if variant.startswith("fewer steps "):
+        return f"{round(10 * float(variant.split()[-1]))} of 10 plain steps"
+    return f"**{name}**" if name == "ToDo 2" else name
 
 
 def of_paper() -> Table:
@@ -349,41 +224,16 @@ PAPER = {
 }
 TABLES: dict[str, Callable[[], Table]] = {
     "aims": of_aims,
-    **{f"sizes {layout}": functools.partial(of_sizes, layout) for layout in LAYOUTS},
-    "many tokens": functools.partial(of_many_tokens, "tokens"),
-    "opening values": functools.partial(of_many_tokens, "opening values", **OPENING),
-    "with noise": functools.partial(of_many_tokens, "Euler a", sampler="Euler a"),
+    "changes": functools.partial(of_aims, (64,)),
+    "base": of_base,
     "others": of_others,
-    **{f"changes {layout}": functools.partial(of_changes, layout) for layout in LAYOUTS},
-    "denoising": of_denoising,
-    **{f"steps {layout}": functools.partial(of_skipped_steps, layout) for layout in LAYOUTS},
-    "measured": of_measured,
     "paper": of_paper,
 }
 
 
-def plot_work(path: Path) -> None:
-    """Work against PSNR at the base, 2x and 4x in both layouts."""
-    plt = pyplot()
-    chart, grid = plt.subplots(2, 2, figsize=(13, 12), layout="constrained")
-    panels = [(layout, scale) for layout in LAYOUTS for scale in (2, 4)]
-    points = [_points(of_same_prompts(at(layout, hires_scale=scale))) for layout, scale in panels]
-    for axes, (layout, scale), found in zip(grid.flat, panels, points, strict=True):
-        for kind, style in enumerate(STYLES):
-            chosen = [point for point in found if point[0] == kind]
-            axes.plot([work for _, work, _, _ in chosen], [psnr for _, _, psnr, _ in chosen], markersize=6, **style)
-        _dress(axes, f"{layout}'s layout, {scale}x: CFG 6, denoising 0.5, 10 Karras steps")
-    grid[0][0].legend(fontsize=9, loc="upper left")
-    chart.draw_without_rendering()  # fix the layout first: labels are placed in it
-    chart.set_layout_engine("none")
-    for axes, found in zip(grid.flat, points, strict=True):
-        _label(axes, found)
-    saved(chart, path)
-
-
 def of_grids(layout: str, variant: str) -> dict[int, pd.DataFrame]:
     """By the tokens of a side: the rows of the prompts with which all grids were run, at 2x and the base."""
-    parts = {width // 4: of(variant, at(layout, width=width)) for width in GRIDS}
+    parts = {side: of(variant, at(layout, side)) for side in (32, 64, 128)}
     shared = set.intersection(*(set(part["prompt"]) for part in parts.values()))
     return {side: part[part["prompt"].isin(shared)] for side, part in parts.items()}
 
@@ -393,59 +243,55 @@ def plot_tokens(path: Path) -> None:
     plt = pyplot()
     chart, grid = plt.subplots(1, 2, figsize=(9, 4), layout="constrained", sharey=True)
     for axes, (layout, plain) in zip(grid, AS_MANY.items(), strict=True):
-        for variant, style in (("ToDo 2", STYLES[0] | {"linestyle": "-"}), (plain, STYLES[1])):
+        for variant, style in (("ToDo 2", OURS), (plain, PLAIN)):
             parts = of_grids(layout, variant)
-            told = [float(decibels(part)) for part in parts.values()]
-            axes.plot([*parts], told, **style | {"label": shown(variant).replace("*", "")})
+            axes.plot([*parts], [*map(psnr, parts.values())], **style, label=shown(variant).replace("*", ""))
         axes.set(title=f"{layout}'s layout, small model", xlabel="tokens a side at level 1", xticks=[*parts])
         axes.legend()
     grid[0].set_ylabel("PSNR to the baseline, dB")
     saved(chart, path)
 
 
-STYLES: list[dict[str, Any]] = [
-    {"marker": "o", "color": "black", "linestyle": "none", "label": "this project"},
-    {"marker": "x", "color": "0.4", "linestyle": ":", "label": "plain steps"},
-    {"marker": "s", "color": "0.45", "markerfacecolor": "white", "linestyle": "none", "label": "others"},
-]
-Point = tuple[int, float, float, str]
+OURS: dict[str, Any] = {"marker": "o", "color": "black", "linestyle": "-"}
+PLAIN: dict[str, Any] = {"marker": "x", "color": "0.4", "linestyle": ":"}
 
 
-def _points(part: pd.DataFrame) -> list[Point]:
-    """Kind, work, PSNR and name of each variant."""
-    found = []
-    for kind, variants in enumerate((OURS + PRESETS, SHARES, OTHERS)):
-        for name in variants:
-            rows_of = of(name, part)
-            if decibels(rows_of) not in ("", "same") and rows_of["work"].notna().all():
-                found.append((kind, float(rows_of["work"].mean()), float(decibels(rows_of)), _short(name)))
-    return found
+def plot_opening(path: Path, evaluation: Path) -> None:
+    """The usual image of *Balanced*, by its PSNR, beside ToMe and plain steps; with parts where they differ most."""
+    layout, side = "SD 1.5", 96
+    part = of_whole_grid(at(layout, side))
+    balanced, tome = AIMS["Balanced"][True, False], "ToMe 0.5"
+    count = beside_plain_steps(layout, side, balanced, part)[2]
+    names = {"baseline": "baseline", balanced: "ToDo: Balanced", tome: tome, f"fewer steps 0.{count}": f"{count} steps"}
+    usual = of(balanced, part).sort_values("psnr")["prompt"].iloc[part["prompt"].nunique() // 2]
+    part, files = part[part["prompt"] == usual], pd.read_json(evaluation / "rows.jsonl", lines=True)
+    files = files[files["prompt"] == usual].set_index("variant")["image"]
+    images = [np.asarray(Image.open(evaluation / files[name])) for name in names]
+    crops = [most_different(images[0], image, len(images[0]) // 4) for image in images[1:3]]
+    chart, grid = pyplot().subplots(3, len(names), figsize=(12.4, 10), layout="constrained")
+    for column, image, (name, title) in zip(grid.T, images, names.items(), strict=True):
+        own = of(name, part)
+        speed = 10 / count if "fewer" in name else speed_at_full_size(layout, side, name, own) if len(own) else 1
+        column[0].set_title(title + (f": {speed:.2f}x, {psnr(own):.0f} dB" if len(own) else ""), fontsize=13)
+        for axes, region in zip(column, (..., *crops), strict=True):
+            axes.imshow(image[region])
+            axes.axis("off")
+    saved(chart, path)
 
 
-def _short(variant: str) -> str:
-    name = briefly(shown(variant).replace("*", ""))
-    return name.replace(" of 10 plain steps", " steps")
-
-
-def _dress(axes: Any, title: str) -> None:
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel("work of the hires pass, relative to the baseline", fontsize=9)
-    axes.set_ylabel("PSNR to the baseline, dB (higher is closer)", fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8)
-    axes.margins(0.12)
-
-
-def _label(axes: Any, points: list[Point]) -> None:
-    from adjustText import adjust_text
-
-    texts = [axes.text(work, psnr, name, fontsize=8) for _, work, psnr, name in points]
-    arrows = {"arrowstyle": "-", "color": "0.5", "linewidth": 0.5}
-    x, y = [work for _, work, _, _ in points], [psnr for _, _, psnr, _ in points]
-    adjust_text(texts, x=x, y=y, ax=axes, arrowprops=arrows, expand=(1.2, 1.6), min_arrow_len=6)
+def everything() -> str:
+    """Each variant at each request: prompts, work, PSNR of the mean MSE, that of the worst image, ST-LPIPS."""
+    groups = rows().groupby([*REQUEST, "variant"])
+    found = groups.agg(prompts=("prompt", "nunique"), work=("work", "mean"), worst=("psnr", "min"))
+    found.insert(2, "psnr", groups.apply(psnr, include_groups=False))
+    return found.assign(st_lpips=groups["st_lpips"].mean()).round(4).to_csv()
 
 
 if __name__ == "__main__":
-    (folder,) = sys.argv[1:]
-    plot_work(Path(folder) / "users.png")
-    plot_tokens(Path(folder) / "tokens.png")
+    match [Path(word) for word in sys.argv[1:]]:
+        case [folder]:
+            plot_tokens(folder / "tokens.png")
+        case [folder, evaluation]:
+            plot_opening(folder / "before-after.webp", evaluation)
+        case _:
+            sys.stdout.write(everything())

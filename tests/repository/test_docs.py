@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from todo_core import SETTINGS
+from todo_core import SETTINGS, __version__
 from todo_core.settings import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +50,14 @@ def test_links_between_pages_lead_somewhere(page):
 def test_every_picture_is_shown_or_linked_by_a_page():
     linked = {(page.parent / target).resolve() for page in PAGES for target in _targets(page)}
     assert [named(picture) for picture in PICTURES if picture not in linked] == []
+
+
+def test_the_pictures_show_this_version_and_its_presets():
+    recipes = json.loads((ROOT / "docs" / "images" / "recipes.json").read_text("utf-8"))
+    assert [*recipes] == [picture.name for picture in PICTURES if picture.parent.name == "images"]
+    for name, recipe in recipes.items():
+        assert f"{recipe.get('version', __version__)}." in f"{__version__}.", name
+        assert set(recipe.get("presets", ())) <= set(BUILT_IN), name
 
 
 def _targets(page: Path) -> list[str]:

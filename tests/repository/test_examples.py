@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import diffusers
 import pytest
 from PIL import Image
 
@@ -38,15 +37,13 @@ def test_diffusers_hires(run, tmp_path, kind):
     assert Image.open(tmp_path / "hires.png").size == (256, 256)
 
 
-@pytest.mark.parametrize(
-    ("save", "kind", "side"), [(save_sd1, "StableDiffusion", 64), (save_sdxl, "StableDiffusionXL", 128)]
-)
-def test_readmes_hires_fix_acts_for_both_families(save, kind, side, tmp_path):
+@pytest.mark.parametrize(("save", "side"), [(save_sd1, 64), (save_sdxl, 128)])
+def test_readmes_hires_fix_acts_for_both_families(save, side, tmp_path):
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert len([line for line in code.splitlines() if line]) <= 10
-    pipe = getattr(diffusers, f"{kind}Pipeline").from_pretrained(save(tmp_path / "model", side=side))
-    names = {"pipe": pipe, "prompt": "a red ball"}
-    exec(code.replace("output_type", "num_inference_steps=4, output_type").replace("=40", "=8"), names)
+    assert len([line for line in code.splitlines() if line]) <= 12
+    model, names = re.search(r'from_pretrained\("(.+)"\)', code).group(1), {}
+    code = code.replace(model, str(save(tmp_path / "model", side=side))).replace("=40", "=8")
+    exec(code.replace("output_type", "num_inference_steps=4, output_type"), names)
     assert names["image"].size == (2 * side, 2 * side)
     assert names["session"].record.acted
     assert not names["session"].record.notes

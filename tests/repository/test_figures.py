@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -9,16 +10,18 @@ from pathlib import Path
 import pandas
 import pytest
 
+from tests.models import full_layout
+from todo_core import Settings, TokenGrid
+from todo_core.hosts import detect
+from todo_core.patching.plan import Pass, make_plan
 from todo_lab.evaluation.variants import from_grid
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 import pages  # noqa: E402
-from pages import performance, results  # noqa: E402
+from pages import results  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results" / "README.md"
-COLUMNS = {**results.SIZES, **results.CHANGES}
-PERFORMANCE = ROOT / "docs" / "performance.md"
 
 
 @pytest.mark.parametrize("name", pages.GENERATED)
@@ -27,47 +30,29 @@ def test_what_is_generated_is_what_is_committed(name):
     assert pages.GENERATED[name](committed) == committed, "run: python benchmarks/pages.py"
 
 
-# docs/performance.md ------------------------------------------------------------------------------------------------
-
-
-def text_of(page: Path) -> str:
-    return " ".join(page.read_text("utf-8").split())
-
-
-def test_the_sentences_on_calls_are_those_of_the_stored_rows():
-    times = sorted(1 / performance.calls("sd1-ldm")["out of the window", side]["speed"] for side in (64, 128))
-    assert "Calls took {:.2f} to {:.2f} times as long".format(*times) in text_of(PERFORMANCE)
-    calls = performance.calls("sdxl-ldm")
-    speeds = [f"{name} {row['speed']:.2f}x" for (name, _), row in calls.items() if name != "baseline"]
-    told = f"unpatched {performance.seconds(calls['baseline', 128])}, {', '.join(speeds)}."
-    assert told in text_of(PERFORMANCE)
-    found = performance.rows(part="reductions", side=128)
-    text = PERFORMANCE.read_text("utf-8").split("\n## Level-1 attention alone\n")[1].split("\n## ")[0]
-    assert re.findall(r"(\d+) ms", text) == [f"{found[name, 128]['ms']['find']:.0f}" for name in SEARCHES]
-
-
-SEARCHES = ("ToMe 0.5", "tomesd 0.5")
-
-
-def test_the_timed_passes_are_those_of_the_stored_seconds():
-    told = []
-    for run in performance.timed_passes():
-        whole, own = run["unpatched"], run["ToDo 2, interval 2"]
-        told.append((f"{whole['pass'] / own['pass']:.2f}x", str(own["steps"])))
-    text = text_of(PERFORMANCE).partition("The timed passes themselves")[2].partition("|")[0]
-    assert re.findall(r"(\d\.\d\dx) (?:at|with) [^(]*\((\d+)", text) == told
-
-
 # docs/results -------------------------------------------------------------------------------------------------------
 
 
 def test_decibels_in_the_text_of_the_results_are_those_of_a_table():
     page = RESULTS.read_text("utf-8")
-    prose = [line for line in page.split("\n## In short\n")[1].split("\n## ")[0].splitlines() if line[:1] != "|"]
-    known = {cell.strip(" *") for line in page.splitlines() if line[:1] == "|" for cell in re.split(r"[|/,]| \(", line)}
-    figures = re.findall(r"\b\d\d\.\d\b", " ".join(prose))
+    part = page.split("\n## Each way at the base\n")[1].split("\n## ToDo's own protocol")[0]
+    known = {cell.strip(" *") for line in page.splitlines() if line[:1] == "|" for cell in re.split(r"[|,:]", line)}
+    figures = re.findall(r"\b\d\d\.\d\b", part)
     assert figures
     assert set(figures) <= known
+
+
+def test_the_sentence_on_the_number_of_tokens_is_that_of_the_rows():
+    told = []
+    for layout, plain in results.AS_MANY.items():
+        own, other = (results.of_grids(layout, variant) for variant in ("ToDo 2", plain))
+        told += [f"{abs(results.psnr(own[side]) - results.psnr(other[side])):.1f}" for side in own]
+    text = (
+        " ".join(RESULTS.read_text("utf-8").split())
+        .replace("SD 1.5", "")
+        .partition("With three prompts on each grid")[2]
+    )
+    assert re.findall(r"\b\d\.\d\b", text)[: len(told)] == told
 
 
 @pytest.mark.parametrize(
@@ -82,7 +67,9 @@ def test_the_grid_beside_the_results_makes_their_variants(grid, rows):
 
 def test_the_grid_of_the_users_makes_the_variants_of_the_rows():
     made = {
-        variant.name for grid in ("users", "256", "512") for variant in from_grid(RESULTS.parent / f"grid-{grid}.yaml")
+        variant.name
+        for grid in ("users", "256", "384", "512")
+        for variant in from_grid(RESULTS.parent / f"grid-{grid}.yaml")
     }
     gone = {"CA-ToMe 0.7", "FBCache 0.4", "Spectrum 2 0"}  # measured with the adapters of an earlier commit
     assert set(results.rows()["variant"]) - gone <= made | {"baseline"}
@@ -102,22 +89,21 @@ def test_the_second_table_of_whole_factors_is_that_of_the_stored_rows():
         assert [cell.strip() for cell in line.strip("|").split("|")][1:] == found, run
 
 
-@pytest.mark.parametrize("layout", results.LAYOUTS)
-@pytest.mark.parametrize("column", COLUMNS)
-def test_a_column_has_the_same_prompts_in_each_row_twenty_at_the_base_and_twelve_elsewhere(layout, column):
-    part = results.of_same_prompts(results.at(layout, **COLUMNS[column]))
-    counted = part.groupby("variant")["prompt"].agg(frozenset)
-    if column in results.SIZES or len(counted):
-        assert set(map(len, counted)) == {20 if column in ("2x", "base") else 12}
-        assert len(set(counted)) == 1
+@pytest.mark.parametrize("aim", results.AIMS)
+def test_no_preset_is_farther_than_as_many_plain_steps(aim):
+    for layout, side, name, part in results.passes():
+        variant = results.AIMS[aim][layout == "SD 1.5", name in results.WITH_NOISE]
+        if len(results.of(variant, part)):
+            _, own, _, plain = results.beside_plain_steps(layout, side, variant, part)
+            assert own > plain or math.isinf(plain) or name in results.UNIFORM, (layout, side, name)
 
 
-@pytest.mark.parametrize("layout", results.LAYOUTS)
-def test_skip_steps_is_closer_than_as_many_plain_steps(layout):
-    for setting, *cells in results.of_skipped_steps(layout)[1:]:
-        for name, (runs, own, plain) in zip(results.SKIPPING[:2], (cells[:3], cells[3:]), strict=True):
-            if not runs:
-                continue
-            count, psnr = plain.split(": ")
-            closer = own == "same" or float(own.split()[0]) > float(psnr)
-            assert closer or (name != "Skip steps" and int(count) > float(runs) + 1), (setting, name)
+@pytest.mark.parametrize("aim", results.AIMS)
+def test_a_preset_does_what_its_rows_did(aim):
+    for (is_sd1, adds_noise), variant in results.AIMS[aim].items():
+        layout = "SD 1.5" if is_sd1 else "SDXL"
+        size = TokenGrid(*2 * (96 * results.LAYOUTS[layout],))
+        plan = make_plan(Settings.preset(aim), detect(full_layout(layout)), Pass(size, 10, adds_noise))
+        kind = "deep layers" if plan.deep.kind == "deep" else "whole steps" if plan.reduced else "Skip steps"
+        predicts = [f"{kind}, tolerance {plan.deep.tolerance:g}"] if plan.deep.predicts else []
+        assert ", ".join(["ToDo 2"] * bool(plan.reduced) + predicts) == results.shown(variant).strip("*")

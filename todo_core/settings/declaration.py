@@ -291,7 +291,7 @@ Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 DEFAULT, CUSTOM = "Balanced", "custom"  # names of the default settings, and of settings that no preset has
 BUILT_IN: Mapping[str, Settings] = {
     DEFAULT: Settings(),
-    "Closest": Settings(factor_1=1, factor_2=1),
+    "Closest": Settings(factor_1=1, factor_2=1, tolerance=0.08),
     "Fast": Settings(tolerance=0.32),
     "ToDo only": Settings(interval=1),
     "ToDo paper": Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1),
