@@ -5,7 +5,7 @@ Only a commit that says why may raise one. Whoever makes a room smaller lowers i
 
 from pathlib import Path
 
-MOST = {"todo_core": 7545, "todo_lab": 7198, "benchmarks": 1656, "tests": 18816}
+MOST = {"todo_core": 7545, "todo_lab": 7198, "benchmarks": 1654, "tests": 18818}
 
 
 def totals() -> dict[str, int]:

@@ -47,11 +47,6 @@ SLOWEST = 10
 Around = Callable[[Callable[[], None]], Any]
 
 
-def plainly(run: Callable[[], None]) -> None:
-    """Nothing around the run."""
-    run()
-
-
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
     """(lower, upper)."""
     if len(values) < 2:
@@ -154,7 +149,7 @@ def attention_marks(subject: Subject) -> Iterator[list[list[Any]]]:
 def passes(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
     """Steps one after the other, as a WebUI makes them, with the hooks' own Python; in each all variants take turns.
 
-    As many plain steps are the first ones of the unpatched passes.
+    Passes of fewer plain steps are the first steps of the unpatched ones.
     """
     chosen, steps = sessions(subject, side, args), args.steps
     taken: dict[str, list[float]] = {name: [] for name in chosen}
@@ -175,7 +170,7 @@ def passes(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
 def sessions(subject: Subject, side: int, args: argparse.Namespace) -> dict[str, Variant]:
     """The variants by name, for a pass at a latent of ``side`` with a sampler that adds no noise.
 
-    One of `PYTHON_SIDE` counts as twice the trained side, so that presets do there what they do in a hires pass.
+    One of `PYTHON_SIDE` counts as twice the trained side, so that presets reduce there too.
     """
     facts = Pass(TokenGrid(side, side), args.steps, adds_noise=False)
     host = subject.host if side > PYTHON_SIDE else replace(subject.host, trained_side=side / 2)
@@ -200,7 +195,7 @@ def usual_steps(host: Host, plan: Plan) -> set[int]:
 
 
 def step_seconds(
-    subject: Subject, variant: Variant, call: Callable[[], Any], step: int, steps: int, around: Around = plainly
+    subject: Subject, variant: Variant, call: Callable[[], Any], step: int, steps: int, around: Around | None = None
 ) -> float:
     """One step; attaching and detaching count, as in a WebUI."""
     session, predicted = variant
@@ -214,8 +209,11 @@ def step_seconds(
         if session:
             session.detach()
 
-    with mock.patch.object(memory, "gap_of", return_value=pacing.LONGEST if step in predicted else 1):
-        return subject.clock.seconds(lambda: around(run))
+    def gap_of(*_: Any) -> int:
+        return pacing.LONGEST if step in predicted else 1
+
+    with mock.patch.object(memory, "gap_of", gap_of):
+        return subject.clock.seconds(partial(around, run) if around else run)
 
 
 def of_steps(seconds: Sequence[float], session: Session | None, steps: int) -> Row:
@@ -259,7 +257,7 @@ def python(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
     call, rows = moving(subject, side, args.batch, args.steps), []
     for name, variant in sessions(subject, side, args).items():
         profile = cProfile.Profile()
-        for around in (plainly, profile.runcall):  # the first pass is a warm-up
+        for around in (None, profile.runcall):  # the first pass is a warm-up
             for step in range(args.steps):
                 step_seconds(subject, variant, partial(call, step), step, args.steps, around)
         own = own_seconds(profile)
