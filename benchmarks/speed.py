@@ -4,7 +4,7 @@
     python benchmarks/speed.py --minutes 8                                  # everything, on a GPU
     OMP_NUM_THREADS=1 python benchmarks/speed.py --cpu-time --parts calls --layouts sd1-ldm --sides 64 96 \\
         --peer token-downsampling=PATH --peer hypertile=PATH                # beside other work
-    python benchmarks/speed.py --parts passes --layouts sdxl --sides 192 --factors 1 2 2,2 --intervals 2
+    python benchmarks/speed.py --parts passes python --settings Balanced Closest Fast "ToDo only" --steps 10 20
     python benchmarks/speed.py --channels 32 --sides 16 --minutes 1         # a trial
 
 The UNets have their full size and random weights. Those of ldm need `pip install --no-deps
@@ -14,8 +14,12 @@ minutes. Called again with the same --out, the program goes on where it stopped.
 
 - calls: one UNet call, the level-1 attention in it (from the start of each level-1 block to its second norm), and on a
   GPU its peak memory. Lower bound: the same number of keys, at no cost.
-- passes: steps one after the other, as a WebUI makes them, with deep layers predicted in some.
-- fit, reductions: what learning and predicting add to a step; the reductions alone, on the tokens of a level.
+- passes: steps one after the other, as a WebUI makes them with DPM++ 2M Karras: presets as they are, and others. Where
+  the measured error decides, random weights would tell a wrong one. So it is measured and read, but in as many steps is
+  predicted as on trained models usually (`predicted_in`). The medians of each kind of step price any other number:
+  computed, computed and measured, predicted. Their difference is what measuring the error costs.
+- python: our functions that take most Python, at a size so small that a GPU waits for it.
+- reductions: the reductions alone, on the tokens of a level.
 """
 
 from __future__ import annotations
@@ -33,9 +37,9 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from unet_call.charts import plots
-from unet_call.measure import PARTS, UNPATCHED, Row, factors_of, quartiles
+from unet_call.measure import KINDS, PARTS, PYTHON_SIDE, UNPATCHED, Row, quartiles
 from unet_call.models import CHANNELS, LAYOUTS, PIXELS, Clock, Subject, build
-from unet_call.variants import BASELINE, NAMES, peer_paths
+from unet_call.variants import BASELINE, NAMES, OF_PASSES, peer_paths
 
 from todo_lab.evaluation.report.document import markdown_table
 from todo_lab.evaluation.running.row_store import write_atomically
@@ -43,17 +47,20 @@ from todo_lab.evaluation.running.row_store import write_atomically
 STORED = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 KERNELS = {"flash": SDPBackend.FLASH_ATTENTION, "memory-efficient": SDPBackend.EFFICIENT_ATTENTION, "any": None}
 SIDES = {"sdxl": (128, 192, 256), "sd1": (128, 64, 96, 192, 256)}
-PYTHON_SIDE = 32  # of a latent so small that a GPU waits for Python
+OF_PASSES_OF_SD1 = (128, 256)
 ON_GPU = torch.cuda.is_available()
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--parts": {"nargs": "+", "choices": PARTS, "help": "default: calls; on a GPU also passes and fit"},
+    "--parts": {"nargs": "+", "choices": PARTS, "help": "default: calls; on a GPU passes and python too"},
     "--layouts": {"nargs": "+", "choices": LAYOUTS, "default": ["sdxl", "sd1"], "help": "UNets; default sdxl sd1"},
     "--sides": {"type": int, "nargs": "+", "help": "of the latent; default by layout, 512 to 2048 px"},
-    "--settings": {"nargs": "+", "choices": NAMES, "metavar": "NAME", "help": f"default all; of: {', '.join(NAMES)}"},
+    "--settings": {
+        "nargs": "+",
+        "choices": (*NAMES, *OF_PASSES),
+        "metavar": "NAME",
+        "help": f"default all; of calls: {', '.join(NAMES)}; of passes: {', '.join(OF_PASSES)}",
+    },
     "--peer": {"action": "append", "default": [], "metavar": "NAME=PATH", "help": "a peer's checkout; repeatable"},
-    "--factors": {"type": factors_of, "nargs": "+", "default": [(1, 1), (2, 1)], "help": 'as "2", or "2,2" for both'},
-    "--intervals": {"type": int, "nargs": "+", "default": [2], "help": "of a pass; default 2"},
-    "--steps": {"type": int, "default": 10, "help": "of a pass (%(default)s)"},
+    "--steps": {"type": int, "nargs": "+", "default": [10], "help": "of passes; default 10"},
     "--batch": {"type": int, "default": 2 if ON_GPU else 1, "help": "rows of a call (%(default)s)"},
     "--turns": {
         "type": int,
@@ -81,7 +88,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(words)
     gpu = args.device == "cuda"
     args.dtype = args.dtype or ("float16" if gpu else "float32")
-    args.parts = args.parts or (["calls", "passes", "fit"] if gpu else ["calls"])
+    args.parts = args.parts or (["passes", "python", "calls"] if gpu else ["calls"])
     args.kernels = args.kernels or (["flash", "memory-efficient"] if gpu else ["any"])
     args.paths = peer_paths(parser, args.peer)
     return args
@@ -96,11 +103,15 @@ def order(args: argparse.Namespace) -> list[Row]:
     sides = {layout: args.sides or SIDES.get(layout.split("-")[0], SIDES["sd1"]) for layout in args.layouts}
     sizes = [(layout, side) for layout in args.layouts for side in sides[layout]]
     sizes.sort(key=lambda size: sides[size[0]].index(size[1]))  # the first size of each layout first
-    found = [(part, *size, first) for size in sizes for part in PARTS if part in args.parts]
-    if "passes" in args.parts and args.device == "cuda" and not args.sides:
-        found += [("passes", layout, PYTHON_SIDE, first) for layout in args.layouts]
-    found += [("calls", *size, kernel) for kernel in others for size in sizes if "calls" in args.parts]
-    return [dict(zip(("part", "layout", "side", "kernel"), each, strict=True)) for each in found]
+    in_passes = [(of, side) for of, side in sizes if args.sides or of != "sd1" or side in OF_PASSES_OF_SD1]
+    small = [] if args.sides else [(layout, PYTHON_SIDE) for layout in args.layouts]
+    found: list[tuple[Any, ...]] = [("passes", *size, first, args.steps[0]) for size in in_passes]
+    found += [(part, *size, first, args.steps[0]) for part in ("passes", "python") for size in small or sizes]
+    found += [("passes", *size, first, steps) for steps in args.steps[1:] for size in in_passes]
+    found += [(part, *size, first) for size in sizes for part in ("calls", "reductions")]
+    found += [("calls", *size, kernel) for kernel in others for size in sizes]
+    chosen = [each for each in dict.fromkeys(found) if each[0] in args.parts]
+    return [dict(zip(("part", "layout", "side", "kernel", "steps"), each, strict=False)) for each in chosen]
 
 
 def common(args: argparse.Namespace) -> Row:
@@ -130,7 +141,8 @@ def run(args: argparse.Namespace, clock: Callable[[], float] = time.monotonic) -
             print("the minutes are over; the same command goes on here", flush=True)
             break
         with only(each["kernel"]), torch.inference_mode():
-            rows += [key | row for row in PARTS[each["part"]](subject(each["layout"]), each["side"], args)]
+            own = argparse.Namespace(**vars(args) | each)  # of its steps
+            rows += [key | row for row in PARTS[each["part"]](subject(each["layout"]), each["side"], own)]
         args.out.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(rows))
         write_atomically(args.out / "speed.md", markdown(rows))
@@ -151,16 +163,17 @@ def only(kernel: str) -> Iterator[None]:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A table for each part, layout, kernel and machine: settings by size."""
-    group = ("part", "layout", "kernel", "device", "torch", "dtype", "batch", "channels")
+    group = ("part", "layout", "kernel", "device", "torch", "dtype", "batch", "channels", "steps")
     found = ["# Speed"]
-    for key in dict.fromkeys(tuple(row[name] for name in group) for row in rows):
-        mine = {(r["setting"], r["side"]): r for r in rows if tuple(r[name] for name in group) == key}
+    for key in dict.fromkeys(tuple(row.get(name) for name in group) for row in rows):
+        mine = {(r["setting"], r["side"]): r for r in rows if tuple(r.get(name) for name in group) == key}
         sides = sorted({side for _, side in mine})
         lines = [["", *(f"{side * PIXELS} px" for side in sides)]]
         for setting in dict.fromkeys(setting for setting, _ in mine):
             cells = [cell(mine.get((setting, side)), mine, side) for side in sides]
             lines.append([setting, *cells])
-        found += ["## {}: {}, {} attention".format(*key), "{}, torch {}, {}, batch {}, {} channels.".format(*key[3:])]
+        found += ["## {}: {}, {} attention".format(*key), "{}, torch {}, {}, batch {}, {} channels".format(*key[3:])]
+        found[-1] += f", {key[-1]} steps." if key[-1] else "."
         found.append(markdown_table(lines))
     return "\n\n".join(found) + "\n"
 
@@ -175,7 +188,7 @@ def cell(row: Row | None, rows: dict[tuple[str, int], Row], side: int) -> str:
         told.append("{:.2f}x ({:.2f} to {:.2f})".format(row["speed"], *quartiles([b / s for b, s in turns])))
     elif "seconds" in row:
         told.append(f"{1000 * row['seconds']:.1f} ms")
-    told += [f"{kind} {1000 * row[kind]['seconds']:.1f} ms" for kind in ("computed", "predicted") if kind in row]
+    told += [f"{kind} {1000 * row[kind]['seconds']:.1f} ms" for kind in KINDS if kind in row]
     if "pass" in row:
         told.append(f"{rows[UNPATCHED, side]['pass'] / row['pass']:.2f}x")
     return ", ".join([*told, *([f"{row['peak']:.0f} MiB"] if "peak" in row else [])])

@@ -3,31 +3,48 @@
 from __future__ import annotations
 
 import argparse
+import cProfile
+import pstats
 import random
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
 from tomesd.merge import bipartite_soft_matching_random2d
 
-from todo_core import Session, Settings, TokenGrid
-from todo_core.patching.plan import Pass
-from todo_core.patching.time.prediction import History
+from todo_core import Session, TokenGrid
+from todo_core.estimate import Estimate
+from todo_core.hosts import Host
+from todo_core.patching.plan import Pass, Plan
+from todo_core.patching.time import memory, pacing
 from todo_core.reduction import cluster, match, stride
+from todo_lab.sampling.passes import make_scheduler
 from unet_call.models import Subject
-from unet_call.variants import BASELINE, NAMES, Patch, variants
+from unet_call.variants import BASELINE, NAMES, OF_PASSES, Patch, variants
 
 Row = dict[str, Any]
-Factors = tuple[int, int]  # of level 1 and of level 2
+Variant = tuple[Session | None, set[int]]  # None is the unpatched UNet; the steps that auto shall predict
 ENOUGH_TURNS = 5
 MIN_SECONDS = 0.05  # of one timing of a reduction: shorter ones run several times
 DRIFT = 0.1  # how far the latent moves from step to step
 UNPATCHED = "unpatched"
+PYTHON_SIDE = 32  # of a latent so small that a GPU waits for Python
+WARM_UP_STEPS = 5  # of a pass: all kinds of steps
+GUIDANCE = 6.0
+KINDS = ("computed", "measured", "predicted")  # of steps
+PLAIN = (0.8, 0.7, 0.6)  # of a pass's steps
+SLOWEST = 10
+Around = Callable[[Callable[[], None]], Any]
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
@@ -129,103 +146,144 @@ def attention_marks(subject: Subject) -> Iterator[list[list[Any]]]:
 # passes -------------------------------------------------------------------------------------------------------------
 
 
-def factors_of(text: str) -> Factors:
-    """ "2" is factor 2 at level 1 alone, "2,2" at both levels."""
-    first, _, second = text.partition(",")
-    return int(first), int(second or 1)
+def passes(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
+    """Steps one after the other, as a WebUI makes them, with the hooks' own Python; in each all variants take turns.
+
+    Passes of fewer plain steps are the first steps of the unpatched ones.
+    """
+    chosen, steps = sessions(subject, side, args), args.steps
+    taken: dict[str, list[float]] = {name: [] for name in chosen}
+    for turn in turns_of(args, 1):
+        call = moving(subject, side if turn else args.warm_up or side, args.batch, steps)
+        for step in range(steps if turn else min(steps, WARM_UP_STEPS)):
+            for name, variant in chosen.items():
+                seconds = step_seconds(subject, variant, partial(call, step), step, steps)
+                if turn:
+                    taken[name].append(seconds)
+    rows = [{"setting": name} | of_steps(taken[name], variant[0], steps) for name, variant in chosen.items()]
+    for count in sorted({round(share * steps) for share in PLAIN}, reverse=True):
+        fewer = [second for i, second in enumerate(taken[UNPATCHED]) if i % steps < count]
+        rows.append({"setting": f"{count} plain steps", "pass": whole(fewer, count)})
+    return rows
 
 
-def sessions(
-    subject: Subject, factors: Sequence[Factors], intervals: Sequence[int], side: int, steps: int
-) -> dict[str, Session | None]:
-    """The variants by name, for a pass of so many steps at a latent of ``side``; None is the unpatched UNet."""
-    facts = Pass(TokenGrid(side, side), steps)
-    made: dict[str, Session | None] = {UNPATCHED: None}
-    for first, second in factors:
-        for interval in (1, *intervals):
-            parts = [f"ToDo {first}" + (f" and {second}" if second > 1 else "")] if (first, second) != (1, 1) else []
-            parts += [f"interval {interval}"] if interval > 1 else []
-            if parts:
-                settings = Settings(factor_1=first, factor_2=second, interval=interval, predict="deep")
-                made[", ".join(parts)] = Session(subject.host, settings, facts)
+def sessions(subject: Subject, side: int, args: argparse.Namespace) -> dict[str, Variant]:
+    """The variants by name, for a pass at a latent of ``side`` with a sampler that adds no noise.
+
+    One of `PYTHON_SIDE` counts as twice the trained side, so that presets reduce there too.
+    """
+    facts = Pass(TokenGrid(side, side), args.steps, adds_noise=False)
+    host = subject.host if side > PYTHON_SIDE else replace(subject.host, trained_side=side / 2)
+    made: dict[str, Variant] = {UNPATCHED: (None, set())}
+    for name, settings in OF_PASSES.items():
+        if not args.settings or name in args.settings:
+            session = Session(host, settings, facts)
+            made[name] = session, usual_steps(host, session.plan)
     return made
 
 
-def passes(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
-    """Steps one after the other, as a WebUI makes them, with the hooks' own Python; in each all variants take turns."""
-    chosen = sessions(subject, args.factors, args.intervals, side, args.steps)
-    taken: dict[str, list[float]] = {name: [] for name in chosen}
-    for turn in turns_of(args, 1):
-        call = moving(subject, side if turn else args.warm_up or side, args.batch)
-        for step in range(args.steps):
-            for name, session in chosen.items():
-                seconds = step_seconds(subject, session, partial(call, step), step, args.steps)
-                if turn:
-                    taken[name].append(seconds)
-    return [
-        {"setting": name} | of_steps(taken[name], session.record.predicted_in if session else set(), args.steps)
-        for name, session in chosen.items()
-    ]
+def usual_steps(host: Host, plan: Plan) -> set[int]:
+    """The steps that the measured error leaves out: as many as on trained models, by `todo_core.estimate`.
+
+    Random weights have errors that no trained model has. So the error is measured and read, but not obeyed.
+    """
+    if plan.deep.tolerance is None or not plan.deep.predicts:
+        return set()
+    count, steps = Estimate.of(host, plan).predicted, range(pacing.COMPUTED_FIRST, (plan.facts.steps or 1) - 1)
+    by_gap = ([n for n in steps if (n - steps.start + 1) % gap][:count] for gap in range(1, pacing.LONGEST + 1))
+    return set(next(found for found in by_gap if len(found) == count))
 
 
-def step_seconds(subject: Subject, session: Session | None, call: Callable[[], Any], step: int, steps: int) -> float:
+def step_seconds(
+    subject: Subject, variant: Variant, call: Callable[[], Any], step: int, steps: int, around: Around | None = None
+) -> float:
     """One step; attaching and detaching count, as in a WebUI."""
+    session, predicted = variant
 
     def run() -> None:
         if session:
-            session.attach().begin_step(step, steps, (0,))
+            session.begin_step(step, steps, (0,), GUIDANCE)
+            if session.acts_in_step():
+                session.attach()
         call()
         if session:
             session.detach()
 
-    return subject.clock.seconds(run)
+    def gap_of(*_: Any) -> int:
+        return pacing.LONGEST if step in predicted else 1
+
+    with mock.patch.object(memory, "gap_of", gap_of):
+        return subject.clock.seconds(partial(around, run) if around else run)
 
 
-def of_steps(seconds: Sequence[float], predicted: set[int], steps: int) -> Row:
-    """The seconds of a pass and of each kind of step: medians."""
-    kinds: dict[str, list[float]] = {"computed": [], "predicted": []}
+def of_steps(seconds: Sequence[float], session: Session | None, steps: int) -> Row:
+    """The seconds of a pass and of each kind of step: medians. Of the computed ones, some measure the error too."""
+    predicted = session.record.predicted_in if session else set()
+    measures = session is not None and session.plan.deep.predicts and session.plan.deep.tolerance is not None
+    measured = set(range(pacing.COMPUTED_FIRST - 1, steps - 1)) - predicted if measures else set()
+    kinds: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for number, value in enumerate(seconds):
-        kinds["predicted" if number % steps in predicted else "computed"].append(value)
-    whole = statistics.median(sum(seconds[i : i + steps]) for i in range(0, len(seconds), steps))
-    row: Row = {"predicted_in": sorted(predicted), "pass": whole, "steps": steps, "passes": len(seconds) // steps}
+        step = number % steps
+        kinds["predicted" if step in predicted else "measured" if step in measured else "computed"].append(value)
+    row: Row = {"predicted_in": sorted(predicted), "pass": whole(seconds, steps), "passes": len(seconds) // steps}
+    row |= {"plan": str(session.plan)} if session else {}
     return row | {
         kind: {"seconds": statistics.median(each), "quartiles": quartiles(each)} for kind, each in kinds.items() if each
     }
 
 
-def moving(subject: Subject, side: int, batch: int) -> Callable[[int], Any]:
-    """A call for each step: the latent moves a little and the timestep falls."""
+def whole(seconds: Sequence[float], steps: int) -> float:
+    """The median of passes of so many steps."""
+    return statistics.median(sum(seconds[i : i + steps]) for i in range(0, len(seconds), steps))
+
+
+def moving(subject: Subject, side: int, batch: int, steps: int) -> Callable[[int], Any]:
+    """A call for each step: the latent moves a little, and the timesteps are those of DPM++ 2M Karras from 0.5 on."""
     call = subject.call(side, batch)
     latent, time_of = call.args[:2]
     noise = torch.randn_like(latent)
-    return lambda step: call.func(latent + DRIFT * step * noise, time_of - 20 * step, *call.args[2:], **call.keywords)
+    scheduler = make_scheduler(SimpleNamespace(prediction="epsilon"), "DPM++ 2M Karras")  # type: ignore[arg-type]
+    scheduler.set_timesteps(2 * steps)
+    times = [time.expand_as(time_of) for time in scheduler.timesteps[steps:].to(time_of)]
+    return lambda step: call.func(latent + DRIFT * step * noise, times[step], *call.args[2:], **call.keywords)
+
+
+def python(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
+    """Milliseconds of Python of ours in a step of each variant, and its slowest functions, by cProfile.
+
+    That of a function is its own time and that of torch's operations in it. The profiler makes all of them slower: the
+    times of passes at this side tell the sum.
+    """
+    call, rows = moving(subject, side, args.batch, args.steps), []
+    for name, variant in sessions(subject, side, args).items():
+        profile = cProfile.Profile()
+        for around in (None, profile.runcall):  # the first pass is a warm-up
+            for step in range(args.steps):
+                step_seconds(subject, variant, partial(call, step), step, args.steps, around)
+        own = own_seconds(profile)
+        slowest = [("all of ours", own.total()), *own.most_common(SLOWEST)]
+        rows.append({"setting": name, "ms": {of: 1000 * seconds / args.steps for of, seconds in slowest}})
+    return rows
+
+
+def own_seconds(profile: cProfile.Profile) -> Counter[str]:
+    """Of each function of todo_core, with the compiled ones that it calls."""
+    own: Counter[str] = Counter()
+    for function, (_, _, seconds, _, callers) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
+        if is_ours(function):
+            own[f"{Path(function[0]).stem}.{function[2]}"] += seconds
+        elif function[0] == "~":  # compiled
+            for caller in filter(is_ours, callers):
+                own[f"{Path(caller[0]).stem}.{caller[2]}"] += callers[caller][2]
+    return own
+
+
+def is_ours(function: tuple[str, int, str]) -> bool:
+    """Whether a function of the profiler, (file, line, name), is one of todo_core."""
+    return "todo_core" in Path(function[0]).parts
 
 
 # what is in them ----------------------------------------------------------------------------------------------------
-
-
-def fit(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
-    """Milliseconds to learn from a computed step and to predict, summed over all deep transformers."""
-    shapes: list[torch.Size] = []  # (b, c, h, w) of what they see in a call
-    deep = subject.host.deep_transformers
-    hooks = [module.register_forward_pre_hook(lambda _, x: shapes.append(x[0].shape)) for module in deep]
-    subject.call(side, args.batch)()
-    for hook in hooks:
-        hook.remove()
-    turns = [[_fit_one(subject, shape) for shape in shapes] for _ in turns_of(args, ENOUGH_TURNS)]
-    sums = [[1000 * sum(part) for part in zip(*turn, strict=True)] for turn in turns]
-    learn, predict = map(statistics.median, zip(*sums, strict=True))
-    return [{"setting": "fit", "ms": {"learn": learn, "predict": predict}}]
-
-
-def _fit_one(subject: Subject, shape: torch.Size) -> tuple[float, float]:
-    """Seconds to learn from a second run of one transformer, and to predict a third."""
-    like: dict[str, Any] = {"device": subject.device, "dtype": subject.dtype}
-    history, times = History(), [torch.full((), 500.0 - 20 * n, device=subject.device) for n in range(3)]
-    x, made = torch.randn(3, *shape, **like), torch.randn(2, *shape, **like)
-    history.add(times[0], x[0], made[0])
-    learn = subject.clock.seconds(lambda: history.add(times[1], x[1], made[1]))
-    return learn, subject.clock.seconds(lambda: history.predict(times[2], x[2]))
 
 
 def reductions(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
@@ -272,6 +330,6 @@ def smooth_tokens(batch: int, size: tuple[int, int], channels: int) -> torch.Ten
 PARTS: dict[str, Callable[[Subject, int, argparse.Namespace], list[Row]]] = {
     "calls": calls,
     "passes": passes,
-    "fit": fit,
+    "python": python,
     "reductions": reductions,
 }

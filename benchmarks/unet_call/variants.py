@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +28,11 @@ OURS = {
     **{f"ToMe {r:g}": Settings(method="similarity", target="all", ratio_1=r, interval=1) for r in (0.5, 0.75)},
     "cluster 0.5": Settings(method="cluster", ratio_1=0.5, interval=1),
 }
+EVERY_SECOND: dict[str, Any] = {"interval": 2, "predict": "deep"}
+PRESETS = {name: Settings.preset(name) for name in ("Balanced", "Closest", "Fast", "ToDo only")}
+OF_PASSES = {**PRESETS, "interval 2": Settings(factor_1=1, factor_2=1, **EVERY_SECOND)}
+for _name in ("ToDo 2", "ToDo 2 and 2"):
+    OF_PASSES |= {_name: OURS[_name], f"{_name}, interval 2": replace(OURS[_name], **EVERY_SECOND)}
 LOWER_BOUNDS = {f"lower bound of ToDo {factor}": factor for factor in (2, 3, 4)}
 
 
@@ -48,7 +53,7 @@ PEERS |= {
 PEERS["ImprovedTokenMerge 2"] = Peer("ImprovedTokenMerge", {"factor": 2}, ("sd1",))
 PEERS["BiGain 2"] = Peer("BiGain", {"factor": 2}, ("sd1", "sd1-ldm", "sdxl-ldm"))
 PEERS |= {f"HyperTile {tile}": Peer("hypertile", {"tile": tile}, ("sd1-ldm",)) for tile in (256, 512)}
-NAMES = (BASELINE, *OURS, *LOWER_BOUNDS, *PEERS)
+NAMES = (BASELINE, *OURS, *LOWER_BOUNDS, *PEERS)  # of calls
 
 Patch = Callable[[], AbstractContextManager[Any]]
 

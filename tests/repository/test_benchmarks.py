@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +18,8 @@ import pytest
 import torch
 
 from todo_core import patched
+from todo_lab.__main__ import main as lab
+from todo_lab.evaluation.command import plan_jobs
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SIDE, CHANNELS = 16, 32
@@ -106,21 +111,22 @@ def test_the_command_has_help_and_refuses_what_it_does_not_know(bench: Any, tmp_
 def test_one_command_measures_everything_and_goes_on_where_it_stopped(
     bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = ["ToDo 2", "tomesd 0.5", "lower bound of ToDo 2"]
-    words = ["--layouts", "sd1", "--steps", 4, "--parts", "calls", "passes", "fit", "reductions"]
+    settings = ["ToDo 2", "tomesd 0.5", "lower bound of ToDo 2", "ToDo 2, interval 2"]
+    words = ["--layouts", "sd1", "--steps", 4, "--parts", "calls", "passes", "python", "reductions"]
     args = arguments(bench, *words, "--settings", *settings, "--out", tmp_path)
     clock = iter([0, 0, 30, 59, 59 * 8, 61 * 8, 61 * 8])  # the third part would begin too late
     begun = bench.speed.run(args, clock=lambda: next(clock))
-    assert [row["part"] for row in begun] == ["calls"] * 4 + ["passes"] * 4
+    assert [row["part"] for row in begun] == ["passes"] * 5 + ["python"] * 3
     assert "the minutes are over" in capsys.readouterr().out
     rows = bench.speed.run(args)
     assert rows[: len(begun)] == json.loads(json.dumps(begun))
-    assert list(dict.fromkeys(row["part"] for row in rows)) == ["calls", "passes", "fit", "reductions"]
+    assert list(dict.fromkeys(row["part"] for row in rows)) == ["passes", "python", "calls", "reductions"]
     assert json.loads((tmp_path / "speed.json").read_text()) == json.loads(json.dumps(rows))
-    chosen = [row for row in rows if row["part"] == "passes" and "interval" in row["setting"]]
-    assert {tuple(row["predicted_in"]) for row in chosen} == {(2,)}
+    chosen = {row["setting"]: row for row in rows if row["part"] == "passes"}
+    assert chosen["ToDo 2, interval 2"]["predicted_in"] == [2]
+    assert {row["steps"] for row in chosen.values()} == {4}
     page = (tmp_path / "speed.md").read_text()
-    for text in ("| baseline |", *settings, "| ToDo 2, interval 2 | computed", "learn", "find"):
+    for text in ("| baseline |", *settings, "| ToDo 2, interval 2 | computed", "all of ours", "find"):
         assert text in page
 
 
@@ -138,22 +144,65 @@ def test_plots_are_drawn(bench: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["sd1", pytest.param("sdxl", marks=pytest.mark.slow)])
 def test_a_pass_is_timed_by_kind_of_step(bench: Any, subject_of: Callable[[str], Any], layout: str) -> None:
-    args = arguments(bench, "--factors", "2", "--intervals", 2, 3, "--steps", 6, "--warm-up", 8, "--cpu-time")
+    args = arguments(bench, "--settings", "Closest", "ToDo 2, interval 2", "--warm-up", 8, "--cpu-time")
+    args.steps = 6
     with torch.inference_mode():
-        rows = bench.measure.passes(subject_of(layout), SIDE, args)
-    predicted = {"unpatched": [], "ToDo 2": [], "ToDo 2, interval 2": [2, 4], "ToDo 2, interval 3": [2, 3]}
-    assert {row["setting"]: row["predicted_in"] for row in rows} == predicted
+        rows = {row["setting"]: row for row in bench.measure.passes(subject_of(layout), SIDE, args)}
+    predicted = {"unpatched": [], "Closest": [3], "ToDo 2, interval 2": [2, 4]}
+    assert {name: row["predicted_in"] for name, row in rows.items() if "predicted_in" in row} == predicted
+    assert [name for name in rows if name not in predicted] == ["5 plain steps", "4 plain steps"]
+    assert rows["4 plain steps"]["pass"] < rows["5 plain steps"]["pass"] < rows["unpatched"]["pass"]
+    assert [name for name, row in rows.items() if "measured" in row] == ["Closest"]
     assert not any("forward" in vars(module) for module in subject_of(layout).unet.modules())
-    row = bench.measure.of_steps([3.0, 3.0, 1.0, 3.0, 4.0, 4.0, 2.0, 4.0], {2}, 4)
+    row = bench.measure.of_steps([3.0, 3.0, 1.0, 3.0, 4.0, 4.0, 2.0, 4.0], session_that_predicted(2), 4)
     assert (row["pass"], row["computed"]["seconds"], row["predicted"]["seconds"]) == (12.0, 3.5, 1.5)
 
 
-def test_a_pass_has_factors_of_both_levels_and_the_interval_alone(bench: Any, subject_of: Callable[[str], Any]) -> None:
-    made = bench.measure.sessions(
-        subject_of("sd1"), [bench.measure.factors_of(text) for text in ("1", "2", "2,4")], [2], SIDE, 6
+def session_that_predicted(step: int) -> Any:
+    deep = SimpleNamespace(predicts=True, tolerance=None)
+    return SimpleNamespace(record=SimpleNamespace(predicted_in={step}), plan=SimpleNamespace(deep=deep))
+
+
+def test_presets_predict_as_many_steps_as_on_trained_models(bench: Any, subject_of: Callable[[str], Any]) -> None:
+    args = arguments(bench)
+    args.steps = 10
+    made = bench.measure.sessions(subject_of("sd1"), SIDE, args)
+    assert list(made) == ["unpatched", *bench.variants.OF_PASSES]
+    kinds = {name: session.plan.deep.kind for name, (session, steps) in made.items() if steps}
+    assert kinds == {"Balanced": "deep", "Closest": "whole", "Fast": "deep"}
+    of_presets = [made[name] for name in bench.variants.PRESETS]
+    assert [(session.plan.levels[0].amount, len(steps)) for session, steps in of_presets] == [
+        (2, 4),
+        (0, 2),
+        (2, 5),
+        (2, 0),
+    ]
+
+
+@pytest.mark.parametrize("trial", ["", "1"])
+def test_the_commands_for_a_gpu_are_understood(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trial: str
+) -> None:
+    log, python = tmp_path / "log", tmp_path / "python"
+    python.write_text(f"#!{sys.executable} -S\nimport sys\nopen({str(log)!r}, 'a').write(repr(sys.argv[1:]) + '\\n')\n")
+    python.chmod(0o755)
+    variables = {**os.environ, "PYTHON": str(python), "TRIAL": trial}
+    subprocess.run(["sh", FOLDER / "gpu.sh", tmp_path / "out"], env=variables, check=True, timeout=60)
+    speed, tests, *of_lab = (ast.literal_eval(line) for line in log.read_text().splitlines())
+    assert bench.speed.parse_arguments(speed[1:]).out == tmp_path / "out" / "speed"
+    assert [word for word in tests if word.startswith("tests/")] == ["tests/todo_core/test_gpu.py"]
+    parsed: list[Any] = []
+    monkeypatch.setattr(
+        "todo_lab.__main__.run_module", lambda name, _, of: parsed.append(of(importlib.import_module(name)))
     )
-    names = ["interval 2", "ToDo 2", "ToDo 2, interval 2", "ToDo 2 and 4", "ToDo 2 and 4, interval 2"]
-    assert list(made) == ["unpatched", *names]
-    chosen = [made[name].settings for name in names]
-    assert [(each.factor_1, each.factor_2) for each in chosen] == [(1, 1), (2, 1), (2, 1), (2, 4), (2, 4)]
-    assert [each.interval for each in chosen] == [2, 1, 2, 1, 2]
+    monkeypatch.chdir(FOLDER.parent)
+    for words in of_lab:
+        lab(words[2:])
+    assert [options.words[:3] for options in parsed[:3]] == [
+        ["pocket", "train", "diffusion"],
+        ["pocket", "train", "weights"],
+        ["pocket", "pictures", "--weights"],
+    ]
+    jobs = plan_jobs(parsed[3])
+    assert len(jobs) == (20 if trial else 400)  # the baseline, four presets and five shares, for two requests
+    assert {job.scene.request.hires_steps for job in jobs} == {10, 20}

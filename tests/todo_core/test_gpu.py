@@ -32,6 +32,8 @@ PREDICTED: dict[str, dict[str, Any]] = {
     "deep layers": {**OFF, "interval": 2, "predict": "deep"},
     "deep layers, ToDo 2": {**OFF, "factor_1": 2, "interval": 2, "predict": "deep"},
     "whole steps": {**OFF, "interval": 2, "predict": "whole"},
+    "deep layers, measured": {**OFF, "factor_1": 2, "interval": "auto", "predict": "deep"},
+    "whole steps, measured": {**OFF, "factor_1": 2, "interval": "auto", "predict": "whole"},
 }
 ALL = REDUCED | PREDICTED
 ROUNDING = {"cluster": 2e-2}  # a token at the border of two groups may change sides
@@ -42,7 +44,11 @@ def unet_of(device: str, dtype: torch.dtype = torch.float32) -> UNet2DConditionM
     """SD 1.5's layout, narrow; the same weights on each device."""
     torch.manual_seed(0)
     unet = UNet2DConditionModel(
-        sample_size=32, block_out_channels=(64, 128, 128, 128), cross_attention_dim=64, attention_head_dim=4
+        sample_size=32,
+        block_out_channels=(64, 128, 128, 128),
+        cross_attention_dim=64,
+        attention_head_dim=4,
+        transformer_layers_per_block=(1, 2, 2, 1),  # enough work below level 1 to predict it
     )
     return unet.requires_grad_(False).eval().to(device, dtype)
 

@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image, ImageDraw, ImageFont
 from tqdm import tqdm
 
@@ -14,16 +15,17 @@ from ..sampling.passes import decode_image, first_pass, hires_pass
 from ..sampling.request import Request
 from .data.captions import caption
 from .data.dataset import unseen_scenes
+from .model.config import BASE_SIZE
 from .model.pocket_model import Pocket
 
 COLUMNS = 6
 
 
-def samples(model: Pocket, path: Path, count: int) -> None:
+def samples(model: Pocket, path: Path, count: int, side: int = BASE_SIZE) -> None:
     """Hires pictures of the first unseen captions, each with its caption below."""
     cells = []
     for number, scene in enumerate(tqdm(unseen_scenes(count), desc="samples", unit="picture")):
-        request = Request(prompt=caption(scene), seed=number)
+        request = Request(prompt=caption(scene), seed=number, width=side, height=side)
         image = decode_image(model, hires_pass(model, request, first_pass(model, request)))
         cells.append(_captioned(image, request.prompt))
     rows = [np.concatenate(cells[start : start + COLUMNS], 1) for start in range(0, count, COLUMNS)]
@@ -45,10 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", type=Path, help="other weights than the shipped ones")
     parser.add_argument("--out", type=Path, required=True, help="folder for the sheet")
     parser.add_argument("--count", type=int, default=24, help="number of samples (%(default)s)")
+    parser.add_argument("--side", type=int, default=BASE_SIZE, help="of the first pass in pixels (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Draw the sheet."""
     options.out.mkdir(parents=True, exist_ok=True)
-    samples(Pocket(options.weights), options.out / "pocket-samples.webp", options.count)
+    model = Pocket(options.weights, device="cuda" if torch.cuda.is_available() else "cpu")
+    samples(model, options.out / "pocket-samples.webp", options.count, options.side)
     return 0

@@ -99,6 +99,7 @@ def test_noise_levels_come_mostly_from_the_middle():
     assert 0.65 < middle < 0.85
     assert np.mean(times > 950) > 0.01  # the colours are decided there
     assert noise_times(2000, np.random.default_rng(0), most=0.75).max() < 750
+    assert noise_times(2000, np.random.default_rng(0), size=4).mean() > times.mean() + 100  # large pictures need more
 
 
 def test_the_best_answer_where_noise_hides_the_objects_is_their_true_share():
@@ -175,6 +176,7 @@ def test_another_layout_begins_as_a_part_of_its_teacher():
         far, near = (diffusion.v_error(student, *given, taught).mean() for taught in (None, teacher))
     assert near < 0.75 * far
     assert diffusion._teacher(replace(options, layout="sd1")) is None
+    assert diffusion._teacher(replace(options, side=512)) is None
 
 
 def test_the_sdxl_layout_is_sdxls():

@@ -8,6 +8,7 @@ Some batches have twice or four times the base side, so that a hires pass keeps 
 from __future__ import annotations
 
 import logging
+import math
 import re
 from pathlib import Path
 
@@ -30,6 +31,7 @@ TAUGHT = 0.8  # share of the start file's v in the target of another layout
 DROPPED = 0.1  # share of captions left empty
 OBJECT_WEIGHT = 4  # objects fill little of the picture but most of the caption
 SCALES = {1: 1, 2: 6, 4: 24}  # of the base side; one in so many scenes is encoded at that size
+LARGEST = 1024  # pixels per side of an enlarged picture
 LARGE_MOST = 0.75  # a hires pass starts from a partly denoised latent, so the large sizes need no high noise
 MIDDLE, SPREAD, EVEN = 0.3, 1.0, 0.3  # noise levels: mean and deviation of their logit, and the share drawn evenly
 
@@ -38,17 +40,19 @@ def train_diffusion(options: Options) -> PocketModel:
     """Train the UNet, and with the layout ``sd1`` the text encoder, too. Other layouts have a teacher."""
     torch.manual_seed(options.seed)
     model = _model(options)
-    data = {scale: _latents(model, options, scale) for scale in SCALES}
-    model.scale_factor.copy_(_scale(data[1]))
+    scales = [scale for scale in SCALES if scale == 1 or scale * options.side <= LARGEST]
+    data = {scale: _latents(model, options, scale) for scale in scales}
+    _set_scale(model, options, data[1])
     learner = _learner(model, options)
     teacher = _teacher(options)
-    empty = vocabulary().encode([""])[0].to(options.device)
+    empty, size = vocabulary().encode([""])[0].to(options.device), options.side / config.BASE_SIZE
 
     def loss_of(step: int, rng: np.random.Generator) -> Tensor:
         scale = {1: 2, 3: 4, 5: 2}.get(step % 8, 1)  # of 8 steps, two have twice the base side and one has four times
+        scale = scale if scale in data else 1
         latents, ids, mask = data[scale].batch(max(1, options.batch // scale**2), rng)
         ids[torch.from_numpy(rng.random(len(ids)) < DROPPED).to(ids.device)] = empty
-        times = torch.from_numpy(noise_times(len(ids), rng, 1.0 if scale == 1 else LARGE_MOST)).to(ids.device)
+        times = torch.from_numpy(noise_times(len(ids), rng, 1.0 if scale == 1 else LARGE_MOST, size)).to(ids.device)
         error = v_error(model, latents * model.scale_factor, ids, times, teacher)
         return (cell_weights(mask, model.alphas_cumprod[times]) * error).mean()
 
@@ -65,9 +69,12 @@ def cell_weights(mask: Tensor, kept: Tensor) -> Tensor:
     return 1 + OBJECT_WEIGHT * kept.view(-1, 1, 1, 1) * mask
 
 
-def noise_times(count: int, rng: np.random.Generator, most: float = 1.0) -> np.ndarray:
-    """Timesteps below `most` of the schedule: a share evenly, the others mostly from the middle."""
-    middle = 1 / (1 + np.exp(-rng.normal(MIDDLE, SPREAD, size=count)))
+def noise_times(count: int, rng: np.random.Generator, most: float = 1.0, size: float = 1.0) -> np.ndarray:
+    """Timesteps below `most` of the schedule: a share evenly, the others mostly from the middle.
+
+    Pictures `size` times as large need more noise to hide as much (Esser et al. 2024, section 5.3.2).
+    """
+    middle = 1 / (1 + np.exp(-rng.normal(MIDDLE + math.log(size), SPREAD, size=count)))
     shares = np.where(rng.random(count) < EVEN, rng.random(count), middle)
     return (shares * most * config.DIFFUSION["timesteps"]).astype(np.int64)
 
@@ -91,7 +98,7 @@ def write_weights(options: Options) -> None:
     """Write the averaged weights in their current state into one file in the run's folder."""
     model = _model(options)
     _learner(model, options).load_state_dict(averaged(options.out, _name(options)))
-    model.scale_factor.copy_(_scale(_latents(model, options, 1)))
+    _set_scale(model, options)
     path = options.out / f"{'pocket' if options.layout == 'sd1' else 'pocket-' + options.layout}.safetensors"
     weights_file.save(model, path, unet_alone=options.layout != "sd1")
     log.info("written: %s", path)
@@ -111,11 +118,13 @@ def _learner(model: PocketModel, options: Options) -> nn.ModuleDict:
 
 def _model(options: Options) -> PocketModel:
     """A model with the weights of the start file, or with the run's autoencoder."""
-    model = PocketModel(len(vocabulary().tokens), config.LAYOUTS[options.layout])
+    settings = {**config.LAYOUTS[options.layout], "image_size": options.side // config.FACTOR}
+    model = PocketModel(len(vocabulary().tokens), settings)
     if options.start:
         started = weights_file.load(options.start)
         model.first_stage_model.load_state_dict(started.first_stage_model.state_dict())
         model.cond_stage_model.load_state_dict(started.cond_stage_model.state_dict())
+        model.scale_factor.copy_(started.scale_factor)
         model.unet.load_state_dict(_fitting(started.unet.state_dict(), model.unet.state_dict()), strict=False)
     for stage in ("autoencoder", "decoder"):  # the decoder stage comes after the other
         if (options.out / f"{stage}.pt").exists():
@@ -124,8 +133,11 @@ def _model(options: Options) -> PocketModel:
 
 
 def _teacher(options: Options) -> PocketModel | None:
-    """Another layout learns from the model of the start file (Hinton et al. 2015), which takes far fewer steps."""
-    if options.layout == "sd1" or not options.start:
+    """Another layout learns from the model of the start file (Hinton et al. 2015), which takes far fewer steps.
+
+    At another size that model is no example.
+    """
+    if options.layout == "sd1" or not options.start or options.side != config.BASE_SIZE:
         return None
     return weights_file.load(options.start).to(options.device)
 
@@ -147,13 +159,16 @@ def _outputs(weights: dict[str, Tensor]) -> int:
     return 1 + max(int(name.split(".")[1]) for name in weights if name.startswith("output_blocks."))
 
 
-def _scale(latents: Latents) -> Tensor:
-    return 1 / latents.latents.float().std()
+def _set_scale(model: PocketModel, options: Options, latents: Latents | None = None) -> None:
+    """Give the scaled latents a variance of 1. The file of another layout has a UNet alone, so that scale is fixed."""
+    if options.layout == "sd1":
+        latents = latents or _latents(model, options, 1)
+        model.scale_factor.copy_(1 / latents.latents.float().std())
 
 
 def _latents(model: PocketModel, options: Options, scale: int) -> Latents:
     """The training latents of one scale."""
-    return encoded(model, options.out, scenes_at(scale, options), scale * config.BASE_SIZE)
+    return encoded(model, options.out, scenes_at(scale, options), scale * options.side)
 
 
 def scenes_at(scale: int, options: Options) -> list[Scene]:

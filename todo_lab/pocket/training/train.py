@@ -119,6 +119,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the training scenes and weights (%(default)s)")
     parser.add_argument("--start", type=Path, help="a weights file to go on from")
     parser.add_argument("--layout", choices=list(config.LAYOUTS), default="sd1", help="of the UNet (%(default)s)")
+    side = "of the base pictures of the diffusion model, in pixels (%(default)s)"
+    parser.add_argument("--side", type=int, default=config.BASE_SIZE, help=side)
     parser.add_argument("--batch", type=int, default=32, help="pictures in a step (%(default)s)")
     parser.add_argument("--minutes", type=float, help="length of the training, if shorter than the steps")
 

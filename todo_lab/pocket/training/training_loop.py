@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +19,11 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from ..model.config import BASE_SIZE
+
 log = logging.getLogger(__name__)
 
-SAVE_EVERY = 300.0  # seconds
+SAVE_EVERY = 60.0  # seconds
 SHOWN_EVERY = 20  # steps
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the Newton-Schulz iteration
 NEWTON_SCHULZ_STEPS = 5
@@ -29,7 +32,10 @@ MATCHED = 0.2  # root mean square of an update of AdamW, so that both take the s
 
 @dataclass(frozen=True)
 class Options:
-    """A run. `start` is a weights file to go on from; `minutes` is its time if less than the steps take."""
+    """A run. `start` is a weights file to go on from; `minutes` is its time if less than the steps take.
+
+    `side` is that of the base pictures in pixels.
+    """
 
     out: Path
     steps: int
@@ -37,6 +43,7 @@ class Options:
     seed: int = 0
     start: Path | None = None
     layout: str = "sd1"
+    side: int = BASE_SIZE
     batch: int = 32
     minutes: float | None = None
     device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
@@ -167,12 +174,16 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Apply one update from the gradients."""
+        """Apply one update from the gradients. Those of one shape go together: a GPU would wait for Python."""
         for group in self.param_groups:
+            alike = defaultdict(list)
             for weight in group["params"]:
-                update = orthogonal(self._direction(weight, group["momentum"]))
-                rate = group["lr"] * MATCHED * math.sqrt(max(update.shape))
-                weight.mul_(1 - group["lr"] * group["decay"]).sub_(update.view_as(weight), alpha=rate)
+                alike[weight.flatten(1).shape].append(weight)
+            for shape, weights in alike.items():
+                updates = orthogonal(torch.stack([self._direction(weight, group["momentum"]) for weight in weights]))
+                rate = group["lr"] * MATCHED * math.sqrt(max(shape))
+                for weight, update in zip(weights, updates, strict=True):
+                    weight.mul_(1 - group["lr"] * group["decay"]).sub_(update.view_as(weight), alpha=rate)
 
     def _direction(self, weight: nn.Parameter, keep: float) -> Tensor:
         """The running mean of the gradients with Nesterov's look ahead, as a matrix."""
@@ -184,10 +195,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """Roughly the nearest orthogonal matrix of (rows, columns): the singular values come out near 1."""
-    tall = matrix.shape[0] > matrix.shape[1]
+    """Roughly the nearest orthogonal matrix of (..., rows, columns): the singular values come out near 1."""
+    tall = matrix.shape[-2] > matrix.shape[-1]
     x = matrix.mT if tall else matrix
-    x = x / (x.norm() + 1e-7)
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     a, b, c = COEFFICIENTS
     for _ in range(NEWTON_SCHULZ_STEPS):
         square = x @ x.mT
