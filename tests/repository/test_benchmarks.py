@@ -144,15 +144,15 @@ def test_plots_are_drawn(bench: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["sd1", pytest.param("sdxl", marks=pytest.mark.slow)])
 def test_a_pass_is_timed_by_kind_of_step(bench: Any, subject_of: Callable[[str], Any], layout: str) -> None:
-    args = arguments(bench, "--settings", "Balanced", "ToDo 2, interval 2", "--warm-up", 8, "--cpu-time")
-    args.steps = 6
+    args = arguments(bench, "--settings", "Closest", "ToDo 2, interval 2", "--warm-up", 8, "--cpu-time")
+    args.steps = 8
     with torch.inference_mode():
         rows = {row["setting"]: row for row in bench.measure.passes(subject_of(layout), SIDE, args)}
-    predicted = {"unpatched": [], "Balanced": [3, 4], "ToDo 2, interval 2": [2, 4]}
+    predicted = {"unpatched": [], "Closest": [3], "ToDo 2, interval 2": [2, 4, 6]}
     assert {name: row["predicted_in"] for name, row in rows.items() if "predicted_in" in row} == predicted
-    assert [name for name in rows if name not in predicted] == ["5 plain steps", "4 plain steps"]
-    assert rows["4 plain steps"]["pass"] < rows["5 plain steps"]["pass"] < rows["unpatched"]["pass"]
-    assert [name for name, row in rows.items() if "measured" in row] == ["Balanced"]
+    assert [name for name in rows if name not in predicted] == ["6 plain steps", "5 plain steps"]
+    assert rows["5 plain steps"]["pass"] < rows["6 plain steps"]["pass"] < rows["unpatched"]["pass"]
+    assert [name for name, row in rows.items() if "measured" in row] == ["Closest"]
     assert not any("forward" in vars(module) for module in subject_of(layout).unet.modules())
     row = bench.measure.of_steps([3.0, 3.0, 1.0, 3.0, 4.0, 4.0, 2.0, 4.0], session_that_predicted(2), 4)
     assert (row["pass"], row["computed"]["seconds"], row["predicted"]["seconds"]) == (12.0, 3.5, 1.5)
