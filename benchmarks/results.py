@@ -257,23 +257,24 @@ PLAIN: dict[str, Any] = {"marker": "x", "color": "0.4", "linestyle": ":"}
 
 
 def plot_opening(path: Path, evaluation: Path) -> None:
-    """The usual image of *Balanced*, by its PSNR, beside ToMe and plain steps; with parts where they differ most."""
+    """The usual image of *Balanced*, by its PSNR, beside ToMe and plain steps; below, where *Balanced* differs most."""
     layout, side = "SD 1.5", 96
     part = of_whole_grid(at(layout, side))
     balanced, tome = AIMS["Balanced"][True, False], "ToMe 0.5"
     count = beside_plain_steps(layout, side, balanced, part)[2]
-    names = {"baseline": "baseline", balanced: "ToDo: Balanced", tome: tome, f"fewer steps 0.{count}": f"{count} steps"}
+    names = {"baseline": "baseline", balanced: "ToDo, Balanced", tome: tome}
+    names[f"fewer steps 0.{count}"] = f"{count} plain steps"
     usual = of(balanced, part).sort_values("psnr")["prompt"].iloc[part["prompt"].nunique() // 2]
     part, files = part[part["prompt"] == usual], pd.read_json(evaluation / "rows.jsonl", lines=True)
     files = files[files["prompt"] == usual].set_index("variant")["image"]
     images = [np.asarray(Image.open(evaluation / files[name])) for name in names]
-    crops = [most_different(images[0], image, len(images[0]) // 4) for image in images[1:3]]
-    chart, grid = pyplot().subplots(3, len(names), figsize=(12.4, 10), layout="constrained")
+    crop = most_different(*images[:2], len(images[0]) // 4)
+    chart, grid = pyplot().subplots(2, len(names), figsize=(12.4, 6.6), layout="constrained")
     for column, image, (name, title) in zip(grid.T, images, names.items(), strict=True):
         own = of(name, part)
         speed = 10 / count if "fewer" in name else speed_at_full_size(layout, side, name, own) if len(own) else 1
         column[0].set_title(title + (f": {speed:.2f}x, {psnr(own):.0f} dB" if len(own) else ""), fontsize=13)
-        for axes, region in zip(column, (..., *crops), strict=True):
+        for axes, region in zip(column, (..., crop), strict=True):
             axes.imshow(image[region])
             axes.axis("off")
     saved(chart, path)
