@@ -32,13 +32,13 @@ from .metrics.image_metrics import ImageMetrics
 from .prompts.prompt_sets import SETS, evenly_spaced, load_prompts
 from .running.engines import local_engine, process_engine, ray_engine
 from .running.jobs import Job, make_jobs, make_scenes
-from .running.row_store import RowStore, join_results
+from .running.row_store import RowStore
 from .running.runner import Engine, run_jobs
 from .variants import Variant, from_grid, from_peer, from_presets, requests_of_grid, unique_variants
 
 log = logging.getLogger(__name__)
 ENGINES = ("local", "processes", "ray")
-REPORT_PACKAGES = ("pandas", "pyarrow", "scipy", "matplotlib")
+REPORT_PACKAGES = ("pandas", "pyarrow", "matplotlib")
 GUIDANCE = 7.5  # usual for real models
 FLAG = {"action": "store_true"}
 OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
@@ -68,10 +68,8 @@ OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
     ],
     "the run": [
         ("runs", {"type": int, "default": 2}, "runs per image (%(default)s); 2 or more test repeatability"),
-        ("resume", FLAG, "continue the results in the folder, also with more variants"),
-        ("retry-failed", FLAG, "with --resume: repeat failed rows"),
+        ("resume", FLAG, "continue the results in the folder, also with more variants; failed rows are repeated"),
         ("report-only", FLAG, "only write the report of the results in the folder"),
-        ("join", {"nargs": "+", "type": Path, "metavar": "FOLDER"}, "only write one report of these folders"),
         ("no-report", FLAG, "write rows and images only"),
         ("untimed", FLAG, "count multiplications in place of times"),
         ("time-limit", {"type": float, "default": math.inf, "metavar": "SECONDS"}, "stop after so many seconds"),
@@ -119,9 +117,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the evaluation; returns the exit status. Ctrl+C and a full disk keep the finished rows."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        if options.join:
-            join_results(options.join, options.out)
-        return _report(options.out) if options.report_only or options.join else _run(options)
+        return _report(options.out) if options.report_only else _run(options)
     except (ValueError, OSError, WebUIError) as error:  # SettingsError and ModelError are ValueErrors
         sys.stderr.write(f"{error}\n")
         return USAGE_ERROR
@@ -139,7 +135,7 @@ def _run(options: argparse.Namespace) -> int:
     # only now: a model that cannot be loaded leaves no folder
     store = RowStore.begin(options.out, jobs, about, resume=options.resume)
     try:
-        failed = run_jobs(jobs, store, engine, retry_failed=options.retry_failed, seconds=options.time_limit)
+        failed = run_jobs(jobs, store, engine, seconds=options.time_limit)
     except (KeyboardInterrupt, OSError) as error:
         reason = f"Stopped ({error})" if isinstance(error, OSError) else "Stopped"
         rows = f"{len(store.done())} of {len(jobs)} rows are in {options.out}"

@@ -170,14 +170,6 @@ def test_a_grid_changes_the_request_too(tmp_path):
         plan_jobs(options)
 
 
-def test_folders_are_joined_into_one_report_and_not_overwritten(done, tmp_path, capsys):
-    other, out = tmp_path / "other", tmp_path / "out"
-    assert evaluate(other, "--presets", "ToMe paper", "--no-report") == 0
-    assert main(["evaluate", str(out), "--join", str(done), str(other)]) == 0
-    table = pd.read_parquet(out / "results.parquet")
-    assert sorted(set(table["variant"])) == ["ToDo fast", "ToMe paper", "baseline"]
-    assert (out / "report.md").stat().st_size > 1000
-    assert main(["evaluate", str(tmp_path / "twice"), "--join", str(done), str(done)]) == 2
-    assert "is in two folders" in capsys.readouterr().err
+def test_results_are_not_overwritten(done, capsys):
     assert evaluate(done) == 2
     assert "--resume" in capsys.readouterr().err

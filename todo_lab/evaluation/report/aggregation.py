@@ -1,4 +1,4 @@
-"""The rows as a table, and its statistics: means by variant with their intervals, the Pareto front, correlations."""
+"""The rows as a table, and its statistics: means by variant with their intervals, the Pareto front."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIFFERENCES = ("mse", "ssim", "high_frequency", "st_lpips")
 BOUNDED: dict[str, Callable[..., Any]] = {"speed": np.nanmedian}
 BOUNDED |= dict.fromkeys(("mse", "ssim", "high_frequency", "visible"), np.nanmean)
 REQUEST = ("steps", "guidance", "sampler", "hires_steps", "denoising")  # what a grid may change, but for the size
-NUMBERS = (*TIMES, *DIFFERENCES, "psnr", "amount", "nouns", "multiplications")
+NUMBERS = (*TIMES, *DIFFERENCES, "psnr", "multiplications")
 
 
 def to_table(rows: Iterable[Row]) -> pd.DataFrame:
@@ -103,9 +103,8 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
 
 def _summarize(part: pd.DataFrame, scale: Any, variant: str, baseline: dict[str, float]) -> Row:
     fine = succeeded(part).assign(visible=lambda rows: (rows["psnr"] < VISIBLE).astype(float))
-    first = part.iloc[0]
-    row: Row = {"hires_scale": scale, "variant": variant, "family": first["family"], "amount": first["amount"]}
-    row |= {"scale": first["scale"], "peer": first["peer"], "images": len(fine), "failed": len(part) - len(fine)}
+    row: Row = {"hires_scale": scale, "variant": variant, "peer": part["peer"].iloc[0]}
+    row |= {"images": len(fine), "failed": len(part) - len(fine)}
     for name in (*SPEEDS.values(), "peak_mib"):
         row[name] = fine[name].dropna().median()
     row |= {name: baseline[name] / row[speed] for name, speed in SPEEDS.items()}
@@ -185,37 +184,3 @@ def interval(figures: Any, statistic: Callable[..., Any]) -> tuple[float, float]
     drawn = figures[np.random.default_rng(SEED).integers(count, size=(DRAWS, count))]
     low, high = np.percentile(statistic(drawn.reshape(DRAWS, -1), axis=1), [2.5, 97.5])
     return float(low), float(high)
-
-
-def correlation(table: pd.DataFrame, name: str) -> tuple[float, float, int] | None:
-    """Spearman's rank correlation of the relative MSE with the words or nouns of a prompt, its p, and the prompts.
-
-    None with too few prompts or equal values.
-    """
-    from scipy.stats import spearmanr
-
-    known = relative_mse(table).dropna(subset=[name])
-    if len(known) < MIN_PROMPTS or known[name].nunique() < 2 or known["relative"].nunique() < 2:
-        return None
-    found = spearmanr(known[name].astype(float), known["relative"])
-    return float(found.statistic), float(found.pvalue), len(known)
-
-
-def relative_mse(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per prompt: MSE relative to each variant's median, as geometric mean over variants, and word counts."""
-    part = reduced_rows(table)
-    part = part[part["mse"] > 0].copy()
-    part["relative"] = part["mse"] / part.groupby(["variant", "hires_scale"])["mse"].transform("median")
-    part["log"] = part["relative"].map(math.log)
-    prompts = part.groupby("prompt").agg(log=("log", "mean"), words=("words", "first"), nouns=("nouns", "first"))
-    return prompts.assign(relative=prompts["log"].map(math.exp))
-
-
-def series_by_family(summary: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
-    """Variants by rising amount for each (family, kind of amount) that has at least two amounts."""
-    known = summary.dropna(subset=["amount", "speed", "mse"])
-    groups = known.groupby(["family", "scale"], sort=False)
-    unique = ["hires_scale", "amount"]  # a preset can equal a point of the grid
-    rising = ((key, part.sort_values("amount", kind="stable").drop_duplicates(unique)) for key, part in groups)
-    found = {(str(family), str(scale)): part for (family, scale), part in rising}
-    return {key: part for key, part in found.items() if part["amount"].nunique() > 1}

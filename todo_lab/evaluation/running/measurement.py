@@ -16,7 +16,6 @@ from todo_core.settings import SETTINGS
 from ...sampling.infotext import encode_png
 from ..backends.backend import Backend, PreparedScene, TimedImage
 from ..metrics.image_metrics import ImageMetrics
-from ..prompts.prompt_sets import noun_count, word_count
 from ..variants import BASELINE, Variant
 from .jobs import Job
 
@@ -98,9 +97,7 @@ def _input_columns(backend: Backend, job: Job) -> Row:
     request, variant = job.scene.request, job.variant
     width, height = request.hires_size
     row = {"key": job.key, "scene": job.scene.number, **asdict(request), "hires_width": width, "hires_height": height}
-    row |= {"words": word_count(request.prompt), "nouns": noun_count(request.prompt), **backend.about}
-    row |= {"variant": variant.name, "family": variant.family, "peer": variant.peer, "options": variant.options}
-    row |= {"amount": variant.amount, "scale": variant.scale}
+    row |= {**backend.about, "variant": variant.name, "peer": variant.peer, "options": variant.options}
     texts = {name: str(value) for name, value in variant.settings.to_dict().items() if SETTINGS[name].kind == "factor"}
     # a factor is a number or "auto", and a column has one type
     return row | {f"set_{name}": texts.get(name, value) for name, value in variant.settings.to_dict().items()}
