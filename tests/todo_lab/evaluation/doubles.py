@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from todo_lab.evaluation.backends.backend import TimedImage
+from todo_lab.evaluation.backends.local import TimedImage
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running.engines import local_engine
@@ -83,7 +83,7 @@ class Double:
     stop_at: int | None = None  # Ctrl+C at the image of this number
     passes: int = 0
     generated: list[str] = field(default_factory=list)
-    about: dict[str, str] = field(default_factory=lambda: {"backend": "double", "model": "none"})
+    about: dict[str, str] = field(default_factory=lambda: {"model": "none"})
 
     def prepare(self, request: Request) -> PreparedScene:
         if "scene" in self.broken:

@@ -7,7 +7,6 @@ import errno
 import importlib.util
 import json
 import os
-import socket
 from pathlib import Path
 
 import pandas as pd
@@ -100,17 +99,6 @@ def test_a_full_disk_is_one_line_and_keeps_the_rows(done, tmp_path, monkeypatch,
     assert evaluate(out, "--resume", "--no-report") == 0
     assert rows(out)[:2] == before
     must_equal(out, done)
-
-
-def test_a_dead_webui_is_one_line_and_nothing_is_written(tmp_path, capsys):
-    out = tmp_path / "out"
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    assert main(["evaluate", str(out), "--webui", url]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"{url} does not answer:")
-    assert not out.exists()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 from todo_core.settings import SETTINGS
 
 from ...sampling.infotext import encode_png
-from ..backends.backend import Backend, PreparedScene, TimedImage
+from ..backends.local import Local, LocalScene, TimedImage
 from ..metrics.image_metrics import ImageMetrics
 from ..variants import BASELINE, Variant
 from .jobs import Job
@@ -32,7 +32,7 @@ class Result:
 
 
 def measure_scene(
-    backend: Backend,
+    backend: Local,
     jobs: Sequence[Job],
     *,
     runs: int = 2,
@@ -71,7 +71,7 @@ def measure_scene(
 class _Runs:
     """Makes images of a scene, each between baseline steps if it is timed, so that a steady drift cancels."""
 
-    def __init__(self, scene: PreparedScene, runs: int, timed: bool) -> None:
+    def __init__(self, scene: LocalScene, runs: int, timed: bool) -> None:
         self._scene, self._runs, self._timed = scene, runs, timed
         self._before: list[float] | None = None  # baseline steps after one job also serve as those before the next
 
@@ -93,7 +93,7 @@ class _Runs:
         return self._scene.generate(variant)
 
 
-def _input_columns(backend: Backend, job: Job) -> Row:
+def _input_columns(backend: Local, job: Job) -> Row:
     request, variant = job.scene.request, job.variant
     width, height = request.hires_size
     row = {"key": job.key, "scene": job.scene.number, **asdict(request), "hires_width": width, "hires_height": height}
@@ -136,5 +136,5 @@ def without_first_step(seconds: list[float]) -> list[float]:
     return seconds[1:] if len(seconds) > 2 else seconds
 
 
-def _failed(backend: Backend, job: Job, error: Exception) -> Result:
+def _failed(backend: Local, job: Job, error: Exception) -> Result:
     return Result({**_input_columns(backend, job), "error": f"{type(error).__name__}: {error}"})
