@@ -29,10 +29,7 @@ CPU_ATTENTION = {  # torch counts a GPU's alone
 
 @dataclass
 class TimedImage:
-    """One image and its times in seconds. ``step_seconds`` are those of the hires pass.
-
-    ``share`` is that of the request's hires steps which the pass makes.
-    """
+    """One image and its times in seconds. ``step_seconds`` are those of the hires pass."""
 
     image: np.ndarray  # uint8 (h, w, 3)
     step_seconds: list[float]
@@ -43,7 +40,6 @@ class TimedImage:
     plan: str = ""
     notes: Sequence[str] = ()
     peak_mib: float | None = None
-    share: float = 1.0
     more: dict[str, Any] = field(default_factory=dict)
 
 
@@ -103,7 +99,6 @@ class LocalScene:
             str(hires.plan or first.plan or ""),
             tuple(dict.fromkeys([*first.record.notes, *hires.record.notes])),
             torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None,
-            request.hires_steps / self._request.hires_steps,
             more,
         )
 

@@ -19,15 +19,11 @@ MISSING = "n/a"
 COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "images": ("images", lambda v: f"{v:.0f}"),
     "speed": ("speed, hires pass", lambda v: f"{v:.2f}x"),
-    "step_seconds": ("hires step, ms", lambda v: f"{1000 * v:.1f}"),
     "hires_seconds": ("hires pass, s", lambda v: f"{v:.3g}"),
-    "total_seconds": ("total, s", lambda v: f"{v:.3g}"),
-    "total_speed": ("speed, total", lambda v: f"{v:.2f}x"),
     "mse": ("MSE", lambda v: f"{v:.2g}"),
     "psnr": ("PSNR, dB", lambda v: f"{v:.1f}"),
     "ssim": ("SSIM", lambda v: f"{v:.4f}"),
     "high_frequency": ("high-freq. energy", lambda v: f"{v:.3f}"),
-    "visible": ("below 30 dB", lambda v: f"{v:.0%}"),
     "st_lpips": ("ST-LPIPS", lambda v: f"{v:.5f}"),
     "peak_mib": ("peak, MiB", lambda v: f"{v:.0f}"),
 }
@@ -145,7 +141,7 @@ def _with_interval(text: Callable[[float], str], value: float, low: float | None
     """A figure, and its interval if that is known."""
     if low is None or high is None or low != low:
         return text(value)
-    return f"{text(value)} ({text(low).rstrip('x%')}\u2013{text(high)})"
+    return f"{text(value)} ({text(low).rstrip('x')}\u2013{text(high)})"
 
 
 def _requests(requests: dict[str, pd.DataFrame]) -> list[str]:

@@ -106,13 +106,11 @@ def _input_columns(backend: Local, job: Job) -> Row:
 def _time_columns(images: Sequence[TimedImage], baseline_steps: Sequence[list[float]]) -> Row:
     step = statistics.median(second for image in images for second in without_first_step(image.step_seconds))
     baseline = statistics.median(second for steps in baseline_steps for second in without_first_step(steps))
-    hires = statistics.median(image.hires_seconds for image in images)
     return {
         "step_seconds": step,
         "baseline_step_seconds": baseline,
-        "speed": baseline * len(images[0].step_seconds) / images[0].share / hires,  # of the whole pass
         "first_seconds": statistics.median(image.first_seconds for image in images),
-        "hires_seconds": hires,
+        "hires_seconds": statistics.median(image.hires_seconds for image in images),
         "total_seconds": statistics.median(image.total_seconds for image in images),
     }
 
