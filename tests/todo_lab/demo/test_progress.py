@@ -58,14 +58,6 @@ def test_progress_follows_the_stages_and_never_decreases(passes):
     assert list(dict.fromkeys(text.partition(":")[0] for _, text, _ in heard)) == [*works]
 
 
-def test_after_the_warm_up_the_time_left_is_right():
-    heard, end = heard_of(Settings())
-    told = [(int(re.search(r"about (\d+) s left", text)[1]), end - now) for _, text, now in heard if "left" in text]
-    assert len(told) == len(heard) - 1 == 9  # nothing is known in the warm-up
-    for left, true in told:
-        assert left == pytest.approx(true, abs=0.15 * end)
-
-
 def test_a_slow_warm_up_does_not_count_once_the_hires_pass_has_steps():
     heard, end = heard_of(Settings(), cold=5.0)
     hires = [(text, now) for _, text, now in heard if text.startswith("Hires") and "step 1 of" not in text]
