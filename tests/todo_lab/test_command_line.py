@@ -22,7 +22,7 @@ from todo_lab.settings_command import table
 ROOT = Path(__file__).parents[2]
 TORCH_ALONE = (
     "PIL diffusers einops gradio ldm matplotlib numpy omegaconf open_clip pandas pyarrow ray safetensors "
-    "scipy skimage stlpips_pytorch textblob tqdm transformers yaml"
+    "scipy skimage stlpips_pytorch tqdm transformers yaml"
 )
 
 
@@ -105,7 +105,7 @@ def test_export_runs_with_another_ldm_installed(without, tmp_path, monkeypatch):
     (tmp_path / "ldm").mkdir()
     (tmp_path / "ldm" / "__init__.py").write_text("raise RuntimeError('this is not the ldm of the pocket model')")
     (tmp_path / "models").mkdir()
-    missing = "diffusers einops gradio matplotlib omegaconf open_clip pandas ray skimage textblob tqdm yaml"
+    missing = "diffusers einops gradio matplotlib omegaconf open_clip pandas ray skimage tqdm yaml"
     monkeypatch.syspath_prepend(tmp_path)
     assert without(missing, "pocket", "export", str(tmp_path))[0] == 0
     written = tmp_path / "models" / "Stable-diffusion" / "pocket.yaml"

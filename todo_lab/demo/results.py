@@ -32,7 +32,7 @@ def beside(settings: Settings) -> Settings:
 
 def plan_lines(comparison: Comparison) -> list[str]:
     """What was planned for each level of each pass, then the notes, each once."""
-    passes = comparison.planned_passes
+    passes = [each for each in (comparison.reduced_first, comparison.reduced) if each.plan]
     lines = [f"{each.name} pass, {line}" for each in passes for line in str(each.plan).splitlines()]
     return list(dict.fromkeys([*lines, *(note for each in passes for note in each.record.notes)]))
 

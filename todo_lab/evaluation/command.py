@@ -27,26 +27,23 @@ from ..sampling import SAMPLERS
 from ..sampling.request import Request
 from .backends.peers import PEERS
 from .backends.source import POCKET, Source
-from .backends.webui import UPSCALER, WebUIError
 from .metrics.image_metrics import ImageMetrics
 from .prompts.prompt_sets import SETS, evenly_spaced, load_prompts
 from .running.engines import local_engine, process_engine, ray_engine
 from .running.jobs import Job, make_jobs, make_scenes
-from .running.row_store import RowStore, join_results
+from .running.row_store import RowStore
 from .running.runner import Engine, run_jobs
 from .variants import Variant, from_grid, from_peer, from_presets, requests_of_grid, unique_variants
 
 log = logging.getLogger(__name__)
 ENGINES = ("local", "processes", "ray")
-REPORT_PACKAGES = ("pandas", "pyarrow", "scipy", "matplotlib")
+REPORT_PACKAGES = ("pandas", "pyarrow", "matplotlib")
 GUIDANCE = 7.5  # usual for real models
 FLAG = {"action": "store_true"}
 OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
     "the model": [
         ("model", {"default": POCKET}, "pocket (default), a .safetensors checkpoint, or a diffusers folder"),
         ("weights", {"metavar": "FILE"}, "other weights of the pocket model"),
-        ("webui", {"metavar": "URL"}, "measure a running WebUI with --api and this extension instead"),
-        ("upscaler", {"default": UPSCALER}, "the WebUI's hires upscaler (%(default)s)"),
         ("device", {}, "default: cuda if available"),
         ("dtype", {"choices": ("float32", "float16", "bfloat16")}, "default: float16 on cuda"),
         ("peer", {"action": "append", "metavar": "NAME[=PATH]"}, "another implementation from its checkout"),
@@ -68,10 +65,8 @@ OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
     ],
     "the run": [
         ("runs", {"type": int, "default": 2}, "runs per image (%(default)s); 2 or more test repeatability"),
-        ("resume", FLAG, "continue the results in the folder, also with more variants"),
-        ("retry-failed", FLAG, "with --resume: repeat failed rows"),
+        ("resume", FLAG, "continue the results in the folder, also with more variants; failed rows are repeated"),
         ("report-only", FLAG, "only write the report of the results in the folder"),
-        ("join", {"nargs": "+", "type": Path, "metavar": "FOLDER"}, "only write one report of these folders"),
         ("no-report", FLAG, "write rows and images only"),
         ("untimed", FLAG, "count multiplications in place of times"),
         ("time-limit", {"type": float, "default": math.inf, "metavar": "SECONDS"}, "stop after so many seconds"),
@@ -96,7 +91,7 @@ def plan_jobs(options: argparse.Namespace) -> list[Job]:
     for name in ("limit", "runs", "processes"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise SettingsError(name, getattr(options, name), "1 or more")
-    is_pocket = options.model == POCKET and not options.webui
+    is_pocket = options.model == POCKET
     base = Request(
         prompt="",
         guidance=options.guidance or (Request.guidance if is_pocket else GUIDANCE),
@@ -119,10 +114,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the evaluation; returns the exit status. Ctrl+C and a full disk keep the finished rows."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        if options.join:
-            join_results(options.join, options.out)
-        return _report(options.out) if options.report_only or options.join else _run(options)
-    except (ValueError, OSError, WebUIError) as error:  # SettingsError and ModelError are ValueErrors
+        return _report(options.out) if options.report_only else _run(options)
+    except (ValueError, OSError) as error:  # SettingsError and ModelError are ValueErrors
         sys.stderr.write(f"{error}\n")
         return USAGE_ERROR
 
@@ -131,15 +124,13 @@ def _run(options: argparse.Namespace) -> int:
     _require(options)
     jobs, source = plan_jobs(options), _source(options)
     metrics = ImageMetrics(source.device)
-    if source.webui:
-        source.open()  # fails before the folder is made if the WebUI does not answer
     about = _about(options, source, metrics.missing)
     RowStore.check(options.out, jobs, about, resume=options.resume)  # before the model, which can take long
     engine = _engine(options, source, metrics)
     # only now: a model that cannot be loaded leaves no folder
     store = RowStore.begin(options.out, jobs, about, resume=options.resume)
     try:
-        failed = run_jobs(jobs, store, engine, retry_failed=options.retry_failed, seconds=options.time_limit)
+        failed = run_jobs(jobs, store, engine, seconds=options.time_limit)
     except (KeyboardInterrupt, OSError) as error:
         reason = f"Stopped ({error})" if isinstance(error, OSError) else "Stopped"
         rows = f"{len(store.done())} of {len(jobs)} rows are in {options.out}"
@@ -179,8 +170,6 @@ def _source(options: argparse.Namespace) -> Source:
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Source(
         model=options.model,
-        webui=options.webui,
-        upscaler=options.upscaler,
         device=device,
         dtype=options.dtype or ("float16" if device.startswith("cuda") else "float32"),
         cores=options.cores or (1 if options.engine == "processes" else None),
@@ -223,12 +212,12 @@ def _about(options: argparse.Namespace, source: Source, missing: dict[str, str])
     processor = f"torch on {source.cores or torch.get_num_threads()} cores"
     if source.device.startswith("cuda"):
         processor = torch.cuda.get_device_name()
-    machine = {"device": source.device, "dtype": source.dtype}
-    machine["machine"] = f"{platform.system()} {platform.machine()}, {processor}"
     return {
         "runs": options.runs,
-        "model": source.webui or source.model,
-        **({} if source.webui else machine),  # a WebUI can run on another machine
+        "model": source.model,
+        "device": source.device,
+        "dtype": source.dtype,
+        "machine": f"{platform.system()} {platform.machine()}, {processor}",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "command": "python -m todo_lab evaluate " + shlex.join(map(_without_folder, options.words[1:])),
         "missing": missing,
@@ -239,4 +228,4 @@ def _without_folder(word: str) -> str:
     """A word of the command, with a path shortened to its name."""
     if "=" in word:
         return word.partition("=")[0] + "=..."
-    return Path(word).name if "/" in word and "://" not in word else word
+    return Path(word).name if "/" in word else word

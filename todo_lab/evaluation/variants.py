@@ -39,34 +39,13 @@ class Variant:
         """Whether this is the image without reduction."""
         return not self.peer and self.settings.method == "none"
 
-    @property
-    def family(self) -> str:
-        """The name without the amount. One line of a plot joins a family."""
-        if self.peer:
-            return from_peer(self.peer, {k: v for k, v in json.loads(self.options).items() if k != self.scale}).name
-        return _name(self.settings, amounts=False) or self.name
-
-    @property
-    def scale(self) -> str:
-        """The kind of the amount: "factor", "ratio" or empty."""
-        if self.peer:
-            return next((name for name in ("ratio", "factor") if name in json.loads(self.options)), "")
-        return METHODS.get(self.settings.method, ("", ""))[1]
-
-    @property
-    def amount(self) -> float | None:
-        """The factor or the ratio at level 1; None for ``auto`` and for variants without either."""
-        ours = {"factor": self.settings.factor_1, "ratio": self.settings.ratio_1}
-        found = (json.loads(self.options) if self.peer else ours).get(self.scale, "auto")
-        return None if found == "auto" else float(found)
-
 
 BASELINE = Variant("baseline")
 
 
 def from_settings(settings: Settings, name: str = "") -> Variant:
     """A variant of ours. Its name lists the settings that differ from the defaults."""
-    return Variant(name or _name(settings, amounts=True), settings)
+    return Variant(name or _name(settings), settings)
 
 
 def from_presets(names: Iterable[str]) -> list[Variant]:
@@ -146,15 +125,15 @@ def _points(path: Path, entries: Any) -> list[dict[str, Any]]:
     return [dict(zip(each, point, strict=True)) for each in lists for point in itertools.product(*each.values())]
 
 
-def _name(settings: Settings, *, amounts: bool) -> str:
-    """Such as "ToDo 2, fixed", or without amounts "ToDo, fixed"."""
+def _name(settings: Settings) -> str:
+    """Such as "ToDo 2, fixed"."""
     if settings.method == "none":
         return ""
     method, scale = METHODS[settings.method]
     first, second = (getattr(settings, f"{scale}_{level}") for level in (1, 2))
-    words = [method, _number(first)] if amounts else [method]
+    words = [method, _number(first)]
     if second not in UNREDUCED:
-        words.append(f"{'and' if amounts else 'level 2 at'} {_number(second)}")
+        words.append(f"and {_number(second)}")
     predicts_alone = scale == "factor" and first == second == 1
     parts = [] if predicts_alone else [" ".join(words)]
     if "predict" in settings.used and settings.predict == "whole":

@@ -77,11 +77,6 @@ class Comparison:
     reduced_image: np.ndarray
 
     @property
-    def planned_passes(self) -> list[Sampled]:
-        """The passes that have a plan."""
-        return [each for each in (self.reduced_first, self.reduced) if each.plan]
-
-    @property
     def timing(self) -> Timing:
         """Times of the two hires passes."""
         return Timing(self.baseline.step_seconds, self.reduced.step_seconds, self.reduced.kinds)

@@ -64,27 +64,11 @@ def test_a_save_that_stops_halfway_leaves_the_old_file_whole(path, monkeypatch, 
     assert again.trouble == ""
 
 
-def test_a_save_puts_a_new_file_in_the_old_ones_place(path):
-    """Whoever reads the old one reads it whole."""
-    presets = Presets(path)
-    presets.save("old", OWN)
-    with path.open() as reader:
-        presets.save("new", Settings(factor_1=7))
-        assert json.load(reader).keys() == {"old"}
-    assert [file.name for file in path.parent.iterdir()] == ["presets.json"]
-
-
 @pytest.mark.parametrize("name", ["", "  ", CUSTOM, DEFAULT, "two\nlines", "x" * 61, "a; b"])
 def test_a_name_that_cannot_be_is_refused_and_nothing_is_written(path, name):
     with pytest.raises(SettingsError, match="name"):
         Presets(path).save(name, OWN)
     assert not path.exists()
-
-
-@pytest.mark.parametrize("name", [DEFAULT, "?"])
-def test_only_ones_own_can_be_deleted(path, name):
-    with pytest.raises(SettingsError, match="one of your own"):
-        Presets(path).delete(name)
 
 
 @pytest.mark.parametrize("name", ["no such", DEFAULT.lower(), f" {DEFAULT}"])

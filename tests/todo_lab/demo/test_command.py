@@ -113,8 +113,6 @@ def test_the_help_names_the_defaults():
         (["--set", "factor=2"], "set = 'factor=2' is not possible; allowed: NAME=VALUE"),
         (["--set", "factor_1=x"], "factor_1 = 'x' is not possible"),
         (["--model", "none.safetensors"], "none.safetensors cannot be used: there is no such file or folder"),
-        (["--model", "app.py"], "app.py cannot be used: it is a .py file"),
-        (["--model", "docs"], "docs cannot be used: the folder has no model_index.json"),
     ],
 )
 def test_an_invalid_value_is_reported_and_nothing_is_written(run, options, text, monkeypatch):

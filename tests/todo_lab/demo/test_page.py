@@ -71,7 +71,8 @@ def test_the_page_opens_with_the_given_comparison(page, comparison):
     assert tuple(page._settings) == tuple(SETTINGS)
     parts = [each["props"] for each in page.blocks.config["components"] if "value" in each["props"]]
     shown = {each.get("elem_id"): each["value"] for each in parts}
-    assert "ToMe paper</b>: level 1 from 256 to 128 tokens" in shown["acted"]
+    assert "<b>baseline</b>: all tokens in 2 steps" in shown["acted"]
+    assert "ToMe paper</b>: level 1 from 256 to 128 tokens (similarity) in 2 of 2 steps" in shown["acted"]
     assert f"{comparison.timing.speed:.2f}x" in shown["presets"]
     assert shown["preset"] == "custom"
     assert shown["set_factor_1"] == "2"

@@ -36,14 +36,6 @@ def test_a_caption_has_the_time_and_the_speed_of_the_same_steps(timed, baseline,
     assert (told.time, told.speed) == (time, speed)
 
 
-def test_a_caption_says_which_mechanism_acted_in_how_many_steps(opening):
-    baseline, todo, tome = results.captions(opening)
-    assert [each.name for each in (baseline, todo, tome)] == ["baseline", "custom", "ToMe paper"]
-    assert baseline.acted == "all tokens in 2 steps"
-    assert todo.acted.startswith("level 1 from 256 to 64 tokens (downsample) in 2 of 2 steps")
-    assert tome.acted.startswith("level 1 from 256 to 128 tokens (similarity) in 2 of 2 steps")
-
-
 def test_the_data_has_the_measured_seconds_and_the_notes_of_each_variant(opening, monkeypatch):
     monkeypatch.setattr(opening[0].reduced.record, "notes", ["another extension tiles level 1"])
     data = results.comparison_data(opening, "pocket")

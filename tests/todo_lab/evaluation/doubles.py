@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from todo_lab.evaluation.backends.backend import TimedImage
+from todo_lab.evaluation.backends.local import TimedImage
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running.engines import local_engine
@@ -45,14 +45,19 @@ def sweep(folder, work, double=None, *, resume=False, runs=1, about=ABOUT, **opt
 
 def speed_of(variant: Variant) -> float:
     """The pretended speed relative to the baseline."""
-    amount = variant.amount or 2.0
-    return 1.0 if variant.is_baseline else 1 + amount / 4 if variant.scale == "factor" else 1 + amount
+    return 1 + _amount(variant)
 
 
 def noise_of(variant: Variant) -> float:
     """Standard deviation, of 255, that it adds to the baseline."""
-    amount = variant.amount or 2.0
-    return 0.0 if variant.is_baseline else 2 * amount if variant.scale == "factor" else 12 * amount
+    return 10 * _amount(variant)
+
+
+def _amount(variant: Variant) -> float:
+    """A quarter of the factor, or the ratio."""
+    settings = variant.settings
+    factor = 2.0 if settings.factor_1 == "auto" else settings.factor_1
+    return 0.0 if variant.is_baseline else factor / 4 if settings.method == "downsample" else settings.ratio_1
 
 
 def differing(row: dict, other: dict) -> dict:
@@ -78,7 +83,7 @@ class Double:
     stop_at: int | None = None  # Ctrl+C at the image of this number
     passes: int = 0
     generated: list[str] = field(default_factory=list)
-    about: dict[str, str] = field(default_factory=lambda: {"backend": "double", "model": "none"})
+    about: dict[str, str] = field(default_factory=lambda: {"model": "none"})
 
     def prepare(self, request: Request) -> PreparedScene:
         if "scene" in self.broken:

@@ -1,1 +1,1 @@
-"""Backends that make the images: a model in this process, a running WebUI, and other implementations."""
+"""What makes the images: a model in this process, as it is and with other implementations."""

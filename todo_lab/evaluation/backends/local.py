@@ -1,13 +1,15 @@
-"""A backend with a model in this process: the pocket model or any other `LatentModel`."""
+"""Images of a model in this process: the pocket model or any other `LatentModel`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
@@ -18,12 +20,27 @@ from ...sampling.passes import LatentModel, Sampled, decode_image, first_pass, h
 from ...sampling.request import Request
 from ..variants import Variant
 from . import peers
-from .backend import TimedImage
 
 BASELINE_STEPS = 3
 CPU_ATTENTION = {  # torch counts a GPU's alone
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v)
 }
+
+
+@dataclass
+class TimedImage:
+    """One image and its times in seconds. ``step_seconds`` are those of the hires pass."""
+
+    image: np.ndarray  # uint8 (h, w, 3)
+    step_seconds: list[float]
+    first_seconds: float
+    hires_seconds: float
+    total_seconds: float
+    infotext: str = ""
+    plan: str = ""
+    notes: Sequence[str] = ()
+    peak_mib: float | None = None
+    more: dict[str, Any] = field(default_factory=dict)
 
 
 class Local:
@@ -33,7 +50,7 @@ class Local:
         self.model, self.peers, self.counts = model, dict(peers or {}), counts
         self._first_passes: dict[Request, Sampled] = {}
         device, dtype = str(model.device), str(model.dtype).removeprefix("torch.")
-        self.about = {"backend": "local", "model": model.name, "device": device, "dtype": dtype}
+        self.about = {"model": model.name, "device": device, "dtype": dtype}
 
     def prepare(self, request: Request) -> LocalScene:
         """Sample the baseline first pass, once for all hires passes that begin with it."""
@@ -82,12 +99,11 @@ class LocalScene:
             str(hires.plan or first.plan or ""),
             tuple(dict.fromkeys([*first.record.notes, *hires.record.notes])),
             torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None,
-            request.hires_steps / self._request.hires_steps,
             more,
         )
 
     def time_baseline_steps(self) -> list[float]:
-        """Run a few baseline steps at the hires size."""
+        """Run a few baseline steps at the hires size. They tell how fast the machine is at this moment."""
         steps = min(BASELINE_STEPS, self._request.hires_steps)
         return hires_pass(self._model, replace(self._request, hires_steps=steps), self._first).step_seconds
 

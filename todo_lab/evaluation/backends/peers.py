@@ -24,7 +24,7 @@ from todo_core import hosts
 from todo_core.errors import SettingsError
 
 from ...sampling.request import Request
-from .step_peers import deepcache, easycache, zeus
+from .step_peers import deepcache, zeus
 
 ALWAYS = sys.maxsize
 PARTS = ("scripts", "script_callbacks", "shared", "processing")
@@ -147,7 +147,6 @@ PEERS = {
     "fewer steps": Peer(lambda *_, **__: None, False, [{"share": 0.5}]),
     "DeepCache": Peer(deepcache, False, [{"interval": 2}]),
     "ZEUS": Peer(zeus, False, [{"skipped": 2}]),
-    "EasyCache": Peer(easycache, False, [{"threshold": 0.2}]),
 }
 INSTALLED = tuple(name for name, peer in PEERS.items() if not peer.needs_checkout)
 

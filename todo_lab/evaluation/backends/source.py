@@ -1,4 +1,4 @@
-"""A description of the backend that can be sent to other machines, which then load the model."""
+"""A description of the model that can be sent to other machines, which then load it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,20 @@ from pathlib import Path
 
 import torch
 
-from .backend import Backend
 from .local import Local
-from .webui import UPSCALER, WebUI
 
 POCKET = "pocket"
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where images come from: ``model`` is "pocket", a checkpoint or a diffusers folder; ``webui`` is a URL instead.
+    """Where images come from: ``model`` is "pocket", a checkpoint or a diffusers folder.
 
     ``cores`` limits torch's threads; None keeps torch's choice. ``weights`` replace those of the pocket model. With
-    ``counts`` a local backend counts the multiplications of each hires pass.
+    ``counts`` the multiplications of each hires pass are counted.
     """
 
     model: str = POCKET
-    webui: str | None = None
-    upscaler: str = UPSCALER
     device: str = "cpu"
     dtype: str = "float32"
     cores: int | None = None
@@ -32,10 +28,8 @@ class Source:
     counts: bool = False
     peers: dict[str, str] = field(default_factory=dict, hash=False)
 
-    def open(self) -> Backend:
-        """Load the model, or connect to the WebUI."""
-        if self.webui:
-            return WebUI(self.webui, upscaler=self.upscaler)
+    def open(self) -> Local:
+        """Load the model."""
         if self.cores:
             torch.set_num_threads(self.cores)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # float32 is float32

@@ -68,43 +68,6 @@ def zeus(path: None, target: Any, request: Request, *, skipped: int = 2, start: 
     replace_forward(hosts.detect(target).unet, call)
 
 
-def easycache(
-    path: None, target: Any, request: Request, *, threshold: float = 0.2, start: float = 0.15, end: float = 0.95
-) -> None:
-    """EasyCache (Zhou et al. 2025, arXiv 2507.02860) as ComfyUI's node has it: it keeps the output minus the input.
-
-    It is added again while the estimated change of the output since the last computed step stays below ``threshold``.
-    ``start`` and ``end`` are shares of the noise schedule.
-    """
-    known: dict[str, Tensor] = {}  # of the last computed step
-    rate: Tensor | None = None  # change of the output to that of the input
-    total = torch.zeros(())
-
-    def call(_: int, own: Call, x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
-        nonlocal rate, total
-        done = 1 - float(timesteps.flatten()[0]) / 1000
-        if done >= end:
-            return own(x, timesteps, context)
-        change = (_coarse(x) - known["input"]).abs().mean() if known and done >= start else None
-        if change is not None and rate is not None:
-            total = total + rate * change / known["size"]
-            if total < threshold:
-                return x + known["difference"]
-            total = torch.zeros(())
-        output = own(x, timesteps, context)
-        if change is not None:
-            rate = (_coarse(output) - known["output"]).abs().mean() / change
-        known.update(input=_coarse(x), output=_coarse(output), size=output.abs().mean(), difference=output - x)
-        return output
-
-    replace_forward(hosts.detect(target).unet, call)
-
-
-def _coarse(x: Tensor) -> Tensor:
-    """Every eighth row and column of the first image."""
-    return x[:1, :, ::8, ::8]
-
-
 def replace_forward(unet: Any, call: Callable[[int, Call, Tensor, Tensor, Tensor], Tensor]) -> None:
     """Put ``call`` in the place of the UNet's forward. It gets the step, from 0, and that forward before the rest."""
     whole, steps = unet.forward, itertools.count()

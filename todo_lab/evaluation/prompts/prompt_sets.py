@@ -1,9 +1,7 @@
-"""Prompts from a file, one per line, or from one of the two shipped sets, and how many words and nouns they have."""
+"""Prompts from a file, one per line, or from one of the two shipped sets."""
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,23 +34,3 @@ def evenly_spaced(rows: list[Any], count: int | None) -> list[Any]:
         return rows
     last = len(rows) - 1
     return [rows[round(i * last / max(1, count - 1))] for i in range(count)]
-
-
-@lru_cache(maxsize=4096)
-def word_count(prompt: str) -> int:
-    """Number of words: runs of letters, digits, apostrophes and hyphens."""
-    return len(re.findall(r"\w[\w'’-]*", prompt))
-
-
-@lru_cache(maxsize=4096)
-def noun_count(prompt: str) -> int | None:
-    """Number of nouns according to TextBlob's rule-based English tagger; None if it is not installed.
-
-    The lexicon is part of the package, so nothing is downloaded. The tagger makes mistakes: "violet" in "a violet
-    heart" counts as a noun.
-    """
-    try:
-        from textblob.en import tag
-    except ImportError:
-        return None
-    return sum(kind.startswith("NN") for _, kind in tag(prompt))

@@ -1,4 +1,4 @@
-"""The rows as a table, and its statistics: means by variant with their intervals, the Pareto front, correlations."""
+"""The rows as a table, and its statistics: means by variant with their intervals, the Pareto front."""
 
 from __future__ import annotations
 
@@ -15,42 +15,28 @@ from ..variants import BASELINE
 
 DRAWS, SEED = 2000, 0  # of the bootstrap
 MIN_PROMPTS = 5  # with fewer the interval is too narrow
-VISIBLE = 30.0  # dB of PSNR; below it the difference from the baseline is easy to see
 AS_FAST = 0.98  # of another speed; settings with equal work differ by more from one run to the next
-SPEEDS = {"hires_seconds": "speed", "step_seconds": "step_speed", "total_seconds": "total_speed"}
-TIMES = ("speed", "step_seconds", "baseline_step_seconds", "hires_seconds", "total_seconds", "peak_mib")
 DIFFERENCES = ("mse", "ssim", "high_frequency", "st_lpips")
 BOUNDED: dict[str, Callable[..., Any]] = {"speed": np.nanmedian}
-BOUNDED |= dict.fromkeys(("mse", "ssim", "high_frequency", "visible"), np.nanmean)
+BOUNDED |= dict.fromkeys(("mse", "ssim", "high_frequency"), np.nanmean)
 REQUEST = ("steps", "guidance", "sampler", "hires_steps", "denoising")  # what a grid may change, but for the size
-NUMBERS = (*TIMES, *DIFFERENCES, "psnr", "amount", "nouns", "multiplications")
+NUMBERS = ("hires_seconds", "baseline_step_seconds", "peak_mib", *DIFFERENCES, "psnr", "multiplications")
 
 
 def to_table(rows: Iterable[Row]) -> pd.DataFrame:
-    """One row per image, with times and memory of the scene's baseline in columns ``baseline_*``.
-
-    ``speed`` is that of the hires pass to the scene's baseline, ``step_speed`` that to baseline steps beside it.
-    """
+    """One row per image. ``speed`` is that of the hires pass to the scene's baseline."""
     table = pd.DataFrame(list(rows))
     if table.empty:
         return table
     for name in NUMBERS:  # an empty column has the dtype object
         table[name] = pd.to_numeric(table[name]) if name in table else math.nan
     baseline = table[table["variant"] == BASELINE.name].set_index("scene")
-    for name in ("hires_seconds", "peak_mib", "total_seconds", "multiplications"):
-        table[f"baseline_{name}"] = table["scene"].map(_first(baseline, name))
     # the machine may have been faster when the baseline image was made: scale its time by the baseline steps of each
-    slowdown = table["baseline_step_seconds"] / table["scene"].map(_first(baseline, "baseline_step_seconds"))
-    table["step_speed"] = table["speed"].where(table["variant"] != BASELINE.name, 1.0)  # not its noise
-    table["speed"] = (slowdown * table["baseline_hires_seconds"] / table["hires_seconds"]).fillna(table["step_speed"])
-    table["speed"] = table["speed"].fillna(table["baseline_multiplications"] / table["multiplications"])  # untimed
-    table["total_speed"] = slowdown * table["baseline_total_seconds"] / table["total_seconds"]
+    before = baseline[~baseline.index.duplicated()].reindex(table["scene"]).set_index(table.index)
+    slowdown = table["baseline_step_seconds"] / before["baseline_step_seconds"]
+    untimed = before["multiplications"] / table["multiplications"]
+    table["speed"] = (slowdown * before["hires_seconds"] / table["hires_seconds"]).fillna(untimed)
     return table.sort_values("scene", kind="stable", ignore_index=True)  # stable: the variants keep their order
-
-
-def _first(baseline: pd.DataFrame, name: str) -> pd.Series:
-    """The value in each scene's baseline row."""
-    return baseline[name][~baseline.index.duplicated()]
 
 
 def split_requests(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
@@ -95,21 +81,20 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for scale, of_scale in table.groupby("hires_scale"):
         baseline = succeeded(of_scale[of_scale["variant"] == BASELINE.name])
-        seconds = {name: baseline[name].dropna().median() for name in SPEEDS}
+        seconds = baseline["hires_seconds"].dropna().median()
         parts = ((variant, of_scale[of_scale["variant"] == variant]) for variant in order)
         rows += [_summarize(part, scale, variant, seconds) for variant, part in parts if len(part)]
     return pd.DataFrame(rows)
 
 
-def _summarize(part: pd.DataFrame, scale: Any, variant: str, baseline: dict[str, float]) -> Row:
-    fine = succeeded(part).assign(visible=lambda rows: (rows["psnr"] < VISIBLE).astype(float))
-    first = part.iloc[0]
-    row: Row = {"hires_scale": scale, "variant": variant, "family": first["family"], "amount": first["amount"]}
-    row |= {"scale": first["scale"], "peer": first["peer"], "images": len(fine), "failed": len(part) - len(fine)}
-    for name in (*SPEEDS.values(), "peak_mib"):
+def _summarize(part: pd.DataFrame, scale: Any, variant: str, seconds: float) -> Row:
+    fine = succeeded(part)
+    row: Row = {"hires_scale": scale, "variant": variant, "peer": part["peer"].iloc[0]}
+    row |= {"images": len(fine), "failed": len(part) - len(fine)}
+    for name in ("speed", "peak_mib"):
         row[name] = fine[name].dropna().median()
-    row |= {name: baseline[name] / row[speed] for name, speed in SPEEDS.items()}
-    for name in (*DIFFERENCES, "visible"):
+    row["hires_seconds"] = seconds / row["speed"]
+    for name in DIFFERENCES:
         row[name] = fine[name].dropna().mean()
     for name, statistic in BOUNDED.items():
         by_prompt = [group.to_numpy(float) for _, group in fine.dropna(subset=[name]).groupby("prompt")[name]]
@@ -185,37 +170,3 @@ def interval(figures: Any, statistic: Callable[..., Any]) -> tuple[float, float]
     drawn = figures[np.random.default_rng(SEED).integers(count, size=(DRAWS, count))]
     low, high = np.percentile(statistic(drawn.reshape(DRAWS, -1), axis=1), [2.5, 97.5])
     return float(low), float(high)
-
-
-def correlation(table: pd.DataFrame, name: str) -> tuple[float, float, int] | None:
-    """Spearman's rank correlation of the relative MSE with the words or nouns of a prompt, its p, and the prompts.
-
-    None with too few prompts or equal values.
-    """
-    from scipy.stats import spearmanr
-
-    known = relative_mse(table).dropna(subset=[name])
-    if len(known) < MIN_PROMPTS or known[name].nunique() < 2 or known["relative"].nunique() < 2:
-        return None
-    found = spearmanr(known[name].astype(float), known["relative"])
-    return float(found.statistic), float(found.pvalue), len(known)
-
-
-def relative_mse(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per prompt: MSE relative to each variant's median, as geometric mean over variants, and word counts."""
-    part = reduced_rows(table)
-    part = part[part["mse"] > 0].copy()
-    part["relative"] = part["mse"] / part.groupby(["variant", "hires_scale"])["mse"].transform("median")
-    part["log"] = part["relative"].map(math.log)
-    prompts = part.groupby("prompt").agg(log=("log", "mean"), words=("words", "first"), nouns=("nouns", "first"))
-    return prompts.assign(relative=prompts["log"].map(math.exp))
-
-
-def series_by_family(summary: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
-    """Variants by rising amount for each (family, kind of amount) that has at least two amounts."""
-    known = summary.dropna(subset=["amount", "speed", "mse"])
-    groups = known.groupby(["family", "scale"], sort=False)
-    unique = ["hires_scale", "amount"]  # a preset can equal a point of the grid
-    rising = ((key, part.sort_values("amount", kind="stable").drop_duplicates(unique)) for key, part in groups)
-    found = {(str(family), str(scale)): part for (family, scale), part in rising}
-    return {key: part for key, part in found.items() if part["amount"].nunique() > 1}

@@ -1,4 +1,4 @@
-"""Grids of images: the baseline on the left, the amount rising to the right, with crops and heat maps below."""
+"""Grids of images: the baseline on the left, the difference rising to the right, with crops and heat maps below."""
 
 from __future__ import annotations
 
@@ -27,20 +27,15 @@ LoadImage = Callable[[pd.Series], np.ndarray]
 def draw_grids(
     table: pd.DataFrame, summary: pd.DataFrame, load_image: LoadImage, folder: Path
 ) -> list[tuple[str, Path]]:
-    """One grid per series of rising amount, and grids of the other variants; (title, file)."""
-    found, shown = [], set()
-    for scale in sorted(summary["hires_scale"].unique()):
-        part = summary[(summary["hires_scale"] == scale) & (summary["images"] > 0)]
-        series = {family: line for (family, _), line in aggregation.series_by_family(part).items()}
-        shown = {variant for line in series.values() for variant in line["variant"]}
-        rest = part[~part["variant"].isin(shown | {BASELINE.name})].sort_values("mse", kind="stable")
-        series |= {f"others {n // COLUMNS + 1}": rest[n : n + COLUMNS] for n in range(0, len(rest), COLUMNS)}
-        for family, line in series.items():
-            title, names = f"{family}, hires {scale:g}x", list(line["variant"])[:COLUMNS]
-            safe = "-".join("".join(c if c.isalnum() or c == "." else " " for c in title).split())
-            path = folder / f"grid-{safe}.webp"  # photographs: a PNG is five times as large
-            if draw_grid(table[table["hires_scale"] == scale], names, load_image, path):
-                found.append((title, path))
+    """Grids of all variants of each scale, from the least to the most changed; (title, file)."""
+    found = []
+    reduced = summary[(summary["images"] > 0) & (summary["variant"] != BASELINE.name)]
+    for scale, part in reduced.groupby("hires_scale"):
+        names = list(part.sort_values("mse", kind="stable")["variant"])
+        for n in range(0, len(names), COLUMNS):
+            path = folder / f"grid-{scale:g}x-{n // COLUMNS + 1}.webp"  # photographs: a PNG is five times as large
+            if draw_grid(table[table["hires_scale"] == scale], names[n : n + COLUMNS], load_image, path):
+                found.append((f"hires {scale:g}x, {n // COLUMNS + 1}", path))
     return found
 
 

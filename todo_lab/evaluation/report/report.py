@@ -19,20 +19,16 @@ MISSING = "n/a"
 COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "images": ("images", lambda v: f"{v:.0f}"),
     "speed": ("speed, hires pass", lambda v: f"{v:.2f}x"),
-    "step_seconds": ("hires step, ms", lambda v: f"{1000 * v:.1f}"),
     "hires_seconds": ("hires pass, s", lambda v: f"{v:.3g}"),
-    "total_seconds": ("total, s", lambda v: f"{v:.3g}"),
-    "total_speed": ("speed, total", lambda v: f"{v:.2f}x"),
     "mse": ("MSE", lambda v: f"{v:.2g}"),
     "psnr": ("PSNR, dB", lambda v: f"{v:.1f}"),
     "ssim": ("SSIM", lambda v: f"{v:.4f}"),
     "high_frequency": ("high-freq. energy", lambda v: f"{v:.3f}"),
-    "visible": ("below 30 dB", lambda v: f"{v:.0%}"),
     "st_lpips": ("ST-LPIPS", lambda v: f"{v:.5f}"),
     "peak_mib": ("peak, MiB", lambda v: f"{v:.0f}"),
 }
 GRIDS = (
-    "The baseline is on the left; the amount of reduction rises to the right. The top scene is the one that the "
+    "The baseline is on the left; the mean difference rises to the right. The top scene is the one that the "
     "rightmost variant changes least, the bottom scene the one that it changes most. Below each image are the "
     "framed part, where the rightmost image differs most, and the difference. Black means equal."
 )
@@ -56,20 +52,12 @@ def _blocks(store: RowStore, everything: pd.DataFrame, about: dict[str, Any]) ->
     summary = aggregation.summarize(table)
     folder, plots = store.folder, store.folder / "plots"
     grids = draw_grids(table, summary, store.load_image, plots)
-    charted = {
-        "Speed against difference: better is to the right and down": charts.plot_frontier(
-            summary, plots / "frontier.png"
-        ),
-        "Speed and difference by factor and by ratio": charts.plot_amounts(summary, plots / "amount.png"),
-        "MSE by words and nouns of the prompt, relative to the median of the variant": charts.plot_prompts(
-            table, plots / "prompts.png"
-        ),
-    }
+    frontier = charts.plot_frontier(summary, plots / "frontier.png")
     return [
         "# Token reduction: time and image difference",
         *_what_ran(everything, about),
-        *section("Findings", items(list_findings(table, summary))),
-        *section("Plots", *(picture(path, caption, folder) for caption, path in charted.items())),
+        *section("Repeatability", repeatability(summary)),
+        *section("Plot", picture(frontier, "Speed against difference: better is to the right and down", folder)),
         *section("Other implementations", *_peers(aggregation.matches(table, summary))),
         *section("Table", *_table(summary, about)),
         *section("Other requests", *_requests(others)),
@@ -153,7 +141,7 @@ def _with_interval(text: Callable[[float], str], value: float, low: float | None
     """A figure, and its interval if that is known."""
     if low is None or high is None or low != low:
         return text(value)
-    return f"{text(value)} ({text(low).rstrip('x%')}\u2013{text(high)})"
+    return f"{text(value)} ({text(low).rstrip('x')}\u2013{text(high)})"
 
 
 def _requests(requests: dict[str, pd.DataFrame]) -> list[str]:
@@ -174,38 +162,8 @@ def _failures(table: pd.DataFrame) -> list[str]:
     return [markdown_table([["variant", "images", "error"], *rows])] if rows else []
 
 
-def list_findings(table: pd.DataFrame, summary: pd.DataFrame) -> list[str]:
-    """One sentence per question that the run can answer."""
-    prompts = [_prompts(table, name) for name in ("words", "nouns")]
-    return [sentence for sentence in (_rises(summary), *prompts, _repeats(summary)) if sentence]
-
-
-def _rises(summary: pd.DataFrame) -> str:
-    rises = {}
-    for (family, _), part in aggregation.series_by_family(summary).items():
-        for scale, line in part.groupby("hires_scale"):
-            if len(line) > 1:
-                rises[f"{family} at {scale:g}x"] = (line["mse"].diff().dropna() > 0).all()
-    exceptions = [name for name in rises if not rises[name]]
-    text = f"Does the MSE rise with the amount of reduction? At every step in {len(rises) - len(exceptions)} of "
-    text += f"{len(rises)} series" + (f"; not in {', '.join(exceptions)}." if exceptions else ".")
-    return text if rises else ""
-
-
-def _prompts(table: pd.DataFrame, name: str) -> str:
-    found = aggregation.correlation(table, name)
-    if found is None:
-        return ""
-    rho, p, prompts = found
-    answer = "No clear relation" if p > 0.05 else "It falls with it" if rho < 0 else "It rises with it"
-    value = "< 0.001" if p < 0.001 else f"{p:.2g}"
-    return (
-        f"Does the MSE depend on the number of {name} in the prompt? {answer}: Spearman's rho {rho:+.2f} over "
-        f"{prompts} prompts, p {value}."
-    )
-
-
-def _repeats(summary: pd.DataFrame) -> str:
+def repeatability(summary: pd.DataFrame) -> str:
+    """Whether the same seed gives the same image."""
     question = "Does the same seed give the same image?"
     counts = summary.groupby("variant", sort=False)[["repeated", "tried_again"]].sum()
     if not counts["tried_again"].any():

@@ -15,7 +15,7 @@ from functools import lru_cache
 from multiprocessing import connection, get_context
 from typing import Any
 
-from ..backends.backend import Backend
+from ..backends.local import Local
 from ..backends.source import Source
 from ..metrics.image_metrics import ImageMetrics
 from .measurement import Result, measure_scene
@@ -24,7 +24,7 @@ from .runner import Engine, SceneJobs
 RETRIES = 5  # of a scene whose Ray worker died; an exception inside a scene becomes a failed row without a retry
 
 
-def local_engine(backend: Backend, *, runs: int, timed: bool = True, metrics: ImageMetrics) -> Engine:
+def local_engine(backend: Local, *, runs: int, timed: bool = True, metrics: ImageMetrics) -> Engine:
     """An engine that runs the scenes in this process, one after the other."""
 
     def engine(scenes: Sequence[SceneJobs]) -> Generator[Result, None, None]:
@@ -36,7 +36,7 @@ def local_engine(backend: Backend, *, runs: int, timed: bool = True, metrics: Im
 
 
 @lru_cache(maxsize=1)
-def _opened(source: Source) -> tuple[Backend, ImageMetrics]:
+def _opened(source: Source) -> tuple[Local, ImageMetrics]:
     """Load the model once per worker."""
     return source.open(), ImageMetrics(source.device)
 

@@ -14,9 +14,8 @@ import torch
 from todo_core.settings import SETTINGS
 
 from ...sampling.infotext import encode_png
-from ..backends.backend import Backend, PreparedScene, TimedImage
+from ..backends.local import Local, LocalScene, TimedImage
 from ..metrics.image_metrics import ImageMetrics
-from ..prompts.prompt_sets import noun_count, word_count
 from ..variants import BASELINE, Variant
 from .jobs import Job
 
@@ -33,7 +32,7 @@ class Result:
 
 
 def measure_scene(
-    backend: Backend,
+    backend: Local,
     jobs: Sequence[Job],
     *,
     runs: int = 2,
@@ -72,7 +71,7 @@ def measure_scene(
 class _Runs:
     """Makes images of a scene, each between baseline steps if it is timed, so that a steady drift cancels."""
 
-    def __init__(self, scene: PreparedScene, runs: int, timed: bool) -> None:
+    def __init__(self, scene: LocalScene, runs: int, timed: bool) -> None:
         self._scene, self._runs, self._timed = scene, runs, timed
         self._before: list[float] | None = None  # baseline steps after one job also serve as those before the next
 
@@ -94,13 +93,11 @@ class _Runs:
         return self._scene.generate(variant)
 
 
-def _input_columns(backend: Backend, job: Job) -> Row:
+def _input_columns(backend: Local, job: Job) -> Row:
     request, variant = job.scene.request, job.variant
     width, height = request.hires_size
     row = {"key": job.key, "scene": job.scene.number, **asdict(request), "hires_width": width, "hires_height": height}
-    row |= {"words": word_count(request.prompt), "nouns": noun_count(request.prompt), **backend.about}
-    row |= {"variant": variant.name, "family": variant.family, "peer": variant.peer, "options": variant.options}
-    row |= {"amount": variant.amount, "scale": variant.scale}
+    row |= {**backend.about, "variant": variant.name, "peer": variant.peer, "options": variant.options}
     texts = {name: str(value) for name, value in variant.settings.to_dict().items() if SETTINGS[name].kind == "factor"}
     # a factor is a number or "auto", and a column has one type
     return row | {f"set_{name}": texts.get(name, value) for name, value in variant.settings.to_dict().items()}
@@ -109,13 +106,11 @@ def _input_columns(backend: Backend, job: Job) -> Row:
 def _time_columns(images: Sequence[TimedImage], baseline_steps: Sequence[list[float]]) -> Row:
     step = statistics.median(second for image in images for second in without_first_step(image.step_seconds))
     baseline = statistics.median(second for steps in baseline_steps for second in without_first_step(steps))
-    hires = statistics.median(image.hires_seconds for image in images)
     return {
         "step_seconds": step,
         "baseline_step_seconds": baseline,
-        "speed": baseline * len(images[0].step_seconds) / images[0].share / hires,  # of the whole pass
         "first_seconds": statistics.median(image.first_seconds for image in images),
-        "hires_seconds": hires,
+        "hires_seconds": statistics.median(image.hires_seconds for image in images),
         "total_seconds": statistics.median(image.total_seconds for image in images),
     }
 
@@ -139,5 +134,5 @@ def without_first_step(seconds: list[float]) -> list[float]:
     return seconds[1:] if len(seconds) > 2 else seconds
 
 
-def _failed(backend: Backend, job: Job, error: Exception) -> Result:
+def _failed(backend: Local, job: Job, error: Exception) -> Result:
     return Result({**_input_columns(backend, job), "error": f"{type(error).__name__}: {error}"})

@@ -33,13 +33,10 @@ Engine = Callable[[Sequence[SceneJobs]], Generator[Result, None, None]]
 """Runs scenes and yields their results in any order."""
 
 
-def run_jobs(
-    jobs: Sequence[Job], store: RowStore, engine: Engine, *, retry_failed: bool = False, seconds: float = math.inf
-) -> int:
+def run_jobs(jobs: Sequence[Job], store: RowStore, engine: Engine, *, seconds: float = math.inf) -> int:
     """Run the jobs that the store lacks, for at most so many seconds; returns the number of new failed rows."""
     end = time.monotonic() + seconds
-    done = store.done(failed=not retry_failed)
-    scenes = pending(jobs, store, done)
+    scenes = pending(jobs, store)
     total, failures = len(jobs), 0
     bar = tqdm(total=total, initial=total - sum(len(scene.jobs) for scene in scenes), unit="image")
     with logging_redirect_tqdm(), bar as progress, closing(engine(scenes)) as results:
@@ -54,13 +51,13 @@ def run_jobs(
     return failures
 
 
-def pending(jobs: Sequence[Job], store: RowStore, done: set[str]) -> list[SceneJobs]:
+def pending(jobs: Sequence[Job], store: RowStore) -> list[SceneJobs]:
     """The open jobs by scene, in order."""
     finished = {row["key"]: row for row in store.rows if not row["error"]}
     found = []
     for _, of_scene in itertools.groupby(jobs, key=lambda job: job.scene.number):
         scene = list(of_scene)
-        open_jobs = tuple(job for job in scene if job.key not in done)
+        open_jobs = tuple(job for job in scene if job.key not in finished)
         if open_jobs:
             baseline = finished.get(scene[0].key)
             found.append(SceneJobs(open_jobs, store.load_image(baseline) if baseline else None))

@@ -1,4 +1,4 @@
-"""Finished rows survive any end of a run, exactly once; two folders of them become one."""
+"""Finished rows survive any end of a run, exactly once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from PIL import Image
 
 from tests.todo_lab.evaluation.doubles import ABOUT, Double, differing, sweep
 from todo_core import SettingsError
-from todo_lab.evaluation.report import aggregation
-from todo_lab.evaluation.running import row_store
-from todo_lab.evaluation.running.row_store import ROWS_FILE, RowStore, join_results
+from todo_lab.evaluation.running.row_store import ROWS_FILE, RowStore
 
 
 def rows(folder):
@@ -59,12 +57,11 @@ def test_results_are_not_mixed_up(tmp_path, work):
             sweep(tmp_path, given, **{"resume": True, **changes})
 
 
-def test_failed_rows_are_kept_and_repeated_only_on_request(tmp_path, work):
+def test_failed_rows_are_kept_and_repeated(tmp_path, work):
     assert sweep(tmp_path, work, Double(broken=frozenset({"ToDo 2"}))) == 3
     double = Double()
     assert sweep(tmp_path, work, double, resume=True) == 0
-    assert not double.generated
-    assert sweep(tmp_path, work, double, resume=True, retry_failed=True) == 0
+    assert double.generated == ["ToDo 2"] * 3
     latest = RowStore(tmp_path).latest()
     assert {row["key"] for row in latest} == {job.key for job in work}
     assert not [row for row in latest if row["error"]]
@@ -78,71 +75,3 @@ def test_an_image_says_how_it_was_made(tmp_path, work):
         assert image.size == (128, 128)
         assert np.array_equal(RowStore(tmp_path).load_image(row), np.asarray(image))
     assert not list(tmp_path.rglob("*.part"))
-
-
-def without(work, *numbers):
-    """The work without some variants, by their number; 0 is the baseline."""
-    names = list(dict.fromkeys(job.variant.name for job in work))
-    return [job for job in work if job.variant.name not in [names[number] for number in numbers]]
-
-
-@pytest.fixture
-def halves(tmp_path, work):
-    """Two folders, each with the baselines."""
-    one, other = tmp_path / "one", tmp_path / "other"
-    sweep(one, without(work, 5))
-    sweep(other, without(work, 1, 2, 3, 4))
-    return one, other
-
-
-def test_the_joined_folder_has_all_rows_and_speeds_of_one_run(tmp_path, work):
-    """The second folder was made while the machine was three times as slow, with its scenes in another order."""
-    one, other, together, out = (tmp_path / name for name in ("one", "other", "together", "deep/out"))
-    turned = [replace(job, scene=replace(job.scene, number=2 - job.scene.number)) for job in without(work, 1, 2)]
-    about = {**ABOUT, "versions": "torch 2", "command": "evaluate a"}
-    sweep(one, without(work, 3, 4, 5), about=about)
-    sweep(other, turned, Double(slower=lambda passes: 3.0), about={**about, "command": "evaluate b"})
-    sweep(together, work)
-    join_results([one, other], out)
-    joined, whole = RowStore(out), {row["key"]: row for row in RowStore(together).rows}
-    assert sorted(row["key"] for row in joined.rows) == sorted(whole)
-    numbers = {job.scene.number: job.scene.request.prompt for job in work}
-    assert {row["scene"]: row["prompt"] for row in joined.rows} == numbers
-    found, expected = (aggregation.to_table(store).set_index("key") for store in (joined.rows, whole.values()))
-    for name in ("speed", "mse"):
-        assert found[name].to_dict() == pytest.approx(expected[name].to_dict())
-    for row in joined.rows:
-        assert np.array_equal(joined.load_image(row), RowStore(together).load_image(whole[row["key"]]))
-    about = json.loads((out / "run.json").read_text())
-    assert (about["rows"], about["command"], about["versions"]) == (len(work), "evaluate a; evaluate b", "torch 2")
-
-
-def test_an_incomplete_folder_stays_incomplete_while_the_new_one_is_not_there(tmp_path, work, halves, monkeypatch):
-    """Images' names begin at that folder. The system cannot go back out of it; older versions of Pillow could."""
-    (halves[0] / ROWS_FILE).write_text("".join((halves[0] / ROWS_FILE).read_text().splitlines(keepends=True)[:-1]))
-    monkeypatch.setattr(row_store, "load_png", lambda path: (path.read_bytes(), ""))
-    out = tmp_path / "deep" / "out"
-    join_results(halves, out)
-    assert json.loads((out / "run.json").read_text())["rows"] == len(work) == len(RowStore(out).rows) + 1
-
-
-def test_what_is_not_joined(tmp_path, work, halves):
-    def refused(said, *folders, out="out"):
-        with pytest.raises(SettingsError, match=said):
-            join_results(folders, tmp_path / out)
-
-    one, other = halves
-    sweep(tmp_path / "all", work)
-    for about, said in (({"model": "other"}, "model is other, not none"), ({"runs": 3}, "runs is 3, not 1")):
-        (tmp_path / "all" / "run.json").write_text(json.dumps({**ABOUT, "rows": len(work), **about}))
-        refused(said, one, tmp_path / "all")
-    (tmp_path / "all" / "run.json").write_text(json.dumps({**ABOUT, "rows": len(work)}))
-    refused("'ToDo 2' of .* is in two folders", one, tmp_path / "all")
-    refused("a folder of results", one, tmp_path)
-    refused("without results", one, out="other")
-    row = RowStore(other).rows[0]
-    Image.fromarray(255 - RowStore(other).load_image(row)).save(other / row["image"])
-    refused("baseline images .'baseline' of", one, other)
-    (other / ROWS_FILE).write_text("".join((other / ROWS_FILE).read_text().splitlines(keepends=True)[1:]))
-    refused("all baselines .'tomesd 0.5' of .* has none", one, other)
-    assert not (tmp_path / "out").exists()
