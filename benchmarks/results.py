@@ -17,10 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import performance
-from PIL import Image
 
 from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
 from todo_lab.sampling.comparison import most_different
@@ -267,7 +265,7 @@ def plot_opening(path: Path, evaluation: Path) -> None:
     usual = of(balanced, part).sort_values("psnr")["prompt"].iloc[part["prompt"].nunique() // 2]
     part, files = part[part["prompt"] == usual], pd.read_json(evaluation / "rows.jsonl", lines=True)
     files = files[files["prompt"] == usual].set_index("variant")["image"]
-    images = [np.asarray(Image.open(evaluation / files[name])) for name in names]
+    images = [pyplot().imread(evaluation / files[name]) for name in names]
     crop = most_different(*images[:2], len(images[0]) // 4)
     chart, grid = pyplot().subplots(2, len(names), figsize=(12.4, 6.6), layout="constrained")
     for column, image, (name, title) in zip(grid.T, images, names.items(), strict=True):

@@ -153,11 +153,12 @@ def test_the_line_follows_the_page_and_the_checkpoint(page, panel, monkeypatch):
     model = sd_models.model_data.sd_model
     monkeypatch.setattr(sd_models.model_data, "sd_model", None)
     panel.unfold()
+    web.fill_in(page, width=640)  # asks anew, for the page may have its first answer already
     wait_for_line(page, "once the checkpoint is loaded")
     monkeypatch.setattr(sd_models.model_data, "sd_model", model)
-    wait_for_line(page, "Hires fix is off. With ✨ 1024 x 1024: 4x fewer keys")
+    wait_for_line(page, "Hires fix is off. With ✨ 1280 x 1024: 4x fewer keys")
     open_hires(page)
-    page.wait_for_function("() => document.querySelector('#todo_txt2img_line').innerText.startsWith('1024 x 1024: 4x')")
+    page.wait_for_function("() => document.querySelector('#todo_txt2img_line').innerText.startsWith('1280 x 1024: 4x')")
     web.fill_in(page, width=768)
     wait_for_line(page, "1536 x 1024:")
     web.fill_in(page, hr_scale=1.5)
