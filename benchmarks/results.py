@@ -44,7 +44,7 @@ CHANGES: dict[str, dict[str, Any]] = {  # a row -> what differs from the base
     "6 steps": {"hires_steps": 6},
     "4 steps": {"guidance": 1.5, "sampler": "Euler a", "hires_steps": 4},  # as with LCM, Lightning and DMD2
 }
-UNIFORM = ("Euler", "DPM++ 2M", "DPM++ 2M, CFG 2.5")  # schedules, with which plain steps are as close
+UNIFORM = ("Euler", "DPM++ 2M", "DPM++ 2M, CFG 2.5")  # schedules: at 64 x 64 tokens plain steps are as close
 WITH_NOISE = ("Euler a", "SDE Karras", "4 steps")
 SKIPPING = ("Skip steps", *(f"Skip steps, tolerance {least}" for least in (0.16, 0.32)))  # the first has 0.08
 AIMS = {  # preset -> what it does, by whether the layout is SD 1.5's and the sampler adds noise
@@ -129,7 +129,7 @@ def speed_at_full_size(layout: str, side: int, variant: str, own: pd.DataFrame) 
     calls, timed = performance.on_gpu("calls", unet), performance.on_gpu("passes", unet)
     whole = calls["baseline", latent]["seconds"]
     reduced = next((name for name in ("ToDo 2", "ToMe 0.5") if variant.startswith(name)), "baseline")
-    each, predicted = calls[reduced, latent]["seconds"], 0.0
+    each, predicted = whole / calls[reduced, latent]["speed"], 0.0
     if "deep" in variant and computed < steps:
         kinds = timed["ToDo 2, interval 2" if "ToDo" in variant else "interval 2", latent]
         each, predicted = (kinds[kind]["seconds"] for kind in ("computed", "predicted"))

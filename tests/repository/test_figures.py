@@ -95,7 +95,7 @@ def test_no_preset_is_farther_than_as_many_plain_steps(aim):
         variant = results.AIMS[aim][layout == "SD 1.5", name in results.WITH_NOISE]
         if len(results.of(variant, part)):
             _, own, _, plain = results.beside_plain_steps(layout, side, variant, part)
-            assert own > plain or math.isinf(plain) or name in results.UNIFORM, (layout, side, name)
+            assert own > plain or math.isinf(plain) or (side == 64 and name in results.UNIFORM), (layout, side, name)
 
 
 @pytest.mark.parametrize("aim", results.AIMS)
