@@ -93,9 +93,10 @@ def in_ten_steps(name: str) -> str:
     return f"**10 steps: {name.strip('*')}**" if "*" in name else f"10 steps: {name}"
 
 
+CPU = (96, 128, 256)
 ON_CPU = ("**ToDo 2**", "ToDo 4", "ToMe 0.5", "tomesd 0.5", "token-downsampling 2", "BiGain 2", "HyperTile 256")
 TABLES: dict[str, Callable[[], Table]] = {
     "On a GPU": gpu_calls,
     "Passes of SDXL": gpu_passes,
-    "One UNet call on a CPU": lambda: of_calls(pixels(SD1), columns_of(calls("sd1-ldm"), SD1), seconds, ON_CPU),
+    "One UNet call on a CPU": lambda: of_calls(pixels(CPU), columns_of(calls("sd1-ldm"), CPU), seconds, ON_CPU),
 }

@@ -36,7 +36,6 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from unet_call.charts import plots
 from unet_call.measure import KINDS, PARTS, PYTHON_SIDE, UNPATCHED, Row, quartiles
 from unet_call.models import CHANNELS, LAYOUTS, PIXELS, Clock, Subject, build
 from unet_call.variants import BASELINE, NAMES, OF_PASSES, peer_paths
@@ -76,7 +75,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--cpu-time": {"action": "store_true", "help": "count this process's CPU seconds, beside other work"},
     "--channels": {"type": int, "default": CHANNELS, "help": "fewer, for a trial; a multiple of 32"},
     "--out": {"type": Path, "default": Path("speed"), "help": "folder of speed.json and speed.md (%(default)s)"},
-    "--plots": {"type": Path, "metavar": "FOLDER", "help": "draw the calls of --out there, and measure nothing"},
 }
 
 
@@ -196,11 +194,8 @@ def cell(row: Row | None, rows: dict[tuple[str, int], Row], side: int) -> str:
 
 def main() -> None:
     args = parse_arguments()
-    if args.plots:
-        plots(json.loads((args.out / "speed.json").read_text("utf-8")), args.layouts[0], args.plots)
-    else:
-        run(args)
-        print((args.out / "speed.md").read_text("utf-8"))
+    run(args)
+    print((args.out / "speed.md").read_text("utf-8"))
 
 
 if __name__ == "__main__":

@@ -130,18 +130,6 @@ def test_one_command_measures_everything_and_goes_on_where_it_stopped(
         assert text in page
 
 
-def test_plots_are_drawn(bench: Any, tmp_path: Path) -> None:
-    seconds = {"baseline": 2.0, "ToDo 2": 1.0, "ToDo 4": 0.9, "lower bound of ToDo 4": 0.9, "tomesd 0.5": 1.5}
-    group = {"part": "calls", "layout": "sd1", "batch": 2, "dtype": "float32", "torch": "2", "device": "cpu"}
-    rows = [
-        {**group, "side": side, "setting": name, "seconds": s, "speed": 2 / s, "turns": [s, s]}
-        for side in (64, 96)
-        for name, s in seconds.items()
-    ]
-    bench.charts.plots(rows, "sd1", tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"unet.png", "growth.png"}
-
-
 @pytest.mark.parametrize("layout", ["sd1", pytest.param("sdxl", marks=pytest.mark.slow)])
 def test_a_pass_is_timed_by_kind_of_step(bench: Any, subject_of: Callable[[str], Any], layout: str) -> None:
     args = arguments(bench, "--settings", "Closest", "ToDo 2, interval 2", "--warm-up", 8, "--cpu-time")
