@@ -162,7 +162,8 @@ def of_aims(sides: tuple[int, ...] = REAL) -> Table:
                 speed, own, count, plain = beside_plain_steps(layout, side, variant, part)
                 cells[-2:] = f"{speed:.2f}x, {own:.1f}", f"{count}: {plain:.1f}" if plain < math.inf else ""
         size = f"{8 * side * LAYOUTS[layout]} px" if side in REAL else ""
-        found.append([f"{', '.join(filter(None, (layout, size, name)))} ({part['prompt'].nunique()})", *cells])
+        head = f"{', '.join(filter(None, (layout, size, name)))} ({part['prompt'].nunique()})"
+        found += [[head, *cells]] * any(cells)
     return found
 
 
