@@ -46,6 +46,7 @@ CHANGES: dict[str, dict[str, Any]] = {  # a row -> what differs from the base
 }
 UNIFORM = ("Euler", "DPM++ 2M", "DPM++ 2M, CFG 2.5")  # schedules: at 64 x 64 tokens plain steps are as close
 WITH_NOISE = ("Euler a", "SDE Karras", "4 steps")
+SHOWN = {"ToDo balanced": "ToDo 2, deep layers, tolerance 0.08", "Skip steps": "Skip steps, tolerance 0.08"}  # of 0.3
 SKIPPING = ("Skip steps", *(f"Skip steps, tolerance {least}" for least in (0.16, 0.32)))  # the first has 0.08
 AIMS = {  # preset -> what it does, by whether the layout is SD 1.5's and the sampler adds noise
     "Balanced": {
@@ -71,7 +72,7 @@ WAYS = (  # of the base's table
     *(*SKIPPING, *SHARES[1:4]),
 )
 OTHERS = (
-    *("ToDo 2", "ToDo 2, fixed", "ToDo 3", *SKIPPING[1:], *SHARES[1:]),
+    *("ToDo 2", "ToDo 2, fixed", "ToDo 3", "ToDo balanced", *SKIPPING[1:], *SHARES[1:]),
     *("BiGain 2", "token-downsampling 2", "tomesd 0.5", "HyperTile 128", "CA-ToMe 0.7"),
     *("DeepCache 2", "Spectrum 2 0", "ZEUS 1", "EasyCache 0.2"),
 )
@@ -151,7 +152,7 @@ def beside_plain_steps(layout: str, side: int, variant: str, part: pd.DataFrame)
 
 def of_aims(sides: tuple[int, ...] = REAL) -> Table:
     """For each hires pass: speed and PSNR of the presets, each beside the plain steps that take as much time."""
-    head, aims = ("hires pass", [*AIMS]) if sides == REAL else ("64 x 64 tokens", ["Balanced", "Closest"])
+    head, aims = ("hires pass", [*AIMS]) if sides == REAL else ("64 x 64 tokens", ["Balanced"])
     found = [[head, *itertools.chain(*((aim, "plain") for aim in aims))]]
     for layout, side, name, part in passes(sides):
         cells = []
@@ -195,7 +196,7 @@ def of_parts(head: str, parts: dict[str, pd.DataFrame], variants: tuple[str, ...
 
 def shown(variant: str) -> str:
     """The name on the page, of ten steps."""
-    name = "Skip steps, tolerance 0.08" if variant == SKIPPING[0] else variant.removesuffix(" 2 0")
+    name = SHOWN.get(variant, variant).removesuffix(" 2 0")
     if variant.startswith("fewer steps "):
         return f"{round(10 * float(variant.split()[-1]))} of 10 plain steps"
     return f"**{name}**" if name == "ToDo 2" else name
