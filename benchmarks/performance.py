@@ -52,9 +52,8 @@ def on_gpu(part: str, layout: str) -> dict[tuple[str, int], Row]:
     return rows(part=part, layout=layout, kernel="flash", **({"steps": 10} if part == "passes" else {}))
 
 
-def calls(layout: str, dtype: str = "bfloat16", kernel: str = "any") -> dict[tuple[str, int], Row]:
-    """Those on a CPU."""
-    return rows(part="calls", layout=layout, dtype=dtype, kernel=kernel, batch=1)
+def calls_on_cpu(layout: str) -> dict[tuple[str, int], Row]:
+    return rows(part="calls", layout=layout, dtype="bfloat16", kernel="any", batch=1)
 
 
 def of_calls(head: list[str], columns: list[dict[str, Row]], time: Callable[[Row], str], names: Sequence[str]) -> Table:
@@ -98,5 +97,5 @@ ON_CPU = ("**ToDo 2**", "ToDo 4", "ToMe 0.5", "tomesd 0.5", "token-downsampling 
 TABLES: dict[str, Callable[[], Table]] = {
     "On a GPU": gpu_calls,
     "Passes of SDXL": gpu_passes,
-    "One UNet call on a CPU": lambda: of_calls(pixels(CPU), columns_of(calls("sd1-ldm"), CPU), seconds, ON_CPU),
+    "One UNet call on a CPU": lambda: of_calls(pixels(CPU), columns_of(calls_on_cpu("sd1-ldm"), CPU), seconds, ON_CPU),
 }
