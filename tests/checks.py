@@ -8,14 +8,16 @@ with --all alone. Arguments go to pytest in both environments; a path runs only 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
-from todo_lab.environment import DEMO, INTERRUPTED, PYTEST, SIGNALLED, SLOW, TESTS, child, end_in_order
+from todo_lab.environment import DEMO, INTERRUPTED, PYTEST, SIGNALLED, SLOW, TESTS, end_in_order, variables
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO_TESTS = ROOT / "tests" / "todo_lab" / "demo"
@@ -76,12 +78,22 @@ def pytest(workers: int, arguments: list[str]) -> list[str]:
 def run(words: list[str]) -> int:
     """Run a check in the tests' environment; returns its status, see ``passed``."""
     tell(words)
-    with child(TESTS.python, "-m", *words) as process:
+    with start(TESTS.python, "-m", *words) as process:
         return passed(process.wait())
 
 
 @contextmanager
-def beside(program: tuple[object, ...], words: list[str]) -> Iterator[Callable[[], int]]:
+def start(*program: str | Path, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process that ends with this block."""
+    with subprocess.Popen(program, cwd=ROOT, env=variables(), text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def beside(program: tuple[str | Path, ...], words: list[str]) -> Iterator[Callable[[], int]]:
     """Run a check beside another one; it ends with this block.
 
     Yields a function that waits for it, prints its output and returns its status.
@@ -95,7 +107,7 @@ def beside(program: tuple[object, ...], words: list[str]) -> Iterator[Callable[[
 
     with (
         TemporaryFile("w+", encoding="utf-8", errors="replace") as output,
-        child(*program, stdout=output) as process,
+        start(*program, stdout=output) as process,
     ):
         yield finish
 

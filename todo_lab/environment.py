@@ -6,34 +6,20 @@ import errno
 import hashlib
 import os
 import platform
-import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 import venv
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from importlib.util import find_spec
-from itertools import count
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn
 from urllib.request import urlopen
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 ROOT = Path(__file__).resolve().parents[1]
 SIGNALLED = 128  # a shell adds the number of the signal that ended a process
 INTERRUPTED = SIGNALLED + signal.SIGINT
 TORCH = ("torch==2.13.0",)
-LOG, LAST_LINES = "install.log", 8
-TOLD_EVERY = 10  # seconds
-WORKING = re.compile(r"^ *((?:Collect|Download|Install|Build)ing .{,80})", re.MULTILINE)  # among pip's lines
-ENDS_WITHIN = 10  # seconds, after Ctrl+C
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 # Without bytecode each process compiles the libraries for some 10 s. The others lead out of an environment.
 LEFT_OUT = {"PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "PYTHONPATH", "PIP_PREFIX", "PIP_TARGET"}
@@ -65,26 +51,9 @@ def end_in_order() -> None:
             signal.signal(number, lambda received, frame: sys.exit(SIGNALLED + received))
 
 
-@contextmanager
-def child(*words: object, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process that ends with this block. SIGTERM waits until it has started."""
-    received: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
-    try:
-        started = subprocess.Popen([*map(str, words)], cwd=ROOT, env=_variables(), text=True, **options)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    try:
-        for number in received:
-            signal.raise_signal(number)
-        yield started
-    except KeyboardInterrupt:  # a terminal sends Ctrl+C to it as well
-        with suppress(subprocess.TimeoutExpired):
-            started.wait(ENDS_WITHIN)
-        raise
-    finally:
-        started.terminate()
-        started.wait()
+def variables() -> dict[str, str]:
+    """The environment variables of a process in an environment."""
+    return {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
 
 
 class Environment:
@@ -104,67 +73,37 @@ class Environment:
         """Go on with the environment's Python in the place of this process."""
         sys.stdout.flush()
         if os.name == "nt":  # there the new process would leave the console
-            sys.exit(subprocess.call([self.python, *words], env=_variables()))
-        os.execve(self.python, [str(self.python), *words], _variables())
+            sys.exit(subprocess.call([self.python, *words], env=variables()))
+        os.execve(self.python, [str(self.python), *words], variables())
 
     def ensure(self, *more: tuple[str, ...]) -> None:
-        """Make the environment if it is missing, and install ``more`` in addition. Only one start at a time does so."""
-        parts = [self._installs, *((install,) for install in more)]
-        if all(map(self._has, parts)):
-            return
+        """Make the environment if it is missing, and install ``more`` in addition."""
         try:
-            with self._alone():
-                for part in parts:
-                    if not self._has(part):
-                        self._install(part)
+            for part in (self._installs, *((install,) for install in more)):
+                stamp, fingerprint = self._stamp(part)
+                if not (stamp.exists() and stamp.read_text() == fingerprint):
+                    self._install(part)
+                    stamp.write_text(fingerprint)  # the last step: what was interrupted is installed again
         except OSError as error:
             advice = "" if error.errno == errno.ENOSPC else " Use a copy of this folder that you may write to."
             sys.exit(f"{self.home} cannot be made: {error.strerror or error}.{advice}")
         except subprocess.CalledProcessError as error:
             sys.exit(f"Python could not make a virtual environment. {_why_without_pip(error)}")
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Wait until no other start installs here. The system takes the lock from a process that ends or is killed."""
-        with Path(f"{self.home}.lock").open("a") as file:
-            if not _lock(file):
-                _say(f"Another start is installing into {self.home.name}; waiting.")
-                while not _lock(file):
-                    time.sleep(1)
-            yield
-
     def _install(self, part: tuple[tuple[str, ...], ...]) -> None:
-        """The stamp is written last, so what was interrupted is installed again."""
         if part == self._installs:
-            log = f"{self.home.name}/{LOG}"
-            _say(f"Installing into {self.home.name}, once: {self._size}, some minutes. pip's output: {log}")
+            sys.stderr.write(f"Installing into {self.home.name}, once: {self._size}, some minutes.\n")
             venv.create(self.home, clear=True, with_pip=True)
         for install in part:
             self._pip((*install, *cpu_index()) if install == TORCH else install)
-        stamp, fingerprint = self._stamp(part)
-        stamp.write_text(fingerprint)
 
     def _pip(self, install: tuple[str, ...]) -> None:
-        """Run pip. Its output goes to a file; the end of that is printed if it fails."""
+        """Run pip, and end with its status if it fails. It speaks on stderr."""
         # no-user: a user's pip.conf may say otherwise. no-compile: only a small part of these packages is imported
         options = ("--disable-pip-version-check", "--no-user", "--no-compile")
-        words = (self.python, "-m", "pip", "install", *options, *install)
-        path = self.home / LOG
-        with path.open("a", encoding="utf-8") as log, child(*words, stdout=log, stderr=subprocess.STDOUT) as pip:
-            for seconds in count(TOLD_EVERY, TOLD_EVERY):
-                with suppress(subprocess.TimeoutExpired):
-                    status = pip.wait(TOLD_EVERY)
-                    break
-                doing = WORKING.findall(path.read_text("utf-8", errors="replace"))
-                _say(f"  {self.home.name}, {seconds} s: {doing[-1] if doing else 'Starting pip'}")
-        if status:
-            lines = path.read_text("utf-8", errors="replace").splitlines()
-            _say("\n".join([*lines[-LAST_LINES:], f"pip failed; all of its output: {path}"]))
+        words = [str(self.python), "-m", "pip", "install", *options, *install]
+        if status := subprocess.call(words, cwd=ROOT, env=variables(), stdout=2):
             sys.exit(status)
-
-    def _has(self, part: tuple[tuple[str, ...], ...]) -> bool:
-        stamp, fingerprint = self._stamp(part)
-        return stamp.exists() and stamp.read_text() == fingerprint
 
     def _stamp(self, part: tuple[tuple[str, ...], ...]) -> tuple[Path, str]:
         """A file and what it says where this is installed: a hash of pip's arguments and of the files they name.
@@ -176,28 +115,6 @@ class Environment:
         fingerprint = hashlib.sha256("\n".join([platform.python_version(), *texts]).encode()).hexdigest()
         name = "requirements" if part == self._installs else f"also-{fingerprint[:12]}"
         return self.home / f"{name}.sha256", fingerprint
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-
-
-def _variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
-
-
-def _lock(file: TextIO) -> bool:
-    """Whether this process now has the file alone."""
-    try:
-        if sys.platform == "win32":
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError:
-        return True  # this file system has no locks
-    return True
 
 
 def _why_without_pip(error: subprocess.CalledProcessError) -> str:

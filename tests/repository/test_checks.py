@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from unittest.mock import Mock
 
 import pytest
 
 from tests import checks as command
-from todo_lab import environment
 from todo_lab.environment import Environment
 
 DEMO = str(command.DEMO_TESTS)
@@ -23,22 +23,22 @@ def checks(monkeypatch):
     def checked(*arguments: str, **statuses: int) -> tuple[int, dict[str, list[str]]]:
         ran: dict[str, list[str]] = {}
 
-        def child(*program, **options):
+        def started(*program, **options):
             *_, is_in, name = program[: 4 if command.IN_DEMO in program else 3]
             name = {command.IN_DEMO: "demo", "-m": "here"}[is_in] if name == "pytest" else name
             ran[name] = list(program[program.index(is_in) + 1 :])
             ends = f"print('{name} says so'); raise SystemExit({statuses.get(name, 0)})"
-            return environment.child(sys.executable, "-c", ends, **options)
+            return start(sys.executable, "-c", ends, **options)
 
         monkeypatch.setattr(Environment, "ensure", lambda self, *more: ran.update({self.home.name: list(more)}))
-        monkeypatch.setattr(command, "child", child)
+        monkeypatch.setattr(command, "start", started)
         try:
             status = command.main(list(arguments))
         except SystemExit as ended:
             status = ended.code
         return status, ran
 
-    before = signal.getsignal(signal.SIGTERM)
+    before, start = signal.getsignal(signal.SIGTERM), command.start
     yield checked
     signal.signal(signal.SIGTERM, before)
 
@@ -87,14 +87,13 @@ def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, 
 
 
 def test_ctrl_c_is_one_line_and_ends_what_runs_beside(monkeypatch, capsys):
-    def child(*program, **options):
-        started.append(environment.child(sys.executable, "-c", "import time; time.sleep(3600)", **options))
+    def popen(program, **options):
+        started.append(true_popen([sys.executable, "-c", "import time; time.sleep(3600)"], **options))
         return started[0]
 
-    started = []
-    monkeypatch.setattr(environment, "ENDS_WITHIN", 0.1)
+    started, true_popen = [], subprocess.Popen
     monkeypatch.setattr(Environment, "ensure", Mock(side_effect=KeyboardInterrupt))
-    monkeypatch.setattr(command, "child", child)
+    monkeypatch.setattr(command.subprocess, "Popen", popen)
     assert command.main([]) == 130
-    assert len(started) == 1
+    assert [each.returncode for each in started] == [-signal.SIGTERM]
     assert capsys.readouterr().out == "Stopped.\n"

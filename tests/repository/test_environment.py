@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -78,89 +77,6 @@ def test_it_is_made_once_and_again_when_something_changes(made, monkeypatch, tmp
     assert asked()[5:] == [base[0], *base], "an interrupted one is made again"
 
 
-@pytest.mark.parametrize("finishes", [True, False])
-def test_a_second_start_waits_for_the_first(made, monkeypatch, capsys, finishes):
-    """Then it installs only what the first one has not."""
-    env, _ = made
-    first, free = Path("env.lock").open("a"), []  # noqa: SIM115
-    assert environment._lock(first)
-    install = Environment._install
-
-    def noted(env, part):
-        with Path("env.lock").open("a") as file:
-            free.append(environment._lock(file))
-        install(env, part)
-
-    def first_ends(seconds):
-        env.home.mkdir(exist_ok=True)
-        if finishes:
-            stamp, fingerprint = env._stamp(env._installs)
-            stamp.write_text(fingerprint)
-        first.close()
-
-    monkeypatch.setattr(environment.time, "sleep", first_ends)
-    monkeypatch.setattr(Environment, "_install", noted)
-    env.ensure()
-    assert free == ([] if finishes else [False]), "others wait until it is installed"
-    assert Path("asked").exists() != finishes
-    assert capsys.readouterr().err.count("Another start is installing into env; waiting.\n") == 1
-
-
-def test_pip_is_told_about_while_it_works_and_its_last_lines_if_it_fails(made, monkeypatch, capfd):
-    env, does = made
-    monkeypatch.setattr(environment, "TOLD_EVERY", 1)
-    does('echo "  Downloading torch"; echo "WARNING: slow"; sleep 1.5; seq -f "line %g" 99; exit 1')
-    with pytest.raises(SystemExit, match="1"):
-        env.ensure()
-    first, second, *last, end = capfd.readouterr().err.splitlines()
-    assert first.endswith("pip's output: env/install.log")
-    assert second == "  env, 1 s: Downloading torch"
-    assert last == [f"line {number}" for number in range(92, 100)]
-    assert end == f"pip failed; all of its output: {env.home}/install.log"
-
-
-@pytest.mark.parametrize(
-    ("name", "is_early"), [("SIGINT", False), ("SIGTERM", False), ("SIGTERM", True), ("SIGHUP", False)]
-)
-def test_whoever_ends_an_installation_ends_pip_too(made, monkeypatch, capfd, name, is_early):
-    """Also while pip starts. Ctrl+C is no failure of pip."""
-    env, does = made
-    does("exec sleep 3600")
-    env.home.mkdir()
-    number, started, true_popen = getattr(signal, name), [], subprocess.Popen
-
-    def popen(*words, **options):
-        started.append(true_popen(*words, **options))
-        if is_early:
-            signal.raise_signal(number)
-        else:
-            threading.Timer(0.5, signal.raise_signal, [number]).start()
-        return started[0]
-
-    monkeypatch.setattr(environment.subprocess, "Popen", popen)
-    monkeypatch.setattr(environment, "ENDS_WITHIN", 0.1)
-    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
-    before = {each: signal.signal(each, handler) for each, handler in usual.items()}  # whatever has started the tests
-    environment.end_in_order()
-    try:
-        with pytest.raises((KeyboardInterrupt, SystemExit)) as ended:
-            env._pip(("something",))
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-    assert getattr(ended.value, "code", None) == (None if name == "SIGINT" else 128 + number)
-    assert started[0].returncode == -signal.SIGTERM
-    assert capfd.readouterr().err == ""
-
-
-def test_after_ctrl_c_a_process_ends_by_itself():
-    """A terminal sends it to the process as well: pytest then tells what has failed so far."""
-    ends = environment.child(sys.executable, "-c", "import time; time.sleep(0.3)")
-    with pytest.raises(KeyboardInterrupt), ends as started:
-        raise KeyboardInterrupt
-    assert started.returncode == 0
-
-
 def test_nohup_keeps_a_closed_terminal_from_ending_it():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     environment.end_in_order()
@@ -200,7 +116,7 @@ def told_if(monkeypatch, env, owner, name, error):
         (errno.ENOSPC, "No space left on device."),
     ],
 )
-@pytest.mark.parametrize("what", [(environment, "_lock"), (environment.venv, "create"), (Path, "write_text")])
+@pytest.mark.parametrize("what", [(environment.venv, "create"), (Path, "write_text")])
 def test_a_folder_that_cannot_be_written_is_one_line(made, monkeypatch, what, number, told):
     env, _ = made
     found = told_if(monkeypatch, env, *what, OSError(number, os.strerror(number)))
