@@ -19,7 +19,6 @@ minutes. Called again with the same --out, the program goes on where it stopped.
   predicted as on trained models usually (`predicted_in`). The medians of each kind of step price any other number:
   computed, computed and measured, predicted. Their difference is what measuring the error costs.
 - python: our functions that take most Python, at a size so small that a GPU waits for it.
-- reductions: the reductions alone, on the tokens of a level.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def order(args: argparse.Namespace) -> list[Row]:
     found: list[tuple[Any, ...]] = [("passes", *size, first, args.steps[0]) for size in in_passes]
     found += [(part, *size, first, args.steps[0]) for part in ("passes", "python") for size in small or sizes]
     found += [("passes", *size, first, steps) for steps in args.steps[1:] for size in in_passes]
-    found += [(part, *size, first) for size in sizes for part in ("calls", "reductions")]
+    found += [("calls", *size, first) for size in sizes]
     found += [("calls", *size, kernel) for kernel in others for size in sizes]
     chosen = [each for each in dict.fromkeys(found) if each[0] in args.parts]
     return [dict(zip(("part", "layout", "side", "kernel", "steps"), each, strict=False)) for each in chosen]

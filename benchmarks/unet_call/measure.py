@@ -19,15 +19,12 @@ from typing import Any
 from unittest import mock
 
 import torch
-import torch.nn.functional as F
-from tomesd.merge import bipartite_soft_matching_random2d
 
 from todo_core import Session, TokenGrid
 from todo_core.estimate import Estimate
 from todo_core.hosts import Host
 from todo_core.patching.plan import Pass, Plan
 from todo_core.patching.time import memory, pacing
-from todo_core.reduction import cluster, match, stride
 from todo_lab.sampling.passes import make_scheduler
 from unet_call.models import Subject
 from unet_call.variants import BASELINE, NAMES, OF_PASSES, Patch, variants
@@ -35,7 +32,6 @@ from unet_call.variants import BASELINE, NAMES, OF_PASSES, Patch, variants
 Row = dict[str, Any]
 Variant = tuple[Session | None, set[int]]  # None is the unpatched UNet; the steps that auto shall predict
 ENOUGH_TURNS = 5
-MIN_SECONDS = 0.05  # of one timing of a reduction: shorter ones run several times
 DRIFT = 0.1  # how far the latent moves from step to step
 UNPATCHED = "unpatched"
 PYTHON_SIDE = 32  # of a latent so small that a GPU waits for Python
@@ -283,53 +279,8 @@ def is_ours(function: tuple[str, int, str]) -> bool:
     return "todo_core" in Path(function[0]).parts
 
 
-# what is in them ----------------------------------------------------------------------------------------------------
-
-
-def reductions(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
-    """Milliseconds to find the groups of one level-1 block's tokens, to merge them, and to unmerge the result."""
-    grid = TokenGrid(side, side).halved(subject.host.depth)
-    x = smooth_tokens(args.batch, grid.size, subject.blocks[0].attn1.to_q.in_features)
-    x, half = x.to(subject.device, subject.dtype), grid.tokens // 2
-    found: dict[str, Callable[[], tuple[Callable[..., Any], ...]]] = {
-        "ToDo 2": lambda: _both(stride(grid.size, 2, 0)),
-        "ToMe 0.5": lambda: _both(match(x, grid.size, 0.5)),
-        "cluster 0.5": lambda: _both(cluster(x, half)),
-        "tomesd 0.5": lambda: bipartite_soft_matching_random2d(x, grid.width, grid.height, 2, 2, half, no_rand=True),
-    }
-    parts: dict[tuple[str, str], Callable[[], Any]] = {}
-    for name, find in found.items():
-        merge, unmerge = find()
-        merged = merge(x)
-        parts |= {(name, "find"): find, (name, "merge"): partial(merge, x), (name, "unmerge"): partial(unmerge, merged)}
-    counts = {key: max(1, round(MIN_SECONDS / max(1e-9, subject.clock.seconds(part)))) for key, part in parts.items()}
-    order, taken = [*parts], {key: list[float]() for key in parts}
-    for turn in turns_of(args, ENOUGH_TURNS):
-        random.Random(turn).shuffle(order)
-        for key in order:
-            again = range(counts[key])
-            seconds = subject.clock.seconds(lambda run=parts[key], again=again: [run() for _ in again])
-            taken[key].append(seconds / counts[key])
-    medians = {key: 1000 * statistics.median(each) for key, each in taken.items()}
-    return [{"setting": name, "ms": {part: medians[name, part] for of, part in parts if of == name}} for name in found]
-
-
-def _both(reduction: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    return reduction.merge, reduction.unmerge
-
-
-def smooth_tokens(batch: int, size: tuple[int, int], channels: int) -> torch.Tensor:
-    """(batch, h*w, channels) float32 on the CPU, random but smooth over the grid, the same at every call."""
-    generator = torch.Generator().manual_seed(size[0])
-    coarse = torch.randn(batch, channels, *(-(-side // 8) for side in size), generator=generator)
-    smooth = F.interpolate(coarse, size, mode="bicubic")
-    smooth += 0.2 * torch.randn(smooth.shape, generator=generator)
-    return smooth.flatten(2).transpose(1, 2).contiguous()
-
-
 PARTS: dict[str, Callable[[Subject, int, argparse.Namespace], list[Row]]] = {
     "calls": calls,
     "passes": passes,
     "python": python,
-    "reductions": reductions,
 }

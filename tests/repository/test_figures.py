@@ -7,7 +7,6 @@ import re
 import sys
 from pathlib import Path
 
-import pandas
 import pytest
 
 from tests.models import full_layout
@@ -55,16 +54,6 @@ def test_the_sentence_on_the_number_of_tokens_is_that_of_the_rows():
     assert re.findall(r"\b\d\.\d\b", text)[: len(told)] == told
 
 
-@pytest.mark.parametrize(
-    ("grid", "rows"),
-    [(grid, grid.partition("-")[0]) for grid in ("presets", "presets-large", "steps", "factors", "factors-large")]
-    + [("whole", "steps")],
-)
-def test_the_grid_beside_the_results_makes_their_variants(grid, rows):
-    stored = set(pandas.read_parquet(RESULTS.parent / f"{rows}.parquet")["variant"])
-    assert {variant.name for variant in from_grid(RESULTS.parent / f"grid-{grid}.yaml")} <= stored
-
-
 def test_the_grid_of_the_users_makes_the_variants_of_the_rows():
     made = {
         variant.name
@@ -74,19 +63,6 @@ def test_the_grid_of_the_users_makes_the_variants_of_the_rows():
     gone = {"CA-ToMe 0.7", "EasyCache 0.2", "FBCache 0.4", "Spectrum 2 0"}  # measured with earlier adapters
     assert set(results.rows()["variant"]) - gone <= made | {"baseline"}
     assert not gone & made
-
-
-def test_the_second_table_of_whole_factors_is_that_of_the_stored_rows():
-    text = (ROOT / "docs" / "research" / "README.md").read_text("utf-8").split("\n## Whole factors\n")[1]
-    lines = [line for line in text.splitlines() if re.match(r"\| (Euler|DPM)", line)]
-    table = pandas.read_parquet(RESULTS.parent / "steps.parquet")
-    table = table[(table["layout"] == "SDXL") & (table["guidance"] == 2.5)]
-    mse = table.groupby(["sampler", "hires_steps", "hires_scale", "variant"])["mse"].mean()
-    variants = [f"ToDo auto{at}, interval {n}" for n in (1, 2) for at in ("", " at both levels")]
-    runs = [("Euler a", 8, 2.0), ("DPM++ 2M", 8, 2.0), ("Euler a", 20, 2.0), ("Euler a", 8, 3.0)]
-    for line, run in zip(lines, runs, strict=True):
-        found = [f"{1e6 * mse[(*run, name)]:.0f}" for name in (*variants, "ToDo auto, interval 3")]
-        assert [cell.strip() for cell in line.strip("|").split("|")][1:] == found, run
 
 
 @pytest.mark.parametrize("aim", results.AIMS)
