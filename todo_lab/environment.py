@@ -11,10 +11,15 @@ import signal
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 from urllib.request import urlopen
+
+if sys.platform != "win32":
+    import fcntl
 
 ROOT = Path(__file__).resolve().parents[1]
 SIGNALLED = 128  # a shell adds the number of the signal that ended a process
@@ -78,24 +83,35 @@ class Environment:
 
     def ensure(self, *more: tuple[str, ...]) -> None:
         """Make the environment if it is missing, and install ``more`` in addition."""
+        parts = [self._installs, *((install,) for install in more)]
         try:
-            for part in (self._installs, *((install,) for install in more)):
-                stamp, fingerprint = self._stamp(part)
-                if not (stamp.exists() and stamp.read_text() == fingerprint):
-                    self._install(part)
-                    stamp.write_text(fingerprint)  # the last step: what was interrupted is installed again
+            with nullcontext() if all(map(self._has, parts)) else self._alone():
+                for part in parts:
+                    if not self._has(part):
+                        self._install(part)
         except OSError as error:
             advice = "" if error.errno == errno.ENOSPC else " Use a copy of this folder that you may write to."
             sys.exit(f"{self.home} cannot be made: {error.strerror or error}.{advice}")
         except subprocess.CalledProcessError as error:
             sys.exit(f"Python could not make a virtual environment. {_why_without_pip(error)}")
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait until no other start installs here. The system takes the lock from a process that ends or is killed."""
+        with Path(f"{self.home}.lock").open("a") as file:
+            if sys.platform != "win32":
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
     def _install(self, part: tuple[tuple[str, ...], ...]) -> None:
+        """The stamp is written last, so what was interrupted is installed again."""
         if part == self._installs:
             sys.stderr.write(f"Installing into {self.home.name}, once: {self._size}, some minutes.\n")
             venv.create(self.home, clear=True, with_pip=True)
         for install in part:
             self._pip((*install, *cpu_index()) if install == TORCH else install)
+        stamp, fingerprint = self._stamp(part)
+        stamp.write_text(fingerprint)
 
     def _pip(self, install: tuple[str, ...]) -> None:
         """Run pip, and end with its status if it fails. It speaks on stderr."""
@@ -104,6 +120,10 @@ class Environment:
         words = [str(self.python), "-m", "pip", "install", *options, *install]
         if status := subprocess.call(words, cwd=ROOT, env=variables(), stdout=2):
             sys.exit(status)
+
+    def _has(self, part: tuple[tuple[str, ...], ...]) -> bool:
+        stamp, fingerprint = self._stamp(part)
+        return stamp.exists() and stamp.read_text() == fingerprint
 
     def _stamp(self, part: tuple[tuple[str, ...], ...]) -> tuple[Path, str]:
         """A file and what it says where this is installed: a hash of pip's arguments and of the files they name.

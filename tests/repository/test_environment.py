@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -75,6 +76,17 @@ def test_it_is_made_once_and_again_when_something_changes(made, monkeypatch, tmp
     does("")
     env.ensure()
     assert asked()[5:] == [base[0], *base], "an interrupted one is made again"
+
+
+def test_a_second_start_waits_for_the_first_and_installs_nothing(made):
+    env, does = made
+    does("sleep 0.5")
+    starts = [threading.Thread(target=env.ensure) for _ in range(2)]
+    for start in starts:
+        start.start()
+    for start in starts:
+        start.join()
+    assert len(asked()) == 2
 
 
 def test_nohup_keeps_a_closed_terminal_from_ending_it():
