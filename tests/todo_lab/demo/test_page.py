@@ -15,7 +15,6 @@ from todo_core import SETTINGS, SettingsError, __version__
 from todo_core.settings import BUILT_IN
 from todo_core.webui.panel.controls import control_value
 from todo_lab.demo import model_runner, page_html
-from todo_lab.demo import page as page_module
 from todo_lab.demo.page import REQUEST_FIELDS, Page, parse_values, request_controls
 from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.sampling.request import Request
@@ -244,22 +243,3 @@ def test_the_server_makes_a_comparison_and_its_files(url, quick, tmp_path):
     out = SimpleNamespace(**dict(zip(("status", *RESULT[:-1]), outputs, strict=True)))  # without the state
     assert (" dB: " in out.own_caption, "by downsample" in out.plan, out.data["request"]["width"]) == (True, True, 64)
     assert f"ToDo version: {__version__}" in Image.open(out.own).info["parameters"]
-
-
-def test_captions_and_buttons_are_readable_in_both_themes():
-    """By WCAG 2's contrast ratio."""
-    made = page_module.theme()
-    hues = {"neutral": gr.themes.colors.zinc, "primary": gr.themes.colors.orange}
-
-    def luminance(colour):
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-    for theme, ground in (("", "#ffffff"), ("_dark", "#27272a")):
-        texts = [f"{name}_color{theme}" for name in ("body_text", "block_info_text", "block_label_text")]
-        texts = [text.replace("body_text_color", "body_text_color_subdued") for text in texts]
-        for name, other in (*((text, ground) for text in texts), (f"button_primary_background_fill{theme}", "#ffffff")):
-            hue, shade = getattr(made, name).removeprefix("*").split("_")
-            dark, light = sorted(map(luminance, (getattr(hues[hue], f"c{shade}"), other)))
-            assert (light + 0.05) / (dark + 0.05) >= 4.5, name

@@ -15,7 +15,6 @@ from ..variants import BASELINE
 
 DRAWS, SEED = 2000, 0  # of the bootstrap
 MIN_PROMPTS = 5  # with fewer the interval is too narrow
-AS_FAST = 0.98  # of another speed; settings with equal work differ by more from one run to the next
 DIFFERENCES = ("mse", "ssim", "high_frequency", "st_lpips")
 BOUNDED: dict[str, Callable[..., Any]] = {"speed": np.nanmedian}
 BOUNDED |= dict.fromkeys(("mse", "ssim", "high_frequency"), np.nanmean)
@@ -89,7 +88,7 @@ def summarize(table: pd.DataFrame) -> pd.DataFrame:
 
 def _summarize(part: pd.DataFrame, scale: Any, variant: str, seconds: float) -> Row:
     fine = succeeded(part)
-    row: Row = {"hires_scale": scale, "variant": variant, "peer": part["peer"].iloc[0]}
+    row: Row = {"hires_scale": scale, "variant": variant}
     row |= {"images": len(fine), "failed": len(part) - len(fine)}
     for name in ("speed", "peak_mib"):
         row[name] = fine[name].dropna().median()
@@ -118,43 +117,6 @@ def pareto_front(summary: pd.DataFrame) -> pd.DataFrame:
     points = summary.dropna(subset=["speed", "mse"]).sort_values(["speed", "mse"], ascending=[False, True])
     best = points["mse"].cummin()
     return points[(points["mse"] <= best) & ~points["mse"].duplicated()]
-
-
-def matches(table: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
-    """For each other implementation, the setting of ours with the lowest MSE that is as fast and at least as close.
-
-    ``AS_FAST`` says which speeds are. One row per scale and other implementation; ``ours`` is "" if there is no such
-    setting. ``ratio`` is the mean MSE of the other implementation to that of ours. Its bootstrap 95 % interval draws
-    the images of both together, because both are of the same scenes.
-    """
-    rows: list[Row] = []
-    fine = succeeded(table)
-    for scale, part in summary[summary["mse"] > 0].groupby("hires_scale"):
-        images = fine[fine["hires_scale"] == scale]
-        ours = part[part["peer"] == ""]
-        for peer in part[part["peer"] != ""].itertuples():
-            row = {"hires_scale": scale, "variant": peer.variant, "speed": peer.speed, "psnr": peer.psnr, "ours": ""}
-            better = ours[(ours["speed"] >= AS_FAST * peer.speed) & (ours["mse"] <= peer.mse)].sort_values("mse")
-            if len(better):
-                best = better.iloc[0]
-                names = ("ratio", "ratio_low", "ratio_high")
-                row |= dict(zip(names, _ratio(images, peer.variant, best["variant"]), strict=True))
-                row |= {"ours": best["variant"], "ours_speed": best["speed"], "ours_psnr": best["psnr"]}
-            rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def _ratio(images: pd.DataFrame, above: str, below: str) -> tuple[float, float, float]:
-    """The mean MSE of one variant to that of another, of the scenes that both have, and its bootstrap interval."""
-    pairs = images.pivot(index="scene", columns="variant", values="mse")[[above, below]].dropna()
-    prompts = pairs.index.map(images.drop_duplicates("scene").set_index("scene")["prompt"])
-    rows = [part.to_numpy(float).ravel() for _, part in pairs.groupby(prompts)]
-    figures = _padded(rows)  # one row per prompt: above, below, above, ...
-
-    def ratio(drawn: np.ndarray, axis: int) -> Any:
-        return np.nanmean(drawn[:, ::2], axis=axis) / np.nanmean(drawn[:, 1::2], axis=axis)
-
-    return float(ratio(figures.reshape(1, -1), 1)[0]), *interval(figures, ratio)
 
 
 def interval(figures: Any, statistic: Callable[..., Any]) -> tuple[float, float]:

@@ -58,7 +58,6 @@ def _blocks(store: RowStore, everything: pd.DataFrame, about: dict[str, Any]) ->
         *_what_ran(everything, about),
         *section("Repeatability", repeatability(summary)),
         *section("Plot", picture(frontier, "Speed against difference: better is to the right and down", folder)),
-        *section("Other implementations", *_peers(aggregation.matches(table, summary))),
         *section("Table", *_table(summary, about)),
         *section("Other requests", *_requests(others)),
         *section("Images", GRIDS, *(picture(path, title, folder) for title, path in grids)),
@@ -81,35 +80,6 @@ def _what_ran(table: pd.DataFrame, about: dict[str, Any]) -> list[str]:
     expected = about.get("rows", len(table))
     lacking = f"The run is not complete: it has {len(table)} of {expected} images." if expected != len(table) else ""
     return [block for block in (ran, facts, lacking) if block]
-
-
-def _peers(matches: pd.DataFrame) -> list[str]:
-    if matches.empty:
-        return []
-    explained = (
-        "Each beside the setting of ours with the lowest MSE that is at least as close, and as fast to "
-        f"{1 - aggregation.AS_FAST:.0%}. The last column is its MSE divided by ours. Where the whole bootstrap 95 % "
-        "interval over the prompts is above 1, ours is clearly closer."
-    )
-    tables = []
-    for scale, part in matches.groupby("hires_scale"):
-        head = [f"hires {scale:g}x", "speed", "PSNR, dB", "ours", "speed", "PSNR, dB", "MSE, theirs to ours"]
-        tables.append(markdown_table([head, *(_match_cells(row) for _, row in part.iterrows())]))
-    return [explained, *tables]
-
-
-def _match_cells(row: pd.Series) -> list[str]:
-    speed, psnr = COLUMNS["speed"][1], COLUMNS["psnr"][1]
-    cells = [row["variant"], speed(row["speed"]), psnr(row["psnr"])]
-    if not row["ours"]:
-        return [*cells, "none", "", "", ""]
-    ratio = _with_interval(two_digits, row["ratio"], row["ratio_low"], row["ratio_high"])
-    return [*cells, row["ours"], speed(row["ours_speed"]), psnr(row["ours_psnr"]), ratio]
-
-
-def two_digits(value: float) -> str:
-    """Two significant digits without an exponent: 0.99, 2.5, 13, 120."""
-    return f"{float(f'{value:.2g}'):g}"
 
 
 def _table(summary: pd.DataFrame, about: dict[str, Any]) -> list[str]:

@@ -103,38 +103,6 @@ def made(values: dict[str, list[float]]) -> pd.DataFrame:
     return aggregation.to_table([timed(name, scene, mse=mse, psnr=20.0) for name, scene, mse in pairs])
 
 
-def test_each_peer_has_its_match_or_none():
-    mses = {"baseline": 0, "a": 0.1, "b": 0.2, "c": 0.3, "p": 0.25, "q": 0.1, "r": 0.9, "s": 0.5, "t": 0.3}
-    speeds = {"baseline": 1, "a": 1.5, "b": 1.6, "c": 2.0, "p": 1.55, "q": 1.4, "r": 2.1, "s": 1.4, "t": 1.52}
-    table = made({name: [mse] * 6 for name, mse in mses.items()})
-    table["speed"], table["peer"] = table["variant"].map(speeds), table["variant"].where(table["variant"] > "c", "")
-    table.loc[table["variant"] == "baseline", "peer"] = ""
-    found = aggregation.matches(table, aggregation.summarize(table)).set_index("variant")
-    assert found["ours"].to_dict() == {"p": "b", "q": "a", "r": "", "s": "a", "t": "a"}, "1.5 is as fast as 1.52"
-    assert found["ratio"].to_dict() == pytest.approx({"p": 1.25, "q": 1, "r": np.nan, "s": 5, "t": 3}, nan_ok=True)
-
-
-def test_a_match_is_compared_image_by_image():
-    """Each image of the peer has 1.5 or 2.5 times the MSE of ours, though the images themselves differ by far more."""
-    ours = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32]
-    theirs = [a * b for a, b in zip(ours, [1.5, 2.5] * 3, strict=True)]
-    table = made({"baseline": [0] * 6, "ours": ours, "theirs": theirs})
-    table["peer"] = table["variant"].where(table["variant"] == "theirs", "")
-    summary = aggregation.summarize(table)
-    row = aggregation.matches(table, summary).iloc[0]
-    assert row["ratio"] == pytest.approx(sum(theirs) / sum(ours))
-    assert 1.5 <= row["ratio_low"] < row["ratio"] < row["ratio_high"] <= 2.5
-    both = summary.set_index("variant")
-    assert both.loc["ours", "mse_high"] > both.loc["theirs", "mse_low"]  # so overlapping intervals say less
-    few = table[table["scene"] < 4]
-    assert np.isnan(aggregation.matches(few, aggregation.summarize(few)).iloc[0]["ratio_low"])
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.994, "0.99"), (2, "2"), (2.46, "2.5"), (118.4, "120"), (4321, "4300")])
-def test_a_ratio_of_errors_has_two_digits_and_no_exponent(value, text):
-    assert report.two_digits(value) == text
-
-
 def test_an_interval_is_that_of_drawing_prompts_with_all_their_images():
     """With n prompts the share of draws without prompt 0 is (1 - 1/n)^n, so these means have a known distribution."""
     figures = np.zeros((8, 3))
