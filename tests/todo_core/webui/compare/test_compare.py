@@ -84,7 +84,7 @@ def model():
 
 @pytest.fixture
 def runs(script, model, monkeypatch, opts):
-    opts.data.update(enable_pnginfo=True, grid_text_active_color="#000000")
+    vars(opts).update(enable_pnginfo=True, grid_text_active_color="#000000")
     stand_in = Runs(script, model)
     monkeypatch.setattr(processing, "run", stand_in)
     return stand_in
