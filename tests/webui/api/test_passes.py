@@ -1,11 +1,7 @@
 """Requests on a real WebUI beside what the contract says: its samplers, sizes, attentions, tiles and layouts."""
 
-import base64
-import io
-
 import numpy as np
 import pytest
-from PIL import Image
 
 from todo_core import __version__
 
@@ -113,12 +109,6 @@ def test_every_attention_of_the_webui_is_reduced_and_gives_the_same_image(webui,
     assert np.abs(result.pixels - webui.txt2img(FACTOR_2).pixels).mean() < 1, "grey levels of 255"
 
 
-def test_whole_modules_shrink_queries_too(webui):
-    result = webui.txt2img({"method": "cluster", "ratio_1": 0.75, "target": "all", "mlp": True})
-    assert {tuple(call["lengths"][0]) for step in result.hires for call in step["calls"]} == {(64, 64)}
-    assert todo_keys(result.infotext).items() >= {"ToDo target": "all", "ToDo mlp": "True"}.items()
-
-
 def test_an_image_of_the_second_batch_is_the_image_of_its_seed_alone(webui):
     todo, request = {**SIMILARITY, "phase": "rotate"}, {"prompt": "a cat AND a dog", **ONE_STEP}
     batch, control = (webui.txt2img(each, batch_size=2, n_iter=2, **request) for each in (todo, None))
@@ -128,19 +118,6 @@ def test_an_image_of_the_second_batch_is_the_image_of_its_seed_alone(webui):
     noise = np.abs(control.pixels[-1] - plain.pixels[0]).mean()
     assert np.abs(batch.pixels[-1] - alone.pixels[0]).mean() <= 2 * noise + 0.1
     assert np.abs(batch.pixels[-1] - control.pixels[-1]).mean() > 0.1, "it is reduced"
-
-
-@pytest.mark.parametrize("whole_picture", [True, False], ids=["whole picture", "only masked"])
-def test_inpainting_is_reduced(webui, whole_picture):
-    picture, png = Image.new("L", (64, 64)), io.BytesIO()
-    picture.paste(255, (16, 16, 48, 48))  # white where the image is to be painted anew
-    picture.save(png, "PNG")
-    inpaint = {"mask": base64.b64encode(png.getvalue()).decode(), "inpaint_full_res": not whole_picture}
-    image = webui.baseline(enable_hr=False).base64_images[0]
-    result = webui.img2img(image, FACTOR_2, inpainting_fill=1, **inpaint)
-    assert reduced(result.events) == {(64, 16)}
-    assert "ToDo method" in todo_keys(result.infotext)
-    assert "ToDo reduced the img2img pass" in result.comments
 
 
 # other layouts --------------------------------------------------------------------------------------------------------
