@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from tests.models import LatentDiffusion, hook_count, shallow_ldm_unet
 from tests.todo_core.contract.watch import Watch
-from tests.todo_core.webui.panel.test_accordion import anything
+from tests.todo_core.settings.test_settings import valid_settings
 from tests.todo_core.webui.webui_double import NOTHING_PREDICTED, Processing, ProcessingImg2Img, Sampler, WebUI, pasted
 from todo_core import SETTINGS, Settings, __version__
 from todo_core.hosts import detect
@@ -237,7 +237,7 @@ ODD = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size
 ODD |= st.sampled_from(["auto", "nan", "1e999", "ToDo fast", 10**400, "a" * 4000])
 NAMES = st.sampled_from([*SETTINGS, "enabled", "preset", "factor", ""])
 SENT = st.tuples(st.dictionaries(NAMES, ODD, max_size=4)) | st.lists(ODD, max_size=len(SETTINGS) + 3)
-POSSIBLE = anything().map(lambda wanted: ({"enabled": True, **wanted.to_dict(), "factor_1": 2},))
+POSSIBLE = valid_settings().map(lambda wanted: ({"enabled": True, **wanted.to_dict(), "factor_1": 2},))
 
 
 @given(SENT | POSSIBLE, st.integers(1, 6), st.sampled_from([64, 80, 112]))
