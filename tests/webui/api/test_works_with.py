@@ -48,12 +48,12 @@ def test_each_cell_of_an_xyz_plot_has_its_settings_and_its_line(webui):
     args = [each for name, values in (X, Y, ("Nothing", [])) for each in (axes.index(name), ", ".join(values), values)]
     # those behind the axes differ between the WebUIs
     args += [each["label"] == "Include Sub Images" or each["value"] for each in arguments[len(args) :]]
-    result = webui.txt2img(script_name="x/y/z plot", script_args=args, **STEPS)
+    result = webui.txt2img(script_name="x/y/z plot", script_args=args, **FEW)
     _, *texts = result.info["infotexts"]
     assert ["ToDo factor 1: 2" in text for text in texts] == [False, True, False, False]
     grid, plain, reduced, *off = result.pictures
     assert [np.array_equal(plain, each) for each in off] == [True, True]
-    assert np.array_equal(reduced, webui.txt2img({"factor_1": 2}, **STEPS).pixels[0])
+    assert np.array_equal(reduced, webui.txt2img({"factor_1": 2}, **FEW).pixels[0])
     first, second = (line for line in result.comments.splitlines() if "ToDo" in line)
     assert first.startswith("ToDo with Factor, level 1 = 1; Enabled = True: found nothing to reduce")
     assert second.startswith("ToDo with Factor, level 1 = 2; Enabled = True: reduced the hires pass")

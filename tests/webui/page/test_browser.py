@@ -37,9 +37,9 @@ def shots(request, tmp_path_factory):
 
 # one of each kind of control, in an order in which each can be seen when it is set
 CHOSEN = {"method": "similarity", "ratio_1": 0.4, "sx": 3, "seed": 7, "mlp": True, "end": 0.75}
-CHOSEN |= {"window": "noise", "afterwards": "cluster"}
+CHOSEN |= {"window": "noise", "afterwards": "cluster", "passes": "all"}
 SOMETHING_ELSE = {"ratio_1": 0.1, "sx": 5, "seed": 9, "afterwards": "downsample", "mlp": False, "end": 0.9}
-SOMETHING_ELSE |= {"window": "steps", "method": "cluster"}
+SOMETHING_ELSE |= {"window": "steps", "passes": "first", "method": "cluster"}
 
 
 def test_an_image_restores_the_whole_panel_and_its_line(webui, page, panel, shots):
