@@ -52,15 +52,10 @@ class Watch:
             WATCHES.append(watching)
             SEEN.append({"name": name, "calls": watching.calls})
 
-            def call(unet, *args, **kwargs):
-                watching.begin(unet, *args, **kwargs)["latent"] = list(args[0].shape)
-                return watching.run(unet, torch.nn.Module.__call__, *args, **kwargs)
-
-            type(unet).__call__ = call
             try:
-                return executor(*args, **kwargs)
+                with watching.on(type(unet)):
+                    return executor(*args, **kwargs)
             finally:
-                del type(unet).__call__
                 end()
 
         model.add_wrapper_with_key(WrappersMP.OUTER_SAMPLE, "todo_probe", sample)

@@ -55,16 +55,9 @@ def more(**values):
 
 def lengths(model, run):
     """For each UNet call in ``run``, the (tokens, keys) of the self-attentions at level 1; and what it gives."""
-    watching = Watch()
-
-    def call(network, *args, **kwargs):
-        watching.begin(network, *args, **kwargs)
-        return watching.run(network, nn.Module.__call__, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(model.model.diffusion_model), "__call__", call)
+    with Watch().on(type(model.model.diffusion_model)) as calls:
         result = run()
-    return [{(tokens, keys) for tokens, keys in each["lengths"] if tokens == 256} for each in watching.calls], result
+    return [{(tokens, keys) for tokens, keys in each["lengths"] if tokens == 256} for each in calls], result
 
 
 # inputs ---------------------------------------------------------------------------------------------------------------

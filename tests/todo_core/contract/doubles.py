@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import diffusers
-import pytest
 import torch
 
 from tests import models
@@ -29,6 +28,7 @@ from .watch import Failed, Watch, foreign_forward
 
 SIDE = 64  # pixels
 DEEP = (64, 4, 4)  # the deep transformer's channels and grid then
+IDLE = ControlNet(models.shallow_ldm_unet(seed=4, num_res_blocks=1))  # chosen in a unit, and it never runs
 state = webui_double.shared.state
 unet_of_ldm, unet_of_diffusers = map(functools.cache, (models.shallow_ldm_unet, models.shallow_diffusers_unet))
 
@@ -38,19 +38,11 @@ class Stop(BaseException):
 
 
 @contextmanager
-def watched(watch, kind, controlnet):
-    """Networks of a kind show their calls to a watch. A list gets the keys of the ControlNet at level 1."""
-    call, inside = kind.__call__, []
-
-    def seen(network, *args, **kwargs):
-        watch.begin(network, *args, **kwargs)
-        return watch.run(network, call, *args, **kwargs)
-
-    to_k = controlnet.input_blocks[1][1].transformer_blocks[0].attn1.to_k
-    handle = to_k.register_forward_pre_hook(lambda _, args: inside.append(args[0].shape[1]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kind, "__call__", seen)
-        yield inside
+def keys_in(controlnet):
+    """A list that gets the keys of a ControlNet at level 1, call by call."""
+    keys, to_k = [], controlnet.input_blocks[1][1].transformer_blocks[0].attn1.to_k
+    handle = to_k.register_forward_pre_hook(lambda _, args: keys.append(args[0].shape[1]))
+    yield keys
     handle.remove()
 
 
@@ -94,7 +86,7 @@ class Double(Host):
         self.line, self.kept, error, images = "", None, "", []
         with remembered() as tensors, self.beside(job.beside):
             before = self.state()
-            with watched(watch, type(self.unet), self.controlnet) as inside:
+            with watch.on(type(self.unet)), keys_in(self.controlnet) as inside:
                 try:
                     images = [*self.sample(job)]
                 except (Failed, Stop, ZeroDivisionError) as raised:
@@ -161,8 +153,9 @@ class A1111(Double):
         p = kind(**self.basics(job), split=job.split, calls_per_step=1 + (job.sampler == "heun"))
         p.sampler_function, p.eta = (sample_euler_ancestral, 1.0) if job.sampler == "ancestral" else (sample_euler, 0.0)
         p.refiner = next(((number, self.models[1]) for number, event in job.events.items() if event == "swap"), None)
-        beside = [script_with(self.controlnet)] if job.beside == "controlnet" else []
-        p.scripts = SimpleNamespace(alwayson_scripts=[SimpleNamespace(), *beside])
+        runs = [self.controlnet] * 2 if job.beside == "controlnet" else []  # two units may share a network
+        units = script_with(torch.nn.Conv2d(4, 4, 1), IDLE, None, *runs)
+        p.scripts = SimpleNamespace(alwayson_scripts=[SimpleNamespace(), SimpleNamespace(latest_network=None), units])
         return p
 
     def basics(self, job):

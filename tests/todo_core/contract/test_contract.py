@@ -280,15 +280,16 @@ def test_an_end_in_the_hires_pass_leaves_nothing_for_the_next_image(host, event)
     assert equal(host.run(PREDICTS, kind="hires").images, expected)
 
 
-@pytest.mark.parametrize("first", [1, 4])
-def test_an_error_of_ours_is_told_and_costs_no_image(host, first):
-    """In Python the user gets the error."""
+@pytest.mark.parametrize(("first", "beside"), [(1, ""), (4, ""), (4, "controlnet")])
+def test_an_error_of_ours_is_told_and_costs_no_image(host, first, beside):
+    """In Python the user gets the error. A ControlNet that runs inside the call has it first."""
     expected = undisturbed(host, OURS)
-    made = host.run(OURS, events={first - 1: "ours"})
+    made = host.run(OURS, events={first - 1: "ours"}, beside=beside)
     if host.raises_our_errors:
         assert "ZeroDivisionError" in made.error
     else:
         assert made.parts == [4] * (first - 1) + [1] * (9 - first)
+        assert {*made.inside[first:]} <= {64}
         assert equal(made.images, undisturbed(host)) == (first == 1)
         assert re.fullmatch("ToDo stopped in the .*: division by zero", made.line)
         assert made.params is None or ("ToDo factor 1" in made.params) == (first > 1)

@@ -12,12 +12,27 @@ import weakref
 class Watch:
     """Notes each call of a network; ``events`` tells by the number of a call what is to happen in it.
 
-    ``ends`` are functions: "stop" ends the program as it cancels; "cancel" and "skip" ask for it before a call.
+    ``ends`` are functions: "stop" ends the program as it cancels; "cancel" asks for it before a call.
     """
 
     def __init__(self, events=None, **ends):
         self.events = {int(number): event for number, event in (events or {}).items()}
         self.calls, self._ends, self._tokens, self._sign, self._last = [], ends, weakref.WeakValueDictionary(), 1, None
+
+    @contextlib.contextmanager
+    def on(self, kind):
+        """Watch the calls of all networks of a class."""
+        original = kind.__call__
+
+        def call(network, *args, **kwargs):
+            self.begin(network, *args, **kwargs)
+            return self.run(network, original, *args, **kwargs)
+
+        kind.__call__ = call
+        try:
+            yield self.calls
+        finally:
+            kind.__call__ = original
 
     def begin(self, network, *args, **kwargs):
         """A call with these arguments is about to be made; what is noted of it."""
@@ -39,9 +54,8 @@ class Watch:
         if event != "cached":
             with self._seen(network, call, event), self._failing(event), self._answered(network, event):
                 self._last = original(network, *args, **kwargs)
-        following = self.events.get(len(self.calls))
-        if following in ("cancel", "skip"):
-            self._ends[following]()
+        if self.events.get(len(self.calls)) == "cancel":
+            self._ends["cancel"]()
         return self._last
 
     def remembered(self):

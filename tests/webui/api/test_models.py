@@ -1,7 +1,11 @@
-"""Jobs in which the WebUI puts another model in place: refiner, hires checkpoint, reload."""
+"""Jobs in which the WebUI puts another model in place, or changes it: refiner, hires checkpoint, reload, LoRA."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from ..helpers import FACTOR_2, REDUCED, Refused, assert_reduced, reduced
 
@@ -56,3 +60,27 @@ def test_a_checkpoint_that_was_unloaded_and_loaded_again_is_reduced(webui):
     after = webui.txt2img(FACTOR_2)
     assert reduced(after.hires) == REDUCED
     assert np.array_equal(after.pixels, before.pixels)
+
+
+@pytest.fixture
+def lora(webui):
+    """The name of a random LoRA that the WebUI has in its folder for this test."""
+    webui.txt2img(enable_hr=False, steps=1)  # loads the model: the request before may have used another one
+    folder, width = webui.get("/todo-probe/lora")
+    name = "lora_unet_input_blocks_1_1_transformer_blocks_0_attn1_to_k"
+    random = torch.Generator().manual_seed(1)
+    path = Path(folder) / "todo-test-lora.safetensors"
+    tensors = {"lora_down": torch.randn(4, width, generator=random), "lora_up": torch.randn(width, 4, generator=random)}
+    path.parent.mkdir(exist_ok=True)
+    save_file({f"{name}.{kind}.weight": tensor for kind, tensor in tensors.items()}, path)
+    webui.post("/sdapi/v1/refresh-loras")
+    yield path.stem
+    path.unlink()
+    webui.post("/sdapi/v1/refresh-loras")
+
+
+def test_a_lora_acts_and_is_reduced(webui, lora):
+    prompt = f"a cat <lora:{lora}:1>"
+    assert not np.array_equal(webui.baseline(prompt=prompt).pixels, webui.baseline().pixels), "the LoRA acts"
+    assert_reduced(webui, prompt=prompt)
+    assert np.array_equal(webui.txt2img().pixels, webui.baseline().pixels)

@@ -1,15 +1,10 @@
 """Requests on a real WebUI beside what the contract says: its samplers, sizes, attentions, tiles and layouts."""
 
-import base64
-import io
-
 import numpy as np
 import pytest
-from PIL import Image
 
-from todo_core import __version__
-
-from ..helpers import FACTOR_2, NOTHING_PREDICTED, REDUCED, assert_reduced, level_1, reduced, todo_keys
+from ..helpers import FACTOR_2, REDUCED, assert_reduced, level_1, reduced, todo_keys
+from .test_prediction import WITH_TODO, assert_planned
 
 # samplers of one and of two UNet calls a step, with and without noise of their own, by sigma and by timestep
 SAMPLERS = ["Euler a", "DPM++ 2M", "Heun", "DPM++ SDE", "DDIM", "LCM", "UniPC"]
@@ -71,18 +66,6 @@ def test_requests(webui, name):
     assert "s_min_uncond" not in row or {call["rows"] for call in result.calls} >= {2}
 
 
-@pytest.mark.parametrize("layout", ["sd1", "sdxl"])
-def test_the_usual_request(webui, request, layout):
-    """SDXL has no attention at the latent's own size."""
-    options = layout == "sdxl" and {"sd_model_checkpoint": request.getfixturevalue("sdxl_checkpoint")} or {}
-    keys = {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
-    hires = {(64, 16)} if options else REDUCED
-    result = assert_reduced(webui, hires=hires, keys=keys, override_settings=options)
-    assert min(call["hooks"] for step in result.hires for call in step["calls"]) > 0
-    assert f"ToDo version: {__version__}" in result.infotext
-    assert np.array_equal(webui.txt2img(FACTOR_2, override_settings=options).pixels, result.pixels)
-
-
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_only_the_steps_inside_the_window_are_reduced(webui, sampler):
     window = {"factor_1": 2, "start": 0.25, "end": 0.75}
@@ -113,12 +96,6 @@ def test_every_attention_of_the_webui_is_reduced_and_gives_the_same_image(webui,
     assert np.abs(result.pixels - webui.txt2img(FACTOR_2).pixels).mean() < 1, "grey levels of 255"
 
 
-def test_whole_modules_shrink_queries_too(webui):
-    result = webui.txt2img({"method": "cluster", "ratio_1": 0.75, "target": "all", "mlp": True})
-    assert {tuple(call["lengths"][0]) for step in result.hires for call in step["calls"]} == {(64, 64)}
-    assert todo_keys(result.infotext).items() >= {"ToDo target": "all", "ToDo mlp": "True"}.items()
-
-
 def test_an_image_of_the_second_batch_is_the_image_of_its_seed_alone(webui):
     todo, request = {**SIMILARITY, "phase": "rotate"}, {"prompt": "a cat AND a dog", **ONE_STEP}
     batch, control = (webui.txt2img(each, batch_size=2, n_iter=2, **request) for each in (todo, None))
@@ -128,19 +105,6 @@ def test_an_image_of_the_second_batch_is_the_image_of_its_seed_alone(webui):
     noise = np.abs(control.pixels[-1] - plain.pixels[0]).mean()
     assert np.abs(batch.pixels[-1] - alone.pixels[0]).mean() <= 2 * noise + 0.1
     assert np.abs(batch.pixels[-1] - control.pixels[-1]).mean() > 0.1, "it is reduced"
-
-
-@pytest.mark.parametrize("whole_picture", [True, False], ids=["whole picture", "only masked"])
-def test_inpainting_is_reduced(webui, whole_picture):
-    picture, png = Image.new("L", (64, 64)), io.BytesIO()
-    picture.paste(255, (16, 16, 48, 48))  # white where the image is to be painted anew
-    picture.save(png, "PNG")
-    inpaint = {"mask": base64.b64encode(png.getvalue()).decode(), "inpaint_full_res": not whole_picture}
-    image = webui.baseline(enable_hr=False).base64_images[0]
-    result = webui.img2img(image, FACTOR_2, inpainting_fill=1, **inpaint)
-    assert reduced(result.events) == {(64, 16)}
-    assert "ToDo method" in todo_keys(result.infotext)
-    assert "ToDo reduced the img2img pass" in result.comments
 
 
 # other layouts --------------------------------------------------------------------------------------------------------
@@ -157,9 +121,15 @@ def test_sd2_has_the_trained_size_of_its_kind(request, webui, number, side):
     assert_reduced(webui, {}, {(finest, finest // 4)}, **enlarged, **chosen)
 
 
-def test_auto_of_sdxl_counts_from_1024_pixels(webui, sdxl_checkpoint):
+def test_sdxl_has_its_own_levels_and_trained_size(webui, sdxl_checkpoint):
+    """It has no attention at the latent's own size. Both reductions, of tokens and of steps, see its levels."""
+    chosen = {"override_settings": {"sd_model_checkpoint": sdxl_checkpoint}}
     told = ["nothing to reduce at 128 x 128: this model was trained at 1024 x 1024"]
-    assert_reduced(webui, {"interval": 1}, set(), told=told, override_settings={"sd_model_checkpoint": sdxl_checkpoint})
+    assert_reduced(webui, {"interval": 1}, set(), told=told, **chosen)
+    result = assert_reduced(webui, WITH_TODO, {(64, 16)}, hr_second_pass_steps=8, **chosen)
+    assert_planned(result.hires, WITH_TODO)
+    factors = {"ToDo factor 1": "2", "ToDo factor 2": "1"}
+    assert todo_keys(result.infotext) == {"ToDo method": "downsample", "ToDo interval": "2", **factors}
 
 
 def test_a_transformer_is_named_and_its_image_is_the_baselines(request, webui):

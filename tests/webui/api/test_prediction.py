@@ -61,8 +61,3 @@ def test_steps_are_computed_where_the_prompt_changes(webui, prompt, anew):
     result = assert_reduced(webui, WHOLE, set(), differs=anew < 8, prompt=prompt, **STEPS)
     runs = [bool(count) for count in runs_of(result.hires)[1]]
     assert runs == ([True] * 8 if anew == 8 else [True, True, True, False, *[True] * 4]), result.comments
-
-
-def test_sdxl_is_predicted_too(webui, sdxl_checkpoint):
-    request = {**STEPS, "override_settings": {"sd_model_checkpoint": sdxl_checkpoint}}
-    assert_planned(assert_reduced(webui, WITH_TODO, {(64, 16)}, **request).hires, WITH_TODO)

@@ -90,17 +90,9 @@ class Panel:
         return {name for name in SETTINGS if self.control(name).is_visible()}
 
     def wait_until_shown(self, names):
-        """Until exactly these controls can be seen; the WebUI's answer decides it."""
-        hidden = [f"#todo_{self.tab}_{name}" for name in SETTINGS if name not in names]
-        visible = [f"#todo_{self.tab}_{name}" for name in names]
-        self.page.wait_for_function(
-            """([visible, hidden]) => {
-                const isVisible = (selector) => document.querySelector(selector).offsetParent !== null;
-                return visible.every(isVisible) && !hidden.some(isVisible);
-            }""",
-            arg=[visible, hidden],
-            polling=100,
-        )
+        """Until exactly these can be seen. ``names`` is a function: the WebUI's answer may set other controls too."""
+        self.wait_until(lambda: self.shown() == names(), seconds=PATIENCE // 1000)
+        assert self.shown() == names()
 
     def value(self, name):
         """A control's value as text; of a hidden one too."""
@@ -127,9 +119,7 @@ class Panel:
         """Set controls as a user does, in this order: what is hidden cannot be set."""
         for name, value in settings.items():
             self._set(name, value)
-            # the answer may set other controls too, such as the target of a method: so both sides are read anew
-            self.wait_until(lambda: self.shown() == self.used(), seconds=PATIENCE // 1000)
-            assert self.shown() == self.used(), name
+            self.wait_until_shown(self.used)
 
     def used(self):
         """Names of the settings that have an effect beside the panel's present values, and with the sampler."""

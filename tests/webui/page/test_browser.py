@@ -1,11 +1,9 @@
-"""The real page in a browser: what is generated, pasted and sent, the upscale button, the batch tab, Compare."""
+"""The real page in a browser: what is generated, pasted and sent, the upscale button, Compare."""
 
-import base64
 import json
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from ..helpers import reduced, todo_keys
 from . import browser as web
@@ -37,25 +35,11 @@ def shots(request, tmp_path_factory):
     return folder
 
 
-# in an order in which each control can be seen when it is set
-CHOSEN = {
-    "method": "similarity",
-    "target": "all",
-    "ratio_1": 0.4,
-    "ratio_2": 0.25,
-    "sx": 3,
-    "sy": 4,
-    "seed": 7,
-    "mlp": True,
-    "passes": "all",
-    "end": 0.75,
-    "window": "noise",
-    "afterwards": "cluster",
-}
-SOMETHING_ELSE = (
-    {"ratio_1": 0.1, "ratio_2": 0.1, "sx": 5, "sy": 5, "seed": 9, "afterwards": "downsample"},
-    {"mlp": False, "end": 0.9, "window": "steps", "passes": "first", "target": "keys/values", "method": "cluster"},
-)
+# one of each kind of control, in an order in which each can be seen when it is set
+CHOSEN = {"method": "similarity", "ratio_1": 0.4, "sx": 3, "seed": 7, "mlp": True, "end": 0.75}
+CHOSEN |= {"window": "noise", "afterwards": "cluster", "passes": "all"}
+SOMETHING_ELSE = {"ratio_1": 0.1, "sx": 5, "seed": 9, "afterwards": "downsample", "mlp": False, "end": 0.9}
+SOMETHING_ELSE |= {"window": "steps", "passes": "first", "method": "cluster"}
 
 
 def test_an_image_restores_the_whole_panel_and_its_line(webui, page, panel, shots):
@@ -72,8 +56,7 @@ def test_an_image_restores_the_whole_panel_and_its_line(webui, page, panel, shot
     assert len(todo_keys(shown.replace("\n", " "))) >= len(CHOSEN)
     assert "ToDo reduced the hires pass" in page.inner_text("#html_log_txt2img")
 
-    for settings in SOMETHING_ELSE:
-        panel.set(**settings)
+    panel.set(**SOMETHING_ELSE)
     web.fill_in(page, width=256)
     page.wait_for_selector("#todo_txt2img_line:has-text('256 x 128')")
     panel.switch(False)
@@ -84,7 +67,7 @@ def test_an_image_restores_the_whole_panel_and_its_line(webui, page, panel, shot
     panel.wait_until(lambda: panel.values() == wanted)
     page.screenshot(path=shots / "pasted.png", full_page=True)
     assert panel.values() == wanted
-    panel.wait_until_shown(panel.used())
+    panel.wait_until_shown(panel.used)
     page.wait_for_selector("#todo_txt2img_line:has-text('256 x 256')")
     web.settle(page)
     page.wait_for_timeout(1000)
@@ -133,37 +116,6 @@ def test_the_upscale_button_reduces_and_send_to_img2img_takes_the_panel_along(we
     events = webui.events()
     assert all(step["hires"] for step in events)
     assert reduced(events) == {(1024, 256)}
-
-
-def test_every_image_of_the_batch_tab_is_reduced(webui, page, tmp_path):
-    for folder in ("in", "out"):
-        (tmp_path / folder).mkdir()
-    for seed in (1, 2):
-        made = webui.txt2img(seed=seed, enable_hr=False, steps=2, width=128, height=128)
-        (tmp_path / "in" / f"{seed}.png").write_bytes(base64.b64decode(made.base64_images[0]))
-
-    web.open_tab(page, "img2img")
-    page.locator("#mode_img2img > .tab-nav button", has_text="Batch").click()
-    from_folder = page.locator("#img2img_batch_source > .tab-nav button", has_text="From directory")
-    if from_folder.count():  # Forge Classic and reForge know no other source
-        from_folder.click()
-    page.fill("#img2img_batch_input_dir textarea", str(tmp_path / "in"))
-    page.fill("#img2img_batch_output_dir textarea", str(tmp_path / "out"))
-    for name, value in (("steps", "4"), ("width", "128"), ("height", "128")):
-        page.locator(f"#img2img_{name} input[type=number]").fill(value)
-    panel = web.Panel(page, "img2img")
-    panel.unfold()
-    panel.set(factor_1=2)
-    webui.start()
-    page.click("#img2img_generate")
-    page.wait_for_selector("#html_info_img2img p")
-    page.wait_for_selector("#img2img_interrupt", state="hidden")
-
-    written = sorted((tmp_path / "out").glob("*.png"))
-    assert len(written) == 2
-    for path in written:
-        assert todo_keys(Image.open(path).info["parameters"])["ToDo method"] == "downsample"
-    assert {tuple(sorted(reduced([step]))) for step in webui.events()} == {((256, 64),)}
 
 
 def test_the_line_follows_the_sampler_and_the_steps(page, panel):

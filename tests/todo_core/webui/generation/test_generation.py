@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager
 from copy import copy
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -18,7 +17,8 @@ from modules import processing, sd_models, shared
 from torch.nn import functional
 
 from tests.models import LatentDiffusion, hook_count, shallow_ldm_unet
-from tests.todo_core.webui.panel.test_accordion import anything
+from tests.todo_core.contract.watch import Watch
+from tests.todo_core.settings.test_settings import valid_settings
 from tests.todo_core.webui.webui_double import NOTHING_PREDICTED, Processing, ProcessingImg2Img, Sampler, WebUI, pasted
 from todo_core import SETTINGS, Settings, __version__
 from todo_core.hosts import detect
@@ -29,29 +29,12 @@ from todo_core.webui.generation.infotext import settings_of
 OURS = {"enabled": True, "factor_1": 2}
 
 
-@contextmanager
-def lengths_in(block):
-    """A list that gets the (tokens, keys) of a block's self-attention, one pair a call."""
-    pairs = []
-    handles = [
-        block.register_forward_pre_hook(lambda _, args: pairs.append((args[0].shape[1],))),
-        block.attn1.to_k.register_forward_pre_hook(lambda _, args: pairs.append((*pairs.pop(), args[0].shape[1]))),
-    ]
-    yield pairs
-    for handle in handles:
-        handle.remove()
-
-
-def lengths_of(model):
-    """Those of a block at level 1. A ControlNet has it at its beginning alone."""
-    unet = model.model.diffusion_model
-    part = unet.output_blocks[-1] if hasattr(unet, "output_blocks") else unet.input_blocks[1]
-    return lengths_in(part[1].transformer_blocks[0])
-
-
 def lengths(webui, p, *args):
-    with lengths_of(webui.model) as pairs:
-        return pairs, webui.generate(p, *args)
+    """(tokens, keys) at level 1 in each call of the UNet, and the result."""
+    unet = webui.unet if hasattr(webui, "unet") else webui.model.model.diffusion_model
+    with Watch().on(type(unet)) as calls:
+        done = webui.generate(p, *args)
+    return [(call["tokens"], call["keys"]) for call in calls], done
 
 
 def todo_of(done):
@@ -254,7 +237,7 @@ ODD = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size
 ODD |= st.sampled_from(["auto", "nan", "1e999", "ToDo fast", 10**400, "a" * 4000])
 NAMES = st.sampled_from([*SETTINGS, "enabled", "preset", "factor", ""])
 SENT = st.tuples(st.dictionaries(NAMES, ODD, max_size=4)) | st.lists(ODD, max_size=len(SETTINGS) + 3)
-POSSIBLE = anything().map(lambda wanted: ({"enabled": True, **wanted.to_dict(), "factor_1": 2},))
+POSSIBLE = valid_settings().map(lambda wanted: ({"enabled": True, **wanted.to_dict(), "factor_1": 2},))
 
 
 @given(SENT | POSSIBLE, st.integers(1, 6), st.sampled_from([64, 80, 112]))

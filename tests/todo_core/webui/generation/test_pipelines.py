@@ -10,7 +10,7 @@ from tests.models import hook_count, shallow_diffusers_unet
 from tests.todo_core.webui.sdnext_double import PipelineProcessing, SDNext
 from tests.todo_core.webui.webui_double import load_script
 
-from .test_generation import lengths_in
+from .test_generation import lengths
 
 OURS = {"enabled": True, "factor_1": 2, "interval": 1}
 SITE = "down_blocks.0.attentions.0.transformer_blocks.0"
@@ -33,12 +33,6 @@ def sdnext(monkeypatch, tmp_path, unet):
     assert hook_count(unet) == 0
 
 
-def lengths(sdnext, p, *args):
-    """(tokens, keys) of an attn1 in each UNet call, and the result."""
-    with lengths_in(sdnext.unet.get_submodule(SITE)) as seen:
-        return seen, sdnext.generate(p, *args)
-
-
 FIRST, HIRES = (64, 64), (256, 256)
 
 
@@ -47,15 +41,6 @@ def test_a_job_that_another_script_runs_inside_each_batch_is_left_alone(sdnext):
     seen, done = lengths(sdnext, p, OURS | {"passes": "all"})
     assert seen == ([(64, 16)] * 4 + [FIRST] * 4 + [(256, 64)] * 4) * 2
     assert len(done.infotexts) == 2
-
-
-def test_another_checkpoint_between_two_generations(sdnext):
-    sdnext.generate(PipelineProcessing(), OURS)
-    sdnext.unet = shallow_diffusers_unet(seed=3)
-    sdnext.load()
-    seen, _ = lengths(sdnext, PipelineProcessing(), OURS)
-    assert seen == [FIRST] * 4 + [(256, 64)] * 4
-    assert hook_count(sdnext.unet) == 0
 
 
 def test_a_model_without_a_unet_is_told(sdnext):

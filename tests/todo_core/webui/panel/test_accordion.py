@@ -9,8 +9,8 @@ from unittest.mock import Mock
 import gradio as gr
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.todo_core.settings.test_settings import valid_settings
 from tests.todo_core.webui.webui_double import pasted
 from todo_core import SETTINGS, Settings
 from todo_core.settings import BUILT_IN
@@ -90,23 +90,7 @@ def read(args):
     return request.read(args, BUILT_IN.__getitem__)
 
 
-def anything():
-    """Settings of any kind that are possible together."""
-    drawn = {}
-    for name, s in SETTINGS.items():
-        drawn[name] = {
-            "choice": st.sampled_from(s.choices) if s.choices else st.nothing(),
-            "flag": st.booleans(),
-            "number": st.floats(0, 0.75),
-            "integer": st.integers(2, 16),
-            "factor": st.just("auto") | st.integers(1, 8),
-            "seed": st.none() | st.integers(0, 2**40),
-        }[s.kind]
-    drawn |= {"start": st.floats(0, 0.4), "end": st.floats(0.5, 1)}
-    return st.fixed_dictionaries({}, optional=drawn).map(lambda values: Settings(**values))
-
-
-@given(anything())
+@given(valid_settings())
 @settings(max_examples=100, deadline=None)
 def test_what_is_set_is_asked_for_by_position_and_by_name_and_decides_what_is_shown(shared_page, wanted):
     shared_page.set(wanted)
@@ -117,7 +101,7 @@ def test_what_is_set_is_asked_for_by_position_and_by_name_and_decides_what_is_sh
     assert shared_page.of("preset")["value"] == {s: name for name, s in BUILT_IN.items()}.get(wanted, "custom")
 
 
-@given(anything().filter(lambda wanted: wanted.method != "none"))
+@given(valid_settings().filter(lambda wanted: wanted.method != "none"))
 @settings(max_examples=100, deadline=None)
 def test_pasting_what_was_written_restores_every_setting_in_use(shared_page, wanted):
     panel = shared_page.panel

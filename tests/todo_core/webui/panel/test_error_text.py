@@ -16,45 +16,29 @@ def text_of(call, worded=page_text):
     return worded(raised.value)
 
 
-FACTOR, RATIO = "Use auto or a whole number from 1 to 8.", "Use a number from 0 to 0.99."
-START, NAMES = {"start": 0.8, "end": 0.2}, ", ".join(SETTINGS)
+ON_PAGE = {"factor_1": "auto or a whole number from 1 to 8", "random": "True or False"}
+ON_PAGE |= {"ratio_2": "a number from 0 to 0.99", "seed": "-1 (each image's own seed) or a whole number >= 0"}
+IN_API = ON_PAGE | {"factor_1": "'auto' or a whole number from 1 to 8", "random": "true or false"}
+IN_API |= {"seed": f"null or {ON_PAGE['seed']}"}
 
 
 @pytest.mark.parametrize(
-    ("values", "text"),
+    ("name", "value", "on_page", "in_api"),
     [
-        ({"factor_1": "x"}, f"Factor, level 1: 'x' is not possible. {FACTOR}"),
-        ({"factor_1": "2.5"}, f"Factor, level 1: 2.5 is not possible. {FACTOR}"),
-        ({"factor_1": None}, f"Factor, level 1 is empty. {FACTOR}"),
-        ({"factor_1": ""}, f"Factor, level 1 is empty. {FACTOR}"),
-        ({"factor_1": "x" * 1000}, f"Factor, level 1: '{'x' * 96}... is not possible. {FACTOR}"),
-        ({"ratio_2": True}, f"Ratio, level 2: true is not possible. {RATIO}"),
-        ({"ratio_2": {}}, f"Ratio, level 2: {{}} is not possible. {RATIO}"),
-        (
-            {"seed": "x"},
-            "Destination seed: 'x' is not possible. Use -1 (each image's own seed) or a whole number >= 0.",
-        ),
-        ({"method": "tome"}, "Method: 'tome' is not possible. Use downsample, similarity, cluster, none."),
-        (START, "Start: 0.8 is not possible. Use a value below the end, 0.2."),
-        ({"bogus": 1}, f"'bogus' is not a setting; the settings are: {NAMES}."),
+        ("factor_1", "2.5", ": 2.5 is not possible", "2.5"),
+        ("factor_1", None, " is empty", "null"),
+        ("factor_1", "x" * 1000, f": '{'x' * 96}... is not possible", f"'{'x' * 96}..."),
+        ("ratio_2", True, ": true is not possible", "true"),
+        ("ratio_2", {}, ": {} is not possible", "{}"),
+        ("seed", "x", ": 'x' is not possible", "'x'"),
+        ("seed", [], " is empty", "[]"),
+        ("random", "", " is empty", "''"),
     ],
 )
-def test_a_setting_is_named_by_its_label(values, text):
-    assert text_of(lambda: Settings.parse(values)) == text
-
-
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ({"factor_1": None}, "factor_1 = null is not possible; allowed: 'auto' or a whole number from 1 to 8"),
-        ({"random": None}, "random = null is not possible; allowed: true or false"),
-        ({"end": True}, "end = true is not possible; allowed: a number from 0 to 1"),
-        ({"seed": []}, "seed = [] is not possible; allowed: null or -1 (each image's own seed) or a whole number >= 0"),
-        ({"factor1": 2}, f"'factor1' is not a setting (did you mean factor_1?); the settings are: {NAMES}"),
-    ],
-)
-def test_the_api_gets_names_and_json(values, text):
-    assert text_of(lambda: Settings.parse(values), api_text) == text
+def test_a_value_is_told_by_label_on_the_page_and_by_name_and_in_json_to_the_api(name, value, on_page, in_api):
+    parse = lambda: Settings.parse({name: value})  # noqa: E731
+    assert text_of(parse) == f"{SETTINGS[name].label}{on_page}. Use {ON_PAGE[name]}."
+    assert text_of(parse, api_text) == f"{name} = {in_api} is not possible; allowed: {IN_API[name]}"
 
 
 def test_values_that_are_no_settings_have_labels_too(tmp_path):
@@ -63,3 +47,8 @@ def test_values_that_are_no_settings_have_labels_too(tmp_path):
     assert text_of(lambda: presets.get("x")).startswith("Preset: 'x' is not possible. Use 'Balanced', ")
     assert text_of(lambda: presets.save("custom", Settings())).startswith("Preset name: 'custom' is not possible. ")
     assert text_of(lambda: presets.delete("x")).startswith("Preset: 'x' is not possible. Use one of your own ")
+    window, unknown = (lambda: Settings.parse({"start": 0.8, "end": 0.2})), lambda: Settings.parse({"bogus": 1})
+    assert text_of(window) == "Start: 0.8 is not possible. Use a value below the end, 0.2."
+    names = ", ".join(SETTINGS)
+    assert text_of(unknown) == f"'bogus' is not a setting; the settings are: {names}."
+    assert text_of(unknown, api_text) == f"'bogus' is not a setting; the settings are: {names}"

@@ -66,7 +66,7 @@ def stop():
     raise importlib.import_module("modules.sd_samplers_common").InterruptedException
 
 
-ENDS = {"stop": stop, "cancel": lambda: shared.state.interrupt(), "skip": lambda: shared.state.skip()}
+ENDS = {"stop": stop, "cancel": lambda: shared.state.interrupt()}
 probe = Probe()
 
 

@@ -10,38 +10,18 @@ class OptionInfo:
         self.default, self.label = default, label
 
 
-class Options:
+class Options(SimpleNamespace):
     """Values by attribute; an unknown name is an AttributeError."""
-
-    def __init__(self):
-        self.__dict__.update(data={}, data_labels={})
-        self.reset()
 
     def reset(self):
         """As after the WebUI's start, without extensions."""
-        self.data_labels.clear()
-        self.data.clear()
-        self.data.update(
-            token_merging_ratio=0.0,
-            token_merging_ratio_hr=0.0,
-            grid_save=True,
-            grid_format="png",
-            img_max_size_mp=200,
-            grid_background_color="#ffffff",
-        )
+        self.__dict__.clear()
+        self.__dict__.update(data_labels={}, token_merging_ratio=0.0, token_merging_ratio_hr=0.0)
+        self.__dict__.update(grid_save=True, grid_format="png", img_max_size_mp=200, grid_background_color="#ffffff")
 
     def add_option(self, key, info):
         self.data_labels[key] = info
-        self.data.setdefault(key, info.default)
-
-    def __getattr__(self, name):
-        try:
-            return self.data[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def __setattr__(self, name, value):
-        self.data[name] = value
+        self.__dict__.setdefault(key, info.default)
 
 
 class State(SimpleNamespace):
@@ -51,5 +31,6 @@ class State(SimpleNamespace):
 
 
 opts = Options()
+opts.reset()
 state = State()
 state.begin()
