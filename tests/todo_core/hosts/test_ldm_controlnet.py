@@ -5,29 +5,20 @@ import torch
 from diffusers import ControlNetModel
 
 from tests.controlnet_double import ControlNet
-from tests.models import diffusers_unet, ldm_unet, noise
+from tests.models import Small, diffusers_unet, ldm_unet, lengths, noise
 from todo_core import UnsupportedModelError, apply_patch, remove_patch
 from todo_core.hosts import detect, find_controlnet
 
 
-def lengths(net, latent):
+def pairs_of(net, latent):
     """(queries, keys) of each attn1 in one call, in running order."""
-    pairs, handles = [], []
-    for block in (module for module in net.modules() if hasattr(module, "attn1")):
-        note = lambda _, args: pairs.append([args[0].shape[1]])  # noqa: E731
-        handles.append(block.attn1.to_q.register_forward_pre_hook(note))
-        handles.append(block.attn1.to_k.register_forward_pre_hook(lambda _, args: pairs[-1].append(args[0].shape[1])))
-    if isinstance(net, ControlNetModel):
-        call = {"sample": latent, "timestep": 500, "encoder_hidden_states": noise(len(latent), 7, 32)}
-        call["controlnet_cond"] = noise(2, 3, *(2 * side for side in latent.shape[2:]))
-    else:
-        times = torch.full((len(latent),), 500.0)
-        call = {"x": latent, "hint": None, "timesteps": times, "context": noise(len(latent), 7, 32)}
-    with torch.no_grad():
-        net(**call)
-    for handle in handles:
-        handle.remove()
-    return [tuple(pair) for pair in pairs]
+    text = noise(len(latent), 7, 32)
+    with lengths(Small(net, {}, 0)) as seen, torch.no_grad():
+        if isinstance(net, ControlNetModel):
+            net(latent, 500, text, noise(2, 3, *(2 * side for side in latent.shape[2:])))
+        else:
+            net(x=latent, hint=None, timesteps=torch.full((len(latent),), 500.0), context=text)
+    return [pair for _, *pair in seen]
 
 
 def test_it_has_the_levels_of_the_first_half_of_its_unet():
@@ -66,10 +57,10 @@ def of_diffusers():
 def test_its_keys_are_reduced_at_levels_1_and_2_and_all_comes_off(build, side, tokens, expected):
     net, latent = build(), noise(2, 4, *side)
     session = apply_patch(net, factor_1=2, factor_2=2, phase="fixed")
-    assert lengths(net, latent) == [*zip(tokens, expected, strict=True)]
+    assert pairs_of(net, latent) == [[*pair] for pair in zip(tokens, expected, strict=True)]
     assert session.record.networks == {"ControlNet"}
     remove_patch(net)
-    assert lengths(net, latent) == [*zip(tokens, tokens, strict=True)]
+    assert pairs_of(net, latent) == [[count] * 2 for count in tokens]
 
 
 def test_only_a_controlnet_with_attention_is_found():

@@ -6,8 +6,8 @@ import diffusers
 import pytest
 import torch
 
-from tests.models import TEXT_WIDTH, hook_count, noise, randomised
-from todo_core import UnsupportedModelError, apply_patch, patched
+from tests.models import TEXT_WIDTH, noise, randomised
+from todo_core import patched
 
 FRAMES, SIDE = 3, 16
 SMALL = {"block_out_channels": (32, 64), "cross_attention_dim": TEXT_WIDTH, "sample_size": 16, "layers_per_block": 1}
@@ -21,48 +21,32 @@ def blocks(kind):
     }
 
 
-def motion():
-    heads = {"num_attention_heads": 4, "motion_num_attention_heads": 4}
-    unet = diffusers.UNetMotionModel(**SMALL, **NORM, **blocks("Motion"), **heads)
-    return unet, lambda x: unet(x, 500.0, encoder_hidden_states=noise(FRAMES, 7, TEXT_WIDTH)).sample
+def text(rows):
+    return {"encoder_hidden_states": noise(rows, 7, TEXT_WIDTH)}
 
 
-def three_d():
-    unet = diffusers.UNet3DConditionModel(**SMALL, **NORM, **blocks("3D"), attention_head_dim=8)
-    return unet, lambda x: unet(x, 500.0, encoder_hidden_states=noise(1, 7, TEXT_WIDTH)).sample
+HEAD = {"attention_head_dim": 8}
+HEADS = {"num_attention_heads": 4, "motion_num_attention_heads": 4}
+I2V = {"image_latents": noise(1, 4, FRAMES, SIDE, SIDE, seed=3), "image_embeddings": noise(1, TEXT_WIDTH, seed=4)}
+I2V |= text(1) | {"fps": torch.tensor([8])}
+WIDTHS = {"addition_time_embed_dim": 8, "projection_class_embeddings_input_dim": 24, "num_attention_heads": (2, 4)}
+WIDTHS |= {"in_channels": 4, "num_frames": FRAMES}
+SVD = {"encoder_hidden_states": noise(1, 1, TEXT_WIDTH), "added_time_ids": torch.ones(1, 3)}
+# the class, its config, and what a call gets beside video and timestep
+KINDS = [
+    (diffusers.UNetMotionModel, blocks("Motion") | NORM | HEADS, text(FRAMES)),
+    (diffusers.UNet3DConditionModel, blocks("3D") | NORM | HEAD, text(1)),
+    (diffusers.I2VGenXLUNet, blocks("3D") | NORM | HEAD, I2V),
+    (diffusers.UNetSpatioTemporalConditionModel, blocks("SpatioTemporal") | WIDTHS, SVD),
+]
 
 
-def i2v():
-    unet = diffusers.I2VGenXLUNet(**SMALL, **NORM, **blocks("3D"), attention_head_dim=8)
-
-    def call(x):
-        extra = {"image_latents": noise(*x.shape, seed=3), "image_embeddings": noise(1, TEXT_WIDTH, seed=4)}
-        text = noise(1, 7, TEXT_WIDTH)
-        return unet(x, torch.tensor(500.0), torch.tensor([8]), encoder_hidden_states=text, **extra).sample
-
-    return unet, call
-
-
-def svd():
-    widths = {"addition_time_embed_dim": 8, "projection_class_embeddings_input_dim": 24, "num_attention_heads": (2, 4)}
-    unet = diffusers.UNetSpatioTemporalConditionModel(
-        in_channels=4, num_frames=FRAMES, **SMALL, **blocks("SpatioTemporal"), **widths
-    )
-
-    def call(x):
-        return unet(x.transpose(1, 2), 500.0, noise(1, 1, TEXT_WIDTH), added_time_ids=torch.ones(1, 3)).sample
-
-    return unet, call
-
-
-@pytest.mark.parametrize("build", [motion, three_d, i2v, svd])
+@pytest.mark.parametrize(("kind", "config", "more"), KINDS)
 @pytest.mark.parametrize("target", ["keys/values", "all"])
-def test_the_spatial_attention_of_each_frame_gets_fewer_keys_and_deep_layers_are_predicted(build, target):
+def test_the_spatial_attention_of_each_frame_gets_fewer_keys_and_deep_layers_are_predicted(kind, config, more, target):
     """In place of whole steps."""
-    torch.manual_seed(0)
-    unet, call = build()
-    randomised(unet)
-    video = noise(1, 4, FRAMES, SIDE, SIDE)
+    unet, axes = randomised(kind(**SMALL, **config)), (1, FRAMES, 4) if more is SVD else (1, 4, FRAMES)
+    call, video = (lambda x: unet(x, torch.tensor(500.0), **more).sample), noise(*axes, SIDE, SIDE)
     plain, seen = call(video), []
     spatial = [name for name, m in unet.named_modules() if type(m).__name__ in TRANSFORMERS]
     for name in spatial:
@@ -81,13 +65,3 @@ def test_the_spatial_attention_of_each_frame_gets_fewer_keys_and_deep_layers_are
 
 
 TRANSFORMERS = ("Transformer2DModel", "TransformerSpatioTemporalModel")
-
-
-def test_a_controlnet_xs_is_refused_by_name_and_left_as_it_was():
-    config = {**SMALL, **NORM, **blocks("2D"), "layers_per_block": 2}
-    unet = diffusers.UNet2DConditionModel(attention_head_dim=4, **config)
-    adapter = diffusers.ControlNetXSAdapter.from_unet(unet, size_ratio=1.0, conditioning_embedding_out_channels=(8, 8))
-    both = diffusers.UNetControlNetXSModel.from_unet(unet, adapter)
-    with pytest.raises(UnsupportedModelError, match="side by side"):
-        apply_patch(both)
-    assert hook_count(both) == 0

@@ -156,11 +156,15 @@ def test_code_of_another_model_of_its_class_is_kept_where_the_unet_is_not_compil
     assert len(graphs) == 2 * count
 
 
-def test_compiled_code_that_still_calls_a_hook_after_its_removal_gets_nothing(small, monkeypatch):
-    monkeypatch.setattr(torch.compiler, "reset", lambda: None)
-    plain = small(LATENT)
-    apply_patch(small.unet, target="all", factor_1=2)
+def test_code_that_is_compiled_with_a_patch_goes_with_it_and_gets_nothing_where_it_still_calls_a_hook(
+    small, monkeypatch
+):
+    resets, plain = [], small(LATENT)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(1))
+    session = apply_patch(small.unet, target="all", factor_1=2)
     other = compiled(small, "blocks")
     assert_differs(other(LATENT), plain)
-    remove_patch(small.unet)
+    assert not resets
+    session.detach()
+    assert resets
     assert_close(other(LATENT), plain)

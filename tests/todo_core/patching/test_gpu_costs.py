@@ -19,7 +19,6 @@ import torch
 from diffusers import UNet2DConditionModel
 
 from tests.fake_gpu import Count, autocast_to_half, fake_half, register_guard
-from tests.todo_core.patching.test_prediction import histories
 from todo_core import patched
 
 TOME = {"method": "similarity", "target": "all", "ratio_1": 0.5, "random": False}
@@ -171,10 +170,7 @@ def two_levels() -> UNet2DConditionModel:
 
 
 def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
-    """Six deep transformers, as in SDXL. The one wait compares prompt and latent with those of the last step.
-
-    What is remembered then are three tensors and a matrix a transformer.
-    """
+    """Six deep transformers, as in SDXL. The one wait compares prompt and latent with those of the last step."""
     unet, counts = two_levels(), []
     with patched(unet, factor_1=1, factor_2=1, interval=2) as session:
         for step in range(4):
@@ -182,10 +178,6 @@ def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
             with Count() as count:
                 call(unet, 64)
             counts.append(count)
-            if step == 2:
-                tensors = [t for h in histories(session) for t in (h._last.x, h._last.made, h._slope, h._weights)]
-                assert sum(t.numel() for t in tensors) == 6 * (3 * 2 * 640 * 32 * 32 + 2 * 640 * 640)
-                assert {t.dtype for t in tensors} == {torch.float16}
     first, second, predicted, third = counts
     assert session.record.predicted_in == {2}
     assert [(c.syncs, c.blocking, c.copies) for c in counts] == [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 0, 0)]

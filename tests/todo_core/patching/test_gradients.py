@@ -7,7 +7,7 @@ import torch
 from ldm.modules.attention import BasicTransformerBlock
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-from tests.models import TEXT_WIDTH, diffusers_unet, double, hook_count, noise, shallow_ldm_unet, words
+from tests.models import TEXT_WIDTH, double, hook_count, noise, shallow_diffusers_unet, shallow_ldm_unet, words
 from todo_core import UnsupportedModelError, patched
 
 REDUCED = {"factor_1": 2, "factor_2": 2}
@@ -51,34 +51,14 @@ def checkpointed_ldm():
     return unet
 
 
-def checkpointed_diffusers(**options):
-    unet = diffusers_unet(block_out_channels=(32, 64), **TYPES)
+def checkpointed_diffusers():
+    unet = shallow_diffusers_unet()
     unet.enable_gradient_checkpointing()
-    if options:
-        unet.train()
-        unet._set_gradient_checkpointing(gradient_checkpointing_func=reentrant)
     return unet.train()
 
 
-TYPES = {
-    "down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"),
-    "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D"),
-}
-
-
-def reentrant(function, *args):
-    return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=True)
-
-
-BUILDS = {
-    "ldm": checkpointed_ldm,
-    "diffusers": checkpointed_diffusers,
-    "diffusers, reentrant": lambda: checkpointed_diffusers(reentrant=True),
-}
-
-
 @pytest.mark.parametrize("what", ["latent", "text", "weights"])
-@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+@pytest.mark.parametrize("build", [checkpointed_ldm, checkpointed_diffusers])
 def test_checkpointed_blocks_are_reduced_or_refused_where_a_backward_pass_may_follow(build, what):
     unet = build().requires_grad_(False)
     latent, text = noise(1, 4, 8, 8), noise(1, 7, TEXT_WIDTH)

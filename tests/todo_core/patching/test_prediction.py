@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils._pytree import tree_leaves
 
 import todo_core.patching.plan
-from tests.models import noise, shallow_ldm_unet, words
+from tests.models import noise, words
 from tests.naive import examples
 from todo_core import Settings, patched
 from todo_core.hosts import detect
@@ -27,19 +25,7 @@ from todo_core.patching.time.prediction import History
 from todo_core.token_grid import TokenGrid
 
 OFF = {"factor_1": 1, "factor_2": 1}
-TRANSFORMER = {
-    "ldm_sd1": r"(input_blocks\.[35]|middle_block|output_blocks\.[2345])\.1",
-    "ldm_sdxl": r"(input_blocks\.5|middle_block|output_blocks\.[01])\.1",
-    "diffusers_sd1": r"(down_blocks\.[12]|mid_block|up_blocks\.[12])\.attentions\.\d",
-    "diffusers_sdxl": r"(down_blocks\.2|mid_block|up_blocks\.0)\.attentions\.\d",
-}
 TIMES = (900, 780, 650, 540, 410, 290, 160, 90, 60, 30)
-
-
-def deep(small, name):
-    found = [m for n, m in small.unet.named_modules() if re.fullmatch(TRANSFORMER[name], n)]
-    assert len(found) == {"ldm_sd1": 7, "ldm_sdxl": 4, "diffusers_sd1": 7, "diffusers_sdxl": 4}[name]
-    return found
 
 
 def chain(steps, seed=3, rows=2, side=16, drift=0.2):
@@ -199,38 +185,18 @@ def session_of(small, size=16, **settings):
 # memory -------------------------------------------------------------------------------------------------------------
 
 
-@examples(15)
-@given(interval=st.integers(2, 5), rows=st.lists(st.integers(1, 3), min_size=2, max_size=7))
-def test_other_rows_are_computed_anew(interval, rows):
-    """The steps in which each step's rows have been alike for long enough are predicted, and no others."""
-    small_unet = SHALLOW
-    session = Session(detect(small_unet), Settings(**OFF, interval=interval), Pass(TokenGrid(8, 8)))
-    expected, computed, last = set(), [], None
-    for step, count in enumerate(rows):
-        computed = computed if count == last else []
-        last = count
-        if len(computed) < 2 or step - computed[-1] >= interval or step == len(rows) - 1:
-            computed.append(step)
-        else:
-            expected.add(step)
-        session.attach().begin_step(step, len(rows), tuple(range(count)))
-        with torch.no_grad():
-            latent = noise(1, 4, 8, 8).repeat(count, 1, 1, 1)
-            small_unet(latent, torch.full((count,), 900.0 - step), [words(1).repeat(count, 1, 1)] * 2)
-        session.detach()
-    session.remove()
-    assert session.record.predicted_in == expected
-
-
-SHALLOW = shallow_ldm_unet()
-
-
-def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, worth_predicting):
+def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch):
     """By the worst of their errors: a long negative prompt makes two calls of each step."""
+    monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
 
     def computed(*drifts):
         session, ran = session_of(ldm_sd1, interval="auto", tolerance=0.3), []
-        handle = deep(ldm_sd1, "ldm_sd1")[0].transformer_blocks[0].register_forward_hook(lambda *_: ran.append(step))
+        handle = (
+            detect(ldm_sd1.unet)
+            .deep_transformers[0]
+            .transformer_blocks[0]
+            .register_forward_hook(lambda *_: ran.append(step))
+        )
         for step, latents in enumerate(zip(*(chain(14, drift=drift) for drift in drifts), strict=True)):
             session.attach().begin_step(step, 14, (0, 0), 3.0)
             for place, latent in enumerate(latents):
@@ -256,6 +222,7 @@ A, B = words(2), words(2, seed=9)
     [
         (chain(10), [A] * 4 + [B] * 6, {2, 6, 8}),  # another prompt, in a step that would be predicted
         (chain(10), [A] * 5 + [B] * 5, {2, 4, 8}),  # in a computed step
+        ([*chain(5), *chain(10, rows=3)[5:]], [A] * 5 + [words(3)] * 5, {2, 4, 7}),  # other rows
         # a second generation on one patch, in the same step: its latent is no small change of the last one
         *(([*chain(2), *(size * latent for latent in chain(2, seed=50))], [A] * 4, set()) for size in (0.5, 1, 2)),
         # as in the first step of DPM++ 2M SDE with few steps, on a model with random weights
@@ -294,34 +261,22 @@ def test_memory_is_freed_at_the_end_of_a_pass_an_error_and_removal(ldm_sd1):
 # what may not be replaced -------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def another_over(module):
-    """A forward of somebody else that calls the one that is there; yields what has run."""
-    below, ran = module.forward, []
-    module.forward = lambda *args, **kwargs: below(*args, **kwargs)
-    handle = module.transformer_blocks[0].register_forward_hook(lambda *_: ran.append(1))
-    try:
-        yield ran
-    finally:
-        handle.remove()
-        del module.forward
-
-
-@pytest.mark.parametrize("comes_back", [True, False])
-def test_a_forward_put_over_ours_predicts_no_more_and_goes_on_after_removal(ldm_sd1, comes_back):
-    """As DeepCache's helper does, which leaves out runs of its own; the session may come off and on in between."""
-    first, *_ = deep(ldm_sd1, "ldm_sd1")
+def test_a_forward_put_over_ours_predicts_no_more_and_goes_on_after_removal(ldm_sd1):
+    """As DeepCache's helper does, which leaves out runs of its own."""
+    first, ran = detect(ldm_sd1.unet).deep_transformers[0], []
     plain, session = ldm_sd1(chain(1)[0]), session_of(ldm_sd1, interval=2).attach()
-    with another_over(first) as ran:
-        if comes_back:
-            run(ldm_sd1, session, chain(5))
-        else:
-            for step, latent in enumerate(chain(5)):
-                session.begin_step(step, 5, (0, 0))
-                ldm_sd1(latent, TIMES[step])
-            session.remove()
-        assert len(ran) == 5
-        assert torch.equal(ldm_sd1(chain(1)[0]), plain)
+    below = first.forward
+    first.forward = lambda *args, **kwargs: below(*args, **kwargs)
+    handle = first.transformer_blocks[0].register_forward_hook(lambda *_: ran.append(1))
+    for step, latent in enumerate(chain(5)):
+        session.begin_step(step, 5, (0, 0))
+        ldm_sd1(latent, TIMES[step])
+    session.remove()
+    after = ldm_sd1(chain(1)[0])
+    handle.remove()
+    del first.forward
+    assert len(ran) == 6
+    assert torch.equal(after, plain)
     assert session.record.predicted_in, "the others are predicted"
     assert ["another SpatialTransformer.forward is on it" in note for note in session.record.notes] == [True]
 
@@ -419,15 +374,6 @@ def test_without_room_on_the_gpu_deep_transformers_are_computed_and_a_note_says_
     assert session.record.predicted_in == predicted
     assert ("MiB free: nothing is predicted" in "".join(session.record.notes)) == (not predicted)
     assert len(looked) == (predict == "deep")  # a GPU may take its time
-
-
-# the plan -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def worth_predicting(monkeypatch):
-    """auto predicts in small models too."""
-    monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
 
 
 # copies, replicas and compilers -----------------------------------------------------------------------------------

@@ -120,16 +120,7 @@ def test_auto_predicts_whole_steps_where_the_scheduler_adds_no_noise(unet):
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
     with patched(pipe, tolerance=1) as session:
         generate(pipe)
-        assert session.record.predicted == MODEL[0]
-        assert session.record.predicted_in
-        pipe.scheduler = EulerAncestralDiscreteScheduler.from_config(pipe.scheduler.config)
-        generate(pipe)
-        assert not session.plan.deep.is_whole
-
-
-def test_img2img_counts_the_steps_that_it_runs(unet):
-    pipe = pipeline(StableDiffusionImg2ImgPipeline, DPMSolverMultistepScheduler(), unet)
-    assert predicted(pipe, steps=16, image=noise(1, 4, 16, 16), strength=0.5)[0] == MODEL
+    assert session.record.predicted == MODEL[0]
 
 
 @pytest.mark.parametrize(
@@ -187,18 +178,6 @@ def test_a_pipeline_tells_whether_it_has_rows_of_the_negative_prompt(scale, time
 def test_the_guider_of_a_modular_pipeline_calls_the_model_for_each_prompt(unet, guidance_scale, known):
     guider = ClassifierFreeGuidance(guidance_scale)
     assert detect(SimpleNamespace(unet=unet, guider=guider)).sampler.guidance() == known
-
-
-def test_guidance_that_a_callback_switches_off_counts_no_more(unet):
-    pipe, found = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet), []
-    unet.register_forward_pre_hook(lambda *_: found.append(detect(pipe).sampler.guidance()))
-
-    def off(pipe, step, timestep, tensors):
-        pipe._guidance_scale = 0.0
-        return {"prompt_embeds": tensors["prompt_embeds"][-1:]}
-
-    generate(pipe, steps=3, callback_on_step_end=off, callback_on_step_end_tensor_inputs=["prompt_embeds"])
-    assert found == [7.5, 1, 1]
 
 
 def test_offload_after_the_patch_runs_as_before_and_before_the_patch_keeps_the_model_from_whole_steps(unet):

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tests.models import Small, noise, snapshot, words
+from tests.models import Small, noise, shallow_ldm_unet, snapshot, words
 from tests.todo_core.patching import test_prediction as below_level_1
-from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, deep, naive, run, session_of
+from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, run, session_of
 from tests.todo_core.test_pacing import naive_cost, naive_gap
 from todo_core import Settings, patched
 from todo_core.hosts import detect
@@ -46,7 +46,8 @@ def by_a_loop(small, latents, gap, tolerance=None, times=TIMES):
 FOUR, THREE = {"predict": "deep", "interval": 4}, {"predict": "whole", "interval": 3}
 DEEP_2, WHOLE_2 = {"predict": "deep", "interval": 2}, {"predict": "whole", "interval": 2}
 REDUCED = {"factor_1": 2, "phase": "fixed"}
-CASES = [(name, *case) for name in below_level_1.TRANSFORMER for case in ((FOUR, {2, 3, 4, 6}), (THREE, {3, 4, 6}))]
+MODELS = [f"{library}_{layout}" for library in ("ldm", "diffusers") for layout in ("sd1", "sdxl")]
+CASES = [(name, *case) for name in MODELS for case in ((FOUR, {2, 3, 4, 6}), (THREE, {3, 4, 6}))]
 CASES += [("ldm_sd1", DEEP_2, {2, 4, 6}), ("ldm_sd1", WHOLE_2, {3, 5})]
 CASES += [("ldm_sd1", DEEP_2 | REDUCED, {2, 4, 6}), ("ldm_sd1", WHOLE_2 | REDUCED, {3, 5})]
 
@@ -61,7 +62,8 @@ def test_a_pass_equals_the_loop(name, settings, predicted, request):
         if settings["predict"] == "whole":
             theirs, _ = by_a_loop(small, latents, settings["interval"])
         else:
-            theirs = below_level_1.by_a_loop(small, deep(small, name), latents, settings["interval"])
+            transformers = detect(small.unet).deep_transformers
+            theirs = below_level_1.by_a_loop(small, transformers, latents, settings["interval"])
     for step, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
         torch.testing.assert_close(mine, other, atol=2e-5, rtol=1e-4, msg=lambda m, step=step: f"step {step}: {m}")
     assert session.record.predicted_in == predicted
@@ -104,7 +106,7 @@ def test_a_forward_of_somebody_else_is_left_alone_and_that_of_the_class_is_no_ob
     ldm_sd1, predict, is_own, predicted
 ):
     """sd-webui-controlnet leaves the class's on the instance after an image."""
-    module = ldm_sd1.unet if predict == "whole" else deep(ldm_sd1, "ldm_sd1")[0]
+    module = ldm_sd1.unet if predict == "whole" else detect(ldm_sd1.unet).deep_transformers[0]
     session, own = session_of(ldm_sd1, predict=predict, interval=2), module.forward
     theirs = module.forward = own if is_own else lambda *args, **kwargs: own(*args, **kwargs)
     try:
@@ -130,7 +132,7 @@ CALM, ROUGH = 0.02, 0.3  # how much of a latent is new in a step
     ],
 )
 def test_auto_computes_the_steps_that_the_measured_errors_ask_for(drifts, tolerance, gaps):
-    small, latents = Small(below_level_1.SHALLOW, {}, 0), [noise(2, 4, 8, 8, seed=3)]
+    small, latents = Small(shallow_ldm_unet(), {}, 0), [noise(2, 4, 8, 8, seed=3)]
     for i, drift in enumerate(drifts, 1):
         latents.append((1 - drift) * latents[-1] + drift * noise(2, 4, 8, 8, seed=3 + i))
     session = session_of(small, 8, predict="whole", interval="auto", tolerance=tolerance)

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.naive import examples, kept_line, kept_tokens, pooled, random_tokens, token_ids
 from todo_core.reduction import downsample, stride, turns_per_cycle
@@ -79,22 +78,6 @@ def test_turn_0_begins_where_the_mode_has_its_token(size, factor):
 def test_the_walk_over_a_cell_of_nine_is_the_one_in_the_docstring():
     walk = [kept_of(stride((3, 3), 3, turn, exact=False))[0] for turn in range(9)]
     assert walk == [0, 5, 1, 6, 2, 7, 3, 8, 4]
-
-
-def test_a_stride_makes_views_and_one_copy():
-    """No index tensor is built, and none is sent to a device: only slices, then the copy of what is kept."""
-    names = []
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            names.append(function.__name__.split(".")[0])
-            return function(*args, **(kwargs or {}))
-
-    x = random_tokens((135, 240))
-    with Watch():
-        stride((135, 240), 3, 5).merge(x)
-    assert set(names) <= {"view", "slice", "clone", "_unsafe_view", "alias"}
-    assert names.count("clone") == 1
 
 
 # resampling ---------------------------------------------------------------------------------------------------------

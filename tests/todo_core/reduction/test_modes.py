@@ -50,8 +50,8 @@ def fake(module, x):
         assert module(mode.from_tensor(x)).shape == x.shape
 
 
-def exported(module, x, strict=False):
-    program = torch.export.export(module, (x,), strict=strict).module()
+def exported(module, x):
+    program = torch.export.export(module, (x,), strict=False).module()
     torch.testing.assert_close(program(x), module(x))
 
 
@@ -77,11 +77,6 @@ def test_after_any_mode_a_grid_is_reduced_as_before_and_a_mode_works_after_a_rea
     after = module(x)
     assert type(after) is torch.Tensor
     assert after.equal(expected)
-
-
-@pytest.mark.parametrize("name", ["fixed positions", "max"])
-def test_a_strict_export_reduces_too(forgotten, name):
-    exported(Reduced(REDUCTIONS[name]), random_tokens(SIZE, dtype=torch.float32), strict=True)
 
 
 @every_reduction

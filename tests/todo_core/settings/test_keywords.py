@@ -85,14 +85,6 @@ def test_wrong_names_and_types_are_refused_before_anything_is_changed(diffusers_
     assert hook_count(diffusers_sd1.unet) == 0
 
 
-@pytest.mark.parametrize("name", ["Fst", "ToDo", "sharp", 3, None])
-def test_an_unknown_preset_is_refused_with_all_names(name):
-    with pytest.raises(SettingsError) as caught:
-        Settings.preset(name)
-    assert (caught.value.field, caught.value.value) == ("preset", name)
-    assert all(repr(known) in caught.value.allowed for known in BUILT_IN)
-
-
 @pytest.mark.parametrize("of", [Settings, apply_patch, patched])
 def test_help_shows_every_setting_with_type_and_default(of):
     parameters = inspect.signature(of).parameters
