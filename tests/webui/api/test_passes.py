@@ -68,7 +68,7 @@ def test_requests(webui, name):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_only_the_steps_inside_the_window_are_reduced(webui, sampler):
-    window = {"factor_1": 2, "start": 0.25, "end": 0.75}
+    window = {"factor_1": 2, "interval": 1, "start": 0.25, "end": 0.75}
     result = webui.txt2img(window, sampler_name=sampler, hr_second_pass_steps=8, denoising_strength=1.0)
 
     never_made = 2 if sampler == "DDIM" and len(result.hires) == result.hires[0]["total"] - 2 else 0  # but counted

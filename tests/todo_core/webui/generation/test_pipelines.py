@@ -43,6 +43,15 @@ def test_a_job_that_another_script_runs_inside_each_batch_is_left_alone(sdnext):
     assert len(done.infotexts) == 2
 
 
+def test_another_checkpoint_between_two_generations(sdnext):
+    sdnext.generate(PipelineProcessing(), OURS)
+    sdnext.unet = shallow_diffusers_unet(seed=3)
+    sdnext.load()
+    seen, _ = lengths(sdnext, PipelineProcessing(), OURS)
+    assert seen == [FIRST] * 4 + [(256, 64)] * 4
+    assert hook_count(sdnext.unet) == 0
+
+
 def test_a_model_without_a_unet_is_told(sdnext):
     shared.sd_model = type("FluxPipeline", (), {"transformer": torch.nn.Identity()})()
     done = sdnext.generate(PipelineProcessing(no_unet=True), OURS)
