@@ -1,7 +1,7 @@
 """Write all that is generated from code and stored rows into the files that have it: python benchmarks/pages.py
 
 The table of settings, the stub for editors, and the tables of README.md, docs/performance.md and docs/results. A table
-takes the place of the next one with the same head: change a head on the page first.
+takes the place of the next one whose head has the same first cell.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def replaced(page: str, tables: Iterable[str]) -> str:
-    """The page with each table in the place of the next one that has its head."""
+    """The page with each table in the place of the next one that has the first cell of its head."""
     end = 0
     for new in tables:
-        head = f"\n{new.partition(chr(10))[0]}\n"
+        head = f"\n{new[: new.index('|', 1) + 1]}"
         if head not in page[end:]:
             raise SystemExit(f"the page has no table with the head {head}")
         start = page.index(head, end) + 1

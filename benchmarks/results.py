@@ -72,7 +72,7 @@ WAYS = (  # of the base's table
     *(*SKIPPING, *SHARES[1:4]),
 )
 OTHERS = (
-    *("ToDo 2", "ToDo 2, fixed", "ToDo 3", "ToDo balanced", *SKIPPING[1:], *SHARES[1:]),
+    *("ToDo 2", "ToDo 2, fixed", "ToDo balanced", SKIPPING[2], *SHARES[1:4]),
     *("BiGain 2", "token-downsampling 2", "tomesd 0.5", "HyperTile 128", "CA-ToMe 0.7"),
     *("DeepCache 2", "Spectrum 2 0", "ZEUS 1", "EasyCache 0.2"),
 )
@@ -104,20 +104,24 @@ def psnr(table: pd.DataFrame) -> float:
     return -10 * math.log10(max(float(table["mse"].mean()), 1e-9))
 
 
-def of_whole_grid(part: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the prompts with which a grid was run to its end, of the variants that have all of them."""
-    plain = part[part["variant"].str.startswith("fewer steps ")]["variant"]
-    complete = set(of("ToDo 2", part)["prompt"]) & set(of(min(plain, default=""), part)["prompt"])
-    part = part[part["prompt"].isin(complete)]
-    return part.groupby("variant").filter(lambda own: own["prompt"].nunique() == len(complete))
+def of_shared_prompts(part: pd.DataFrame, balanced: str) -> pd.DataFrame:
+    """The rows of the prompts that *ToDo 2* and *Balanced* have, of the variants that have all of them."""
+    shared = set(of("ToDo 2", part)["prompt"]) & set(of(balanced, part)["prompt"])
+    part = part[part["prompt"].isin(shared)]
+    return part.groupby("variant").filter(lambda own: own["prompt"].nunique() == len(shared))
 
 
 def passes(sides: tuple[int, ...] = SIDES) -> Iterator[tuple[str, int, str, pd.DataFrame]]:
     """Layout, tokens of a side, change and rows of each hires pass that was measured."""
     for (name, change), layout, side in itertools.product(CHANGES.items(), LAYOUTS, sides):
-        part = of_whole_grid(at(layout, side, **change))
+        part = of_shared_prompts(at(layout, side, **change), variant_of("Balanced", layout, name))
         if len(part):
             yield layout, side, name, part
+
+
+def variant_of(aim: str, layout: str, name: str) -> str:
+    """What a preset does in a pass of this name."""
+    return AIMS[aim][layout == "SD 1.5", name in WITH_NOISE]
 
 
 def speed_at_full_size(layout: str, side: int, variant: str, own: pd.DataFrame) -> float:
@@ -150,21 +154,34 @@ def beside_plain_steps(layout: str, side: int, variant: str, part: pd.DataFrame)
     return speed, psnr(own), count, psnr(of(plain[count], part)) if count < steps else math.inf
 
 
-def of_aims(sides: tuple[int, ...] = REAL) -> Table:
-    """For each hires pass: speed and PSNR of the presets, each beside the plain steps that take as much time."""
-    head, aims = ("hires pass", [*AIMS]) if sides == REAL else ("64 x 64 tokens", ["Balanced"])
-    found = [[head, *itertools.chain(*((aim, "plain") for aim in aims))]]
-    for layout, side, name, part in passes(sides):
-        cells = []
-        for aim in aims:
-            variant = AIMS[aim][layout == "SD 1.5", name in WITH_NOISE]
-            cells += ["", ""]
-            if len(of(variant, part)):
-                speed, own, count, plain = beside_plain_steps(layout, side, variant, part)
-                cells[-2:] = f"{speed:.2f}x, {own:.1f}", f"{count}: {plain:.1f}" if plain < math.inf else ""
-        size = f"{8 * side * LAYOUTS[layout]} px" if side in REAL else ""
-        head = f"{', '.join(filter(None, (layout, size, name)))} ({part['prompt'].nunique()})"
-        found += [[head, *cells]] * any(cells)
+def cells_of(aim: str, layout: str, side: int, name: str, part: pd.DataFrame) -> list[str]:
+    """Speed and PSNR of a preset in a pass, and the plain steps that take as much time; both empty if not measured."""
+    variant = variant_of(aim, layout, name)
+    if of(variant, part).empty:
+        return ["", ""]
+    speed, own, count, plain = beside_plain_steps(layout, side, variant, part)
+    return [f"{speed:.2f}x, {own:.1f}", f"{count}: {plain:.1f}" if plain < math.inf else ""]
+
+
+def of_aims() -> Table:
+    """Each hires pass with as many tokens as real ones: the presets, each beside the plain steps of its time."""
+    found = [["hires pass", *itertools.chain(*((aim, "plain") for aim in AIMS))]]
+    for layout, side, name, part in passes(REAL):
+        what = ", ".join(filter(None, (layout, f"{8 * side * LAYOUTS[layout]} px", name)))
+        cells = [cell for aim in AIMS for cell in cells_of(aim, layout, side, name, part)]
+        found.append([f"{what} ({part['prompt'].nunique()})", *cells])
+    return found
+
+
+def of_changes() -> Table:
+    """*Balanced* with 64 x 64 tokens, where one thing or more is not as at the base."""
+    found = [["64 x 64 tokens", *itertools.chain(*((layout, "plain") for layout in LAYOUTS))]]
+    parts = {(name, layout): part for layout, _, name, part in passes((64,))}
+    for name in CHANGES:
+        own = [(layout, parts.get((name, layout), rows()[:0])) for layout in LAYOUTS]
+        prompts = {str(part["prompt"].nunique()) for _, part in own if len(part)}
+        cells = [cell for layout, part in own for cell in cells_of("Balanced", layout, 64, name, part)]
+        found += [[f"{name or 'base'} ({', '.join(sorted(prompts))})", *cells]] * any(cells)
     return found
 
 
@@ -223,8 +240,7 @@ PAPER = {
     "ToMe 0.88": ("12 %", "2.67e-2", "0.83"),
 }
 TABLES: dict[str, Callable[[], Table]] = {
-    "aims": of_aims,
-    "changes": functools.partial(of_aims, (64,)),
+    "changes": of_changes,
     "base": of_base,
     "others": of_others,
     "paper": of_paper,
@@ -259,8 +275,8 @@ PLAIN: dict[str, Any] = {"marker": "x", "color": "0.4", "linestyle": ":"}
 def plot_opening(path: Path, evaluation: Path) -> None:
     """The usual image of *Balanced*, by its PSNR, beside ToMe and plain steps; below, where *Balanced* differs most."""
     layout, side = "SD 1.5", 96
-    part = of_whole_grid(at(layout, side))
-    balanced, tome = AIMS["Balanced"][True, False], "ToMe 0.5"
+    balanced, tome = variant_of("Balanced", layout, ""), "ToMe 0.5"
+    part = of_shared_prompts(at(layout, side), balanced)
     count = beside_plain_steps(layout, side, balanced, part)[2]
     names = {"baseline": "baseline", balanced: "ToDo, Balanced", tome: tome}
     names[f"fewer steps 0.{count}"] = f"{count} plain steps"

@@ -11,6 +11,7 @@ import pytest
 
 from tests.models import full_layout
 from todo_core import Settings, TokenGrid
+from todo_core.estimate import Estimate
 from todo_core.hosts import detect
 from todo_core.patching.plan import Pass, make_plan
 from todo_lab.evaluation.variants import from_grid
@@ -46,11 +47,7 @@ def test_the_sentence_on_the_number_of_tokens_is_that_of_the_rows():
     for layout, plain in results.AS_MANY.items():
         own, other = (results.of_grids(layout, variant) for variant in ("ToDo 2", plain))
         told += [f"{abs(results.psnr(own[side]) - results.psnr(other[side])):.1f}" for side in own]
-    text = (
-        " ".join(RESULTS.read_text("utf-8").split())
-        .replace("SD 1.5", "")
-        .partition("With three prompts on each grid")[2]
-    )
+    text = RESULTS.read_text("utf-8").replace("SD 1.5", "").partition("With the same prompts on each grid")[2]
     assert re.findall(r"\b\d\.\d\b", text)[: len(told)] == told
 
 
@@ -68,7 +65,7 @@ def test_the_grid_of_the_users_makes_the_variants_of_the_rows():
 @pytest.mark.parametrize("aim", results.AIMS)
 def test_no_preset_is_farther_than_as_many_plain_steps(aim):
     for layout, side, name, part in results.passes():
-        variant = results.AIMS[aim][layout == "SD 1.5", name in results.WITH_NOISE]
+        variant = results.variant_of(aim, layout, name)
         if len(results.of(variant, part)):
             _, own, _, plain = results.beside_plain_steps(layout, side, variant, part)
             assert own > plain or math.isinf(plain) or (side == 64 and name in results.UNIFORM), (layout, side, name)
@@ -83,3 +80,13 @@ def test_a_preset_does_what_its_rows_did(aim):
         kind = "deep layers" if plan.deep.kind == "deep" else "whole steps" if plan.reduced else "Skip steps"
         predicts = [f"{kind}, tolerance {plan.deep.tolerance:g}"] if plan.deep.predicts else []
         assert ", ".join(["ToDo 2"] * bool(plan.reduced) + predicts) == results.shown(variant).strip("*")
+
+
+def test_readme_tells_the_work_and_the_time_that_balanced_leaves_in_sdxl():
+    told, host, shares = " ".join((ROOT / "README.md").read_text("utf-8").split()), detect(full_layout("SDXL")), []
+    for side in (192, 256):
+        estimate = Estimate.of(host, make_plan(Settings(), host, Pass(TokenGrid(side, side), 10, adds_noise=False)))
+        shares.append(round(100 * estimate.reduced / estimate.unpatched))
+    assert "*Balanced* leaves {} and {} % of the multiplications".format(*shares) in told
+    times = [100 / float(told.partition(f"| SDXL, {px} px (")[2].split("| ")[1].split("x")[0]) for px in (1536, 2048)]
+    assert "takes {:.0f} and {:.0f} % of the time".format(*times) in told
