@@ -69,7 +69,7 @@ SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
 WAYS = (  # of the base's table
     *("ToDo 2", "ToDo 3", *(f"ToDo 2, deep layers, tolerance {least}" for least in (0.08, 0.16))),
     *(f"ToDo 2, whole steps, tolerance {least}" for least in (0.16, 0.32)),
-    *(*SKIPPING, *SHARES[1:4]),
+    *(*SKIPPING[:2], *SHARES[1:4]),
 )
 OTHERS = (
     *("ToDo 2", "ToDo 2, fixed", "ToDo balanced", SKIPPING[2], *SHARES[1:4]),
@@ -170,7 +170,7 @@ def of_aims() -> Table:
         what = ", ".join(filter(None, (layout, f"{8 * side * LAYOUTS[layout]} px", name)))
         cells = [cell for aim in AIMS for cell in cells_of(aim, layout, side, name, part)]
         found.append([f"{what} ({part['prompt'].nunique()})", *cells])
-    return found
+    return [[*row] for row in zip(*(column for column in zip(*found, strict=True) if any(column[1:])), strict=True)]
 
 
 def of_changes() -> Table:
