@@ -91,8 +91,7 @@ class Panel:
 
     def wait_until_shown(self, names):
         """Until exactly these can be seen. ``names`` is a function: the WebUI's answer may set other controls too."""
-        self.wait_until(lambda: self.shown() == names(), seconds=PATIENCE // 1000)
-        assert self.shown() == names()
+        assert self.wait_until(lambda: self.shown() == names(), seconds=PATIENCE // 1000)
 
     def value(self, name):
         """A control's value as text; of a hidden one too."""
@@ -109,11 +108,12 @@ class Panel:
         return {"enabled": str(self.enabled), **{name: self.value(name) for name in SETTINGS}}
 
     def wait_until(self, holds, seconds=10):
-        """Until the WebUI's answer makes ``holds()`` true, or for so long: the caller compares and tells more."""
+        """Until the WebUI's answer makes ``holds()`` true, or for so long; whether it did."""
         for _ in range(10 * seconds):
             if holds():
-                return
+                return True
             self.page.wait_for_timeout(100)
+        return False
 
     def set(self, **settings):
         """Set controls as a user does, in this order: what is hidden cannot be set."""
