@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -24,6 +24,7 @@ DEMO_TESTS = ROOT / "tests" / "todo_lab" / "demo"
 IN_DEMO = "--in-demo"  # the first word of the process that makes the demo's environment and goes on in it
 NOTHING_COLLECTED = 5
 MOST_WORKERS = 8
+ENDS_WITHIN = 10  # seconds, after Ctrl+C
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
@@ -88,6 +89,10 @@ def start(*program: str | Path, **options: Any) -> Iterator[subprocess.Popen[str
     with subprocess.Popen(program, cwd=ROOT, env=variables(), text=True, **options) as process:
         try:
             yield process
+        except KeyboardInterrupt:  # a terminal sends Ctrl+C to it as well: pytest tells what has failed so far
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(ENDS_WITHIN)
+            raise
         finally:
             process.terminate()
 

@@ -5,7 +5,7 @@ Only a commit that says why may raise one. Whoever makes a room smaller lowers i
 
 from pathlib import Path
 
-MOST = {"todo_core": 7545, "todo_lab": 6572, "benchmarks": 1249, "tests": 17516}
+MOST = {"todo_core": 7545, "todo_lab": 6591, "benchmarks": 1249, "tests": 17526}
 
 
 def totals() -> dict[str, int]:

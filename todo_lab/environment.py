@@ -10,15 +10,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 from urllib.request import urlopen
 
-if sys.platform != "win32":
+if sys.platform == "win32":
+    import msvcrt
+else:
     import fcntl
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -82,7 +85,7 @@ class Environment:
         os.execve(self.python, [str(self.python), *words], variables())
 
     def ensure(self, *more: tuple[str, ...]) -> None:
-        """Make the environment if it is missing, and install ``more`` in addition."""
+        """Make the environment if it is missing, and install ``more`` in addition. Only one start at a time does so."""
         parts = [self._installs, *((install,) for install in more)]
         try:
             with nullcontext() if all(map(self._has, parts)) else self._alone():
@@ -99,8 +102,10 @@ class Environment:
     def _alone(self) -> Iterator[None]:
         """Wait until no other start installs here. The system takes the lock from a process that ends or is killed."""
         with Path(f"{self.home}.lock").open("a") as file:
-            if sys.platform != "win32":
-                fcntl.flock(file, fcntl.LOCK_EX)
+            if not _lock(file):
+                sys.stderr.write(f"Another start is installing into {self.home.name}; waiting.\n")
+                while not _lock(file):
+                    time.sleep(1)
             yield
 
     def _install(self, part: tuple[tuple[str, ...], ...]) -> None:
@@ -135,6 +140,20 @@ class Environment:
         fingerprint = hashlib.sha256("\n".join([platform.python_version(), *texts]).encode()).hexdigest()
         name = "requirements" if part == self._installs else f"also-{fingerprint[:12]}"
         return self.home / f"{name}.sha256", fingerprint
+
+
+def _lock(file: TextIO) -> bool:
+    """Whether this process now has the file alone."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:
+        return True  # this file system has no locks
+    return True
 
 
 def _why_without_pip(error: subprocess.CalledProcessError) -> str:

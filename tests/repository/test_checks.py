@@ -94,6 +94,14 @@ def test_ctrl_c_is_one_line_and_ends_what_runs_beside(monkeypatch, capsys):
     started, true_popen = [], subprocess.Popen
     monkeypatch.setattr(Environment, "ensure", Mock(side_effect=KeyboardInterrupt))
     monkeypatch.setattr(command.subprocess, "Popen", popen)
+    monkeypatch.setattr(command, "ENDS_WITHIN", 0.1)
     assert command.main([]) == 130
     assert [each.returncode for each in started] == [-signal.SIGTERM]
     assert capsys.readouterr().out == "Stopped.\n"
+
+
+def test_after_ctrl_c_a_process_ends_by_itself():
+    ends = command.start(sys.executable, "-c", "import time; time.sleep(0.3)")
+    with pytest.raises(KeyboardInterrupt), ends as started:
+        raise KeyboardInterrupt
+    assert started.returncode == 0

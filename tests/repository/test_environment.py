@@ -78,7 +78,7 @@ def test_it_is_made_once_and_again_when_something_changes(made, monkeypatch, tmp
     assert asked()[5:] == [base[0], *base], "an interrupted one is made again"
 
 
-def test_a_second_start_waits_for_the_first_and_installs_nothing(made):
+def test_a_second_start_waits_for_the_first_and_installs_nothing(made, capfd):
     env, does = made
     does("sleep 0.5")
     starts = [threading.Thread(target=env.ensure) for _ in range(2)]
@@ -87,6 +87,7 @@ def test_a_second_start_waits_for_the_first_and_installs_nothing(made):
     for start in starts:
         start.join()
     assert len(asked()) == 2
+    assert capfd.readouterr().err.count("Another start is installing into env; waiting.\n") == 1
 
 
 def test_nohup_keeps_a_closed_terminal_from_ending_it():

@@ -191,12 +191,8 @@ def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch)
 
     def computed(*drifts):
         session, ran = session_of(ldm_sd1, interval="auto", tolerance=0.3), []
-        handle = (
-            detect(ldm_sd1.unet)
-            .deep_transformers[0]
-            .transformer_blocks[0]
-            .register_forward_hook(lambda *_: ran.append(step))
-        )
+        first = detect(ldm_sd1.unet).deep_transformers[0].transformer_blocks[0]
+        handle = first.register_forward_hook(lambda *_: ran.append(step))
         for step, latents in enumerate(zip(*(chain(14, drift=drift) for drift in drifts), strict=True)):
             session.attach().begin_step(step, 14, (0, 0), 3.0)
             for place, latent in enumerate(latents):
