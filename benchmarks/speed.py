@@ -60,11 +60,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--peer": {"action": "append", "default": [], "metavar": "NAME=PATH", "help": "a peer's checkout; repeatable"},
     "--steps": {"type": int, "nargs": "+", "default": [10], "help": "of passes; default 10"},
     "--batch": {"type": int, "default": 2 if ON_GPU else 1, "help": "rows of a call (%(default)s)"},
-    "--turns": {
-        "type": int,
-        "default": 30 if ON_GPU else 3,
-        "help": "after a warm-up, at most (%(default)s)",
-    },
+    "--turns": {"type": int, "default": 30 if ON_GPU else 3, "help": "after a warm-up, at most (%(default)s)"},
     "--seconds": {"type": float, "default": 6, "help": "of a part; five turns are made in any case"},
     "--warm-up": {"type": int, "metavar": "SIDE", "help": "of the first turn; default the latent's own"},
     "--minutes": {"type": float, "default": 8, "help": "no part begins after these (%(default)s)"},

@@ -110,10 +110,7 @@ def beside(program: tuple[str | Path, ...], words: list[str]) -> Iterator[Callab
         tell(words, output.read())
         return passed(status)
 
-    with (
-        TemporaryFile("w+", encoding="utf-8", errors="replace") as output,
-        start(*program, stdout=output) as process,
-    ):
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as output, start(*program, stdout=output) as process:
         yield finish
 
 

@@ -157,12 +157,7 @@ class Subject:
 
 
 def build(
-    layout: str,
-    *,
-    device: str = "cpu",
-    dtype: str = "float32",
-    channels: int = CHANNELS,
-    clock: Clock | None = None,
+    layout: str, *, device: str = "cpu", dtype: str = "float32", channels: int = CHANNELS, clock: Clock | None = None
 ) -> Subject:
     """The UNet of a layout. Fewer ``channels`` are for trials."""
     torch.manual_seed(0)

@@ -17,11 +17,7 @@ from ..samplers import scheduler_adds_no_noise
 from .host import Arguments, Host, Sampler, find_sites, isinstance_str, original
 
 _ARGUMENTS = Arguments(
-    latent="sample",
-    timestep="timestep",
-    hidden="hidden_states",
-    context="encoder_hidden_states",
-    mask="attention_mask",
+    latent="sample", timestep="timestep", hidden="hidden_states", context="encoder_hidden_states", mask="attention_mask"
 )
 
 

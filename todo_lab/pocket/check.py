@@ -42,12 +42,7 @@ def autoencoder_psnr(model: Pocket, scenes: list[Scene], side: int) -> float:
 
 
 def caption_figures(
-    model: Pocket,
-    judge: ShapeJudge,
-    scenes: list[Scene],
-    *,
-    scales: Sequence[float] = (1, 2),
-    base: Request = DEFAULTS,
+    model: Pocket, judge: ShapeJudge, scenes: list[Scene], *, scales: Sequence[float] = (1, 2), base: Request = DEFAULTS
 ) -> dict[str, float]:
     """Fractions of captions whose picture is right, after the first pass (scale 1) and after hires passes.
 

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,11 +130,13 @@ def test_under_autocast_no_token_is_cast_again_for_each_part():
     assert casts[64] == casts[256]
 
 
-def test_a_bare_patch_reads_the_timestep_once_a_call():
-    unet = level_1()
-    with patched(unet, factor_1=2, window="noise", start=0, end=1), Count() as count:
-        call(unet, 64)
-    assert (count.syncs, count.blocking) == (1, 0)
+@pytest.mark.parametrize(("index", "window"), [(0, "steps"), (None, "steps"), (0, "noise")])
+def test_a_patch_reads_the_timestep_once_a_call_or_not_at_all_where_the_sampler_counts(index, window):
+    scheduler = SimpleNamespace(timesteps=torch.arange(2), step_index=index)
+    pipeline = SimpleNamespace(unet=level_1(), scheduler=scheduler)
+    with patched(pipeline, factor_1=2, window=window), Count() as count:
+        call(pipeline.unet, 64)
+    assert (count.syncs, count.blocking) == (int(index is None or window == "noise"), 0)
 
 
 def test_a_call_of_sdxls_layout_runs_few_functions_of_ours():

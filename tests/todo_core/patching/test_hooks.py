@@ -11,13 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import todo_core.reduction
-from tests.models import (
-    assert_differs,
-    keys_of,
-    lengths,
-    noise,
-    snapshot,
-)
+from tests.models import assert_differs, keys_of, lengths, noise, snapshot
 from todo_core import Session, patched
 from todo_core.hosts import detect
 from todo_core.patching.hooks.module_calls import Forward

@@ -139,15 +139,20 @@ def test_an_inner_call_takes_no_seeds_and_no_step_of_the_outer_ones(sd1_double):
 def test_while_another_thread_runs_the_model_nothing_is_predicted_and_a_note_says_so(ldm_sd1):
     """Each of them would continue what the other has begun."""
     small, latent, both_run = ldm_sd1, noise(1, 4, 16, 16), threading.Barrier(2, timeout=60)
+
+    def run():
+        for timestep in range(900, 0, -100):
+            small(latent, float(timestep))
+
+    def meet(*_):
+        both_run.wait()
+
     with patched(small.unet, factor_1=2, interval=2) as session:
-        other = threading.Thread(target=lambda: small(latent, 100.0))
-
-        def meet(*_):
-            both_run.wait()
-
+        other = threading.Thread(target=run)
         first = small.unet.input_blocks[0].register_forward_pre_hook(meet)
         other.start()
-        small(latent, 900.0)
+        run()
         other.join()
         first.remove()
+    assert not session.record.predicted_in
     assert "several threads run this model at a time: nothing is predicted" in session.record.notes

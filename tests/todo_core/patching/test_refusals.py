@@ -11,16 +11,7 @@ from diffusers.models import attention_processor
 from diffusers.models.controlnets.multicontrolnet import MultiControlNetModel
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-from tests.models import (
-    LatentDiffusion,
-    assert_close,
-    diffusers_unet,
-    hook_count,
-    keys_of,
-    lengths,
-    noise,
-    snapshot,
-)
+from tests.models import LatentDiffusion, assert_close, diffusers_unet, hook_count, keys_of, lengths, noise, snapshot
 from todo_core import UnsupportedModelError, apply_patch, patched, remove_patch
 
 LATENT = noise(2, 4, 16, 8)

@@ -78,8 +78,7 @@ def test_names_are_exact_and_an_unknown_one_is_told_those_there_are(path, name):
 
 
 @pytest.mark.parametrize(
-    "broken",
-    ["{", "[]", '{"a": {"factor_1": -1}}', '{"a": {"unknown": 1}}', '{"a": 3}', "\x00\xff"],
+    "broken", ["{", "[]", '{"a": {"factor_1": -1}}', '{"a": {"unknown": 1}}', '{"a": 3}', "\x00\xff"]
 )
 def test_a_broken_file_is_set_aside_whole_and_said(path, broken):
     for aside in ("presets.broken.json", "presets.broken-2.json"):

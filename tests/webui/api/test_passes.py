@@ -46,11 +46,7 @@ CASES = {
         family="a1111",
     ),
     "merged queries": case(
-        FACTOR_2,
-        (128, 64),
-        told=["level 1 from 256 to 64"],
-        options={"token_merging_ratio_hr": 0.5},
-        family="forge",
+        FACTOR_2, (128, 64), told=["level 1 from 256 to 64"], options={"token_merging_ratio_hr": 0.5}, family="forge"
     ),
 }
 

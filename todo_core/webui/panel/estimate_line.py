@@ -47,12 +47,7 @@ class _NoPass(Exception):
 
 
 def estimate_line(
-    page: str,
-    values: Mapping[str, Any],
-    model: Any,
-    known: Callable[[PageRun, Pass], Pass],
-    *,
-    is_img2img: bool,
+    page: str, values: Mapping[str, Any], model: Any, known: Callable[[PageRun, Pass], Pass], *, is_img2img: bool
 ) -> Answer:
     """``page`` is JSON from todo.js: the WebUI's fields. ``values`` are those of the panel.
 
