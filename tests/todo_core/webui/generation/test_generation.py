@@ -212,7 +212,7 @@ def test_calls_that_a_sampler_leaves_out_are_not_expected(sampler, steps, total,
     ("args", "changes", "why"),
     [
         ([OURS], {"enable_hr": False}, "ToDo reduced nothing: hires fix is off\n"),
-        ([{"method": "none"}], {}, "ToDo reduced nothing: the method is none\n"),
+        ([{"method": "none"}, 2], {}, "ToDo reduced nothing: the method is none\n"),
         ([OURS | {"passes": "first"}], {"only_hires": True}, "ToDo reduced nothing: the first pass did not run\n"),
         # what is not possible is answered with labels by position, with names by name
         ([True, "downsample", "keys/values", "x"], {}, "ToDo is off for this image. Factor, level 1: 'x' is not"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from unittest.mock import Mock
 
 import gradio as gr
@@ -113,9 +114,10 @@ def test_pasting_what_was_written_restores_every_setting_in_use(shared_page, wan
 THEIRS = {"ToDo factor": "2.5", "ToDo factor2": "1.0", "ToDo disable after": "0.6"}
 AS_OURS = Settings(factor_1=3, factor_2=1, end=0.6, phase="fixed", passes="all", interval=1)
 OLDER = {"ToDo method": "downsample", "ToDo factor 1": "2.5"}
+ALWAYS = THEIRS | {"ToDo disable after": "1.0"}, replace(AS_OURS, end=1)
 
 
-@pytest.mark.parametrize(("params", "expected"), [(THEIRS, AS_OURS), (OLDER, Settings(factor_1=3, interval=1))])
+@pytest.mark.parametrize(("params", "expected"), [(THEIRS, AS_OURS), ALWAYS, (OLDER, Settings(factor_1=3, interval=1))])
 def test_fractions_of_the_other_extension_and_of_old_images_are_rounded_and_told(shared_page, params, expected):
     with pytest.warns(UserWarning, match="Factor, level 1: 2.5 of the image is now 3"):
         values = pasted(shared_page.panel.infotext_fields, params)
