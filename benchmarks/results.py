@@ -46,7 +46,6 @@ CHANGES: dict[str, dict[str, Any]] = {  # a row -> what differs from the base
 }
 UNIFORM = ("Euler", "DPM++ 2M", "DPM++ 2M, CFG 2.5")  # schedules: at 64 x 64 tokens plain steps are as close
 WITH_NOISE = ("Euler a", "SDE Karras", "4 steps")
-SHOWN = {"ToDo balanced": "ToDo 2, deep layers, tolerance 0.08", "Skip steps": "Skip steps, tolerance 0.08"}  # of 0.3
 SKIPPING = ("Skip steps", *(f"Skip steps, tolerance {least}" for least in (0.16, 0.32)))  # the first has 0.08
 AIMS = {  # preset -> what it does, by whether the layout is SD 1.5's and the sampler adds noise
     "Balanced": {
@@ -72,9 +71,8 @@ WAYS = (  # of the base's table
     *(*SKIPPING[:2], *SHARES[1:4]),
 )
 OTHERS = (
-    *("ToDo 2", "ToDo 2, fixed", "ToDo balanced", SKIPPING[2], *SHARES[1:4]),
-    *("BiGain 2", "token-downsampling 2", "tomesd 0.5", "HyperTile 128", "CA-ToMe 0.7"),
-    *("DeepCache 2", "Spectrum 2 0", "ZEUS 1", "EasyCache 0.2"),
+    *("ToDo 2", "ToDo 2, fixed", WAYS[2], WAYS[4], *SKIPPING[1:], *SHARES[1:4]),
+    *("BiGain 2", "tomesd 0.5", "HyperTile 256", "DeepCache 2", "ZEUS 1"),
 )
 AS_MANY = {"SDXL": "fewer steps 0.8", "SD 1.5": "fewer steps 0.7"}  # take the time of ToDo 2 at full size
 Table = list[list[str]]
@@ -104,9 +102,9 @@ def psnr(table: pd.DataFrame) -> float:
     return -10 * math.log10(max(float(table["mse"].mean()), 1e-9))
 
 
-def of_shared_prompts(part: pd.DataFrame, balanced: str) -> pd.DataFrame:
-    """The rows of the prompts that *ToDo 2* and *Balanced* have, of the variants that have all of them."""
-    shared = set(of("ToDo 2", part)["prompt"]) & set(of(balanced, part)["prompt"])
+def of_shared_prompts(part: pd.DataFrame, other: str) -> pd.DataFrame:
+    """The rows of the prompts that *ToDo 2* and another variant have, of the variants that have all of them."""
+    shared = set(of("ToDo 2", part)["prompt"]) & set(of(other, part)["prompt"])
     part = part[part["prompt"].isin(shared)]
     return part.groupby("variant").filter(lambda own: own["prompt"].nunique() == len(shared))
 
@@ -195,9 +193,10 @@ def of_base() -> Table:
 
 
 def of_others() -> Table:
-    """Other programs at 64 x 64 tokens, 4x of 128 px."""
-    parts = {f"{layout}, 64 x 64 (12)": at(layout, 32, hires_scale=4) for layout in LAYOUTS}
-    return of_parts("4x, work: PSNR", parts, OTHERS)
+    """Other programs at the base, by layout."""
+    parts = {layout: of_shared_prompts(at(layout, 96), "BiGain 2") for layout in LAYOUTS}
+    columns = {f"{layout}, 96 x 96 ({part['prompt'].nunique()})": part for layout, part in parts.items()}
+    return of_parts("work: PSNR", columns, OTHERS)
 
 
 def of_parts(head: str, parts: dict[str, pd.DataFrame], variants: tuple[str, ...]) -> Table:
@@ -213,10 +212,9 @@ def of_parts(head: str, parts: dict[str, pd.DataFrame], variants: tuple[str, ...
 
 def shown(variant: str) -> str:
     """The name on the page, of ten steps."""
-    name = SHOWN.get(variant, variant).removesuffix(" 2 0")
     if variant.startswith("fewer steps "):
         return f"{round(10 * float(variant.split()[-1]))} of 10 plain steps"
-    return f"**{name}**" if name == "ToDo 2" else name
+    return {"ToDo 2": "**ToDo 2**", SKIPPING[0]: "Skip steps, tolerance 0.08"}.get(variant, variant)
 
 
 def of_paper() -> Table:
@@ -249,7 +247,7 @@ TABLES: dict[str, Callable[[], Table]] = {
 
 def of_grids(layout: str, variant: str) -> dict[int, pd.DataFrame]:
     """By the tokens of a side: the rows of the prompts with which all grids were run, at 2x and the base."""
-    parts = {side: of(variant, at(layout, side)) for side in (32, 64, 128)}
+    parts = {side: of(variant, at(layout, side)) for side in (32, *SIDES)}
     shared = set.intersection(*(set(part["prompt"]) for part in parts.values()))
     return {side: part[part["prompt"].isin(shared)] for side, part in parts.items()}
 
@@ -263,7 +261,8 @@ def plot_tokens(path: Path) -> None:
             parts = of_grids(layout, variant)
             axes.plot([*parts], [*map(psnr, parts.values())], **style, label=shown(variant).replace("*", ""))
         axes.set(title=f"{layout}'s layout, small model", xlabel="tokens a side at level 1", xticks=[*parts])
-        axes.legend()
+        axes.legend(loc="upper left")
+        axes.margins(y=0.25)
     grid[0].set_ylabel("PSNR to the baseline, dB")
     saved(chart, path)
 
@@ -277,11 +276,11 @@ def plot_opening(path: Path, evaluation: Path) -> None:
     layout, side = "SD 1.5", 96
     balanced, tome = variant_of("Balanced", layout, ""), "ToMe 0.5"
     part = of_shared_prompts(at(layout, side), balanced)
+    usual = of(balanced, part).sort_values("psnr")["prompt"].iloc[part["prompt"].nunique() // 2]
+    part, files = part[part["prompt"] == usual], pd.read_json(evaluation / "rows.jsonl", lines=True)
     count = beside_plain_steps(layout, side, balanced, part)[2]
     names = {"baseline": "baseline", balanced: "ToDo, Balanced", tome: tome}
     names[f"fewer steps 0.{count}"] = f"{count} plain steps"
-    usual = of(balanced, part).sort_values("psnr")["prompt"].iloc[part["prompt"].nunique() // 2]
-    part, files = part[part["prompt"] == usual], pd.read_json(evaluation / "rows.jsonl", lines=True)
     files = files[files["prompt"] == usual].set_index("variant")["image"]
     images = [pyplot().imread(evaluation / files[name]) for name in names]
     crop = most_different(*images[:2], len(images[0]) // 4)

@@ -22,7 +22,7 @@ from .level_plan import LevelPlan, Reason
 # auto reduces where the image's sides are so many times longer than in training: 1.25 is the smallest measured.
 AUTO_FROM = 1.2
 AUTO_FEWEST = 256  # tokens: a grid of 16 x 16; the smallest measured has 32 x 32
-# 3 loses 2 to 4 dB to it, and 4 more (docs/results)
+# 3 loses 1.5 to 4 dB to it, and 4 more (docs/results)
 AUTO_FACTOR = 2
 
 
