@@ -251,7 +251,7 @@ def test_where_nothing_is_or_can_be_saved_the_images_are_shown(compared, opts, t
 
 
 def test_without_hires_fix_it_says_that_nothing_was_reduced(compared):
-    done = compared(Compared(enable_hr=False))
+    done = compared(Compared(enable_hr=False), plain_steps=True)
     first, second, *_ = done.comments.splitlines()
     assert first == "ToDo compare: nothing was reduced in any variant. The lines below say why."
     assert second == "ToDo fast, ToMe paper: reduced nothing: hires fix is off"
@@ -304,7 +304,7 @@ def test_a_baseline_that_is_cut_short_is_shown_and_not_compared_with(compared):
     assert images.labels == [["baseline", "cut short"]]
     shared.state.interrupted = False
     during(1, 1, stop("skipped"))
-    done = compared()
+    done = compared(plain_steps=True)
     assert troubles(done) == ["cut short", "", ""]
     assert all(row["seconds"] > 0 and row["mse"] is row["ratio"] is None for row in rows(done)[1:])
 
@@ -413,8 +413,8 @@ def test_beside_each_variant_run_as_many_plain_steps_as_take_its_time(
         (10, {"preset": "ToDo fast"}),
         (8, {"enabled": False}),
     ]
-    assert p.hr_second_pass_steps == 10
-    assert said == told(done)["verdict"]
+    assert (p.hr_second_pass_steps, said) == (10, told(done)["verdict"])
+    assert runner._with_fewer_steps(p, {"hires"}, 99.0) == "1 plain steps"
     assert done.infotexts[0].endswith("ToDo compare: ToDo fast")
     assert f"<p>{said}</p>" in controls.table_html(done.js())
     assert "8 plain steps,3.1,," in (tmp_path / "todo_compare-0000.csv").read_text()
