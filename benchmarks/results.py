@@ -44,7 +44,7 @@ CHANGES: dict[str, dict[str, Any]] = {  # a row -> what differs from the base
     "6 steps": {"hires_steps": 6},
     "4 steps": {"guidance": 1.5, "sampler": "Euler a", "hires_steps": 4},  # as with LCM, Lightning and DMD2
 }
-UNIFORM = ("Euler", "DPM++ 2M", "DPM++ 2M, CFG 2.5")  # schedules: at 64 x 64 tokens plain steps are as close
+UNIFORM = ("Euler", "DPM++ 2M", "DPM++ 2M, CFG 2.5")  # schedules: below 128 x 128 tokens plain steps may be closer
 WITH_NOISE = ("Euler a", "SDE Karras", "4 steps")
 SKIPPING = ("Skip steps", *(f"Skip steps, tolerance {least}" for least in (0.16, 0.32)))  # the first has 0.08
 AIMS = {  # preset -> what it does, by whether the layout is SD 1.5's and the sampler adds noise
@@ -185,23 +185,19 @@ def of_changes() -> Table:
 
 def of_base() -> Table:
     """Work and PSNR of each variant at the base, by layout and tokens."""
-    parts = {(layout, side): part for layout, side, name, part in passes() if not name}
-    columns = {
-        f"{layout}, {side} x {side} ({part['prompt'].nunique()})": part for (layout, side), part in parts.items()
-    }
-    return of_parts("work: PSNR", columns, WAYS)
+    return of_parts({(layout, side): part for layout, side, name, part in passes() if not name}, WAYS)
 
 
 def of_others() -> Table:
-    """Other programs at the base, by layout."""
-    parts = {layout: of_shared_prompts(at(layout, 96), "BiGain 2") for layout in LAYOUTS}
-    columns = {f"{layout}, 96 x 96 ({part['prompt'].nunique()})": part for layout, part in parts.items()}
-    return of_parts("work: PSNR", columns, OTHERS)
+    """Other programs at the base, with as many tokens as the smaller hires passes."""
+    side = REAL[0]
+    return of_parts({(layout, side): of_shared_prompts(at(layout, side), "BiGain 2") for layout in LAYOUTS}, OTHERS)
 
 
-def of_parts(head: str, parts: dict[str, pd.DataFrame], variants: tuple[str, ...]) -> Table:
-    """Work and PSNR of each variant in each part of the rows."""
-    found = [[head, *parts]]
+def of_parts(parts: dict[tuple[str, int], pd.DataFrame], variants: tuple[str, ...]) -> Table:
+    """Work and PSNR of each variant in each part of the rows, by its layout and tokens of a side."""
+    heads = [f"{layout}, {side} x {side} ({part['prompt'].nunique()})" for (layout, side), part in parts.items()]
+    found = [["work: PSNR", *heads]]
     for variant in variants:
         each = [of(variant, part) for part in parts.values()]
         cells = ["" if own.empty else f"{own['work'].mean():.2f}: {psnr(own):.1f}" for own in each]

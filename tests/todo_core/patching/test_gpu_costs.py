@@ -132,8 +132,7 @@ def test_under_autocast_no_token_is_cast_again_for_each_part():
 
 @pytest.mark.parametrize(("index", "window"), [(0, "steps"), (None, "steps"), (0, "noise")])
 def test_a_patch_reads_the_timestep_once_a_call_or_not_at_all_where_the_sampler_counts(index, window):
-    scheduler = SimpleNamespace(timesteps=torch.arange(2), step_index=index)
-    pipeline = SimpleNamespace(unet=level_1(), scheduler=scheduler)
+    pipeline = SimpleNamespace(unet=level_1(), scheduler=SimpleNamespace(timesteps=torch.arange(2), step_index=index))
     with patched(pipeline, factor_1=2, window=window), Count() as count:
         call(pipeline.unet, 64)
     assert (count.syncs, count.blocking) == (int(index is None or window == "noise"), 0)

@@ -413,7 +413,8 @@ def test_beside_each_variant_run_as_many_plain_steps_as_take_its_time(
         (10, {"preset": "ToDo fast"}),
         (8, {"enabled": False}),
     ]
-    assert (p.hr_second_pass_steps, said) == (10, told(done)["verdict"])
+    assert p.hr_second_pass_steps == 10
+    assert said == told(done)["verdict"]
     assert runner._with_fewer_steps(p, {"hires"}, 99.0) == "1 plain steps"
     assert done.infotexts[0].endswith("ToDo compare: ToDo fast")
     assert f"<p>{said}</p>" in controls.table_html(done.js())
