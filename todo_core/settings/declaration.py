@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
@@ -18,9 +17,6 @@ from .setting import METHOD_KEY, VERSION_KEY, Factor, Setting
 
 Method = Literal["downsample", "similarity", "cluster"]
 METHODS = get_args(Method)
-_OLDER_METHOD_KEY = "ToDo"  # of version 0.1
-RETIRED = ("img2img", "reach")  # settings of earlier versions: what is stored may have them, and they do nothing
-AUTO_SINCE = (0, 3, 0)  # the version since which auto chooses as it does now: images of older ones repeat with numbers
 
 
 def acts(settings: Settings) -> bool:
@@ -141,15 +137,13 @@ class Settings:
     mlp: Annotated[bool, Setting("Reduce feed-forward", whole_module)] = False
     """With target all. Reduces the tokens of these layers."""
 
-    interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8, in_older_images=1)] = "auto"
+    interval: Annotated[Factor, Setting("Interval", acts, minimum=1, maximum=8)] = "auto"
     """The predicted part runs in every n-th step. 1: nothing is predicted."""
 
-    predict: Annotated[Literal["auto", "deep", "whole"], Setting("What is predicted", predicts, before_0_4="deep")] = (
-        "auto"
-    )
+    predict: Annotated[Literal["auto", "deep", "whole"], Setting("What is predicted", predicts)] = "auto"
     """deep: layers below level 1. auto: the better one."""
 
-    tolerance: Annotated[float, Setting("Error tolerance", measures, maximum=1, step=0.01, before_0_4=0.08)] = 0.16
+    tolerance: Annotated[float, Setting("Error tolerance", measures, maximum=1, step=0.01)] = 0.16
     """The error that auto allows. More: faster."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
@@ -211,22 +205,11 @@ class Settings:
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Settings:
         """Build from values that may be text, as those of a panel, an axis or a JSON request."""
-        return cls._read(values, Setting.parse)
-
-    @classmethod
-    def parse_older(cls, values: Mapping[str, Any]) -> Settings:
-        """As ``parse``, for values of older versions: settings that they lack act as they did; factors are rounded."""
-        older = {s.name: s.left_out if s.before_0_4 is None else s.before_0_4 for s in SETTINGS.values()}
-        return cls._read(older | dict(values), Setting.parse_older)
-
-    @classmethod
-    def _read(cls, values: Mapping[str, Any], read: Callable[[Setting, Any], Any]) -> Settings:
-        known = {name: value for name, value in values.items() if name not in RETIRED}
-        return cls(**{name: read(SETTINGS[name], v) if name in SETTINGS else v for name, v in known.items()})
+        return cls(**{name: SETTINGS[name].parse(v) if name in SETTINGS else v for name, v in values.items()})
 
     def to_infotext(self, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
-        """Infotext keys and values: the method, and all settings that have an effect and are not as without a key."""
-        changed = [name for name in self.used if getattr(self, name) != SETTINGS[name].left_out]
+        """Infotext keys and values: the method, and all settings that have an effect and not their default."""
+        changed = [name for name in self.used if getattr(self, name) != SETTINGS[name].default]
         chosen = [name for name in dict.fromkeys(["method", *changed]) if name not in without]
         return {SETTINGS[name].infotext_key: SETTINGS[name].format(getattr(self, name)) for name in chosen}
 
@@ -234,28 +217,12 @@ class Settings:
     def from_infotext(cls, infotext: Mapping[str, Any]) -> Settings | None:
         """Read the keys that ``to_infotext`` writes; None if the image was not reduced by this extension.
 
-        Where no token was reduced, there is a version and no method. "auto (2)" is auto, but 2 in an image of a version
-        whose auto chose by another rule.
+        Where no token was reduced, there is a version and no method. "auto (2)", with what auto has used, is auto.
         """
-        infotext = dict(infotext)
-        rename_older(infotext)
         if not infotext.keys() & {METHOD_KEY, VERSION_KEY}:
             return None
         present = {s.name: infotext[s.infotext_key] for s in SETTINGS.values() if s.infotext_key in infotext}
-        version = tuple(map(int, re.findall(r"\d+", infotext.get(VERSION_KEY, ""))))
-        if not version or version >= (0, 4):
-            present = {s.name: s.default for s in SETTINGS.values() if s.before_0_4 is not None} | present
-        if version and version < AUTO_SINCE:
-            present = {name: SETTINGS[name].used_by_auto(text) for name, text in present.items()}
-            if present.get("predict") == "whole":  # auto factors kept all tokens there
-                present = {"factor_1": 1, "factor_2": 1, **present}
-        return cls.parse_older(present)
-
-
-def rename_older(infotext: dict[str, Any]) -> None:
-    """Move the method of an image of version 0.1 to its present key. SD.Next expects a number at the old one."""
-    if infotext.get(_OLDER_METHOD_KEY) in METHODS:
-        infotext.setdefault(METHOD_KEY, infotext.pop(_OLDER_METHOD_KEY))
+        return cls.parse({name: str(text).partition(" (")[0] for name, text in present.items()})
 
 
 def _declared() -> dict[str, Setting]:
@@ -310,16 +277,9 @@ PRESET_HELP: Mapping[str, str] = {
 }
 """What each does, in the words of the pages."""
 
-OLDER: Mapping[str, Settings] = {
-    "ToDo balanced": Settings(predict="deep", tolerance=0.08),
-    "ToDo fast": Settings(factor_1=3, predict="deep", tolerance=0.16),
-    "Skip steps": Settings(factor_1=1, factor_2=1, predict="whole", tolerance=0.08),
-}
-"""The presets of version 0.3, which requests and workflows may name."""
-
 
 def find_preset(name: Any, presets: Mapping[str, Settings]) -> Settings:
-    """The preset of this name, which an earlier version may have had. Raises SettingsError, with the nearest name."""
-    if name not in [*presets, *OLDER]:  # a list: the name may be of any type
+    """The preset of this name. Raises SettingsError, with the nearest name."""
+    if name not in [*presets]:  # a list: the name may be of any type
         raise none_of("preset", name, presets)
-    return presets[name] if name in presets else OLDER[name]
+    return presets[name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from ..errors import SettingsError
 
 METHOD_KEY, VERSION_KEY = "ToDo method", "ToDo version"
 Factor = int | Literal["auto"]
-_AUTO_USED = re.compile(r"auto \(([\w ]+)\)")  # in infotext, with what auto has chosen
 _KINDS = {bool: "flag", float: "number", int: "integer", Factor: "factor", int | None: "seed"}
 
 
@@ -26,8 +24,6 @@ class Setting:
     minimum: float = 0
     maximum: float = math.inf
     step: float = 1
-    in_older_images: Any = None  # the value of images from before this setting, if it is not the default
-    before_0_4: Any = None  # the value of images of version 0.3 that do not name it, if it is not that of today
     name: str = ""
     type: Any = None
     default: Any = None
@@ -42,11 +38,6 @@ class Setting:
     def choices(self) -> tuple[str, ...]:
         """The values of a choice, and nothing for other kinds."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
-
-    @property
-    def left_out(self) -> Any:
-        """The value that infotext leaves out."""
-        return self.default if self.in_older_images is None else self.in_older_images
 
     @property
     def infotext_key(self) -> str:
@@ -91,19 +82,6 @@ class Setting:
     def parse(self, value: Any) -> Any:
         """As ``check``, after reading text: infotext, dropdowns and axes have values as text."""
         return self.check(self._read(value))
-
-    def parse_older(self, value: Any) -> Any:
-        """As ``parse``, for images and presets: "auto (2)" is auto, factors were fractional, a choice had auto."""
-        read = self._read(value)
-        if read == "auto" or _AUTO_USED.fullmatch(str(read)):
-            return "auto" if self.kind == "factor" else self.default
-        if self.kind == "factor" and isinstance(read, float) and read >= self.minimum:
-            read = min(math.floor(read + 0.5), int(self.maximum))
-        return self.check(read)
-
-    def used_by_auto(self, text: str) -> str:
-        """What auto has used for an image, from its infotext; any other text, such as "auto (6 of 10)", as it is."""
-        return re.sub(r"auto \((\w+)\)", r"\1", text)
 
     def _read(self, value: Any) -> Any:
         if not isinstance(value, str):

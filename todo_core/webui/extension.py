@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
-from ..settings import rename_older
 from . import compat
 from .generation import infotext, request
 from .generation.generation import Generation
@@ -94,7 +93,6 @@ def generation_of(p: Any) -> Generation | None:
 
 def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:
     """WebUI callback: these parameters are about to be pasted into the page. Changes to them take effect."""
-    rename_older(params)
     if not compat.merging_is_always_on():
         infotext.convert_token_merging(params)
 

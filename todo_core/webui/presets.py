@@ -81,18 +81,14 @@ def _parsed(content: Any) -> dict[str, Settings]:
             raise TypeError(f"expected the settings of {name!r}, got {type(values).__name__}")
     # a later version may have a built-in preset of a stored one's name
     names = (f"{name} (own)" if name in BUILT_IN else name for name in content)
-    return {_own_name(name): Settings.parse_older(values) for name, values in zip(names, content.values(), strict=True)}
-
-
-def _own_name(name: str) -> str:
-    if not name.strip() or name in BUILT_IN or name.lower() == CUSTOM or any(ord(c) < 32 for c in name):
-        raise SettingsError("name", name, f"any name but {CUSTOM!r} and the built-in ones")
-    return name
+    return {new_name(name): Settings.parse(values) for name, values in zip(names, content.values(), strict=True)}
 
 
 def new_name(name: str) -> str:
     """The name that a preset gets, without spaces round it. Raises SettingsError."""
-    name = _own_name(name.strip())
+    name = name.strip()
+    if not name or name in BUILT_IN or name.lower() == CUSTOM or any(ord(c) < 32 for c in name):
+        raise SettingsError("name", name, f"any name but {CUSTOM!r} and the built-in ones")
     if len(name) > LONGEST_NAME or ";" in name:
         raise SettingsError("name", name, f"at most {LONGEST_NAME} characters, without semicolon")
     return name

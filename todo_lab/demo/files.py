@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,9 @@ def _reduction(comparison: Comparison) -> dict[str, str]:
     records, settings = (comparison.reduced_first.record, comparison.reduced.record), comparison.settings
     if not any(record.acted for record in records):
         return {}
-    unused = set()
     if settings.interval != "auto" and not any(record.predicted_calls for record in records):
-        unused.add("interval")
-    if settings.method == "downsample" and not any(record.ran_in for record in records):
-        unused.add("method")
+        settings = replace(settings, interval=1)
+    unused = {"method"} if settings.method == "downsample" and not any(record.ran_in for record in records) else ()
     return settings.to_infotext(without=frozenset(unused)) | {VERSION_KEY: __version__}
 
 

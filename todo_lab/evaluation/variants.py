@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from todo_core.errors import SettingsError
-from todo_core.settings import BUILT_IN, OLDER, SETTINGS, Settings
+from todo_core.settings import BUILT_IN, SETTINGS, Settings
 
 from ..sampling.request import Request
 
@@ -52,7 +52,7 @@ def from_presets(names: Iterable[str]) -> list[Variant]:
     """Built-in presets by name, or "all" of them. Raises SettingsError."""
     wanted = [one for name in names for one in (BUILT_IN if name == "all" else (name,))]
     for name in wanted:
-        if name not in (*BUILT_IN, *OLDER):
+        if name not in [*BUILT_IN]:
             raise SettingsError("presets", name, "all, " + ", ".join(map(repr, BUILT_IN)))
     return [Variant(name, Settings.preset(name)) for name in wanted]
 

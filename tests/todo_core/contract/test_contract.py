@@ -17,7 +17,7 @@ from todo_core.patching.time.deep_plan import WHAT
 OURS = {"factor_1": 2, "factor_2": 1, "interval": 1}
 PREDICTS = OURS | {"interval": 2}
 WHOLE = PREDICTS | {"predict": "whole"}
-WRITTEN = {"method": "downsample", "factor 1": "2"}  # of OURS in an infotext
+WRITTEN = {"method": "downsample", "factor 1": "2", "interval": "1"}  # of OURS in an infotext
 BOTH_PASSES = WRITTEN | {"passes": "all"}
 IMAGES = {}  # of undisturbed runs
 

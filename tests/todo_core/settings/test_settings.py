@@ -56,12 +56,7 @@ TABLE = {
     "tolerance": (0.16, [0.0, 0.5, 1.0], NO_SHARE, SHARE),
 }
 DEFAULTS = {name: default for name, (default, *_) in TABLE.items()}
-LEFT_OUT = DEFAULTS | {"interval": 1}  # where an image without the key had another value than the default
-VERSION_2, VERSION_3 = {"ToDo version": "0.2.0"}, {"ToDo version": "0.3.0"}
-VERSION_4, AUTO = {"ToDo version": "0.4.0"}, {"interval": "auto"}
-OLDER = {"interval": 1, "predict": "deep", "tolerance": 0.08}  # what images without these keys had
 DOWNSAMPLE = {"ToDo method": "downsample"}
-AS_NUMBERS, WHOLE = {"factor_1": 2, "interval": 3}, {"predict": "whole", "factor_1": 1, "factor_2": 1}
 
 # AUTOMATIC1111: modules/infotext_utils.py
 HOST_PAIR = re.compile(r'\s*(\w[\w \-/]+):\s*("(?:\\.|[^\\"])+"|[^,]*)(?:,|$)')
@@ -176,14 +171,14 @@ def test_no_way_of_writing_them_down_loses_anything(settings):
 
     infotext, by_key = settings.to_infotext(), {declared.infotext_key: name for name, declared in SETTINGS.items()}
     assert infotext["ToDo method"] == settings.method
-    changed = {name for name in settings.used if getattr(settings, name) != LEFT_OUT[name]}
+    changed = {name for name in settings.used if getattr(settings, name) != DEFAULTS[name]}
     assert {by_key[key] for key in infotext} == changed | {"method"}
     line = ", ".join(f"{k}: {v}" for k, v in ({"Steps": "20", "Size": "8x8"} | infotext | {"Version": "v1.10"}).items())
     read = dict(HOST_PAIR.findall(line))
     assert {key: value for key, value in read.items() if key.startswith("ToDo")} == infotext
     # the WebUI takes "2x3" apart into two keys, and strips a value's quotes
     assert not any(HOST_SIZE.match(value) or '"' in value for value in infotext.values())
-    kept = {name: getattr(settings, name) if name in settings.used else LEFT_OUT[name] for name in TABLE}
+    kept = {name: getattr(settings, name) if name in settings.used else DEFAULTS[name] for name in TABLE}
     assert Settings.from_infotext(infotext).to_dict() == Settings.from_infotext(read).to_dict() == kept
 
 
@@ -203,53 +198,24 @@ def test_infotext_can_leave_settings_out():
     [
         ({}, None),
         ({"Steps": "20", "Token merging ratio": "0.5"}, None),
-        # another extension's
+        # another extension's, and SD.Next's own
         ({"ToDo factor": "2", "ToDo disable after": "0.5"}, None),
         ({"ToDo factor": "2", "ToDo disable after": "0.5", "ToDo method": "cluster"}, {"method": "cluster"}),
-        # version 0.1 had another key; SD.Next has a ratio there
-        ({"ToDo": "cluster", "ToDo version": "0.1.0"}, {"method": "cluster"}),
         ({"ToDo": "0.5"}, None),
-        # auto with what it used is auto, and a number once its rule has changed
-        ({"ToDo version": "0.3.0", "ToDo interval": "auto (2)"}, {"interval": "auto"}),
-        (DOWNSAMPLE | {"ToDo factor 1": "auto (2)", "ToDo interval": "auto (3)"}, {"interval": "auto"}),
-        (DOWNSAMPLE | VERSION_3 | {"ToDo interval": "auto (6 of 10)"}, {"interval": "auto"}),
-        (DOWNSAMPLE | {"ToDo version": "1.10.0.dev1", "ToDo factor 1": "auto (2)"}, {}),
-        (DOWNSAMPLE | VERSION_4 | {"ToDo interval": "auto (7 of 10)", "ToDo predict": "auto (whole)"}, AUTO),
-        (DOWNSAMPLE | VERSION_4 | {"ToDo predict": "deep"}, {"predict": "deep"}),
-        (DOWNSAMPLE | VERSION_2 | {"ToDo factor 1": "auto (2)", "ToDo interval": "auto (3)"}, AS_NUMBERS),
-        # auto factors of version 0.2 kept all tokens where whole steps were predicted
-        (DOWNSAMPLE | VERSION_2 | {"ToDo predict": "auto (whole)"}, WHOLE),
-        (DOWNSAMPLE | VERSION_2 | {"ToDo predict": "whole"}, WHOLE),
-        (DOWNSAMPLE | VERSION_2 | {"ToDo predict": "whole", "ToDo factor 1": "4"}, {**WHOLE, "factor_1": 4}),
-        (DOWNSAMPLE | VERSION_3 | {"ToDo predict": "whole"}, {"predict": "whole"}),
-        # a choice by the sampler is auto again, a fraction is rounded, and a setting that has left does nothing
-        (DOWNSAMPLE | {"ToDo predict": "auto"}, {}),
-        (DOWNSAMPLE | {"ToDo factor 1": "1.5"}, {"factor_1": 2}),
-        (DOWNSAMPLE | {"ToDo factor 1": "1.25"}, {"factor_1": 1}),
-        (DOWNSAMPLE | {"ToDo factor 1": "2.5", "ToDo factor 2": "12.5"}, {"factor_1": 3, "factor_2": 8}),
-        ({"ToDo method": "similarity", "ToDo reach": "2"}, {"method": "similarity"}),
+        # auto with what it has used is auto
+        ({"ToDo version": "1.0.0", "ToDo interval": "auto (2)"}, {}),
+        (DOWNSAMPLE | {"ToDo factor 1": "auto (2)", "ToDo interval": "auto (6 of 10)"}, {}),
+        (DOWNSAMPLE | {"ToDo version": "1.10.0.dev1", "ToDo predict": "auto (whole)"}, {}),
+        (DOWNSAMPLE | {"ToDo predict": "deep", "ToDo interval": 3}, {"predict": "deep", "interval": 3}),
     ],
 )
-def test_infotext_of_any_version_and_of_others_is_read(infotext, changed):
-    expected = (
-        None
-        if changed is None
-        else Settings(**(OLDER if infotext.get("ToDo version", "1") < "0.4" else {"interval": 1}) | changed)
-    )
-    assert Settings.from_infotext(infotext) == expected
+def test_infotext_of_ours_and_of_others_is_read(infotext, changed):
+    assert Settings.from_infotext(infotext) == (None if changed is None else Settings(**changed))
 
 
-def test_what_is_stored_is_read_more_kindly_than_what_is_asked_for():
-    older = Settings.parse_older({"factor_1": "1.5", "reach": 2, "resample": "auto"})
-    assert older == Settings(**OLDER, factor_1=2)
-    assert Settings.parse({"reach": "1", "sx": "3"}) == Settings(sx=3)
-    assert refused(reach=1).field == "reach"
-    for name, value in {"resample": "auto", "factor_1": 1.5}.items():
-        assert refused(lambda **values: Settings.parse(values), **{name: value}).value == value
-    error = refused(lambda **values: Settings.parse_older(values), factor_1=0.5)
-    assert (error.field, error.value) == ("factor_1", 0.5)
-    with pytest.raises(SettingsError, match="factor_1 = 'half'"):
-        Settings.from_infotext({"ToDo method": "downsample", "ToDo factor 1": "half"})
+@pytest.mark.parametrize("factor", ["half", "1.5", "auto, (2)"])
+def test_an_infotext_with_an_unknown_value_is_refused(factor):
+    assert refused(lambda: Settings.from_infotext(DOWNSAMPLE | {"ToDo factor 1": factor})).field == "factor_1"
 
 
 TEXTS = {

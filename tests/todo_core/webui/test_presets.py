@@ -92,13 +92,10 @@ def test_a_broken_file_is_set_aside_whole_and_said(path, broken):
         assert json.loads(path.read_text("utf-8")).keys() == {"new"}
 
 
-def test_a_file_of_an_earlier_version_is_read(path):
-    """A built-in preset may have come with a stored one's name."""
+def test_a_stored_preset_gives_way_to_a_built_in_one_of_a_later_version(path):
     path.parent.mkdir()
-    own = {"Fast": {"factor_1": 1.5}, "x" * 70: {**OWN.to_dict(), "img2img": True, "reach": 1}}
-    path.write_text(json.dumps(own), "utf-8")
+    path.write_text(json.dumps({"Fast": {"factor_1": 3}}), "utf-8")
     presets = Presets(path)
-    assert presets.names == [*BUILT_IN, "Fast (own)", "x" * 70]
-    assert presets.get("Fast (own)") == Settings(factor_1=2, interval=1, predict="deep", tolerance=0.08)
-    assert presets.get("x" * 70) == OWN
+    assert presets.names == [*BUILT_IN, "Fast (own)"]
+    assert presets.get("Fast (own)") == Settings(factor_1=3)
     assert not presets.trouble

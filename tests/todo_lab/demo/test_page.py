@@ -139,7 +139,7 @@ def test_a_comparison_shows_pictures_with_their_infotext_figures_and_plan(page, 
     plain, ours, tome = (picture.info["parameters"] for picture in (out.baseline, out.own, out.other))
     assert plain.startswith("a red ball on stripes\nSteps: 1, Sampler: DDIM,")
     assert "ToDo" not in plain
-    assert ours.endswith(f"ToDo method: downsample, ToDo factor 1: 2, ToDo interval: auto, ToDo version: {__version__}")
+    assert ours.endswith(f"ToDo method: downsample, ToDo factor 1: 2, ToDo version: {__version__}")
     assert "ToDo method: similarity" in tome
 
 

@@ -18,7 +18,7 @@ from todo_lab.__main__ import main
 from todo_lab.evaluation.command import add_arguments, plan_jobs
 
 TINY = [
-    "--limit", "2", "--seeds", "1", "--presets", "ToDo fast", "--sizes", "96x96", "--steps", "2",
+    "--limit", "2", "--seeds", "1", "--presets", "Fast", "--sizes", "96x96", "--steps", "2",
     "--hires-steps", "2", "--cores", "1", "--runs", "2",
 ]  # fmt: skip
 
@@ -51,7 +51,7 @@ def must_equal(folder: Path, done: Path, **more) -> None:
 
 def test_a_tiny_sweep(done):
     found = rows(done)
-    assert [row["variant"] for row in found] == ["baseline", "ToDo fast"] * 2
+    assert [row["variant"] for row in found] == ["baseline", "Fast"] * 2
     assert all(row["repeats"] and not row["error"] for row in found)
     assert [row["mse"] == 0 for row in found] == [True, False] * 2
     assert all(row["step_seconds"] > 0 and row["total_seconds"] > row["hires_seconds"] > 0 for row in found)

@@ -36,13 +36,13 @@ def test_arguments(webui, name):
     assert reduced(result.hires) == REDUCED, result.comments
 
 
-def test_an_infotext_in_the_request_sets_everything_and_a_fraction_of_an_older_version_is_rounded(webui):
+def test_an_infotext_in_the_request_sets_everything(webui):
     """Forge refuses each request that has an infotext, whatever is in it."""
     try:
         webui.txt2img(infotext="a cat\nSteps: 4", enable_hr=False)
     except Refused as error:
         pytest.skip(f"this WebUI reads no infotext of a request: {error}")
-    text = "a cat\nSteps: 4, ToDo method: downsample, ToDo factor 1: 1.5, ToDo end: 0.5"
+    text = "a cat\nSteps: 4, ToDo method: downsample, ToDo factor 1: 2, ToDo end: 0.5"
     result = webui.txt2img(infotext=text, hr_sampler_name="Euler")  # else Classic takes "Use same sampler" for a name
     assert [len(reduced([step])) for step in result.hires] == [1, 1, 0, 0]
     assert reduced(result.hires) == REDUCED

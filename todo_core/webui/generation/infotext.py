@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -47,8 +48,9 @@ def write(params: dict[str, Any], settings: Settings, driver: Driver, is_img2img
         if settings.method != "downsample":
             settings = replace(settings, method="downsample", factor_1=1, factor_2=1)
     if not record.predicted_calls:  # else factors of 1 keep a level from being reduced when the image is repeated
+        if settings.interval != "auto":
+            settings = replace(settings, interval=1)
         without |= {"tolerance"} if plan.deep.why else set()
-        without |= set() if settings.interval == "auto" else {"predict", "interval"}
         without |= {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
     if settings.afterwards not in record.methods:
         settings = replace(settings, afterwards="none")
@@ -78,13 +80,22 @@ def settings_of(params: Mapping[str, Any]) -> Settings | None:
     ours = Settings.from_infotext(params)
     if ours or "ToDo factor" not in params:
         return ours
-    values = {name: SETTINGS[name].parse_older(params.get(key, "1")) for name, key in _DOWNSAMPLING_KEYS.items()}
-    if values["end"] == 0 or values["factor_1"] == values["factor_2"] == 1:
+    factors = {name: SETTINGS[name].parse(_whole(params.get(key, 1))) for name, key in _THEIR_FACTORS.items()}
+    end = SETTINGS["end"].parse(params.get("ToDo disable after", 1))
+    if end == 0 or {*factors.values()} == {1}:
         return None
-    return Settings(**values, phase="fixed", passes="all", interval=1)
+    return Settings(**factors, end=end, phase="fixed", passes="all", interval=1)
 
 
-_DOWNSAMPLING_KEYS = {"factor_1": "ToDo factor", "factor_2": "ToDo factor2", "end": "ToDo disable after"}
+_THEIR_FACTORS = {"factor_1": "ToDo factor", "factor_2": "ToDo factor2"}  # in steps of 0.5
+
+
+def _whole(factor: Any) -> Any:
+    """The nearest whole number, or the text if it is not a number."""
+    try:
+        return math.floor(float(factor) + 0.5)
+    except (ValueError, OverflowError):
+        return factor
 
 
 def convert_token_merging(params: dict[str, Any]) -> None:
@@ -148,9 +159,8 @@ def pasted_enabled(text_of: Callable[[SettingsError], str]) -> Callable[[Mapping
             gr.Warning(text)
             log.error(text)  # the API shows no warnings
             return False
-        keys = [*_DOWNSAMPLING_KEYS.items(), *((setting.name, setting.infotext_key) for setting in SETTINGS.values())]
-        for name, key in keys if settings else ():
-            if SETTINGS[name].kind == "factor" and re.fullmatch(r"\d*\.\d*[1-9]\d*", str(params.get(key))):
+        for name, key in _THEIR_FACTORS.items() if settings else ():
+            if re.fullmatch(r"\d*\.\d*[1-9]\d*", str(params.get(key))):
                 gr.Warning(f"{SETTINGS[name].label}: {params[key]} of the image is now {getattr(settings, name)}.")
         return settings is not None
 

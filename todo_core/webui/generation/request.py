@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import SettingsError, unknown_name
-from ...settings import RETIRED, SETTINGS, Settings
+from ...settings import SETTINGS, Settings
 
 POSITIONS = ("enabled", *SETTINGS)
 """Names of the positional arguments, as the panel lists its controls."""
@@ -31,7 +31,7 @@ def read(args: Sequence[Any], get_preset: GetPreset, overrides: Mapping[str, Any
     values = args[0] if has_names(args) else _by_position(args)
     enabled, settings = True, {}
     for layer in (values, overrides) if overrides else (values,):
-        if unknown := [name for name in layer if name not in (*NAMES, *RETIRED)]:
+        if unknown := [name for name in layer if name not in NAMES]:
             raise unknown_name(unknown[0], layer[unknown[0]], NAMES)
         if "preset" in layer:
             settings = get_preset(layer["preset"]).to_dict()

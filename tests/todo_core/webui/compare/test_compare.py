@@ -94,7 +94,7 @@ def compared(runs, tmp_path):
     """Run the script of the dropdown; returns the WebUI's Processed."""
     script = load_script("todo_compare").CompareScript()
 
-    def run(p=None, names=("ToDo fast", "ToMe paper"), **more):
+    def run(p=None, names=("ToDo paper", "ToMe paper"), **more):
         p = p or Compared()
         p.outpath_grids = str(tmp_path)
         return script.run(p, list(names), **{"repeats": 1, "plain_steps": False, **more})
@@ -136,10 +136,10 @@ def test_the_same_seed_runs_as_baseline_and_with_each_preset(compared, runs):
     assert changed == {"seed", "subseed", "outpath_grids"}
     assert (len(done.images), len(done.infotexts), done.index_of_first_image) == (4, 4, 1)
     assert (len(done.all_seeds), len(done.all_prompts)) == (3, 3)
-    assert done.infotexts[0] == done.info == "Seed: 4, Script: ToDo compare, ToDo compare: ToDo fast; ToMe paper"
+    assert done.infotexts[0] == done.info == "Seed: 4, Script: ToDo compare, ToDo compare: ToDo paper; ToMe paper"
     assert done.images[0].info["parameters"] == done.info
     assert done.infotexts[1] == "Seed: 4"
-    assert "ToDo method: downsample, ToDo factor 1: 3" in done.infotexts[2]
+    assert "ToDo method: downsample, ToDo factor 1: 2" in done.infotexts[2]
     assert "ToDo method: similarity, ToDo target: all" in done.infotexts[3]
 
 
@@ -179,7 +179,7 @@ def test_a_row_is_a_label_a_line_of_the_page_and_a_line_of_the_file():
 
 
 def test_a_pasted_grid_sets_the_presets_and_other_results_have_no_table():
-    assert controls.pasted_presets({"ToDo compare": "ToDo fast; ToMe paper"})["value"] == ["ToDo fast", "ToMe paper"]
+    assert controls.pasted_presets({"ToDo compare": "ToDo paper; ToMe paper"})["value"] == ["ToDo paper", "ToMe paper"]
     assert controls.pasted_presets({}) is None
     assert {controls.table_html(answer) for answer in ("", "{}", "not json", '{"infotexts": []}')} == {""}
 
@@ -189,7 +189,7 @@ def test_the_upscale_button_tells_the_numbers_in_the_comments(compared):
     p = Compared()
     p.txt2img_upscale = True
     comments = compared(p).comments.splitlines()
-    assert [line.split(": ")[0] for line in comments[-3:]] == ["baseline", "ToDo fast", "ToMe paper"]
+    assert [line.split(": ")[0] for line in comments[-3:]] == ["baseline", "ToDo paper", "ToMe paper"]
     assert "SSIM" in comments[-1]
     assert "SSIM" not in compared().comments
 
@@ -199,7 +199,7 @@ def test_the_upscale_button_tells_the_numbers_in_the_comments(compared):
     [
         (Compared, [{"passes": "all", "factor_1": 2}], [FROM_PANEL], ["first", "hires"], "downsample"),
         (Compared, [False, "similarity"], [FROM_PANEL], ["hires"], "similarity"),
-        (ComparedImg2Img, [False], ["ToDo fast"], ["img2img"], "downsample"),
+        (ComparedImg2Img, [False], ["ToDo paper"], ["img2img"], "downsample"),
     ],
 )
 def test_reduced_passes_are_timed_whether_the_panel_is_ticked_or_not(compared, runs, p, args, names, passes, method):
@@ -213,7 +213,7 @@ def test_reduced_passes_are_timed_whether_the_panel_is_ticked_or_not(compared, r
 def test_the_grid_has_a_column_for_each_and_the_maps_show_the_differences(compared, opts):
     done = compared()
     grid, baseline, fast, _ = done.images
-    assert [lines[0] for lines in images.labels] == ["baseline", "ToDo fast", "ToMe paper"]
+    assert [lines[0] for lines in images.labels] == ["baseline", "ToDo paper", "ToMe paper"]
     assert grid.size == (3 * 96, 2 * 64)
     assert np.array_equal(grid.crop((0, 0, 96, 64)), baseline)
     assert np.array_equal(grid.crop((0, 64, 96, 128)), legend((96, 64)))
@@ -228,7 +228,7 @@ def test_the_grid_has_a_column_for_each_and_the_maps_show_the_differences(compar
 
 
 def test_batches_give_a_row_each_and_their_means(compared):
-    done = compared(Compared(batch_size=2, n_iter=2), names=["ToDo fast"])
+    done = compared(Compared(batch_size=2, n_iter=2), names=["ToDo paper"])
     assert done.images[0].size == (2 * 96, 8 * 64)
     assert len(done.images) == 1 + 2 * 4
     assert done.all_seeds == [4, 5, 6, 7] * 2
@@ -239,9 +239,9 @@ def test_batches_give_a_row_each_and_their_means(compared):
 
 
 def test_where_nothing_is_or_can_be_saved_the_images_are_shown(compared, opts, tmp_path, monkeypatch):
-    compared(Compared(do_not_save_grid=True), names=["ToDo fast"])
+    compared(Compared(do_not_save_grid=True), names=["ToDo paper"])
     opts.grid_save = False
-    compared(names=["ToDo fast"])
+    compared(names=["ToDo paper"])
     assert list(tmp_path.iterdir()) == []
     opts.grid_save = True
     monkeypatch.setattr(Path, "write_text", Mock(side_effect=OSError("no space left")))
@@ -254,7 +254,7 @@ def test_without_hires_fix_it_says_that_nothing_was_reduced(compared):
     done = compared(Compared(enable_hr=False), plain_steps=True)
     first, second, *_ = done.comments.splitlines()
     assert first == "ToDo compare: nothing was reduced in any variant. The lines below say why."
-    assert second == "ToDo fast, ToMe paper: reduced nothing: hires fix is off"
+    assert second == "ToDo paper, ToMe paper: reduced nothing: hires fix is off"
     assert [(row["mse"], row["psnr"]) for row in rows(done)[1:]] == [(0, None)] * 2, "JSON has no infinity"
     assert rows(done)[1]["images"] == [{"mse": 0, "psnr": None, "ssim": 1}]
     assert told(done)["passes"] == ["first"]
@@ -319,7 +319,7 @@ def test_a_baseline_that_is_cut_short_is_shown_and_not_compared_with(compared):
 )
 def test_a_failing_run_is_told_and_costs_no_other(compared, runs, failing, repeats, expected):
     runs.fail = dict.fromkeys(failing, RuntimeError("out of memory"))
-    done = compared(names=["ToDo fast"], repeats=repeats)
+    done = compared(names=["ToDo paper"], repeats=repeats)
     assert troubles(done) == expected
     assert ("failed: out of memory" in done.comments) == any(expected)
     assert len(done.images) == 1 + expected.count("")
@@ -337,11 +337,11 @@ def test_where_every_variant_fails_the_webui_shows_the_error(compared, runs):
     [
         ([], 1, "ToDo compare: Presets to compare is empty. Use at least one of the panel's settings, Balanced,"),
         (["no such"], 1, "ToDo compare: Preset: 'no such' is not possible"),
-        ([" ToDo fast"], 1, "' ToDo fast' is not possible"),
-        ([["ToDo fast"]], 1, "at least one"),
-        (["ToDo fast"], 0, "Repeats: 0 is not possible"),
-        (["ToDo fast"], 11, "Repeats: 11 is not possible"),
-        (["ToDo fast"], "often", "Repeats: 'often' is not possible"),
+        ([" ToDo paper"], 1, "' ToDo paper' is not possible"),
+        ([["ToDo paper"]], 1, "at least one"),
+        (["ToDo paper"], 0, "Repeats: 0 is not possible"),
+        (["ToDo paper"], 11, "Repeats: 11 is not possible"),
+        (["ToDo paper"], "often", "Repeats: 'often' is not possible"),
     ],
 )
 def test_bad_values_are_a_message_before_the_first_image(compared, runs, names, repeats, word):
@@ -356,8 +356,8 @@ def test_a_request_may_leave_arguments_out_and_send_names_as_text(runs, tmp_path
     script = load_script("todo_compare").CompareScript()
     p = Compared(outpath_grids=str(tmp_path))
     assert "at least one" in script.run(p).comments
-    done = script.run(p, " ToDo fast; ToMe paper;ToDo fast", True, 10.0, False)
-    assert [row["name"] for row in rows(done)] == ["baseline", "ToDo fast", "ToMe paper"]
+    done = script.run(p, " ToDo paper; ToMe paper;ToDo paper", True, 10.0, False)
+    assert [row["name"] for row in rows(done)] == ["baseline", "ToDo paper", "ToMe paper"]
     assert len(runs.processed) == 1 + 10 * 3
 
 
@@ -373,9 +373,9 @@ def test_rounds_are_interleaved_and_give_a_median_and_a_spread_of_the_models_cal
         return clock[0]
 
     monkeypatch.setattr("todo_core.webui.generation.pass_timer.time.perf_counter", now)
-    done = compared(Compared(one_sampler=one_sampler), names=["ToDo fast"], repeats=3)
+    done = compared(Compared(one_sampler=one_sampler), names=["ToDo paper"], repeats=3)
     warm, *variants = runs.processed
-    assert [request.overrides_of(p) for p in variants] == [{"enabled": False}, {"preset": "ToDo fast"}] * 3
+    assert [request.overrides_of(p) for p in variants] == [{"enabled": False}, {"preset": "ToDo paper"}] * 3
     assert [p.do_not_save_samples for p in variants] == [False] * 2 + [True] * 4
     baseline, fast = rows(done)
     assert (baseline["seconds"], baseline["spread"]) == (2, 0)
@@ -384,7 +384,7 @@ def test_rounds_are_interleaved_and_give_a_median_and_a_spread_of_the_models_cal
     assert "6.00 ± 2.00" in controls.table_html(done.js())
 
 
-CLOSEST = "Closest for its time: ToDo fast, 1.33x and PSNR 48.1; 8 plain steps: 1.29x and 32.6."
+CLOSEST = "Closest for its time: ToDo paper, 1.33x and PSNR 48.1; 8 plain steps: 1.29x and 32.6."
 
 
 @pytest.mark.parametrize(
@@ -394,10 +394,10 @@ CLOSEST = "Closest for its time: ToDo fast, 1.33x and PSNR 48.1; 8 plain steps: 
 def test_beside_each_variant_run_as_many_plain_steps_as_take_its_time(
     compared, runs, monkeypatch, tmp_path, ours, plain, said
 ):
-    """The hires pass takes 4 s of 10 steps, that of *ToDo fast* 3 s; its images are changed by so many grey levels."""
+    """The hires pass takes 4 s of 10 steps, that of *ToDo paper* 3 s; its images are changed by so many grey levels."""
     p, own = Compared(hr_second_pass_steps=10), runner._make
-    seconds = {"baseline": 4.0, "ToDo fast": 3.0, "8 plain steps": 3.1}
-    shift = {"baseline": 0, "ToDo fast": ours, "8 plain steps": plain}
+    seconds = {"baseline": 4.0, "ToDo paper": 3.0, "8 plain steps": 3.1}
+    shift = {"baseline": 0, "ToDo paper": ours, "8 plain steps": plain}
 
     def make(variant):
         own(variant)
@@ -405,23 +405,23 @@ def test_beside_each_variant_run_as_many_plain_steps_as_take_its_time(
         variant.pictures = [np.full((16, 16, 3), 100 + shift[variant.name], np.uint8)]
 
     monkeypatch.setattr(runner, "_make", make)
-    done = compared(p, names=["ToDo fast"], plain_steps=True)
+    done = compared(p, names=["ToDo paper"], plain_steps=True)
     assert [row["name"] for row in rows(done)] == [*seconds]
     assert [row["plain"] for row in rows(done)] == ["", "8 plain steps", ""]
     assert [(each.hr_second_pass_steps, request.overrides_of(each)) for each in runs.processed[1:]] == [
         (10, {"enabled": False}),
-        (10, {"preset": "ToDo fast"}),
+        (10, {"preset": "ToDo paper"}),
         (8, {"enabled": False}),
     ]
     assert p.hr_second_pass_steps == 10
     assert said == told(done)["verdict"]
     assert runner._with_fewer_steps(p, {"hires"}, 99.0) == "1 plain steps"
-    assert done.infotexts[0].endswith("ToDo compare: ToDo fast")
+    assert done.infotexts[0].endswith("ToDo compare: ToDo paper")
     assert f"<p>{said}</p>" in controls.table_html(done.js())
     assert "8 plain steps,3.1,," in (tmp_path / "todo_compare-0000.csv").read_text()
     saved = json.loads((tmp_path / "todo_compare-0000.json").read_text())
     assert saved.items() >= told(done).items()
-    assert "ToDo factor 1: 3" in saved["infotexts"]["ToDo fast"]
+    assert "ToDo factor 1: 2" in saved["infotexts"]["ToDo paper"]
 
 
 def test_equal_presets_run_once(compared, tmp_path):
@@ -443,7 +443,7 @@ def test_progress_is_shown(compared):
 
 def test_the_other_extension_acts_in_no_variant(compared, runs, opts):
     opts.add_option("token_downsampling_factor", shared.OptionInfo(2.0, ""))
-    done = compared(names=["ToDo fast"])
+    done = compared(names=["ToDo paper"])
     assert all(p.token_downsampling_factor == 1 for p in runs.processed)
     assert "sd-webui-token-downsampling is on: ToDo compare switches it off" in done.comments
 

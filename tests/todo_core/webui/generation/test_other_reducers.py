@@ -66,7 +66,7 @@ def paste(module, opts):
     return run
 
 
-SAME = {"ToDo method": "similarity", "ToDo target": "all", "ToDo random": "False"}
+SAME = {"ToDo method": "similarity", "ToDo target": "all", "ToDo random": "False", "ToDo interval": "1"}
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,7 @@ SAME = {"ToDo method": "similarity", "ToDo target": "all", "ToDo random": "False
         ({"Token merging ratio hr": "0.5", "ToDo method": "downsample"}, None),
         ({"Token merging ratio hr": "0.5", "ToDo factor": "2.0"}, None),
         ({"Steps": "20"}, None),
-        ({"ToDo": "cluster"}, {"ToDo method": "cluster"}),  # of an older image: SD.Next expects a number there
-        ({"ToDo": "0.5"}, None),
+        ({"ToDo": "0.5"}, None),  # SD.Next's own
     ],
 )
 def test_the_webuis_token_merging_is_pasted_as_our_settings_alone_or_stays(paste, theirs, ours):

@@ -95,7 +95,7 @@ def read(args):
 @settings(max_examples=100, deadline=None)
 def test_what_is_set_is_asked_for_by_position_and_by_name_and_decides_what_is_shown(shared_page, wanted):
     shared_page.set(wanted)
-    by_name = {"enabled": True, **wanted.to_dict(), "reach": 1}  # what is retired does nothing
+    by_name = {"enabled": True, **wanted.to_dict()}
     assert read([True, *shared_page.values]) == read([by_name]) == wanted
     assert read([False, *shared_page.values]) is None
     assert shared_page.shown == set(wanted.used)
@@ -113,12 +113,11 @@ def test_pasting_what_was_written_restores_every_setting_in_use(shared_page, wan
 
 THEIRS = {"ToDo factor": "2.5", "ToDo factor2": "1.0", "ToDo disable after": "0.6"}
 AS_OURS = Settings(factor_1=3, factor_2=1, end=0.6, phase="fixed", passes="all", interval=1)
-OLDER = {"ToDo method": "downsample", "ToDo factor 1": "2.5"}
 ALWAYS = THEIRS | {"ToDo disable after": "1.0"}, replace(AS_OURS, end=1)
 
 
-@pytest.mark.parametrize(("params", "expected"), [(THEIRS, AS_OURS), ALWAYS, (OLDER, Settings(factor_1=3, interval=1))])
-def test_fractions_of_the_other_extension_and_of_old_images_are_rounded_and_told(shared_page, params, expected):
+@pytest.mark.parametrize(("params", "expected"), [(THEIRS, AS_OURS), ALWAYS])
+def test_fractions_of_the_other_extension_are_rounded_and_told(shared_page, params, expected):
     with pytest.warns(UserWarning, match="Factor, level 1: 2.5 of the image is now 3"):
         values = pasted(shared_page.panel.infotext_fields, params)
     assert read([values[control] for control in shared_page.panel.inputs]) == expected
@@ -235,7 +234,7 @@ def test_replacing_and_deleting_ask_first(page):
 
 
 def test_what_cannot_be_saved_is_told_and_escaped(page, monkeypatch):
-    page.of("preset")["value"] = "ToDo fast"
+    page.of("preset")["value"] = "Fast"
     assert "any name but" in page.save("custom")
     page.set(factor_1="<i>")
     assert page.save("mine").startswith("Factor, level 1: &#x27;&lt;i&gt;&#x27; is not possible.")

@@ -84,7 +84,7 @@ REDUCED = {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTE
 
 
 FIXED = REDUCED | {"ToDo phase": "fixed"}
-SIMILAR = {"ToDo method": "similarity", "ToDo target": "all"}
+SIMILAR = {"ToDo method": "similarity", "ToDo target": "all", "ToDo interval": "1"}
 
 
 @pytest.mark.parametrize(

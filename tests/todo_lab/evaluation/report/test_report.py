@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     """The report of a run on the double: 6 prompts, 2 scales, several variants; one fails and one is not repeatable."""
     ours = [variants.from_settings(Settings(factor_1=factor)) for factor in (2, 3, 4)]
     ours += [variants.from_settings(Settings(method="similarity", target="all", ratio_1=r)) for r in (0.25, 0.5)]
-    ours += [*variants.from_presets(["ToDo balanced"]), variants.from_peer("tomesd", {"ratio": 0.5})]
+    ours += [*variants.from_presets(["Balanced"]), variants.from_peer("tomesd", {"ratio": 0.5})]
     prompts = evenly_spaced(load_prompts("pocket"), 6)
     work = small_jobs(variants.unique_variants(ours), prompts, scales=[2.0, 3.0])
     double = Double(broken=frozenset({"ToMe 0.25"}), unrepeatable=frozenset({"tomesd 0.5"}))

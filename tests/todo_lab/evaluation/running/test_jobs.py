@@ -74,7 +74,7 @@ def test_a_name_lists_what_is_not_as_usual():
 def test_lists_in_a_grid_make_all_combinations(tmp_path):
     path = tmp_path / "grid.yaml"
     path.write_text(
-        "presets: [ToDo fast]\n"
+        "presets: [Fast]\n"
         "settings:\n"
         "  - {method: downsample, factor_1: [2, auto], phase: [rotate, fixed]}\n"
         "  - {name: mine, method: cluster}\n"
@@ -83,7 +83,7 @@ def test_lists_in_a_grid_make_all_combinations(tmp_path):
     )
     found = {variant.name: variant for variant in variants.from_grid(path)}
     assert list(found) == [
-        "ToDo fast", "ToDo 2", "ToDo 2, fixed", "ToDo auto", "ToDo auto, fixed", "mine", "tomesd 0.25", "tomesd 0.5"
+        "Fast", "ToDo 2", "ToDo 2, fixed", "ToDo auto", "ToDo auto, fixed", "mine", "tomesd 0.25", "tomesd 0.5"
     ]  # fmt: skip
     assert found["ToDo 2, fixed"].settings == Settings(factor_1=2, phase="fixed")
 
@@ -122,7 +122,7 @@ def test_every_combination_is_a_job_with_a_key_of_its_own(chosen):
 
 
 def test_the_key_of_a_job_holds_the_settings_that_have_an_effect(monkeypatch):
-    """A row of an older default is not taken for one of today's: that of factor_2 was 1 and became auto."""
+    """A row of another default is not taken for one of today's."""
 
     def key(**changes) -> str:
         return Job(Scene(0, Request(prompt="a")), variants.Variant("mine", Settings(factor_1=2, **changes))).key
