@@ -10,6 +10,8 @@ from typing import Any
 import httpx
 import numpy as np
 
+from todo_core.comfyui.inputs import MAIN
+
 PATIENCE = 300  # seconds for one graph
 
 
@@ -129,7 +131,7 @@ def text_to_image(
 
 def add_todo(graph: Graph, model: Any, settings: dict[str, Any]) -> Any:
     """The node ToDo; without a preset, with a node ToDo settings."""
-    names = ("preset", "factor_1", "interval", "start", "end")
+    names = ("preset", *MAIN)
     main = {"preset": "Balanced"} | {key: value for key, value in settings.items() if key in names}
     rest = {key: value for key, value in settings.items() if key not in names}
     if "preset" not in settings:

@@ -13,15 +13,12 @@ AS_PRESET = "preset"
 """The value of an input that leaves its setting to the preset."""
 
 LARGEST_SEED = 2**53 - 1  # the largest whole number that the page can hold
-MAIN = ("factor_1", "interval", "start", "end", "predict", "tolerance")
-"""The settings of the node ToDo, in the order of saved workflows."""
-REST = tuple(name for name in SETTINGS if name not in (*MAIN[:4], "passes"))
+MAIN = ("factor_1", "start", "end", "interval", "predict", "tolerance")
+"""The settings of the node ToDo."""
+REST = tuple(name for name in SETTINGS if name not in (*MAIN, "passes"))
 """Those of the node ToDo settings. There are no passes: a model is wired to the samplings that it is for."""
 
 Input = tuple[Any, dict[str, Any]]
-# a saved workflow has values by position, so a retired setting keeps its place: before these
-_RETIRED: Input = ("INT", {"default": 0, "min": 0, "max": 64, "tooltip": "Has no effect any more."})
-_AFTER_RETIRED = ("predict", "tolerance")
 _LISTED = {
     "flag": (True, False),
     "number": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9),
@@ -46,7 +43,7 @@ class _Choices(list[str]):
 def preset_input() -> Input:
     """The choice of a built-in preset."""
     lines = (f"{name}: {does}" for name, does in PRESET_HELP.items())
-    return _Choices(BUILT_IN, Settings.preset), {"default": next(iter(BUILT_IN)), "tooltip": "\n".join(lines)}
+    return list(BUILT_IN), {"default": next(iter(BUILT_IN)), "tooltip": "\n".join(lines)}
 
 
 def main_input(setting: Setting) -> Input:
@@ -57,9 +54,7 @@ def main_input(setting: Setting) -> Input:
 
 def rest_inputs() -> dict[str, Input]:
     """The inputs of the node ToDo settings."""
-    inputs = {name: rest_input(SETTINGS[name]) for name in REST}
-    later = {name: inputs.pop(name) for name in _AFTER_RETIRED}
-    return {**inputs, "reach": _RETIRED, **later}
+    return {name: rest_input(SETTINGS[name]) for name in REST}
 
 
 def rest_input(setting: Setting) -> Input:
@@ -98,7 +93,7 @@ def read_nodes(prompt: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             link = inputs.get("settings")
             rest = prompt[link[0]]["inputs"] if link else {}
             settings = read(inputs["preset"], rest, {each: inputs[each] for each in MAIN if each in inputs})
-            found[name] = {each: getattr(settings, each) for each in dict.fromkeys((*MAIN, *REST))}
+            found[name] = {each: getattr(settings, each) for each in (*MAIN, *REST)}
     return found
 
 

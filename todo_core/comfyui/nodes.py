@@ -42,7 +42,7 @@ class ToDo:
         settings = (_TYPE, {"tooltip": "From the node ToDo settings, on top of the preset."})
         return {
             "required": {"model": model, "preset": preset_input()},
-            "optional": {**shown, "settings": settings},  # prompts of earlier versions have fewer
+            "optional": {**shown, "settings": settings},  # a program may leave them out
             "hidden": {"node": "UNIQUE_ID"},
         }
 

@@ -25,7 +25,7 @@ from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
 from todo_core.comfyui.inputs import MAIN, REST, read
 from todo_core.hosts import detect
 from todo_core.samplers import ADDS_NOISE
-from todo_core.settings import BUILT_IN, RETIRED, SETTINGS
+from todo_core.settings import BUILT_IN, SETTINGS
 
 from . import comfyui_double
 from .comfyui_double import Guider, model_of
@@ -45,7 +45,7 @@ def model():
 
 
 def todo(model, node="7", settings=None, **values):
-    values = {"preset": "ToDo balanced", "factor_1": "2", "interval": "1", "start": 0.0, "end": 1.0} | values
+    values = {"preset": "Balanced", "factor_1": "2", "interval": "1", "start": 0.0, "end": 1.0} | values
     return NODE_CLASS_MAPPINGS["ToDo"]().patch(model, node=node, settings=settings, **values)[0]
 
 
@@ -64,32 +64,18 @@ def lengths(model, run):
 
 
 def inputs_of(name):
-    """Of the node: what it needs, then what earlier prompts may lack."""
     found = NODE_CLASS_MAPPINGS[name].INPUT_TYPES()
-    return {**found["required"], **{key: each for key, each in found["optional"].items() if key not in RETIRED}}
+    return {**found["required"], **found["optional"]}
 
 
 def test_every_setting_is_an_input_of_one_node_except_the_passes():
-    assert {*MAIN, *REST, "passes"} == set(SETTINGS)
+    assert sorted([*MAIN, *REST, "passes"]) == sorted(SETTINGS)
+    assert [*MAIN] == [name for name in SETTINGS if name in MAIN]
+    assert list(NODE_CLASS_MAPPINGS["ToDo"].INPUT_TYPES()["required"]) == ["model", "preset"], "a program may send less"
     assert [name for name, (_, options) in inputs_of("ToDo").items() if options.get("advanced")] == [*MAIN]
     assert list(inputs_of("ToDo")) == ["model", "preset", *MAIN, "settings"]
     assert list(inputs_of("ToDoSettings")) == list(REST)
     assert NODE_DISPLAY_NAME_MAPPINGS.keys() == NODE_CLASS_MAPPINGS.keys()
-
-
-def test_what_earlier_versions_have_saved_is_taken():
-    """A prompt lacks inputs that came later. A workflow has the values by position, also that of a retired setting."""
-    assert list(NODE_CLASS_MAPPINGS["ToDo"].INPUT_TYPES()["required"]) == ["model", "preset"]
-    saved = NODE_CLASS_MAPPINGS["ToDoSettings"].INPUT_TYPES()
-    assert not saved["required"]
-    assert [*saved["optional"]][-4:] == ["mlp", "reach", "predict", "tolerance"]
-    of_0_3 = {"target": "all", "reach": 0, "random": True, "ratio_1": 0.33, "seed": -1, "sx": 2, "tolerance": 0.08}
-    assert read("Balanced", of_0_3, {}) == Settings(target="all", ratio_1=0.33, tolerance=0.08)
-    kinds = {name: kind for name, (kind, _) in inputs_of("ToDoSettings").items()}
-    assert all(value in kinds[name] for name, value in of_0_3.items() if name not in ("reach", "seed"))
-    assert {"ToDo balanced", "Skip steps", "ToDo fast"} & {*inputs_of("ToDo")["preset"][0]} == set()
-    assert all(name in inputs_of("ToDo")["preset"][0] for name in ("ToDo balanced", "Skip steps", "ToDo fast"))
-    assert not any(name in inputs_of("ToDo")["preset"][0] for name in ("Skip", None, 3))
 
 
 def test_a_window_that_is_not_possible_is_refused_when_the_prompt_is_queued():
@@ -129,8 +115,9 @@ def test_the_defaults_of_the_nodes_leave_all_to_the_preset():
 
 def test_values_replace_those_of_the_preset_and_narrow_its_window():
     assert read("Balanced", {}, {"factor_1": 2, "interval": "3"}) == Settings(factor_1=2, interval=3)
-    assert read("Closest", {"tolerance": "0.32"}, {}) == Settings(factor_1=1, factor_2=1, tolerance=0.32)
-    assert read("Fast", {"tolerance": 0.5}, {"tolerance": "0.04", "end": 0.5}) == Settings(tolerance=0.04, end=0.5)
+    assert read("Fast", {"factor_2": "1"}, {"tolerance": "0.04", "end": 0.5}) == Settings(
+        factor_2=1, tolerance=0.04, end=0.5
+    )
     with pytest.raises(SettingsError, match=r"start = 0.8 is not possible; allowed: a value below the end, 0.7"):
         read("Balanced", {}, {"start": 0.8, "end": 0.7})
     with pytest.raises(SettingsError, match=r"factor_1 = 9 is not possible; allowed: 'auto' or a whole number from 1"):
@@ -158,7 +145,7 @@ def ddim(model, x, sigmas, extra_args=None, eta=0.0): ...
 
 @pytest.mark.parametrize("options", [{"eta": 0.5}, {"s_churn": 5.0}, None])
 def test_a_known_sampler_may_add_noise_by_its_options(shown, model, options):
-    patched = todo(model, settings=more(predict="whole"), factor_1="1", interval="2")
+    patched = todo(model, factor_1="1", interval="2", predict="whole")
     sampler = None if options is None else SimpleNamespace(sampler_function=ddim, extra_options=options)
     Guider(patched).sample(steps=6, sampler=sampler)
     assert ADDS_NOISE in shown[0][0]
@@ -262,10 +249,10 @@ def test_the_workflow_of_a_prompt_gets_the_version_and_the_settings(shown):
     _load_root("/custom_nodes/ToDo-for-WebUI")
     (note,) = sys.modules["server"].PromptServer.instance.on_prompt_handlers
     nodes = {
-        "7": {"model": ["1", 0], "preset": "ToDo fast", "factor_1": "preset", "interval": 2, "end": 0.7},
-        "12:5": {"preset": "ToDo fast", "end": 0.7, "settings": ["9", 0]},
-        "9": {"method": "similarity", "ratio_1": 0.25, "reach": 0},
-        "10": {"preset": "ToDo fast", "end": ["1", 0]},
+        "7": {"model": ["1", 0], "preset": "Fast", "factor_1": "preset", "interval": 2, "end": 0.7},
+        "12:5": {"preset": "Fast", "end": 0.7, "settings": ["9", 0]},
+        "9": {"method": "similarity", "ratio_1": 0.25},
+        "10": {"preset": "Fast", "end": ["1", 0]},
         "11": {"preset": "none"},
         "13": {},
     }
@@ -273,8 +260,8 @@ def test_the_workflow_of_a_prompt_gets_the_version_and_the_settings(shown):
     workflow = {"extra": {"ds": {}}}
     data = {"prompt": prompt, "extra_data": {"extra_pnginfo": {"workflow": workflow}}}
     assert note(data) is data
-    fast = replace(Settings.preset("ToDo fast"), interval=2, end=0.7).to_dict()
-    similar = replace(Settings.preset("ToDo fast"), method="similarity", ratio_1=0.25, end=0.7).to_dict()
+    fast = replace(Settings.preset("Fast"), interval=2, end=0.7).to_dict()
+    similar = replace(Settings.preset("Fast"), method="similarity", ratio_1=0.25, end=0.7).to_dict()
     assert (fast.pop("passes"), similar.pop("passes")) == ("hires", "hires")
     told = {"version": __version__, "settings": {"7": fast, "12:5": similar}}
     assert workflow == {"extra": {"ds": {}, "ToDo": told}}
