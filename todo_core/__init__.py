@@ -23,4 +23,4 @@ __all__ = [
     "remove_patch",
     "tomesd",
 ]
-__version__ = "0.4.0"
+__version__ = "1.0.0"
