@@ -11,11 +11,15 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import performance
-import results
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # this checkout, whichever one the environment has
+try:
+    import performance
+    import results
 
-from todo_lab.evaluation.report.document import markdown_table
-from todo_lab.settings_command import stub, table
+    from todo_lab.evaluation.report.document import markdown_table
+    from todo_lab.settings_command import stub, table
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error.name} is missing. Use .venv-test/bin/python; python3 tests/run.py makes it.") from None
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,10 +46,17 @@ GENERATED: dict[str, Callable[[str], str]] = {
 }
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the files that have changed, and name them."""
+    changed = []
     for name, generated in GENERATED.items():
         path = ROOT / name
         before = path.read_text("utf-8")
         if (after := generated(before)) != before:
             path.write_text(after, "utf-8")
-            sys.stdout.write(f"changed: {name}\n")
+            changed.append(name)
+    sys.stdout.write(f"changed: {', '.join(changed)}\n" if changed else "nothing changed\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from todo_core import SETTINGS, __version__
+from todo_core import SETTINGS, Settings, __version__
 from todo_core.settings import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +37,16 @@ def test_the_python_page_names_the_built_in_presets():
     text = " ".join((ROOT / "docs" / "python.md").read_text("utf-8").split())
     *first, last = BUILT_IN
     assert f"`preset` names a built-in preset: {', '.join(first)} or {last}." in text
+
+
+def test_the_api_page_shows_the_infotext_of_its_request():
+    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    sent = json.loads(re.search(r'"args": \[(.*?)\]', text)[1])
+    infotext = dict(pair.split(": ") for pair in re.search(r"# has: (.*), \.\.\.", text)[1].split(", "))
+    wanted = BUILT_IN[sent.pop("preset")].to_dict() | sent
+    shown = Settings.from_infotext(infotext | {"ToDo version": __version__}).to_dict()
+    names = [name for name, setting in SETTINGS.items() if setting.infotext_key in infotext]
+    assert {name: shown[name] for name in names} == {name: wanted[name] for name in names}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

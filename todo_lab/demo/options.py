@@ -22,8 +22,8 @@ DEFAULTS = (
     "own starts at the size it was trained for, then doubles it; guidance is 7.5, or 5 for SDXL."
 )
 OWN_MODEL = (
-    "a model of your own: a .safetensors checkpoint of Stable Diffusion 1 or 2, or a diffusers folder of Stable "
-    "Diffusion 1, 2 or XL; docs/evaluation.md measures it on many prompts, with plain steps beside"
+    "a model of your own: a .safetensors checkpoint or a diffusers folder of Stable Diffusion 1, 2 or XL; "
+    "docs/evaluation.md measures it on many prompts, with plain steps beside"
 )
 
 

@@ -1,4 +1,4 @@
-"""Diffusers configs for a Stable Diffusion 1 or 2 checkpoint, derived from the shapes of its tensors.
+"""Diffusers configs for a Stable Diffusion 1, 2 or XL checkpoint, derived from the shapes of its tensors.
 
 The shapes allow any width and depth of the layout, and an error can name the tensor that does not fit.
 """
@@ -14,25 +14,42 @@ from .clip_tokenizer import MAX_TOKENS, VOCABULARY_SIZE
 
 UNET, FIRST_STAGE = "model.diffusion_model.", "first_stage_model."
 CLIP, OPEN_CLIP = "cond_stage_model.transformer.text_model.", "cond_stage_model.model."
-HEAD_CHANNELS = 64  # in SD 2's UNet and in every CLIP text encoder
+CONDITIONER = "conditioner.embedders."
+XL_CLIP, XL_OPEN_CLIP = f"{CONDITIONER}0.transformer.text_model.", f"{CONDITIONER}1.model."
+HEAD_CHANNELS = 64  # in the UNets of SD 2 and XL, and in every CLIP text encoder
 SD1_HEADS = 8
-LATENT_SCALE = 0.18215  # in SD 1 and 2; checkpoints do not contain it
+LATENT_SCALE, XL_LATENT_SCALE = 0.18215, 0.13025  # checkpoints do not contain it
+XL_SIZES = 6  # numbers that the UNet of XL takes: the image's size, its cropping, and the size again
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 class UnsupportedLayout(ValueError):
-    """The state dict is not one of SD 1 or SD 2. The message says why."""
+    """The state dict is not one of SD 1, SD 2 or SDXL. The message says why."""
+
+
+def is_xl(shapes: Shapes) -> bool:
+    """Whether it is an SDXL checkpoint."""
+    return any(key.startswith(CONDITIONER) for key in shapes)
 
 
 def configs(shapes: Shapes) -> dict[str, dict[str, Any]]:
     """The config of each network, by the name of its folder in a pipeline. Raises UnsupportedLayout."""
-    if any(key.startswith("conditioner.embedders.") for key in shapes):
-        raise UnsupportedLayout("it is an SDXL checkpoint; of SDXL only diffusers folders can be read")
     if not any(key.startswith(UNET) for key in shapes):
         raise UnsupportedLayout(f"it has no UNet: no tensor begins with {UNET}")
+    if is_xl(shapes) and not any(key.startswith(XL_CLIP) for key in shapes):
+        raise UnsupportedLayout(f"it has no first text encoder, as SDXL's refiner: no tensor begins with {XL_CLIP}")
     try:
-        found = {"unet": unet_config(shapes), "vae": vae_config(shapes), "text_encoder": text_encoder_config(shapes)}
+        found = {"unet": unet_config(shapes), "vae": vae_config(shapes)}
+        if is_xl(shapes):
+            found["text_encoder"] = _openai_config(shapes, XL_CLIP)
+            found["text_encoder_2"] = _open_clip_config(shapes, XL_OPEN_CLIP)
+            found["text_encoder_2"]["projection_dim"] = shapes[f"{XL_OPEN_CLIP}text_projection"][1]
+        elif any(key.startswith(OPEN_CLIP) for key in shapes):
+            found["text_encoder"] = _open_clip_config(shapes, OPEN_CLIP)
+            found["text_encoder"]["num_hidden_layers"] -= 1  # SD 2 does without the last one
+        else:
+            found["text_encoder"] = _openai_config(shapes, CLIP)
     except KeyError as missing:
         raise UnsupportedLayout(f"it lacks the tensor {missing.args[0]}") from missing
     return found
@@ -61,10 +78,28 @@ def unet_config(shapes: Shapes) -> dict[str, Any]:
         "down_block_types": ["CrossAttnDownBlock2D" if attend else "DownBlock2D" for attend in attends],
         "up_block_types": ["CrossAttnUpBlock2D" if attend else "UpBlock2D" for attend in reversed(attends)],
         "cross_attention_dim": shapes[f"{block}transformer_blocks.0.attn2.to_k.weight"][1],
+        "transformer_layers_per_block": [_transformer_blocks(shapes, level[0]) for level in levels],
         "use_linear_projection": linear,
         # in diffusers this is the number of heads, despite its name
         "attention_head_dim": [max(1, width // HEAD_CHANNELS) for width in widths] if linear else SD1_HEADS,
+        **(_added_config(shapes) if is_xl(shapes) else {}),
     }
+
+
+def _added_config(shapes: Shapes) -> dict[str, Any]:
+    """What the UNet of XL takes beside the text: the second encoder's pooled text, and the sizes."""
+    added, pooled = shapes[f"{UNET}label_emb.0.0.weight"][1], shapes[f"{XL_OPEN_CLIP}text_projection"][1]
+    return {
+        "sample_size": 128,
+        "addition_embed_type": "text_time",
+        "addition_time_embed_dim": (added - pooled) // XL_SIZES,
+        "projection_class_embeddings_input_dim": added,
+    }
+
+
+def _transformer_blocks(shapes: Shapes, number: int) -> int:
+    """Of an input block; 1 where it has no transformer, which diffusers does not read then."""
+    return _count(shapes, rf"{re.escape(UNET)}input_blocks\.{number}\.1\.transformer_blocks\.(\d+)\.") or 1
 
 
 def _levels(shapes: Shapes) -> list[list[int]]:
@@ -95,24 +130,29 @@ def vae_config(shapes: Shapes) -> dict[str, Any]:
         "down_block_types": ["DownEncoderBlock2D"] * levels,
         "up_block_types": ["UpDecoderBlock2D"] * levels,
         "sample_size": 512,
-        "scaling_factor": LATENT_SCALE,
+        "scaling_factor": XL_LATENT_SCALE if is_xl(shapes) else LATENT_SCALE,
     }
 
 
-def text_encoder_config(shapes: Shapes) -> dict[str, Any]:
-    """Config of the `CLIPTextModel`: OpenAI's in SD 1; in SD 2 OpenCLIP's without its last layer."""
-    if any(key.startswith(OPEN_CLIP) for key in shapes):
-        rows, width = shapes[f"{OPEN_CLIP}token_embedding.weight"]
-        layers = _count(shapes, rf"{re.escape(OPEN_CLIP)}transformer\.resblocks\.(\d+)\.") - 1
-        inner = shapes[f"{OPEN_CLIP}transformer.resblocks.0.mlp.c_fc.weight"][0]
-    else:
-        rows, width = shapes[f"{CLIP}embeddings.token_embedding.weight"]
-        layers = _count(shapes, rf"{re.escape(CLIP)}encoder\.layers\.(\d+)\.")
-        inner = shapes[f"{CLIP}encoder.layers.0.mlp.fc1.weight"][0]
+def _openai_config(shapes: Shapes, prefix: str) -> dict[str, Any]:
+    """Config of OpenAI's CLIP, in SD 1 and XL."""
+    layers = _count(shapes, rf"{re.escape(prefix)}encoder\.layers\.(\d+)\.")
+    inner = shapes[f"{prefix}encoder.layers.0.mlp.fc1.weight"][0]
+    return _text_encoder_config(shapes[f"{prefix}embeddings.token_embedding.weight"], inner, layers, "quick_gelu")
+
+
+def _open_clip_config(shapes: Shapes, prefix: str) -> dict[str, Any]:
+    """Config of OpenCLIP's, in SD 2 and XL."""
+    layers = _count(shapes, rf"{re.escape(prefix)}transformer\.resblocks\.(\d+)\.")
+    inner = shapes[f"{prefix}transformer.resblocks.0.mlp.c_fc.weight"][0]
+    return _text_encoder_config(shapes[f"{prefix}token_embedding.weight"], inner, layers, "gelu")
+
+
+def _text_encoder_config(embedding: tuple[int, ...], inner: int, layers: int, activation: str) -> dict[str, Any]:
+    rows, width = embedding
     if rows != VOCABULARY_SIZE:
         raise UnsupportedLayout(f"its text encoder has {rows:,} tokens instead of CLIP's {VOCABULARY_SIZE:,}")
     return {
-        "architectures": ["CLIPTextModel"],
         "model_type": "clip_text_model",
         "vocab_size": rows,
         "hidden_size": width,
@@ -120,18 +160,22 @@ def text_encoder_config(shapes: Shapes) -> dict[str, Any]:
         "num_hidden_layers": layers,
         "num_attention_heads": max(1, width // HEAD_CHANNELS),
         "max_position_embeddings": MAX_TOKENS,
-        "hidden_act": "gelu" if OPEN_CLIP + "token_embedding.weight" in shapes else "quick_gelu",
+        "hidden_act": activation,
         "projection_dim": width,
         "layer_norm_eps": 1e-5,
     }
 
 
 def weight_counts(shapes: Shapes, layers: int) -> dict[str, int]:
-    """How many weights the file has for each network, without those that only training uses."""
-    last_layer = f"{OPEN_CLIP}transformer.resblocks.{layers}."
-    unused = (last_layer, OPEN_CLIP + "text_projection", OPEN_CLIP + "logit_scale", OPEN_CLIP + "attn_mask")
-    used = {k: v for k, v in shapes.items() if not k.startswith(unused) and not k.endswith("position_ids")}
-    prefixes = {"unet": (UNET,), "vae": (FIRST_STAGE,), "text_encoder": (CLIP, OPEN_CLIP)}
+    """How many weights the file has for each network, without those that only training uses.
+
+    ``layers`` is the number of them that the first text encoder uses.
+    """
+    unused = (f"{OPEN_CLIP}transformer.resblocks.{layers}.", f"{OPEN_CLIP}text_projection")
+    for_training = ("position_ids", "logit_scale", "attn_mask")
+    used = {k: v for k, v in shapes.items() if not k.startswith(unused) and not k.endswith(for_training)}
+    prefixes = {"unet": (UNET,), "vae": (FIRST_STAGE,), "text_encoder": (CLIP, OPEN_CLIP, XL_CLIP)}
+    prefixes |= {"text_encoder_2": (XL_OPEN_CLIP,)} if is_xl(shapes) else {}
     return {name: sum(math.prod(v) for k, v in used.items() if k.startswith(p)) for name, p in prefixes.items()}
 
 

@@ -1,4 +1,4 @@
-"""Load a user's Stable Diffusion model: 1 or 2 from a single file, also XL from a diffusers folder.
+"""Load a user's Stable Diffusion model, 1, 2 or XL, from a single file or a diffusers folder.
 
 Only local safetensors files are read: a pickled checkpoint can run any code when it is opened.
 """
@@ -19,18 +19,24 @@ from todo_core.hosts import detect
 from todo_core.hosts.host import IMAGE_PIXELS
 
 from . import checkpoint_layout
-from .clip_tokenizer import make_tokenizer
+from .clip_tokenizer import END, OPEN_CLIP_PAD, make_tokenizer
 
 log = logging.getLogger(__name__)
 
 ALLOWED = (
-    "a .safetensors file of a Stable Diffusion 1 or 2 checkpoint (CompVis layout), or the folder of a diffusers "
-    "StableDiffusionPipeline or StableDiffusionXLPipeline with .safetensors weights"
+    "a .safetensors file of a Stable Diffusion 1, 2 or XL checkpoint (CompVis or sgm layout), or the folder of a "
+    "diffusers StableDiffusionPipeline or StableDiffusionXLPipeline with .safetensors weights"
 )
 PICKLED = (".ckpt", ".pt", ".pth", ".bin", ".pkl")
 PICKLE_REASON = "it is a pickle, which can run any code when it is opened; convert it to .safetensors first"
 PARTS = ("unet", "vae", "text_encoder")
 XL_PARTS = (*PARTS, "text_encoder_2")
+NETWORKS = {
+    "unet": ["diffusers", "UNet2DConditionModel"],
+    "vae": ["diffusers", "AutoencoderKL"],
+    "text_encoder": ["transformers", "CLIPTextModel"],
+    "text_encoder_2": ["transformers", "CLIPTextModelWithProjection"],
+}
 LAST_TIMESTEP = 999
 
 
@@ -142,7 +148,8 @@ def load(path: Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32)
         if path.is_dir():
             kind = _check_folder(path)
             return CLASSES[kind](path.name, _from_folder(path, kind, dtype), device=device)
-        model = Checkpoint(path.stem, _from_file(path, dtype), device=device)
+        pipeline = _from_file(path, dtype)
+        model = CLASSES[type(pipeline).__name__](path.stem, pipeline, device=device)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:  # the libraries raise all of these
         raise ModelError(path, f"it could not be read ({_first_line(error)})") from error
     _detect_prediction(model)
@@ -194,27 +201,24 @@ def _from_folder(path: Path, kind: str, dtype: torch.dtype) -> Any:
 
 def _from_file(path: Path, dtype: torch.dtype) -> Any:
     """Convert with diffusers, using configs from the tensor shapes instead of downloaded ones."""
-    from diffusers import DDIMScheduler, StableDiffusionPipeline
+    import diffusers
 
     shapes = _tensor_shapes(path)
     networks = checkpoint_layout.configs(shapes)
+    kind = "StableDiffusionXLPipeline" if checkpoint_layout.is_xl(shapes) else "StableDiffusionPipeline"
+    absent = dict.fromkeys(("safety_checker", "feature_extractor", "image_encoder"))
+    checker = {"requires_safety_checker": False} if kind == "StableDiffusionPipeline" else {"add_watermarker": False}
     with TemporaryDirectory() as folder:
-        index = {"_class_name": "StableDiffusionPipeline", "text_encoder": ["transformers", "CLIPTextModel"]}
-        index |= {"unet": ["diffusers", "UNet2DConditionModel"], "vae": ["diffusers", "AutoencoderKL"]}
-        Path(folder, "model_index.json").write_text(json.dumps(index), "utf-8")
-        for name, config in networks.items():
-            Path(folder, name).mkdir()
-            Path(folder, name, "config.json").write_text(json.dumps(config), "utf-8")
-        scheduler = DDIMScheduler(steps_offset=1, clip_sample=False)  # accepted silently; sampling makes its own
-        parts = {"tokenizer": make_tokenizer(Path(folder) / "tokenizer"), "scheduler": scheduler}
-        absent = dict.fromkeys(("safety_checker", "feature_extractor", "image_encoder"))
-        pipeline = StableDiffusionPipeline.from_single_file(
+        parts = _write_configs(Path(folder), kind, networks)
+        # accepted silently; sampling makes its own
+        parts["scheduler"] = diffusers.DDIMScheduler(steps_offset=1, clip_sample=False)
+        pipeline = getattr(diffusers, kind).from_single_file(
             str(path),
             config=folder,
             dtype=dtype,
             local_files_only=True,
-            requires_safety_checker=False,
             low_cpu_mem_usage=False,  # with accelerate, weights that the file lacks would be empty
+            **checker,
             **parts,
             **absent,
         )
@@ -223,16 +227,31 @@ def _from_file(path: Path, dtype: torch.dtype) -> Any:
     return pipeline
 
 
+def _write_configs(folder: Path, kind: str, networks: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Write the configs of a pipeline's networks into its folder; returns its tokenizers."""
+    index = {"_class_name": kind, **{name: NETWORKS[name] for name in networks}}
+    (folder / "model_index.json").write_text(json.dumps(index), "utf-8")
+    tokenizers = {}
+    for name, config in networks.items():
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(config), "utf-8")
+        if name.startswith("text_encoder"):
+            tokenizer = name.replace("text_encoder", "tokenizer")
+            pad = OPEN_CLIP_PAD if config["hidden_act"] == "gelu" else END
+            tokenizers[tokenizer] = make_tokenizer(folder / tokenizer, pad)
+    return tokenizers
+
+
 def _check_complete(pipeline: Any, counts: dict[str, int]) -> None:
     """Raise ValueError if a network has other weights than the file.
 
     The conversion leaves missing weights random, so the network then has more weights than the file.
     """
-    for name in PARTS:
+    for name, count in counts.items():
         network: nn.Module = getattr(pipeline, name)
         size = sum(weight.numel() for weight in network.parameters())
-        if size != counts[name]:
-            raise ValueError(f"its {name} has {counts[name]:,} weights instead of {size:,}")
+        if size != count:
+            raise ValueError(f"its {name} has {count:,} weights instead of {size:,}")
 
 
 def _detect_prediction(model: Checkpoint) -> None:
@@ -247,7 +266,7 @@ def _detect_prediction(model: Checkpoint) -> None:
     similarity = torch.nn.functional.cosine_similarity(noise.flatten().float(), answer.flatten().float(), dim=0)
     model.prediction = "epsilon" if similarity > 0.5 else "v_prediction"
     config = model.target.config
-    if model.prediction == "v_prediction" and config.use_linear_projection:
+    if model.prediction == "v_prediction" and config.use_linear_projection and not config.addition_embed_type:
         model.target.register_to_config(sample_size=96)  # SD 2's v model was trained at 768 pixels
     log.info("%s predicts %s", model.name, "the noise" if model.prediction == "epsilon" else "v")
 

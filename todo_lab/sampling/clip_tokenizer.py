@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 START, END = "<|startoftext|>", "<|endoftext|>"
+OPEN_CLIP_PAD = "!"  # token 0; OpenAI's models fill a prompt up with END
 VOCABULARY_SIZE = 49408
 MAX_TOKENS = 77  # tokens of a prompt, start and end token included
 BYTES = 256
@@ -50,8 +51,11 @@ def write_files(folder: Path, ids: dict[str, int], merges: list[Merge], special:
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, merges)]) + "\n", "utf-8")
 
 
-def make_tokenizer(folder: Path) -> Any:
-    """Write the tokenizer's files into `folder` and load them. Raises FileNotFoundError without open_clip_torch."""
+def make_tokenizer(folder: Path, pad: str = END) -> Any:
+    """Write the tokenizer's files into `folder` and load them. Raises FileNotFoundError without open_clip_torch.
+
+    Prompts are filled up with the token ``pad``.
+    """
     from transformers import CLIPTokenizer
 
     found = find_spec("open_clip")  # it is not imported
@@ -60,7 +64,7 @@ def make_tokenizer(folder: Path) -> Any:
         raise FileNotFoundError("CLIP's list of merges is missing: pip install --no-deps open_clip_torch")
     merges, characters = read_merges(path), _byte_characters()
     pieces = [*characters, *(character + "</w>" for character in characters), *map("".join, merges), START, END]
-    special = {"bos_token": START, "eos_token": END, "unk_token": END, "pad_token": END}
+    special = {"bos_token": START, "eos_token": END, "unk_token": END, "pad_token": pad}
     write_files(folder, {piece: number for number, piece in enumerate(pieces)}, merges, special)
     return CLIPTokenizer.from_pretrained(str(folder), local_files_only=True)
 

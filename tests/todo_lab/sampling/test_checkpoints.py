@@ -10,8 +10,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from diffusers import StableDiffusionXLPipeline
+from ldm.modules.diffusionmodules.util import timestep_embedding
 from safetensors.torch import load_file, save_file
-from transformers import CLIPTextModel
+from torch import nn
+from transformers import CLIPTextModel, CLIPTextModelWithProjection
 
 from tests.models import ldm_unet, noise, randomised
 from tests.todo_lab.saved_pipelines import save_sd1, save_sdxl, text_model
@@ -28,12 +30,12 @@ WIDTH = 32
 REQUEST = Request(prompt="a photo of a cat", width=64, height=64, steps=1, hires_steps=1)
 
 
-def openai_names(model: CLIPTextModel) -> dict[str, torch.Tensor]:
+def openai_names(model: CLIPTextModel, prefix: str = "cond_stage_model.") -> dict[str, torch.Tensor]:
     nested = {key.removeprefix("text_model."): row for key, row in model.state_dict().items()}
-    return {f"cond_stage_model.transformer.text_model.{key}": row for key, row in nested.items()}
+    return {f"{prefix}transformer.text_model.{key}": row for key, row in nested.items()}
 
 
-def open_clip_names(model: CLIPTextModel) -> dict[str, torch.Tensor]:
+def open_clip_names(model: CLIPTextModel, prefix: str = "cond_stage_model.", more: int = 1) -> dict[str, torch.Tensor]:
     """The state dict with OpenCLIP's names and one more layer, which SD 2 does not use."""
     state = {key.removeprefix("text_model."): row for key, row in model.state_dict().items()}
     named = {
@@ -41,11 +43,11 @@ def open_clip_names(model: CLIPTextModel) -> dict[str, torch.Tensor]:
         "positional_embedding": state["embeddings.position_embedding.weight"],
         "ln_final.weight": state["final_layer_norm.weight"],
         "ln_final.bias": state["final_layer_norm.bias"],
-        "text_projection": torch.zeros(WIDTH, WIDTH),
+        "text_projection": state.get("text_projection.weight", torch.zeros(WIDTH, WIDTH)).T,
         "logit_scale": torch.zeros(()),
     }
     layers = model.config.num_hidden_layers
-    for number in range(layers + 1):
+    for number in range(layers + more):
         old, new = f"encoder.layers.{min(number, layers - 1)}.", f"transformer.resblocks.{number}."
         for kind in ("weight", "bias"):
             parts = [state[f"{old}self_attn.{letter}_proj.{kind}"] for letter in "qkv"]
@@ -55,7 +57,7 @@ def open_clip_names(model: CLIPTextModel) -> dict[str, torch.Tensor]:
                 named[f"{new}{theirs}.{kind}"] = state[f"{old}{ours}.{kind}"]
             for theirs, ours in {"c_fc": "fc1", "c_proj": "fc2"}.items():
                 named[f"{new}mlp.{theirs}.{kind}"] = state[f"{old}mlp.{ours}.{kind}"]
-    return {f"cond_stage_model.model.{key}": row for key, row in named.items()}
+    return {f"{prefix}model.{key}": row for key, row in named.items()}
 
 
 def compvis(family: int) -> SimpleNamespace:
@@ -68,6 +70,33 @@ def compvis(family: int) -> SimpleNamespace:
     state |= {f"first_stage_model.{key}": row for key, row in vae.state_dict().items()}
     state |= (open_clip_names if family == 2 else openai_names)(text)
     return SimpleNamespace(unet=unet, vae=vae, text=text, state=state)
+
+
+class Label(nn.Sequential):
+    """sgm's layers for a vector, in ldm's UNet, which knows none: a forward sets it."""
+
+    vector: torch.Tensor
+
+    def forward(self, _):
+        return super().forward(self.vector)
+
+
+def sdxl() -> SimpleNamespace:
+    """The same for SDXL: ldm's UNet with sgm's additional layers, a first stage and two text encoders."""
+    changes = {"num_heads": -1, "num_head_channels": 64, "use_linear_in_transformer": True, "model_channels": 64}
+    changes |= {"attention_resolutions": [2], "transformer_depth": 2, "context_dim": [WIDTH + WIDTH // 2] * 2}
+    unet = ldm_unet(**changes, channel_mult=[1, 2])
+    unet.num_classes = 1
+    unet.label_emb = Label(nn.Sequential(nn.Linear(24 + 6 * 8, 256), nn.SiLU(), nn.Linear(256, 256)))
+    randomised(unet)
+    vae = randomised(FirstStage({**config.FIRST_STAGE, "ch_mult": [1, 1, 1, 1]}))
+    first = text_model(2, hidden_size=WIDTH // 2)
+    second = text_model(3, CLIPTextModelWithProjection, hidden_act="gelu", projection_dim=24)
+    state = {f"model.diffusion_model.{key}": row for key, row in unet.state_dict().items()}
+    state |= {f"first_stage_model.{key}": row for key, row in vae.state_dict().items()}
+    state |= openai_names(first, "conditioner.embedders.0.")
+    state |= open_clip_names(second, "conditioner.embedders.1.", more=0)
+    return SimpleNamespace(unet=unet, vae=vae, texts=(first, second), state=state)
 
 
 def written(path: Path, state: dict[str, torch.Tensor]) -> Path:
@@ -85,6 +114,12 @@ def single(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def sd1_file(tmp_path_factory) -> Path:
     return written(tmp_path_factory.mktemp("sd1") / "small.safetensors", compvis(1).state)
+
+
+@pytest.fixture(scope="module")
+def xl_file(tmp_path_factory) -> tuple[SimpleNamespace, Path]:
+    parts = sdxl()
+    return parts, written(tmp_path_factory.mktemp("xl") / "small.safetensors", parts.state)
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +144,29 @@ def test_a_single_file_computes_what_ldm_computes(single):
 
 
 @torch.inference_mode()
+def test_a_single_file_of_sdxl_computes_what_ldm_and_its_encoders_compute(xl_file):
+    parts, model = xl_file[0], load(xl_file[1])
+    ids = [[49406, 320, 1125, 539, 320, 2368, 49407] + [padding] * 70 for padding in (49407, 0)]  # OpenCLIP's is 0
+    options = {"output_hidden_states": True}
+    first, second = (encoder(torch.tensor([row]), **options) for encoder, row in zip(parts.texts, ids, strict=True))
+    text, pooled = torch.cat([first.hidden_states[-2], second.hidden_states[-2]], -1), second.text_embeds
+    for found, expected in zip(model.context(["a photo of a cat"]), (text, pooled), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    sizes = timestep_embedding(torch.tensor([64.0, 96.0, 0, 0, 64, 96]), 8).flatten()
+    latent = noise(1, 4, 8, 12)
+    parts.unet.label_emb.vector = torch.cat([pooled, sizes[None]], 1)
+    expected = parts.unet(latent, torch.full((1,), 400.0), [text] * 2, y=torch.zeros(1))
+    found = model.predict(latent, torch.tensor(400), (text, pooled))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(model.decode(latent), parts.vae.decode(latent / 0.13025), atol=1e-3, rtol=1e-3)
+    assert (model.side, model.guidance, model.prediction) == (1024, 5.0, "v_prediction")
+
+
+@torch.inference_mode()
 def test_its_text_is_read_by_the_encoder_in_it(single):
     parts, model = single
-    ids = torch.tensor([[49406, 320, 1125, 539, 320, 2368] + [49407] * 71])
+    padding = 0 if parts.text.config.hidden_act == "gelu" else 49407  # OpenCLIP's is 0
+    ids = torch.tensor([[49406, 320, 1125, 539, 320, 2368, 49407] + [padding] * 70])
     expected = parts.text(input_ids=ids).last_hidden_state
     torch.testing.assert_close(model.context(["a photo of a cat"]), expected, atol=1e-5, rtol=1e-4)
 
@@ -163,13 +218,13 @@ def test_sdxl_decodes_in_float32(xl_folder):
     assert model.decode(noise(1, 4, 4, 4).to(torch.bfloat16)).shape == (1, 3, 32, 32)
 
 
-@pytest.mark.parametrize("form", ["file", "folder", "sdxl"])
-def test_a_comparison_runs_on_it(form, sd1_file, folder, xl_folder):
-    model = load({"file": sd1_file, "folder": folder, "sdxl": xl_folder}[form])
+@pytest.mark.parametrize("form", ["file", "folder", "sdxl", "sdxl file"])
+def test_a_comparison_runs_on_it(form, sd1_file, folder, xl_folder, xl_file):
+    model = load({"file": sd1_file, "folder": folder, "sdxl": xl_folder, "sdxl file": xl_file[1]}[form])
     (comparison,) = compare_all(model, REQUEST, [Settings(factor_1=2)])
     assert comparison.baseline_image.shape == comparison.reduced_image.shape == (128, 128, 3)
     assert comparison.difference.mse > 0
-    assert {level.keys for level in comparison.reduced.record.ran_in} == {16 if form == "sdxl" else 64}
+    assert {level.keys for level in comparison.reduced.record.ran_in} == {16 if "sdxl" in form else 64}
 
 
 def test_a_text_beyond_the_limit_of_clip_is_rejected(folder):
@@ -205,7 +260,7 @@ def test_a_path_that_is_not_a_model_is_rejected_with_the_reason(tmp_path, folder
 EMBEDDING = "cond_stage_model.transformer.text_model.embeddings.token_embedding.weight"
 INPUT, MIDDLE = (f"model.diffusion_model.{name}.weight" for name in ("input_blocks.0.0", "middle_block.0.in_layers.2"))
 UNSUPPORTED = [  # what is left out, what is put in, and the reason in the error
-    ("no such", {"conditioner.embedders.0.x": (1,)}, "of SDXL only diffusers folders can be read"),
+    ("no such", {"conditioner.embedders.0.x": (1,)}, "no first text encoder, as SDXL's refiner"),
     ("", {"lora_unet_down.weight": (1,)}, "no UNet"),
     ("no such", {INPUT: (32, 9, 3, 3)}, "9 channels"),
     ("no such", {EMBEDDING: (97, WIDTH)}, "has 97 tokens"),
@@ -215,9 +270,22 @@ UNSUPPORTED = [  # what is left out, what is put in, and the reason in the error
 ]
 
 
-@pytest.mark.parametrize(("left_out", "put_in", "reason"), UNSUPPORTED)
-def test_an_unsupported_file_is_rejected_with_the_reason(left_out, put_in, reason, sd1_file, tmp_path):
-    state = {key: row for key, row in load_file(sd1_file).items() if not key.startswith(left_out)}
+XL_UNSUPPORTED = [
+    ("conditioner.embedders.1", {}, "lacks the tensor conditioner.embedders.1.model.text_projection"),
+    ("model.diffusion_model.label_emb", {}, "lacks the tensor model.diffusion_model.label_emb.0.0.weight"),
+    ("conditioner.embedders.1.model.ln_final", {}, "its text_encoder_2 has .* weights instead of"),
+    ("first_stage_model.decoder", {}, "its vae has .* weights instead of"),
+]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "put_in", "reason", "is_xl"),
+    [*((*case, False) for case in UNSUPPORTED), *((*case, True) for case in XL_UNSUPPORTED)],
+)
+def test_an_unsupported_file_is_rejected_with_the_reason(left_out, put_in, reason, is_xl, sd1_file, xl_file, tmp_path):
+    path = xl_file[1] if is_xl else sd1_file
+    state = {key: row for key, row in load_file(path).items() if not key.startswith(left_out)}
     path = written(tmp_path / "foreign.safetensors", state | {key: torch.zeros(size) for key, size in put_in.items()})
-    with pytest.raises(ModelError, match=reason):
+    with pytest.raises(ModelError, match=reason) as raised:
         load(path)
+    assert str(path) in str(raised.value)

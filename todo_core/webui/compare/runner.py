@@ -19,7 +19,7 @@ from ..panel.error_text import PanelError
 from ..presets import Presets
 from .output import assemble
 from .request import FROM_PANEL, CompareRequest
-from .table import BASELINE_NAME, ComparisonTable, Variant
+from .table import BASELINE_NAME, ComparisonTable, Variant, baseline_of, speeds
 
 log = logging.getLogger("todo_core")
 
@@ -76,9 +76,11 @@ def _without_equals(p: Any, chosen: CompareRequest, presets: Presets) -> Compare
 def _rounds(p: Any, chosen: CompareRequest, state: Any) -> Iterator[str]:
     """Warm up, then yield the name of each variant in turn, round after round, until the user stops."""
     names = (BASELINE_NAME, *chosen.names)
-    state.job_count = 1 + len(names) * p.n_iter * chosen.repeats
+    state.job_count = len(names) * (1 + p.n_iter * chosen.repeats)
     state.textinfo = "ToDo compare: warming up"
-    _warm_up(p)
+    for name in names:
+        if not (state.interrupted or state.stopping_generation):
+            _warm_up(_prepared(p, name))
     for number, name in itertools.product(range(1, chosen.repeats + 1), names):
         if state.interrupted or state.stopping_generation:
             break
@@ -88,15 +90,16 @@ def _rounds(p: Any, chosen: CompareRequest, state: Any) -> Iterator[str]:
 
 
 def _warm_up(p: Any) -> None:
-    """Run two baseline steps of each pass and discard them: the first run of a process is slower than later ones."""
-    warm = _copy(p)
-    warm.steps, warm.n_iter = WARM_UP_STEPS, 1
-    warm.do_not_save_samples = True
-    if getattr(warm, "enable_hr", False):
-        warm.hr_second_pass_steps = WARM_UP_STEPS
-    request.override(warm, "enabled", False)
+    """Run two steps of each pass of a variant and discard them: the first run of a process is slower than later ones.
+
+    So are the first hooks and the first kernels of a preset.
+    """
+    p.steps, p.n_iter = WARM_UP_STEPS, 1
+    p.do_not_save_samples = True
+    if getattr(p, "enable_hr", False):
+        p.hr_second_pass_steps = WARM_UP_STEPS
     try:
-        processing.process_images(warm)
+        processing.process_images(p)
     except Exception as error:  # for example a sampler that needs more steps; the real runs report other errors
         log.warning("ToDo compare: no warm-up: %s", error)
 
@@ -115,28 +118,32 @@ def _copy(p: Any) -> Any:
 
 def _add_plain_steps(p: Any, variants: dict[str, Variant], state: Any) -> None:
     """Make the baseline with fewer steps, for each variant that reduces: as many as take its time."""
-    for row in ComparisonTable.of([*variants.values()]).rows:
-        variant = variants[row.name]
-        if not (variant.reduced and row.ratio) or state.interrupted or state.stopping_generation:
-            continue
+    baseline = baseline_of([*variants.values()])
+    for variant in [*variants.values()]:
+        if state.interrupted or state.stopping_generation:
+            break
         own_p = _prepared(p, BASELINE_NAME)
-        variant.plain = _with_fewer_steps(own_p, variant.reduced, row.ratio)
+        variant.plain = _with_fewer_steps(own_p, speeds(variant, baseline))
         if variant.plain and variant.plain not in variants:
             state.textinfo = f"ToDo compare: {variant.plain}"
             variants[variant.plain] = Variant(variant.plain, own_p)
             _make(variants[variant.plain])
 
 
-def _with_fewer_steps(p: Any, passes: set[str], times: float) -> str:
-    """Give these passes so many times fewer steps; returns them in words, and nothing where none would be left out."""
-    is_hires = passes == {"hires"}
-    steps = (p.hr_second_pass_steps if is_hires else 0) or p.steps
-    fewer = max(1, round(steps / times))
-    if is_hires:
-        p.hr_second_pass_steps = fewer
-    else:
-        p.steps = fewer
-    return f"{fewer} plain steps" if fewer < steps else ""
+def _with_fewer_steps(p: Any, times: dict[str, float]) -> str:
+    """Give each of these passes so many times fewer steps; returns them in words, "" where none is left out.
+
+    A hires pass without steps of its own would follow the first pass: it gets a number.
+    """
+    names = ("img2img" if "img2img" in times else "first", "hires")
+    steps = [p.steps, p.hr_second_pass_steps or p.steps] if getattr(p, "enable_hr", False) else [p.steps]
+    fewer = [max(1, round(count / max(1, times.get(name, 1)))) for name, count in zip(names, steps, strict=False)]
+    if fewer == steps:
+        return ""
+    p.steps = fewer[0]
+    if len(fewer) > 1:
+        p.hr_second_pass_steps = fewer[1]
+    return f"{' + '.join(map(str, fewer if fewer[0] < steps[0] else fewer[1:]))} plain steps"
 
 
 def _prepared(p: Any, name: str) -> Any:

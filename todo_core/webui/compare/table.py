@@ -164,6 +164,14 @@ def _row(variant: Variant, baseline: Variant | None, passes: Sequence[str]) -> C
     return ComparisonRow(variant.name, seconds, spread, ratio, mse, psnr, ssim, images=images, plain=variant.plain)
 
 
+def speeds(variant: Variant, baseline: Variant | None) -> dict[str, float]:
+    """How many times faster than the baseline each pass was that a variant has reduced; empty if unknown."""
+    if variant.trouble or not baseline:
+        return {}
+    seconds = {name: _seconds(variant, [name])[0] for name in variant.reduced}
+    return {name: _seconds(baseline, [name])[0] / took for name, took in seconds.items() if took}
+
+
 def _seconds(variant: Variant, passes: Sequence[str]) -> tuple[float, float | None]:
     """The median of the rounds and half of their range; None for the latter if there was one round."""
     rounds = [sum(seconds.get(name, 0.0) for name in passes) for seconds in variant.seconds]

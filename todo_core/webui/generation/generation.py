@@ -13,6 +13,7 @@ from ...settings import Settings
 from ...token_grid import TokenGrid
 from .. import compat
 from . import infotext
+from .comments import tell
 from .denoiser_driver import DenoiserDriver
 from .pass_timer import TIMER, StepTimer
 from .pipeline_calls import PipelineCalls, PipelineDriver
@@ -124,7 +125,7 @@ class Generation:
             lines = [*self._merging, *(sampled.line() for sampled in self._passes)]
             cell = cell_of(self.p)
             for line in lines or [f"ToDo reduced nothing: {self._why_no_pass(self._settings)}"]:
-                self.p.comment(f"ToDo with {cell}: {line.removeprefix('ToDo ')}" if cell else line)
+                tell(self.p, f"ToDo with {cell}: {line.removeprefix('ToDo ')}" if cell else line)
                 log.info(line)
         self._passes = []
 

@@ -119,18 +119,23 @@ def stop(name):
     return lambda: setattr(shared.state, name, True)
 
 
+WARM_UPS = 3  # of the baseline and two presets
+
+
 def during(run, step, action):
-    """Let something happen in a step of a run, the warm-up being run 0: each takes two steps in each of two passes."""
+    """Let something happen in a step of a run, the first warm-up being run 0: each takes two steps in two passes."""
     count = iter(range(1000))
     script_callbacks.on_cfg_denoiser(lambda params: action() if next(count) == run * 4 + step else None)
 
 
 def test_the_same_seed_runs_as_baseline_and_with_each_preset(compared, runs):
-    p = Compared()
+    p = Compared(steps=3)
     before = vars(p).copy()
     done = compared(p)
-    warm, *variants = runs.processed
-    assert (warm.steps, warm.n_iter, warm.hr_second_pass_steps, warm.do_not_save_samples) == (2, 1, 2, True)
+    warm, variants = runs.processed[:WARM_UPS], runs.processed[WARM_UPS:]
+    assert {(w.steps, w.n_iter, w.hr_second_pass_steps, w.do_not_save_samples) for w in warm} == {(2, 1, 2, True)}
+    ways = [{"enabled": False}, {"preset": "ToDo paper"}, {"preset": "ToMe paper"}]
+    assert [request.overrides_of(each) for each in runs.processed] == ways * 2, "each first use is in the warm-up"
     assert [each.seed for each in variants] == [4, 4, 4], "the random seed is drawn once"
     changed = {name for name, value in vars(p).items() if before.get(name) != value}
     assert changed == {"seed", "subseed", "outpath_grids"}
@@ -265,45 +270,46 @@ def test_without_hires_fix_it_says_that_nothing_was_reduced(compared):
 @pytest.mark.parametrize(
     ("how", "when", "run", "step", "repeats", "expected", "ran"),
     [
-        ("interrupted", "in", 2, 3, 1, ["", "cut short"], 3),
-        ("skipped", "in", 2, 1, 1, ["", "cut short", ""], 4),
-        ("stopping_generation", "in", 2, 1, 1, ["", ""], 3),
-        ("interrupted", "in", 4, 1, 2, ["", "", ""], 5),
+        ("interrupted", "in", 1, 3, 1, ["", "cut short"], 2),
+        ("skipped", "in", 1, 1, 1, ["", "cut short", ""], 3),
+        ("stopping_generation", "in", 1, 1, 1, ["", ""], 2),
+        ("interrupted", "in", 3, 1, 2, ["", "", ""], 4),
         # no hook on the denoiser sees it: its next call raises an InterruptedException at once, or there is none
-        ("interrupted", "after", 1, 0, 1, ["cut short"], 2),
-        ("interrupted", "after", 2, 2, 1, ["", "cut short"], 3),
-        ("skipped", "after", 2, 1, 1, ["", "cut short", ""], 4),
-        ("skipped", "after", 1, 2, 1, ["cut short", "", ""], 4),
+        ("interrupted", "after", 0, 0, 1, ["cut short"], 1),
+        ("interrupted", "after", 1, 2, 1, ["", "cut short"], 2),
+        ("skipped", "after", 1, 1, 1, ["", "cut short", ""], 3),
+        ("skipped", "after", 0, 2, 1, ["cut short", "", ""], 3),
     ],
 )
 def test_a_stop_keeps_what_is_done(compared, runs, how, when, run, step, repeats, expected, ran):
-    p, steps = Compared(), iter(range(1000))
+    p, steps, run = Compared(), iter(range(1000)), WARM_UPS + run
     if when == "in":
         during(run, step, stop(how))
     else:
         p.after_step = lambda _: stop(how)() if next(steps) == run * 4 + step else None
     done = compared(p, repeats=repeats)
     assert troubles(done) == expected
-    assert len(runs.processed) == ran, "no further variant is begun"
+    assert len(runs.processed) == WARM_UPS + ran, "no further variant is begun"
     assert len(done.images) == 1 + len(expected)
     assert ("cut short" in done.comments) == ("cut short" in expected)
 
 
-def test_an_interrupt_during_the_warm_up_gives_no_images(compared):
-    during(0, 0, stop("interrupted"))
+def test_an_interrupt_during_the_warm_up_gives_no_images(compared, runs):
+    during(1, 0, stop("interrupted"))
     done = compared()
     assert done.images == []
+    assert len(runs.processed) == 2, "no further variant is warmed up"
     assert "interrupted before the first image" in json.loads(done.js())["comments"]
 
 
 def test_a_baseline_that_is_cut_short_is_shown_and_not_compared_with(compared):
-    during(1, 0, stop("interrupted"))
+    during(WARM_UPS, 0, stop("interrupted"))
     done = compared()
     assert "ToDo compare:" not in done.infotexts[0], "alone it names no presets"
     assert done.comments.splitlines() == ["baseline cut short"], "no variant has run"
     assert images.labels == [["baseline", "cut short"]]
     shared.state.interrupted = False
-    during(1, 1, stop("skipped"))
+    during(WARM_UPS, 1, stop("skipped"))
     done = compared(plain_steps=True)
     assert troubles(done) == ["cut short", "", ""]
     assert all(row["seconds"] > 0 and row["mse"] is row["ratio"] is None for row in rows(done)[1:])
@@ -312,9 +318,9 @@ def test_a_baseline_that_is_cut_short_is_shown_and_not_compared_with(compared):
 @pytest.mark.parametrize(
     ("failing", "repeats", "expected"),
     [
-        ([1, 5], 2, ["", ""]),  # the warm-up, and the second round of a preset: its time alone
-        ([2], 1, ["failed: out of memory", ""]),
-        ([3], 1, ["", "failed: out of memory"]),
+        ([1, 2, 6], 2, ["", ""]),  # the warm-ups, and the second round of a preset: its time alone
+        ([3], 1, ["failed: out of memory", ""]),
+        ([4], 1, ["", "failed: out of memory"]),
     ],
 )
 def test_a_failing_run_is_told_and_costs_no_other(compared, runs, failing, repeats, expected):
@@ -327,7 +333,7 @@ def test_a_failing_run_is_told_and_costs_no_other(compared, runs, failing, repea
 
 
 def test_where_every_variant_fails_the_webui_shows_the_error(compared, runs):
-    runs.fail = {n: RuntimeError("out of memory") for n in (2, 3, 4)}
+    runs.fail = {n: RuntimeError("out of memory") for n in (4, 5, 6)}
     with pytest.raises(RuntimeError, match="out of memory"):
         compared()
 
@@ -358,7 +364,7 @@ def test_a_request_may_leave_arguments_out_and_send_names_as_text(runs, tmp_path
     assert "at least one" in script.run(p).comments
     done = script.run(p, " ToDo paper; ToMe paper;ToDo paper", True, 10.0, False)
     assert [row["name"] for row in rows(done)] == ["baseline", "ToDo paper", "ToMe paper"]
-    assert len(runs.processed) == 1 + 10 * 3
+    assert len(runs.processed) == WARM_UPS + 10 * 3
 
 
 @pytest.mark.parametrize("one_sampler", [False, True])
@@ -374,7 +380,7 @@ def test_rounds_are_interleaved_and_give_a_median_and_a_spread_of_the_models_cal
 
     monkeypatch.setattr("todo_core.webui.generation.pass_timer.time.perf_counter", now)
     done = compared(Compared(one_sampler=one_sampler), names=["ToDo paper"], repeats=3)
-    warm, *variants = runs.processed
+    variants = runs.processed[2:]
     assert [request.overrides_of(p) for p in variants] == [{"enabled": False}, {"preset": "ToDo paper"}] * 3
     assert [p.do_not_save_samples for p in variants] == [False] * 2 + [True] * 4
     baseline, fast = rows(done)
@@ -408,20 +414,50 @@ def test_beside_each_variant_run_as_many_plain_steps_as_take_its_time(
     done = compared(p, names=["ToDo paper"], plain_steps=True)
     assert [row["name"] for row in rows(done)] == [*seconds]
     assert [row["plain"] for row in rows(done)] == ["", "8 plain steps", ""]
-    assert [(each.hr_second_pass_steps, request.overrides_of(each)) for each in runs.processed[1:]] == [
+    assert [(each.hr_second_pass_steps, request.overrides_of(each)) for each in runs.processed[2:]] == [
         (10, {"enabled": False}),
         (10, {"preset": "ToDo paper"}),
         (8, {"enabled": False}),
     ]
     assert p.hr_second_pass_steps == 10
     assert said == told(done)["verdict"]
-    assert runner._with_fewer_steps(p, {"hires"}, 99.0) == "1 plain steps"
     assert done.infotexts[0].endswith("ToDo compare: ToDo paper")
     assert f"<p>{said}</p>" in controls.table_html(done.js())
     assert "8 plain steps,3.1,," in (tmp_path / "todo_compare-0000.csv").read_text()
     saved = json.loads((tmp_path / "todo_compare-0000.json").read_text())
     assert saved.items() >= told(done).items()
     assert "ToDo factor 1: 2" in saved["infotexts"]["ToDo paper"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "passes", "hires_steps", "seconds", "expected", "name"),
+    [
+        (Compared, "hires", 0, {"hires": 2}, (10, 5), "5 plain steps"),
+        (Compared, "first", 0, {"first": 2}, (5, 10), "5 + 10 plain steps"),
+        (Compared, "first", 6, {"first": 2}, (5, 6), "5 + 6 plain steps"),
+        (Compared, "all", 6, {"first": 2, "hires": 3}, (5, 4), "5 + 4 plain steps"),
+        (Compared, "all", 6, {"first": 5, "hires": 0.01}, (10, 1), "1 plain steps"),  # slower is no reason for more
+        (ComparedImg2Img, "hires", 0, {"img2img": 2}, (5, 0), "5 plain steps"),
+        (Compared, "hires", 0, {"hires": 3.9}, None, ""),
+    ],
+)
+def test_plain_steps_are_left_out_of_the_reduced_passes_alone(
+    compared, runs, monkeypatch, kind, passes, hires_steps, seconds, expected, name
+):
+    """Each pass of the baseline takes 4 s."""
+    runs.args, own = [{"passes": passes, "factor_1": 2}], runner._make
+
+    def make(variant):
+        own(variant)
+        reduced = {} if request.overrides_of(variant.p) == {"enabled": False} else seconds
+        variant.seconds = [dict.fromkeys(("first", "hires", "img2img"), 4.0) | reduced]
+
+    monkeypatch.setattr(runner, "_make", make)
+    done = compared(kind(steps=10, hr_second_pass_steps=hires_steps), [FROM_PANEL], plain_steps=True)
+    assert [row["name"] for row in rows(done)[2:]] == ([name] if name else [])
+    assert rows(done)[1]["plain"] == name
+    p = runs.processed[-1]
+    assert (p.steps, p.hr_second_pass_steps) == (expected or (10, hires_steps))
 
 
 def test_equal_presets_run_once(compared, tmp_path):
@@ -433,11 +469,11 @@ def test_equal_presets_run_once(compared, tmp_path):
 
 def test_progress_is_shown(compared):
     progress = []
-    for run in (0, 1):
+    for run in (0, 2, 3):
         during(run, 0, lambda: progress.append((shared.state.job_count, shared.state.textinfo)))
     compared(Compared(n_iter=2))
-    texts = ["ToDo compare: warming up", "ToDo compare: baseline (round 1 of 1)"]
-    assert progress == [(1 + 3 * 2, text) for text in texts]
+    texts = ["ToDo compare: warming up"] * 2 + ["ToDo compare: baseline (round 1 of 1)"]
+    assert progress == [(3 + 3 * 2, text) for text in texts]
     assert shared.state.textinfo is None
 
 

@@ -24,7 +24,9 @@ from todo_core import SETTINGS, Settings, __version__
 from todo_core.hosts import detect
 from todo_core.samplers import ADDS_NOISE
 from todo_core.webui import compat
+from todo_core.webui.generation.comments import tell
 from todo_core.webui.generation.infotext import settings_of
+from todo_core.webui.generation.request import override
 
 OURS = {"enabled": True, "factor_1": 2}
 
@@ -320,6 +322,45 @@ def test_a_pass_that_is_announced_twice_or_shares_its_sampler_counts_once(webui,
     assert all(map(torch.equal, done.images, apart.images))
     assert (done.comments, done.infotexts) == (apart.comments, apart.infotexts)
     assert not (one_sampler and webui.sampler.model_wrap_cfg._forward_hooks)
+
+
+COMPUTED = "ToDo reduced it: whole model computed in {} of 10 steps: {}x fewer"
+TOLD = [
+    (["a", "a", "a"], ["a (3 times)"]),
+    (["first", "hires", "first", "hires"], ["first (2 times)", "hires (2 times)"]),
+    (
+        [COMPUTED.format(*each) for each in ((7, 1.4), (10, 1.0), (9, 1.1))],
+        [f"{COMPUTED.format('7 to 10', '1.0 to 1.4')} (3 times)"],
+    ),
+    (
+        ["ToDo reduced nothing: error 0.25, tolerance 0.16", "ToDo reduced nothing: error 4.1, tolerance 0.16"],
+        ["ToDo reduced nothing: error 0.25 to 4.1, tolerance 0.16 (2 times)"],
+    ),
+    (["in 8 of 10 steps", "in 9 of 10 steps"], ["in 8 of 10 steps", "in 9 of 10 steps"]),
+]
+
+
+@pytest.mark.parametrize(("lines", "told"), TOLD)
+def test_equal_lines_of_a_request_are_told_once(lines, told):
+    p = Processing(comments={"of the WebUI": 1})
+    for line in lines:
+        tell(p, line)
+    assert [*p.comments] == ["of the WebUI", *told]
+
+
+@pytest.mark.parametrize("cells", [("",), ("1", "2")])
+def test_the_tiles_of_sd_upscale_are_counted_and_cells_of_a_plot_are_kept_apart(webui, cells):
+    """SD upscale runs one ``p`` tile after tile; the cells of an X/Y/Z plot are copies that share its comments."""
+    p = ProcessingImg2Img(width=128, height=128)
+    for cell in cells:
+        of_cell = copy(p)
+        override(of_cell, "factor_2", 1, f"Seed {cell}" if cell else "")
+        for seed in (1, 2, 3):
+            of_cell.seeds = [seed]
+            done = webui.generate(of_cell, OURS)
+    lines = done.comments.splitlines()
+    assert len(lines) == len(cells)
+    assert all(line.endswith("in 4 of 4 steps (3 times)") for line in lines)
 
 
 def test_a_level_that_was_not_reduced_stays_out_of_the_infotext(script):
