@@ -13,60 +13,68 @@ from dataclasses import dataclass
 from .hosts import Host
 from .patching.plan import Plan
 from .patching.space.level_plan import tokens_left
-from .patching.time.deep_plan import Kind
+from .patching.time.prediction_plan import Part
 from .work import layout_of
 
 USUAL_STEPS = 10  # of a hires pass
 # of the steps that can be predicted, those that usually are with a tolerance of 0.16, and more with each doubling of it
-# (docs/results: 10 and 20 Karras steps)
-_USUAL: dict[Kind, tuple[float, float]] = {"whole": (0.44, 0.19), "deep": (0.97, 0.12)}
+# (docs/results: 10 Karras steps in both layouts)
+_USUAL: dict[Part, tuple[float, float]] = {"whole": (0.54, 0.27), "deep": (0.5, 0.0)}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The work of a plan, averaged over its pass, and that of the unpatched model.
+    """The work of a plan, averaged over its pass, and that of the unpatched model, for one row.
 
-    Where the measured error decides, ``computed`` and ``reduced`` are the least, and ``most`` is without prediction.
+    ``predicted`` has the steps in which each part is predicted; where the measured error decides, as many as it usually
+    is. The deep transformers are so in steps in which the model runs.
     """
 
     plan: Plan
-    computed: set[int]  # steps in which what is predicted in the others runs
     steps: int
+    predicted: dict[Part, set[int]]
     unpatched: float
     reduced: float
-    most: float
 
     @classmethod
     def of(cls, host: Host, plan: Plan) -> Estimate:
         """The mean over the steps of the plan's pass."""
         steps = plan.facts.steps or USUAL_STEPS
-        computed = set(plan.computed_steps(steps))
-        reduced = most = _work(host, plan, steps, computed)
-        if plan.deep.tolerance is not None:
-            most = _work(host, plan, steps, set(range(steps)))
-        return cls(plan, computed, steps, layout_of(host).work(plan.size, {}, plan.settings), reduced, most)
+        whole = _usually_predicted(plan, "whole", steps)
+        ran = [step for step in range(steps) if step not in whole]
+        deep = {ran[place] for place in _usually_predicted(plan, "deep", len(ran))}
+        work = _work(host, plan, ran, deep) / steps
+        unpatched = layout_of(host).work(plan.size, {}, plan.settings)
+        return cls(plan, steps, {"whole": {*whole}, "deep": deep}, unpatched, work)
 
     @property
-    def predicted(self) -> int:
-        """In how many steps something is predicted; in how many it usually is, where the measured error decides."""
-        possible, deep = self.steps - len(self.computed), self.plan.deep
-        if deep.tolerance is None:
-            return possible
-        usual, more = _USUAL[deep.kind]
-        return round(possible * min(1, max(0, usual + more * math.log2(max(deep.tolerance, 0.01) / 0.16))))
+    def is_usual(self) -> bool:
+        """Whether the number of predicted steps is no more than usual."""
+        planned = self.plan.parts
+        return any(where and planned[name].tolerance is not None for name, where in self.predicted.items())
 
     @property
     def saved(self) -> float:
         """The share of the pass's work that is saved, from 0 to 1."""
-        part = self.predicted / max(1, self.steps - len(self.computed))
-        return 1 - (self.most + (self.reduced - self.most) * part) / self.unpatched
+        return 1 - self.reduced / self.unpatched
 
 
-def _work(host: Host, plan: Plan, steps: int, computed: set[int]) -> float:
-    """The mean over the steps, of which these are computed."""
-    layout, work = layout_of(host), 0.0
-    kinds = Counter((plan.at(step / steps), step not in computed) for step in range(steps))
+def _usually_predicted(plan: Plan, name: Part, steps: int) -> list[int]:
+    """The steps of so many in which a part is predicted; those in the middle, where the measured error decides."""
+    part = plan.parts[name]
+    possible = sorted({*range(steps)} - {*part.computed_steps(steps)}) if part.predicts else []
+    if part.tolerance is None or not possible:
+        return possible
+    usual, more = _USUAL[name]
+    share = min(1, max(0, usual + more * math.log2(max(plan.settings.tolerance, 0.01) / 0.16)))
+    count = round(len(possible) * share)
+    return [possible[place * len(possible) // count] for place in range(count)] if count else []
+
+
+def _work(host: Host, plan: Plan, ran: list[int], deep: set[int]) -> float:
+    """The sum over the steps in which the model runs, in some of them without its deep transformers."""
+    layout, steps, work = layout_of(host), plan.facts.steps or USUAL_STEPS, 0.0
+    kinds = Counter((plan.at(step / steps), step in deep) for step in ran)
     for (levels, predicts), count in kinds.items():
-        if not (predicts and plan.deep.is_whole):
-            work += layout.work(plan.size, tokens_left(levels), plan.settings, predicts=predicts) * (count / steps)
+        work += layout.work(plan.size, tokens_left(levels), plan.settings, predicts=predicts) * count
     return work

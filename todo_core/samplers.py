@@ -1,4 +1,4 @@
-"""Samplers that add no noise between the steps: only with them are whole steps predicted.
+"""Samplers of which whole steps can be predicted: one call a step, and the next latent follows from the last ones.
 
 They are known by the names of their functions in k-diffusion, the WebUIs and ComfyUI, and of diffusers' classes.
 """
@@ -6,31 +6,50 @@ They are known by the names of their functions in k-diffusion, the WebUIs and Co
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Literal
 
-ADDS_NOISE = "whole steps need a sampler with one call a step and no noise, such as DPM++ 2M or Euler"
-# one call a step, and the next latent follows from the last ones
-_WITHOUT_NOISE = {"sample_euler", "sample_dpmpp_2m", "sample_lms", "sample_ipndm", "sample_ipndm_v", "sample_deis"}
-_WITHOUT_NOISE |= {"ddim", "plms", "unipc", "sample_unipc", "sample_res_multistep", "sample_gradient_estimation"}
-_WITHOUT_NOISE |= {"sample_euler_cfg_pp", "sample_dpmpp_2m_cfg_pp", "sample_res_multistep_cfg_pp"}
-_WITHOUT_NOISE |= {"sample_gradient_estimation_cfg_pp", "sample_unipc_bh2"}
+Sampler = Literal["steady", "adds noise", "calls twice", "unknown"]
+"""What is known of a sampler: whether whole steps can be predicted, and if not, why."""
+
+WHY_NOT: dict[Sampler, str] = {
+    "adds noise": "this sampler adds noise in each step. DPM++ 2M and Euler do not",
+    "calls twice": "this sampler calls the model twice a step. DPM++ 2M and Euler do it once",
+    "unknown": "this sampler is not known to be without noise. DPM++ 2M and Euler are",
+}
+_STEADY = {"sample_euler", "sample_dpmpp_2m", "sample_lms", "sample_ipndm", "sample_ipndm_v", "sample_deis"}
+_STEADY |= {"ddim", "ddim_cfgpp", "plms", "unipc", "sample_unipc", "sample_unipc_bh2", "sample_res_multistep"}
+_STEADY |= {"sample_gradient_estimation", "sample_euler_cfg_pp", "sample_dpmpp_2m_cfg_pp"}
+_STEADY |= {"sample_res_multistep_cfg_pp", "sample_gradient_estimation_cfg_pp"}
 _SCHEDULERS = {"DDIMScheduler", "DEISMultistepScheduler", "DPMSolverMultistepScheduler", "EulerDiscreteScheduler"}
 _SCHEDULERS |= {"LMSDiscreteScheduler", "PNDMScheduler", "UniPCMultistepScheduler"}
+_NOISY, _TWICE = ("ancestral", "sde", "lcm", "ddpm", "restart", "seeds", "tcd"), ("heun", "dpm_2", "dpm2")  # in names
 
 
-def adds_no_noise(function: Any, *, eta: float | None, churn: float | None) -> bool:
-    """Whether a sampler's function is known to add no noise. ``eta`` counts only if the function has it."""
-    if getattr(function, "__name__", "") not in _WITHOUT_NOISE:
-        return False
-    return not churn and not ("eta" in inspect.signature(function).parameters and eta)
+def sampler_of(function: Any, *, eta: float | None, churn: float | None) -> Sampler:
+    """What is known of a sampler's function. ``eta`` and ``churn`` count only if the function has them."""
+    name = getattr(function, "__name__", "")
+    found = _by_name(name, name in _STEADY)
+    if found != "steady":
+        return found
+    takes = inspect.signature(function).parameters
+    return "adds noise" if (churn and "s_churn" in takes) or (eta and "eta" in takes) else "steady"
 
 
-def alias_adds_no_noise(alias: str) -> bool:
-    """Whether a sampler is known to add no noise if eta and churn are 0; by its alias in the WebUIs, as "k_euler"."""
-    return not {alias, f"sample_{alias.removeprefix('k_')}"}.isdisjoint(_WITHOUT_NOISE)
+def sampler_of_alias(alias: str) -> Sampler:
+    """What is known of a sampler, if eta and churn are 0, by its alias in the WebUIs, as "k_euler"."""
+    return _by_name(alias, not {alias, f"sample_{alias.removeprefix('k_')}"}.isdisjoint(_STEADY))
 
 
-def scheduler_adds_no_noise(scheduler: Any) -> bool:
-    """Whether a scheduler of diffusers is known to add no noise if eta is 0. DPM-Solver++ may be an SDE."""
-    algorithm = getattr(getattr(scheduler, "config", None), "algorithm_type", "")
-    return type(scheduler).__name__ in _SCHEDULERS and not str(algorithm).startswith("sde")
+def sampler_of_scheduler(scheduler: Any) -> Sampler:
+    """What is known of a scheduler of diffusers, if eta is 0. DPM-Solver++ may be an SDE."""
+    algorithm = str(getattr(getattr(scheduler, "config", None), "algorithm_type", ""))
+    name = type(scheduler).__name__
+    return "adds noise" if algorithm.startswith("sde") else _by_name(name.lower(), name in _SCHEDULERS)
+
+
+def _by_name(name: str, is_steady: bool) -> Sampler:
+    if is_steady:
+        return "steady"
+    if any(part in name for part in _NOISY):
+        return "adds noise"
+    return "calls twice" if any(part in name for part in _TWICE) else "unknown"

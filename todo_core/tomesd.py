@@ -48,6 +48,8 @@ def apply_patch(
         crossattn=merge_crossattn,
         mlp=merge_mlp,
         interval=1,
+        start=0,
+        end=1,
     )
     patch.apply_patch(model, settings)
     return model

@@ -22,22 +22,24 @@ import torch
 
 from todo_core import Session, TokenGrid
 from todo_core.estimate import Estimate
-from todo_core.hosts import Host
-from todo_core.patching.plan import Pass, Plan
+from todo_core.patching.plan import Pass
+from todo_core.patching.steps import rows_of
 from todo_core.patching.time import memory, pacing
+from todo_core.patching.time.prediction_plan import Part
+from todo_core.patching.time.schedule import step_weights
 from todo_lab.sampling.passes import make_scheduler
 from unet_call.models import Subject
 from unet_call.variants import BASELINE, NAMES, OF_PASSES, Patch, variants
 
 Row = dict[str, Any]
-Variant = tuple[Session | None, set[int]]  # None is the unpatched UNet; the steps that auto shall predict
+Variant = tuple[Session | None, dict[Part, set[int]]]  # None is the unpatched UNet; the steps that auto shall predict
 ENOUGH_TURNS = 5
 DRIFT = 0.1  # how far the latent moves from step to step
 UNPATCHED = "unpatched"
 PYTHON_SIDE = 32  # of a latent so small that a GPU waits for Python
 WARM_UP_STEPS = 5  # of a pass: all kinds of steps
 GUIDANCE = 6.0
-KINDS = ("computed", "measured", "predicted")  # of steps
+KINDS = ("computed", "measured", "predicted", "skipped")  # of steps; of a skipped one the whole model is predicted
 PLAIN = (0.8, 0.7, 0.6)  # of a pass's steps
 SLOWEST = 10
 Around = Callable[[Callable[[], None]], Any]
@@ -168,26 +170,15 @@ def sessions(subject: Subject, side: int, args: argparse.Namespace) -> dict[str,
 
     One of `PYTHON_SIDE` counts as twice the trained side, so that presets reduce there too.
     """
-    facts = Pass(TokenGrid(side, side), args.steps, adds_noise=False)
+    facts = Pass(TokenGrid(side, side), args.steps, step_weights([*range(args.steps, -1, -1)]), "steady")
     host = subject.host if side > PYTHON_SIDE else replace(subject.host, trained_side=side / 2)
-    made: dict[str, Variant] = {UNPATCHED: (None, set())}
+    made: dict[str, Variant] = {UNPATCHED: (None, {})}
     for name, settings in OF_PASSES.items():
         if not args.settings or name in args.settings:
             session = Session(host, settings, facts)
-            made[name] = session, usual_steps(host, session.plan)
+            # random weights have errors that no trained model has: they are measured and read, but not obeyed
+            made[name] = session, Estimate.of(host, session.plan).predicted
     return made
-
-
-def usual_steps(host: Host, plan: Plan) -> set[int]:
-    """The steps that the measured error leaves out: as many as on trained models, by `todo_core.estimate`.
-
-    Random weights have errors that no trained model has. So the error is measured and read, but not obeyed.
-    """
-    if plan.deep.tolerance is None or not plan.deep.predicts:
-        return set()
-    count, steps = Estimate.of(host, plan).predicted, range(pacing.COMPUTED_FIRST, (plan.facts.steps or 1) - 1)
-    by_gap = ([n for n in steps if (n - steps.start + 1) % gap][:count] for gap in range(1, pacing.LONGEST + 1))
-    return set(next(found for found in by_gap if len(found) == count))
 
 
 def step_seconds(
@@ -198,15 +189,16 @@ def step_seconds(
 
     def run() -> None:
         if session:
-            session.begin_step(step, steps, (0,), GUIDANCE)
+            session.begin_step(step, steps, rows_of((0,), (1 - GUIDANCE, GUIDANCE)))
             if session.acts_in_step():
                 session.attach()
         call()
         if session:
             session.detach()
 
-    def gap_of(*_: Any) -> int:
-        return pacing.LONGEST if step in predicted else 1
+    def gap_of(cost: float, tolerance: float, *_: Any) -> int:
+        part: Part = "whole" if session and tolerance == session.plan.whole.tolerance else "deep"
+        return pacing.LONGEST if step in predicted[part] else 1
 
     with mock.patch.object(memory, "gap_of", gap_of):
         return subject.clock.seconds(partial(around, run) if around else run)
@@ -214,14 +206,16 @@ def step_seconds(
 
 def of_steps(seconds: Sequence[float], session: Session | None, steps: int) -> Row:
     """The seconds of a pass and of each kind of step: medians. Of the computed ones, some measure the error too."""
-    predicted = session.record.predicted_in if session else set()
-    measures = session is not None and session.plan.deep.predicts and session.plan.deep.tolerance is not None
-    measured = set(range(pacing.COMPUTED_FIRST - 1, steps - 1)) - predicted if measures else set()
+    whole_in, deep_in = (part.predicted_in for part in session.record.parts.values()) if session else (set(), set())
+    measures = session is not None and any(each.predicts and each.tolerance for each in session.plan.parts.values())
+    measured = set(range(pacing.COMPUTED_FIRST - 1, steps - 1)) if measures else set()
     kinds: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for number, value in enumerate(seconds):
         step = number % steps
-        kinds["predicted" if step in predicted else "measured" if step in measured else "computed"].append(value)
-    row: Row = {"predicted_in": sorted(predicted), "pass": whole(seconds, steps), "passes": len(seconds) // steps}
+        kind = "skipped" if step in whole_in else "predicted" if step in deep_in else "computed"
+        kinds["measured" if kind == "computed" and step in measured else kind].append(value)
+    predicted = sorted(whole_in | deep_in)
+    row: Row = {"predicted_in": predicted, "pass": whole(seconds, steps), "passes": len(seconds) // steps}
     row |= {"plan": str(session.plan)} if session else {}
     return row | {
         kind: {"seconds": statistics.median(each), "quartiles": quartiles(each)} for kind, each in kinds.items() if each

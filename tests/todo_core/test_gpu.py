@@ -12,28 +12,32 @@ from diffusers import UNet2DConditionModel
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from todo_core import Session, Settings
+from todo_core import Session, Settings, TokenGrid
 from todo_core.hosts import detect
+from todo_core.patching.plan import Pass
+from todo_core.patching.steps import rows_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
 STEPS = 8
-OFF: dict[str, Any] = {"factor_1": 1, "factor_2": 1, "interval": 1}
+TOKENS: dict[str, Any] = {"interval": 1, "start": 0, "end": 1}
+OFF: dict[str, Any] = {**TOKENS, "factor_1": 1, "factor_2": 1}
 REDUCED: dict[str, dict[str, Any]] = {
     "ToDo 2": {**OFF, "factor_1": 2},
     "ToDo 3 and 2, fixed": {**OFF, "factor_1": 3, "factor_2": 2, "phase": "fixed"},
     "ToDo 2, area": {**OFF, "factor_1": 2, "resample": "area"},
     "ToDo 2, max": {**OFF, "factor_1": 2, "resample": "max"},
-    "ToMe 0.5": {"method": "similarity", "target": "all", "ratio_1": 0.5, "interval": 1},
-    "ToMe 0.5, keys": {"method": "similarity", "ratio_1": 0.5, "interval": 1},
-    "cluster 0.5": {"method": "cluster", "ratio_1": 0.5, "interval": 1},
+    "ToMe 0.5": {"method": "similarity", "target": "all", "ratio_1": 0.5, **TOKENS},
+    "ToMe 0.5, keys": {"method": "similarity", "ratio_1": 0.5, **TOKENS},
+    "cluster 0.5": {"method": "cluster", "ratio_1": 0.5, **TOKENS},
 }
 PREDICTED: dict[str, dict[str, Any]] = {
     "deep layers": {**OFF, "interval": 2, "predict": "deep"},
     "deep layers, ToDo 2": {**OFF, "factor_1": 2, "interval": 2, "predict": "deep"},
     "whole steps": {**OFF, "interval": 2, "predict": "whole"},
     "deep layers, measured": {**OFF, "factor_1": 2, "interval": "auto", "predict": "deep"},
-    "whole steps, measured": {**OFF, "factor_1": 2, "interval": "auto", "predict": "whole"},
+    "whole steps, measured": {**OFF, "factor_1": 2, "interval": "auto", "predict": "whole", "tolerance": 1},
+    "both, measured": {**OFF, "factor_1": 2, "interval": "auto", "tolerance": 0.5},
 }
 ALL = REDUCED | PREDICTED
 ROUNDING = {"cluster": 2e-2}  # a token at the border of two groups may change sides
@@ -67,14 +71,15 @@ def outputs(
     unet: Any, settings: dict[str, Any], side: tuple[int, int] = (31, 45), wrap: Callable[[], Any] | None = None
 ) -> list[Tensor]:
     """What the UNet makes in each step of a pass, two rows of one image, on the CPU and in float32."""
-    session, made = Session(detect(unet), Settings(**settings)).attach(), []
+    facts, made = Pass(TokenGrid(*side), STEPS, weights=(0.05,) * STEPS, sampler="steady"), []
+    session = Session(detect(unet), Settings(**settings), facts).attach()
     like = {"device": unet.device, "dtype": unet.dtype}
     noise = torch.Generator().manual_seed(1)
     latent, drift = (torch.randn(1, 4, *side, generator=noise).expand(2, -1, -1, -1) for _ in range(2))
     text = torch.randn(2, 77, 64, generator=noise).to(**like)
     try:
         for step in range(STEPS):
-            session.begin_step(step, STEPS, (7, 7))
+            session.begin_step(step, STEPS, rows_of((7, 7)))
             x, time = (latent + 0.1 * step * drift).to(**like), torch.tensor(900.0 - 100 * step, device=unet.device)
             made.append(unet(x, time, encoder_hidden_states=text).sample)
     finally:

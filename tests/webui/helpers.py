@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 NOTHING_PREDICTED = {"ToDo interval": "auto (1)"}  # of the infotext, where a pass is too short for auto
-FACTOR_2, REDUCED = {"factor_1": 2}, {(256, 64)}  # settings, and (queries, keys) at level 1 of the usual hires pass
+# settings, and (queries, keys) at level 1 of the usual hires pass
+FACTOR_2, REDUCED = {"factor_1": 2, "start": 0, "end": 1}, {(256, 64)}
 PATIENCE = 300  # seconds for one answer
 JSON = {"Content-Type": "application/json"}
 # SD.Next's names, and at least four steps that run at this strength

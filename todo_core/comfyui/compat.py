@@ -64,11 +64,11 @@ def running_prompt() -> Any:
     return getattr(server(), "last_prompt_id", None)
 
 
-def adds_no_noise(sampler: Any) -> bool:
-    """Whether a sampler, a KSAMPLER, is known to add no noise, with its options."""
+def sampler_of(sampler: Any) -> samplers.Sampler:
+    """What is known of a sampler, a KSAMPLER, with its options."""
     options = getattr(sampler, "extra_options", None) or {}
     function = getattr(sampler, "sampler_function", None)
-    return samplers.adds_no_noise(function, eta=options.get("eta"), churn=options.get("s_churn"))
+    return samplers.sampler_of(function, eta=options.get("eta"), churn=options.get("s_churn"))
 
 
 def controlnets_of(guider: Any) -> list[Any]:

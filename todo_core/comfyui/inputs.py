@@ -47,8 +47,8 @@ def preset_input() -> Input:
 
 
 def main_input(setting: Setting) -> Input:
-    """An input of the node ToDo. All but the window are left to the preset by default."""
-    kind, options = _share(setting) if setting.name in ("start", "end") else rest_input(setting)
+    """An input of the node ToDo."""
+    kind, options = rest_input(setting)
     return kind, {**options, "advanced": True}
 
 
@@ -64,25 +64,17 @@ def rest_input(setting: Setting) -> Input:
         # without the last one, the page would change the value after each run
         return "INT", {**options, "default": -1, "min": -1, "max": LARGEST_SEED, "control_after_generate": False}
     listed = _LISTED.get(setting.name, _LISTED.get(setting.kind, setting.choices))
-    if setting.kind == "factor":
-        listed = ("auto", *range(int(setting.minimum), int(setting.maximum) + 1))
+    if setting.has_auto:
+        listed = ("auto", *map(setting.format, setting.listed))
     options["tooltip"] += f" {AS_PRESET}: as the preset has it."
     return _Choices([AS_PRESET, *listed], setting.parse), {**options, "default": AS_PRESET}
 
 
-def _share(setting: Setting) -> Input:
-    limits = {"min": setting.minimum, "max": setting.maximum, "step": setting.step}
-    return "FLOAT", {"default": setting.default, "tooltip": setting.help, "display_name": setting.label, **limits}
-
-
 def read(preset: Any, rest: Mapping[str, Any], main: Mapping[str, Any]) -> Settings:
-    """The preset with what the inputs of both nodes set. Start and end narrow its window. Raises SettingsError."""
+    """The preset with what the inputs of both nodes set. Raises SettingsError."""
     base, chosen = Settings.preset(preset), {**rest, **main}
     left = {name for name, value in chosen.items() if value == AS_PRESET or (name, value) == ("seed", -1)}
-    values = base.to_dict() | {name: value for name, value in chosen.items() if name not in left}
-    values["start"] = max(SETTINGS["start"].parse(values["start"]), base.start)
-    values["end"] = min(SETTINGS["end"].parse(values["end"]), base.end)
-    return Settings.parse(values)
+    return Settings.parse(base.to_dict() | {name: value for name, value in chosen.items() if name not in left})
 
 
 def read_nodes(prompt: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

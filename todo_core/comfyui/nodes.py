@@ -47,7 +47,7 @@ class ToDo:
         }
 
     @classmethod
-    def VALIDATE_INPUTS(cls, start: float | None = None, end: float | None = None) -> str | Literal[True]:
+    def VALIDATE_INPUTS(cls, start: Any = None, end: Any = None) -> str | Literal[True]:
         """What ComfyUI refuses when the prompt is queued."""
         return why_not({"start": start, "end": end}) or True
 

@@ -14,6 +14,8 @@ from ..hosts import Handle, KeysPatch, detect
 from ..hosts.patchers import with_keys_patch
 from ..patching.driver import Driver
 from ..patching.plan import Pass
+from ..patching.steps import rows_of
+from ..patching.time.schedule import step_weights
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from . import compat
@@ -93,7 +95,7 @@ class Sampling(Driver):
     ) -> None:
         self._guider, self._sampler, self._size = guider, sampler, TokenGrid.of(shape)
         super().__init__(f"the sampling at {Pass(self._size).pixels}", settings)
-        self._seeds = [(seed or 0) + i for i in range(shape[0])]  # of the images of a batch, as other programs count
+        self._rows = rows_of([(seed or 0) + i for i in range(shape[0])])  # seeds as other programs count them
         self._patches = _KeysPatches()
         self._sigmas, self._steps = sigmas, max(1, len(sigmas) - 1)
 
@@ -109,9 +111,10 @@ class Sampling(Driver):
     def _call(self, sigma: float) -> None:
         if self.host is None:
             host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
-            facts = Pass(self._size, self._steps, adds_noise=not compat.adds_no_noise(self._sampler))
+            weights, sampler = step_weights(self._sigmas), compat.sampler_of(self._sampler)
+            facts = Pass(self._size, self._steps, weights=weights, sampler=sampler)
             self.follow(host, compat.controlnets_of(self._guider), facts)
-        self.begin_step(self._step_at(sigma), self._steps, self._seeds, getattr(self._guider, "cfg", None))
+        self.begin_step(self._step_at(sigma), self._steps, self._rows, getattr(self._guider, "cfg", None))
 
     def _unless_replaced(self, patch: KeysPatch) -> KeysPatch:
         """A replacement may give the values back, one for each key: then there must be as many as queries."""

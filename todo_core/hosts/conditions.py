@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -13,19 +13,18 @@ _NAMES = ("y", "added_cond_kwargs", "class_labels", "timestep_cond", "encoder_at
 _OF_CONTROLNET = "mid_block_additional_residual"
 
 
-def conditions_of(context: Any, kwargs: Mapping[str, Any], is_whole: bool) -> tuple[list[Tensor], list[Any]]:
+def conditions_of(context: Any, kwargs: Mapping[str, Any]) -> tuple[list[Tensor], list[Any]]:
     """Tensors that must have the same values in each call, and other values that must be equal.
 
-    A ControlNet's additions change in each step. With ``is_whole``, only whether there are any must stay: diffusers
-    passes zeros after the ControlNet's end.
+    A ControlNet's additions change in each step. Only whether there are any must stay: diffusers passes zeros after
+    the ControlNet's end.
     """
     leaves = tree_leaves([context, *(kwargs.get(name) for name in _NAMES)])
     tensors = list({id(leaf): leaf for leaf in leaves if isinstance(leaf, Tensor)}.values())
     others = [leaf for leaf in leaves if isinstance(leaf, (bool, int, float, str))]
-    if is_whole:
-        others += [name for name, value in kwargs.items() if value is not None]
-        added = kwargs.get(_OF_CONTROLNET)
-        tensors += [added.any()] if isinstance(added, Tensor) else []
+    others += [name for name, value in kwargs.items() if value is not None]
+    added = kwargs.get(_OF_CONTROLNET)
+    tensors += [added.any()] if isinstance(added, Tensor) else []
     return tensors, others
 
 
@@ -41,23 +40,12 @@ def has_controlnet(kwargs: Mapping[str, Any]) -> bool:
     return any(kwargs.get(name) is not None for name in ("control", _OF_CONTROLNET))
 
 
-def row_weights(
-    guidance: float | None, kwargs: Mapping[str, Any], seeds: Sequence[int], *, negative_first: bool
-) -> list[float] | None:
-    """The weight of each part of a call's rows in the guided output; None where that is not known.
+def weights_of_parts(guidance: float | None, kwargs: Mapping[str, Any]) -> tuple[float, ...] | None:
+    """The weight of each part of a call's rows in the guided output; None where the call tells no parts.
 
-    ComfyUI and the Forge family tell the parts of a call: 0 for the prompt, 1 for the negative prompt. diffusers has
-    both in each call. AUTOMATIC1111 may split them, and add rows: there the ``seeds`` of the rows tell whether the
-    images come twice.
+    ComfyUI and the Forge family tell them: 0 for the prompt, 1 for the negative prompt.
     """
-    if guidance is None:
-        return None
-    if guidance == 1:
-        return [1.0]
     parts = (kwargs.get("transformer_options") or {}).get("cond_or_uncond")
-    if parts is None:
-        half = len(seeds) // 2
-        if not negative_first and (seeds[:half] != seeds[half:] or len(set(seeds)) != half):
-            return None
-        parts = [1, 0] if negative_first else [0, 1]
-    return [1 - guidance if part else guidance for part in parts] if sorted(parts) == [0, 1] else None
+    if not parts or guidance is None:
+        return None
+    return tuple(1 - guidance if part else guidance for part in parts)

@@ -12,8 +12,9 @@ from typing import Any
 
 from torch.nn import Module
 
+from .. import samplers
 from ..errors import UnsupportedModelError
-from ..samplers import scheduler_adds_no_noise
+from ..token_grid import TokenGrid
 from .host import Arguments, Host, Sampler, find_sites, isinstance_str, original
 
 _ARGUMENTS = Arguments(
@@ -34,7 +35,7 @@ def find(model: Any) -> Host | None:
     sites, depth = find_sites(_in_running_order(unet))
     side = float(_side(getattr(unet.config, "sample_size", None)) or 64)
     modules, sampler = partial(_in_running_order, unet), _Scheduler(model)
-    return Host(network, unet, sites, depth, side, _ARGUMENTS, _conflict, modules, sampler, negative_first=True)
+    return Host(network, unet, sites, depth, side, _ARGUMENTS, _conflict, modules, sampler)
 
 
 def _in_running_order(unet: Any) -> Iterator[tuple[int, Module]]:
@@ -59,13 +60,26 @@ def _side(size: Any) -> Any:
     return size[0] if isinstance(size, (list, tuple)) else size
 
 
-def _conflict(attention: Any, _: tuple[int, int]) -> str:
+def _conflict(attention: Any, _: TokenGrid) -> str:
     if "_original_forward" in vars(attention):  # SD.Next's HyperTile splits queries alone, and then loses their order
         return "HyperTile splits it into tiles"
     if type(getattr(attention, "processor", None)).__name__.startswith("PAG"):  # it ignores the context
         return "perturbed-attention guidance replaces it"
     is_fused = "Fused" in type(getattr(attention, "processor", None)).__name__
     return "its query, key and value projections are fused; call unfuse_qkv_projections() first" if is_fused else ""
+
+
+def scheduler_noise(scheduler: Any, timesteps: Any) -> list[float] | None:
+    """sigma / alpha at each of a scheduler's timesteps and after the last one; None if it does not tell.
+
+    Those without sigmas tell the noise that they were trained with.
+    """
+    sigmas, bars = getattr(scheduler, "sigmas", None), getattr(scheduler, "alphas_cumprod", None)
+    if timesteps is not None and sigmas is not None and len(sigmas) > len(timesteps):
+        return [float(sigma) for sigma in sigmas[: len(timesteps) + 1]]
+    if timesteps is None or bars is None:
+        return None
+    return [*((1 / bars[timesteps.long().to(bars.device)] - 1).sqrt().tolist()), 0.0]
 
 
 class _Scheduler(Sampler):
@@ -103,7 +117,10 @@ class _Scheduler(Sampler):
         """Second-order schedulers list some twice, and PNDM one. Others do so only where two steps round to one."""
         return not hasattr(self._scheduler, "step_index") or getattr(self._scheduler, "order", 1) > 1
 
-    def guidance(self) -> float | None:
+    def noise(self) -> list[float] | None:
+        return scheduler_noise(self._scheduler, self.timesteps())
+
+    def weights(self) -> tuple[float, ...] | None:
         """Pipelines keep the scale of their last call, and tell whether it has rows of the negative prompt.
 
         The scale does not tell: 0 and 0.5 mean none, and a UNet that was distilled from guidance takes it as an input.
@@ -112,14 +129,17 @@ class _Scheduler(Sampler):
             return None
         guider: Any = getattr(self._pipeline, "guider", None)
         if guider is not None:  # of a modular pipeline: prompt and negative prompt have calls of their own
-            return 1.0 if guider.num_conditions == 1 else None
+            return (1.0,) if guider.num_conditions == 1 else None
         if getattr(self._pipeline, "do_classifier_free_guidance", None) is False:
-            return 1.0
-        scale = getattr(self._pipeline, "_guidance_scale", None)
-        return float(scale) if isinstance(scale, (int, float)) else None
+            return (1.0,)
+        scale, of_image = (getattr(self._pipeline, name, None) for name in ("_guidance_scale", "_image_guidance_scale"))
+        if not isinstance(scale, (int, float)):
+            return None
+        # InstructPix2Pix: prompt and image, image alone, neither
+        return (1 - scale, scale) if of_image is None else (scale, of_image - scale, 1 - of_image)
 
-    def adds_noise(self) -> bool | None:
-        return None if self._scheduler is None else not scheduler_adds_no_noise(self._scheduler)
+    def kind(self) -> samplers.Sampler | None:
+        return None if self._scheduler is None else samplers.sampler_of_scheduler(self._scheduler)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Scheduler, (None,)

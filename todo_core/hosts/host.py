@@ -10,6 +10,9 @@ from typing import Any, Protocol, TypeAlias
 from torch import Tensor
 from torch.nn import Module
 
+from .. import samplers
+from ..token_grid import TokenGrid
+
 IMAGE_PIXELS = 8  # image pixels per latent pixel, each side
 
 KeysPatch: TypeAlias = Callable[[Any, Any, Any, Any], tuple[Any, Any, Any]]
@@ -74,12 +77,16 @@ class Sampler:
         """Whether a timestep that stands twice in ``timesteps`` is one step with two calls."""
         return True
 
-    def adds_noise(self) -> bool | None:
-        """Whether it may add some between the steps; None if it is unknown."""
+    def noise(self) -> list[float] | None:
+        """sigma / alpha at each of ``timesteps`` and after the last one; None if it is unknown."""
         return None
 
-    def guidance(self) -> float | None:
-        """The scale of classifier-free guidance; None if it is unknown."""
+    def kind(self) -> samplers.Sampler | None:
+        """What is known of it; None if nobody knows it."""
+        return None
+
+    def weights(self) -> tuple[float, ...] | None:
+        """Of the parts of a call's rows in the guided output, in their order; None if they are unknown."""
         return None
 
 
@@ -93,10 +100,9 @@ class Host:
     depth: int  # how often the latent is halved before level 1
     trained_side: float  # of the latent at the size that the model was trained at, in latent pixels
     arguments: Arguments
-    conflict: Callable[[Module, tuple[int, int]], str]  # why an attention with this grid must stay whole now, or ""
+    conflict: Callable[[Module, TokenGrid], str]  # why an attention with this grid must stay whole now, or ""
     modules: Callable[[], Iterator[tuple[int, Module]]]  # (depth of the output, module), in running order
     sampler: Sampler = field(default_factory=Sampler)
-    negative_first: bool = False  # the rows of a call: those of the negative prompt, then those of the prompt
     patch_keys: Callable[[KeysPatch], Handle] | None = None  # the host's own way to change the keys of each block
 
     def is_checkpointed(self) -> bool:

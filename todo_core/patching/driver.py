@@ -19,6 +19,7 @@ from .hooks.module_calls import guarded
 from .plan import Pass, Plan
 from .record import Record
 from .session import Session
+from .steps import Row
 
 log = logging.getLogger("todo_core")
 
@@ -56,8 +57,8 @@ class Driver:
         return len(self._begun)
 
     @property
-    def computed(self) -> tuple[int, int]:
-        """How many of the steps, or calls, so far were computed below level 1, and of how many."""
+    def computed(self) -> list[tuple[int, int]]:
+        """Of each predicted part, how often it was computed so far, and of how often."""
         return self.record.computed(self.begun, self._skipped)
 
     def call(self, *of_the_host: Any) -> None:
@@ -78,16 +79,16 @@ class Driver:
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
         self._sessions = [Session(each, self.settings, facts, record=self.record, on_error=self.fail) for each in hosts]
 
-    def begin_step(self, number: int, total: int, seeds: Sequence[int], guidance: float | None) -> bool:
+    def begin_step(self, number: int, total: int, rows: Sequence[Row], guidance: float | None = None) -> bool:
         """The UNet is about to run for step ``number``, from 0, of ``total``; returns whether the hooks are on it.
 
-        Samplers of second order may begin a step twice. ``seeds`` has one seed for each row.
+        Samplers of second order may begin a step twice. ``rows`` and ``guidance``: see `Session.begin_step`.
         """
         if number != self._step:
             self._step = number
             self._begun.add(number)
             for session in self._sessions:
-                session.begin_step(number, total, seeds, guidance)
+                session.begin_step(number, total, rows, guidance)
         acts = self._sessions[0].acts_in_step()
         if acts:
             self._begun_inside.add(number)

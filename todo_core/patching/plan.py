@@ -4,26 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from ..hosts import Host
 from ..hosts.compiled_code import is_compiled
 from ..hosts.host import IMAGE_PIXELS
-from ..samplers import ADDS_NOISE
+from ..samplers import WHY_NOT, Sampler
 from ..settings import SETTINGS, Settings
 from ..token_grid import TokenGrid
 from ..work import layout_of
 from .space.level_plan import LEVELS, LevelPlan, Reason, tokens_left
 from .space.methods import plan_level
 from .time import pacing
-from .time.deep_plan import COMPUTED_FIRST, WHAT, DeepPlan, Kind
+from .time.prediction_plan import DEEP, WHOLE, Part, PredictionPlan
+from .time.schedule import Weights, light_steps
 
 AUTO_FEWEST = 6  # steps of a pass in which auto predicts
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
 WORTH_PREDICTING = 1 / 3
-# deep layers are as close with this part of the tolerance of whole steps (docs/results)
+# auto reduces tokens in place of whole steps where that saves this part of a step: in SD 1.5 from 1536 px on. A line
+# multiplies the noise of the moving position, so one of both is closer than both (docs/results)
+WORTH_REDUCING = 0.4
+# Where both are predicted, deep layers are as close as whole steps with this part of the tolerance (docs/results)
 OF_DEEP = 1 / 2
-LITTLE_WORK = "little of this model's work is below level 1"
+# Tokens are reduced in steps that together have this part of the pass's weight, for each unit of tolerance
+LIGHT = 2.8
+LIGHT_UNKNOWN = 0.3  # the start where the weights are not known
+TOO_LITTLE = "little of this model's work is below level 1"
 ALTERNATES = "the prompt changes in each step"
 Holder = Literal["forward", "ControlNet", "pipeline"]
 # why whole UNet calls cannot be predicted where something else has hold of the model
@@ -42,7 +50,8 @@ class Pass:
 
     size: TokenGrid  # of its latent
     steps: int | None = None  # None where nobody knows
-    adds_noise: bool | None = None  # the sampler may, between the steps; None where nobody knows the sampler
+    weights: Weights | None = None  # of the steps, where the schedule is known
+    sampler: Sampler | None = None  # None where nobody knows it
     holder: Holder | None = None  # what else has hold of the model
     is_video: bool = False
     alternates: bool = False  # the prompt changes in each step
@@ -55,17 +64,31 @@ class Pass:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will happen in a pass: to ``levels`` inside the window, and to those of ``after`` past its end.
+    """What will happen in a pass: to ``levels`` from ``start`` to ``end``, shares of it, then to those of ``after``.
 
-    The deep transformers are predicted inside the window.
+    ``whole`` UNet calls are predicted, and inside the calls that run the ``deep`` transformers, those below level 1.
     """
 
     settings: Settings
     facts: Pass
     levels: tuple[LevelPlan, ...]
-    deep: DeepPlan
+    start: float
+    end: float
+    whole: PredictionPlan
+    deep: PredictionPlan
     after: tuple[LevelPlan, ...] = ()
+    note: Reason | None = None  # why what was asked for by name is done in another way
     advice: str = ""  # where nothing is reduced: what would help most
+
+    @cached_property
+    def parts(self) -> dict[Part, PredictionPlan]:
+        """What may be predicted."""
+        return {"whole": self.whole, "deep": self.deep}
+
+    @property
+    def predicts(self) -> bool:
+        """Whether anything is predicted."""
+        return self.whole.predicts or self.deep.predicts
 
     @property
     def size(self) -> TokenGrid:
@@ -75,9 +98,9 @@ class Plan:
     @property
     def reduces(self) -> bool:
         """Whether anything is reduced, at any level and any time, or predicted."""
-        return self.deep.predicts or bool(self.reduced)
+        return self.predicts or bool(self.reduced)
 
-    @property
+    @cached_property
     def reduced(self) -> tuple[LevelPlan, ...]:
         """The plans of levels that are reduced at any time of the pass."""
         return tuple(level for level in (*self.levels, *self.after) if level.reduces)
@@ -87,7 +110,7 @@ class Plan:
         """Why nothing is reduced."""
         if self.reduces:
             return None
-        settings, of_deep = self.settings, self.deep.note or self.deep.why
+        settings, of_deep = self.settings, self.note or self.why_not_predicted
         if settings.method == "downsample" and settings.factor_1 == "auto":  # level 1 says what to do
             return self.levels[0].why
         is_off = settings.factor_1 == 1 if settings.method == "downsample" else settings.ratio_1 == 0
@@ -101,25 +124,29 @@ class Plan:
         """What a plan that reduces nothing says: its size in image pixels, the reason, and what would help."""
         return f"nothing to reduce at {self.facts.pixels}: {self.reason}.{f' {self.advice}.' if self.advice else ''}"
 
+    @property
+    def why_not_predicted(self) -> Reason | None:
+        """Why nothing is predicted. Whole steps are for any model, so theirs counts where they were tried."""
+        if self.predicts:
+            return None
+        return self.whole.why if self.settings.predict != "deep" and self.deep.why == TOO_LITTLE else self.deep.why
+
+    @property
+    def why_all_tokens(self) -> Reason | None:
+        """Why *auto* keeps all tokens of level 1 although something else is done; None where it does not."""
+        is_auto = self.settings.method == "downsample" and self.settings.factor_1 == "auto"
+        return self.levels[0].why if is_auto and self.predicts and not self.reduced else None
+
     def at(self, progress: float) -> tuple[LevelPlan, ...]:
         """The levels that are reduced after this part of the pass, from 0 to 1."""
-        levels = self.levels if _is_inside(self.settings, progress) else ()
-        if _is_past_end(self.settings, progress):
-            levels = self.after
+        is_past_end = self.end < 1 and progress >= self.end - _ROUNDING
+        levels = self.after if is_past_end else self.levels if progress >= self.start - _ROUNDING else ()
         return tuple(level for level in levels if level.reduces)
-
-    def predicts_at(self, progress: float) -> bool:
-        """Whether the deep transformers are run or predicted by their interval after this part of the pass."""
-        return self.deep.predicts and _is_inside(self.settings, progress)
-
-    def computed_steps(self, steps: int) -> list[int]:
-        """The steps of a pass of so many in which the deep transformers, or the whole UNet, run."""
-        return self.deep.computed_steps(steps, _steps_inside(self.settings, steps))
 
     def __str__(self) -> str:
         lines = [str(level) for level in self.levels]
-        lines += [f"past {self.settings.end:g}: {level}" for level in self.after]
-        lines += [str(self.deep)] if self.settings.interval != 1 else []
+        lines += [f"past {self.end:g}: {level}" for level in self.after]
+        lines += map(str, self.parts.values()) if self.settings.interval != 1 else ()
         return "\n".join(lines)
 
 
@@ -130,14 +157,27 @@ def make_plan(settings: Settings, host: Host, facts: Pass) -> Plan:
 
 
 def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
+    whole = _plan_whole(settings, host, facts)
     levels = _plan_levels(settings, settings.method, host, facts.size)
-    after: tuple[LevelPlan, ...] = ()
-    if settings.afterwards != "none" and settings.end < 1:
-        after = _plan_levels(settings, settings.afterwards, host, facts.size)
+    is_auto = settings.interval == settings.factor_1 == "auto" and settings.method == "downsample"
+    if is_auto and whole.predicts and any(level.reduces for level in levels):  # one spoils the other
+        saved = _saved(settings, host, facts, levels)
+        what = f"save {100 * saved:.0f} % of a step at {facts.pixels}"
+        if saved >= WORTH_REDUCING and settings.predict == "auto":
+            whole = replace(whole, why=f"fewer tokens {what}")
+        else:
+            levels = tuple(_kept(level, f"fewer would {what}") for level in levels)
     deep = _plan_deep(settings, host, facts, levels)
-    if deep.predicts and facts.alternates:
-        deep = DeepPlan(deep.transformers, why=ALTERNATES, note=f"{ALTERNATES}: nothing is predicted")
-    return Plan(settings, facts, levels, deep, after)
+    note = None
+    if settings.predict == "whole" and whole.predicts:
+        deep = replace(deep, why="whole steps are predicted", may_change=not (facts.sampler and facts.steps))
+    elif settings.predict == "whole" and settings.interval != 1 and not whole.may_change:
+        note = f"{whole.why}: {DEEP if deep.predicts else 'nothing'} {'are' if deep.predicts else 'is'} predicted"
+    start, end = _window(settings, facts)
+    after: tuple[LevelPlan, ...] = ()
+    if settings.afterwards != "none" and settings.end not in ("auto", 1):
+        after = _plan_levels(settings, settings.afterwards, host, facts.size)
+    return Plan(settings, facts, levels, start, end, whole, deep, after, note)
 
 
 def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -> tuple[LevelPlan, ...]:
@@ -145,70 +185,85 @@ def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -
     return tuple(plan_level(settings, method, level, size.halved(level.depth)) for level in levels)
 
 
-def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> DeepPlan:
-    """Whole steps where they are asked for and can be predicted, and the deep transformers elsewhere.
-
-    By ``auto`` the deep transformers where that pays beside reduced tokens, whose moving position makes whole steps
-    harder to predict (docs/results); elsewhere whole steps, if the sampler is known to add no noise.
-    """
-    if settings.method == "none" or settings.interval == 1:
-        is_off = "the method is none" if settings.method == "none" else "the interval is 1"
-        return DeepPlan(len(host.deep_transformers), why=is_off)
-    note, is_auto = None, settings.predict == "auto"
-    deep = _by_interval("deep", settings, host, facts)
-    why = _why_not_deep(settings, host, facts, levels) or deep.why
-    has_better = not why and any(level.reduces for level in levels)
-    may_be_whole = is_auto and settings.interval == "auto" and facts.adds_noise is False and not has_better
-    if settings.predict == "whole" or may_be_whole:
-        whole = _by_interval("whole", settings, host, facts)
-        note = _why_not_whole(facts) or whole.why
-        if not note:
-            return whole if host.network == "UNet" else replace(whole, why="whole steps of the UNet are predicted")
-        if is_auto:  # the reason of what it would rather do
-            why, note = why and note, None
-    if why == LITTLE_WORK and is_auto and facts.adds_noise:
-        why = f"the sampler adds noise, and {why}"
-    does = "nothing is" if why else "layers below level 1 are"
-    return replace(deep, why=why, note=note and f"{note}: {does} predicted")
+def _kept(level: LevelPlan, why: Reason) -> LevelPlan:
+    """The level with all its tokens."""
+    return replace(level, keys=level.grid.tokens, target_grid=None, amount=0, why=level.why or why)
 
 
-def _why_not_whole(facts: Pass) -> Reason | None:
-    """Why whole UNet calls are not predicted in a pass of any length."""
-    if facts.holder:
-        return HELD[facts.holder]
-    if facts.is_video:
-        return "whole steps of a video model cannot be predicted"
-    return ADDS_NOISE if facts.adds_noise else None
+def _saved(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> float:
+    """The part of a step's work that fewer tokens save."""
+    layout = layout_of(host)
+    return 1 - layout.work(facts.size, tokens_left(levels), settings) / layout.work(facts.size, {}, settings)
 
 
-def _by_interval(kind: Kind, settings: Settings, host: Host, facts: Pass) -> DeepPlan:
-    """The interval in this pass, and why the pass is too short for it."""
-    interval, fewest, steps, why = settings.interval, COMPUTED_FIRST[kind] + 2, facts.steps, None
-    tolerance = None
+def _window(settings: Settings, facts: Pass) -> tuple[float, float]:
+    """From which part of the pass to which one tokens are reduced."""
+    first, last, steps = 0.0, 1.0, facts.steps
+    if settings.window == "steps" and facts.weights:
+        first, last = (step / len(facts.weights) for step in light_steps(facts.weights, LIGHT * settings.tolerance))
+    elif settings.window == "steps" and steps and steps > 1:
+        first = LIGHT_UNKNOWN
+    start = first if settings.start == "auto" else settings.start
+    end = last if settings.end == "auto" else settings.end
+    if start >= end:  # one of them was set by hand
+        return (0.0 if settings.start == "auto" else start), (1.0 if settings.end == "auto" else end)
+    return start, end
+
+
+def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
+    """Whole steps: by name, or by ``auto`` with a sampler that is known to be steady."""
+    asked = settings.predict == "whole" or (settings.predict == "auto" and settings.interval in ("auto", 1))
+    plan = _by_interval(WHOLE, settings, facts, computed_first=3)
+    why = _why_off(settings) or (None if asked else "only layers are asked for")
+    if not why and facts.alternates:
+        why = ALTERNATES
+    if not why and host.network != "UNet":
+        why = "whole steps of the UNet are predicted"
+    if not why:
+        why = HELD[facts.holder] if facts.holder else WHY_NOT.get(facts.sampler) if facts.sampler else None
+    if not why and facts.is_video:
+        why = "whole steps of a video model cannot be predicted"
+    if why:
+        return replace(plan, why=why, may_change=False)
+    if settings.predict == "auto" and facts.sampler is None:
+        return replace(plan, why=plan.why or WHY_NOT["unknown"], may_change=True)
+    return plan
+
+
+def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> PredictionPlan:
+    """The deep transformers: by ``auto`` where they are a good part of a step's work."""
+    plan = _by_interval(DEEP, settings, facts, computed_first=2)
+    why = _why_off(settings)
+    if not why and not host.deep_transformers:
+        why = "this model has no transformer below level 1"
+    if not why and settings.interval == "auto":
+        if not _is_worth_predicting(settings, host, facts, levels):
+            why = TOO_LITTLE
+        elif is_compiled(host.unet):  # a predicted transformer would run uncompiled
+            why = "auto predicts no deep transformers in a compiled model"
+    return replace(plan, why=why, may_change=False) if why else plan
+
+
+def _why_off(settings: Settings) -> Reason | None:
+    if settings.method == "none":
+        return "the method is none"
+    return "the interval is 1" if settings.interval == 1 else None
+
+
+def _by_interval(what: str, settings: Settings, facts: Pass, computed_first: int) -> PredictionPlan:
+    """The interval in this pass, and why the pass is too short for it, or too little is known of it."""
+    interval, steps = settings.interval, facts.steps
+    fewest, tolerance, why = computed_first + 2, None, None
     if interval == "auto":
-        fewest, tolerance, interval = AUTO_FEWEST, settings.tolerance, pacing.LONGEST
-        if settings.predict == "auto" and kind == "deep":
-            tolerance *= OF_DEEP
-        why = None if steps else "auto needs to know the number of steps"
-    planned = DeepPlan(len(host.deep_transformers), int(interval), kind, tolerance, why)
+        fewest, computed_first, interval = AUTO_FEWEST, pacing.COMPUTED_FIRST, pacing.LONGEST
+        tolerance = settings.tolerance * (OF_DEEP if (what, settings.predict) == (DEEP, "auto") else 1)
+        why = None if facts.weights else f"auto needs to know the {'noise schedule' if steps else 'number of steps'}"
+    may_change = why is not None
     if steps and steps < fewest:
-        why = f"{WHAT[kind]} need {fewest} or more steps"
-    elif steps and settings.window == "steps":
-        is_each = len(planned.computed_steps(steps, _steps_inside(settings, steps))) == steps
-        why = "too few steps are between Start and End to predict one" if is_each else None
-    return replace(planned, why=why)
-
-
-def _why_not_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> Reason | None:
-    """Why the deep transformers of a model are not predicted in a pass of any length."""
-    if not host.deep_transformers:
-        return "this model has no transformer below level 1"
-    if settings.interval != "auto":
-        return None
-    if not _is_worth_predicting(settings, host, facts, levels):
-        return LITTLE_WORK
-    # a predicted transformer would run uncompiled
-    return "auto predicts no deep transformers in a compiled model" if is_compiled(host.unet) else None
+        why, may_change = f"{what} need {fewest} or more steps", False
+    if facts.alternates:
+        why, may_change = ALTERNATES, False
+    return PredictionPlan(what, int(interval), tolerance, computed_first, why, may_change)
 
 
 def _is_worth_predicting(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:
@@ -227,22 +282,13 @@ def _advice(plan: Plan, host: Host) -> str:
 
 
 def _changes(plan: Plan, host: Host) -> Iterator[tuple[str, Settings]]:
-    """Changed settings to try, the best first."""
+    """Changed settings to try, the best first: none that the user has switched off."""
     settings = plan.settings
-    yield "interval", replace(settings, interval="auto")
-    if host.deep_transformers and _is_worth_predicting(settings, host, plan.facts, plan.levels):
-        yield "interval", replace(settings, interval=2)
-    is_downsample = settings.method == "downsample"
-    yield ("factor_1", replace(settings, factor_1=2)) if is_downsample else ("ratio_1", replace(settings, ratio_1=0.5))
-
-
-def _is_inside(settings: Settings, progress: float) -> bool:
-    return progress >= settings.start - _ROUNDING and not _is_past_end(settings, progress)
-
-
-def _is_past_end(settings: Settings, progress: float) -> bool:
-    return settings.end < 1 and progress >= settings.end - _ROUNDING
-
-
-def _steps_inside(settings: Settings, steps: int) -> list[int]:
-    return [step for step in range(steps) if _is_inside(settings, step / steps)]
+    if settings.interval != 1:
+        yield "interval", replace(settings, interval="auto")
+        if host.deep_transformers and _is_worth_predicting(settings, host, plan.facts, plan.levels):
+            yield "interval", replace(settings, interval=2)
+    if settings.method != "downsample":
+        yield "ratio_1", replace(settings, ratio_1=0.5)
+    elif settings.factor_1 == "auto":
+        yield "factor_1", replace(settings, factor_1=2)

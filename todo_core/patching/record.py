@@ -5,16 +5,38 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .plan import Plan
 from .space.level_plan import LevelPlan
+from .time.prediction_plan import DEEP, Part
 
 NOT_ALIKE = "too few steps in a row are alike"
-NOT_WITHIN = "the error was above the tolerance, or the prompt changed"
 
 log = logging.getLogger("todo_core")
+
+
+@dataclass
+class PartRecord:
+    """What ran of a part that is predicted in some steps: the whole UNet, or its layers below level 1."""
+
+    name: str
+    predicted_calls: Counter[int] = field(default_factory=Counter)  # by step
+    computed_calls: Counter[int] = field(default_factory=Counter)
+    least_error: float = math.inf  # the least tolerance with which a step would have been predicted
+
+    @property
+    def predicted_in(self) -> set[int]:
+        """The steps in which every call was predicted."""
+        return self.predicted_calls.keys() - self.computed_calls.keys()
+
+    def clear(self) -> None:
+        """Another pass begins."""
+        self.predicted_calls.clear()
+        self.computed_calls.clear()
+        self.least_error = math.inf
 
 
 @dataclass(repr=False)
@@ -25,11 +47,8 @@ class Record:
     networks: set[str] = field(default_factory=set)  # "UNet", "ControlNet"
     notes: list[str] = field(default_factory=list)
     called_in: set[int] = field(default_factory=set)  # steps in which the model has run, or was predicted
-    predicted: str = "transformers below level 1"  # in words
-    # calls by step: those in which something was predicted, and those in which all was computed
-    predicted_calls: Counter[int] = field(default_factory=Counter)
-    computed_calls: Counter[int] = field(default_factory=Counter)
-    least_error: float = math.inf  # the least tolerance with which a step would have been predicted
+    whole: PartRecord = field(default_factory=lambda: PartRecord("whole model"))
+    deep: PartRecord = field(default_factory=lambda: PartRecord(DEEP))
     _logged: set[str] = field(default_factory=set)  # notes, of all passes
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -38,19 +57,23 @@ class Record:
 
     def __repr__(self) -> str:
         ran = [f"level {plan.level} by {plan.method} in {len(steps)} steps" for plan, steps in self.ran_in.items()]
-        if self.predicted_calls:
-            ran.append(f"{self.predicted} predicted in {len(self.predicted_in)} steps")
+        ran += [f"{part.name} predicted in {len(part.predicted_in)} steps" for part in self.predicted]
         return f"<Record: {'; '.join([*ran, *self.notes]) or 'nothing was reduced yet'}>"
+
+    @property
+    def parts(self) -> dict[Part, PartRecord]:
+        """Whole UNet calls, and the layers below level 1 in the calls that ran."""
+        return {"whole": self.whole, "deep": self.deep}
+
+    @property
+    def predicted(self) -> list[PartRecord]:
+        """The parts of which something was predicted."""
+        return [part for part in self.parts.values() if part.predicted_calls]
 
     @property
     def acted(self) -> bool:
         """Whether anything was reduced or predicted."""
-        return bool(self.ran_in or self.predicted_calls)
-
-    @property
-    def predicted_in(self) -> set[int]:
-        """The steps in which every call was predicted."""
-        return self.predicted_calls.keys() - self.computed_calls.keys()
+        return bool(self.ran_in or self.predicted)
 
     @property
     def levels(self) -> dict[int, LevelPlan]:
@@ -60,7 +83,7 @@ class Record:
     @property
     def steps(self) -> set[int]:
         """All steps in which anything was reduced or predicted."""
-        return {*self.predicted_calls}.union(*self.ran_in.values())
+        return set().union(*(part.predicted_calls for part in self.predicted), *self.ran_in.values())
 
     @property
     def methods(self) -> set[str]:
@@ -81,58 +104,84 @@ class Record:
             f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {len(ran_in)} {of_all}"
             for (level, tokens, left, method), ran_in in sorted(steps_of.items())
         ]
-        if self.predicted_calls:
+        if self.predicted:
             lines.append(self._computed(steps, unit, skipped))
-        elif plan and (plan.deep.predicts or (plan.settings.interval not in (1, "auto") and plan.deep.transformers)):
-            lines.append(f"nothing predicted: {self._why_not_predicted(plan)}")
+        elif plan and (plan.predicts or plan.settings.interval not in (1, "auto")):
+            lines.append(f"nothing predicted: {self._why_nothing_predicted(plan)}")
+        is_auto = plan and plan.settings.predict == plan.settings.interval == "auto"
+        if plan and is_auto and not self.whole.predicted_calls and (self.predicted or not plan.predicts):
+            lines.append(f"no whole step predicted: {self._why_not(plan, 'whole')}")
+        if plan and (why := plan.why_all_tokens):
+            lines.append(f"all tokens kept: {why}")
         lines += [f"the model was not called in {skipped}"] if skipped else []
         if "ControlNet" in self.networks:
             lines.append("ControlNet too" if "UNet" in self.networks else "in ControlNet alone")
         return "; ".join([*lines, *self.notes])
 
+    def computed(self, steps: int, skipped: int = 0) -> list[tuple[int, int]]:
+        """Of each predicted part, how often it was computed, and of how often: in steps, or in calls.
+
+        Calls count where some step has both kinds. Layers count in the steps in which the model ran.
+        """
+        found, ran, of_all = [], steps - skipped, steps
+        for part in self.predicted:
+            ran -= len(part.predicted_in)
+            if self._counts_calls:
+                ran = part.computed_calls.total()
+                of_all = ran + part.predicted_calls.total()
+            found.append((ran, of_all))
+            of_all = ran
+        return found
+
     @property
     def _counts_calls(self) -> bool:
         """Whether some step has calls of both kinds, as with Heun in ComfyUI."""
-        return bool(self.predicted_calls.keys() & self.computed_calls.keys())
-
-    def computed(self, steps: int, skipped: int = 0) -> tuple[int, int]:
-        """How many were computed, and of how many: of the steps of a pass, or of its calls where these are counted."""
-        if self._counts_calls:
-            computed = self.computed_calls.total()
-            return computed, computed + self.predicted_calls.total()
-        return steps - skipped - len(self.predicted_in), steps
+        return any(part.predicted_calls.keys() & part.computed_calls.keys() for part in self.predicted)
 
     def _computed(self, steps: int, unit: str, skipped: int) -> str:
         """``computed`` in words."""
-        computed, of_all = self.computed(steps, skipped)
-        unit = "model calls" if self._counts_calls else unit
-        fewer = f": {of_all / computed:.1f}x fewer" if computed < of_all and not skipped else ""
-        return f"{self.predicted} computed in {computed} of {_counted(of_all, unit)}{fewer}"
+        unit, parts = "model calls" if self._counts_calls else unit, list[str]()
+        for part, (ran, of_all) in zip(self.predicted, self.computed(steps, skipped), strict=True):
+            of_what = f"these {of_all}" if parts else _counted(of_all, unit)
+            parts.append(f"{part.name} {'' if parts else 'computed '}in {ran} of {of_what}")
+        return ", ".join(parts)
 
     def why_nothing_ran(self, plan: Plan | None, steps: int, steps_in_window: int) -> str:
         """Why a pass of ``steps`` was not reduced although its plan, None if no step ran, reduces something."""
-        notes = [note for note in self.notes if not plan or note != plan.deep.note]
+        notes = [note for note in self.notes if not plan or note != plan.note]
         if notes:
             return "; ".join(notes)
         if not steps or not plan:
             return "no step ran"
         if not steps_in_window:
             return "no step is between Start and End"
-        return self._why_not_predicted(plan) if plan.deep.predicts else "its self-attention was not called"
+        return self._why_nothing_predicted(plan) if plan.predicts else "its self-attention was not called"
 
-    def _why_not_predicted(self, plan: Plan) -> str:
-        allowed = plan.deep.tolerance
-        if plan.deep.why or allowed is None:
-            return plan.deep.why or NOT_ALIKE
-        if not allowed < self.least_error < math.inf:
-            return NOT_WITHIN
-        asked = plan.settings.tolerance  # auto gives deep layers a part of it
-        error = self.least_error * (asked / allowed if allowed else 1)
+    def _why_nothing_predicted(self, plan: Plan) -> str:
+        planned: list[Part] = [name for name, part in plan.parts.items() if part.predicts]
+        return self._why_not(plan, planned[0]) if planned else plan.why_not_predicted or NOT_ALIKE
+
+    def _why_not(self, plan: Plan, name: Part) -> str:
+        """Why nothing of a part was predicted."""
+        part, least = plan.parts[name], self.parts[name].least_error
+        if part.why or part.tolerance is None or not part.tolerance < least < math.inf:
+            return part.why or NOT_ALIKE
+        asked = plan.settings.tolerance  # by auto, each part has its own
+        error = least * (asked / part.tolerance if part.tolerance else 1)
         return f"error {math.ceil(100 * error) / 100:g}, tolerance {asked:g}"
 
-    def ran_call(self, step: int, *, is_predicted: bool) -> None:
-        """A call of the model has ended, of a step for which the plan has an interval."""
-        (self.predicted_calls if is_predicted else self.computed_calls)[step] += 1
+    def note_errors(self, least: Mapping[Part, float]) -> None:
+        """The least tolerances with which a step would have been predicted."""
+        for name, part in self.parts.items():
+            part.least_error = least[name]
+
+    def ran_call(self, step: int, planned: Sequence[Part], predicted: Collection[Part]) -> list[Part]:
+        """A call of the model has ended. Returns the ``planned`` parts that ran: nothing does in a predicted call."""
+        within = planned if "whole" not in predicted else planned[:1]
+        for name in within:
+            part = self.parts[name]
+            (part.predicted_calls if name in predicted else part.computed_calls)[step] += 1
+        return [name for name in within if name not in predicted]
 
     def ran(self, plan: LevelPlan, step: int, network: str) -> None:
         """A module of this network was reduced."""
@@ -150,9 +199,8 @@ class Record:
     def reset(self) -> None:
         """Clear everything: another pass begins."""
         self.ran_in.clear()
-        self.predicted_calls.clear()
-        self.computed_calls.clear()
-        self.least_error = math.inf
+        for part in self.parts.values():
+            part.clear()
         self.called_in.clear()
         self.networks.clear()
         self.notes.clear()

@@ -23,7 +23,7 @@ from torch.nn import Module
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import is_compiled
-from ..hosts.conditions import adapters_of, conditions_of, has_controlnet, row_weights
+from ..hosts.conditions import adapters_of, conditions_of, has_controlnet, weights_of_parts
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from .hooks.deep_hooks import DeepHooks, WholeHooks, holder_of
@@ -34,14 +34,13 @@ from .hooks.running_calls import RunningCalls, UNetCall
 from .plan import Pass, Plan, make_plan
 from .record import IdleNotes, Record
 from .space.level_plan import LEVELS
-from .steps import Step, StepCounter, seeds_inside, timesteps_of
+from .steps import Row, Step, StepCounter, rows_inside, timesteps_of
 from .time.memory import Memory
 
 CHECKPOINTED = (
     "its blocks are checkpointed, and the backward pass would compute them without the reduction. "
     "Switch gradient checkpointing off, or use torch.no_grad()"
 )
-_MANY = 1000  # steps: as many as any pass has
 
 
 class Session:
@@ -69,7 +68,7 @@ class Session:
         self._counter: StepCounter | None = StepCounter(host)
         self._passes = 0  # that the counter has seen begin
         self._idle_notes = IdleNotes(self.record)
-        self._step = Step(seeds=(settings.seed or 0,))
+        self._step = Step(rows=(Row(settings.seed or 0),))
         self._report_error = on_error
         self._memory = Memory()
         self._names = host.arguments.latent, host.arguments.timestep
@@ -78,6 +77,7 @@ class Session:
         self._patch_keys = host.patch_keys if reduces_keys else None
         kind = PatchedKeysHooks if self._patch_keys else KeysHooks if reduces_keys else ModuleHooks
         self._sites: list[SiteHooks] = [kind(site, self._calls) for site in host.sites if site.level in LEVELS]
+        self._deep = host.deep_transformers
         self._predictors = self._hooks_that_predict()
         self._watches = False  # whether the model's own code runs
         self._compiled, self._looks = False, 2  # how often to look yet
@@ -90,14 +90,11 @@ class Session:
 
     def _hooks_that_predict(self) -> list[DeepHooks]:
         """Those that the pass needs, or may need where it is not known before its first call."""
-        told, is_known = self._told, self._told.steps is not None
-        facts = replace(told, steps=told.steps or _MANY)
-        noise = {told.adds_noise} if is_known else {told.adds_noise, False}  # the scheduler may tell that there is none
-        plans = [make_plan(self.settings, self.host, replace(facts, adds_noise=each)).deep for each in noise]
-        whole = [deep.is_whole for deep in plans if deep.predicts]
-        hooks: list[DeepHooks] = [WholeHooks(self.host.unet, self._calls)] if any(whole) else []
-        if False in whole or (True in whole and not is_known and self.settings.predict == "whole"):
-            hooks += [DeepHooks(transformer, self._calls) for transformer in self.host.deep_transformers]
+        plan, hooks = self.plan, list[DeepHooks]()
+        if plan.whole.predicts or plan.whole.may_change:
+            hooks.append(WholeHooks(self.host.unet, self._calls))
+        if plan.deep.predicts or plan.deep.may_change:
+            hooks += [DeepHooks(transformer, self._calls) for transformer in self._deep]
         return hooks
 
     def attach(self) -> Session:
@@ -164,27 +161,27 @@ class Session:
             if hooks.site.level in grids:
                 hooks.note_conflict(grids[hooks.site.level])
 
-    def begin_step(self, number: int, total: int, seeds: Sequence[int], guidance: float | None = None) -> None:
+    def begin_step(self, number: int, total: int, rows: Sequence[Row], guidance: float | None = None) -> None:
         """The next UNet calls belong to step ``number``, from 0, of ``total``.
 
-        ``seeds`` has the seed of each row's image, in the order of the rows in these calls. ``guidance`` is the scale
-        of classifier-free guidance, if it is known.
+        ``rows`` are those of these calls, in their order. ``guidance`` is the scale of classifier-free guidance, where
+        the calls tell which of their rows are of the prompt.
         """
         fixed = self.settings.seed
         self._counter = None
         self._memory.begin_step(number)
-        self._step = Step(number, total, tuple(seeds) if fixed is None else (fixed,) * len(seeds), guidance)
-        if not self._is_planned(Plan.predicts_at):
-            self._memory.free()
+        own = rows if fixed is None else [replace(row, seed=fixed) for row in rows]
+        self._step = Step(number, total, tuple(own), guidance)
 
     def acts_in_step(self) -> bool:
-        """Whether the step of ``begin_step`` is reduced; True too where that depends on the timestep of its calls."""
-        return self._is_planned(Plan.at) or self._is_planned(Plan.predicts_at)
+        """Whether anything happens in the step of ``begin_step``; True too where its calls' timesteps decide.
 
-    def _is_planned(self, question: Callable[[Plan, float], Any]) -> bool:
-        """What a plan says of the step of ``begin_step``; of ComfyUI's areas, calls of one step have several sizes."""
-        progress, plans = self._progress(lambda: math.nan), (self._first_plan, self.plan)
-        return self.settings.window == "noise" or any(question(plan, progress) for plan in plans)
+        Of ComfyUI's areas, calls of one step have several sizes.
+        """
+        if self.settings.window == "noise" or self.plan.predicts or self._first_plan.predicts:
+            return True
+        progress = self._progress(lambda: math.nan)
+        return any(plan.at(progress) for plan in (self._first_plan, self.plan))
 
     @property
     def reduces_this_block(self) -> bool:
@@ -203,27 +200,36 @@ class Session:
         if not outer:
             waits = isinstance(timestep, Tensor) and timestep.device.type != "cpu"
             self._follow_step(unet, time, waits=waits)
-        rows = int(latent.shape[0])  # a call inside a call belongs to the same step and images
-        call.seeds = seeds_inside(outer.seeds, rows) if outer else self._step.next_seeds(rows)
+        call.rows = self._rows_of(int(latent.shape[0]), kwargs, outer)
         plan = self._plan_call(latent)
         if not outer:
             self.plan = plan
-            self.record.note(plan.deep.note)
-            if plan.deep.is_whole and plan.deep.predicts and has_controlnet(kwargs):
+            self.record.note(plan.note)
+            if plan.whole.predicts and has_controlnet(kwargs):
                 self.record.note("a ControlNet runs in predicted steps too")
         self._add_levels(level.level for level in plan.reduced)
         progress = self._progress(time)
         call.step, call.levels = self._step.number, {level.level: level for level in plan.at(progress)}
-        call.may_predict, call.has_run = plan.predicts_at(progress) and not outer, not self._watches
-        if call.may_predict and self._may_predict(unet, latent, args, kwargs):
+        call.planned = () if outer else tuple(part for part, each in plan.parts.items() if each.predicts)
+        call.has_run = not self._watches
+        if call.planned and self._may_predict(unet, latent, args, kwargs):
             self._remember(call, latent, timestep, args, kwargs)
         elif not outer:
             self._memory.free()
 
+    def _rows_of(self, count: int, kwargs: Kwargs, outer: UNetCall | None) -> tuple[Row, ...]:
+        """The rows of a call. One inside a call belongs to the same step and images."""
+        if outer:
+            return rows_inside(outer.rows, count)
+        weights = weights_of_parts(self._step.guidance, kwargs)
+        if self._counter:
+            weights = self.host.sampler.weights()
+        return self._step.rows_of_parts(count, weights) if weights else self._step.next_rows(count)
+
     def _follow_step(self, unet: Module, time: Callable[[], float], *, waits: bool) -> None:
         """Count the step of a call, where nobody tells it. To read its ``time``, the program may wait for a GPU."""
         if self._counter:
-            self._step = Step(*self._counter.step_of(time, waits=waits), self._step.seeds, self.host.sampler.guidance())
+            self._step = Step(*self._counter.step_of(time, waits=waits), self._step.rows)
             if self._counter.passes != self._passes:
                 self._memory.reset()
                 if self._passes:
@@ -232,31 +238,30 @@ class Session:
                 self._passes = self._counter.passes
             if self._counter.takes_turns:
                 self.record.note("several generations take turns on this model: their steps are counted as one's")
-        elif unet is not self.host.unet and len(set(self._step.seeds)) > 1:  # torch.nn.DataParallel
+        elif unet is not self.host.unet and len({row.seed for row in self._step.rows}) > 1:  # torch.nn.DataParallel
             self.record.note("replicas of this model run side by side: images may swap their seeds")
 
     def _plan_call(self, latent: Tensor) -> Plan:
         """The plan for a call with this latent: that of the last call, if the same facts hold."""
-        adds_noise = self._told.adds_noise
-        if adds_noise is None and self._counter is not None:
-            adds_noise = self.host.sampler.adds_noise()
+        told = self._told
+        if self._counter:
+            told = replace(told, weights=self._counter.weights, sampler=told.sampler or self.host.sampler.kind())
+        weights = told.weights if told.weights and len(told.weights) == self._step.total else None
         size, steps, is_video = TokenGrid.of(latent.shape), self._step.total, latent.dim() != 4
-        facts = replace(self._told, size=size, steps=steps, adds_noise=adds_noise, is_video=is_video)
+        facts = replace(told, size=size, steps=steps, weights=weights, is_video=is_video)
         return self.plan if facts == self.plan.facts else make_plan(self.settings, self.host, facts)
 
     def _remember(self, call: UNetCall, latent: Tensor, timestep: Any, args: Args, kwargs: Kwargs) -> None:
-        """Give the call the memory of its place in the step, which decides whether it is predicted."""
-        deep, guidance = self.plan.deep, self._step.guidance
-        call.memory, call.is_whole = self._memory.next(call.step), deep.is_whole
-        call.memory.weights = row_weights(guidance, kwargs, call.seeds, negative_first=self.host.negative_first)
-        context = read(args, kwargs, 2, self.host.arguments.context)
-        conditions, others = conditions_of(context, kwargs, deep.is_whole)
+        """Give the call the memory of its place in the step, which decides what of it is predicted."""
+        plan, step, memory = self.plan, self._step, self._memory
+        call.memory = memory.next(call.step)
+        conditions, others = conditions_of(read(args, kwargs, 2, self.host.arguments.context), kwargs)
         first: Any = self.host.sites[0].block
-        others.append(adapters_of(first.attn1.to_q))
-        gap = self._memory.gap(deep, self._step.total)
-        call.memory.begin_call(self._step, deep, latent, timestep, conditions, (call.seeds, others), gap)
-        self.record.least_error = self._memory.least_error
-        if self._memory.has_nan:
+        others += [[row.seed for row in call.rows], adapters_of(first.attn1.to_q)]
+        gaps = {part: memory.gap(part, each, step.total, plan.facts.weights) for part, each in plan.parts.items()}
+        call.memory.begin_call(step, call.rows, latent, timestep, conditions, others, plan.parts, gaps)
+        self.record.note_errors(memory.least_error)
+        if memory.has_nan:
             self.record.note("the model's output is not a number (NaN)")
 
     def _may_predict(self, unet: Module, latent: Tensor, args: Args, kwargs: Kwargs) -> bool:
@@ -276,7 +281,11 @@ class Session:
         if self._asks_for_gradients(args, kwargs):
             self.record.note("a call asks for gradients: nothing is predicted")
             return False
-        if not self.plan.deep.is_whole and (why := self._memory.why_no_room(self.host, latent)):
+        heard = [hook for module in self._deep for hook in module._forward_hooks.values()]
+        if not all(isinstance(hook, Hook) for hook in heard):  # as self-attention guidance does in diffusers
+            self.record.note("something else listens to a layer below level 1: nothing is predicted")
+            return False
+        if self.plan.deep.predicts and (why := self._memory.why_no_room(self.host, latent)):
             self.record.note(f"{why}: nothing is predicted")
             return False
         return True
@@ -323,19 +332,18 @@ class Session:
         if output is None:  # torch gives none after an Exception
             self._memory.reset()
         elif call:
-            if call.has_run or call.is_predicted:  # else another cache has answered
+            if call.has_run or "whole" in call.predicted:  # else another cache has answered
                 self._count(call, output)
             if self._counter and not self._calls.current:
-                planned = bool(call.levels) or call.may_predict
+                planned = bool(call.levels or call.planned)
                 self._idle_notes.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)
 
     def _count(self, call: UNetCall, output: Any) -> None:
         """A call has ended in which the model's own code has run, or was predicted by us."""
         self.record.called_in.add(call.step)
-        if call.may_predict:
-            self.record.ran_call(call.step, is_predicted=call.is_predicted)
-        if call.memory and not call.is_predicted:
-            call.memory.end_call(output)
+        ran = self.record.ran_call(call.step, call.planned, call.predicted)
+        if call.memory and ran:
+            call.memory.end_call(output, ran)
         if call.levels and not call.reduced and not self.record.notes:
             why = call.why_not or "its self-attention was not called. Something replaces, caches or compiles it"
             self.record.note(f"a call that was to be reduced has reduced nothing: {why}")

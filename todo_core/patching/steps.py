@@ -1,4 +1,4 @@
-"""The step of a pass that a UNet call belongs to, and the seeds of its rows."""
+"""The step of a pass that a UNet call belongs to, and the images of its rows."""
 
 from __future__ import annotations
 
@@ -10,25 +10,46 @@ from typing import Any
 from torch import Tensor
 
 from ..hosts import Host
+from .time.schedule import Weights, step_weights
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a UNet call: the seed and the number of its image, and its weight in the guided output, if known."""
+
+    seed: int = 0
+    image: int = 0
+    weight: float | None = None
+
+
+def rows_of(seeds: Sequence[int], weights: Sequence[float | None] = (None,)) -> tuple[Row, ...]:
+    """Those of a call that has all images once for each of these weights, one part after the other."""
+    return tuple(Row(seed, image, weight) for weight in weights for image, seed in enumerate(seeds))
 
 
 @dataclass
 class Step:
-    """One step of a pass. ``seeds`` has one seed for each row of the step's UNet calls, in their order.
+    """One step of a pass. ``rows`` are those of the step's UNet calls, in their order.
 
-    ``guidance`` is the scale of classifier-free guidance; None where nobody has told it.
+    ``guidance`` is the scale of classifier-free guidance, where the calls tell which of their rows are of the prompt.
     """
 
     number: int = 0
     total: int | None = None
-    seeds: tuple[int, ...] = (0,)
+    rows: tuple[Row, ...] = (Row(),)
     guidance: float | None = None
     rows_done: int = 0
 
-    def next_seeds(self, count: int) -> tuple[int, ...]:
-        """The seeds of the next ``count`` rows: a batch that is split comes in several UNet calls."""
+    def next_rows(self, count: int) -> tuple[Row, ...]:
+        """The next ``count`` rows: a batch that is split comes in several UNet calls."""
         first, self.rows_done = self.rows_done, self.rows_done + count
-        return seeds_inside(self.seeds, count, first)
+        return rows_inside(self.rows, count, first)
+
+    def rows_of_parts(self, count: int, weights: Sequence[float | None]) -> tuple[Row, ...]:
+        """The ``count`` rows of a call with a part of these weights for each, as the call itself tells."""
+        images = max(1, count // len(weights))
+        seeds = [row.seed for row in rows_inside(self.rows, images)]
+        return rows_inside(rows_of(seeds, weights if images * len(weights) == count else (None,)), count)
 
 
 class StepCounter:
@@ -43,8 +64,8 @@ class StepCounter:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._schedule: Tensor | None = None  # of the last call that it has listed
-        self._listed: Tensor | None = None
+        self._listed: Tensor | None = None  # the schedule that was read
+        self._of_pass: list[list[float]] | None = None  # the timesteps of the last call that the schedule has listed
         self._timesteps: list[list[float]] = []  # the schedule's, and the same rounded to bfloat16
         self._numbers: list[int] = []  # the step of each of them
         self._first_number = self._index = 0  # of the pass, and in the scheduler's list of the last call
@@ -52,6 +73,7 @@ class StepCounter:
         self._number = self._cut_short = 0
         self._rose = False
         self.passes = 0  # that have begun
+        self.weights: Weights | None = None  # of the steps of the pass, if its schedule is known
 
     @property
     def takes_turns(self) -> bool:
@@ -63,21 +85,38 @@ class StepCounter:
 
         ``time`` reads its timestep; ``waits``: it would wait for a GPU.
         """
-        schedule = self._host.sampler.timesteps()
-        if schedule is not self._listed:  # read once a pass
-            self._listed, self._timesteps, self._numbers = schedule, [], []
-            if schedule is not None:
-                self._timesteps = [schedule.tolist(), schedule.bfloat16().tolist()]
-                self._numbers = _numbers(self._timesteps[0], merges=self._host.sampler.repeats_timesteps())
+        self._read_schedule()
         index = self._index_of(time, waits=waits)
         if index is None:
+            self.weights = None
             return self._count(time()), None
         timestep = self._timesteps[0][index]
-        if schedule is not self._schedule or index < self._index:
+        if self._timesteps is not self._of_pass or index < self._index:
             self._first_number = self._numbers[index]
             self._begin_pass(timestep)
-        self._schedule, self._index, self._last = schedule, index, timestep
+            self.weights = self._weights_from(index)
+        self._of_pass, self._index, self._last = self._timesteps, index, timestep
         return self._numbers[index] - self._first_number, self._numbers[-1] + 1 - self._first_number
+
+    def _read_schedule(self) -> None:
+        """Read the scheduler's list, once a pass. Panorama puts an equal one back for each of its views."""
+        schedule = self._host.sampler.timesteps()
+        if schedule is self._listed:
+            return
+        timesteps = [] if schedule is None else [schedule.tolist(), schedule.bfloat16().tolist()]
+        self._listed = schedule
+        if timesteps != self._timesteps:
+            self._timesteps = timesteps
+            merges = self._host.sampler.repeats_timesteps()
+            self._numbers = _numbers(timesteps[0], merges=merges) if timesteps else []
+
+    def _weights_from(self, index: int) -> Weights | None:
+        """Those of the steps from this place of the list on."""
+        noise = self._host.sampler.noise()
+        if noise is None or len(noise) != len(self._numbers) + 1:
+            return None
+        firsts = [i for i in range(index, len(self._numbers)) if self._numbers[i] not in self._numbers[index:i]]
+        return step_weights([*(noise[i] for i in firsts), noise[-1]])
 
     def _index_of(self, time: Callable[[], float], *, waits: bool) -> int | None:
         """The place of a call in the scheduler's list; None where it is not there."""
@@ -113,9 +152,9 @@ def _numbers(timesteps: Sequence[float], *, merges: bool) -> list[int]:
     return [each[time] for time in timesteps] if merges else list(range(len(timesteps)))
 
 
-def seeds_inside(seeds: Sequence[int], count: int, first: int = 0) -> tuple[int, ...]:
-    """``count`` of the seeds from ``first`` on; after the last one comes the first one again."""
-    return tuple(seeds[(first + i) % len(seeds)] for i in range(count))
+def rows_inside(rows: Sequence[Row], count: int, first: int = 0) -> tuple[Row, ...]:
+    """``count`` of the rows from ``first`` on; after the last one comes the first one again."""
+    return tuple(rows[(first + i) % len(rows)] for i in range(count))
 
 
 def timesteps_of(argument: Any) -> list[float]:
@@ -123,7 +162,7 @@ def timesteps_of(argument: Any) -> list[float]:
     return [float(t) for t in argument.flatten().tolist()] if isinstance(argument, Tensor) else [float(argument)]
 
 
-def seeds_of_rows(seeds: tuple[int, ...], rows: int) -> list[int]:
-    """One seed a row, also where attention sees several rows of an image (frames, banks of reference images)."""
-    each = max(1, rows // len(seeds))
-    return [seeds[min(i // each, len(seeds) - 1)] for i in range(rows)]
+def seeds_of_rows(rows: Sequence[Row], count: int) -> list[int]:
+    """One seed for each of ``count`` rows: attention may see several of an image (frames, banks of references)."""
+    each = max(1, count // len(rows))
+    return [rows[min(i // each, len(rows) - 1)].seed for i in range(count)]

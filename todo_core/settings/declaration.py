@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hi
 
 from ..errors import SettingsError, none_of, unknown_name
 from ..reduction.downsampling import NEAREST, Resample
-from .setting import METHOD_KEY, VERSION_KEY, Factor, Setting
+from .setting import METHOD_KEY, VERSION_KEY, Factor, Setting, Share
 
 Method = Literal["downsample", "similarity", "cluster"]
 METHODS = get_args(Method)
@@ -46,12 +46,12 @@ def draws(settings: Settings) -> bool:
 
 def has_window(settings: Settings) -> bool:
     """Whether some part of the pass is left alone."""
-    return acts(settings) and (settings.start > 0 or settings.end < 1)
+    return acts(settings) and (settings.start not in ("auto", 0) or settings.end not in ("auto", 1))
 
 
 def ends_early(settings: Settings) -> bool:
     """Whether the reduction ends before the pass does."""
-    return acts(settings) and settings.end < 1
+    return acts(settings) and settings.end not in ("auto", 1)
 
 
 def predicts(settings: Settings) -> bool:
@@ -59,9 +59,9 @@ def predicts(settings: Settings) -> bool:
     return acts(settings) and settings.interval != 1
 
 
-def measures(settings: Settings) -> bool:
-    """Whether the measured error decides when the model runs."""
-    return predicts(settings) and settings.interval == "auto"
+def decides(settings: Settings) -> bool:
+    """Whether the tolerance decides when the model runs, or in which steps tokens are reduced."""
+    return acts(settings) and "auto" in (settings.interval, settings.start, settings.end)
 
 
 def whole_module(settings: Settings) -> bool:
@@ -101,11 +101,11 @@ class Settings:
     phase: Annotated[Literal["rotate", "fixed"], Setting("Kept token", can_rotate)] = "rotate"
     """Of each cell. rotate: another one in each step."""
 
-    start: Annotated[float, Setting("Start", acts, maximum=1, step=0.05)] = 0.0
-    """Where in the pass the reduction begins. 0: the first step."""
+    start: Annotated[Share, Setting("Start", reduces(*METHODS), maximum=1, step=0.05)] = "auto"
+    """Share of the steps before tokens are reduced. auto: the steps that weigh most keep all."""
 
-    end: Annotated[float, Setting("End", acts, maximum=1, step=0.05)] = 1.0
-    """Where in the pass the reduction ends. 0.7: full attention in the last 30 %."""
+    end: Annotated[Share, Setting("End", reduces(*METHODS), maximum=1, step=0.05)] = "auto"
+    """Share of the steps after which tokens stay. 0.7: all tokens in the last 30 %."""
 
     window: Annotated[Literal["steps", "noise"], Setting("Start/end unit", has_window)] = "steps"
     """steps: share of them. noise: 1 - timestep / 1000."""
@@ -141,9 +141,9 @@ class Settings:
     """The predicted part runs in every n-th step. 1: nothing is predicted."""
 
     predict: Annotated[Literal["auto", "deep", "whole"], Setting("What is predicted", predicts)] = "auto"
-    """deep: layers below level 1. auto: the better one."""
+    """deep: layers below level 1. auto: both."""
 
-    tolerance: Annotated[float, Setting("Error tolerance", measures, maximum=1, step=0.01)] = 0.16
+    tolerance: Annotated[float, Setting("Error tolerance", decides, maximum=1, step=0.01)] = 0.16
     """The error that auto allows. More: faster."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
@@ -159,8 +159,9 @@ class Settings:
             self._check_together()
 
     def _check_together(self) -> None:
-        if not self.start < self.end:
-            raise SettingsError("start", self.start, f"a value below the end, {self.end:g}")
+        start, end = 0.0 if self.start == "auto" else self.start, 1.0 if self.end == "auto" else self.end
+        if not start < end:
+            raise SettingsError("start", self.start, f"a value below the end, {end:g}")
         cap = 1 - 1 / (self.sx * self.sy)
         for name in ("ratio_1", "ratio_2"):
             if "similarity" in self.methods and getattr(self, name) > cap:
@@ -172,7 +173,7 @@ class Settings:
         """The methods in use: ``method``, and ``afterwards`` where the reduction ends early."""
         if self.method == "none":
             return frozenset()
-        return frozenset((self.method, self.afterwards if self.end < 1 else "none")) - {"none"}
+        return frozenset((self.method, "none" if self.end in ("auto", 1) else self.afterwards)) - {"none"}
 
     def reduces_by(self, method: str) -> bool:
         """Whether ``method`` is in use and has a factor or ratio that reduces."""
@@ -258,20 +259,20 @@ Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 DEFAULT, CUSTOM = "Balanced", "custom"  # names of the default settings, and of settings that no preset has
 BUILT_IN: Mapping[str, Settings] = {
     DEFAULT: Settings(),
-    "Closest": Settings(factor_1=1, factor_2=1, tolerance=0.08),
-    "Fast": Settings(tolerance=0.32),
+    "Closest": Settings(tolerance=0.1),
+    "Fast": Settings(tolerance=0.24),
     "ToDo only": Settings(interval=1),
-    "ToDo paper": Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1),
-    "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5, interval=1),
+    "ToDo paper": Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1, start=0, end=1),
+    "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5, interval=1, start=0, end=1),
 }
 """The built-in presets. The papers' have their authors' settings (arXiv 2303.17604; arXiv 2402.13573 and its code,
 ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px; they take 3 at 1536 px and 4 at 2048 px)."""
 
 PRESET_HELP: Mapping[str, str] = {
-    DEFAULT: "fewer tokens in each step, and some steps or layers predicted",
-    "Closest": "all tokens; some steps or layers predicted",
-    "Fast": "as Balanced, with more predicted",
-    "ToDo only": "fewer tokens in each step, nothing predicted",
+    DEFAULT: "some steps and layers predicted; fewer tokens where that saves more",
+    "Closest": "as Balanced, with a smaller error",
+    "Fast": "as Balanced, with a larger error",
+    "ToDo only": "fewer tokens in the steps that weigh little, nothing predicted",
     "ToDo paper": "the settings of the ToDo paper",
     "ToMe paper": "the settings of the ToMe paper",
 }

@@ -12,7 +12,8 @@ from ..errors import SettingsError
 
 METHOD_KEY, VERSION_KEY = "ToDo method", "ToDo version"
 Factor = int | Literal["auto"]
-_KINDS = {bool: "flag", float: "number", int: "integer", Factor: "factor", int | None: "seed"}
+Share = float | Literal["auto"]
+_KINDS = {bool: "flag", float: "number", int: "integer", Factor: "factor", Share: "share", int | None: "seed"}
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,30 @@ class Setting:
 
     @property
     def kind(self) -> str:
-        """One of choice, flag, number, integer, factor ("auto" or an integer) and seed (None or an integer)."""
+        """One of choice, flag, number, integer, factor and share ("auto" or a number), and seed (None or integer)."""
         return "choice" if self.choices else _KINDS[self.type]
+
+    @property
+    def is_real(self) -> bool:
+        """Whether its numbers need not be whole."""
+        return self.kind in ("number", "share")
+
+    @property
+    def has_auto(self) -> bool:
+        """Whether "auto" is a value."""
+        return self.kind in ("factor", "share")
 
     @property
     def choices(self) -> tuple[str, ...]:
         """The values of a choice, and nothing for other kinds."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def listed(self) -> list[float]:
+        """Usual numbers of a factor or share."""
+        if self.kind == "factor":
+            return [*range(int(self.minimum), int(self.maximum) + 1)]
+        return [tenth / 10 for tenth in range(11)]
 
     @property
     def infotext_key(self) -> str:
@@ -53,8 +71,8 @@ class Setting:
             return "True or False"
         if self.kind == "seed":
             return "None or -1 (each image's own seed) or a whole number >= 0"
-        noun = "a number" if self.kind == "number" else "a whole number"
-        auto = "'auto' or " if self.kind == "factor" else ""
+        noun = "a number" if self.is_real else "a whole number"
+        auto = "'auto' or " if self.has_auto else ""
         return f"{auto}{noun} from {self.minimum:g} to {self.maximum:g}"
 
     def check(self, value: Any) -> Any:
@@ -63,12 +81,12 @@ class Setting:
             return value
         if self.kind == "flag" and isinstance(value, bool):
             return value
-        if self.kind == "factor" and value == "auto":
+        if self.has_auto and value == "auto":
             return value
         if self.kind == "seed" and value in (None, -1):  # -1 is random for the WebUI's own seed, too
             return None
-        if self.kind in ("number", "factor", "integer", "seed") and self._is_number(value):
-            return float(value) if self.kind == "number" else int(value)
+        if self.kind in ("number", "share", "factor", "integer", "seed") and self._is_number(value):
+            return float(value) if self.is_real else int(value)
         raise SettingsError(self.name, value, self.allowed)
 
     def _is_number(self, value: Any) -> bool:
@@ -76,7 +94,7 @@ class Setting:
             return False
         if not abs(value) <= sys.float_info.max:  # NaN, infinity, and whole numbers beyond every float
             return False
-        has_its_type = self.kind == "number" or value == int(value)
+        has_its_type = self.is_real or value == int(value)
         return has_its_type and self.minimum <= value <= self.maximum
 
     def parse(self, value: Any) -> Any:
@@ -87,7 +105,7 @@ class Setting:
         if not isinstance(value, str):
             return value
         text = value.strip()
-        if self.kind == "choice" or (self.kind == "factor" and text == "auto"):
+        if self.kind == "choice" or (self.has_auto and text == "auto"):
             return text
         if self.kind == "flag":
             return {"true": True, "false": False}.get(text.lower(), text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,6 +11,8 @@ from modules import processing, scripts, sd_models, sd_samplers, shared
 
 from .. import samplers
 from ..hosts.host import original
+from ..patching.steps import Row, rows_inside
+from ..patching.time.schedule import Weights, step_weights
 
 
 def has_pipelines(p: Any) -> bool:
@@ -46,23 +49,27 @@ def time_of_request() -> Any:
     return getattr(shared.state, "time_start", None)
 
 
-def row_seeds(params: Any) -> list[int]:
-    """The image's seed for each row of ``params.x``, the batch that the denoiser is about to run.
+def rows_of(params: Any) -> list[Row]:
+    """The rows of ``params.x``, the batch that the denoiser is about to run.
 
-    First come the rows of every image's prompts; a prompt with AND has several. Then all images follow once or twice
-    more, without their prompts.
+    First come the rows of every image's prompts; a prompt with AND has several, each with a weight. Then all images
+    follow without their prompts, in a model for edits once more without their image.
     """
-    denoiser = params.denoiser
-    seeds = list(denoiser.p.seeds)
-    rows = int(params.x.shape[0])
+    denoiser, guidance = params.denoiser, guidance_of(params)
+    seeds, count = list(denoiser.p.seeds), int(params.x.shape[0])
     cond = getattr(denoiser.sampler, "sampler_extra_args", {}).get("cond")
-    prompts = [len(parts) for parts in getattr(cond, "batch", ())]
-    if len(prompts) != len(seeds) or sum(prompts) > rows:
-        prompts = [1] * len(seeds)
-    owners = [seed for seed, count in zip(seeds, prompts, strict=True) for _ in range(count)]
-    while len(owners) < rows:
-        owners += seeds
-    return owners[:rows]
+    prompts = [[float(getattr(part, "weight", 1)) for part in parts] for parts in getattr(cond, "batch", ())]
+    if len(prompts) != len(seeds) or sum(map(len, prompts)) > count:
+        prompts = [[1.0]] * len(seeds)
+    rows, others = list[Row](), [[1 - (guidance or 0) * sum(own)] for own in prompts]
+    of_image = getattr(denoiser, "image_cfg_scale", None) if count == 3 * len(seeds) else None
+    if guidance and of_image:
+        others = [[of_image - guidance, 1 - of_image]] * len(seeds)
+    for image, (seed, own) in enumerate(zip(seeds, prompts, strict=True)):
+        rows += [Row(seed, image, None if guidance is None else guidance * weight) for weight in own]
+    for part in range(max(map(len, others))):
+        rows += [Row(seed, i, None if guidance is None else others[i][part]) for i, seed in enumerate(seeds)]
+    return list(rows_inside(rows, count))
 
 
 def guidance_of(params: Any) -> float | None:
@@ -85,19 +92,42 @@ def calls_of(params: Any) -> int:
     return max(1, int(denoiser.total_steps) - left_out)
 
 
-def adds_no_noise(params: Any) -> bool:
-    """Whether the sampler of a step is known to add no noise, with its eta and churn."""
+def sampler_of(params: Any) -> samplers.Sampler:
+    """What is known of the sampler of a step, with its eta and churn."""
     sampler = getattr(params.denoiser, "sampler", None)
     churn = getattr(getattr(params.denoiser, "p", None), "s_churn", None)
-    return samplers.adds_no_noise(getattr(sampler, "func", None), eta=getattr(sampler, "eta", None), churn=churn)
+    return samplers.sampler_of(getattr(sampler, "func", None), eta=getattr(sampler, "eta", None), churn=churn)
 
 
-def sampler_adds_no_noise(label: str) -> bool:
-    """Whether the sampler of this name on the page is known to add no noise, with the user's options."""
+def weights_of(params: Any, calls: int) -> Weights | None:
+    """What each of so many calls of the pass adds to the latent; None where the schedule cannot be found.
+
+    The running sampler's function has the schedule, as it is, and tells it to nobody. It has the sigmas; DDIM, PLMS
+    and UniPC have timesteps, from the lowest one on, of a model that knows its noise.
+    """
+    function = getattr(getattr(params.denoiser, "sampler", None), "func", None)
+    frame = sys._getframe(1)
+    while frame and frame.f_code.co_name != getattr(function, "__name__", None):
+        frame = frame.f_back  # type: ignore[assignment]
+    found = frame.f_locals if frame else {}
+    sigmas, timesteps = found.get("sigmas"), found.get("timesteps")
+    if sigmas is not None:
+        return step_weights([float(sigma) for sigma in sigmas], calls)
+    bars = getattr(getattr(params.denoiser, "inner_model", None), "alphas_cumprod", None)
+    if timesteps is None or bars is None:
+        return None
+    noise = [float(1 / bars[int(step)] - 1) ** 0.5 for step in timesteps]
+    return step_weights([*sorted(noise, reverse=True), 0.0], calls)
+
+
+def sampler_on_page(label: str) -> samplers.Sampler:
+    """What is known of the sampler of this name on the page, with the user's options."""
     aliases = getattr(sd_samplers.find_sampler_config(label), "aliases", ())
-    may_add = ("s_churn", "eta_ddim") if "ddim" in aliases else ("s_churn",)
-    adds = any(getattr(shared.opts, name, 0) for name in may_add)
-    return not adds and any(map(samplers.alias_adds_no_noise, aliases))
+    found = [samplers.sampler_of_alias(alias) for alias in aliases]
+    if "steady" not in found:
+        return next((each for each in found if each != "unknown"), "unknown")
+    may_add = ["eta_ddim"] * ("ddim" in aliases) + ["s_churn"] * ("k_euler" in aliases)
+    return "adds noise" if any(getattr(shared.opts, name, 0) for name in may_add) else "steady"
 
 
 def unet_of(sd_model: Any) -> Any:

@@ -28,7 +28,7 @@ def _reduction(comparison: Comparison) -> dict[str, str]:
     records, settings = (comparison.reduced_first.record, comparison.reduced.record), comparison.settings
     if not any(record.acted for record in records):
         return {}
-    if settings.interval != "auto" and not any(record.predicted_calls for record in records):
+    if settings.interval != "auto" and not any(record.predicted for record in records):
         settings = replace(settings, interval=1)
     unused = {"method"} if settings.method == "downsample" and not any(record.ran_in for record in records) else ()
     return settings.to_infotext(without=frozenset(unused)) | {VERSION_KEY: __version__}

@@ -18,10 +18,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from todo_core.hosts import detect
+from todo_core.hosts.diffusers import scheduler_noise
 from todo_core.patching.driver import Driver
 from todo_core.patching.plan import Pass, Plan
 from todo_core.patching.record import Record
-from todo_core.samplers import scheduler_adds_no_noise
+from todo_core.patching.steps import rows_of
+from todo_core.patching.time.schedule import step_weights
+from todo_core.samplers import sampler_of_scheduler
 from todo_core.settings import Settings
 from todo_core.token_grid import TokenGrid
 
@@ -86,7 +89,7 @@ class Sampled:
     @property
     def kinds(self) -> list[tuple[bool, ...]]:
         """What ran in each call's step: calls of one kind do the same work."""
-        sets = [*self.record.ran_in.values(), self.record.predicted_in]
+        sets = [*self.record.ran_in.values(), *(part.predicted_in for part in self.record.parts.values())]
         return [tuple(step in ran for ran in sets) for step in self.steps]
 
 
@@ -225,7 +228,7 @@ def _sample(
     order = list(dict.fromkeys(timesteps.tolist()))  # second-order samplers list a timestep twice
     draws_noise = "generator" in inspect.signature(scheduler.step).parameters
     noise_options = {"generator": torch.Generator().manual_seed(seed + 1)} if draws_noise else {}
-    result.driver = _driver(model, settings, result, scheduler, len(order))
+    result.driver = _driver(model, settings, result, scheduler, begin, len(order))
     with torch.inference_mode():
         context = model.context([request.prompt, request.negative])
     for timestep in timesteps:
@@ -252,13 +255,17 @@ def _guided(
     return uncond + guidance * (cond - uncond)
 
 
-def _driver(model: LatentModel, settings: Settings | None, made: Sampled, scheduler: Any, steps: int) -> Driver | None:
-    """That of a pass of so many steps; None where nothing is to be reduced."""
+def _driver(
+    model: LatentModel, settings: Settings | None, made: Sampled, scheduler: Any, begin: int, steps: int
+) -> Driver | None:
+    """That of a pass of so many steps, from a place of the schedule on; None where nothing is to be reduced."""
     if settings is None or settings.method == "none":
         return None
     driver = Driver(f"the {made.name} pass", settings)
-    host, size = replace(detect(model.target), negative_first=False), TokenGrid.of(made.latents.shape)
-    driver.follow(host, (), Pass(size, steps, adds_noise=not scheduler_adds_no_noise(scheduler)))
+    size, sampler = TokenGrid.of(made.latents.shape), sampler_of_scheduler(scheduler)
+    noise = scheduler_noise(scheduler, scheduler.timesteps)
+    weights = None if noise is None else step_weights(noise[begin:], steps)
+    driver.follow(detect(model.target), (), Pass(size, steps, weights=weights, sampler=sampler))
     return driver
 
 
@@ -268,7 +275,8 @@ def _reduced(driver: Driver | None, step: int, steps: int, request: Request) -> 
     if driver is None:
         yield
         return
-    driver.begin_step(step, steps, (request.seed, request.seed), request.guidance)
+    rows = rows_of([request.seed], (request.guidance, 1 - request.guidance))
+    driver.begin_step(step, steps, rows)
     try:
         yield
     except BaseException:

@@ -127,7 +127,7 @@ class Guider:
     ``split`` is as with little memory: each half of the guidance has a call of its own.
     """
 
-    is_cancelled = False
+    is_cancelled, cfg = False, 3
 
     def __init__(self, patcher: ModelPatcher, conds: Any = None, calls: int = 1, split: bool = False) -> None:
         self.model_patcher, self.model_options = patcher, patcher.model_options
@@ -171,16 +171,16 @@ class Guider:
     def _predict_noise(self, x, sigma, model_options, seed):
         x_in, text = torch.cat([x, x]) / (sigma[0] ** 2 + 1) ** 0.5, words(2).repeat_interleave(len(x), 0)
         halves = len(x) if self.split else 2 * len(x)
-        parts = zip(x_in.split(halves), text.split(halves), strict=True)
+        parts = zip(x_in.split(halves), text.split(halves), [[1], [0]] if self.split else [[1, 0]], strict=True)
         uncond, cond = torch.cat([self._call(*part, sigma, model_options) for part in parts]).chunk(2)
-        return x - (uncond + 3 * (cond - uncond)) * sigma[0]
+        return x - (uncond + self.cfg * (cond - uncond)) * sigma[0]
 
-    def _call(self, x, text, sigma, model_options):
+    def _call(self, x, text, parts, sigma, model_options):
         """A call of the UNet, after those of its ControlNets."""
         time = torch.full((len(x),), float(sigma[0]) * 90)
         for control in (cond["control"] for cond in self.conds["positive"] if "control" in cond):
             control.get_control(x, time, text)
-        options = model_options["transformer_options"].copy()
+        options = {**model_options["transformer_options"], "cond_or_uncond": parts}
         return self.model_patcher.model.diffusion_model(x, time, context=text, transformer_options=options)
 
 

@@ -30,6 +30,8 @@ SIDE = 64  # pixels
 DEEP = (64, 4, 4)  # the deep transformer's channels and grid then
 IDLE = ControlNet(models.shallow_ldm_unet(seed=4, num_res_blocks=1))  # chosen in a unit, and it never runs
 state = webui_double.shared.state
+SAMPLERS = {name: getattr(webui_double, f"sample_{name}") for name in ("euler", "heun")}
+SAMPLERS["ancestral"] = webui_double.sample_euler_ancestral
 unet_of_ldm, unet_of_diffusers = map(functools.cache, (models.shallow_ldm_unet, models.shallow_diffusers_unet))
 
 
@@ -62,10 +64,11 @@ def remembered():
 class Double(Host):
     """``sample`` makes the images; ``line`` and ``params`` are what the user gets then."""
 
-    line, params, kept = "", None, None
+    line, params, kept, has_deep_work = "", None, None, True
 
     def __init__(self, request):
         super().__init__(request)
+        request.getfixturevalue("monkeypatch").setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)  # it is small
         self.unets = [self.unet]
         self.controlnet = ControlNet(models.shallow_ldm_unet(seed=3, num_res_blocks=1))
 
@@ -151,7 +154,7 @@ class A1111(Double):
     def request_of(self, job):
         kind = ProcessingImg2Img if job.kind == "img2img" else Processing
         p = kind(**self.basics(job), split=job.split, calls_per_step=1 + (job.sampler == "heun"))
-        p.sampler_function, p.eta = (sample_euler_ancestral, 1.0) if job.sampler == "ancestral" else (sample_euler, 0.0)
+        p.sampler_function, p.eta = SAMPLERS[job.sampler], float(job.sampler == "ancestral")
         p.refiner = next(((number, self.models[1]) for number, event in job.events.items() if event == "swap"), None)
         runs = [self.controlnet] * 2 if job.beside == "controlnet" else []  # two units may share a network
         units = script_with(torch.nn.Conv2d(4, 4, 1), IDLE, None, *runs)
@@ -161,14 +164,6 @@ class A1111(Double):
     def basics(self, job):
         images = {"seeds": [*job.seeds], "batch_size": len(job.seeds), "steps": job.steps}
         return {"width": SIDE, "height": SIDE, "enable_hr": job.kind == "hires", **images}
-
-
-def sample_euler(model, x, s_churn=0.0):
-    """Named as k-diffusion's, which adds no noise."""
-
-
-def sample_euler_ancestral(model, x, eta=1.0):
-    """Named as k-diffusion's."""
 
 
 class ForgeModel(Engine):
@@ -202,7 +197,7 @@ class Forge(A1111):
 
 class SDNextHost(A1111):
     lacks = dict.fromkeys(("split", "swap", "controlnet"), "has pipelines, which do it in another way")
-    not_whole = dict.fromkeys(("forward", "ancestral", "euler"), HELD["pipeline"])
+    not_whole = dict.fromkeys(("forward", "ancestral", "heun", "euler"), HELD["pipeline"])
     tells_cancels = survives_a_stop = False  # it has no event after one
     waits_with = 1  # it finds the passes out
     stop = Double.stop
@@ -254,16 +249,15 @@ class ComfyUI(Double):
             self.shown.clear()
 
     def _sampling(self, job, model, latent):
-        function = sample_euler_ancestral if job.sampler == "ancestral" else sample_euler
         control = comfyui_double.Control(None, previous=comfyui_double.Control(self.controlnet))
         conds = dict.fromkeys(("positive", "negative"), [{"control": control} if job.beside == "controlnet" else {}])
         self.guider = comfyui_double.Guider(model, conds, calls=1 + (job.sampler == "heun"), split=job.split)
         each = torch.cat([models.noise(1, *latent.shape[1:], seed=seed) for seed in job.seeds])
-        sampler = SimpleNamespace(sampler_function=function, extra_options={})
+        sampler = SimpleNamespace(sampler_function=SAMPLERS[job.sampler], extra_options={})
         return self.guider.sample(job.steps, seed=job.seeds[0], sampler=sampler, begin=(each, latent))
 
     def _patched(self, settings):
-        main = {"start": 0.0, "end": 1.0} | {name: value for name, value in settings.items() if name in MAIN}
+        main = {name: value for name, value in settings.items() if name in MAIN}
         rest = {name: value for name, value in settings.items() if name not in MAIN}
         others = NODE_CLASS_MAPPINGS["ToDoSettings"]().collect(**rest)[0]
         return NODE_CLASS_MAPPINGS["ToDo"]().patch(self.model, "Balanced", others, "7", **main)[0]

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pytest
 
 from todo_core.patching.plan import HELD
-from todo_core.samplers import ADDS_NOISE
+from todo_core.samplers import WHY_NOT
 
 Event = Literal[
     "cancel",  # the user has cancelled before this call: the program notices it in its own way
@@ -127,7 +127,12 @@ class Host:
 
     lacks: Mapping[str, str] = {}  # what it cannot do of ``Job.needs``: why, in words
     # why whole steps are not predicted, as todo_core says it: beside another forward, and with samplers
-    not_whole: Mapping[str, str] = {"forward": HELD["forward"], "ancestral": ADDS_NOISE}
+    not_whole: Mapping[str, str] = {
+        "forward": HELD["forward"],
+        "ancestral": WHY_NOT["adds noise"],
+        "heun": WHY_NOT["calls twice"],
+    }
+    has_deep_work = False  # whether auto finds a good part of the model's work below level 1
     tells_cancels = True  # the line ends with "interrupted"
     survives_a_stop = False  # "stop" gives an image and a line
     tells_after_errors = False  # the line is there although the model has failed

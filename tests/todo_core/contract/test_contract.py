@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from todo_core.patching.record import NOT_ALIKE
-from todo_core.patching.time.deep_plan import WHAT
+from todo_core.patching.time.prediction_plan import DEEP
 
-OURS = {"factor_1": 2, "factor_2": 1, "interval": 1}
+OURS = {"factor_1": 2, "factor_2": 1, "interval": 1, "start": 0, "end": 1}
 PREDICTS = OURS | {"interval": 2}
 WHOLE = PREDICTS | {"predict": "whole"}
-WRITTEN = {"method": "downsample", "factor 1": "2", "interval": "1"}  # of OURS in an infotext
+AUTO = OURS | {"interval": "auto", "tolerance": 1}
+WRITTEN = {"method": "downsample", "factor 1": "2", "interval": "1", "start": "0", "end": "1"}  # of OURS in an infotext
 BOTH_PASSES = WRITTEN | {"passes": "all"}
 IMAGES = {}  # of undisturbed runs
 
@@ -127,19 +128,21 @@ def test_every_second_step_is_predicted_below_level_1(host):
     assert made.parts == [4] * 8
     assert made.deep == [0, 1, 3, 5, 7]
     assert made.told == made.seen == (8, 3)
-    assert tells(made, BOTH_PASSES | {"factor 2": "1", "interval": "2"})
+    assert tells(made, BOTH_PASSES | {"factor 2": "1", "interval": "2", "predict": "auto (deep)"})
 
 
 def test_a_second_order_sampler(host):
     """Where some step has calls of both kinds, the line has calls; Python's record has steps."""
-    made = host.run(PREDICTS | {"start": 0.25}, sampler="heun")
+    made = host.run(WHOLE | {"start": 0.25}, sampler="heun")
+    assert f"{host.not_whole['heun']}: {DEEP} are predicted" in made.line
     reduced, predicted = made.seen
     is_mixed = {call.time for call in made.calls if call.deep} & {call.time for call in made.calls if not call.deep}
     if is_mixed and not host.counts_steps:
         predicted = len(made.calls) - len(made.deep)
     assert made.told == (reduced, predicted)
     assert reduced
-    assert predicted
+    assert predicted or host.counts_steps
+    assert len(made.deep) < len(made.calls)
     assert made.parts in ([1] * n + [4] * (len(made.calls) - n) for n in (3, 4)), "a quarter of the calls"
     assert made.calls[-1].deep
 
@@ -150,7 +153,7 @@ def test_too_few_steps_for_the_interval_are_told(host):
     assert made.deep == [0, 1, 2]
     assert tells(made, BOTH_PASSES)
     made = host.run(PREDICTS | {"factor_1": 1}, steps=3)
-    assert f"{WHAT['deep']} need 4 or more steps" in made.line
+    assert f"{DEEP} need 4 or more steps" in made.line
 
 
 def test_whole_steps_are_predicted_with_a_sampler_that_adds_no_noise(host):
@@ -164,6 +167,25 @@ def test_whole_steps_are_predicted_with_a_sampler_that_adds_no_noise(host):
     assert made.params is None or made.params["ToDo predict"] == "whole"
 
 
+def test_auto_predicts_whole_steps_and_layers_in_those_that_run(host):
+    made = host.run(AUTO, steps=12)
+    ran, deep = sum(call.ran for call in made.calls), len(made.deep)
+    assert made.told[0] == made.seen[0] == ran
+    assert (deep < ran) == host.has_deep_work
+    if "euler" in host.not_whole:
+        told = f"{DEEP} computed in {deep} of 12 steps; no whole step predicted: {host.not_whole['euler']}"
+        assert told in made.line or not host.has_deep_work
+        assert ran == 12
+        return
+    whole, layers = f"whole model computed in {ran} of 12 steps", f", {DEEP} in {deep} of these {ran}"
+    if host.counts_steps:
+        whole, layers = f"whole model predicted in {12 - ran} steps", f"; {DEEP} predicted in {ran - deep} steps"
+    assert whole + layers * host.has_deep_work in made.line
+    written = f"auto ({ran} of 12{f' and {deep} of {ran}' * host.has_deep_work})"
+    assert made.params is None or made.params["ToDo interval"] == written
+    assert ran < 12
+
+
 @pytest.mark.parametrize("why", ["forward", "ancestral"])
 def test_where_whole_steps_cannot_be_predicted_layers_below_level_1_are(host, why):
     """A foreign forward stays where it is."""
@@ -171,7 +193,7 @@ def test_where_whole_steps_cannot_be_predicted_layers_below_level_1_are(host, wh
     made = host.run(WHOLE, **job)
     assert made.parts == [4] * 8
     assert made.told == made.seen == (8, 3)
-    assert f"{host.not_whole[why]}: {WHAT['deep']} are predicted" in made.line
+    assert f"{host.not_whole[why]}: {DEEP} are predicted" in made.line
     assert equal(made.images, host.run(PREDICTS, **job).images)
     assert made.params is None or made.params["ToDo predict"] == "deep"
 
@@ -203,6 +225,9 @@ def test_halves_of_the_guidance_in_calls_of_their_own_are_treated_alike(host):
     assert made.told == (8, 3)
     for one, other in zip(made.images, undisturbed(host, PREDICTS), strict=True):
         torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-3)
+    one, other = (host.run(AUTO, steps=12, seeds=(1, 2), split=split) for split in (True, False))
+    assert [(call.ran, call.deep) for call in one.calls[::2]] == [(call.ran, call.deep) for call in other.calls]
+    assert one.line == other.line
 
 
 def test_a_refiner_is_reduced_from_its_first_call_and_told_in_one_line(host):

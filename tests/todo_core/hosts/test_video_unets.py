@@ -8,6 +8,7 @@ import torch
 
 from tests.models import TEXT_WIDTH, noise, randomised
 from todo_core import patched
+from todo_core.patching.steps import rows_of
 
 FRAMES, SIDE = 3, 16
 SMALL = {"block_out_channels": (32, 64), "cross_attention_dim": TEXT_WIDTH, "sample_size": 16, "layers_per_block": 1}
@@ -52,15 +53,16 @@ def test_the_spatial_attention_of_each_frame_gets_fewer_keys_and_deep_layers_are
     for name in spatial:
         key = unet.get_submodule(name).transformer_blocks[0].attn1.to_k
         key.register_forward_pre_hook(lambda _, args: seen.append(tuple(args[0].shape[:2])))
-    with torch.no_grad(), patched(unet, factor_1=2, target=target, predict="whole", interval=2) as session:
+    settings = {"factor_1": 2, "start": 0, "end": 1, "target": target, "predict": "whole", "interval": 2}
+    with torch.no_grad(), patched(unet, **settings) as session:
         for step in range(6):
-            session.begin_step(step, 6, [0])
+            session.begin_step(step, 6, rows_of([0]))
             call(video + 0.1 * step)
     assert set(seen) == {(FRAMES, SIDE * SIDE // 4)}
     assert len(seen) == 6 * len(spatial) - 2, "the middle is predicted twice"
     why = "whole steps of a video model cannot be predicted"
     assert session.record.notes == [f"{why}: layers below level 1 are predicted"]
-    assert session.record.predicted_in == {2, 4}
+    assert session.record.deep.predicted_in == {2, 4}
     assert call(video).equal(plain)
 
 

@@ -122,7 +122,7 @@ def test_whole_steps_of_a_compiled_model(when):
     graphs.clear()
     for _ in range(2):
         assert_close(generate(), expected)
-    assert (session.record.predicted, session.record.predicted_in) == ("whole model", {3})
+    assert (session.record.whole.predicted_in, session.record.deep.predicted_in) == ({3}, set())
     assert session.record.notes == []
     for part in ("conv1", "attn2", "ff_"):
         assert any(part in graph for graph in graphs), part

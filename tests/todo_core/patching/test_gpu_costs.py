@@ -21,6 +21,7 @@ from diffusers import UNet2DConditionModel
 
 from tests.fake_gpu import Count, autocast_to_half, fake_half, register_guard
 from todo_core import patched
+from todo_core.patching.steps import rows_of
 
 TOME = {"method": "similarity", "target": "all", "ratio_1": 0.5, "random": False}
 # launches of a UNet call by settings and latent: no more than these
@@ -68,9 +69,9 @@ def call(unet: UNet2DConditionModel, side: int) -> None:
 
 def costs(unet: Any, settings: dict[str, Any], side: int) -> Count:
     """Of a call, after one that fills the caches."""
-    with patched(unet, **settings) as session:
+    with patched(unet, **({"start": 0} | settings)) as session:
         for step in range(2):
-            session.begin_step(step, 50, range(2))
+            session.begin_step(step, 50, rows_of(range(2)))
             with Count() as count:
                 call(unet, side)
     assert session.record.notes == []
@@ -118,8 +119,8 @@ def test_under_autocast_no_token_is_cast_again_for_each_part():
     unet = level_1.__wrapped__()
     casts = {}
     for side in (64, 256):
-        with patched(unet, **TOME) as session:
-            session.begin_step(0, 50, [0, 1])
+        with patched(unet, start=0, **TOME) as session:
+            session.begin_step(0, 50, rows_of([0, 1]))
             with autocast_to_half():
                 for _ in range(2):
                     with Count() as count:
@@ -153,8 +154,8 @@ def test_a_call_of_sdxls_layout_runs_few_functions_of_ours():
     def note(frame: Any, event: str, _: Any) -> None:
         ran[frame.f_code.co_filename] += event == "call"
 
-    with patched(unet, factor_1=2, factor_2=1, interval=1) as session, torch.no_grad():
-        session.begin_step(0, 50, [0, 1])
+    with patched(unet, factor_1=2, factor_2=1, interval=1, start=0) as session, torch.no_grad():
+        session.begin_step(0, 50, rows_of([0, 1]))
         call(unet, 16)
         sys.setprofile(note)
         call(unet, 16)
@@ -176,12 +177,12 @@ def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
     unet, counts = two_levels(), []
     with patched(unet, factor_1=1, factor_2=1, interval=2) as session:
         for step in range(4):
-            session.begin_step(step, 50, [0, 1])
+            session.begin_step(step, 50, rows_of([0, 1]))
             with Count() as count:
                 call(unet, 64)
             counts.append(count)
     first, second, predicted, third = counts
-    assert session.record.predicted_in == {2}
+    assert session.record.deep.predicted_in == {2}
     assert [(c.syncs, c.blocking, c.copies) for c in counts] == [(0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 0, 0)]
     assert first.launches <= 6 * 1 + 10
     assert max(second.launches, third.launches) <= 6 * 10 + 10, second.operations

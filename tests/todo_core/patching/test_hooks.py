@@ -15,6 +15,7 @@ from tests.models import assert_differs, keys_of, lengths, noise, snapshot
 from todo_core import Session, patched
 from todo_core.hosts import detect
 from todo_core.patching.hooks.module_calls import Forward
+from todo_core.patching.steps import rows_of
 
 SIZE = (16, 8)
 TOKENS = 16 * 8
@@ -106,8 +107,8 @@ def test_however_self_attention_is_called_it_is_reduced_alike(ldm_sd1_double, wa
     latent, text = noise(3, 4, *SIZE).double(), noise(3, 7, 32).double()
 
     def reduced():
-        with patched(ldm_sd1_double.unet, **settings) as session:
-            session.begin_step(0, 10, [11, 22, 11])
+        with patched(ldm_sd1_double.unet, start=0, **settings) as session:
+            session.begin_step(0, 10, rows_of([11, 22, 11]))
             made = torch.cat([ldm_sd1_double(latent, text=text) for _ in range(2)])
         assert session.record.levels
         assert session.record.notes == []
@@ -306,8 +307,8 @@ def test_grids_joined_to_one_row_are_reduced_apart_with_the_seeds_of_their_image
     to_k = ldm_sd1.blocks(1)[0].attn1.to_k
     handle = to_k.register_forward_pre_hook(lambda _, args: keys.append(args[0]))
     for _ in range(2):
-        with patched(ldm_sd1.unet, method="similarity", random=True) as session:
-            session.begin_step(0, 10, [11, 22])
+        with patched(ldm_sd1.unet, method="similarity", random=True, start=0) as session:
+            session.begin_step(0, 10, rows_of([11, 22]))
             ldm_sd1(LATENT)
         replace_self_attention(monkeypatch, ldm_sd1, joined(has_context))
     handle.remove()

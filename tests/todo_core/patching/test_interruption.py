@@ -9,6 +9,7 @@ import torch
 
 from tests.models import noise, words
 from todo_core import patched
+from todo_core.patching.steps import rows_of
 
 LATENT = noise(2, 4, 16, 8)
 TARGETS = ["keys/values", "all"]
@@ -48,15 +49,15 @@ def test_a_call_out_of_the_window_is_plain_after_an_interrupt_anywhere(sd1, targ
 
 def test_an_interrupted_call_is_not_taken_for_an_outer_one(ldm_sd1):
     """The calls that follow count their own steps and take their own seeds."""
-    with patched(ldm_sd1.unet, factor_1=2) as session:
+    with patched(ldm_sd1.unet, factor_1=2, start=0) as session:
         interrupt(ldm_sd1, ldm_sd1.blocks(1)[0].attn1)
         session.record.reset()
         for timestep in (150.0, 100.0):
             ldm_sd1(LATENT, timestep)
         assert session.record.steps == {1, 2}
-        session.begin_step(0, 10, [1, 2])
+        session.begin_step(0, 10, rows_of([1, 2]))
         interrupt(ldm_sd1, ldm_sd1.blocks(1)[0].attn1)
-        session.begin_step(0, 10, [1, 2])
+        session.begin_step(0, 10, rows_of([1, 2]))
         plan = session.plan
         ldm_sd1(noise(1, 4, 8, 8))
         assert session.plan is not plan
@@ -126,10 +127,10 @@ def test_an_inner_call_that_is_plain_or_interrupted_leaves_the_outer_one_reduced
 def test_an_inner_call_takes_no_seeds_and_no_step_of_the_outer_ones(sd1_double):
     latent, text = noise(4, 4, 16, 8).double(), words(4).double()
     inner = lambda: sd1_double(latent[:1], 700.0, text[:1])  # noqa: E731
-    with patched(sd1_double.unet, method="similarity", random=True) as session:
-        session.begin_step(3, 10, [1, 2, 3, 4])
+    with patched(sd1_double.unet, method="similarity", random=True, start=0) as session:
+        session.begin_step(3, 10, rows_of([1, 2, 3, 4]))
         alone = [sd1_double(latent[rows], text=text[rows]) for rows in (slice(0, 2), slice(2, 4))]
-        session.begin_step(3, 10, [1, 2, 3, 4])
+        session.begin_step(3, 10, rows_of([1, 2, 3, 4]))
         handle, _ = call_inside(sd1_double.blocks(1)[0].attn1, inner)
         nested = [sd1_double(latent[rows], text=text[rows]) for rows in (slice(0, 2), slice(2, 4))]
         handle.remove()
@@ -154,5 +155,5 @@ def test_while_another_thread_runs_the_model_nothing_is_predicted_and_a_note_say
         run()
         other.join()
         first.remove()
-    assert not session.record.predicted_in
+    assert not session.record.predicted
     assert "several threads run this model at a time: nothing is predicted" in session.record.notes

@@ -28,12 +28,18 @@ from tests.naive import examples
 from todo_core import Settings, TokenGrid, patched
 from todo_core.hosts import detect
 from todo_core.patching.plan import ALTERNATES, HELD, Pass, make_plan
-from todo_core.patching.time.deep_plan import DeepPlan
-from todo_core.samplers import ADDS_NOISE
+from todo_core.patching.time.prediction_plan import DEEP, WHOLE, PredictionPlan
+from todo_core.samplers import WHY_NOT
 
 
-def plan(model, height, width=None, steps=None, **settings):
-    return make_plan(Settings(**settings), detect(model), Pass(TokenGrid(height, width or height), steps))
+def weights(steps):
+    """Of a pass of so many steps, all alike."""
+    return (0.5,) * steps if steps else None
+
+
+def plan(model, height, width=None, steps=None, sampler=None, **settings):
+    facts = Pass(TokenGrid(height, width or height), steps, weights(steps), sampler)
+    return make_plan(Settings(**settings), detect(model), facts)
 
 
 @functools.cache
@@ -67,7 +73,6 @@ def test_auto_reduces_level_1_by_2_above_the_trained_size(layout, size, factor):
     assert [level.target_grid for level in levels if level.reduces] == [first.strided(2)] * (factor - 1)
 
 
-WORK = "little of this model's work is below level 1"
 TRAINED, TRAINED_XL = (f"this model was trained at {side} x {side}" for side in (512, 1024))
 RATIOS = "the ratio of level 1 is 0; the ratio of level 2 is 0"
 SHORT = "whole steps need 6 or more steps: nothing is predicted"
@@ -75,7 +80,7 @@ LEVEL_2 = "the factor of level 1 is 1; auto reduces only level 1 at this size"
 NO_PART = "target is all, but attn, crossattn and mlp are off"
 SMALL = "a grid of 4 x 4 is too small to lose a token; the ratio of level 2 is 0"
 FACTOR_2, RATIO_HALF = "Set Factor, level 1 to 2", "Set Ratio, level 1 to 0.5"
-AUTO, BY_2 = "Set Interval to auto", "Set Interval to 2"
+BY_2 = "Set Interval to 2"
 OFF = {"interval": 1}
 
 
@@ -85,17 +90,17 @@ OFF = {"interval": 1}
         ("SD 1.5", 64, {}, 20, TRAINED, FACTOR_2),
         ("SD 1.5", 48, {}, 20, TRAINED, FACTOR_2),
         ("SD 1.5", 64, {"factor_2": 1}, 20, TRAINED, FACTOR_2),
-        ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, WORK, FACTOR_2),
-        ("SD 1.5", 64, {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, SHORT, FACTOR_2),
+        ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, WHY_NOT["adds noise"], ""),  # the user wants all tokens
+        ("SD 1.5", 64, {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, SHORT, ""),
         ("SD 1.5", 64, OFF | {"method": "similarity", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
         ("SD 1.5", 64, OFF | {"method": "cluster", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
-        ("SD 1.5", 128, OFF | {"factor_1": 1}, 20, LEVEL_2, FACTOR_2),
+        ("SD 1.5", 128, OFF | {"factor_1": 1}, 20, LEVEL_2, ""),
         ("SD 1.5", 128, OFF | {"target": "all", "attn": False}, 20, NO_PART, ""),
-        ("SD 1.5", 4, OFF | {"method": "similarity", "ratio_1": 0.01}, 20, SMALL, AUTO),
-        ("SDXL", 128, OFF, 20, TRAINED_XL, AUTO),
+        ("SD 1.5", 4, OFF | {"method": "similarity", "ratio_1": 0.01}, 20, SMALL, RATIO_HALF),
+        ("SDXL", 128, OFF, 20, TRAINED_XL, FACTOR_2),  # the user wants nothing predicted
         ("SDXL", 128, {}, 5, TRAINED_XL, BY_2),
         ("SDXL", 128, {}, None, TRAINED_XL, BY_2),
-        ("SDXL", 128, OFF, 4, TRAINED_XL, BY_2),
+        ("SDXL", 128, OFF, 4, TRAINED_XL, FACTOR_2),
         ("SDXL", 128, {}, 3, TRAINED_XL, FACTOR_2),
         ("SDXL", 128, {"method": "none", "interval": 3}, 20, "the method is none", ""),
     ],
@@ -103,10 +108,11 @@ OFF = {"interval": 1}
 def test_a_plan_that_reduces_nothing_says_why_and_names_what_would_help_most(
     layout, side, settings, steps, reason, advice
 ):
-    made, pixels = plan(full_layout(layout), side, steps=steps, **settings), side * 8
+    sampler = None if settings.get("predict") == "whole" else "adds noise"
+    made, pixels = plan(full_layout(layout), side, steps=steps, sampler=sampler, **settings), side * 8
     assert not made.reduces
     assert made.at(0.5) == ()
-    assert not made.predicts_at(0.5)
+    assert not made.predicts
     assert all((level.keys, level.target_grid) == (level.grid.tokens, None) for level in made.levels)
     assert (made.reason, made.advice) == (reason, advice)
     line = f"nothing to reduce at {pixels} x {pixels}: {reason}."
@@ -115,99 +121,156 @@ def test_a_plan_that_reduces_nothing_says_why_and_names_what_would_help_most(
 
 # predictions ----------------------------------------------------------------------------------------------------------
 
-DEEP_NEED, WHOLE_NEED = "layers below level 1 need {} or more steps", "whole steps need {} or more steps"
-NO_STEP = "too few steps are between Start and End to predict one"
-WHOLE = {"predict": "whole", "interval": 2}
-NO_NOISE = {"adds_noise": False}
+LITTLE = "little of this model's work is below level 1"
+DEEP_NEED, WHOLE_NEED = (f"{what} need {{}} or more steps" for what in (DEEP, WHOLE))
+BY_WHOLE = {"predict": "whole", "interval": 2}
+STEADY, NOISY = {"sampler": "steady"}, {"sampler": "adds noise"}
 VIDEO = "whole steps of a video model cannot be predicted"
+NOISE, UNKNOWN = WHY_NOT["adds noise"], WHY_NOT["unknown"]
+ONLY, DONE = "only layers are asked for", "whole steps are predicted"
+NO_STEPS, NO_SCHEDULE = (f"auto needs to know the {what}" for what in ("number of steps", "noise schedule"))
 
 
 @pytest.mark.parametrize(
-    ("layout", "settings", "steps", "facts", "kind", "why", "note"),
+    ("layout", "settings", "steps", "facts", "whole", "deep", "note"),
     [
-        # deep transformers
-        ("SDXL", {}, 10, {}, "deep", None, ""),
-        ("SDXL", {"method": "similarity", "target": "all"}, 10, {}, "deep", None, ""),
-        ("SD 1.5", {}, 10, {}, "deep", WORK, ""),
-        ("SD 1.5", {"factor_1": 1}, 10, {}, "deep", WORK, ""),
-        ("SD 1.5", {"method": "similarity", "target": "all"}, 10, {}, "deep", WORK, ""),
-        ("SDXL", {}, 6, {}, "deep", None, ""),
-        ("SDXL", {"predict": "deep"}, 6, NO_NOISE, "deep", None, ""),
-        # auto: whole steps where the sampler is known to add no noise, but for deep layers beside reduced tokens
-        ("SDXL", {}, 6, NO_NOISE, "deep", None, ""),
-        ("SDXL", {"factor_1": 1}, 6, NO_NOISE, "whole", None, ""),
-        ("SDXL", {"factor_1": 1}, 6, {}, "deep", None, ""),
-        ("SD 1.5", {}, 6, NO_NOISE, "whole", None, ""),
-        ("SDXL", {}, 6, {"adds_noise": True}, "deep", None, ""),
-        ("SD 1.5", {}, 6, {"adds_noise": True}, "deep", f"the sampler adds noise, and {WORK}", ""),
-        ("SDXL", {}, 5, NO_NOISE, "deep", WHOLE_NEED.format(6), ""),
-        ("SDXL", {"factor_1": 1}, 6, NO_NOISE | {"holder": "ControlNet"}, "deep", None, ""),
-        ("SDXL", {"interval": 2}, 6, NO_NOISE, "deep", None, ""),
-        ("SDXL", {}, 5, {}, "deep", DEEP_NEED.format(6), ""),
-        ("SDXL", {}, None, {}, "deep", "auto needs to know the number of steps", ""),
-        ("SD 1.5", {"interval": 2}, 4, {}, "deep", None, ""),
-        ("SD 1.5", {"interval": 2}, 3, {}, "deep", DEEP_NEED.format(4), ""),
-        ("SD 1.5", {"interval": 3}, None, {}, "deep", None, ""),
-        ("SD 1.5", {"interval": 2, "end": 0.25}, 8, {}, "deep", NO_STEP, ""),
-        ("SD 1.5", {"interval": 2, "end": 0.25, "window": "noise"}, 8, {}, "deep", None, ""),  # nobody knows the steps
-        ("SD 1.5", {"interval": 2}, 8, {"is_video": True, "adds_noise": True}, "deep", None, ""),
-        ("SDXL", {"interval": 2}, 8, {"alternates": True}, "deep", ALTERNATES, ALTERNATES),
-        ("SDXL", {"interval": 1}, 16, {"adds_noise": True}, "deep", "the interval is 1", ""),
-        # whole steps, and where they cannot be, deep transformers
-        ("SDXL", {"predict": "whole"}, 6, {}, "whole", None, ""),
-        ("SDXL", {"predict": "whole"}, 5, {}, "deep", DEEP_NEED.format(6), WHOLE_NEED.format(6)),
-        ("SDXL", {"predict": "whole", "interval": 4}, 5, {}, "whole", None, ""),
-        ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, "deep", None, WHOLE_NEED.format(5)),
-        ("SDXL", WHOLE | {"end": 0.25}, 16, {}, "whole", None, ""),
-        ("SDXL", WHOLE | {"end": 0.15}, 16, {}, "deep", None, NO_STEP),
-        ("SDXL", {"predict": "whole", "end": 0.15}, 16, {}, "deep", NO_STEP, NO_STEP),
-        ("SDXL", WHOLE, None, {}, "whole", None, ""),
-        ("SDXL", WHOLE, 16, {"adds_noise": True}, "deep", None, ADDS_NOISE),
-        ("SDXL", WHOLE, 16, {"is_video": True}, "deep", None, VIDEO),
-        ("SDXL", WHOLE, None, {"adds_noise": True, "holder": "pipeline"}, "deep", None, HELD["pipeline"]),
-        ("SDXL", WHOLE, 16, {"alternates": True}, "deep", ALTERNATES, ALTERNATES),
-        ("SDXL", WHOLE | {"interval": 1}, 16, {"adds_noise": True}, "deep", "the interval is 1", ""),
-        ("SD 1.5", {"predict": "whole"}, 20, {"adds_noise": True}, "deep", WORK, ADDS_NOISE),
+        # auto: both, each where it can be
+        ("SDXL", {}, 6, STEADY, None, None, ""),
+        ("SDXL", {"factor_1": 1}, 6, STEADY, None, None, ""),
+        ("SD 1.5", {}, 6, STEADY, None, LITTLE, ""),
+        ("SD 1.5", {"method": "similarity", "target": "all"}, 10, STEADY, None, LITTLE, ""),
+        ("SDXL", {}, 10, NOISY, NOISE, None, ""),
+        ("SDXL", {"method": "similarity", "target": "all"}, 10, NOISY, NOISE, None, ""),
+        ("SD 1.5", {}, 6, NOISY, NOISE, LITTLE, ""),
+        ("SDXL", {}, 10, {}, UNKNOWN, None, ""),
+        ("SDXL", {}, 10, {"sampler": "calls twice"}, WHY_NOT["calls twice"], None, ""),
+        ("SDXL", {}, 5, STEADY, WHOLE_NEED.format(6), DEEP_NEED.format(6), ""),
+        ("SDXL", {}, None, STEADY, NO_STEPS, NO_STEPS, ""),
+        ("SDXL", {}, 10, STEADY | {"weights": None}, NO_SCHEDULE, NO_SCHEDULE, ""),
+        ("SDXL", {}, 6, STEADY | {"holder": "ControlNet"}, HELD["ControlNet"], None, ""),
+        ("SDXL", {}, 10, STEADY | {"is_video": True}, VIDEO, None, ""),
+        ("SDXL", {}, 8, STEADY | {"alternates": True}, ALTERNATES, ALTERNATES, ""),
+        ("SDXL", {"interval": 1}, 16, STEADY, "the interval is 1", "the interval is 1", ""),
+        # deep transformers by name, and by a number
+        ("SDXL", {"predict": "deep"}, 6, STEADY, ONLY, None, ""),
+        ("SDXL", {"interval": 2}, 6, STEADY, ONLY, None, ""),
+        ("SD 1.5", {"interval": 2}, 4, STEADY, ONLY, None, ""),
+        ("SD 1.5", {"interval": 2}, 3, STEADY, ONLY, DEEP_NEED.format(4), ""),
+        ("SD 1.5", {"interval": 3}, None, {}, ONLY, None, ""),
+        ("SD 1.5", {"interval": 2, "end": 0.25}, 8, STEADY, ONLY, None, ""),  # the window is that of tokens
+        # whole steps by name, and where they cannot be, deep transformers
+        ("SDXL", {"predict": "whole"}, 6, STEADY, None, DONE, ""),
+        ("SDXL", {"predict": "whole"}, 5, STEADY, WHOLE_NEED.format(6), DEEP_NEED.format(6), WHOLE_NEED.format(6)),
+        ("SDXL", {"predict": "whole", "interval": 4}, 5, {}, None, DONE, ""),
+        ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, WHOLE_NEED.format(5), None, WHOLE_NEED.format(5)),
+        ("SDXL", BY_WHOLE, None, {}, None, DONE, ""),
+        ("SDXL", BY_WHOLE, 16, NOISY, NOISE, None, NOISE),
+        ("SDXL", BY_WHOLE, 16, {"is_video": True}, VIDEO, None, VIDEO),
+        ("SDXL", BY_WHOLE, None, NOISY | {"holder": "pipeline"}, HELD["pipeline"], None, HELD["pipeline"]),
+        ("SDXL", BY_WHOLE, 16, {"alternates": True}, ALTERNATES, ALTERNATES, ALTERNATES),
+        ("SDXL", BY_WHOLE | {"interval": 1}, 16, NOISY, "the interval is 1", "the interval is 1", ""),
+        ("SD 1.5", {"predict": "whole"}, 20, NOISY, NOISE, LITTLE, NOISE),
     ],
 )
 def test_what_is_predicted_or_why_not_and_a_note_where_whole_steps_were_asked_for(
-    layout, settings, steps, facts, kind, why, note
+    layout, settings, steps, facts, whole, deep, note
 ):
-    """The tokens are reduced all the same, where the method does."""
-    settings, size = Settings(**({"tolerance": 0.1} | settings)), TokenGrid(256, 256)
-    made = make_plan(settings, detect(full_layout(layout)), Pass(size, steps, **facts))
+    settings, size = Settings(**({"tolerance": 0.1} | settings)), TokenGrid(160, 160)
+    made = make_plan(settings, detect(full_layout(layout)), Pass(size, steps, **{"weights": weights(steps)} | facts))
     assert made.settings is settings
-    assert (made.deep.kind, made.deep.why) == (kind, why)
-    assert made.predicts_at(0.0) == made.deep.predicts == (why is None)
-    instead = "nothing is predicted" if why else "layers below level 1 are predicted"
-    assert made.deep.note == (f"{note}: {instead}" if note else None)
-    assert made.levels[0].reduces == (settings.factor_1 != 1)
-    said = ("whole model" if kind == "whole" else f"below level 1: {made.deep.transformers} transformers") + ", "
-    if settings.interval == "auto":
-        tolerance = 0.05 if (kind, settings.predict) == ("deep", "auto") else 0.1
-        assert why or (made.deep.tolerance, made.deep.computed_first) == (tolerance, 3)
-        said += f"computed as the error asks, tolerance {tolerance}" if not why else ""
-    else:
-        said += f"computed in 1 of {settings.interval} steps" if not why else ""
-    assert settings.interval == 1 or said + (f"not predicted: {why}" if why else "") == str(made).splitlines()[-1]
+    assert (made.whole.why, made.deep.why) == (whole, deep)
+    assert made.note == (f"{note}: {'nothing is' if deep else 'layers below level 1 are'} predicted" if note else None)
+    tolerances = (0.1, 0.05) if settings.predict == "auto" else (0.1, 0.1)
+    for part, tolerance, first in zip(made.parts.values(), tolerances, (3, 2), strict=True):
+        if part.predicts and settings.interval == "auto":
+            assert (part.tolerance, part.computed_first) == (pytest.approx(tolerance), 3)
+            assert f"computed as the error asks, tolerance {tolerance:g}" in str(made)
+        elif part.predicts:
+            assert (part.tolerance, part.computed_first, part.interval) == (None, first, settings.interval)
+            assert f"{part.what}, computed in 1 of {settings.interval} steps" in str(made)
+        elif settings.interval != 1:
+            assert f"{part.what}, not predicted: {part.why}" in str(made)
 
 
-@pytest.mark.parametrize(("kind", "first"), [("deep", 2), ("whole", 3)])
+@pytest.mark.parametrize(
+    ("layout", "pixels", "settings", "facts", "reduced"),
+    [
+        ("SDXL", 1536, {}, STEADY, False),
+        ("SDXL", 2048, {}, STEADY, False),
+        ("SD 1.5", 768, {}, STEADY, False),
+        ("SD 1.5", 1024, {}, STEADY, False),
+        ("SD 1.5", 2048, {}, STEADY, True),
+        ("SDXL", 1536, {}, NOISY, True),  # whole steps cannot be predicted
+        ("SDXL", 1536, {"predict": "deep"}, STEADY, True),
+        ("SDXL", 1536, {"interval": 1}, STEADY, True),
+        ("SDXL", 1536, {"interval": 2}, STEADY, True),
+        ("SDXL", 1536, {"factor_1": 2}, STEADY, True),  # by hand it always acts
+        ("SDXL", 1536, {"method": "similarity"}, STEADY, True),
+    ],
+)
+def test_tokens_come_first_where_they_save_much_or_whole_steps_cannot_be_predicted(
+    layout, pixels, settings, facts, reduced
+):
+    size = TokenGrid(pixels // 8, pixels // 8)
+    facts = Pass(size, 10, weights(10), **facts)
+    made = make_plan(Settings(**settings), detect(full_layout(layout)), facts)
+    assert bool(made.reduced) == made.levels[0].reduces == reduced
+    if (layout, pixels) == ("SD 1.5", 2048):  # in place of whole steps: one spoils the other
+        assert made.whole.why == "fewer tokens save 49 % of a step at 2048 x 2048"
+    if not reduced:
+        share = {("SDXL", 1536): 10, ("SDXL", 2048): 15, ("SD 1.5", 768): 20, ("SD 1.5", 1024): 28}[layout, pixels]
+        assert made.why_all_tokens == f"fewer would save {share} % of a step at {pixels} x {pixels}"
+        assert made.levels[0].keys == made.levels[0].grid.tokens
+    assert reduced or made.why_all_tokens
+
+
+HEAVY_FIRST = (0.22, 0.19, 0.16, 0.13, 0.09, 0.07, 0.05, 0.03, 0.02, 0.04)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "known", "window"),
+    [
+        ({}, 10, HEAVY_FIRST, (0.3, 1)),
+        ({"tolerance": 0.08}, 10, HEAVY_FIRST, (0.5, 1)),
+        ({"tolerance": 0.32}, 10, HEAVY_FIRST, (0.1, 1)),
+        ({}, 10, HEAVY_FIRST[::-1], (0, 0.7)),
+        ({"start": 0}, 10, HEAVY_FIRST[::-1], (0, 0.7)),
+        ({"end": 1}, 10, HEAVY_FIRST, (0.3, 1)),
+        ({"start": 0.2}, 10, HEAVY_FIRST, (0.2, 1)),
+        ({"start": 0.8}, 10, HEAVY_FIRST[::-1], (0.8, 1)),  # it acts all the same
+        ({"end": 0.2}, 10, HEAVY_FIRST, (0, 0.2)),
+        ({"start": 0.2, "end": 0.8}, 10, HEAVY_FIRST, (0.2, 0.8)),
+        ({}, 10, None, (0.3, 1)),
+        ({"end": 0.8}, 10, None, (0.3, 0.8)),
+        ({}, 1, None, (0, 1)),
+        ({}, 1, (1,), (0, 1)),
+        ({}, None, None, (0, 1)),
+        ({"window": "noise", "end": 0.8}, 10, HEAVY_FIRST, (0, 0.8)),
+    ],
+)
+def test_the_steps_that_weigh_most_keep_all_tokens(settings, steps, known, window):
+    facts = Pass(TokenGrid(128, 128), steps, known)
+    made = make_plan(Settings(**settings), detect(full_layout("SD 1.5")), facts)
+    assert (made.start, made.end) == pytest.approx(window)
+
+
+@pytest.mark.parametrize("first", [2, 3])
 @pytest.mark.parametrize("interval", [2, 3, 4])
 @pytest.mark.parametrize("steps", [1, 4, 5, 9, 16])
-def test_the_first_steps_the_last_and_every_nth_are_computed(kind, first, interval, steps):
+def test_the_first_steps_the_last_and_every_nth_are_computed(first, interval, steps):
     expected = {*range(first), *range(first - 1 + interval, steps, interval), steps - 1}
-    made = DeepPlan(11, interval, kind).computed_steps(steps, range(steps))
-    assert made == sorted(step for step in expected if step < steps)
-    assert DeepPlan(11, interval, kind, why="the interval is 1").computed_steps(steps, range(steps)) == [*range(steps)]
+    made = PredictionPlan(DEEP, interval, computed_first=first)
+    assert made.computed_steps(steps) == sorted(step for step in expected if step < steps)
+    assert replace(made, why="the interval is 1").computed_steps(steps) == [*range(steps)]
 
 
 def test_models_of_which_nothing_can_be_predicted_say_so(diffusers_sdxl, monkeypatch):
     """A ControlNet has a session of its own, with the UNet's settings."""
     monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
-    facts = Pass(TokenGrid(128, 128), 10)
+    facts = Pass(TokenGrid(128, 128), 10, weights(10), "steady")
     host = replace(detect(diffusers_sdxl.unet), network="ControlNet")
-    assert make_plan(Settings(**WHOLE), host, facts).deep.why == "whole steps of the UNet are predicted"
+    made = make_plan(Settings(**BY_WHOLE), host, facts)
+    assert (made.whole.why, made.deep.why) == ("whole steps of the UNet are predicted", None)
     types = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("CrossAttnUpBlock2D",)}
     one_level = diffusers_unet(block_out_channels=(32,), mid_block_type=None, **types)
     why = make_plan(Settings(interval=2), detect(one_level), facts).deep.why

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,16 +16,19 @@ from torch.utils._pytree import tree_leaves
 import todo_core.patching.plan
 from tests.models import noise, words
 from tests.naive import examples
+from tests.todo_core.test_pacing import ALPHA_BARS
 from todo_core import Settings, patched
 from todo_core.hosts import detect
 from todo_core.patching.plan import Pass
 from todo_core.patching.session import Session
+from todo_core.patching.steps import Row, rows_of
 from todo_core.patching.time import memory
 from todo_core.patching.time.memory import bytes_needed
 from todo_core.patching.time.prediction import History
+from todo_core.patching.time.schedule import step_weights
 from todo_core.token_grid import TokenGrid
 
-OFF = {"factor_1": 1, "factor_2": 1}
+OFF = {"factor_1": 1, "factor_2": 1, "start": 0, "end": 1}
 TIMES = (900, 780, 650, 540, 410, 290, 160, 90, 60, 30)
 
 
@@ -166,16 +170,27 @@ def by_a_loop(small, transformers, latents, interval):
     return outputs
 
 
+def weights_of(times, steps):
+    """Of the first steps, with the noise of Stable Diffusion at these times, and none after the last one."""
+    return step_weights([*(math.sqrt(1 / ALPHA_BARS[time] - 1) for time in times[:steps]), 0.0])
+
+
 def run(small, session, latents, call=None, *, steps=None, times=TIMES, guidance=None):
     """The outputs of a pass. ``call`` makes that of a step, from its number and latent."""
-    outputs = []
+    outputs, parts = [], (None, None) if guidance is None else (guidance, 1 - guidance)
+    session._told = replace(session._told, weights=weights_of(times, len(latents)))
     for step, latent in enumerate(latents):
-        session.attach().begin_step(step, steps or len(latents), (0, 0), guidance)
+        session.attach().begin_step(step, steps or len(latents), rows_of((0,), parts))
         outputs.append(call(step, latent) if call else small(latent, times[step]))
         session.detach()
     if not steps:
         session.remove()
     return outputs
+
+
+def predicted_in(session):
+    """The steps in which anything was predicted."""
+    return session.record.whole.predicted_in | session.record.deep.predicted_in
 
 
 def session_of(small, size=16, **settings):
@@ -189,14 +204,17 @@ def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch)
     """By the worst of their errors: a long negative prompt makes two calls of each step."""
     monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
 
-    def computed(*drifts):
-        session, ran = session_of(ldm_sd1, interval="auto", tolerance=0.3), []
+    def computed(*drifts, is_split=False):
+        session, ran = session_of(ldm_sd1, interval="auto", tolerance=0.1), []
+        session._told = replace(session._told, weights=(0.1,) * 14)
+        rows = [Row(image=image, weight=weight) for image in range(len(drifts)) for weight in (3.0, -2.0)]
         first = detect(ldm_sd1.unet).deep_transformers[0].transformer_blocks[0]
         handle = first.register_forward_hook(lambda *_: ran.append(step))
         for step, latents in enumerate(zip(*(chain(14, drift=drift) for drift in drifts), strict=True)):
-            session.attach().begin_step(step, 14, (0, 0), 3.0)
+            session.attach().begin_step(step, 14, rows)
             for place, latent in enumerate(latents):
-                ldm_sd1(latent, 900 * (1 - step / 15), words(2, seed=place))
+                for row in (slice(0, 1), slice(1, 2)) if is_split else (slice(0, 2),):
+                    ldm_sd1(latent[row], 900 * (1 - step / 15), words(2, seed=place)[row])
             session.detach()
         session.remove()
         handle.remove()
@@ -206,8 +224,9 @@ def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch)
     assert few != many, "each alone skips other steps"
     assert both == sorted(2 * sorted(set(both))), "two runs in each computed step"
     assert len(set(both)) >= max(len(few), len(many))
-    assert record.predicted_in == set(range(14)) - set(both)
-    assert set(record.predicted_calls) == record.predicted_in
+    assert record.deep.predicted_in == set(range(14)) - set(both)
+    assert set(record.deep.predicted_calls) == record.deep.predicted_in
+    assert computed(0.1, is_split=True)[0] == sorted(2 * many), "the errors of both halves of the guidance are joined"
 
 
 A, B = words(2), words(2, seed=9)
@@ -228,12 +247,13 @@ A, B = words(2), words(2, seed=9)
 def test_another_prompt_and_another_image_begin_anew_and_one_that_grows_does_not(ldm_sd1, latents, texts, predicted):
     session = session_of(ldm_sd1, interval=2)
     run(ldm_sd1, session, latents, lambda step, latent: ldm_sd1(latent, TIMES[step], texts[step].clone()))
-    assert session.record.predicted_in == predicted
+    assert predicted_in(session) == predicted
 
 
 def histories(session):
     """Those that a session remembers, of all calls of a step."""
-    return [history for call in session._memory._calls.values() for history in call.histories.values()]
+    parts = [part for call in session._memory._calls.values() for part in call.parts.values()]
+    return [history for part in parts for history in part.histories.values()]
 
 
 def test_memory_is_freed_at_the_end_of_a_pass_an_error_and_removal(ldm_sd1):
@@ -265,7 +285,7 @@ def test_a_forward_put_over_ours_predicts_no_more_and_goes_on_after_removal(ldm_
     first.forward = lambda *args, **kwargs: below(*args, **kwargs)
     handle = first.transformer_blocks[0].register_forward_hook(lambda *_: ran.append(1))
     for step, latent in enumerate(chain(5)):
-        session.begin_step(step, 5, (0, 0))
+        session.begin_step(step, 5, rows_of((0, 0)))
         ldm_sd1(latent, TIMES[step])
     session.remove()
     after = ldm_sd1(chain(1)[0])
@@ -273,7 +293,7 @@ def test_a_forward_put_over_ours_predicts_no_more_and_goes_on_after_removal(ldm_
     del first.forward
     assert len(ran) == 6
     assert torch.equal(after, plain)
-    assert session.record.predicted_in, "the others are predicted"
+    assert predicted_in(session), "the others are predicted"
     assert ["another SpatialTransformer.forward is on it" in note for note in session.record.notes] == [True]
 
 
@@ -286,13 +306,13 @@ def test_a_number_that_is_not_finite_does_not_reach_later_steps(ldm_sd1, predict
     outputs = run(ldm_sd1, session, chain(10), lambda step, latent: now.append(step) or ldm_sd1(latent, TIMES[step]))
     handle.remove()
     assert [i for i, output in enumerate(outputs) if not output.isfinite().all()] == [broken]
-    assert session.record.predicted_in, "it goes on later"
+    assert predicted_in(session), "it goes on later"
 
 
 def test_of_a_latent_without_numbers_nothing_is_predicted_and_a_note_says_so(ldm_sd1):
     session = session_of(ldm_sd1, interval="auto", predict="whole", tolerance=1)
     run(ldm_sd1, session, [latent * math.nan for latent in chain(10)], guidance=1)
-    assert not session.record.predicted_in
+    assert not predicted_in(session)
     assert session.record.notes == ["the model's output is not a number (NaN)"]
 
 
@@ -310,7 +330,7 @@ def test_an_adapter_that_changes_in_mid_pass_begins_anew(ldm_sd1, monkeypatch, c
 
     session = session_of(ldm_sd1, interval=2)
     run(ldm_sd1, session, chain(10), switch)
-    assert session.record.predicted_in == {2, 6, 8}
+    assert predicted_in(session) == {2, 6, 8}
 
 
 def test_calls_that_ask_for_gradients_are_computed(diffusers_sd1):
@@ -323,7 +343,7 @@ def test_calls_that_ask_for_gradients_are_computed(diffusers_sd1):
     plain = latents[3].clone().requires_grad_()
     diffusers_sd1.unet(plain, TIMES[3], encoder_hidden_states=words(2)).sample.square().sum().backward()
     assert torch.equal(plain.grad, leaf.grad)
-    assert session.record.predicted_in == set()
+    assert predicted_in(session) == set()
     assert any("asks for gradients" in note for note in session.record.notes)
 
 
@@ -343,7 +363,7 @@ def test_the_memory_that_is_asked_for_is_that_of_the_histories(any_model, latent
     held = []
     with patched(any_model.unet, **OFF, interval=3) as session:
         for step in range(3):
-            session.begin_step(step, 6, [1] * len(latent))
+            session.begin_step(step, 6, rows_of([1] * len(latent)))
             any_model(latent + step, TIMES[step])
             held.append(remembered(session))
         _, waiting, fitted = held
@@ -365,9 +385,9 @@ def test_without_room_on_the_gpu_deep_transformers_are_computed_and_a_note_says_
     monkeypatch.setattr(memory, "free_bytes", free)
     with patched(ldm_sd1.unet, **OFF, predict=predict, interval=2) as session:
         for step in range(6):
-            session.begin_step(step, 6, (1, 1))
+            session.begin_step(step, 6, rows_of((1, 1)))
             ldm_sd1(latent + 0.01 * step, TIMES[0] - step)
-    assert session.record.predicted_in == predicted
+    assert predicted_in(session) == predicted
     assert ("MiB free: nothing is predicted" in "".join(session.record.notes)) == (not predicted)
     assert len(looked) == (predict == "deep")  # a GPU may take its time
 
@@ -381,10 +401,10 @@ def test_replicas_run_in_every_step_and_images_of_their_own_seeds_may_swap_these
     latents, notes = chain(4), ["nothing is predicted"]
     with patched(diffusers_sd1.unet, **OFF, interval=2) as session, torch.no_grad():
         for step, latent in enumerate(latents):
-            session.begin_step(step, 9, seeds)
+            session.begin_step(step, 9, rows_of(seeds))
             made = replica(diffusers_sd1.unet)(latent, TIMES[step], encoder_hidden_states=words(2)).sample
     assert torch.equal(made, diffusers_sd1(latents[3], TIMES[3]))
-    assert session.record.predicted_in == set()
+    assert predicted_in(session) == set()
     if seeds == (5, 6):
         notes = ["images may swap their seeds", *notes]
     assert session.record.notes == [f"replicas of this model run side by side: {note}" for note in notes]
@@ -404,6 +424,6 @@ def test_a_compiled_model_is_predicted_too(diffusers_sd1):
     small.unet.compile(backend="eager")
     with patched(small.unet, **OFF, interval=2) as session:
         made = [small(latent, time) for latent, time in zip(latents, TIMES, strict=False)]
-    assert session.record.predicted_in == {2}
+    assert predicted_in(session) == {2}
     for a, b in zip(made, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)

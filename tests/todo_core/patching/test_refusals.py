@@ -176,4 +176,4 @@ def test_a_patch_that_reduced_nothing_says_so_once_and_an_error_adds_no_word(sd1
             sd1(LATENT)
     out_of_window, factor = (record.getMessage() for record in caplog.records)
     assert "no step is between Start and End" in out_of_window
-    assert "little of this model's work is below level 1" in factor
+    assert "auto needs to know the number of steps" in factor

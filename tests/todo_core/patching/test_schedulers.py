@@ -22,13 +22,18 @@ from diffusers import (
 from tests.models import diffusers_unet, hook_count, noise, pipeline, snapshot, words
 from todo_core import apply_patch, patched, remove_patch
 from todo_core.hosts import detect
-from todo_core.hosts.conditions import row_weights
 from todo_core.patching.session import Session
-from todo_core.samplers import ADDS_NOISE
+from todo_core.samplers import WHY_NOT, sampler_of_scheduler
 
 # predicted of 8 steps with interval 2
-DEEP, MODEL = ("transformers below level 1", {2, 4, 6}), ("whole model", {3, 5})
+DEEP, MODEL = ("layers below level 1", {2, 4, 6}), ("whole model", {3, 5})
 WHOLE = {"predict": "whole", "interval": 2}
+
+
+def ran(session):
+    """What was predicted, and in which steps."""
+    (part,) = session.record.predicted
+    return part.name, part.predicted_in
 
 
 @pytest.fixture
@@ -50,7 +55,7 @@ def predicted(pipe, *notes, **call):
         latents = generate(pipe, **call)
     assert session.record.notes == [f"{note}: layers below level 1 are predicted" for note in notes]
     assert set(session.record.levels) == {1}
-    return (session.record.predicted, session.record.predicted_in), latents
+    return ran(session), latents
 
 
 def test_a_loop_of_ones_own_is_counted_by_its_own_timesteps(unet):
@@ -62,7 +67,7 @@ def test_a_loop_of_ones_own_is_counted_by_its_own_timesteps(unet):
     with torch.no_grad(), patched(pipe, factor_1=2, interval=2) as session:
         for timestep in scheduler.timesteps.round():
             pipe.unet(latent, timestep, encoder_hidden_states=words(2, seed=4))
-    assert session.record.predicted_in == {2, 4, 6}
+    assert ran(session)[1] == {2, 4, 6}
     assert session.record.steps == set(range(8))
 
 
@@ -84,18 +89,18 @@ def test_a_loop_of_ones_own_is_counted_by_its_own_timesteps(unet):
     ],
 )
 def test_with_schedulers_that_add_no_noise_whole_steps_are_predicted(name, config, calls, unet):
-    pipe, ran = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet), []
-    hook = unet.conv_in.register_forward_hook(lambda *_: ran.append(1))
+    pipe, calls_made = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet), []
+    hook = unet.conv_in.register_forward_hook(lambda *_: calls_made.append(1))
     is_whole = calls < 8
-    (what, steps), latents = predicted(pipe, *([] if is_whole else [ADDS_NOISE]))
+    (what, steps), latents = predicted(pipe, *([] if is_whole else [WHY_NOT[sampler_of_scheduler(pipe.scheduler)]]))
     hook.remove()
-    assert len(ran) == calls
+    assert len(calls_made) == calls
     assert what == (MODEL if is_whole else DEEP)[0]
     assert steps == (MODEL if is_whole else DEEP)[1] or calls == 15
     if not is_whole:
         with patched(pipe, interval=2) as session:
             assert torch.equal(latents, generate(pipe))
-        assert session.record.predicted_calls.keys() >= DEEP[1]
+        assert session.record.deep.predicted_calls.keys() >= DEEP[1]
 
 
 def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
@@ -111,7 +116,7 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
             if scheduler:
                 pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
             generate(pipe, side=side)
-            found.append((session.record.predicted, session.record.predicted_in, set(session.record.levels)))
+            found.append((*ran(session), set(session.record.levels)))
     assert found == [(*MODEL, {1}), (*DEEP, {1}), (*MODEL, {1}), (*MODEL, {1})]
     assert session.plan.settings is session.settings
 
@@ -120,7 +125,7 @@ def test_auto_predicts_whole_steps_where_the_scheduler_adds_no_noise(unet):
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
     with patched(pipe, tolerance=1) as session:
         generate(pipe)
-    assert session.record.predicted == MODEL[0]
+    assert ran(session)[0] == MODEL[0]
 
 
 @pytest.mark.parametrize(
@@ -151,33 +156,64 @@ def test_the_steps_are_those_of_the_pipelines_own_schedule(name, config, steps, 
 
 
 @pytest.mark.parametrize(
-    ("scale", "time_cond_proj_dim", "known", "weights"),
+    ("scale", "time_cond_proj_dim", "weights"),
     [
-        (7.0, None, 7.0, [-6, 7]),
-        (0.0, None, 1.0, [1]),  # the value of SDXL Turbo
-        (0.5, None, 1.0, [1]),
-        (8.0, 16, 1.0, [1]),  # the UNet of an LCM takes it as an input
+        (7.0, None, (-6, 7)),
+        (0.0, None, (1,)),  # the value of SDXL Turbo
+        (0.5, None, (1,)),
+        (8.0, 16, (1,)),  # the UNet of an LCM takes it as an input
     ],
 )
-def test_a_pipeline_tells_whether_it_has_rows_of_the_negative_prompt(scale, time_cond_proj_dim, known, weights):
+def test_a_pipeline_tells_whether_it_has_rows_of_the_negative_prompt(scale, time_cond_proj_dim, weights):
     unet = diffusers_unet(sample_size=8, time_cond_proj_dim=time_cond_proj_dim)
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
-    assert detect(pipe).sampler.guidance() is None  # it has not run yet
+    assert detect(pipe).sampler.weights() is None  # it has not run yet
     found = []
-
-    def note(*_):
-        guidance = detect(pipe).sampler.guidance()
-        found.append((guidance, row_weights(guidance, {}, (0, 0), negative_first=True)))
-
-    unet.register_forward_pre_hook(note)
+    unet.register_forward_pre_hook(lambda *_: found.append(detect(pipe).sampler.weights()))
     generate(pipe, steps=2, guidance_scale=scale)
-    assert found == [(known, weights)] * 2
+    assert found == [weights] * 2
 
 
-@pytest.mark.parametrize(("guidance_scale", "known"), [(7.5, None), (1.0, 1.0)])
+def test_a_pipeline_that_edits_an_image_has_a_third_part_of_rows(unet):
+    """InstructPix2Pix: prompt and image, image alone, neither."""
+    pipe = SimpleNamespace(unet=unet, _guidance_scale=7.5, _image_guidance_scale=1.5)
+    assert detect(pipe).sampler.weights() == (7.5, -6.0, -0.5)
+
+
+@pytest.mark.parametrize(("guidance_scale", "known"), [(7.5, None), (1.0, (1.0,))])
 def test_the_guider_of_a_modular_pipeline_calls_the_model_for_each_prompt(unet, guidance_scale, known):
     guider = ClassifierFreeGuidance(guidance_scale)
-    assert detect(SimpleNamespace(unet=unet, guider=guider)).sampler.guidance() == known
+    assert detect(SimpleNamespace(unet=unet, guider=guider)).sampler.weights() == known
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("DDIMScheduler", {}),
+        ("PNDMScheduler", {"skip_prk_steps": True}),
+        ("EulerDiscreteScheduler", {}),
+        ("HeunDiscreteScheduler", {}),
+        ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}),
+        ("EDMEulerScheduler", {}),  # its timesteps are log(sigma) / 4
+        (
+            "EulerDiscreteScheduler",
+            {"timestep_type": "continuous", "prediction_type": "v_prediction", "use_karras_sigmas": True},
+        ),
+    ],
+)
+def test_the_weights_of_the_steps_follow_the_schedule(name, config, unet):
+    """Also where timesteps are not those of 1,000 trained ones. The last step leaves no noise."""
+    pipe = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet)
+    with patched(pipe, interval="auto") as session:
+        generate(pipe, steps=8)
+    weights, steps = session.plan.facts.weights, session.plan.facts.steps
+    assert len(weights) == steps
+    sigmas = pipe.scheduler.sigmas if hasattr(pipe.scheduler, "sigmas") else None
+    if sigmas is not None:
+        first, last = float(sigmas[0]), float(sigmas[-2])
+        assert weights[0] < first / (1 + first**2) ** 0.5
+        assert weights[-1] == pytest.approx(last / (1 + last**2) ** 0.5)
+    assert all(0 < weight < 1 for weight in weights)
 
 
 def test_offload_after_the_patch_runs_as_before_and_before_the_patch_keeps_the_model_from_whole_steps(unet):
@@ -189,10 +225,20 @@ def test_offload_after_the_patch_runs_as_before_and_before_the_patch_keeps_the_m
     session = apply_patch(pipe, **WHOLE)
     cpu_offload_with_hook(unet, "cpu")
     assert torch.equal(generate(pipe), expected)
-    assert (session.record.predicted, session.record.predicted_in) == MODEL
+    assert ran(session) == MODEL
     remove_patch(pipe)
     assert predicted(pipe, "another forward is on the model")[0] == DEEP
     assert torch.equal(generate(pipe), plain)
+
+
+def test_beside_self_attention_guidance_nothing_is_predicted(unet):
+    """It reads the map of a layer in each step, and fails where that has not run."""
+    pipe = pipeline(diffusers.StableDiffusionSAGPipeline, diffusers.DDIMScheduler(), unet)
+    with patched(pipe, **WHOLE) as session:
+        latents = generate(pipe)
+    assert not session.record.predicted
+    assert session.record.notes == ["something else listens to a layer below level 1: nothing is predicted"]
+    assert latents.isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -203,13 +249,13 @@ def test_a_copy_of_the_model_has_run_nothing_and_counts_by_itself(how, unet):
     pipe, plain = pipeline(StableDiffusionPipeline, EulerAncestralDiscreteScheduler(), unet), len(pickle.dumps(unet))
     session = apply_patch(pipe, **WHOLE)
     generate(pipe, steps=6)
-    other, ran = how(unet), repr(session.record)
+    other, before = how(unet), repr(session.record)
     assert len(pickle.dumps(unet)) < plain + 200_000
     owner = next(iter(other._forward_pre_hooks.values())).owner
     assert isinstance(owner, Session)
     assert not owner.record.acted
     generate(pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), other))
-    assert repr(session.record) == ran
-    assert (owner.record.predicted, owner.record.predicted_in) == (MODEL[0], {3, 5, 7})  # no step is known as the last
+    assert repr(session.record) == before
+    assert ran(owner) == (MODEL[0], {3, 5, 7})  # no step is known as the last
     remove_patch(other)
     assert hook_count(other) == 0

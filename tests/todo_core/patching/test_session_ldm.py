@@ -24,6 +24,7 @@ from tests.models import (
     words,
 )
 from todo_core import Settings, SettingsError, apply_patch, patched, remove_patch
+from todo_core.patching.steps import rows_of
 
 LATENT = noise(2, 4, 16, 8)
 METHODS = ["downsample", "similarity", "cluster"]
@@ -61,9 +62,9 @@ def test_every_token_serves_as_a_key_of_every_block_within_four_steps(ldm_sd1, m
     for block in ldm_sd1.blocks(1):  # tokens that tell their number, and are not attended to
         monkeypatch.setitem(vars(block.norm1), "forward", lambda x: torch.arange(128.0)[:, None].expand_as(x))
         monkeypatch.setitem(vars(block.attn1), "forward", lambda x, context=None: kept.append(context) or 0 * x)
-    with patched(ldm_sd1.unet, factor_1=2) as session:
+    with patched(ldm_sd1.unet, factor_1=2, start=0) as session:
         for step in range(4):
-            session.begin_step(step, 10, [1, 2])
+            session.begin_step(step, 10, rows_of([1, 2]))
             ldm_sd1(LATENT)
     assert all(torch.equal(*rows) for rows in kept)
     steps = [[rows[0, :, 0].tolist() for rows in kept[i : i + 3]] for i in range(0, 12, 3)]
@@ -135,7 +136,7 @@ SIMILARITY = {"method": "similarity", **RANDOM}
 def joint_step(small, session, images=(0, 1, 2), seeds=None):
     """One step of these images with their cond and uncond rows in one call, in the order of the WebUI."""
     rows = list(images)
-    session.begin_step(4, 10, (seeds or [SEEDS[i] for i in rows]) * 2)
+    session.begin_step(4, 10, rows_of((seeds or [SEEDS[i] for i in rows]) * 2))
     return small(torch.cat([IMAGES[rows]] * 2), text=torch.cat([COND[rows], UNCOND[rows]]))
 
 
@@ -152,21 +153,21 @@ def test_an_image_does_not_depend_on_its_batch_nor_on_how_that_is_split_nor_on_w
     torch.manual_seed(123)
     for i in range(3):
         assert_close(batch[[i, i + 3]], joint_step(sd1_double, session, [i]))
-    session.begin_step(5, 10, [1, 2])
+    session.begin_step(5, 10, rows_of([1, 2]))
     sd1_double(noise(2, 4, 16, 8).double(), text=COND[:2])
     images, text = torch.cat([IMAGES] * 2), torch.cat([COND, UNCOND])
     for sizes in ((3, 3), (2, 1, 3)):
-        session.begin_step(4, 10, SEEDS * 2)
+        session.begin_step(4, 10, rows_of(SEEDS * 2))
         parts = zip(images.split(sizes), text.split(sizes), strict=True)
         assert_close(torch.cat([sd1_double(some, text=theirs) for some, theirs in parts]), batch)
 
 
 @pytest.mark.parametrize("seed", [None, 0, 7])
 def test_the_seed_is_that_of_the_settings_else_that_of_the_host_else_0(ldm_sd1, seed):
-    with patched(ldm_sd1.unet, seed=seed, **SIMILARITY) as session:
+    with patched(ldm_sd1.unet, seed=seed, start=0, **SIMILARITY) as session:
         bare = ldm_sd1(LATENT)
-        session.begin_step(0, 10, [11, 22])
+        session.begin_step(0, 10, rows_of([11, 22]))
         assert torch.equal(ldm_sd1(LATENT), bare) == (seed is not None)
-    with patched(ldm_sd1.unet, **SIMILARITY) as session:
-        session.begin_step(0, 10, [seed or 0] * 2)
+    with patched(ldm_sd1.unet, start=0, **SIMILARITY) as session:
+        session.begin_step(0, 10, rows_of([seed or 0] * 2))
         assert torch.equal(ldm_sd1(LATENT), bare)

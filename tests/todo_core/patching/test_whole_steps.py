@@ -8,9 +8,10 @@ from itertools import pairwise
 import pytest
 import torch
 
+import todo_core.patching.plan
 from tests.models import Small, noise, shallow_ldm_unet, snapshot, words
 from tests.todo_core.patching import test_prediction as below_level_1
-from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, run, session_of
+from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, predicted_in, run, session_of, weights_of
 from tests.todo_core.test_pacing import naive_cost, naive_gap
 from todo_core import Settings, patched
 from todo_core.hosts import detect
@@ -34,8 +35,8 @@ def by_a_loop(small, latents, gap, tolerance=None, times=TIMES):
         outputs.append(small(latent, time))
         if tolerance and predicted is not None:
             (error, output), since = ([y.numpy()] for y in (predicted - outputs[-1], outputs[-1])), step - computed[-1]
-            cost = naive_cost(error, output, (GUIDANCE, 1 - GUIDANCE), (runs[-1][0], time), since)
-            gap = naive_gap(cost, tolerance, len(latents))
+            cost = naive_cost(error, output, (GUIDANCE, 1 - GUIDANCE), since)
+            gap = naive_gap(cost, tolerance, len(latents), weights_of(times, len(latents))[step + 1 :])
         computed.append(step)
         runs.append((time, latent, latent + outputs[-1]))  # naive's have the sum
     return outputs, computed
@@ -66,7 +67,7 @@ def test_a_pass_equals_the_loop(name, settings, predicted, request):
             theirs = below_level_1.by_a_loop(small, transformers, latents, settings["interval"])
     for step, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
         torch.testing.assert_close(mine, other, atol=2e-5, rtol=1e-4, msg=lambda m, step=step: f"step {step}: {m}")
-    assert session.record.predicted_in == predicted
+    assert predicted_in(session) == predicted
     assert not torch.equal(ours[3], small(latents[3], TIMES[3])) or 3 not in predicted, "a prediction must show"
 
 
@@ -79,14 +80,41 @@ def test_the_least_error_is_the_least_tolerance_that_predicts(ldm_sd1):
         run(ldm_sd1, session, latents)
         return session.record
 
-    error = ran(0).least_error
-    assert (bool(ran(0.999 * error).predicted_in), bool(ran(1.001 * error).predicted_in)) == (False, True)
+    error = ran(0).whole.least_error
+    assert [bool(ran(part * error).whole.predicted_in) for part in (0.999, 1.001)] == [False, True]
 
 
-def test_the_window_decides_where_it_predicts(ldm_sd1):
-    session = session_of(ldm_sd1, interval=2, start=0.25, end=0.75)
+def test_the_window_is_that_of_tokens(ldm_sd1):
+    session = session_of(ldm_sd1, factor_1=2, interval=2, start=0.25, end=0.75)
     run(ldm_sd1, session, chain(8))
-    assert session.record.predicted_in == {4}
+    assert session.record.ran_in.popitem()[1] == {2, 3, 4, 5}
+    assert predicted_in(session) == {2, 4, 6}
+
+
+def test_whole_calls_are_predicted_outside_and_deep_layers_inside_of_those_that_run(ldm_sd1, monkeypatch):
+    """Each by an error of its own."""
+    monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
+    monkeypatch.setattr(todo_core.patching.plan, "OF_DEEP", 4)
+    session, latents = session_of(ldm_sd1, interval="auto", tolerance=0.13), chain(10, drift=0.02)
+    session._told, ran = replace(session._told, sampler="steady"), {"unet": [], "deep": []}
+    first = detect(ldm_sd1.unet).deep_transformers[0].transformer_blocks[0]
+    handles = [
+        ldm_sd1.unet.out.register_forward_hook(lambda *_: ran["unet"].append(now[-1])),
+        first.register_forward_hook(lambda *_: ran["deep"].append(now[-1])),
+    ]
+    now = []
+    run(ldm_sd1, session, latents, lambda step, latent: now.append(step) or ldm_sd1(latent, TIMES[step]), guidance=1)
+    for handle in handles:
+        handle.remove()
+    whole, deep = session.record.whole, session.record.deep
+    assert whole.predicted_in == set(range(10)) - set(ran["unet"])
+    assert deep.predicted_in == set(ran["unet"]) - set(ran["deep"])
+    assert whole.predicted_in
+    assert deep.predicted_in
+    counts = (
+        f"in {len(ran['unet'])} of 10 steps, layers below level 1 in {len(ran['deep'])} of these {len(ran['unet'])}"
+    )
+    assert session.record.summary(10) == f"whole model computed {counts}"
 
 
 @pytest.mark.parametrize(("predict", "step"), [("deep", 2), ("whole", 3)])
@@ -114,7 +142,7 @@ def test_a_forward_of_somebody_else_is_left_alone_and_that_of_the_class_is_no_ob
         assert vars(module)["forward"] is theirs
     finally:
         del module.forward
-    assert session.record.predicted_in == predicted
+    assert predicted_in(session) == predicted
     what = "the model" if predict == "whole" else "a deep transformer"
     note = f"{what} runs in every step: another {type(module).__name__}.forward is on it"
     assert session.record.notes == ([] if is_own else [note])
@@ -127,8 +155,8 @@ CALM, ROUGH = 0.02, 0.3  # how much of a latent is new in a step
 @pytest.mark.parametrize(
     ("drifts", "tolerance", "gaps"),
     [
-        ([CALM] * 8 + [ROUGH] * 5 + [CALM] * 6, 0.3, [2, 3, 4, 3, 2, 2, 1]),
-        ([ROUGH] * 5 + [CALM] * 8 + [0.2] * 6, 1.0, [1, 1, 1, 1, 1, 3, 5, 4]),
+        ([CALM] * 8 + [ROUGH] * 5 + [CALM] * 6, 0.3, [2, 3, 5, 3, 2, 2]),
+        ([ROUGH] * 5 + [CALM] * 8 + [0.2] * 6, 1.0, [1, 1, 1, 1, 1, 3, 6, 3]),
     ],
 )
 def test_auto_computes_the_steps_that_the_measured_errors_ask_for(drifts, tolerance, gaps):
@@ -139,8 +167,8 @@ def test_auto_computes_the_steps_that_the_measured_errors_ask_for(drifts, tolera
     theirs, computed = by_a_loop(small, latents, 1, tolerance, AUTO_TIMES)
     ours = run(small, session, latents, times=AUTO_TIMES, guidance=GUIDANCE)
     assert [b - a for a, b in pairwise(computed[2:])] == gaps
-    assert sorted(session.record.computed_calls) == computed
-    assert session.record.predicted_in == set(range(20)) - set(computed)
+    assert sorted(session.record.whole.computed_calls) == computed
+    assert predicted_in(session) == set(range(20)) - set(computed)
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other, atol=2e-5, rtol=1e-4)
 
@@ -154,7 +182,7 @@ def test_diffusers_gets_the_kind_of_output_that_it_asks_for(diffusers_sd1, kind)
     call = lambda step, latent: unet(latent, TIMES[step], words(2), return_dict=kind == "object")  # noqa: E731
     with torch.no_grad():
         outputs = run(diffusers_sd1, session, chain(5), call)
-    assert session.record.predicted_in
+    assert predicted_in(session)
     assert {type(output) for output in outputs} == {type(outputs[0])}
     assert all((o.sample if kind == "object" else o[0]).shape == (2, 4, 16, 16) for o in outputs)
 
@@ -165,7 +193,7 @@ def test_a_cache_inside_the_model_s_call_is_neither_counted_nor_learned(ldm_sd1,
     unet, session, cached = ldm_sd1.unet, session_of(ldm_sd1, predict=predict, interval=2), [False]
     own = type(unet).forward
     monkeypatch.setattr(type(unet), "forward", lambda self, *a, **k: a[0] * 50 if cached[0] else own(self, *a, **k))
-    latents, record = chain(9), session.record
+    latents, record = chain(9), session.record.parts[predict]
 
     def call(step, latent):
         cached[0] = step == 4
@@ -174,7 +202,7 @@ def test_a_cache_inside_the_model_s_call_is_neither_counted_nor_learned(ldm_sd1,
     outputs = run(ldm_sd1, session, latents, call)
     assert torch.equal(outputs[4], latents[4] * 50)
     assert 4 not in record.predicted_calls | record.computed_calls
-    assert not record.notes
+    assert not session.record.notes
     assert record.predicted_in
     for step in record.predicted_in:
         assert outputs[step].abs().max() < 3 * outputs[0].abs().max(), "its answer was learned"
@@ -200,7 +228,7 @@ def test_what_a_controlnet_adds_is_told_and_begins_anew_where_it_begins_and_ends
     handle = unet.conv_in.register_forward_hook(lambda *_: ran.append(1))
     run(diffusers_sd1, session, chain(computed[-1] + 1), call)
     handle.remove()
-    assert sorted(session.record.computed_calls) == computed
+    assert sorted(session.record.whole.computed_calls) == computed
     assert len(ran) == len(computed)
     assert session.record.notes == ["a ControlNet runs in predicted steps too"]
 
@@ -236,7 +264,7 @@ def test_input_and_output_may_have_more_channels_than_the_latent(ldm_sd1, kind):
         return model(torch.cat([latent, rest], 1), torch.full((2,), float(TIMES[step])), words(2))
 
     outputs = run(ldm_sd1, session, latents, call)
-    assert session.record.predicted_in == {3}
+    assert predicted_in(session) == {3}
     runs = [(TIMES[i], latents[i], latents[i] + outputs[i][:, :4]) for i in (1, 2)]
     expected = naive(runs, TIMES[3], latents[3]).float() - latents[3]
     torch.testing.assert_close(outputs[3][:, :4], expected, atol=2e-5, rtol=1e-4)

@@ -54,7 +54,7 @@ USES = pytest.mark.parametrize("put", [lambda *a, **v: apply_patch(*a, **v).sett
 
 @USES
 def test_a_preset_by_name_with_changes(diffusers_sd1, put):
-    assert put(diffusers_sd1.unet, preset="Fast", end=0.8) == Settings(tolerance=0.32, end=0.8)
+    assert put(diffusers_sd1.unet, preset="Fast", end=0.8) == Settings(tolerance=BUILT_IN["Fast"].tolerance, end=0.8)
     assert put(diffusers_sd1.unet, preset="ToMe paper") == Settings.preset("ToMe paper") == BUILT_IN["ToMe paper"]
     assert put(diffusers_sd1.unet, Settings(factor_1=3), end=0.8) == Settings(factor_1=3, end=0.8)
     assert put(diffusers_sd1.unet) == Settings()

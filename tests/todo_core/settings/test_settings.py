@@ -19,7 +19,7 @@ from todo_core.settings import SETTINGS, Settings, declaration
 
 HUGE = 10**400  # beyond every float
 FACTOR = "'auto' or a whole number from 1 to 8"
-SHARE, RATIO, SIDE = "a number from 0 to 1", "a number from 0 to 0.99", "a whole number from 1 to 16"
+SHARE, RATIO, SIDE = "'auto' or a number from 0 to 1", "a number from 0 to 0.99", "a whole number from 1 to 16"
 SEED = "None or -1 (each image's own seed) or a whole number >= 0"
 METHODS, RESAMPLES = ["downsample", "similarity", "cluster"], ["nearest", "nearest-exact", "bilinear", "bicubic"]
 NO_NUMBER = [True, "0.5", "", None, math.inf, -math.inf, math.nan, 1j, [0.5], HUGE]
@@ -39,8 +39,8 @@ TABLE = {
     "ratio_2": (0.0, *RATIOS),
     "resample": ("nearest-exact", [*RESAMPLES, "area", "max"], NO_CHOICE, None),
     "phase": ("rotate", ["rotate", "fixed"], NO_CHOICE, None),
-    "start": (0.0, [0.0, 0.5], NO_SHARE, SHARE),
-    "end": (1.0, [0.01, 1.0], NO_SHARE, SHARE),
+    "start": ("auto", ["auto", 0.0, 0.5], NO_SHARE, SHARE),
+    "end": ("auto", ["auto", 0.01, 1.0], NO_SHARE, SHARE),
     "window": ("steps", ["steps", "noise"], NO_CHOICE, None),
     "afterwards": ("none", ["none", *METHODS], NO_CHOICE, None),
     "passes": ("hires", ["hires", "first", "all"], NO_CHOICE, None),
@@ -53,7 +53,7 @@ TABLE = {
     "mlp": (False, *FLAG),
     "interval": ("auto", *FACTORS),
     "predict": ("auto", ["auto", "deep", "whole"], NO_CHOICE, None),
-    "tolerance": (0.16, [0.0, 0.5, 1.0], NO_SHARE, SHARE),
+    "tolerance": (0.16, [0.0, 0.5, 1.0], [*NO_SHARE, "auto"], "a number from 0 to 1"),
 }
 DEFAULTS = {name: default for name, (default, *_) in TABLE.items()}
 DOWNSAMPLE = {"ToDo method": "downsample"}
@@ -70,9 +70,11 @@ def valid_settings(draw):
     fields = {name: st.sampled_from(taken) for name, (_, taken, *_) in TABLE.items()}
     fields |= {"factor_1": factors, "factor_2": factors, "interval": factors, "seed": st.none() | st.integers(0, 2**64)}
     fields |= {"ratio_1": ratios, "ratio_2": ratios, "sx": sides, "sy": sides, "tolerance": st.floats(0, 1)}
-    window = st.lists(st.floats(0, 1), min_size=2, max_size=2, unique=True) | st.just([0.0, 1.0])
+    share, auto = st.floats(0, 1), st.just("auto")
+    window = st.lists(share, min_size=2, max_size=2, unique=True).map(sorted) | st.just([0.0, 1.0])
+    window |= st.tuples(auto, auto | share.filter(bool)) | st.tuples(share.filter(lambda start: start < 1), auto)
     values = draw(st.fixed_dictionaries({}, optional=fields))
-    values["start"], values["end"] = sorted(draw(window))
+    values["start"], values["end"] = draw(window)
     filled = DEFAULTS | values
     if filled["method"] != "none" and "similarity" in (filled["method"], filled["afterwards"]):
         cap = 1 - 1 / (filled["sx"] * filled["sy"])
@@ -203,7 +205,8 @@ def test_infotext_can_leave_settings_out():
         ({"ToDo factor": "2", "ToDo disable after": "0.5", "ToDo method": "cluster"}, {"method": "cluster"}),
         ({"ToDo": "0.5"}, None),
         # auto with what it has used is auto
-        ({"ToDo version": "1.0.0", "ToDo interval": "auto (2)"}, {}),
+        ({"ToDo version": "1.0.0", "ToDo interval": "auto (7 of 10 and 5 of 7)"}, {}),
+        (DOWNSAMPLE | {"ToDo start": "auto (0.3)", "ToDo end": "0.7"}, {"end": 0.7}),
         (DOWNSAMPLE | {"ToDo factor 1": "auto (2)", "ToDo interval": "auto (6 of 10)"}, {}),
         (DOWNSAMPLE | {"ToDo version": "1.10.0.dev1", "ToDo predict": "auto (whole)"}, {}),
         (DOWNSAMPLE | {"ToDo predict": "deep", "ToDo interval": 3}, {"predict": "deep", "interval": 3}),
@@ -224,7 +227,7 @@ TEXTS = {
     "factor_1": {"3": 3, "3.0": 3, "auto": "auto", 2.0: 2},
     "factor_2": {" auto ": "auto"},
     "ratio_1": {"1e-2": 0.01},
-    "end": {".5": 0.5},
+    "end": {".5": 0.5, " auto": "auto"},
     "sx": {"4": 4, "4.0": 4},
     "seed": {"": None, "none": None, "None": None, "12345678901234567890": 12345678901234567890, None: None},
     "method": {"none": "none"},
@@ -261,8 +264,8 @@ def test_parse_accepts_or_names_the_field_whatever_comes(values):
     assert refused_field in {*values, "start"}  # the start is named where start and end do not fit
 
 
-ACTING = {"method", "start", "end", "passes", "interval", "predict", "tolerance"}
-ALWAYS, KEPT = ACTING | {"target"}, {"factor_1", "factor_2", "resample", "phase"}
+ACTING = {"method", "passes", "interval", "predict", "tolerance"}
+ALWAYS, KEPT = ACTING | {"target", "start", "end"}, {"factor_1", "factor_2", "resample", "phase"}
 LEFT, ENDS = {"ratio_1", "ratio_2"}, {"window", "afterwards"}
 CELL, MODULES = {"sx", "sy", "random"}, {"attn", "crossattn", "mlp"}
 
@@ -271,8 +274,11 @@ CELL, MODULES = {"sx", "sy", "random"}, {"attn", "crossattn", "mlp"}
     ("values", "used"),
     [
         ({}, ALWAYS | KEPT),
-        ({"interval": 2}, ALWAYS - {"tolerance"} | KEPT),
-        ({"interval": 1}, ALWAYS - {"predict", "tolerance"} | KEPT),
+        ({"interval": 2}, ALWAYS | KEPT),
+        ({"interval": 2, "start": 0, "end": 1}, ALWAYS - {"tolerance"} | KEPT),
+        ({"interval": 1}, ALWAYS - {"predict"} | KEPT),
+        ({"interval": 1, "start": 0}, ALWAYS - {"predict"} | KEPT),
+        ({"interval": 1, "start": 0, "end": 1}, ALWAYS - {"predict", "tolerance"} | KEPT),
         ({"method": "none"}, {"method"}),
         ({"method": "none", "afterwards": "similarity", "target": "all", "start": 0.1, "end": 0.5}, {"method"}),
         ({"resample": "nearest"}, ALWAYS | KEPT),

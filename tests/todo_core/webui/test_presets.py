@@ -24,10 +24,11 @@ def test_the_built_in_presets_are_the_default_and_the_papers_values():
     assert BUILT_IN[DEFAULT] == Settings()
     assert [*BUILT_IN] == ["Balanced", "Closest", "Fast", "ToDo only", "ToDo paper", "ToMe paper"]
     assert len(set(BUILT_IN.values())) == len(BUILT_IN)
+    everywhere = {"interval": 1, "start": 0, "end": 1}
     todo = {"factor_1": 2, "factor_2": 1, "target": "keys/values", "resample": "nearest", "phase": "fixed"}
     tome = {"method": "similarity", "target": "all", "ratio_1": 0.5, "sx": 2, "sy": 2}
-    assert BUILT_IN["ToDo paper"] == Settings(method="downsample", interval=1, **todo)
-    assert BUILT_IN["ToMe paper"] == Settings(interval=1, **tome)
+    assert BUILT_IN["ToDo paper"] == Settings(method="downsample", **everywhere, **todo)
+    assert BUILT_IN["ToMe paper"] == Settings(**everywhere, **tome)
 
 
 def test_what_is_saved_replaced_or_deleted_is_so_after_a_restart(path):

@@ -5,6 +5,7 @@ The order was logged on the real WebUI, and tests/webui/api/test_double.py compa
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +45,8 @@ class Processing:
     subprompts: int = 1  # 2 is "a AND b"
     split: bool = False  # the WebUI's "batch cond/uncond" off
     calls_per_step: int = 1  # 2 for a second-order sampler
-    sampler_function: object = None  # of the real sampler
+    sampler_function: object = None  # one of those below; None is another extension's sampler
+    cfg_scale: float = 3.0
     s_churn: float = 0.0
     eta: float = 0.0
     extra_generation_params: dict = field(default_factory=dict)
@@ -93,7 +95,7 @@ class CFGDenoiser(torch.nn.Module):
         out = torch.cat([self.inner_model(part) for part in (x_in.split(images) if p.split else [x_in])])
         cond, uncond = out[:-images].unflatten(0, (images, p.subprompts)).sum(1), out[-images:]
         self.step += 1
-        return uncond + 3 * (cond - p.subprompts * uncond)
+        return uncond + p.cfg_scale * (cond - p.subprompts * uncond)
 
 
 class Wrapped(torch.nn.Module):
@@ -110,6 +112,24 @@ class Wrapped(torch.nn.Module):
         return unet(x, timesteps, context=context.to(x))
 
 
+def sample_euler(model, x, sigmas, s_churn=0.0):
+    """Named as k-diffusion's, and as there the running function has the schedule."""
+    model(x)
+
+
+def sample_euler_ancestral(model, x, sigmas, eta=1.0):
+    model(x)
+
+
+def sample_heun(model, x, sigmas, s_churn=0.0):
+    model(x)
+
+
+def ddim(model, x, timesteps, eta=0.0):
+    """Named as the WebUI's."""
+    model(x)
+
+
 class Sampler:
     def __init__(self, p):
         self.model_wrap_cfg = CFGDenoiser(p, self)
@@ -122,17 +142,18 @@ class Sampler:
         return p.steps * p.calls_per_step - (p.calls_per_step - 1)
 
     def sample(self, p, x):
-        calls = self.calls(p)
-        denoiser = self.model_wrap_cfg
+        self.last_latent, denoiser = x, self.model_wrap_cfg
         denoiser.step, denoiser.steps, denoiser.total_steps = 0, p.steps, p.steps * p.calls_per_step
-        try:
-            for number in range(calls):
-                x = x - 0.3 * self.model_wrap_cfg(x, torch.ones(x.shape[0]))
-                if p.after_step:
-                    p.after_step(number)
-        except Interrupted:
-            pass
-        return x
+        schedule = torch.linspace(1, 999, p.steps) if self.func is ddim else torch.linspace(10, 0, p.steps + 1)
+        with contextlib.suppress(Interrupted):
+            (self.func or (lambda model, x, _: model(x)))(lambda x: self._walk(p, x), x, schedule)
+        return self.last_latent
+
+    def _walk(self, p, x):
+        for number in range(self.calls(p)):
+            self.last_latent = x = x - 0.3 * self.model_wrap_cfg(x, torch.ones(x.shape[0]))
+            if p.after_step:
+                p.after_step(number)
 
 
 class WebUI:

@@ -13,7 +13,7 @@ from todo_lab.sampling.comparison import Timing, compare_all
 from todo_lab.sampling.request import Request
 
 ASKED = Request(prompt="a red circle over stripes", seed=5, steps=2, hires_steps=3, width=64, height=64)
-TODO = Settings(factor_1=2)
+TODO = Settings(factor_1=2, start=0, end=1)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def unet_calls(monkeypatch, pocket):
 def test_baseline_and_reduced_steps_alternate_after_a_warm_up(pocket, unet_calls):
     (found,) = compare_all(pocket, ASKED, [TODO])
     assert unet_calls == [256, 64] * 4  # a warm-up step and three steps of each
-    assert found.timing == Timing(found.baseline.step_seconds, found.reduced.step_seconds, [(True, False)] * 3)
+    assert found.timing == Timing(found.baseline.step_seconds, found.reduced.step_seconds, [(True, False, False)] * 3)
 
 
 def test_all_presets_share_one_baseline(pocket, unet_calls):
@@ -94,4 +94,4 @@ def test_a_call_is_of_the_kind_of_its_step(pocket):
     settings = replace(TODO, end=0.5)
     (found,) = compare_all(pocket, replace(ASKED, sampler="Heun"), [settings])
     assert found.reduced.steps == [0, 1, 1, 2, 2]
-    assert [reduced for reduced, _ in found.reduced.kinds] == [True, True, True, False, False]
+    assert [reduced for reduced, *_ in found.reduced.kinds] == [True, True, True, False, False]

@@ -15,7 +15,7 @@ from todo_lab.sampling.passes import decode_image, first_pass, hires_pass
 from todo_lab.sampling.request import Request
 
 ASKED = Request(prompt="a red circle over stripes", seed=5, steps=4, hires_steps=3, width=64, height=96)
-TODO = Settings(factor_1=2)
+TODO = Settings(factor_1=2, start=0, end=1)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

@@ -14,8 +14,8 @@ from ..helpers import FACTOR_2, NOTHING_PREDICTED, Refused, assert_reduced, leng
 from .test_prediction import DEEP, planned, runs_of
 
 SMALL = {"steps": 2, "hr_second_pass_steps": 2}
-PREDICTS = {"factor_1": 2, "interval": 2}
-WITH_PROMPT = {"factor_1": 2, "interval": 1, "target": "all", "crossattn": True}
+PREDICTS = {"factor_1": 2, "interval": 2, "start": 0, "end": 1}
+WITH_PROMPT = {"factor_1": 2, "interval": 1, "start": 0, "end": 1, "target": "all", "crossattn": True}
 UNIT = {"enabled": True, "model": "None", "processor_res": 64}  # of ControlNet; its model is any with canny in its name
 REFERENCE, CANNY = {**UNIT, "module": "reference_only"}, {**UNIT, "module": "canny", "model": "canny"}
 REGIONS = {0: True, 2: "Matrix", 6: "1,1"}  # of Regional Prompter, by position; 11 is the mode
@@ -124,7 +124,8 @@ def test_adetailer_keeps_the_infotext(webui):
     need(webui, "ADetailer")
     detail = {"ADetailer": {"args": [True, False, {"ad_model": "yolo.pt", "ad_confidence": 0.0}]}}
     ours = webui.txt2img(FACTOR_2, alwayson_scripts=detail, **SMALL)
-    assert todo_keys(ours.infotext) == {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
+    written = {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo start": "0", "ToDo end": "1"}
+    assert todo_keys(ours.infotext) == written | NOTHING_PREDICTED
     assert "ToDo reduced the hires pass" in ours.comments
     inner = ours.first[2:]
     assert inner, "no box was found"

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from ..helpers import FACTOR_2, REDUCED, Refused, assert_reduced, reduced
 
-BOTH_PASSES = {"factor_1": 2, "passes": "all"}
+BOTH_PASSES = {"factor_1": 2, "passes": "all", "start": 0, "end": 1}
 
 
 def unets(events):

@@ -10,8 +10,8 @@ from .test_prediction import WITH_TODO, assert_planned
 SAMPLERS = ["Euler a", "DPM++ 2M", "Heun", "DPM++ SDE", "DDIM", "LCM", "UniPC"]
 ENDS_EARLY = ["DDIM"]  # the WebUI's total counts two steps of an img2img pass that are never run
 ATTENTIONS = ["Automatic", "sdp-no-mem", "sdp", "sub-quadratic", "V1", "InvokeAI", "Doggettx", "None"]
-SIMILARITY, HALF = {"method": "similarity", "ratio_1": 0.5}, {(256, 128)}
-BOTH = {"factor_1": 2, "factor_2": 2}
+SIMILARITY, HALF = {"method": "similarity", "ratio_1": 0.5, "start": 0, "end": 1}, {(256, 128)}
+BOTH = FACTOR_2 | {"factor_2": 2}
 ONE_STEP = {"steps": 1, "hr_second_pass_steps": 1}
 # two by two tiles in the hires pass, at level 1
 TILED = {"hypertile_enable_unet": True, "hypertile_max_tile_unet": 128, "hypertile_swap_size_unet": 0}
@@ -124,8 +124,13 @@ def test_sdxl_has_its_own_levels_and_trained_size(webui, sdxl_checkpoint):
     assert_reduced(webui, {"interval": 1}, set(), told=told, **chosen)
     result = assert_reduced(webui, WITH_TODO, {(64, 16)}, hr_second_pass_steps=8, **chosen)
     assert_planned(result.hires, WITH_TODO)
-    factors = {"ToDo factor 1": "2", "ToDo factor 2": "1"}
-    assert todo_keys(result.infotext) == {"ToDo method": "downsample", "ToDo interval": "2", **factors}
+    factors = {"ToDo factor 1": "2", "ToDo factor 2": "1", "ToDo start": "0", "ToDo end": "1"}
+    assert todo_keys(result.infotext) == {
+        "ToDo method": "downsample",
+        "ToDo interval": "2",
+        "ToDo predict": "auto (deep)",
+        **factors,
+    }
 
 
 def test_a_transformer_is_named_and_its_image_is_the_baselines(request, webui):

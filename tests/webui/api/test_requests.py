@@ -42,7 +42,7 @@ def test_an_infotext_in_the_request_sets_everything(webui):
         webui.txt2img(infotext="a cat\nSteps: 4", enable_hr=False)
     except Refused as error:
         pytest.skip(f"this WebUI reads no infotext of a request: {error}")
-    text = "a cat\nSteps: 4, ToDo method: downsample, ToDo factor 1: 2, ToDo end: 0.5"
+    text = "a cat\nSteps: 4, ToDo method: downsample, ToDo factor 1: 2, ToDo start: 0, ToDo end: 0.5"
     result = webui.txt2img(infotext=text, hr_sampler_name="Euler")  # else Classic takes "Use same sampler" for a name
     assert [len(reduced([step])) for step in result.hires] == [1, 1, 0, 0]
     assert reduced(result.hires) == REDUCED

@@ -5,7 +5,7 @@ import pytest
 
 from tests.webui.helpers import latents, lengths, level_1, reduced, todo_keys
 
-OURS = {"factor_1": 2, "interval": 1}
+OURS = {"factor_1": 2, "interval": 1, "start": 0, "end": 1}
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_the_hires_pass_is_reduced_and_the_rest_is_as_without_todo(webui, reques
     assert (latents(ours.first), lengths(ours.first)) == (latents(plain.first), lengths(plain.first))
     assert latents(ours.hires[:1]) == latents(plain.hires[:1])
     assert not np.array_equal(plain.pixels, ours.pixels)
-    assert ("downsample" if start else "transformers below level 1 computed in") in ours.comments
+    assert ("downsample" if start else "layers below level 1 computed in") in ours.comments
     assert todo_keys(ours.infotext)["ToDo factor 1"] == "2"
     assert ours.hooks_left <= 1  # the one that finds the passes out; none is on a model after the generation
     again = webui.txt2img(**steps)
@@ -57,5 +57,5 @@ def test_an_infotext_is_pasted(webui):
     text = "a dog\nSteps: 5, Size: 128x128, ToDo method: downsample, ToDo factor 1: 3, ToDo end: 0.6"
     answer = webui.post("/run/predict", {"fn_index": number, "data": [text], "session_hash": "paste"})
     pasted = {names[part]: new.get("value") for part, new in zip(event["outputs"], answer["data"], strict=True)}
-    ours = {"todo_txt2img-checkbox": True, "todo_txt2img_factor_1": "3", "todo_txt2img_end": 0.6}
+    ours = {"todo_txt2img-checkbox": True, "todo_txt2img_factor_1": "3", "todo_txt2img_end": "0.6"}
     assert pasted.items() >= {"txt2img_steps": 5, **ours}.items()

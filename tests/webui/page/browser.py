@@ -135,7 +135,7 @@ class Panel:
             control.locator("input").set_checked(value)
         elif kind == "choice" and control.locator("input[type=radio]").count():
             control.locator(f'input[value="{value}"]').check()
-        elif kind in ("choice", "factor"):
+        elif kind == "choice" or SETTINGS[name].has_auto:
             self._pick(control, str(value))
         else:
             field = control.locator("input[type=number], input[type=text]").first

@@ -10,6 +10,7 @@ from torch.nn import Module
 from ...hosts import has_foreign_forward
 from ..plan import Holder
 from ..time.memory import CallMemory
+from ..time.prediction_plan import Part
 from .module_calls import Args, Forward, Kwargs, guarded, has_other_forward, read
 from .running_calls import RunningCalls
 
@@ -17,7 +18,8 @@ from .running_calls import RunningCalls
 class DeepHooks:
     """What is put on one transformer below level 1. What it adds to its input is predicted."""
 
-    what, all_of_them, is_whole = "a deep transformer", "transformers below level 1", False
+    what = "a deep transformer"
+    part: Part = "deep"
 
     def __init__(self, module: Module, calls: RunningCalls) -> None:
         self._module, self._calls = module, calls
@@ -28,7 +30,7 @@ class DeepHooks:
         if has_other_forward(self._module):
             self._note_other_forward()
             return []
-        return [Forward(self._instead, self._learn, is_single=self.is_whole).on(self._module)]
+        return [Forward(self._instead, self._learn, is_single=self.part == "whole").on(self._module)]
 
     def _note_other_forward(self) -> None:
         name = type(self._module).__name__
@@ -44,14 +46,14 @@ class DeepHooks:
     def _instead(self, args: Args, kwargs: Kwargs) -> Any:
         """The predicted output, as the module returns it; None if the module must run."""
         call = self._calls.current
-        memory = call.memory if call and call.is_whole == self.is_whole else None
-        if call is None or memory is None or self._is_covered() or not memory.predicts:
+        memory = call.memory if call else None
+        if call is None or memory is None or self._is_covered() or not memory.parts[self.part].predicts:
             return None
         y = guarded(self._calls.on_error, self._predict, memory, args, kwargs)
         if y is None:
             return None
-        call.reduced = call.is_predicted = True
-        self._calls.record.predicted = self.all_of_them
+        call.reduced = True
+        call.predicted.add(self.part)
         if issubclass(self._kind, Tensor):
             return y
         return (y,) if self._kind is tuple else self._kind(y)  # diffusers: an object with one field
@@ -59,20 +61,20 @@ class DeepHooks:
     def _learn(self, args: Args, kwargs: Kwargs, output: Any) -> None:
         """The module has run, if not another cache has answered."""
         call = self._calls.current
-        if call and call.memory and call.is_whole == self.is_whole and call.has_run:
+        if call and call.memory and self.part in call.planned and call.has_run:
             guarded(self._calls.on_error, self._remember, call.memory, args, kwargs, output)
 
     def _predict(self, memory: CallMemory, args: Args, kwargs: Kwargs) -> Tensor | None:
         """The output (b, c, h, w); None if too little is known."""
-        history, x = memory.histories[self._module], self._input(args, kwargs)
-        if not history.can_predict(x):
-            return None
-        made = history.predict(memory.time, x)
-        return made if self.is_whole else x + made
+        history, x = memory.parts[self.part].histories[self._module], self._input(args, kwargs)
+        return self._output(x, history.predict(memory.time, x)) if history.can_predict(x) else None
+
+    def _output(self, x: Tensor, made: Tensor) -> Tensor:
+        return x + made
 
     def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> None:
         x, y = self._input(args, kwargs), self._unpacked(output)
-        memory.learn(self._module, x, y - x, y)
+        memory.learn(self.part, self._module, x, y - x, y)
 
     def _unpacked(self, output: Any) -> Tensor:
         self._kind = type(output)
@@ -91,13 +93,17 @@ def holder_of(unet: Module) -> Holder | None:
 class WholeHooks(DeepHooks):
     """What is put on a UNet of which whole calls are predicted. Its output is."""
 
-    what, all_of_them, is_whole = "the model", "whole model", True
+    what = "the model"
+    part: Part = "whole"
     _channels, _dtype = 0, None  # of its output
 
     def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> None:
         y = self._unpacked(output).clone()  # a sampler may go on with it in place
         self._channels, self._dtype = y.shape[1], y.dtype
-        memory.learn(self._module, self._input(args, kwargs).clone(), y, y)
+        memory.learn(self.part, self._module, self._input(args, kwargs).clone(), y, y)
+
+    def _output(self, x: Tensor, made: Tensor) -> Tensor:
+        return made
 
     def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
         """The channels of the noisy latent, as the output has them: of an inpainting model, mask and image follow."""

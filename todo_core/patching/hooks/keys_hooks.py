@@ -19,8 +19,10 @@ from ...token_grid import TokenGrid
 from ..space.level_plan import LevelPlan
 from ..space.methods import METHODS, Place, plan_level
 from ..steps import seeds_of_rows
-from .module_calls import Args, Changed, Hook, Kwargs, guarded, read, untraced, write
+from .module_calls import Args, Changed, Hook, Kwargs, guarded, read_attention, untraced, write
 from .running_calls import RunningCalls, UNetCall
+
+MASK = "it has a mask"
 
 
 class SiteHooks:
@@ -38,7 +40,8 @@ class SiteHooks:
         settings = self._calls.settings
         if settings.target == "keys/values" or settings.attn:
             block: Any = self.site.block
-            self._skip(self._calls.host.conflict(block.attn1, grid.size))
+            if conflict := self._calls.host.conflict(block.attn1, grid):
+                self._skip(conflict)
 
     def _acting(self, module: Module) -> tuple[UNetCall, LevelPlan] | None:
         """The call that runs, and the plan of this level for its grid; None where nothing is reduced.
@@ -47,34 +50,28 @@ class SiteHooks:
         """
         call, host = self._calls.current, self._calls.host
         plan = call.levels.get(self.site.level) if call else None
-        if call is None or plan is None or call.grid is None or self._skip(host.conflict(module, call.grid.size)):
+        if call is None or plan is None or call.grid is None:
             return None
-        if call.grid != plan.grid:
+        if conflict := host.conflict(module, call.grid):
+            self._skip(conflict)
+            return None
+        if call.grid is not plan.grid and call.grid != plan.grid:
             plan = plan_level(self._calls.settings, plan.method, host.level(plan.level), call.grid)
         call.why_not = plan.why or call.why_not
-        return (call, plan) if plan.reduces else None
+        return None if plan.why else (call, plan)
 
     def _reduction(self, plan: LevelPlan, tokens: Tensor, call: UNetCall, images: int) -> Reduction:
         """The reduction of ``tokens`` (rows, h*w, c), of so many images, that the plan asks for."""
 
         def seeds() -> list[int]:
-            return seeds_of_rows(call.next_seeds(self.site.block, images), tokens.shape[0])
+            return seeds_of_rows(call.next_rows(self.site.block, images), tokens.shape[0])
 
         place = Place(call.step, self.site.rank, seeds)
         return METHODS[plan.method].reduce(tokens, plan, self._calls.settings, place)
 
-    def _ran(self, plan: LevelPlan, call: UNetCall) -> None:
-        call.reduced = True
-        self._calls.record.ran(plan, call.step, self._calls.host.network)
-
-    def _mask(self, args: Args, kwargs: Kwargs) -> str:
-        return "it has a mask" if read(args, kwargs, 2, self._names.mask) is not None else ""
-
-    def _skip(self, why: str) -> bool:
-        """Whether there is a reason to leave the layer alone, which is noted."""
-        if why:
-            self._calls.record.note(f"a layer at level {self.site.level} is not reduced: {why}")
-        return bool(why)
+    def _skip(self, why: str) -> None:
+        """Note why the layer is left alone."""
+        self._calls.record.note(f"a layer at level {self.site.level} is not reduced: {why}")
 
 
 class KeysHooks(SiteHooks):
@@ -86,8 +83,8 @@ class KeysHooks(SiteHooks):
         return [Hook(self._reduce, self._calls.on_error).before(block.attn1)]
 
     def _reduce(self, attention: Module, args: Args, kwargs: Kwargs) -> Changed:
-        x, context = read(args, kwargs, 0, self._names.hidden), read(args, kwargs, 1, self._names.context)
-        shorten = self._shortener(attention, x, x, context, self._mask(args, kwargs))
+        x, context, mask = read_attention(args, kwargs, self._names)
+        shorten = self._shortener(attention, x, x, context, MASK if mask is not None else "")
         if shorten is None:
             return None
         return write(args, kwargs, 1, self._names.context, shorten(x if context is None else context))
@@ -100,14 +97,17 @@ class KeysHooks(SiteHooks):
         ``x`` is the attention's input, and ``context`` what it was given for its keys. A ``conflict`` forbids it.
         """
         acting = self._acting(attention)
-        grids = self._key_grids(x, context, acting[1].grid.tokens, conflict) if acting else None
-        if acting is None or grids is None:
+        if acting is None:
             return None
-        call, plan = acting
-        rows_and_tokens = queries.shape[0] * queries.shape[1]
-        images = max(queries.shape[0], rows_and_tokens // plan.grid.tokens)  # a row may hold several whole grids
+        (call, plan), (rows, queried) = acting, queries.shape[:2]
+        n = plan.grid.height * plan.grid.width
+        grids = self._key_grids(x, context, n, conflict)
+        if grids is None:
+            return None
+        images = max(rows, rows * queried // n)  # a row may hold several whole grids
         reduced = self._reduction(plan, grids, call, images)
-        self._ran(plan, call)
+        call.reduced = True
+        self._calls.record.ran(plan, call.step, self._calls.host.network)
         return lambda keys: reduced.merge(keys.reshape(grids.shape)).reshape(keys.shape[0], -1, keys.shape[-1])
 
     def _key_grids(self, x: Tensor, context: Any, n: int, conflict: str) -> Tensor | None:
@@ -124,7 +124,10 @@ class KeysHooks(SiteHooks):
             why = f"its keys are not whole grids of {n:,} tokens"
         elif tokens is not x and (tokens.shape[0] != x.shape[0] or tokens.shape[1] <= x.shape[1]):
             why = "its keys come from another source"
-        return None if self._skip(why) else tokens.reshape(-1, n, tokens.shape[-1])
+        if why:
+            self._skip(why)
+            return None
+        return tokens.reshape(-1, n, tokens.shape[-1])
 
 
 class PatchedKeysHooks(KeysHooks):

@@ -13,6 +13,8 @@ import torch
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
+from ...hosts.host import Arguments
+
 Args: TypeAlias = tuple[Any, ...]
 Kwargs: TypeAlias = dict[str, Any]
 Changed: TypeAlias = tuple[Args, Kwargs] | None
@@ -22,6 +24,14 @@ OnError: TypeAlias = Callable[[Exception], None] | None
 def read(args: Args, kwargs: Kwargs, position: int, name: str) -> Any:
     """The argument at ``position`` or of this name, or None."""
     return args[position] if len(args) > position else kwargs.get(name)
+
+
+def read_attention(args: Args, kwargs: Kwargs, names: Arguments) -> tuple[Any, Any, Any]:
+    """The input, the context and the mask of an attention."""
+    given = len(args)
+    x = args[0] if given else kwargs.get(names.hidden)
+    context = args[1] if given > 1 else kwargs.get(names.context)
+    return x, context, args[2] if given > 2 else kwargs.get(names.mask)
 
 
 def write(args: Args, kwargs: Kwargs, position: int, name: str, value: Any) -> tuple[Args, Kwargs]:
@@ -90,8 +100,11 @@ class Hook(_OnModule):
         """What torch calls. torch.compile runs it as it is, between two pieces of compiled code."""
         if self._is_off:
             return None
-        ours = self._on_error, self._run, *call
-        return untraced(guarded, *ours) if torch.compiler.is_compiling() else guarded(*ours)
+        if torch.compiler.is_compiling():
+            return untraced(guarded, self._on_error, self._run, *call)
+        if self._on_error:
+            return guarded(self._on_error, self._run, *call)
+        return self._run(*call)
 
 
 class Forward(_OnModule):

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...hosts import has_foreign_forward
-from .keys_hooks import SiteHooks
+from .keys_hooks import MASK, SiteHooks
 from .module_calls import Args, Changed, Hook, Kwargs, read, write
 from .running_calls import BlockRun
 
@@ -47,7 +47,9 @@ class ModuleHooks(SiteHooks):
         if acting is None:
             return None
         call, plan = acting
-        if self._skip(self._why_whole(module, x, block_input, plan.grid.tokens, self._mask(args, kwargs))):
+        mask = MASK if read(args, kwargs, 2, self._names.mask) is not None else ""
+        if why := self._why_whole(module, x, block_input, plan.grid.tokens, mask):
+            self._skip(why)
             return None
         run.reduction = run.reduction or self._reduction(plan, block_input, call, block_input.shape[0])
         merged = run.reduction.merge(x)
@@ -57,7 +59,8 @@ class ModuleHooks(SiteHooks):
                 values = kwargs["value"]
                 kwargs = {**kwargs, "value": merged if values is x else run.reduction.merge(values)}
         run.merged_by = run.reduction
-        self._ran(plan, call)
+        call.reduced = True
+        self._calls.record.ran(plan, call.step, self._calls.host.network)
         return write(args, kwargs, 0, self._names.hidden, merged)
 
     def _why_whole(self, module: Module, x: Tensor, block_input: Tensor, n: int, mask: str) -> str:

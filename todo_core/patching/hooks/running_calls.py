@@ -17,8 +17,9 @@ from ...settings import Settings
 from ...token_grid import TokenGrid
 from ..record import Record
 from ..space.level_plan import LevelPlan, Reason
-from ..steps import seeds_inside
+from ..steps import Row, rows_inside
 from ..time.memory import CallMemory
+from ..time.prediction_plan import Part
 from .module_calls import OnError
 
 
@@ -38,14 +39,13 @@ class UNetCall:
     frame: FrameType | None = None  # the function that runs as long as this call does
     levels: dict[int, LevelPlan] = field(default_factory=dict)
     step: int = 0
-    seeds: tuple[int, ...] = (0,)  # one for each row
+    rows: tuple[Row, ...] = (Row(),)
     grid: TokenGrid | None = None  # of the spatial transformer that is running
     site: Site | None = None  # the block that is running, for a host with patches
     block: BlockRun = field(default_factory=BlockRun)
-    may_predict: bool = False  # the plan has an interval for this step
-    memory: CallMemory | None = None  # where the call is run or predicted by that interval
-    is_whole: bool = False  # the whole call is, not the deep transformers
-    is_predicted: bool = False
+    planned: tuple[Part, ...] = ()  # the plan has these predicted in some steps
+    memory: CallMemory | None = None  # where they are run or predicted by it
+    predicted: set[Part] = field(default_factory=set)
     has_run: bool = False  # the model's own code; another cache may have answered in its place
     rows_done: dict[Module, int] = field(default_factory=dict)  # by blocks that see some of the rows at a time
     reduced: bool = False
@@ -65,13 +65,13 @@ class UNetCall:
         """Reduce nothing in the rest of the call."""
         self.levels, self.grid, self.memory = {}, None, None
 
-    def next_seeds(self, block: Module, rows: int) -> tuple[int, ...]:
-        """The seeds of the ``rows`` that the block sees now: all, or the next ones where it runs row by row."""
-        if rows >= len(self.seeds):
-            return self.seeds
+    def next_rows(self, block: Module, count: int) -> tuple[Row, ...]:
+        """The ``count`` rows that the block sees now: all, or the next ones where it runs row by row."""
+        if count >= len(self.rows):
+            return self.rows
         first = self.rows_done.get(block, 0)
-        self.rows_done[block] = first + rows
-        return seeds_inside(self.seeds, rows, first)
+        self.rows_done[block] = first + count
+        return rows_inside(self.rows, count, first)
 
 
 @dataclass(eq=False)
@@ -91,7 +91,7 @@ class RunningCalls:
     @property
     def current(self) -> UNetCall | None:
         """The innermost running call of this thread."""
-        stack = self._stacks.get(get_ident(), [])
+        stack = self._stacks.get(get_ident())
         while stack and stack[-1].has_ended:
             stack.pop()
         return stack[-1] if stack else None

@@ -27,6 +27,7 @@ class LevelPlan:
     keys: int
     amount: float = 0
     target_grid: TokenGrid | None = None
+    rotates: bool = False  # the kept position moves from step to step
     why: Reason | None = None
 
     @property

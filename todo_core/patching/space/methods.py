@@ -67,7 +67,7 @@ def _plan_downsample(full: LevelPlan, settings: Settings, level: Level) -> Level
         return replace(full, why=why)
     factor = AUTO_FACTOR if chosen == "auto" else chosen
     target = full.grid.strided(factor) if settings.rotates else full.grid.reduced(factor)
-    return replace(full, target_grid=target, keys=target.tokens, amount=factor)
+    return replace(full, target_grid=target, keys=target.tokens, amount=factor, rotates=settings.rotates)
 
 
 def _why_not_auto(full: LevelPlan, level: Level) -> Reason | None:
@@ -80,7 +80,7 @@ def _why_not_auto(full: LevelPlan, level: Level) -> Reason | None:
 
 def _downsample(tokens: Tensor, plan: LevelPlan, settings: Settings, place: Place) -> Reduction:
     size, target = plan.grid.size, plan.target_grid
-    if settings.rotates or target is None:
+    if plan.rotates or target is None:
         is_exact = settings.resample == "nearest-exact"
         return reduction.stride(size, int(plan.amount), place.step + place.rank, exact=is_exact)
     return reduction.downsample(size, target.size, settings.resample)

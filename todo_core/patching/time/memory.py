@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,85 +20,134 @@ from torch.utils._pytree import tree_leaves
 from ...hosts import Host, weight_shape
 from ...token_grid import TokenGrid
 from ..space.level_plan import Reason
-from ..steps import Step, timesteps_of
-from .deep_plan import DeepPlan
-from .pacing import Pace, gap_of
+from ..steps import Row, Step, timesteps_of
+from .pacing import Guided, Pace, gap_of
 from .prediction import History
+from .prediction_plan import PARTS, Part, PredictionPlan
+from .schedule import Weights
 
 MOST_CALLS = 8  # of a step, that are remembered
 ROOM = 1 / 8  # the part of the free memory of a GPU that the histories may take; the UNet's call needs the rest
+Gap = Callable[[], int]
+
+
+@dataclass(eq=False)
+class PartMemory:
+    """What is remembered of a part of the UNet at one place of the steps: of whole calls, or of deep transformers."""
+
+    predicts: bool = False  # in the call that runs
+    measures: bool = False  # what an error of a prediction would be, in the call that runs
+    computed: list[int] = field(default_factory=list)  # steps
+    pace: Pace = field(default_factory=Pace)
+    histories: dict[Module, History] = field(default_factory=lambda: defaultdict(History))
+    changed: Tensor | None = None  # whether a condition or the image changed between the last two computed steps
+    changed_since: Tensor | None = None  # and after the last one
+
+    def begin_call(self, step: Step, plan: PredictionPlan, gap: Gap | None) -> None:
+        """Decide whether the part runs. ``gap`` tells when it must, where the measured error decides."""
+        self.predicts = not plan.computes(step.number, step.total, self.computed, gap)
+        if self.predicts and (changed := _either(self.changed, self.changed_since)) is not None and bool(changed):
+            self.forget()  # to read it, the program has waited for a GPU: once a call
+        self.measures = plan.predicts and plan.tolerance is not None and not self.predicts
+        if self.predicts or self.measures:
+            History.fit(self.histories.values())
+
+    def end_call(self, step: int, is_spoilt: Tensor | None) -> None:
+        """The part has run. With NaN or infinity in the output, nothing of it is continued."""
+        self.computed.append(step)
+        self.changed, self.changed_since = self.changed_since, is_spoilt
+
+    def end_step(self, step: int, time: Tensor) -> None:
+        """The step of the last call has ended: what it has measured counts from now on."""
+        if self.measures and len(self.computed) > 1 and self.computed[-1] == step:
+            self.pace.computed(time, self.computed[-1] - self.computed[-2])
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.predicts = self.measures = False
+        self.computed, self.histories, self.pace = [], defaultdict(History), Pace()
+        self.changed = self.changed_since = None
 
 
 @dataclass(eq=False)
 class CallMemory:
-    """The calls at one place of the steps: in which steps the deep transformers ran, and what each of them did."""
+    """The calls at one place of the steps."""
 
+    # modules that have measured some rows of an image in this step, whose others come in later calls
+    unpaired: dict[Module, tuple[Pace, Guided]]
+    parts: dict[Part, PartMemory] = field(default_factory=lambda: {part: PartMemory() for part in PARTS})
     signature: Any = None  # what must be as in the last call
     conditions: tuple[Tensor, ...] = ()  # copies of those of the last call, such as the prompt, (b, tokens, c)
     latent: Tensor = field(default_factory=lambda: torch.zeros(()))
     time: Tensor = field(default_factory=lambda: torch.zeros(()))
-    changed: Tensor | None = None  # whether a condition or the image changed between the last two computed steps
-    changed_since: Tensor | None = None  # and after the last one
-    predicts: bool = False  # in the call that runs
-    measures: bool = False  # what an error of a prediction would be, in the call that runs
-    weights: list[float] | None = None  # of the parts of the rows in the guided output
-    computed: list[int] = field(default_factory=list)  # steps
-    pace: Pace = field(default_factory=Pace)
-    histories: dict[Module, History] = field(default_factory=lambda: defaultdict(History))
+    rows: Sequence[Row] = ()
     step: int = -1  # of the last call
 
     def begin_call(
         self,
         step: Step,
-        deep: DeepPlan,
+        rows: Sequence[Row],
         latent: Tensor,
         time: Any,
         conditions: Sequence[Tensor],
         others: Any,
-        gap: Callable[[], int] | None,
+        plans: Mapping[Part, PredictionPlan],
+        gaps: Mapping[Part, Gap | None],
     ) -> None:
-        """Decide whether the deep transformers of a call run.
+        """Decide what of a call runs.
 
         ``latent`` is (b, c, h, w), ``time`` the timestep of its first row. ``others`` must be as in the last call;
-        another condition, or a latent that points elsewhere than the last one, begins anew. ``gap`` tells how many
-        steps later the next one is computed, where the measured error decides.
+        another condition, or a latent that points elsewhere than the last one, begins anew.
         """
         # the type: tensors of torch.export have no values
         signature = others, type(latent), latent.shape, latent.dtype, latent.device, [each.shape for each in conditions]
-        if signature == self.signature:
-            self.changed_since = _either(self.changed_since, self._differs(latent, conditions))
-        else:
-            self.forget()
-        self.predicts = not deep.computes(step.number, step.total, self.computed, gap)
-        if self.predicts and (changed := _either(self.changed, self.changed_since)) is not None and bool(changed):
-            self.forget()  # to read it, the program has waited for a GPU: once a call
-            self.predicts = False
-        self.measures = deep.tolerance is not None and not self.predicts
-        if self.predicts or self.measures:
-            History.fit(self.histories.values())
-        self.step = step.number
+        differs = self._differs(latent, conditions) if signature == self.signature else None
+        self.rows, self.time, self.step = rows, _time_on(latent.device, time), step.number
+        runs = True
+        for name, plan in plans.items():
+            part = self.parts[name]
+            part.predicts = part.measures = False
+            if not plan.predicts:
+                continue
+            part.changed_since = _either(part.changed_since, differs)
+            if differs is None:
+                part.forget()
+            if runs:
+                part.begin_call(step, plan, gaps[name])
+            runs = not part.predicts
         self.signature, self.conditions, self.latent = signature, tuple(each.clone() for each in conditions), latent
-        self.time = _time_on(latent.device, time)
 
     def end_step(self) -> None:
-        """The step of the last call has ended: what it has measured counts from now on."""
-        if self.measures and len(self.computed) > 1 and self.computed[-1] == self.step:
-            self.pace.computed(self.time, self.computed[-1] - self.computed[-2])
+        """The step of the last call has ended."""
+        for part in self.parts.values():
+            part.end_step(self.step, self.time)
 
-    def end_call(self, output: Any) -> None:
-        """A computed call has ended. With NaN or infinity in its output, nothing of it is continued."""
-        self.computed.append(self.step)
-        self.changed, self.changed_since = self.changed_since, None
+    def end_call(self, output: Any, ran: Sequence[Part]) -> None:
+        """A call has ended in which these parts ran."""
         last = tree_leaves(getattr(output, "sample", output))[-1]  # of a ControlNet: it saw all layers
-        if isinstance(last, Tensor):
-            self.changed_since = _either(self.changed_since, ~last.isfinite().all())
+        is_spoilt = ~last.isfinite().all() if isinstance(last, Tensor) else None
+        for part in ran:
+            self.parts[part].end_call(self.step, is_spoilt)
 
-    def learn(self, module: Module, x: Tensor, made: Tensor, output: Tensor) -> None:
-        """A module has run: its input, what it has made of it, and its output, all (b, c, h, w)."""
-        history = self.histories[module]
-        if self.measures and history.can_predict(x):
-            self.pace.measure(history.predict(self.time, x) - made, output, self.weights)
+    def learn(self, name: Part, module: Module, x: Tensor, made: Tensor, output: Tensor) -> None:
+        """A module of a part has run: its input, what it has made of it, and its output, all (b, c, h, w)."""
+        part = self.parts[name]
+        history = part.histories[module]
+        if part.measures and history.can_predict(x):
+            self._measure(part.pace, module, history.predict(self.time, x) - made, output)
         history.add(self.time, x, made)
+
+    def _measure(self, pace: Pace, module: Module, error: Tensor, output: Tensor) -> None:
+        earlier, guided = self.unpaired.pop(module, (pace, Guided()))
+        if not guided.takes(output):
+            earlier.measure(guided.errors())
+            guided = Guided()
+        # of a video, a transformer sees each frame as a row
+        guided.add(error, output, self.rows if len(self.rows) == len(output) else (Row(),) * len(output))
+        if guided.is_complete:
+            pace.measure(guided.errors())
+        else:
+            self.unpaired[module] = pace, guided
 
     def _differs(self, latent: Tensor, conditions: Sequence[Tensor]) -> Tensor:
         """Whether a condition or the image differs from the last call's, as a truth value that stays on the device."""
@@ -108,12 +157,6 @@ class CallMemory:
         for condition, before in zip(conditions, self.conditions, strict=True):
             differs = differs | (condition != before).any()
         return differs
-
-    def forget(self) -> None:
-        """Free the memory: no step will be predicted any more."""
-        self.computed, self.histories, self.pace = [], defaultdict(History), Pace()
-        self.changed = self.changed_since = None
-        self.measures = False
 
 
 class Memory:
@@ -130,12 +173,15 @@ class Memory:
 
     def free(self) -> None:
         """Forget the calls: nothing will be predicted any more in this pass."""
-        self._calls: defaultdict[int, CallMemory] = defaultdict(CallMemory)
+        self._unpaired: dict[Module, tuple[Pace, Guided]] = {}
+        self._calls: defaultdict[int, CallMemory] = defaultdict(lambda: CallMemory(self._unpaired))
         self._step, self._place = -1, 0
         self._last: list[CallMemory] = []  # of the calls of the last step
-        self._gap: int | None = None  # unknown
+        self._costs: dict[Part, float] | None = None  # unknown
+        self._gaps: dict[Part, int] = {}  # in this step
         self.has_nan = False  # an error that was measured is no number
-        self.least_error = math.inf  # the least tolerance with which a step would have been predicted
+        # the least tolerance with which a step would have been predicted
+        self.least_error: dict[Part, float] = dict.fromkeys(PARTS, math.inf)
 
     def why_no_room(self, host: Host, latent: Tensor) -> Reason | None:
         """Why the histories do not fit on the GPU beside the model. Looked up once a pass."""
@@ -157,28 +203,48 @@ class Memory:
         if step < self._step:
             self.reset()
         if step != self._step:
-            self._last = [memory for memory in self._calls.values() if memory.step == self._step]
-            for memory in self._last:
-                memory.end_step()
-            self._step, self._place, self._gap = step, 0, None
+            self._end_step()
+            self._step, self._place = step, 0
         place, self._place = self._place, self._place + 1
-        return self._calls[place] if place < MOST_CALLS else CallMemory()
+        return self._calls[place] if place < MOST_CALLS else CallMemory({})
 
-    def gap(self, deep: DeepPlan, steps: int | None) -> Callable[[], int] | None:
+    def _end_step(self) -> None:
+        """What the last step has measured counts from now on, also of rows whose others did not come."""
+        for pace, guided in self._unpaired.values():
+            pace.measure(guided.errors())
+        self._unpaired.clear()
+        self._last, self._costs = [memory for memory in self._calls.values() if memory.step == self._step], None
+        self._gaps.clear()
+        for memory in self._last:
+            memory.end_step()
+
+    def gap(self, part: Part, plan: PredictionPlan, steps: int | None, weights: Weights | None) -> Gap | None:
         """The gap that the errors of all calls of the last step allow: halves of a batch skip the same steps."""
-        tolerance = deep.tolerance
-        if tolerance is None or not steps:
+        tolerance = plan.tolerance
+        if tolerance is None or not steps or not weights:
             return None
 
         def of_the_worst() -> int:
-            if self._gap is None:
-                costs = [memory.pace.cost() for memory in self._last] or [math.inf]
-                self.has_nan = any(map(math.isnan, costs))
-                self.least_error = min(self.least_error, max(costs) * steps / 2)  # as in `gap_of` for a gap of 2
-                self._gap = min(gap_of(cost, tolerance, steps) for cost in costs)
-            return self._gap
+            if part not in self._gaps:
+                cost, parts = self._cost(part), [call.parts[part] for call in self._last]
+                after = weights[1 + max((each.computed[-1] for each in parts if each.computed), default=-1) :]
+                if after:  # as in `gap_of` for a gap of 2
+                    self.least_error[part] = min(self.least_error[part], cost * after[0] * steps / 2)
+                self._gaps[part] = gap_of(cost, tolerance, steps, after)
+            return self._gaps[part]
 
         return of_the_worst
+
+    def _cost(self, part: Part) -> float:
+        """The cost of the worst call of the last step; infinite while none is known. The program waits once a step."""
+        if self._costs is None:
+            found = [(name, each.pace.cost) for call in self._last for name, each in call.parts.items()]
+            known = [(name, cost) for name, cost in found if cost is not None]
+            values = torch.stack([cost for _, cost in known]).tolist() if known else []
+            self.has_nan, self._costs = any(map(math.isnan, values)), {}
+            for (name, _), value in zip(known, values, strict=True):
+                self._costs[name] = max(self._costs.get(name, 0.0), math.inf if math.isnan(value) else value)
+        return self._costs.get(part, math.inf)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a patched model begins anew."""

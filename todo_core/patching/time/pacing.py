@@ -1,16 +1,16 @@
-"""How many steps may pass until the deep transformers run again: from the error that a prediction would have had.
+"""How many steps may pass until a predicted part runs again: from the error that a prediction would have had.
 
-In each computed step the transformers are predicted as well, which costs little, and the error is known. An ODE solver
-chooses the length of its steps in the same way. Let a and b be the last two computed steps, b the last one:
+In each computed step the part is predicted as well, which costs little, and the error is known. An ODE solver chooses
+the length of its steps in the same way. Let a and b be the last two computed steps, b the last one:
 
-- e is the root of the mean, over the transformers, of (mean square of the error) / (mean square of the output), both
-  after guidance: y_uncond + g (y_cond - y_uncond). Of several images it is that of the worst;
+- e is the root of the mean, over the predicted modules, of (mean square of the error) / (mean square of the output),
+  both after guidance: y_uncond + g (y_cond - y_uncond). Of several images it is that of the worst;
 - C = e / (b - a)^2, for a line's error grows with the square of the gap;
-- w = sigma (1 - exp(-h)), what a step adds to the latent: h is the length of a step in log(alpha / sigma).
+- w_i is what step i adds to the latent (`schedule`).
 
 In a pass of n steps the next gap is the largest k, up to LONGEST, with
 
-    C w (1 + 4 + ... + (k - 1)^2) <= tolerance k / n
+    C (1 w_{b+1} + 4 w_{b+2} + ... + (k - 1)^2 w_{b+k-1}) <= tolerance k / n
 
 Kin: SADA (arXiv 2507.17135) decides by the stability of the sampler, TeaCache (arXiv 2411.19108) by the input's change.
 """
@@ -23,76 +23,82 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..steps import Row
+
 COMPUTED_FIRST = 3  # steps: the third has the first error
 LONGEST = 6
 UNKNOWN_GUIDANCE = 7.0  # a usual one; errors of rows that nobody can pair count as often
-_FIRST_BETA, _LAST_BETA, _STEPS = 0.00085, 0.012, 1000  # of the noise schedule of SD 1, SD 2 and SDXL
-_SECOND_ORDER = 1 + 0.0073 / 2  # log(1 - beta) is about -beta - beta^2 / 2; 0.0073 is the mean beta, weighted by beta
 
 
-def gap_of(cost: float, tolerance: float, steps: int) -> int:
-    """The largest allowed gap in a pass of so many steps; ``cost`` is C w. A cost that is no number allows none."""
-    gap, sum_of_squares = 1, 1
-    while gap < LONGEST and cost * sum_of_squares <= tolerance * (gap + 1) / steps:
+def gap_of(cost: float, tolerance: float, steps: int, weights: Sequence[float]) -> int:
+    """The largest allowed gap; ``cost`` is C, ``weights`` those of the steps to come. A cost of NaN allows none."""
+    gap, error = 1, 0.0
+    for weight in weights[: LONGEST - 1]:
+        error += cost * gap * gap * weight
+        if not error <= tolerance * (gap + 1) / steps:
+            break
         gap += 1
-        sum_of_squares += gap * gap
     return gap
 
 
-class Pace:
-    """The gap after the last computed step of the calls at one place of the steps."""
+class Guided:
+    """The error and the output of one module in a step, after guidance, by image: (c, h, w) each.
+
+    The rows of an image may come in several calls. They are complete when their weights make 1.
+    """
 
     def __init__(self) -> None:
-        self._errors: list[Tensor] = []  # of this step: (images,) for each transformer
+        self._weights: dict[int, float] = {}
+        self._sums: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def takes(self, output: Tensor) -> bool:
+        """Whether rows like these can be added: of ComfyUI's areas, calls of one step have several sizes."""
+        return all(of_output.shape == output.shape[1:] for _, of_output in self._sums.values())
+
+    def add(self, error: Tensor, output: Tensor, rows: Sequence[Row]) -> None:
+        """The rows of a call, (b, c, h, w) each, in the order of ``rows``. One without a weight is paired with none."""
+        for of_error, of_output, row in zip(error.float(), output.float(), rows, strict=True):
+            if row.weight is None:
+                self._sums[-1 - len(self._sums)] = of_error, of_output
+                continue
+            earlier = self._sums.get(row.image)
+            pair = of_error * row.weight, of_output * row.weight
+            self._sums[row.image] = (pair[0] + earlier[0], pair[1] + earlier[1]) if earlier else pair
+            self._weights[row.image] = self._weights.get(row.image, 0.0) + row.weight
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no rows of these images are missing that could be paired."""
+        return all(map(_is_one, self._weights.values()))
+
+    def errors(self) -> Tensor:
+        """The mean square of each image's error, relative to its output, (images,)."""
+        found = []
+        for image, (error, output) in self._sums.items():
+            is_paired = _is_one(self._weights.get(image, 0.0))
+            found.append(error.square().mean() / output.square().mean() * (1 if is_paired else UNKNOWN_GUIDANCE**2))
+        return torch.stack(found)
+
+
+def _is_one(weight: float) -> bool:
+    return abs(weight - 1) < 1e-3
+
+
+class Pace:
+    """The cost C after the last computed step of the calls at one place of the steps."""
+
+    def __init__(self) -> None:
+        self._errors: list[Tensor] = []  # of this step: (images,) for each module
         self._time: Tensor | None = None  # of the last computed step
-        self._cost: Tensor | None = None
+        self.cost: Tensor | None = None  # C of the last error, a 0-dimensional tensor; None while none is known
 
-    def measure(self, error: Tensor, output: Tensor, weights: Sequence[float] | None) -> None:
-        """A transformer has run: the error of its prediction and its output, both (b, c, h, w).
-
-        ``weights`` has the weight of each part of the rows in the guided output, such as (7, -6) where the rows of the
-        prompt come first; None where that is not known.
-        """
-        self._errors.append(_squares(error, weights, is_error=True) / _squares(output, weights, is_error=False))
+    def measure(self, errors: Tensor) -> None:
+        """A module has run: the relative square of its prediction's error, of each image, (images,)."""
+        self._errors.append(errors)
 
     def computed(self, time: Tensor, since: int) -> None:
-        """A computed step is about to end: its timestep (0-dimensional), and how many steps ago the last one was."""
+        """A computed step has ended: its timestep (0-dimensional), and how many steps ago the last one was."""
         if self._errors and self._time is not None:
-            squares = torch.stack(self._errors).mean(0).amax()
-            length = (_log_ratio(time) - _log_ratio(self._time)) / since
-            cost = squares.sqrt() / since**2 * step_weight(time, length)
-            self._cost = cost.masked_fill(length == 0, math.inf)  # as Heun's second call: its error tells nothing
+            cost = torch.stack(self._errors).mean(0).amax().sqrt() / since**2
+            self.cost = cost.masked_fill(time == self._time, math.inf)  # Heun's second call: its error tells nothing
         self._errors, self._time = [], time
-
-    def cost(self) -> float:
-        """C w of the last error; infinite while none is known. Reads one number from the device."""
-        return math.inf if self._cost is None else float(self._cost)
-
-
-def step_weight(time: Tensor, length: Tensor) -> Tensor:
-    """sigma (1 - exp(-h)) at a timestep, for a step of this ``length`` h in either direction."""
-    return (1 - _alpha_bar(time)).sqrt() * -torch.expm1(-length.abs())
-
-
-def _squares(y: Tensor, weights: Sequence[float] | None, *, is_error: bool) -> Tensor:
-    """Mean square of the guided ``y`` (b, c, h, w) of each image, (images,)."""
-    if weights is None or len(y) % len(weights):
-        return y.float().square().mean((1, 2, 3)) * (UNKNOWN_GUIDANCE**2 if is_error else 1)
-    parts = y.float().chunk(len(weights))
-    guided = sum((part * weight for part, weight in zip(parts[1:], weights[1:], strict=True)), parts[0] * weights[0])
-    return guided.square().mean((1, 2, 3))
-
-
-def _log_ratio(time: Tensor) -> Tensor:
-    """log(alpha / sigma)."""
-    alpha_bar = _alpha_bar(time)
-    return (alpha_bar / (1 - alpha_bar)).log() / 2
-
-
-def _alpha_bar(time: Tensor) -> Tensor:
-    """The product of 1 - beta up to a timestep, in closed form; the roots of beta lie on a line."""
-    first = math.sqrt(_FIRST_BETA)
-    slope = (math.sqrt(_LAST_BETA) - first) / (_STEPS - 1)
-    n = time.float().clamp(0, _STEPS - 1) + 1
-    betas = n * first**2 + first * slope * n * (n - 1) + slope**2 * n * (n - 1) * (2 * n - 1) / 6
-    return (-betas * _SECOND_ORDER).exp()

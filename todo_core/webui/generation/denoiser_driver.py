@@ -8,7 +8,7 @@ from typing import Any
 from ...hosts import Handle, Host, detect
 from ...patching.driver import Driver
 from ...patching.hooks.module_calls import guarded
-from ...patching.plan import Holder, Pass
+from ...patching.plan import Pass
 from ...settings import Settings
 from ...token_grid import TokenGrid
 from .. import compat
@@ -22,8 +22,6 @@ class DenoiserDriver(Driver):
     comes after any swap of the model. A hook on the sampler's denoiser takes them off; torch calls that hook after an
     exception too. ``close`` ends the pass: most samplers make a denoiser for each pass, but some serve several.
     """
-
-    holder: Holder | None = None
 
     def __init__(self, name: str, settings: Settings, p: Any, latent: TokenGrid, model: Callable[[], Any]) -> None:
         super().__init__(f"the {name} pass", settings)
@@ -50,16 +48,20 @@ class DenoiserDriver(Driver):
         denoiser = params.denoiser
         self._steps, self._calls = int(denoiser.steps or 0), compat.calls_of(params)
         self._follow_model(params)
-        self.begin_step(int(denoiser.step), self._calls, compat.row_seeds(params), compat.guidance_of(params))
+        self.begin_step(int(denoiser.step), self._calls, compat.rows_of(params), compat.guidance_of(params))
 
-    def _follow_model(self, params: Any = None) -> Host:
+    def _follow_model(self, *of_the_host: Any) -> Host:
         """The model; told to the driver in the first step, and when a refiner or a hires checkpoint has replaced it."""
         model, host = self._model(), self.host
         if host is None or host.unet is not compat.unet_of(model):
-            host, adds_noise = detect(model), None if params is None else not compat.adds_no_noise(params)
-            facts = Pass(self._latent, self._calls, adds_noise=adds_noise, holder=self.holder)
-            self.follow(host, compat.controlnets_of(self._p), facts)
+            host = detect(model)
+            self.follow(host, compat.controlnets_of(self._p), self._facts(host, *of_the_host))
         return host
+
+    def _facts(self, host: Host, params: Any) -> Pass:
+        """What the WebUI knows of the pass."""
+        weights, sampler = compat.weights_of(params, self._calls), compat.sampler_of(params)
+        return Pass(self._latent, self._calls, weights=weights, sampler=sampler)
 
     def _end_step(self, *_: Any) -> None:
         self.end_step()

@@ -13,7 +13,6 @@ from typing import Any
 from ... import __version__
 from ...errors import SettingsError
 from ...patching.driver import Driver
-from ...patching.time.deep_plan import DeepPlan
 from ...settings import METHOD_KEY, SETTINGS, VERSION_KEY, Settings
 
 KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)
@@ -47,28 +46,24 @@ def write(params: dict[str, Any], settings: Settings, driver: Driver, is_img2img
         without |= {"method"}
         if settings.method != "downsample":
             settings = replace(settings, method="downsample", factor_1=1, factor_2=1)
-    if not record.predicted_calls:  # else factors of 1 keep a level from being reduced when the image is repeated
+    if not record.predicted:  # else factors of 1 keep a level from being reduced when the image is repeated
         if settings.interval != "auto":
             settings = replace(settings, interval=1)
-        without |= {"tolerance"} if plan.deep.why else set()
-        without |= {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
+        unused = {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
+        without |= unused - ({"factor_1"} if settings.factor_1 == 1 else set())  # auto would reduce level 1
     if settings.afterwards not in record.methods:
         settings = replace(settings, afterwards="none")
-    if settings.predict == "whole" and not plan.deep.is_whole:
+    if settings.predict == "whole" and not plan.whole.predicts:
         settings = replace(settings, predict="deep")
     params.update(settings.to_infotext(without=frozenset(without)))
     used = {f"factor_{level.level}": f"{level.amount:g}" for level in record.ran_in if level.method == "downsample"}
-    used["interval"] = _interval(driver, plan.deep) if record.predicted_calls else "1"
-    used |= {"predict": plan.deep.kind} if record.predicted_calls and settings.interval == "auto" else {}
+    used |= {"start": f"{plan.start:.2g}", "end": f"{plan.end:.2g}"} if record.ran_in else {}
+    used["interval"] = " and ".join(f"{ran} of {of_all}" for ran, of_all in driver.computed) or "1"
+    used |= {"predict": " and ".join(name for name, part in record.parts.items() if part.predicted_calls)}
     for name, value in used.items():
-        if getattr(settings, name) == "auto":
+        if value and getattr(settings, name) == "auto":
             params[SETTINGS[name].infotext_key] = f"auto ({value})"
     params[VERSION_KEY] = __version__
-
-
-def _interval(driver: Driver, deep: DeepPlan) -> str:
-    """The interval in use; where the error has decided, how many steps were computed."""
-    return str(deep.interval) if deep.tolerance is None else "{} of {}".format(*driver.computed)
 
 
 def settings_of(params: Mapping[str, Any]) -> Settings | None:

@@ -15,7 +15,8 @@ from torch import Tensor
 from ...estimate import USUAL_STEPS
 from ...hosts import Host
 from ...patching.hooks.module_calls import Args, Hook, Kwargs, read
-from ...patching.steps import StepCounter, timesteps_of
+from ...patching.plan import Pass
+from ...patching.steps import StepCounter, rows_of, timesteps_of
 from .. import compat
 from .denoiser_driver import DenoiserDriver
 
@@ -25,29 +26,30 @@ log = logging.getLogger("todo_core")
 class PipelineDriver(DenoiserDriver):
     """A pass that is to be reduced. Hooks are on the UNet only while it runs a step between start and end."""
 
-    holder = "pipeline"
-    _described: Host | None = None
-
     def _call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:  # type: ignore[override]
         """The UNet is about to run, with these arguments. Guidance may call it more than once in a step."""
-        self._calls = self._calls or USUAL_STEPS  # until the pipeline's schedule is known
         self.end_step()  # after an error, nobody has done it
-        host = self._follow_model()
-        if host is not self._described:
-            self._described, self._counter = host, StepCounter(host)
-        number, total = self._step_of(read(args, kwargs, 1, host.arguments.timestep))
+        host = self._follow_model(args, kwargs)
+        number, total = self._step_of(host, args, kwargs)
         self._steps = self._calls = total
         passed_over = range(self._step + 1, number)
-        if self.begin_step(number, total, seeds, host.sampler.guidance()):
+        if self.begin_step(number, total, rows_of(seeds, host.sampler.weights() or (None,))):
             self._begun.update(passed_over)
             self._begun_inside.update(passed_over)
             self.begin_call(unet, args, kwargs)  # torch has already listed the hooks that run before this call
             self._step_hook = Hook(self._end_call).after(unet)
 
-    def _step_of(self, timestep: Any) -> tuple[int, int]:
+    def _facts(self, host: Host, args: Args, kwargs: Kwargs) -> Pass:  # type: ignore[override]
+        self._counter = StepCounter(host)
+        _, total = self._step_of(host, args, kwargs)
+        weights, sampler = self._counter.weights, host.sampler.kind()
+        return Pass(self._latent, total, weights=weights, sampler=sampler, holder="pipeline")
+
+    def _step_of(self, host: Host, args: Args, kwargs: Kwargs) -> tuple[int, int]:
         """The number of the step, from 0, and how many the pass has."""
+        timestep = read(args, kwargs, 1, host.arguments.timestep)
         number, total = self._counter.step_of(lambda: timesteps_of(timestep)[0])
-        return number, total or max(number + 1, int(getattr(self._model(), "num_timesteps", 0) or 0))
+        return number, total or max(number + 1, int(getattr(self._model(), "num_timesteps", 0) or USUAL_STEPS))
 
     def _end_call(self, *_: Any) -> None:
         """The UNet has run. This hook runs last; after an error none does, and the next call or ``close`` tidies up."""

@@ -124,7 +124,9 @@ def _known(model: Any, page: PageRun, facts: Pass) -> Pass:
         facts = replace(facts, holder="ControlNet")
     if compat.is_pipeline(model):
         facts = replace(facts, holder="pipeline")
-    return replace(facts, adds_noise=not compat.sampler_adds_no_noise(page.sampler))
+    # the schedule is known in the pass alone: here its steps weigh less and less, about as those of Karras
+    weights = tuple((page.steps - step) ** 1.5 for step in range(page.steps))
+    return replace(facts, sampler=compat.sampler_on_page(page.sampler), weights=weights)
 
 
 def fold_title(values: dict[str, Any], shown: set[str]) -> str:

@@ -17,7 +17,7 @@ QUIET = {"show_progress": False, "queue": False}  # answered at once, without th
 
 def control_value(setting: Setting, value: Any) -> Any:
     """The value that the control of a setting holds for ``value``."""
-    if setting.kind == "factor":
+    if setting.has_auto:
         return setting.format(value)
     if setting.kind == "seed":
         return "" if value is None else str(value)
@@ -43,9 +43,9 @@ def _build(setting: Setting, common: dict[str, Any]) -> Any:
     if setting.kind == "choice":
         kind = gr.Radio if len(setting.choices) < 5 else gr.Dropdown
         return kind(choices=list(setting.choices), value=value, **common)
-    if setting.kind == "factor":
-        numbers = range(int(setting.minimum), int(setting.maximum) + 1)
-        return gr.Dropdown(choices=["auto", *map(str, numbers)], value=value, allow_custom_value=True, **common)
+    if setting.has_auto:
+        numbers = map(setting.format, setting.listed)
+        return gr.Dropdown(choices=["auto", *numbers], value=value, allow_custom_value=True, **common)
     if setting.kind == "seed":
         return gr.Textbox(value=value, max_lines=1, placeholder="each image's own", **common)
     # a float even for whole numbers: the WebUI casts API infotext to the default's type, and int("2.5") is an error

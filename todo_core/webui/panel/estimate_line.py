@@ -17,7 +17,7 @@ from .error_text import page_text
 
 BY_BUTTON = "Hires fix is off. With \N{SPARKLES} "  # the button under an image runs the hires pass alone
 NOT_LOADED = "Estimate: once the checkpoint is loaded."
-PREDICTION = {"predict", "tolerance"}  # settings without effect where nothing can be predicted
+PREDICTION = {"predict"}  # settings without effect where nothing can be predicted
 
 
 class Answer(NamedTuple):
@@ -70,7 +70,7 @@ def estimate_line(
         return Answer(f"ToDo cannot reduce {error.model_name}: {error.reason}.")
     text = "; ".join(_estimate(each, settings, host, known) for each in passes)
     parts = [Settings.parse({**values, "predict": part}) for part in SETTINGS["predict"].choices]
-    can_predict = any(_plan(each, part, host, known).deep.predicts for each in passes for part in parts)
+    can_predict = any(_plan(each, part, host, known).predicts for each in passes for part in parts)
     return Answer(text.replace(".; ", ". "), can_predict)  # why a pass is not reduced is a sentence
 
 
@@ -119,35 +119,35 @@ def _estimate(page: PageRun, settings: Settings, host: Host, known: Callable[[Pa
     if not plan.reduces:
         return plan.nothing_to_reduce[0].upper() + plan.nothing_to_reduce[1:]
     text = f"{page.name}{page.width} x {page.height}: {_summary(Estimate.of(host, plan))}"
-    return f"{text} ({plan.deep.note})" if plan.deep.note else text
+    return f"{text} ({plan.note})" if plan.note else text
 
 
 def _summary(estimate: Estimate) -> str:
     """The keys that are left out, the steps that are predicted, and the work that both save."""
-    keys, predicted, percent = _fewer_keys(estimate), estimate.predicted, round(100 * estimate.saved)
-    parts, about = [keys] if keys else [], "about " if predicted and estimate.plan.deep.tolerance is not None else ""
-    if predicted:
-        deep, of_all = estimate.plan.deep, f" of {estimate.steps}"  # said already, but with keys in computed steps
-        steps = f"{about}{predicted}{'' if keys and not (deep.is_whole and about) else of_all} steps"
-        parts.append(f"{steps} {'' if estimate.plan.deep.is_whole else 'partly '}predicted")
+    plan, percent, parts = estimate.plan, round(100 * estimate.saved), []
+    about = "about " if estimate.is_usual else ""
+    if keys := _fewer_keys(plan, estimate.steps):
+        parts.append(keys)
+    elif plan.why_all_tokens:
+        parts.append("all tokens")
+    of_all = f" of {estimate.steps} steps"
+    if whole := len(estimate.predicted["whole"]):
+        parts.append(f"{about}{whole}{of_all} predicted")
+    if deep := len(estimate.predicted["deep"]):
+        parts.append(f"{about}{deep}{' more partly' if whole else f'{of_all} partly predicted'}")
     return ", ".join([*parts, f"{about}{percent} % less work" if percent else "under 1 % less work"])
 
 
-def _fewer_keys(estimate: Estimate) -> str:
+def _fewer_keys(plan: Plan, steps: int) -> str:
     """By how much each level is reduced, and in how many steps; empty where none is."""
-    plan, steps = estimate.plan, range(estimate.steps)
     levels = [level for level in plan.levels if level.reduces] or [level for level in plan.after if level.reduces]
     if not levels:
         return ""
-    ran = estimate.computed if plan.deep.is_whole else steps
-    acting = sum(bool(plan.at(step / estimate.steps)) for step in ran)
+    acting = sum(bool(plan.at(step / steps)) for step in range(steps))
     times = " and ".join(dict.fromkeys(_times(level.grid.tokens / level.keys) for level in levels))
     what = "keys" if plan.settings.target == "keys/values" else "tokens"
     where = "" if levels[0].level == 1 else " at level 2"
-    part = str(estimate.steps) if acting == estimate.steps else f"{acting} of {estimate.steps}"
-    if plan.deep.is_whole and plan.deep.tolerance is not None:  # the measured error decides
-        part = "computed"
-    return f"{times} fewer {what}{where} in {part} steps"
+    return f"{times} fewer {what}{where} in {f'all {steps}' if acting == steps else f'{acting} of {steps}'} steps"
 
 
 def _times(factor: float) -> str:

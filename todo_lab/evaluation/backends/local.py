@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
+from todo_core.patching.record import Record
 from todo_core.settings import Settings
 
 from ...sampling.infotext import format_infotext
@@ -86,7 +87,7 @@ class LocalScene:
         image = decode_image(self._model, hires)
         decoding = time.perf_counter() - started
         reduction = {"Peer": variant.name} if variant.peer else settings.to_infotext() if settings else {}
-        more = {"predicted_steps": len(hires.record.predicted_in)}
+        more: dict[str, Any] = {"ran": what_ran(hires.record, request.hires_steps)}
         if self._backend.counts:
             more["multiplications"] = counter.get_total_flops() // 2  # each with an addition
         return TimedImage(
@@ -123,6 +124,14 @@ class LocalScene:
             return nullcontext()
         path = self._backend.peers.get(variant.peer)
         return peers.applied(variant.peer, path, self._model.target, self._request, variant.options)
+
+
+def what_ran(record: Record, steps: int) -> str:
+    """A letter for each step: t where tokens are reduced, d with deep layers predicted, b both, - predicted, . none."""
+    tokens: set[int] = set().union(*record.ran_in.values())
+    whole, deep = (part.predicted_in for part in record.parts.values())
+    kinds = ((step in tokens, step in deep, step in whole) for step in range(steps))
+    return "".join("-" if is_whole else ".tdb"[is_reduced + 2 * is_deep] for is_reduced, is_deep, is_whole in kinds)
 
 
 def _settings(variant: Variant) -> Settings | None:

@@ -19,16 +19,27 @@ from torch.nn import functional
 from tests.models import LatentDiffusion, hook_count, shallow_ldm_unet
 from tests.todo_core.contract.watch import Watch
 from tests.todo_core.settings.test_settings import valid_settings
-from tests.todo_core.webui.webui_double import NOTHING_PREDICTED, Processing, ProcessingImg2Img, Sampler, WebUI, pasted
+from tests.todo_core.webui.webui_double import (
+    NOTHING_PREDICTED,
+    Processing,
+    ProcessingImg2Img,
+    Sampler,
+    WebUI,
+    ddim,
+    pasted,
+    sample_euler,
+)
 from todo_core import SETTINGS, Settings, __version__
 from todo_core.hosts import detect
-from todo_core.samplers import ADDS_NOISE
+from todo_core.patching.time.schedule import step_weights
+from todo_core.samplers import WHY_NOT
 from todo_core.webui import compat
 from todo_core.webui.generation.comments import tell
 from todo_core.webui.generation.infotext import settings_of
 from todo_core.webui.generation.request import override
 
-OURS = {"enabled": True, "factor_1": 2}
+OURS = {"enabled": True, "factor_1": 2, "start": 0, "end": 1}
+WRITTEN = {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo start": "0", "ToDo end": "1"} | NOTHING_PREDICTED
 
 
 def lengths(webui, p, *args):
@@ -49,30 +60,42 @@ def todo_of(done):
 def test_a_method_that_did_not_take_over_stays_out_of_the_infotext(webui):
     ours = OURS | {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
     done = webui.generate(Processing(interrupt_at=1), ours)
-    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo end": "0.5"} | NOTHING_PREDICTED
+    assert todo_of(done) == WRITTEN | {"ToDo end": "0.5"}
 
 
-@pytest.mark.parametrize(("factor", "interval", "end"), [("auto", 1, 1), ("auto", "auto", 0.8), (2, "auto", 1)])
-def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, factor, interval, end, monkeypatch):
+@pytest.mark.parametrize(
+    ("chosen", "used"),
+    [
+        ({"factor_1": "auto", "interval": 1}, {"factor 1": "2", "start": "0", "end": "0.7"}),
+        ({"interval": 1, "end": 1}, {"start": "0"}),
+        (
+            {"tolerance": 1, "end": 0.9},
+            {"start": "0", "interval": r"\d of 10 and \d of \d", "predict": "whole and deep"},
+        ),
+        ({"tolerance": 1, "predict": "whole", "start": 0.1}, {"end": "1", "interval": r"\d of 10"}),
+        ({"tolerance": 1, "predict": "deep", "start": 0, "end": 0.8}, {"interval": r"\d of 10"}),
+    ],
+)
+def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, chosen, used, monkeypatch):
     monkeypatch.setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)
-    chosen = {"factor_1": factor, "factor_2": 1, "interval": interval, "tolerance": 1, "end": end}
     monkeypatch.setattr(webui.model, "image_size", 8)
-    done = webui.generate(Processing(steps=6), chosen)
-    params = todo_of(done)
-    assert params["ToDo factor 1"] == ("auto (2)" if factor == "auto" else "2")
-    if interval == "auto":
-        assert re.fullmatch(r"auto \([345] of 6\)", params["ToDo interval"])
-        assert f"below level 1 computed in {params['ToDo interval'][6:-1]} steps" in done.comments
+    request = {"steps": 10, "sampler_function": sample_euler}
+    done = webui.generate(Processing(**request), {"factor_1": 2} | chosen)
+    written = {key[5:]: text for key, text in todo_of(done).items() if text.startswith("auto")}
+    assert [*written] == [*used]
+    assert all(re.fullmatch(rf"auto \({text}\)", written[name]) for name, text in used.items()), written
+    told = re.findall(r"(?:computed|level 1) in (\d+) of (?:these )?(\d+)", done.comments)
+    assert told == re.findall(r"(\d+) of (\d+)", written.get("interval", ""))
     now = settings_of(done.extra_generation_params)
-    assert (now.factor_1, now.interval) == (factor, interval)
-    again = webui.generate(Processing(steps=6), {n: v for n, v in now.to_dict().items() if n != "passes"})
+    assert now == Settings(**{"factor_1": 2} | chosen)
+    again = webui.generate(Processing(**request), {n: v for n, v in now.to_dict().items() if n != "passes"})
     assert torch.equal(done.images[0], again.images[0])
 
 
 def test_a_sampler_that_takes_more_steps_than_asked_for_is_told_by_its_calls(webui, monkeypatch):
     """As DPM adaptive."""
     monkeypatch.setattr(Sampler, "calls", lambda self, p: 9)
-    assert "in 9 of 9 model calls\n" in webui.generate(Processing(), OURS).comments
+    assert "in 9 of 9 model calls\n" in webui.generate(Processing(), OURS | {"interval": 1}).comments
 
 
 def test_an_img2img_job_of_the_txt2img_tabs_scripts_stays_whole(webui, monkeypatch):
@@ -120,14 +143,6 @@ def test_after_a_failed_decoding_the_next_request_is_reduced(webui, monkeypatch)
     assert lengths(webui, Processing(), OURS)[0][-1] == (256, 64)
 
 
-def sample_euler(model, x, s_churn=0.0):
-    """Named as k-diffusion's."""
-
-
-def ddim(model, x, eta=0.0):
-    """Named as the WebUI's."""
-
-
 WHOLE = {"predict": "whole", "interval": 2, "factor_1": 1, "factor_2": 1}
 DEEP_ALONE = {"ToDo factor 1": "1", "ToDo factor 2": "1", "ToDo interval": "2"}
 
@@ -135,13 +150,17 @@ DEEP_ALONE = {"ToDo factor 1": "1", "ToDo factor 2": "1", "ToDo interval": "2"}
 @pytest.mark.parametrize(
     ("ours", "told", "written"),
     [
-        (WHOLE, "hires pass: whole model computed in 5 of 6 steps: 1.2x fewer", DEEP_ALONE | {"ToDo predict": "whole"}),
+        (WHOLE, "hires pass: whole model computed in 5 of 6 steps", DEEP_ALONE | {"ToDo predict": "whole"}),
         (
             WHOLE | {"predict": "deep"},
-            "below level 1 computed in 4 of 6 steps: 1.5x fewer",
+            "layers below level 1 computed in 4 of 6 steps",
             DEEP_ALONE | {"ToDo predict": "deep"},
         ),
-        ({"method": "similarity", "ratio_1": 0, "interval": 2}, "below level 1 computed in 4 of 6 steps", DEEP_ALONE),
+        (
+            {"method": "similarity", "ratio_1": 0, "interval": 2},
+            "below level 1 computed in 4 of 6 steps",
+            DEEP_ALONE | {"ToDo predict": "auto (deep)"},
+        ),
     ],
     ids=["whole", "deep", "without its method"],
 )
@@ -158,12 +177,16 @@ def test_what_only_predicted_is_told_and_its_infotext_repeats_the_image(webui, o
 
 
 @pytest.mark.parametrize(
-    "request_",
-    [{"sampler_function": ddim, "eta": 0.5}, {"sampler_function": sample_euler, "s_churn": 5.0}, {}],
+    ("request_", "why"),
+    [
+        ({"sampler_function": ddim, "eta": 0.5}, "adds noise"),
+        ({"sampler_function": sample_euler, "s_churn": 5.0}, "adds noise"),
+        ({}, "unknown"),
+    ],
     ids=["eta", "churn", "unknown"],
 )
-def test_a_known_sampler_may_add_noise_by_its_options(webui, request_):
-    assert webui.generate(Processing(steps=6, **request_), WHOLE).comments.count(ADDS_NOISE) == 1
+def test_a_known_sampler_may_add_noise_by_its_options(webui, request_, why):
+    assert webui.generate(Processing(steps=6, **request_), WHOLE).comments.count(WHY_NOT[why]) == 1
 
 
 def test_a_placeholder_is_no_loaded_model(webui, monkeypatch):
@@ -191,7 +214,26 @@ def test_every_row_of_an_and_prompt_belongs_to_its_image():
     sampler = SimpleNamespace(sampler_extra_args={"cond": SimpleNamespace(batch=parts)})
     denoiser = SimpleNamespace(p=SimpleNamespace(seeds=[7, 8, 9]), sampler=sampler)
     params = SimpleNamespace(x=torch.zeros(9, 4, 1, 1), denoiser=denoiser)
-    assert compat.row_seeds(params) == [7, 7, 8, 9, 9, 9, 7, 8, 9]
+    assert [row.seed for row in compat.rows_of(params)] == [7, 7, 8, 9, 9, 9, 7, 8, 9]
+
+
+BARS = torch.linspace(0.999, 0.01, 1000)  # alphas_cumprod
+
+
+@pytest.mark.parametrize(
+    ("runs", "schedule", "known_as", "noise"),
+    [
+        (sample_euler, [4.0, 2.0, 0.0], sample_euler, [4, 2, 0]),
+        (ddim, [1, 501], ddim, [*((1 / BARS[[501, 1]] - 1).sqrt().tolist()), 0]),
+        (sample_euler, [4.0, 2.0, 0.0], ddim, None),
+        (sample_euler, [4.0, 2.0, 0.0], None, None),
+    ],
+)
+def test_the_schedule_is_that_of_the_running_samplers_function(runs, schedule, known_as, noise):
+    denoiser = SimpleNamespace(sampler=SimpleNamespace(func=known_as), inner_model=SimpleNamespace(alphas_cumprod=BARS))
+    found = []
+    runs(lambda _: found.append(compat.weights_of(SimpleNamespace(denoiser=denoiser), 2)), None, schedule)
+    assert found == [noise and pytest.approx(step_weights(noise))]
 
 
 @pytest.mark.parametrize(
@@ -258,7 +300,7 @@ def test_where_a_script_runs_the_sampler_by_itself_it_is_told_and_nothing_is_cla
     monkeypatch.setattr(webui.script, "process_before_every_sampling", lambda *args, **kwargs: None)
     done = webui.generate(kind(), OURS)
     assert done.comments == "ToDo reduced nothing: a script runs the sampler by itself\n"
-    assert settings_of(webui.params_txt) == Settings(factor_1=2)
+    assert settings_of(webui.params_txt) == Settings(factor_1=2, start=0, end=1)
     assert "ToDo" not in done.infotexts[0]
 
 
@@ -277,7 +319,7 @@ def test_the_button_for_the_last_generation_restores_the_panel_where_nothing_was
     webui.generate(Processing(enable_hr=False), OURS | {"end": 0.7})
     values = pasted(webui.script.infotext_fields, webui.params_txt)
     assert [values[control] for control in inputs[:2]] == [True, "downsample"]
-    assert settings_of(webui.params_txt) == Settings(factor_1=2, end=0.7)
+    assert settings_of(webui.params_txt) == Settings(factor_1=2, start=0, end=0.7)
     assert webui.params_txt["ToDo version"] == __version__
     webui.generate(ProcessingImg2Img(), OURS | {"passes": "all"})
     assert "ToDo passes" not in webui.params_txt
@@ -324,13 +366,13 @@ def test_a_pass_that_is_announced_twice_or_shares_its_sampler_counts_once(webui,
     assert not (one_sampler and webui.sampler.model_wrap_cfg._forward_hooks)
 
 
-COMPUTED = "ToDo reduced it: whole model computed in {} of 10 steps: {}x fewer"
+COMPUTED = "ToDo reduced it: whole model computed in {0} of 10 steps, layers below level 1 in {1} of these {0}"
 TOLD = [
     (["a", "a", "a"], ["a (3 times)"]),
     (["first", "hires", "first", "hires"], ["first (2 times)", "hires (2 times)"]),
     (
-        [COMPUTED.format(*each) for each in ((7, 1.4), (10, 1.0), (9, 1.1))],
-        [f"{COMPUTED.format('7 to 10', '1.0 to 1.4')} (3 times)"],
+        [COMPUTED.format(*each) for each in ((7, 4), (10, 6), (9, 5))],
+        [f"{COMPUTED.format('7 to 10', '4 to 6')} (3 times)"],
     ),
     (
         ["ToDo reduced nothing: error 0.25, tolerance 0.16", "ToDo reduced nothing: error 4.1, tolerance 0.16"],
@@ -357,7 +399,7 @@ def test_the_tiles_of_sd_upscale_are_counted_and_cells_of_a_plot_are_kept_apart(
         override(of_cell, "factor_2", 1, f"Seed {cell}" if cell else "")
         for seed in (1, 2, 3):
             of_cell.seeds = [seed]
-            done = webui.generate(of_cell, OURS)
+            done = webui.generate(of_cell, OURS | {"interval": 1})
     lines = done.comments.splitlines()
     assert len(lines) == len(cells)
     assert all(line.endswith("in 4 of 4 steps (3 times)") for line in lines)
@@ -366,4 +408,4 @@ def test_the_tiles_of_sd_upscale_are_counted_and_cells_of_a_plot_are_kept_apart(
 def test_a_level_that_was_not_reduced_stays_out_of_the_infotext(script):
     shallow = LatentDiffusion(shallow_ldm_unet(attention_resolutions=[1], channel_mult=[1, 1, 2]), image_size=64)
     done = WebUI(script, shallow).generate(Processing(), OURS | {"factor_2": 2})
-    assert todo_of(done) == {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
+    assert todo_of(done) == WRITTEN

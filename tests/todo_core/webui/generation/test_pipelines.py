@@ -12,7 +12,7 @@ from tests.todo_core.webui.webui_double import load_script
 
 from .test_generation import lengths
 
-OURS = {"enabled": True, "factor_1": 2, "interval": 1}
+OURS = {"enabled": True, "factor_1": 2, "interval": 1, "start": 0, "end": 1}
 SITE = "down_blocks.0.attentions.0.transformer_blocks.0"
 
 

@@ -11,6 +11,7 @@ import gradio as gr
 import pytest
 from hypothesis import given, settings
 
+from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.settings.test_settings import valid_settings
 from tests.todo_core.webui.webui_double import pasted
 from todo_core import SETTINGS, Settings
@@ -156,7 +157,10 @@ USED = set(Settings(**GOOD).used)
 
 @pytest.mark.parametrize(
     ("bad", "shown"),
-    [({"seed": "x"}, USED), ({"factor_1": "2.5"}, USED), ({"ratio_1": 0.9, "sx": 1}, USED), ({"end": 0}, {*SETTINGS})],
+    [
+        *(({"seed": "x"}, USED), ({"factor_1": "2.5"}, USED), ({"ratio_1": 0.9, "sx": 1}, USED), ({"end": 0.5}, USED)),
+        ({"sx": 1, "sy": 1}, {*SETTINGS}),
+    ],
 )
 def test_a_value_that_is_not_possible_counts_as_the_default(page, bad, shown):
     page.set(**GOOD | bad)
@@ -187,6 +191,20 @@ def test_one_answer_alone_tells_the_line_the_preset_and_what_is_shown(page):
     assert not any(page.handlers(name, "change") for name in SETTINGS), "several answers would race"
     not_yet = "Estimate: once the checkpoint is loaded."
     assert page.of("line")["value"] == f'<span data-question="8" data-ask-again>{not_yet}</span>'
+
+
+@pytest.mark.parametrize(("sampler", "is_steady"), [("DPM++ 2M", True), ("Euler a", False)])
+def test_the_sampler_of_the_page_decides_what_is_predicted_and_shown(page, monkeypatch, sampler, is_steady):
+    """The schedule is known in the pass alone, and auto needs it there."""
+    model = LatentDiffusion(shallow_ldm_unet(), image_size=64)
+    monkeypatch.setattr(accordion.compat, "loaded_model", lambda: model)
+    page.set(factor_1=1)
+    page.ask(width=1024, height=1024, steps=20, hires=True, sampler=sampler)
+    assert ("of 20 steps predicted" in page.of("line")["value"]) == is_steady
+    assert ("predict" in page.shown) == is_steady
+    page.set(factor_1=2)
+    page.ask(width=1024, height=1024, steps=20, hires=True, sampler=sampler)
+    assert "tolerance" in page.shown, "it decides start and end too"
 
 
 def test_settings_and_defaults_have_the_settings_and_nothing_else_of_the_panel(page):

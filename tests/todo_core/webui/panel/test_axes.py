@@ -80,11 +80,10 @@ def cells(axes, script, model, args, **values_of):
     return found
 
 
-REDUCED = {"ToDo method": "downsample", "ToDo factor 1": "2"} | NOTHING_PREDICTED
-
-
+WINDOW = {"ToDo start": "auto (0.3)", "ToDo end": "auto (1)"}
+REDUCED = {"ToDo method": "downsample", "ToDo factor 1": "2"} | WINDOW | NOTHING_PREDICTED
 FIXED = REDUCED | {"ToDo phase": "fixed"}
-SIMILAR = {"ToDo method": "similarity", "ToDo target": "all", "ToDo interval": "1"}
+SIMILAR = {"ToDo method": "similarity", "ToDo target": "all", "ToDo interval": "1", "ToDo start": "0", "ToDo end": "1"}
 
 
 @pytest.mark.parametrize(
@@ -92,8 +91,8 @@ SIMILAR = {"ToDo method": "similarity", "ToDo target": "all", "ToDo interval": "
     [
         (
             {"phase": "fixed"},
-            {"factor_1": ["2", "1", "4"], "end": ["1", "1", "0.5"]},
-            [FIXED, {}, FIXED | {"ToDo factor 1": "4", "ToDo end": "0.5"}],
+            {"factor_1": ["2", "1", "4"], "end": ["auto", "1", "0.7"]},
+            [FIXED, {}, FIXED | {"ToDo factor 1": "4", "ToDo end": "0.7"}],
         ),
         (False, {"factor_1": ["2", "2"], "Enabled": ["True", "False"]}, [REDUCED, {}]),
         ({"factor_2": 3, "preset": "ToDo paper"}, {"Preset": ["ToMe paper"]}, [SIMILAR]),
