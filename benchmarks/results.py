@@ -43,35 +43,18 @@ CHANGES: dict[str, dict[str, Any]] = {  # a row -> what differs from the base
     "denoising 0.7": {"denoising": 0.7},
     "6 steps": {"hires_steps": 6},
     "4 steps": {"guidance": 1.5, "sampler": "Euler a", "hires_steps": 4},  # as with LCM, Lightning and DMD2
-}
-UNIFORM = ("Euler", "DPM++ 2M", "DPM++ 2M, CFG 2.5")  # schedules: below 128 x 128 tokens plain steps may be closer
-WITH_NOISE = ("Euler a", "SDE Karras", "4 steps")
-SKIPPING = ("Skip steps", *(f"Skip steps, tolerance {least}" for least in (0.16, 0.32)))  # the first has 0.08
-AIMS = {  # preset -> what it does, by whether the layout is SD 1.5's and the sampler adds noise
-    "Balanced": {
-        **dict.fromkeys(((False, False), (False, True)), "ToDo 2, deep layers, tolerance 0.08"),
-        (True, False): "ToDo 2, whole steps, tolerance 0.16",
-        (True, True): "ToDo 2",
-    },
-    "Fast": {
-        **dict.fromkeys(((False, False), (False, True)), "ToDo 2, deep layers, tolerance 0.16"),
-        (True, False): "ToDo 2, whole steps, tolerance 0.32",
-        (True, True): "ToDo 2",
-    },
-    "Closest": {
-        **dict.fromkeys(((False, False), (True, False)), SKIPPING[0]),
-        (False, True): "deep layers, tolerance 0.04",
-        (True, True): "",
+    # as users of Illustrious and NoobAI run it
+    "Euler a, 15 steps, 1.5x, denoising 0.35": {
+        **{"sampler": "Euler a", "hires_steps": 15, "denoising": 0.35, "hires_scale": 1.5, "width": 512},
     },
 }
+WITH_NOISE = ("Euler a", "SDE Karras", "4 steps", "Euler a, 15 steps, 1.5x, denoising 0.35")
+TOLERANCES = {"Balanced": 0.16, "Fast": 0.24, "Closest": 0.1}  # of the presets
 SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
-WAYS = (  # of the base's table
-    *("ToDo 2", "ToDo 3", *(f"ToDo 2, deep layers, tolerance {least}" for least in (0.08, 0.16))),
-    *(f"ToDo 2, whole steps, tolerance {least}" for least in (0.16, 0.32)),
-    *(*SKIPPING[:2], *SHARES[1:4]),
-)
+BY_ERROR = tuple(f"predicted, tolerance {least}" for least in (0.1, 0.16, 0.24, 0.32))
+WAYS = (*BY_ERROR, "ToDo 2", "ToDo 3", *SHARES[1:4])  # of the base's table
 OTHERS = (
-    *("ToDo 2", "ToDo 2, fixed", WAYS[2], WAYS[4], *SKIPPING[1:], *SHARES[1:4]),
+    *(*BY_ERROR, "ToDo 2", "ToDo 2, fixed", *SHARES[1:4]),
     *("BiGain 2", "tomesd 0.5", "HyperTile 256", "DeepCache 2", "ZEUS 1"),
 )
 AS_MANY = {"SDXL": "fewer steps 0.8", "SD 1.5": "fewer steps 0.7"}  # take the time of ToDo 2 at full size
@@ -103,8 +86,9 @@ def psnr(table: pd.DataFrame) -> float:
 
 
 def of_shared_prompts(part: pd.DataFrame, other: str) -> pd.DataFrame:
-    """The rows of the prompts that *ToDo 2* and another variant have, of the variants that have all of them."""
-    shared = set(of("ToDo 2", part)["prompt"]) & set(of(other, part)["prompt"])
+    """The rows of the prompts that a variant and *ToDo 2*, if it was run, have; of variants that have all of them."""
+    shared, others = (set(of(name, part)["prompt"]) for name in (other, "ToDo 2"))
+    shared &= others or shared
     part = part[part["prompt"].isin(shared)]
     return part.groupby("variant").filter(lambda own: own["prompt"].nunique() == len(shared))
 
@@ -118,68 +102,78 @@ def passes(sides: tuple[int, ...] = SIDES) -> Iterator[tuple[str, int, str, pd.D
 
 
 def variant_of(aim: str, layout: str, name: str) -> str:
-    """What a preset does in a pass of this name."""
-    return AIMS[aim][layout == "SD 1.5", name in WITH_NOISE]
+    """What a preset does in a pass of this name: with noise in each step tokens are reduced."""
+    tokens = "ToDo 2, " if name in WITH_NOISE else ""
+    return f"{tokens}predicted, tolerance {TOLERANCES[aim]}"
 
 
 def speed_at_full_size(layout: str, side: int, variant: str, own: pd.DataFrame) -> float:
-    """Of a pass on the GPU that was timed: its computed and predicted steps, each with the time of its kind.
+    """Of a pass on the GPU that was timed: its steps, each with the time of its kind (`Local.what_ran`).
 
     A predicted whole step takes no time here. Fewer tokens than those of a hires pass take the time of the fewest.
     """
     unet, latent = "sdxl" if layout == "SDXL" else "sd1", max(side, *REAL[:1]) * LAYOUTS[layout]
-    steps, computed = (float(own[name].mean()) for name in ("hires_steps", "computed"))
     calls, timed = performance.on_gpu("calls", unet), performance.on_gpu("passes", unet)
     whole = calls["baseline", latent]["seconds"]
-    reduced = next((name for name in ("ToDo 2", "ToMe 0.5") if variant.startswith(name)), "baseline")
-    each, predicted = whole / calls[reduced, latent]["speed"], 0.0
-    if "deep" in variant and computed < steps:
-        kinds = timed["ToDo 2, interval 2" if "ToDo" in variant else "interval 2", latent]
-        each, predicted = (kinds[kind]["seconds"] for kind in ("computed", "predicted"))
+    seconds = dict.fromkeys(".tdb-", 0.0) | {".": whole, "t": whole / calls["ToDo 2", latent]["speed"]}
+    ran = "".join(map(what_ran, own.to_dict("records")))
+    if {*ran} & {*"db"}:  # computed steps measure, too
         whole = timed["unpatched", latent]["computed"]["seconds"]
-    return steps * whole / (computed * each + (steps - computed) * predicted)
+        for letters, setting in ((".d", "interval 2"), ("tb", "ToDo 2, interval 2")):
+            for letter, kind in zip(letters, ("computed", "predicted"), strict=True):
+                seconds[letter] = timed[setting, latent][kind]["seconds"]
+    elif variant.startswith("ToMe 0.5"):
+        seconds["t"] = whole / calls["ToMe 0.5", latent]["speed"]
+    return len(ran) * whole / sum(seconds[letter] for letter in ran)
 
 
-def beside_plain_steps(layout: str, side: int, variant: str, part: pd.DataFrame) -> tuple[float, float, int, float]:
-    """Speed and PSNR of a variant, and the number and PSNR of the plain steps that take as much time, or a bit more.
+def what_ran(row: dict[str, Any]) -> str:
+    """A letter for each step of a row. Older rows tell the computed steps alone."""
+    if isinstance(row.get("ran"), str):
+        return row["ran"]
+    computed = int(row["computed"])
+    letters = "tb" if row["variant"].startswith(("ToDo", "ToMe")) else ".d"
+    return letters[0] * computed + (letters[1] if "deep" in row["variant"] else "-") * (row["hires_steps"] - computed)
 
-    The PSNR of plain steps is infinite where all are needed.
+
+def beside_plain_steps(layout: str, side: int, variant: str, part: pd.DataFrame) -> tuple[float, int, pd.DataFrame]:
+    """The speed of a variant, and the number and rows of the plain steps that take as much time, or a bit more.
+
+    No rows where all steps are needed, or where that number was not measured.
     """
     own, steps = of(variant, part), int(part["hires_steps"].iloc[0])
     speed = speed_at_full_size(layout, side, variant, own)
     plain = {round(float(name.split()[-1]) * steps): name for name in set(part["variant"]) if "fewer" in name}
     count = min((each for each in plain if each >= round(steps / speed)), default=steps)
-    return speed, psnr(own), count, psnr(of(plain[count], part)) if count < steps else math.inf
+    return speed, count, of(plain.get(count, ""), part)
+
+
+def shown_psnr(table: pd.DataFrame) -> str:
+    """That of the mean MSE, and of the worst image."""
+    return f"{psnr(table):.1f} ({table['psnr'].min():.1f})"
 
 
 def cells_of(aim: str, layout: str, side: int, name: str, part: pd.DataFrame) -> list[str]:
-    """Speed and PSNR of a preset in a pass, and the plain steps that take as much time; both empty if not measured."""
+    """Speed and PSNR of a preset in a pass, those of the plain steps of its time, and how often it is closer."""
     variant = variant_of(aim, layout, name)
     if of(variant, part).empty:
-        return ["", ""]
-    speed, own, count, plain = beside_plain_steps(layout, side, variant, part)
-    return [f"{speed:.2f}x, {own:.1f}", f"{count}: {plain:.1f}" if plain < math.inf else ""]
+        return ["", "", ""]
+    speed, count, plain = beside_plain_steps(layout, side, variant, part)
+    own = of(variant, part).set_index("prompt")["psnr"]
+    cell = f"{speed:.2f}x, {shown_psnr(of(variant, part))}"
+    if plain.empty:
+        return [cell, "", ""]
+    closer = sum(own[prompt] > other for prompt, other in zip(plain["prompt"], plain["psnr"], strict=True))
+    return [cell, f"{count}: {shown_psnr(plain)}", f"{closer} of {len(plain)}"]
 
 
 def of_aims() -> Table:
-    """Each hires pass with as many tokens as real ones: the presets, each beside the plain steps of its time."""
-    found = [["hires pass", *itertools.chain(*((aim, "plain") for aim in AIMS))]]
+    """Each hires pass with as many tokens as real ones: *Balanced* beside the plain steps of its time, the others."""
+    found = [["hires pass", "Balanced", "plain steps", "closer in", "Fast", "Closest"]]
     for layout, side, name, part in passes(REAL):
         what = ", ".join(filter(None, (layout, f"{8 * side * LAYOUTS[layout]} px", name)))
-        cells = [cell for aim in AIMS for cell in cells_of(aim, layout, side, name, part)]
-        found.append([f"{what} ({part['prompt'].nunique()})", *cells])
-    return [[*row] for row in zip(*(column for column in zip(*found, strict=True) if any(column[1:])), strict=True)]
-
-
-def of_changes() -> Table:
-    """*Balanced* with 64 x 64 tokens, where one thing or more is not as at the base."""
-    found = [["64 x 64 tokens", *itertools.chain(*((layout, "plain") for layout in LAYOUTS))]]
-    parts = {(name, layout): part for layout, _, name, part in passes((64,))}
-    for name in CHANGES:
-        own = [(layout, parts.get((name, layout), rows()[:0])) for layout in LAYOUTS]
-        prompts = {str(part["prompt"].nunique()) for _, part in own if len(part)}
-        cells = [cell for layout, part in own for cell in cells_of("Balanced", layout, 64, name, part)]
-        found += [[f"{name or 'base'} ({', '.join(sorted(prompts))})", *cells]] * any(cells)
+        others = [cells_of(aim, layout, side, name, part)[0] for aim in ("Fast", "Closest")]
+        found.append([f"{what} ({part['prompt'].nunique()})", *cells_of("Balanced", layout, side, name, part), *others])
     return found
 
 
@@ -210,7 +204,7 @@ def shown(variant: str) -> str:
     """The name on the page, of ten steps."""
     if variant.startswith("fewer steps "):
         return f"{round(10 * float(variant.split()[-1]))} of 10 plain steps"
-    return {"ToDo 2": "**ToDo 2**", SKIPPING[0]: "Skip steps, tolerance 0.08"}.get(variant, variant)
+    return f"**{variant}**" if variant == variant_of("Balanced", "SDXL", "") else variant
 
 
 def of_paper() -> Table:
@@ -234,7 +228,6 @@ PAPER = {
     "ToMe 0.88": ("12 %", "2.67e-2", "0.83"),
 }
 TABLES: dict[str, Callable[[], Table]] = {
-    "changes": of_changes,
     "base": of_base,
     "others": of_others,
     "paper": of_paper,
@@ -268,25 +261,27 @@ PLAIN: dict[str, Any] = {"marker": "x", "color": "0.4", "linestyle": ":"}
 
 
 def plot_opening(path: Path, evaluation: Path) -> None:
-    """The usual image of *Balanced*, by its PSNR, beside ToMe and plain steps; below, where *Balanced* differs most."""
-    layout, side = "SD 1.5", 96
-    balanced, tome = variant_of("Balanced", layout, ""), "ToMe 0.5"
+    """The usual image of *Balanced*, by its PSNR, beside plain steps: whole, enlarged, and the difference."""
+    layout, side = "SDXL", 96
+    balanced = variant_of("Balanced", layout, "")
     part = of_shared_prompts(at(layout, side), balanced)
-    usual = of(balanced, part).sort_values("psnr")["prompt"].iloc[part["prompt"].nunique() // 2]
-    part, files = part[part["prompt"] == usual], pd.read_json(evaluation / "rows.jsonl", lines=True)
-    count = beside_plain_steps(layout, side, balanced, part)[2]
-    names = {"baseline": "baseline", balanced: "ToDo, Balanced", tome: tome}
-    names[f"fewer steps 0.{count}"] = f"{count} plain steps"
+    files = pd.read_json(evaluation / "rows.jsonl", lines=True)
+    own = of(balanced, part).set_index("prompt")["psnr"]
+    usual = (own - own.median()).abs()[own.index.isin(files["prompt"])].idxmin()
+    part = part[part["prompt"] == usual]
+    speed, count, _ = beside_plain_steps(layout, side, balanced, part)
+    speeds = {"baseline": 1, balanced: speed, f"fewer steps 0.{count}": 10 / count}
     files = files[files["prompt"] == usual].set_index("variant")["image"]
-    images = [pyplot().imread(evaluation / files[name]) for name in names]
-    crop = most_different(*images[:2], len(images[0]) // 4)
-    chart, grid = pyplot().subplots(2, len(names), figsize=(12.4, 6.6), layout="constrained")
-    for column, image, (name, title) in zip(grid.T, images, names.items(), strict=True):
-        own = of(name, part)
-        speed = 10 / count if "fewer" in name else speed_at_full_size(layout, side, name, own) if len(own) else 1
-        column[0].set_title(title + (f": {speed:.2f}x, {psnr(own):.0f} dB" if len(own) else ""), fontsize=13)
-        for axes, region in zip(column, (..., crop), strict=True):
-            axes.imshow(image[region])
+    images = [pyplot().imread(evaluation / files[name]) for name in speeds]
+    crop = most_different(images[0], images[2], len(images[0]) // 3)
+    titles = "Baseline, 10 steps", "Balanced", f"{count} plain steps"
+    chart, grid = pyplot().subplots(3, 3, figsize=(9, 9.5), layout="constrained")
+    for column, image, (name, faster), title in zip(grid.T, images, speeds.items(), titles, strict=True):
+        told = f": {faster:.2f}x, {psnr(of(name, part)):.0f} dB" if faster > 1 else ""
+        column[0].set_title(title + told, fontsize=14)
+        difference = abs(image - images[0])[..., :3].mean(2)
+        for axes, shown in zip(column, (image, image[crop], difference), strict=True):
+            axes.imshow(shown, cmap="magma", vmin=0, vmax=0.1)
             axes.axis("off")
     saved(chart, path)
 
