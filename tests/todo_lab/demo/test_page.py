@@ -131,7 +131,7 @@ def test_a_comparison_shows_pictures_with_their_infotext_figures_and_plan(page, 
         for part in (f"<dt>{name}</dt>", f"{ran['speed']:.2f}x", f"{ran['difference']['psnr']:.1f} dB"):
             assert part in caption
     assert " s</dd>" in out.baseline_caption
-    assert "<b>custom</b>: level 1 from 256 to 64 tokens (downsample) in 2 of 2 steps" in out.acted
+    assert "<b>custom</b>: level 1 from 256 to 64 tokens (downsample) in 1 of 2 steps" in out.acted
     assert "hires pass, level 1: 16 x 16, 256 tokens -&gt; 64 by downsample (8 x 8), 3 blocks" in out.plan
     assert "this model was trained at" in out.plan
     assert "left" in texts[-1]
@@ -146,7 +146,7 @@ def test_a_comparison_shows_pictures_with_their_infotext_figures_and_plan(page, 
 def test_presets_keep_the_speed_and_psnr_that_they_had_with_the_same_request(page, quick):
     same = {name: value for name, value in quick.items() if name != "factor_1"}
     balanced = told(page, *values(**same))
-    fast = told(page, *values(**same, tolerance=0.32), known=balanced.known)
+    fast = told(page, *values(**same, tolerance=BUILT_IN["Fast"].tolerance), known=balanced.known)
     figures = fast.known[1]
     assert list(figures) == ["Balanced", "ToMe paper", "Fast"]
     assert figures["Balanced"] == balanced.known[1]["Balanced"]
