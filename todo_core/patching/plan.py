@@ -214,9 +214,7 @@ def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
     """Whole steps: by name, or by ``auto`` with a sampler that is known to be steady."""
     asked = settings.predict == "whole" or (settings.predict == "auto" and settings.interval in ("auto", 1))
     plan = _by_interval(WHOLE, settings, facts, computed_first=3)
-    why = _why_off(settings) or (None if asked else "only layers are asked for")
-    if not why and facts.alternates:
-        why = ALTERNATES
+    why = _why_off(settings, facts) or (None if asked else "only layers are asked for")
     if not why and host.network != "UNet":
         why = "whole steps of the UNet are predicted"
     if not why:
@@ -233,7 +231,7 @@ def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
 def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> PredictionPlan:
     """The deep transformers: by ``auto`` where they are a good part of a step's work."""
     plan = _by_interval(DEEP, settings, facts, computed_first=2)
-    why = _why_off(settings)
+    why = _why_off(settings, facts)
     if not why and not host.deep_transformers:
         why = "this model has no transformer below level 1"
     if not why and settings.interval == "auto":
@@ -244,10 +242,13 @@ def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[Lev
     return replace(plan, why=why, may_change=False) if why else plan
 
 
-def _why_off(settings: Settings) -> Reason | None:
+def _why_off(settings: Settings, facts: Pass) -> Reason | None:
+    """Why nothing is predicted, whichever part it is of."""
     if settings.method == "none":
         return "the method is none"
-    return "the interval is 1" if settings.interval == 1 else None
+    if settings.interval == 1:
+        return "the interval is 1"
+    return ALTERNATES if facts.alternates else None
 
 
 def _by_interval(what: str, settings: Settings, facts: Pass, computed_first: int) -> PredictionPlan:
@@ -261,8 +262,6 @@ def _by_interval(what: str, settings: Settings, facts: Pass, computed_first: int
     may_change = why is not None
     if steps and steps < fewest:
         why, may_change = f"{what} need {fewest} or more steps", False
-    if facts.alternates:
-        why, may_change = ALTERNATES, False
     return PredictionPlan(what, int(interval), tolerance, computed_first, why, may_change)
 
 

@@ -221,9 +221,7 @@ class Session:
         """The rows of a call. One inside a call belongs to the same step and images."""
         if outer:
             return rows_inside(outer.rows, count)
-        weights = weights_of_parts(self._step.guidance, kwargs)
-        if self._counter:
-            weights = self.host.sampler.weights()
+        weights = self.host.sampler.weights() if self._counter else weights_of_parts(self._step.guidance, kwargs)
         return self._step.rows_of_parts(count, weights) if weights else self._step.next_rows(count)
 
     def _follow_step(self, unet: Module, time: Callable[[], float], *, waits: bool) -> None:
