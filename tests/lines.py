@@ -5,7 +5,7 @@ Only a commit that says why may raise one. Whoever makes a room smaller lowers i
 
 from pathlib import Path
 
-MOST = {"todo_core": 7872, "todo_lab": 6669, "benchmarks": 1235, "tests": 18030}
+MOST = {"todo_core": 7901, "todo_lab": 6669, "benchmarks": 1235, "tests": 18029}
 
 
 def totals() -> dict[str, int]:

@@ -23,7 +23,7 @@ from .time.schedule import Weights, light_steps
 AUTO_FEWEST = 6  # steps of a pass in which auto predicts
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
 WORTH_PREDICTING = 1 / 3
-# auto reduces tokens in place of whole steps where that saves this part of a step: in SD 1.5 from 1536 px on. A line
+# auto reduces tokens in place of predictions where that saves this part of a step: in SD 1.5 from 1536 px on. A line
 # multiplies the noise of the moving position, so one of both is closer than both (docs/results)
 WORTH_REDUCING = 0.4
 # Where both are predicted, deep layers are as close as whole steps with this part of the tolerance (docs/results)
@@ -143,6 +143,10 @@ class Plan:
         levels = self.after if is_past_end else self.levels if progress >= self.start - _ROUNDING else ()
         return tuple(level for level in levels if level.reduces)
 
+    def regridded(self, level: LevelPlan, host: Host, grid: TokenGrid) -> LevelPlan:
+        """The plan of a level for another grid: other extensions may change it inside the UNet."""
+        return plan_level(self.settings, level.method, host.level(level.level), grid)
+
     def __str__(self) -> str:
         lines = [str(level) for level in self.levels]
         lines += [f"past {self.end:g}: {level}" for level in self.after]
@@ -159,15 +163,15 @@ def make_plan(settings: Settings, host: Host, facts: Pass) -> Plan:
 def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
     whole = _plan_whole(settings, host, facts)
     levels = _plan_levels(settings, settings.method, host, facts.size)
+    deep = _plan_deep(settings, host, facts, levels)
     is_auto = settings.interval == settings.factor_1 == "auto" and settings.method == "downsample"
-    if is_auto and whole.predicts and any(level.reduces for level in levels):  # one spoils the other
+    if is_auto and (whole.predicts or deep.predicts) and any(level.reduces for level in levels):  # one spoils the other
         saved = _saved(settings, host, facts, levels)
         what = f"save {100 * saved:.0f} % of a step at {facts.pixels}"
-        if saved >= WORTH_REDUCING and settings.predict == "auto":
-            whole = replace(whole, why=f"fewer tokens {what}")
-        else:
+        if saved < WORTH_REDUCING or settings.predict != "auto":
             levels = tuple(_kept(level, f"fewer would {what}") for level in levels)
-    deep = _plan_deep(settings, host, facts, levels)
+        elif whole.predicts:
+            whole = replace(whole, why=f"fewer tokens {what}")
     note = None
     if settings.predict == "whole" and whole.predicts:
         deep = replace(deep, why="whole steps are predicted", may_change=not (facts.sampler and facts.steps))

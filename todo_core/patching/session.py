@@ -28,14 +28,14 @@ from ..settings import Settings
 from ..token_grid import TokenGrid
 from .hooks.deep_hooks import DeepHooks, WholeHooks, holder_of
 from .hooks.keys_hooks import KeysHooks, PatchedKeysHooks, SiteHooks, keys_patch
-from .hooks.module_calls import Args, Hook, Kwargs, read, remove_forwards
+from .hooks.module_calls import Args, Hook, Kwargs, argument, remove_forwards
 from .hooks.module_hooks import ModuleHooks
-from .hooks.running_calls import RunningCalls, UNetCall
+from .hooks.running_calls import Shared, UNetCall
 from .plan import Pass, Plan, make_plan
 from .record import IdleNotes, Record
 from .space.level_plan import LEVELS
 from .steps import Row, Step, StepCounter, rows_inside, timesteps_of
-from .time.memory import Memory
+from .time.memory import CallMemory, Memory
 
 CHECKPOINTED = (
     "its blocks are checkpointed, and the backward pass would compute them without the reduction. "
@@ -63,8 +63,8 @@ class Session:
     ) -> None:
         side = round(host.trained_side)
         self.host, self.settings, self.record = host, settings, record or Record()
-        self._told = facts or Pass(TokenGrid(side, side), holder=holder_of(host.unet))
-        self.plan = self._first_plan = make_plan(settings, host, self._told)
+        self._facts = facts or Pass(TokenGrid(side, side), holder=holder_of(host.unet))
+        self.plan = self._first_plan = make_plan(settings, host, self._facts)
         self._counter: StepCounter | None = StepCounter(host)
         self._passes = 0  # that the counter has seen begin
         self._idle_notes = IdleNotes(self.record)
@@ -72,11 +72,12 @@ class Session:
         self._report_error = on_error
         self._memory = Memory()
         self._names = host.arguments.latent, host.arguments.timestep
-        self._calls = RunningCalls(host, settings, self.record, self._stop_reducing if on_error else None)
-        reduces_keys = settings.target == "keys/values"
-        self._patch_keys = host.patch_keys if reduces_keys else None
-        kind = PatchedKeysHooks if self._patch_keys else KeysHooks if reduces_keys else ModuleHooks
-        self._sites: list[SiteHooks] = [kind(site, self._calls) for site in host.sites if site.level in LEVELS]
+        self._on_error, modules = self._stop_reducing if on_error else None, self.plan.levels[0].modules
+        self._shared = Shared(host, self.record, self._on_error, modules)
+        self._calls = self._shared.calls
+        self._patch_keys = None if modules else host.patch_keys
+        kind = ModuleHooks if modules else PatchedKeysHooks if self._patch_keys else KeysHooks
+        self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
         self._deep = host.deep_transformers
         self._predictors = self._hooks_that_predict()
         self._watches = False  # whether the model's own code runs
@@ -92,19 +93,22 @@ class Session:
         """Those that the pass needs, or may need where it is not known before its first call."""
         plan, hooks = self.plan, list[DeepHooks]()
         if plan.whole.predicts or plan.whole.may_change:
-            hooks.append(WholeHooks(self.host.unet, self._calls))
+            hooks.append(WholeHooks(self.host.unet, self._shared))
         if plan.deep.predicts or plan.deep.may_change:
-            hooks += [DeepHooks(transformer, self._calls) for transformer in self._deep]
+            hooks += [DeepHooks(transformer, self._shared) for transformer in self._deep]
         return hooks
 
     def attach(self) -> Session:
         """Put the hooks on the model, and on the blocks that the plan reduces; a call may add some."""
         self.detach()
-        unet, on_error = self.host.unet, self._calls.on_error
-        self._handles += [Hook(self.begin_call, on_error).before(unet), Hook(self._end_call).after(unet, always=True)]
+        unet = self.host.unet
+        self._handles += [
+            Hook(self.begin_call, self._on_error).before(unet),
+            Hook(self._end_call).after(unet, always=True),
+        ]
         if self._patch_keys:
             hooks_of = {hooks.site: hooks for hooks in self._sites}
-            self._handles.append(self._patch_keys(keys_patch(hooks_of, self._calls)))
+            self._handles.append(self._patch_keys(keys_patch(hooks_of, self._shared)))
         compiled = self._is_compiled()  # such code cannot get hooks while it runs
         self._add_levels(LEVELS if compiled else [level.level for level in self.plan.reduced])
         for predictor in self._predictors:
@@ -127,7 +131,7 @@ class Session:
         missing = {*levels} - self._levels
         sites = [hooks for hooks in self._sites if hooks.site.level in missing]
         for transformer in {hooks.site.transformer: None for hooks in sites}:
-            self._handles.append(Hook(self._read_grid, self._calls.on_error).before(transformer))
+            self._handles.append(Hook(self._read_grid, self._on_error).before(transformer))
         for hooks in sites:
             self._handles += hooks.attach()
         self._levels |= missing
@@ -156,10 +160,10 @@ class Session:
 
     def note_conflicts(self) -> None:
         """Note the layers that the plan reduces and that must not be reduced at the moment."""
-        grids = {level.level: level.grid for level in self.plan.reduced}
+        plans = {level.level: level for level in self.plan.reduced}
         for hooks in self._sites:
-            if hooks.site.level in grids:
-                hooks.note_conflict(grids[hooks.site.level])
+            if hooks.site.level in plans:
+                hooks.note_conflict(plans[hooks.site.level])
 
     def begin_step(self, number: int, total: int, rows: Sequence[Row], guidance: float | None = None) -> None:
         """The next UNet calls belong to step ``number``, from 0, of ``total``.
@@ -192,15 +196,15 @@ class Session:
     def begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
         """The UNet is about to run. A hook calls this, and a caller that has attached the session in this call."""
         call, outer = self._calls.begin(unet)
-        latent, timestep = (read(args, kwargs, i, name) for i, name in enumerate(self._names))
+        latent, timestep = (argument(args, kwargs, i, name) for i, name in enumerate(self._names))
         # the backward pass would compute checkpointed blocks again, and no session would reduce them then
         if torch.is_grad_enabled() and self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
             raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
         time = cache(lambda: self._time(timestep))
         if not outer:
             waits = isinstance(timestep, Tensor) and timestep.device.type != "cpu"
-            self._follow_step(unet, time, waits=waits)
-        call.rows = self._rows_of(int(latent.shape[0]), kwargs, outer)
+            self._count_step(unet, time, waits=waits)
+        rows = self._rows_of(int(latent.shape[0]), kwargs, outer)
         plan = self._plan_call(latent)
         if not outer:
             self.plan = plan
@@ -209,13 +213,14 @@ class Session:
                 self.record.note("a ControlNet runs in predicted steps too")
         self._add_levels(level.level for level in plan.reduced)
         progress = self._progress(time)
-        call.step, call.levels = self._step.number, {level.level: level for level in plan.at(progress)}
-        call.planned = () if outer else tuple(part for part, each in plan.parts.items() if each.predicts)
-        call.has_run = not self._watches
-        if call.planned and self._may_predict(unet, latent, args, kwargs):
-            self._remember(call, latent, timestep, args, kwargs)
+        planned = () if outer else tuple(part for part, each in plan.parts.items() if each.predicts)
+        memory = None
+        if planned and self._may_predict(unet, latent, args, kwargs):
+            memory = self._remember(rows, latent, timestep, args, kwargs)
         elif not outer:
             self._memory.free()
+        call.plan, call.step, call.rows, call.planned, call.memory = plan, self._step.number, rows, planned, memory
+        call.levels, call.has_run = {level.level: level for level in plan.at(progress)}, not self._watches
 
     def _rows_of(self, count: int, kwargs: Kwargs, outer: UNetCall | None) -> tuple[Row, ...]:
         """The rows of a call. One inside a call belongs to the same step and images."""
@@ -224,7 +229,7 @@ class Session:
         weights = self.host.sampler.weights() if self._counter else weights_of_parts(self._step.guidance, kwargs)
         return self._step.rows_of_parts(count, weights) if weights else self._step.next_rows(count)
 
-    def _follow_step(self, unet: Module, time: Callable[[], float], *, waits: bool) -> None:
+    def _count_step(self, unet: Module, time: Callable[[], float], *, waits: bool) -> None:
         """Count the step of a call, where nobody tells it. To read its ``time``, the program may wait for a GPU."""
         if self._counter:
             self._step = Step(*self._counter.step_of(time, waits=waits), self._step.rows)
@@ -241,26 +246,27 @@ class Session:
 
     def _plan_call(self, latent: Tensor) -> Plan:
         """The plan for a call with this latent: that of the last call, if the same facts hold."""
-        told = self._told
+        known = self._facts
         if self._counter:
-            told = replace(told, weights=self._counter.weights, sampler=told.sampler or self.host.sampler.kind())
-        weights = told.weights if told.weights and len(told.weights) == self._step.total else None
+            known = replace(known, weights=self._counter.weights, sampler=known.sampler or self.host.sampler.kind())
+        weights = known.weights if known.weights and len(known.weights) == self._step.total else None
         size, steps, is_video = TokenGrid.of(latent.shape), self._step.total, latent.dim() != 4
-        facts = replace(told, size=size, steps=steps, weights=weights, is_video=is_video)
+        facts = replace(known, size=size, steps=steps, weights=weights, is_video=is_video)
         return self.plan if facts == self.plan.facts else make_plan(self.settings, self.host, facts)
 
-    def _remember(self, call: UNetCall, latent: Tensor, timestep: Any, args: Args, kwargs: Kwargs) -> None:
-        """Give the call the memory of its place in the step, which decides what of it is predicted."""
+    def _remember(self, rows: Sequence[Row], latent: Tensor, timestep: Any, args: Args, kwargs: Kwargs) -> CallMemory:
+        """The memory of a call's place in the step, which decides what of it is predicted."""
         plan, step, memory = self.plan, self._step, self._memory
-        call.memory = memory.next(call.step)
-        conditions, others = conditions_of(read(args, kwargs, 2, self.host.arguments.context), kwargs)
+        own = memory.next(step.number)
+        conditions, others = conditions_of(argument(args, kwargs, 2, self.host.arguments.context), kwargs)
         first: Any = self.host.sites[0].block
-        others += [[row.seed for row in call.rows], adapters_of(first.attn1.to_q)]
+        others += [[row.seed for row in rows], adapters_of(first.attn1.to_q)]
         gaps = {part: memory.gap(part, each, step.total, plan.facts.weights) for part, each in plan.parts.items()}
-        call.memory.begin_call(step, call.rows, latent, timestep, conditions, others, plan.parts, gaps)
+        own.begin_call(step, rows, latent, timestep, conditions, others, plan.parts, gaps)
         self.record.note_errors(memory.least_error)
         if memory.has_nan:
             self.record.note("the model's output is not a number (NaN)")
+        return own
 
     def _may_predict(self, unet: Module, latent: Tensor, args: Args, kwargs: Kwargs) -> bool:
         """Whether anything may be remembered and predicted in this call; with a note where not.
@@ -318,7 +324,7 @@ class Session:
     def _read_grid(self, transformer: Module, args: Args, kwargs: Kwargs) -> None:
         call = self._calls.current
         if call and call.levels:
-            call.grid = TokenGrid.of(read(args, kwargs, 0, self.host.arguments.hidden).shape)
+            call.grid = TokenGrid.of(argument(args, kwargs, 0, self.host.arguments.hidden).shape)
 
     def _note_run(self, *_: Any) -> None:
         """The first transformer, which is never predicted, runs: EasyCache of ComfyUI acts inside the UNet's call."""

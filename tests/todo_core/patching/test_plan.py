@@ -200,17 +200,16 @@ def test_what_is_predicted_or_why_not_and_a_note_where_whole_steps_were_asked_fo
         ("SD 1.5", 768, {}, STEADY, False),
         ("SD 1.5", 1024, {}, STEADY, False),
         ("SD 1.5", 2048, {}, STEADY, True),
-        ("SDXL", 1536, {}, NOISY, True),  # whole steps cannot be predicted
-        ("SDXL", 1536, {"predict": "deep"}, STEADY, True),
+        ("SDXL", 1536, {}, NOISY, False),  # deep layers are predicted
+        ("SDXL", 1536, {"predict": "deep"}, STEADY, False),
+        ("SD 1.5", 768, {}, NOISY, True),  # nothing is predicted
         ("SDXL", 1536, {"interval": 1}, STEADY, True),
         ("SDXL", 1536, {"interval": 2}, STEADY, True),
         ("SDXL", 1536, {"factor_1": 2}, STEADY, True),  # by hand it always acts
         ("SDXL", 1536, {"method": "similarity"}, STEADY, True),
     ],
 )
-def test_tokens_come_first_where_they_save_much_or_whole_steps_cannot_be_predicted(
-    layout, pixels, settings, facts, reduced
-):
+def test_tokens_come_first_where_they_save_much_or_nothing_is_predicted(layout, pixels, settings, facts, reduced):
     size = TokenGrid(pixels // 8, pixels // 8)
     facts = Pass(size, 10, weights(10), **facts)
     made = make_plan(Settings(**settings), detect(full_layout(layout)), facts)

@@ -11,8 +11,8 @@ from ...hosts import has_foreign_forward
 from ..plan import Holder
 from ..time.memory import CallMemory
 from ..time.prediction_plan import Part
-from .module_calls import Args, Forward, Kwargs, guarded, has_other_forward, read
-from .running_calls import RunningCalls
+from .module_calls import Args, Forward, Kwargs, argument, guarded, has_other_forward
+from .running_calls import Shared
 
 
 class DeepHooks:
@@ -21,8 +21,8 @@ class DeepHooks:
     what = "a deep transformer"
     part: Part = "deep"
 
-    def __init__(self, module: Module, calls: RunningCalls) -> None:
-        self._module, self._calls = module, calls
+    def __init__(self, module: Module, shared: Shared) -> None:
+        self._module, self._shared, self._calls = module, shared, shared.calls
         self._kind: Any = Tensor  # of the module's outputs
 
     def attach(self) -> list[Forward]:
@@ -34,7 +34,7 @@ class DeepHooks:
 
     def _note_other_forward(self) -> None:
         name = type(self._module).__name__
-        self._calls.record.note(f"{self.what} runs in every step: another {name}.forward is on it")
+        self._shared.record.note(f"{self.what} runs in every step: another {name}.forward is on it")
 
     def _is_covered(self) -> bool:
         """Whether somebody has put a forward over ours since, as DeepCache does: both would leave out runs."""
@@ -49,7 +49,7 @@ class DeepHooks:
         memory = call.memory if call else None
         if call is None or memory is None or self._is_covered() or not memory.parts[self.part].predicts:
             return None
-        y = guarded(self._calls.on_error, self._predict, memory, args, kwargs)
+        y = guarded(self._shared.on_error, self._predict, memory, args, kwargs)
         if y is None:
             return None
         call.reduced = True
@@ -62,15 +62,15 @@ class DeepHooks:
         """The module has run, if not another cache has answered."""
         call = self._calls.current
         if call and call.memory and self.part in call.planned and call.has_run:
-            guarded(self._calls.on_error, self._remember, call.memory, args, kwargs, output)
+            guarded(self._shared.on_error, self._remember, call.memory, args, kwargs, output)
 
     def _predict(self, memory: CallMemory, args: Args, kwargs: Kwargs) -> Tensor | None:
         """The output (b, c, h, w); None if too little is known."""
         history, x = memory.parts[self.part].histories[self._module], self._input(args, kwargs)
         return self._output(x, history.predict(memory.time, x)) if history.can_predict(x) else None
 
-    def _output(self, x: Tensor, made: Tensor) -> Tensor:
-        return x + made
+    def _output(self, x: Tensor, predicted: Tensor) -> Tensor:
+        return x + predicted
 
     def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> None:
         x, y = self._input(args, kwargs), self._unpacked(output)
@@ -81,7 +81,7 @@ class DeepHooks:
         return output if isinstance(output, Tensor) else output[0]
 
     def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
-        return read(args, kwargs, 0, self._calls.host.arguments.hidden)
+        return argument(args, kwargs, 0, self._shared.host.arguments.hidden)
 
 
 def holder_of(unet: Module) -> Holder | None:
@@ -102,10 +102,10 @@ class WholeHooks(DeepHooks):
         self._channels, self._dtype = y.shape[1], y.dtype
         memory.learn(self.part, self._module, self._input(args, kwargs).clone(), y, y)
 
-    def _output(self, x: Tensor, made: Tensor) -> Tensor:
-        return made
+    def _output(self, x: Tensor, predicted: Tensor) -> Tensor:
+        return predicted
 
     def _input(self, args: Args, kwargs: Kwargs) -> Tensor:
         """The channels of the noisy latent, as the output has them: of an inpainting model, mask and image follow."""
-        x = read(args, kwargs, 0, self._calls.host.arguments.latent)
+        x = argument(args, kwargs, 0, self._shared.host.arguments.latent)
         return x[:, : self._channels].to(self._dtype) if self._channels else x

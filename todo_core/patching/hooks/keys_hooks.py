@@ -15,12 +15,10 @@ from torch.nn import Module
 
 from ...hosts import KeysPatch, Site
 from ...reduction import Reduction
-from ...token_grid import TokenGrid
-from ..space.level_plan import LevelPlan
-from ..space.methods import METHODS, Place, plan_level
+from ..space.level_plan import LevelPlan, Place
 from ..steps import seeds_of_rows
-from .module_calls import Args, Changed, Hook, Kwargs, guarded, read_attention, untraced, write
-from .running_calls import RunningCalls, UNetCall
+from .module_calls import Args, Changed, Hook, Kwargs, attention_arguments, guarded, untraced, with_argument
+from .running_calls import Shared, UNetCall
 
 MASK = "it has a mask"
 
@@ -28,19 +26,18 @@ MASK = "it has a mask"
 class SiteHooks:
     """What the hooks of every kind do for their block: find the plan that holds, and make its reduction."""
 
-    def __init__(self, site: Site, calls: RunningCalls) -> None:
-        self.site, self._calls, self._names = site, calls, calls.host.arguments
+    def __init__(self, site: Site, shared: Shared) -> None:
+        self.site, self._shared, self._calls, self._names = site, shared, shared.calls, shared.host.arguments
 
     def attach(self) -> list[Hook]:
         """Hook the block's modules."""
         raise NotImplementedError
 
-    def note_conflict(self, grid: TokenGrid) -> None:
-        """Note it if the block's self-attention, with this grid, must not be reduced at the moment."""
-        settings = self._calls.settings
-        if settings.target == "keys/values" or settings.attn:
+    def note_conflict(self, plan: LevelPlan) -> None:
+        """Note it if the block's self-attention must not be reduced at the moment, as this plan would."""
+        if not plan.modules or "attn1" in plan.modules:
             block: Any = self.site.block
-            if conflict := self._calls.host.conflict(block.attn1, grid):
+            if conflict := self._shared.host.conflict(block.attn1, plan.grid):
                 self._skip(conflict)
 
     def _acting(self, module: Module) -> tuple[UNetCall, LevelPlan] | None:
@@ -48,15 +45,15 @@ class SiteHooks:
 
         Other extensions may change the grid inside the UNet. The level is then planned again.
         """
-        call, host = self._calls.current, self._calls.host
+        call, host = self._calls.current, self._shared.host
         plan = call.levels.get(self.site.level) if call else None
-        if call is None or plan is None or call.grid is None:
+        if call is None or call.plan is None or plan is None or call.grid is None:
             return None
         if conflict := host.conflict(module, call.grid):
             self._skip(conflict)
             return None
         if call.grid is not plan.grid and call.grid != plan.grid:
-            plan = plan_level(self._calls.settings, plan.method, host.level(plan.level), call.grid)
+            plan = call.plan.regridded(plan, host, call.grid)
         call.why_not = plan.why or call.why_not
         return None if plan.why else (call, plan)
 
@@ -66,12 +63,11 @@ class SiteHooks:
         def seeds() -> list[int]:
             return seeds_of_rows(call.next_rows(self.site.block, images), tokens.shape[0])
 
-        place = Place(call.step, self.site.rank, seeds)
-        return METHODS[plan.method].reduce(tokens, plan, self._calls.settings, place)
+        return plan.reduction(tokens, Place(call.step, self.site.rank, seeds))
 
     def _skip(self, why: str) -> None:
         """Note why the layer is left alone."""
-        self._calls.record.note(f"a layer at level {self.site.level} is not reduced: {why}")
+        self._shared.record.note(f"a layer at level {self.site.level} is not reduced: {why}")
 
 
 class KeysHooks(SiteHooks):
@@ -80,14 +76,14 @@ class KeysHooks(SiteHooks):
     def attach(self) -> list[Hook]:
         """Hook attn1."""
         block: Any = self.site.block
-        return [Hook(self._reduce, self._calls.on_error).before(block.attn1)]
+        return [Hook(self._reduce, self._shared.on_error).before(block.attn1)]
 
     def _reduce(self, attention: Module, args: Args, kwargs: Kwargs) -> Changed:
-        x, context, mask = read_attention(args, kwargs, self._names)
+        x, context, mask = attention_arguments(args, kwargs, self._names)
         shorten = self._shortener(attention, x, x, context, MASK if mask is not None else "")
         if shorten is None:
             return None
-        return write(args, kwargs, 1, self._names.context, shorten(x if context is None else context))
+        return with_argument(args, kwargs, 1, self._names.context, shorten(x if context is None else context))
 
     def _shortener(
         self, attention: Module, queries: Tensor, x: Tensor, context: Any, conflict: str
@@ -107,7 +103,7 @@ class KeysHooks(SiteHooks):
         images = max(rows, rows * queried // n)  # a row may hold several whole grids
         reduced = self._reduction(plan, grids, call, images)
         call.reduced = True
-        self._calls.record.ran(plan, call.step, self._calls.host.network)
+        self._shared.record.ran(plan, call.step, self._shared.host.network)
         return lambda keys: reduced.merge(keys.reshape(grids.shape)).reshape(keys.shape[0], -1, keys.shape[-1])
 
     def _key_grids(self, x: Tensor, context: Any, n: int, conflict: str) -> Tensor | None:
@@ -158,7 +154,7 @@ class PatchedKeysHooks(KeysHooks):
         return x, shorter, shorter if values is keys else shorten(values)
 
 
-def keys_patch(sites: Mapping[Site, SiteHooks], calls: RunningCalls) -> KeysPatch:
+def keys_patch(sites: Mapping[Site, SiteHooks], shared: Shared) -> KeysPatch:
     """The patch of all blocks, for a host that takes one.
 
     A function in a function: such hosts copy their options deeply, which would copy the object of a bound method.
@@ -168,10 +164,10 @@ def keys_patch(sites: Mapping[Site, SiteHooks], calls: RunningCalls) -> KeysPatc
         return untraced(run, x, keys, values) if torch.compiler.is_compiling() else run(x, keys, values)
 
     def run(x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        call = calls.current
+        call = shared.calls.current
         hooks = sites[call.site] if call and call.site else None
         if not isinstance(hooks, PatchedKeysHooks):
             return x, keys, values
-        return guarded(calls.on_error, hooks.patch, x, keys, values) or (x, keys, values)
+        return guarded(shared.on_error, hooks.patch, x, keys, values) or (x, keys, values)
 
     return patch

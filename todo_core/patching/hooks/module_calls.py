@@ -21,12 +21,12 @@ Changed: TypeAlias = tuple[Args, Kwargs] | None
 OnError: TypeAlias = Callable[[Exception], None] | None
 
 
-def read(args: Args, kwargs: Kwargs, position: int, name: str) -> Any:
+def argument(args: Args, kwargs: Kwargs, position: int, name: str) -> Any:
     """The argument at ``position`` or of this name, or None."""
     return args[position] if len(args) > position else kwargs.get(name)
 
 
-def read_attention(args: Args, kwargs: Kwargs, names: Arguments) -> tuple[Any, Any, Any]:
+def attention_arguments(args: Args, kwargs: Kwargs, names: Arguments) -> tuple[Any, Any, Any]:
     """The input, the context and the mask of an attention."""
     given = len(args)
     x = args[0] if given else kwargs.get(names.hidden)
@@ -34,7 +34,7 @@ def read_attention(args: Args, kwargs: Kwargs, names: Arguments) -> tuple[Any, A
     return x, context, args[2] if given > 2 else kwargs.get(names.mask)
 
 
-def write(args: Args, kwargs: Kwargs, position: int, name: str, value: Any) -> tuple[Args, Kwargs]:
+def with_argument(args: Args, kwargs: Kwargs, position: int, name: str, value: Any) -> tuple[Args, Kwargs]:
     """The call with that argument replaced."""
     if len(args) > position:
         return (*args[:position], value, *args[position + 1 :]), kwargs

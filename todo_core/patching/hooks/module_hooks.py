@@ -9,10 +9,8 @@ from torch.nn import Module
 
 from ...hosts import has_foreign_forward
 from .keys_hooks import MASK, SiteHooks
-from .module_calls import Args, Changed, Hook, Kwargs, read, write
+from .module_calls import Args, Changed, Hook, Kwargs, argument, with_argument
 from .running_calls import BlockRun
-
-_MODULES = {"attn1": "attn", "attn2": "crossattn", "ff": "mlp"}  # and the settings that choose them
 
 
 class ModuleHooks(SiteHooks):
@@ -22,16 +20,14 @@ class ModuleHooks(SiteHooks):
         """Hook the block and its chosen modules; a block may have no cross-attention."""
         block = self.site.block
         hooks = [Hook(self._keep_input).before(block), Hook(self._end_block).after(block)]
-        for name, setting in _MODULES.items():
-            part = getattr(block, name, None) if getattr(self._calls.settings, setting) else None
-            if part is not None:
-                hooks += [Hook(self._merge, self._calls.on_error).before(part), Hook(self._unmerge).after(part)]
+        for part in filter(None, (getattr(block, name, None) for name in self._shared.modules)):
+            hooks += [Hook(self._merge, self._shared.on_error).before(part), Hook(self._unmerge).after(part)]
         return hooks
 
     def _keep_input(self, block: Module, args: Args, kwargs: Kwargs) -> None:
         call = self._calls.current
         if call and call.levels:
-            call.block = BlockRun(read(args, kwargs, 0, self._names.hidden))
+            call.block = BlockRun(argument(args, kwargs, 0, self._names.hidden))
 
     def _end_block(self, *_: Any) -> None:
         if call := self._calls.current:
@@ -43,29 +39,29 @@ class ModuleHooks(SiteHooks):
             return None
         run, block_input = running.block, running.block.input
         run.merged_by = None  # an exception may have left it
-        x, acting = read(args, kwargs, 0, self._names.hidden), self._acting(module)
+        x, acting = argument(args, kwargs, 0, self._names.hidden), self._acting(module)
         if acting is None:
             return None
         call, plan = acting
-        mask = MASK if read(args, kwargs, 2, self._names.mask) is not None else ""
+        mask = MASK if argument(args, kwargs, 2, self._names.mask) is not None else ""
         if why := self._why_whole(module, x, block_input, plan.grid.tokens, mask):
             self._skip(why)
             return None
         run.reduction = run.reduction or self._reduction(plan, block_input, call, block_input.shape[0])
         merged = run.reduction.merge(x)
-        if read(args, kwargs, 1, self._names.context) is x:  # ControlNet passes x itself as the context
-            args, kwargs = write(args, kwargs, 1, self._names.context, merged)
+        if argument(args, kwargs, 1, self._names.context) is x:  # ControlNet passes x itself as the context
+            args, kwargs = with_argument(args, kwargs, 1, self._names.context, merged)
             if kwargs.get("value") is not None:  # hosts with patches pass the values beside the keys
                 values = kwargs["value"]
                 kwargs = {**kwargs, "value": merged if values is x else run.reduction.merge(values)}
         run.merged_by = run.reduction
         call.reduced = True
-        self._calls.record.ran(plan, call.step, self._calls.host.network)
-        return write(args, kwargs, 0, self._names.hidden, merged)
+        self._shared.record.ran(plan, call.step, self._shared.host.network)
+        return with_argument(args, kwargs, 0, self._names.hidden, merged)
 
     def _why_whole(self, module: Module, x: Tensor, block_input: Tensor, n: int, mask: str) -> str:
         """Why the module may not see fewer than the block's tokens, if so."""
-        name = next((name for name in _MODULES if getattr(self.site.block, name, None) is module), "")
+        name = next((name for name in self._shared.modules if getattr(self.site.block, name, None) is module), "")
         if has_foreign_forward(module):
             return f"another extension has replaced its {name}.forward"
         if x.shape != block_input.shape or x.shape[1] != n:

@@ -1,4 +1,4 @@
-"""The UNet calls that are running. Calls may nest, may end without notice, and may run in several threads."""
+"""The UNet calls that are running, and what hooks share. Calls may nest, end without notice, run in several threads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch.nn import Module
 
 from ...hosts import Host, Site
 from ...reduction import Reduction
-from ...settings import Settings
 from ...token_grid import TokenGrid
+from ..plan import Plan
 from ..record import Record
 from ..space.level_plan import LevelPlan, Reason
 from ..steps import Row, rows_inside
@@ -37,17 +37,21 @@ class UNetCall:
     """What all hooks read during one UNet call. Without ``levels``, nothing is reduced."""
 
     frame: FrameType | None = None  # the function that runs as long as this call does
-    levels: dict[int, LevelPlan] = field(default_factory=dict)
+    # what is to happen: the session tells it when the call begins
+    plan: Plan | None = None
+    levels: dict[int, LevelPlan] = field(default_factory=dict)  # of the plan, in this step
     step: int = 0
     rows: tuple[Row, ...] = (Row(),)
+    planned: tuple[Part, ...] = ()  # the plan has these predicted in some steps
+    memory: CallMemory | None = None  # where they are run or predicted by it
+    # where the call is
     grid: TokenGrid | None = None  # of the spatial transformer that is running
     site: Site | None = None  # the block that is running, for a host with patches
     block: BlockRun = field(default_factory=BlockRun)
-    planned: tuple[Part, ...] = ()  # the plan has these predicted in some steps
-    memory: CallMemory | None = None  # where they are run or predicted by it
-    predicted: set[Part] = field(default_factory=set)
-    has_run: bool = False  # the model's own code; another cache may have answered in its place
     rows_done: dict[Module, int] = field(default_factory=dict)  # by blocks that see some of the rows at a time
+    # what has happened
+    has_run: bool = False  # the model's own code; another cache may have answered in its place
+    predicted: set[Part] = field(default_factory=set)
     reduced: bool = False
     why_not: Reason | None = None  # why a layer was not reduced, where no note says so
 
@@ -74,19 +78,15 @@ class UNetCall:
         return rows_inside(self.rows, count, first)
 
 
-@dataclass(eq=False)
 class RunningCalls:
-    """The running calls of one UNet, a stack for each thread, and what else the hooks of a session share.
+    """The running calls of one UNet, a stack for each thread.
 
     No hook tells that a BaseException has ended a call. The frame of the call does: so calls that have ended are
     dropped whenever somebody looks.
     """
 
-    host: Host
-    settings: Settings  # in the pass that runs
-    record: Record
-    on_error: OnError
-    _stacks: dict[int, list[UNetCall]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._stacks: dict[int, list[UNetCall]] = {}
 
     @property
     def current(self) -> UNetCall | None:
@@ -127,7 +127,18 @@ class RunningCalls:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy of the UNet runs no call."""
-        return {**vars(self), "_stacks": {}}
+        return {"_stacks": {}}
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What the hooks of a session share: the model, its running calls, and where notes and errors go."""
+
+    host: Host
+    record: Record
+    on_error: OnError
+    modules: tuple[str, ...] = ()  # of each block, that see fewer tokens; none where keys and values alone do
+    calls: RunningCalls = field(default_factory=RunningCalls)
 
 
 def _frame_of(unet: Module) -> FrameType | None:

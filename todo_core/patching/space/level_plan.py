@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
+from torch import Tensor
+
+from ...reduction import Reduction
 from ...token_grid import TokenGrid
 
 LEVELS = (1, 2)
 Reason = str  # a clause that says why something is not done; None in its place: it is done
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a pass tokens are reduced. ``seeds`` returns one seed for each row; only random methods ask for them."""
+
+    step: int
+    rank: int  # of the block in its level
+    seeds: Callable[[], Sequence[int]]
+
+
+Reducer = Callable[[Tensor, Place], Reduction]  # makes the reduction of tokens (b, h*w, c)
 
 
 @dataclass(frozen=True)
@@ -17,7 +32,8 @@ class LevelPlan:
 
     ``keys`` is the number of tokens left of ``grid.tokens``, and ``target_grid`` their grid, for downsample. If the
     factor does not divide the grid, the kept position decides how many are left; these are the most. ``amount`` is the
-    factor or the ratio; for ``auto`` it is the factor in use. ``why`` says why nothing is reduced.
+    factor or the ratio; for ``auto`` it is the factor in use. ``why`` says why nothing is reduced. ``modules`` of each
+    block see the tokens that are left; with none, the keys of attn1 are made of them.
     """
 
     level: int
@@ -27,13 +43,20 @@ class LevelPlan:
     keys: int
     amount: float = 0
     target_grid: TokenGrid | None = None
-    rotates: bool = False  # the kept position moves from step to step
+    modules: tuple[str, ...] = ()
+    reducer: Reducer | None = field(default=None, compare=False)
     why: Reason | None = None
 
     @property
     def reduces(self) -> bool:
         """Whether anything is reduced here."""
         return self.why is None
+
+    def reduction(self, tokens: Tensor, place: Place) -> Reduction:
+        """That of tokens (b, h*w, c). Raises ValueError where nothing is reduced."""
+        if self.reducer is None:
+            raise ValueError(str(self))
+        return self.reducer(tokens, place)
 
     def __str__(self) -> str:
         what = f"level {self.level}: {self.grid}"

@@ -5,9 +5,8 @@ A new method is an entry of ``METHODS`` and a name in ``settings.declaration.Met
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -15,9 +14,10 @@ from torch import Tensor
 from ... import reduction
 from ...hosts import Level
 from ...reduction import Reduction
+from ...reduction.downsampling import Size
 from ...settings import Settings
 from ...token_grid import TokenGrid
-from .level_plan import LevelPlan, Reason
+from .level_plan import LevelPlan, Place, Reason, Reducer
 
 # auto reduces where the image's sides are so many times longer than in training: 1.25 is the smallest measured.
 AUTO_FROM = 1.2
@@ -26,34 +26,23 @@ AUTO_FEWEST = 256  # tokens: a grid of 16 x 16; the smallest measured has 32 x 3
 AUTO_FACTOR = 2
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where in a pass tokens are reduced. ``seeds`` returns one seed for each row; only random methods ask for them."""
-
-    step: int
-    rank: int  # of the block in its level
-    seeds: Callable[[], Sequence[int]]
-
-
-@dataclass(frozen=True)
-class Method:
-    """``plan`` completes the plan of a level that would stay whole; ``reduce`` makes the reduction of (b, h*w, c)."""
-
-    plan: Callable[[LevelPlan, Settings, Level], LevelPlan]
-    reduce: Callable[[Tensor, LevelPlan, Settings, Place], Reduction]
+# of a block, and the settings that choose them with target all
+MODULES = {"attn1": "attn", "attn2": "crossattn", "ff": "mlp"}
 
 
 @lru_cache(maxsize=512)
 def plan_level(settings: Settings, method: str, level: Level, grid: TokenGrid) -> LevelPlan:
     """One level with a token grid of any size. Pure and cached: the hooks call it for grids that nobody planned."""
-    full = LevelPlan(level.number, level.blocks, method, grid, grid.tokens)
+    chosen = tuple(name for name, setting in MODULES.items() if getattr(settings, setting))
+    modules = chosen if settings.target == "all" else ()
+    full = LevelPlan(level.number, level.blocks, method, grid, grid.tokens, modules=modules)
     if not level.blocks:
         return replace(full, why=f"this model has no attention at level {level.number}")
     if method == "none":
         return replace(full, why="the method is none")
-    if settings.target == "all" and not (settings.attn or settings.crossattn or settings.mlp):
+    if settings.target == "all" and not modules:
         return replace(full, why="target is all, but attn, crossattn and mlp are off")
-    planned = METHODS[method].plan(full, settings, level)
+    planned = METHODS[method](full, settings, level)
     if planned.keys < grid.tokens or planned.why:
         return planned
     return replace(planned, why=f"a grid of {grid} is too small to lose a token")
@@ -66,8 +55,14 @@ def _plan_downsample(full: LevelPlan, settings: Settings, level: Level) -> Level
     if chosen == "auto" and (why := _why_not_auto(full, level)):
         return replace(full, why=why)
     factor = AUTO_FACTOR if chosen == "auto" else chosen
-    target = full.grid.strided(factor) if settings.rotates else full.grid.reduced(factor)
-    return replace(full, target_grid=target, keys=target.tokens, amount=factor, rotates=settings.rotates)
+    reducer: Reducer
+    if settings.rotates:
+        target = full.grid.strided(factor)
+        reducer = partial(_strided, full.grid.size, factor, settings.resample == "nearest-exact")
+    else:
+        target = full.grid.reduced(factor)
+        reducer = partial(_downsampled, full.grid.size, target.size, settings.resample)
+    return replace(full, target_grid=target, keys=target.tokens, amount=factor, reducer=reducer)
 
 
 def _why_not_auto(full: LevelPlan, level: Level) -> Reason | None:
@@ -78,42 +73,44 @@ def _why_not_auto(full: LevelPlan, level: Level) -> Reason | None:
     return f"auto keeps fewer than {AUTO_FEWEST} tokens" if full.grid.tokens < AUTO_FEWEST else None
 
 
-def _downsample(tokens: Tensor, plan: LevelPlan, settings: Settings, place: Place) -> Reduction:
-    size, target = plan.grid.size, plan.target_grid
-    if plan.rotates or target is None:
-        is_exact = settings.resample == "nearest-exact"
-        return reduction.stride(size, int(plan.amount), place.step + place.rank, exact=is_exact)
-    return reduction.downsample(size, target.size, settings.resample)
+def _strided(size: Size, factor: int, exact: bool, tokens: Tensor, place: Place) -> Reduction:
+    return reduction.stride(size, factor, place.step + place.rank, exact=exact)
+
+
+def _downsampled(size: Size, target: Size, resample: str, tokens: Tensor, place: Place) -> Reduction:
+    return reduction.downsample(size, target, resample)
 
 
 def _plan_similarity(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan:
-    ratio = _ratio(full, settings)
-    keys = full.grid.tokens - reduction.removable(full.grid.size, ratio, (settings.sy, settings.sx))
-    return _by_ratio(full, ratio, keys)
+    size, cell, ratio = full.grid.size, (settings.sy, settings.sx), _ratio(full, settings)
+    keys = full.grid.tokens - reduction.removable(size, ratio, cell)
+    return _by_ratio(full, ratio, keys, partial(_matched, size, ratio, cell, settings.random))
 
 
-def _similarity(tokens: Tensor, plan: LevelPlan, settings: Settings, place: Place) -> Reduction:
-    size, cell, draws = plan.grid.size, (settings.sy, settings.sx), None
-    if settings.random:
+def _matched(size: Size, ratio: float, cell: Size, is_random: bool, tokens: Tensor, place: Place) -> Reduction:
+    draws = None
+    if is_random:
         draws = _on_device(reduction.random_draws(place.seeds(), place.step, place.rank, size, cell), tokens.device)
-    return reduction.match(tokens, size, plan.amount, cell, draws)
+    return reduction.match(tokens, size, ratio, cell, draws)
 
 
 def _plan_cluster(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan:
     ratio = _ratio(full, settings)
-    return _by_ratio(full, ratio, max(1, round(full.grid.tokens * (1 - ratio))))
+    keys = max(1, round(full.grid.tokens * (1 - ratio)))
+    return _by_ratio(full, ratio, keys, partial(_clustered, keys))
 
 
-def _cluster(tokens: Tensor, plan: LevelPlan, settings: Settings, place: Place) -> Reduction:
-    return reduction.cluster(tokens, plan.keys)
+def _clustered(keys: int, tokens: Tensor, place: Place) -> Reduction:
+    return reduction.cluster(tokens, keys)
 
 
 def _ratio(full: LevelPlan, settings: Settings) -> float:
     return settings.ratio_1 if full.level == 1 else settings.ratio_2
 
 
-def _by_ratio(full: LevelPlan, ratio: float, keys: int) -> LevelPlan:
-    return replace(full, keys=keys, amount=ratio, why=None if ratio else f"the ratio of level {full.level} is 0")
+def _by_ratio(full: LevelPlan, ratio: float, keys: int, reducer: Reducer) -> LevelPlan:
+    why = None if ratio else f"the ratio of level {full.level} is 0"
+    return replace(full, keys=keys, amount=ratio, reducer=reducer, why=why)
 
 
 def _on_device(x: Tensor, device: torch.device) -> Tensor:
@@ -123,8 +120,4 @@ def _on_device(x: Tensor, device: torch.device) -> Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device="cpu", pin_memory=True).copy_(x).to(device, non_blocking=True)
 
 
-METHODS = {
-    "downsample": Method(_plan_downsample, _downsample),
-    "similarity": Method(_plan_similarity, _similarity),
-    "cluster": Method(_plan_cluster, _cluster),
-}
+METHODS = {"downsample": _plan_downsample, "similarity": _plan_similarity, "cluster": _plan_cluster}

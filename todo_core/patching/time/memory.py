@@ -129,13 +129,13 @@ class CallMemory:
         for part in ran:
             self.parts[part].end_call(self.step, is_spoilt)
 
-    def learn(self, name: Part, module: Module, x: Tensor, made: Tensor, output: Tensor) -> None:
-        """A module of a part has run: its input, what it has made of it, and its output, all (b, c, h, w)."""
+    def learn(self, name: Part, module: Module, x: Tensor, target: Tensor, output: Tensor) -> None:
+        """A module of a part has run: its input, what is predicted of it, and its output, all (b, c, h, w)."""
         part = self.parts[name]
         history = part.histories[module]
         if part.measures and history.can_predict(x):
-            self._measure(part.pace, module, history.predict(self.time, x) - made, output)
-        history.add(self.time, x, made)
+            self._measure(part.pace, module, history.predict(self.time, x) - target, output)
+        history.add(self.time, x, target)
 
     def _measure(self, pace: Pace, module: Module, error: Tensor, output: Tensor) -> None:
         earlier, guided = self.unpaired.pop(module, (pace, Guided()))

@@ -29,11 +29,11 @@ _TINY = 1e-30  # so that inputs that do not change give W = 0
 
 @dataclass
 class Run:
-    """One computed run at a time, a 0-dimensional tensor; ``x`` and ``made``, the r above, are (b, c, h, w)."""
+    """One computed run at a time, a 0-dimensional tensor; ``x`` and ``target``, the r above, are (b, c, h, w)."""
 
     time: Tensor
     x: Tensor
-    made: Tensor
+    target: Tensor
 
 
 class History:
@@ -46,11 +46,11 @@ class History:
         self._slope: Tensor | None = None  # (r_b - r_a) - W (x_b - x_a)
         self._weights = torch.zeros(())  # W, (b, c, c)
 
-    def add(self, time: Tensor, x: Tensor, made: Tensor) -> None:
-        """A computed run: the input and what was made of it, both (b, c, h, w)."""
-        run, before, self._changes, self._slope = Run(time, x, made), self._last, None, None
+    def add(self, time: Tensor, x: Tensor, target: Tensor) -> None:
+        """A computed run: the input, and what is to be predicted from it, both (b, c, h, w)."""
+        run, before, self._changes, self._slope = Run(time, x, target), self._last, None, None
         if before and _are_alike(before.x, x):
-            self._changes = x - before.x, made - before.made
+            self._changes = x - before.x, target - before.target
             passed = time - before.time
             self._rate = passed.reciprocal().masked_fill_(passed == 0, 0)
         self._last = run
@@ -67,7 +67,7 @@ class History:
         if last is None or self._slope is None:
             raise ValueError("two computed runs must come before a prediction")
         passed = ((time - last.time) * self._rate).to(x.dtype)
-        return torch.addcmul(last.made, self._slope, passed) + _mapped(self._weights, x - last.x)
+        return torch.addcmul(last.target, self._slope, passed) + _mapped(self._weights, x - last.x)
 
     @staticmethod
     def fit(histories: Iterable[History]) -> None:

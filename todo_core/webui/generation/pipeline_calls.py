@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...estimate import USUAL_STEPS
 from ...hosts import Host
-from ...patching.hooks.module_calls import Args, Hook, Kwargs, read
+from ...patching.hooks.module_calls import Args, Hook, Kwargs, argument
 from ...patching.plan import Pass
 from ...patching.steps import StepCounter, rows_of, timesteps_of
 from .. import compat
@@ -47,7 +47,7 @@ class PipelineDriver(DenoiserDriver):
 
     def _step_of(self, host: Host, args: Args, kwargs: Kwargs) -> tuple[int, int]:
         """The number of the step, from 0, and how many the pass has."""
-        timestep = read(args, kwargs, 1, host.arguments.timestep)
+        timestep = argument(args, kwargs, 1, host.arguments.timestep)
         number, total = self._counter.step_of(lambda: timesteps_of(timestep)[0])
         return number, total or max(number + 1, int(getattr(self._model(), "num_timesteps", 0) or USUAL_STEPS))
 
@@ -76,7 +76,7 @@ class PipelineCalls:
         job = compat.job_of_pipeline()
         if job is not self._p and not getattr(self._p, "state", ""):  # the state: SD.Next samples an earlier job anew
             return
-        sampled = self._begin_pass(job, read(args, kwargs, 0, "sample"))
+        sampled = self._begin_pass(job, argument(args, kwargs, 0, "sample"))
         if isinstance(sampled, PipelineDriver):
             sampled.call(unet, args, kwargs, list(job.seeds))
 
