@@ -168,11 +168,11 @@ def cells_of(aim: str, layout: str, side: int, name: str, part: pd.DataFrame) ->
     return [cell, f"{count}: {shown_psnr(plain)}", f"{closer} of {len(plain)}"]
 
 
-def of_aims() -> Table:
-    """Each hires pass with as many tokens as real ones: *Balanced* beside the plain steps of its time, the others."""
+def of_aims(sides: tuple[int, ...] = REAL) -> Table:
+    """Each hires pass with so many tokens of a side: *Balanced* beside the plain steps of its time, the others."""
     found = [["hires pass", "Balanced", "plain steps", "closer in", "Fast", "Closest"]]
-    for layout, side, name, part in passes(REAL):
-        what = ", ".join(filter(None, (layout, f"{8 * side * LAYOUTS[layout]} px", name)))
+    for layout, side, name, part in passes(sides):
+        what = ", ".join(filter(None, (layout, f"{8 * side * LAYOUTS[layout]} px" if side in REAL else "", name)))
         others = [cells_of(aim, layout, side, name, part)[0] for aim in ("Fast", "Closest")]
         found.append([f"{what} ({part['prompt'].nunique()})", *cells_of("Balanced", layout, side, name, part), *others])
     return found
@@ -229,6 +229,7 @@ PAPER = {
     "ToMe 0.88": ("12 %", "2.67e-2", "0.83"),
 }
 TABLES: dict[str, Callable[[], Table]] = {
+    "fewer tokens": lambda: of_aims(SIDES[:1]),
     "base": of_base,
     "others": of_others,
     "paper": of_paper,
