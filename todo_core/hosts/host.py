@@ -89,6 +89,10 @@ class Sampler:
         """Of the parts of a call's rows in the guided output, in their order; None if they are unknown."""
         return None
 
+    def controls(self) -> Any:
+        """The strength of each ControlNet in the next call; None if they are unknown."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class Host:

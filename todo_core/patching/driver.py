@@ -78,6 +78,7 @@ class Driver:
         found = (find_controlnet(module) for module in controlnets)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
         self._sessions = [Session(each, self.settings, facts, record=self.record, on_error=self.fail) for each in hosts]
+        self._sessions[0].controlnets = self._sessions[1:]
 
     def begin_step(self, number: int, total: int, rows: Sequence[Row], guidance: float | None = None) -> bool:
         """The UNet is about to run for step ``number``, from 0, of ``total``; returns whether the hooks are on it.

@@ -23,7 +23,7 @@ from torch.nn import Module
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import is_compiled
-from ..hosts.conditions import adapters_of, conditions_of, has_controlnet, weights_of_parts
+from ..hosts.conditions import conditions_of, has_controlnet, weights_of_parts
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from .hooks.deep_hooks import DeepHooks, WholeHooks, holder_of
@@ -71,6 +71,8 @@ class Session:
         self._step = Step(rows=(Row(settings.seed or 0),))
         self._report_error = on_error
         self._memory = Memory()
+        self.controlnets: Sequence[Session] = ()  # that run beside this UNet
+        self.has_run = False  # since the last call of the UNet beside it
         self._names = host.arguments.latent, host.arguments.timestep
         self._calls = RunningCalls(host, settings, self.record, self._stop_reducing if on_error else None)
         reduces_keys = settings.target == "keys/values"
@@ -192,6 +194,7 @@ class Session:
     def begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
         """The UNet is about to run. A hook calls this, and a caller that has attached the session in this call."""
         call, outer = self._calls.begin(unet)
+        self.has_run = True
         latent, timestep = (read(args, kwargs, i, name) for i, name in enumerate(self._names))
         # the backward pass would compute checkpointed blocks again, and no session would reduce them then
         if torch.is_grad_enabled() and self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
@@ -216,6 +219,11 @@ class Session:
             self._remember(call, latent, timestep, args, kwargs)
         elif not outer:
             self._memory.free()
+
+    @property
+    def _controls(self) -> tuple[bool, ...]:
+        """Which ControlNets have run for this call: some run before it, those of AUTOMATIC1111 inside it."""
+        return tuple(net.has_run for net in self.controlnets)
 
     def _rows_of(self, count: int, kwargs: Kwargs, outer: UNetCall | None) -> tuple[Row, ...]:
         """The rows of a call. One inside a call belongs to the same step and images."""
@@ -254,8 +262,8 @@ class Session:
         plan, step, memory = self.plan, self._step, self._memory
         call.memory = memory.next(call.step)
         conditions, others = conditions_of(read(args, kwargs, 2, self.host.arguments.context), kwargs)
-        first: Any = self.host.sites[0].block
-        others += [[row.seed for row in call.rows], adapters_of(first.attn1.to_q)]
+        others += [[row.seed for row in call.rows], memory.adapters.state(self.host.unet)]
+        others += [self.host.sampler.controls(), self._controls]
         gaps = {part: memory.gap(part, each, step.total, plan.facts.weights) for part, each in plan.parts.items()}
         call.memory.begin_call(step, call.rows, latent, timestep, conditions, others, plan.parts, gaps)
         self.record.note_errors(memory.least_error)
@@ -324,9 +332,13 @@ class Session:
         """The first transformer, which is never predicted, runs: EasyCache of ComfyUI acts inside the UNet's call."""
         if call := self._calls.current:
             call.has_run = True
+            if call.memory and self.controlnets:
+                call.memory.begin_layers(self._controls)
 
     def _end_call(self, unet: Module, args: Args, output: Any) -> None:
         call = self._calls.end()
+        for net in self.controlnets:
+            net.has_run = False
         if output is None:  # torch gives none after an Exception
             self._memory.reset()
         elif call:

@@ -18,6 +18,7 @@ from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 
 from ...hosts import Host, weight_shape
+from ...hosts.conditions import Adapters
 from ...token_grid import TokenGrid
 from ..space.level_plan import Reason
 from ..steps import Row, Step, timesteps_of
@@ -82,6 +83,7 @@ class CallMemory:
     time: Tensor = field(default_factory=lambda: torch.zeros(()))
     rows: Sequence[Row] = ()
     step: int = -1  # of the last call
+    inside: Sequence[bool] = ()  # which ControlNets have run in the last call
 
     def begin_call(
         self,
@@ -116,6 +118,13 @@ class CallMemory:
                 part.begin_call(step, plan, gaps[name])
             runs = not part.predicts
         self.signature, self.conditions, self.latent = signature, tuple(each.clone() for each in conditions), latent
+
+    def begin_layers(self, controlnets: tuple[bool, ...]) -> None:
+        """The layers of a call begin to run. Which ``controlnets`` have run may be known no earlier."""
+        if self.inside != controlnets:
+            for part in self.parts.values():
+                part.forget()
+        self.inside = controlnets
 
     def end_step(self) -> None:
         """The step of the last call has ended."""
@@ -168,6 +177,7 @@ class Memory:
     def reset(self) -> None:
         """Forget everything: the pass is over."""
         self.free()
+        self.adapters = Adapters()
         self._has_looked = False
         self._lacks_room: Reason | None = None
 
