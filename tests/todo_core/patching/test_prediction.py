@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from todo_core.patching.session import Session
 from todo_core.patching.steps import Row, rows_of
 from todo_core.patching.time import memory
 from todo_core.patching.time.memory import bytes_needed
-from todo_core.patching.time.prediction import History
+from todo_core.patching.time.prediction import History, fit_numbers
 from todo_core.patching.time.schedule import step_weights
 from todo_core.token_grid import TokenGrid
 
@@ -415,22 +416,43 @@ def test_the_memory_that_is_asked_for_is_that_of_the_histories(any_model, latent
             any_model(latent + step, TIMES[step])
             held.append(remembered(session))
         _, waiting, fitted = held
-        assert bytes_needed(session.host, latent) == fitted + waiting / 4 > 0
+        assert bytes_needed(session.host, latent)[0] == fitted + waiting / 4 > 0
+
+
+@pytest.mark.parametrize("shape", [(64, 8, 16), (64, 4, 7), (128, 4, 4), (64, 16, 16), (32, 32, 32)])
+def test_the_memory_of_the_fit_is_that_which_torch_allocates(shape):
+    histories = [History() for _ in range(3)]
+    for seed, history in enumerate(histories):
+        for time in (0.0, 1.0):
+            history.add(torch.tensor(time), noise(2, *shape, seed=seed), noise(2, *shape, seed=int(time)))
+    with torch.profiler.profile(profile_memory=True) as profile:
+        History.fit(histories)
+    events = sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    peak = max(accumulate(event.nbytes() for event in events if event.name() == "[memory]"))
+    assert 4 * 2 * 3 * fit_numbers(shape[0], shape[1] * -(-shape[2] // 2)) == pytest.approx(peak, rel=0.06)
 
 
 @pytest.mark.parametrize(
-    ("predict", "share", "predicted"), [("deep", 1.0, {2, 4}), ("deep", 0.99, set()), ("whole", 0.0, {3})]
+    ("predict", "room", "free", "predicted"),
+    [
+        ("deep", memory.ROOM, lambda kept, fit: kept / memory.ROOM, {2, 4}),
+        ("deep", memory.ROOM, lambda kept, fit: 0.99 * kept / memory.ROOM, set()),
+        ("deep", 1, lambda kept, fit: kept + fit, {2, 4}),
+        ("deep", 1, lambda kept, fit: kept + 0.99 * fit, set()),
+        ("whole", memory.ROOM, lambda kept, fit: 0, {3}),
+    ],
 )
 def test_without_room_on_the_gpu_deep_transformers_are_computed_and_a_note_says_so(
-    ldm_sd1, monkeypatch, predict, share, predicted
+    ldm_sd1, monkeypatch, predict, room, free, predicted
 ):
     latent, looked = noise(2, 4, 16, 8), []
 
-    def free(device):
+    def free_bytes(device):
         looked.append(device)
-        return share * bytes_needed(detect(ldm_sd1.unet), latent) / memory.ROOM
+        return free(*bytes_needed(detect(ldm_sd1.unet), latent))
 
-    monkeypatch.setattr(memory, "free_bytes", free)
+    monkeypatch.setattr(memory, "free_bytes", free_bytes)
+    monkeypatch.setattr(memory, "ROOM", room)
     with patched(ldm_sd1.unet, **OFF, predict=predict, interval=2) as session:
         for step in range(6):
             session.begin_step(step, 6, rows_of((1, 1)))
