@@ -17,7 +17,7 @@ from torch.nn import Module
 from .. import samplers
 from ..errors import UnsupportedModelError
 from ..token_grid import TokenGrid
-from .host import Arguments, Host, Sampler, find_sites, isinstance_str, original
+from .host import Arguments, Host, LogSigmas, Sampler, find_sites, isinstance_str, original
 
 _ARGUMENTS = Arguments(
     latent="sample", timestep="timestep", hidden="hidden_states", context="encoder_hidden_states", mask="attention_mask"
@@ -136,6 +136,15 @@ class _Scheduler(Sampler):
         places = (getattr(scheduler, name, None) for name in ("step_index", "begin_index"))
         index = next((place for place in places if place is not None), None)
         return index if isinstance(index, int) else None
+
+    def progress(self, timestep: float) -> float:
+        """Kolors has 1,100 timesteps; those of EDM schedulers and of Euler for v-prediction may be continuous."""
+        scheduler = self._scheduler
+        config: Any = getattr(scheduler, "config", None)
+        is_continuous = getattr(config, "timestep_type", "") == "continuous"
+        if hasattr(scheduler, "precondition_noise") or (is_continuous and config.prediction_type == "v_prediction"):
+            return LogSigmas().progress(timestep)
+        return 1 - timestep / getattr(config, "num_train_timesteps", 1000)
 
     def repeats_timesteps(self) -> bool:
         """Second-order schedulers list some twice, and PNDM one. Others do so only where two steps round to one."""

@@ -163,8 +163,8 @@ class Session:
             if hooks.site.level in grids:
                 hooks.note_conflict(grids[hooks.site.level])
 
-    def begin_step(self, number: int, total: int, rows: Sequence[Row], guidance: float | None = None) -> None:
-        """The next UNet calls belong to step ``number``, from 0, of ``total``.
+    def begin_step(self, number: int, total: int | None, rows: Sequence[Row], guidance: float | None = None) -> None:
+        """The next UNet calls belong to step ``number``, from 0, of ``total``, which an adaptive sampler does not know.
 
         ``rows`` are those of these calls, in their order. ``guidance`` is the scale of classifier-free guidance, where
         the calls tell which of their rows are of the prompt.
@@ -180,7 +180,8 @@ class Session:
 
         Of ComfyUI's areas, calls of one step have several sizes.
         """
-        if self.settings.window == "noise" or self.plan.predicts or self._first_plan.predicts:
+        is_unknown = self.settings.window == "noise" or not self._step.total
+        if is_unknown or self.plan.predicts or self._first_plan.predicts:
             return True
         progress = self._progress(lambda: math.nan)
         return any(plan.at(progress) for plan in (self._first_plan, self.plan))
@@ -313,7 +314,10 @@ class Session:
         """How much of the pass is done, from 0: by its steps, or by the noise if their number is unknown."""
         if self.settings.window == "steps" and self._step.total:
             return self._step.number / self._step.total
-        return 1 - time() / 1000
+        done = self.host.sampler.progress(time())
+        if not 0 <= done <= 1 and (self.plan.start, self.plan.end) != (0, 1):
+            self.record.note("its timesteps are not 1,000 trained ones: Start and End cannot follow the noise")
+        return done
 
     def _stop_reducing(self, error: Exception) -> None:
         """Let the rest of the call run without reduction."""

@@ -23,6 +23,7 @@ from diffusers import (
 )
 
 from tests.models import diffusers_unet, hook_count, noise, pipeline, snapshot, words
+from tests.todo_core.test_pacing import ALPHA_BARS
 from todo_core import apply_patch, patched, remove_patch
 from todo_core.hosts import detect
 from todo_core.patching.session import Session
@@ -249,6 +250,30 @@ def test_the_weights_of_the_steps_follow_the_schedule(name, config, unet):
         assert weights[0] < first / (1 + first**2) ** 0.5
         assert weights[-1] == pytest.approx(last / (1 + last**2) ** 0.5)
     assert all(0 < weight < 1 for weight in weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("EDMEulerScheduler", {}),
+        ("EulerDiscreteScheduler", {"timestep_type": "continuous", "prediction_type": "v_prediction"}),
+        ("EulerDiscreteScheduler", {"num_train_timesteps": 1100}),  # Kolors
+        ("EulerDiscreteScheduler", {}),
+    ],
+)
+def test_a_window_by_noise_ends_at_its_share_of_the_trained_timesteps(name, config, unet):
+    """Of continuous ones, where the noise is that of Stable Diffusion's timestep 500."""
+    pipe = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet)
+    with patched(pipe, factor_1=2, interval=1, window="noise", end=0.5) as session:
+        generate(pipe)
+    scheduler, trained = pipe.scheduler, config.get("num_train_timesteps", 1000)
+    if scheduler.timesteps[0] < 10:
+        noisy = scheduler.sigmas[:8] > (1 / ALPHA_BARS[500] - 1) ** 0.5
+    else:
+        noisy = scheduler.timesteps > trained / 2
+    assert session.record.steps == {step for step, is_noisy in enumerate(noisy) if is_noisy}
+    assert 0 < len(session.record.steps) < 8
+    assert not session.record.notes
 
 
 def test_offload_after_the_patch_runs_as_before_and_before_the_patch_keeps_the_model_from_whole_steps(unet):
