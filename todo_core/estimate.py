@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from .hosts import Host
 from .patching.plan import Plan
-from .patching.space.level_plan import tokens_left
 from .patching.time.prediction_plan import Part
 from .work import layout_of
 
@@ -44,7 +43,7 @@ class Estimate:
         ran = [step for step in range(steps) if step not in whole]
         deep = {ran[place] for place in _usually_predicted(plan, "deep", len(ran))}
         work = _work(host, plan, ran, deep) / steps
-        unpatched = layout_of(host).work(plan.size, {}, plan.settings)
+        unpatched = layout_of(host).work(plan.size, (), plan.settings)
         return cls(plan, steps, {"whole": {*whole}, "deep": deep}, unpatched, work)
 
     @property
@@ -76,5 +75,5 @@ def _work(host: Host, plan: Plan, ran: list[int], deep: set[int]) -> float:
     layout, steps, work = layout_of(host), plan.facts.steps or USUAL_STEPS, 0.0
     kinds = Counter((plan.at(step / steps), step in deep) for step in ran)
     for (levels, predicts), count in kinds.items():
-        work += layout.work(plan.size, tokens_left(levels), plan.settings, predicts=predicts) * count
+        work += layout.work(plan.size, levels, plan.settings, predicts=predicts) * count
     return work

@@ -1,11 +1,17 @@
 """Samplers of which whole steps can be predicted: one call a step, and the next latent follows from the last ones.
 
-They are known by the names of their functions in k-diffusion, the WebUIs and ComfyUI, and of diffusers' classes.
+They are known by the names of their functions in k-diffusion, the WebUIs and ComfyUI, and of diffusers' classes. And
+how much of the noise is gone in a pass of any.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
+from bisect import bisect_left
+from functools import cache
+from itertools import accumulate
+from operator import mul
 from typing import Any, Literal
 
 Sampler = Literal["steady", "adds noise", "calls twice", "unknown"]
@@ -53,3 +59,16 @@ def _by_name(name: str, is_steady: bool) -> Sampler:
     if any(part in name for part in _NOISY):
         return "adds noise"
     return "calls twice" if any(part in name for part in _TWICE) else "unknown"
+
+
+def noise_gone(sigma: float) -> float:
+    """The share of Stable Diffusion's 1,000 timesteps that have no less noise than this, sigma / alpha."""
+    return 1 - bisect_left(_trained_sigmas(), sigma) / 1000
+
+
+@cache
+def _trained_sigmas() -> list[float]:
+    """The noise of each timestep: a linear schedule of the square roots of beta."""
+    low, high = math.sqrt(0.00085), math.sqrt(0.012)
+    kept = (1 - (low + (high - low) * step / 999) ** 2 for step in range(1000))
+    return [math.sqrt(1 / bar - 1) for bar in accumulate(kept, mul)]

@@ -1,14 +1,15 @@
 """The work of a UNet call: multiply-adds, counted from the model's own layers.
 
 For one row, a layer costs weights x positions. Self-attention with c channels, q queries and k keys costs
-2*c*c*(q + k) for its projections and 2*c*q*k for the attention. Only q and k depend on the plan.
+2*c*c*(q + k) for its projections and 2*c*q*k for the attention. Only q and k depend on the plan. ToMe's search adds
+c*s*d: it compares each of s tokens with each of d that always stay.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,6 +17,8 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from .hosts import Host, blocks_of, isinstance_str, weight_shape
+from .patching.space.level_plan import LevelPlan
+from .reduction.matching import cell_count
 from .settings import Settings
 from .token_grid import TokenGrid
 
@@ -65,12 +68,10 @@ class Layout:
         return cls(host.depth, by_depth, tuple(deep_weights[depth] for depth in depths), tuple(blocks))
 
     def work(
-        self, size: TokenGrid, tokens_left: Mapping[int, int], settings: Settings, *, predicts: bool = False
+        self, size: TokenGrid, levels: Iterable[LevelPlan], settings: Settings, *, predicts: bool = False
     ) -> float:
-        """Multiply-adds of one row at a latent of ``size``, perhaps without the deep transformers.
-
-        ``tokens_left`` has the tokens that the reduction leaves, by level.
-        """
+        """Multiply-adds of one row at a latent of ``size``, perhaps without the deep transformers."""
+        plans = {level.level: level for level in levels if level.reduces}
         left_out = self.deep_weights if predicts else [0] * len(self.weights)
         weights = zip(self.weights, left_out, strict=True)
         work: float = sum((w - out) * size.halved(depth).tokens for depth, (w, out) in enumerate(weights))
@@ -78,8 +79,9 @@ class Layout:
             if predicts and block.depth > self.depth:
                 continue
             n = size.halved(block.depth).tokens
-            left = tokens_left.get(block.depth - self.depth + 1, n)
-            work += _block_work(block, n, left, settings)
+            plan = plans.get(block.depth - self.depth + 1)
+            work += _block_work(block, n, plan.keys if plan else n, settings)
+            work += block.width * _compared(plan, settings) if plan else 0
         return work
 
 
@@ -117,6 +119,14 @@ def _inputs(linear: Any) -> int:
 
 def _weights(layer: Any) -> int:
     return math.prod(weight_shape(layer) or (0,))
+
+
+def _compared(plan: LevelPlan, settings: Settings) -> int:
+    """How many pairs of tokens the reduction compares."""
+    if plan.method != "similarity":
+        return 0
+    stay = cell_count(plan.grid.size, (settings.sy, settings.sx))
+    return (plan.grid.tokens - stay) * stay
 
 
 def _block_work(block: Block, n: int, left: int, settings: Settings) -> float:

@@ -14,7 +14,6 @@ from todo_core import Settings, TokenGrid, patched
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
 from todo_core.patching.plan import Pass, make_plan
-from todo_core.patching.space.level_plan import tokens_left
 from todo_core.settings import BUILT_IN
 from todo_core.work import Layout
 
@@ -66,9 +65,7 @@ CASES = {
 @pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
 def test_multiply_adds_are_those_that_torch_counts(any_model, settings):
     ours, theirs = estimated(any_model, (16, 24), settings).reduced, counted(any_model, (16, 24), settings)
-    # matching and clustering, which torch counts too, are the reduction's own work
-    slack = 0.06 if settings.method == "similarity" else 0.01
-    assert ours == pytest.approx(theirs, rel=slack)
+    assert ours == pytest.approx(theirs, rel=0.015)  # for its search, a CPU fills up the last block of destinations
 
 
 def test_the_window_weighs_the_steps_and_past_its_end_the_other_method_counts(ldm_sd1):
@@ -91,8 +88,8 @@ def test_predicted_transformers_count_as_what_torch_sees_when_they_do_not_run(an
         one_tuple = isinstance(small.unet, models.UNet2DConditionModel)
         transformer.forward = lambda x, *_, one_tuple=one_tuple, **__: (x,) if one_tuple else x
     left = counted(small, size, Settings(method="none"))
-    assert work({}, predicts=True) == pytest.approx(left, rel=0.01)
-    whole, part = (work(tokens_left(plan.levels), predicts=each) for each in (False, True))
+    assert work((), predicts=True) == pytest.approx(left, rel=0.01)
+    whole, part = (work(plan.levels, predicts=each) for each in (False, True))
     # of ten steps the first two, the last, and every second of the others run
     assert estimate.reduced == pytest.approx(0.6 * whole + 0.4 * part)
 
@@ -108,7 +105,7 @@ def test_whole_steps_save_their_share(ldm_sd1):
 def test_layers_are_predicted_in_the_steps_in_which_the_model_runs():
     host, size = detect(models.full_layout("SDXL")), TokenGrid(192, 192)
     plan = make_plan(Settings(), host, Pass(size, 10, (0.5,) * 10, "steady"))
-    estimate, work = Estimate.of(host, plan), partial(Layout.of(host).work, size, {}, plan.settings)
+    estimate, work = Estimate.of(host, plan), partial(Layout.of(host).work, size, (), plan.settings)
     whole, deep = estimate.predicted.values()
     assert whole
     assert deep
@@ -122,7 +119,7 @@ def test_layers_are_predicted_in_the_steps_in_which_the_model_runs():
 def test_the_real_size_of_sd15():
     """SD1.5 is known to take about 400 billion multiply-adds a row at latent 64."""
     layout = Layout.of(detect(models.full_layout("SD 1.5")))
-    assert layout.work(TokenGrid(64, 64), {}, Settings()) == pytest.approx(401e9, rel=0.02)
+    assert layout.work(TokenGrid(64, 64), (), Settings()) == pytest.approx(401e9, rel=0.02)
 
 
 @pytest.mark.parametrize("sampler", ["adds noise", "steady"])
@@ -160,4 +157,4 @@ def test_the_layers_of_peft_count_as_the_original_and_the_two_small_ones(ldm_sd1
     after = Layout.of(detect(small.unet))
     added = [now.feed_forward - then.feed_forward for now, then in zip(after.blocks, before, strict=True)]
     assert added == [2 * (block.width + 8 * block.width) for block in before]
-    assert after.work(size, {}, Settings()) > 0
+    assert after.work(size, (), Settings()) > 0

@@ -2,7 +2,8 @@
 
 import pytest
 
-from todo_core.samplers import sampler_of, sampler_of_alias
+from tests.todo_core.test_pacing import ALPHA_BARS
+from todo_core.samplers import noise_gone, sampler_of, sampler_of_alias
 
 
 def sampler(name, parameters=""):
@@ -42,3 +43,10 @@ def test_known_by_its_alias():
     known = ["k_euler", "k_dpmpp_2m", "k_lms", "ddim", "plms", "unipc", "unipc_bh2", "euler_cfg_pp"]
     unknown = ["k_euler_a", "k_dpmpp_2m_sde", "k_heun", "euler a", "", "sample"]
     assert [alias for alias in known + unknown if sampler_of_alias(alias) == "steady"] == known
+
+
+@pytest.mark.parametrize("timestep", [0, 1, 200, 500, 999])
+def test_the_noise_of_a_timestep_is_that_of_the_trained_schedule(timestep):
+    sigma = (1 / ALPHA_BARS[timestep] - 1) ** 0.5
+    assert noise_gone(1.0001 * sigma) == pytest.approx(1 - (timestep + 1) / 1000)
+    assert noise_gone(0.9999 * sigma) == pytest.approx(1 - timestep / 1000)

@@ -71,6 +71,12 @@ def sampler_of(sampler: Any) -> samplers.Sampler:
     return samplers.sampler_of(function, eta=options.get("eta"), churn=options.get("s_churn"))
 
 
+def makes_own_sigmas(sampler: Any) -> str:
+    """The name of a sampler that keeps to no list of sigmas; empty for the others."""
+    name = getattr(getattr(sampler, "sampler_function", None), "__name__", "")
+    return next((own for own in ("dpm_fast", "dpm_adaptive") if own in name), "")
+
+
 def controlnets_of(guider: Any) -> list[Any]:
     """The models of all ControlNets in the conditions of the running sampling."""
     conditions = (each for of_kind in guider.conds.values() for each in of_kind)

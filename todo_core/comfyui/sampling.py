@@ -98,6 +98,7 @@ class Sampling(Driver):
         self._rows = rows_of([(seed or 0) + i for i in range(shape[0])])  # seeds as other programs count them
         self._patches = _KeysPatches()
         self._sigmas, self._steps = sigmas, max(1, len(sigmas) - 1)
+        self._own_sigmas = compat.makes_own_sigmas(sampler)
 
     def options(self, model_options: dict[str, Any]) -> dict[str, Any]:
         """Those of this call of the denoiser."""
@@ -106,15 +107,23 @@ class Sampling(Driver):
 
     def line(self) -> str:
         """What happened."""
-        return self.status(self.begun if self.interrupted else self._steps)
+        counts_calls = bool(self._own_sigmas)
+        steps = self.begun if self.interrupted or counts_calls else self._steps
+        return self.status(steps, "model calls" if counts_calls else "steps")
 
     def _call(self, sigma: float) -> None:
         if self.host is None:
             host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
-            weights, sampler = step_weights(self._sigmas), compat.sampler_of(self._sampler)
-            facts = Pass(self._size, self._steps, weights=weights, sampler=sampler)
+            weights = None if self._own_sigmas else step_weights(self._sigmas)
+            facts = Pass(self._size, self._total, weights=weights, sampler=compat.sampler_of(self._sampler))
             self.follow(host, compat.controlnets_of(self._guider), facts)
-        self.begin_step(self._step_at(sigma), self._steps, self._rows, getattr(self._guider, "cfg", None))
+        number = self.begun if self._own_sigmas else self._step_at(sigma)
+        self.begin_step(number, self._total, self._rows, getattr(self._guider, "cfg", None))
+
+    @property
+    def _total(self) -> int | None:
+        """The number of steps. A sampler with sigmas of its own is counted in calls, and *adaptive* finds them out."""
+        return None if self._own_sigmas == "dpm_adaptive" else self._steps
 
     def _unless_replaced(self, patch: KeysPatch) -> KeysPatch:
         """A replacement may give the values back, one for each key: then there must be as many as queries."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+from torch.nn import Module
+from torch.utils._pytree import tree_leaves, tree_map
 
 # of ldm and sgm (y), and of diffusers: pooled text, size, class, guidance embedding, masks of the prompt, LoRA's scale
 _NAMES = ("y", "added_cond_kwargs", "class_labels", "timestep_cond", "encoder_attention_mask", "cross_attention_kwargs")
@@ -16,23 +17,35 @@ _OF_CONTROLNET = "mid_block_additional_residual"
 def conditions_of(context: Any, kwargs: Mapping[str, Any]) -> tuple[list[Tensor], list[Any]]:
     """Tensors that must have the same values in each call, and other values that must be equal.
 
-    A ControlNet's additions change in each step. Only whether there are any must stay: diffusers passes zeros after
-    the ControlNet's end.
+    A ControlNet's additions change in each step. Only which there are must stay: diffusers passes zeros after the
+    ControlNet's end.
     """
     leaves = tree_leaves([context, *(kwargs.get(name) for name in _NAMES)])
     tensors = list({id(leaf): leaf for leaf in leaves if isinstance(leaf, Tensor)}.values())
     others = [leaf for leaf in leaves if isinstance(leaf, (bool, int, float, str))]
     others += [name for name, value in kwargs.items() if value is not None]
+    others += [tree_map(type, kwargs["control"])] if kwargs.get("control") else []
     added = kwargs.get(_OF_CONTROLNET)
     tensors += [added.any()] if isinstance(added, Tensor) else []
     return tensors, others
 
 
-def adapters_of(layer: Any) -> Any:
-    """The adapters that act in a layer of peft, such as LoRAs, and their scales; None in any other layer."""
-    if not hasattr(layer, "active_adapters"):
-        return None
-    return list(layer.active_adapters), bool(layer.disable_adapters), dict(getattr(layer, "scaling", {}))
+class Adapters:
+    """LoRAs, in layers of peft, and IP-Adapters, in diffusers' processors: what acts of them may change in mid-pass."""
+
+    def __init__(self) -> None:
+        self._loaded: Any = None
+        self._variables: list[dict[str, Any]] = []
+
+    def state(self, model: Module) -> str:
+        """Which adapters act in which layer, and their scales. The layers are looked up again after one was loaded."""
+        loaded = [*getattr(model, "peft_config", ())], getattr(model, "encoder_hid_proj", None)
+        if loaded != self._loaded:
+            each = [vars(module) for module in model.modules()]
+            self._variables = [own for own in each if "scaling" in own or isinstance(own.get("scale"), list)]
+            self._loaded = loaded
+        names = "scaling", "_active_adapter", "_disable_adapters", "scale"
+        return str([own.get(name) for own in self._variables for name in names])
 
 
 def has_controlnet(kwargs: Mapping[str, Any]) -> bool:

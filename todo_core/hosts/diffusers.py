@@ -6,8 +6,10 @@ video, spatial transformers see each frame as a row.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from torch.nn import Module
@@ -15,7 +17,7 @@ from torch.nn import Module
 from .. import samplers
 from ..errors import UnsupportedModelError
 from ..token_grid import TokenGrid
-from .host import Arguments, Host, Sampler, find_sites, isinstance_str, original
+from .host import Arguments, Host, LogSigmas, Sampler, find_sites, isinstance_str, original
 
 _ARGUMENTS = Arguments(
     latent="sample", timestep="timestep", hidden="hidden_states", context="encoder_hidden_states", mask="attention_mask"
@@ -34,7 +36,7 @@ def find(model: Any) -> Host | None:
         return None
     sites, depth = find_sites(_in_running_order(unet))
     side = float(_side(getattr(unet.config, "sample_size", None)) or 64)
-    modules, sampler = partial(_in_running_order, unet), _Scheduler(model)
+    modules, sampler = partial(_in_running_order, unet), _Scheduler(unet, model)
     return Host(network, unet, sites, depth, side, _ARGUMENTS, _conflict, modules, sampler)
 
 
@@ -83,13 +85,31 @@ def scheduler_noise(scheduler: Any, timesteps: Any) -> list[float] | None:
 
 
 class _Scheduler(Sampler):
-    """The scheduler that a pipeline has at the moment. A copy of the UNet leaves the pipeline behind."""
+    """What the pipeline tells that calls the UNet: several may share one UNet, as by ``from_pipe``.
 
-    def __init__(self, pipeline: Any) -> None:
-        self._pipeline = pipeline
+    A loop of one's own may use the patched pipeline's scheduler; its guidance is not known.
+    """
+
+    def __init__(self, unet: Module, pipeline: Any) -> None:
+        self._unet, self._patched = unet, pipeline
         self._all: Any = None
         self._kept: Any = None
         self._end: float | None = None
+
+    def _call(self) -> dict[str, Any]:
+        """The variables of the running call of a pipeline, of which ``self`` is the pipeline; empty where none runs."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame:
+            if frame.f_code.co_name == "__call__":
+                pipeline = frame.f_locals.get("self")
+                if original(getattr(pipeline, "unet", None)) is self._unet:
+                    return frame.f_locals
+            frame = frame.f_back
+        return {}
+
+    @property
+    def _pipeline(self) -> Any:
+        return self._call().get("self", self._patched)
 
     @property
     def _scheduler(self) -> Any:
@@ -97,25 +117,39 @@ class _Scheduler(Sampler):
 
     def timesteps(self) -> Any:
         """Without those that ``denoising_end`` leaves to a refiner. Read once: the program waits for a GPU."""
-        if getattr(self._scheduler, "num_inference_steps", 0) is None:  # it lists all 1,000 until it is set
+        pipeline = self._pipeline
+        scheduler: Any = getattr(pipeline, "scheduler", None)
+        end = getattr(pipeline, "denoising_end", None)
+        times = getattr(scheduler, "timesteps", None)
+        if getattr(scheduler, "num_inference_steps", 0) is None:  # it lists all 1,000 until it is set
             return None
-        times, end = getattr(self._scheduler, "timesteps", None), getattr(self._pipeline, "denoising_end", None)
         if times is None or not isinstance(end, float) or not 0 < end < 1:
             return times
         if times is not self._all or end != self._end:
-            trained = self._scheduler.config.num_train_timesteps
+            trained = scheduler.config.num_train_timesteps
             self._all, self._end, self._kept = times, end, times[times >= round(trained * (1 - end))]
         return self._kept
 
     def step_index(self) -> int | None:
         """Before the first step it is where the pipeline begins."""
-        places = (getattr(self._scheduler, name, None) for name in ("step_index", "begin_index"))
+        scheduler = self._scheduler
+        places = (getattr(scheduler, name, None) for name in ("step_index", "begin_index"))
         index = next((place for place in places if place is not None), None)
         return index if isinstance(index, int) else None
 
+    def progress(self, timestep: float) -> float:
+        """Kolors has 1,100 timesteps; those of EDM schedulers and of Euler for v-prediction may be continuous."""
+        scheduler = self._scheduler
+        config: Any = getattr(scheduler, "config", None)
+        is_continuous = getattr(config, "timestep_type", "") == "continuous"
+        if hasattr(scheduler, "precondition_noise") or (is_continuous and config.prediction_type == "v_prediction"):
+            return LogSigmas().progress(timestep)
+        return 1 - timestep / getattr(config, "num_train_timesteps", 1000)
+
     def repeats_timesteps(self) -> bool:
         """Second-order schedulers list some twice, and PNDM one. Others do so only where two steps round to one."""
-        return not hasattr(self._scheduler, "step_index") or getattr(self._scheduler, "order", 1) > 1
+        scheduler = self._scheduler
+        return not hasattr(scheduler, "step_index") or getattr(scheduler, "order", 1) > 1
 
     def noise(self) -> list[float] | None:
         return scheduler_noise(self._scheduler, self.timesteps())
@@ -125,21 +159,28 @@ class _Scheduler(Sampler):
 
         The scale does not tell: 0 and 0.5 mean none, and a UNet that was distilled from guidance takes it as an input.
         """
-        if getattr(self._pipeline, "do_perturbed_attention_guidance", False):  # a third part of the rows
+        pipeline = self._call().get("self")
+        if getattr(pipeline, "do_perturbed_attention_guidance", False):  # a third part of the rows
             return None
-        guider: Any = getattr(self._pipeline, "guider", None)
+        guider: Any = getattr(pipeline, "guider", None)
         if guider is not None:  # of a modular pipeline: prompt and negative prompt have calls of their own
             return (1.0,) if guider.num_conditions == 1 else None
-        if getattr(self._pipeline, "do_classifier_free_guidance", None) is False:
+        if getattr(pipeline, "do_classifier_free_guidance", None) is False:
             return (1.0,)
-        scale, of_image = (getattr(self._pipeline, name, None) for name in ("_guidance_scale", "_image_guidance_scale"))
+        scale, of_image = (getattr(pipeline, name, None) for name in ("_guidance_scale", "_image_guidance_scale"))
         if not isinstance(scale, (int, float)):
             return None
         # InstructPix2Pix: prompt and image, image alone, neither
         return (1 - scale, scale) if of_image is None else (scale, of_image - scale, 1 - of_image)
 
     def kind(self) -> samplers.Sampler | None:
-        return None if self._scheduler is None else samplers.sampler_of_scheduler(self._scheduler)
+        scheduler = self._scheduler
+        return None if scheduler is None else samplers.sampler_of_scheduler(scheduler)
+
+    def controls(self) -> Any:
+        """All pipelines with ControlNets have them in this variable; it is 0 after the end of one."""
+        return self._call().get("cond_scale")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Scheduler, (None,)
+        """A copy of the UNet leaves the patched pipeline behind."""
+        return _Scheduler, (self._unet, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -73,6 +74,10 @@ class Sampler:
         """The place of the next call in ``timesteps``; None where the sampler does not count its steps."""
         return None
 
+    def progress(self, timestep: float) -> float:
+        """How much of the noise is gone there, from 0: the share of the trained timesteps that are over."""
+        return 1 - timestep / 1000
+
     def repeats_timesteps(self) -> bool:
         """Whether a timestep that stands twice in ``timesteps`` is one step with two calls."""
         return True
@@ -88,6 +93,18 @@ class Sampler:
     def weights(self) -> tuple[float, ...] | None:
         """Of the parts of a call's rows in the guided output, in their order; None if they are unknown."""
         return None
+
+    def controls(self) -> Any:
+        """The strength of each ControlNet in the next call; None if they are unknown."""
+        return None
+
+
+class LogSigmas(Sampler):
+    """Of a model whose timesteps are log(sigma) / 4, as those of EDM."""
+
+    def progress(self, timestep: float) -> float:
+        """That of Stable Diffusion where it has as much noise."""
+        return samplers.noise_gone(math.exp(4 * timestep))
 
 
 @dataclass(frozen=True, eq=False)

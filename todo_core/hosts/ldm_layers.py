@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from .host import Arguments, isinstance_str, weight_shape
+from .host import Arguments, LogSigmas, Sampler, isinstance_str, weight_shape
 
 ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="context", mask="mask")
 _SDXL_WIDTHS = (2048, 1280)  # of the text of base and refiner
@@ -58,6 +58,12 @@ def trained_side(text_width: int | None, *, velocity: bool) -> float:
     if text_width in _SDXL_WIDTHS:
         return 128
     return 96 if text_width == 1024 and velocity else 64  # of the two SD2 models, that of 768 pixels predicts velocity
+
+
+def sampler_of(inner: Any) -> Sampler:
+    """What a model around the UNet tells of its timesteps; those of EDM models, as CosXL, are continuous."""
+    sampling = getattr(inner, "model_sampling", None) or getattr(inner, "predictor", None)
+    return LogSigmas() if any(each.__name__.endswith("EDM") for each in type(sampling).__mro__) else Sampler()
 
 
 def predicts_velocity(inner: Any) -> bool:

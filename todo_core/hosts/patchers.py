@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import UnsupportedModelError
 from .host import Host, KeysPatch, find_sites, isinstance_str, original
-from .ldm_layers import ARGUMENTS, in_running_order, is_unet, predicts_velocity, text_width, trained_side
+from .ldm_layers import ARGUMENTS, in_running_order, is_unet, predicts_velocity, sampler_of, text_width, trained_side
 
 
 def find(model: Any) -> Host | None:
@@ -31,7 +31,7 @@ def find(model: Any) -> Host | None:
     width = text_width(sites[0].block) if sites else None  # None too where the weights are packed
     side = 128 if getattr(model, "is_sdxl", False) else trained_side(width, velocity=predicts_velocity(inner))
     modules, patch_keys = partial(in_running_order, unet), partial(PatchHandle, model)
-    return Host("UNet", unet, sites, depth, side, ARGUMENTS, lambda *_: "", modules, patch_keys=patch_keys)
+    return Host("UNet", unet, sites, depth, side, ARGUMENTS, lambda *_: "", modules, sampler_of(inner), patch_keys)
 
 
 def _patcher(model: Any) -> Any:

@@ -78,11 +78,12 @@ class Driver:
         found = (find_controlnet(module) for module in controlnets)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
         self._sessions = [Session(each, self.settings, facts, record=self.record, on_error=self.fail) for each in hosts]
+        self._sessions[0].controlnets = self._sessions[1:]
 
-    def begin_step(self, number: int, total: int, rows: Sequence[Row], guidance: float | None = None) -> bool:
+    def begin_step(self, number: int, total: int | None, rows: Sequence[Row], guidance: float | None = None) -> bool:
         """The UNet is about to run for step ``number``, from 0, of ``total``; returns whether the hooks are on it.
 
-        Samplers of second order may begin a step twice. ``rows`` and ``guidance``: see `Session.begin_step`.
+        Samplers of second order may begin a step twice. All arguments: see `Session.begin_step`.
         """
         if number != self._step:
             self._step = number

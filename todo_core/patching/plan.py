@@ -14,7 +14,7 @@ from ..samplers import WHY_NOT, Sampler
 from ..settings import SETTINGS, Settings
 from ..token_grid import TokenGrid
 from ..work import layout_of
-from .space.level_plan import LEVELS, LevelPlan, Reason, tokens_left
+from .space.level_plan import LEVELS, LevelPlan, Reason
 from .space.methods import plan_level
 from .time import pacing
 from .time.prediction_plan import DEEP, WHOLE, Part, PredictionPlan
@@ -197,7 +197,7 @@ def _kept(level: LevelPlan, why: Reason) -> LevelPlan:
 def _saved(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> float:
     """The part of a step's work that fewer tokens save."""
     layout = layout_of(host)
-    return 1 - layout.work(facts.size, tokens_left(levels), settings) / layout.work(facts.size, {}, settings)
+    return 1 - layout.work(facts.size, levels, settings) / layout.work(facts.size, (), settings)
 
 
 def _window(settings: Settings, facts: Pass) -> tuple[float, float]:
@@ -271,8 +271,8 @@ def _by_interval(what: str, settings: Settings, facts: Pass, computed_first: int
 
 def _is_worth_predicting(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:
     """Whether the deep transformers have a good part of a step's work."""
-    layout, left = layout_of(host), tokens_left(levels)
-    whole, without = (layout.work(facts.size, left, settings, predicts=each) for each in (False, True))
+    layout = layout_of(host)
+    whole, without = (layout.work(facts.size, levels, settings, predicts=each) for each in (False, True))
     return without <= (1 - WORTH_PREDICTING) * whole
 
 

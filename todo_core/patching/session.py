@@ -23,7 +23,7 @@ from torch.nn import Module
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import is_compiled
-from ..hosts.conditions import adapters_of, conditions_of, has_controlnet, weights_of_parts
+from ..hosts.conditions import conditions_of, has_controlnet, weights_of_parts
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from .hooks.deep_hooks import DeepHooks, WholeHooks, holder_of
@@ -71,6 +71,8 @@ class Session:
         self._step = Step(rows=(Row(settings.seed or 0),))
         self._report_error = on_error
         self._memory = Memory()
+        self.controlnets: Sequence[Session] = ()  # that run beside this UNet
+        self.has_run = False  # since the last call of the UNet beside it
         self._names = host.arguments.latent, host.arguments.timestep
         self._on_error, modules = self._stop_reducing if on_error else None, self.plan.levels[0].modules
         self._shared = Shared(host, self.record, self._on_error, modules)
@@ -165,8 +167,8 @@ class Session:
             if hooks.site.level in plans:
                 hooks.note_conflict(plans[hooks.site.level])
 
-    def begin_step(self, number: int, total: int, rows: Sequence[Row], guidance: float | None = None) -> None:
-        """The next UNet calls belong to step ``number``, from 0, of ``total``.
+    def begin_step(self, number: int, total: int | None, rows: Sequence[Row], guidance: float | None = None) -> None:
+        """The next UNet calls belong to step ``number``, from 0, of ``total``, which an adaptive sampler does not know.
 
         ``rows`` are those of these calls, in their order. ``guidance`` is the scale of classifier-free guidance, where
         the calls tell which of their rows are of the prompt.
@@ -182,7 +184,8 @@ class Session:
 
         Of ComfyUI's areas, calls of one step have several sizes.
         """
-        if self.settings.window == "noise" or self.plan.predicts or self._first_plan.predicts:
+        is_unknown = self.settings.window == "noise" or not self._step.total
+        if is_unknown or self.plan.predicts or self._first_plan.predicts:
             return True
         progress = self._progress(lambda: math.nan)
         return any(plan.at(progress) for plan in (self._first_plan, self.plan))
@@ -196,6 +199,7 @@ class Session:
     def begin_call(self, unet: Module, args: Args, kwargs: Kwargs) -> None:
         """The UNet is about to run. A hook calls this, and a caller that has attached the session in this call."""
         call, outer = self._calls.begin(unet)
+        self.has_run = True
         latent, timestep = (argument(args, kwargs, i, name) for i, name in enumerate(self._names))
         # the backward pass would compute checkpointed blocks again, and no session would reduce them then
         if torch.is_grad_enabled() and self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
@@ -221,6 +225,11 @@ class Session:
             self._memory.free()
         call.plan, call.step, call.rows, call.planned, call.memory = plan, self._step.number, rows, planned, memory
         call.levels, call.has_run = {level.level: level for level in plan.at(progress)}, not self._watches
+
+    @property
+    def _controls(self) -> tuple[bool, ...]:
+        """Which ControlNets have run for this call: some run before it, those of AUTOMATIC1111 inside it."""
+        return tuple(net.has_run for net in self.controlnets)
 
     def _rows_of(self, count: int, kwargs: Kwargs, outer: UNetCall | None) -> tuple[Row, ...]:
         """The rows of a call. One inside a call belongs to the same step and images."""
@@ -259,8 +268,8 @@ class Session:
         plan, step, memory = self.plan, self._step, self._memory
         own = memory.next(step.number)
         conditions, others = conditions_of(argument(args, kwargs, 2, self.host.arguments.context), kwargs)
-        first: Any = self.host.sites[0].block
-        others += [[row.seed for row in rows], adapters_of(first.attn1.to_q)]
+        others += [[row.seed for row in rows], memory.adapters.state(self.host.unet)]
+        others += [self.host.sampler.controls(), self._controls]
         gaps = {part: memory.gap(part, each, step.total, plan.facts.weights) for part, each in plan.parts.items()}
         own.begin_call(step, rows, latent, timestep, conditions, others, plan.parts, gaps)
         self.record.note_errors(memory.least_error)
@@ -311,7 +320,10 @@ class Session:
         """How much of the pass is done, from 0: by its steps, or by the noise if their number is unknown."""
         if self.settings.window == "steps" and self._step.total:
             return self._step.number / self._step.total
-        return 1 - time() / 1000
+        done = self.host.sampler.progress(time())
+        if not 0 <= done <= 1 and (self.plan.start, self.plan.end) != (0, 1):
+            self.record.note("its timesteps are not 1,000 trained ones: Start and End cannot follow the noise")
+        return done
 
     def _stop_reducing(self, error: Exception) -> None:
         """Let the rest of the call run without reduction."""
@@ -330,9 +342,13 @@ class Session:
         """The first transformer, which is never predicted, runs: EasyCache of ComfyUI acts inside the UNet's call."""
         if call := self._calls.current:
             call.has_run = True
+            if call.memory and self.controlnets:
+                call.memory.begin_layers(self._controls)
 
     def _end_call(self, unet: Module, args: Args, output: Any) -> None:
         call = self._calls.end()
+        for net in self.controlnets:
+            net.has_run = False
         if output is None:  # torch gives none after an Exception
             self._memory.reset()
         elif call:

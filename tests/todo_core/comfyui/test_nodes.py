@@ -164,6 +164,28 @@ def test_steps_are_counted_in_a_schedule_that_rises(shown, model):
     assert re.search(r"layers below level 1 computed in [45] of 6 steps", shown[-1][0])
 
 
+def dpm_fast_function(model, noise, sigmas, extra_args): ...
+
+
+def dpm_adaptive_function(model, noise, sigmas, extra_args): ...
+
+
+@pytest.mark.parametrize(("function", "starts_at"), [(dpm_fast_function, 2), (dpm_adaptive_function, 3)])
+def test_a_sampler_with_sigmas_of_its_own_is_counted_in_calls(shown, model, function, starts_at):
+    """DPM adaptive does not know their number: its window goes by the noise."""
+    guider, sampler = Guider(todo(model, start=0.5), calls=2), SimpleNamespace(sampler_function=function)
+    calls, _ = lengths(model, lambda: guider.sample(sampler=sampler))
+    assert calls == [{WHOLE}] * starts_at + [{REDUCED}] * (7 - starts_at)
+    assert f"in {7 - starts_at} of 7 model calls" in shown[-1][0]
+
+
+@pytest.mark.parametrize("name", ["model_sampling", "predictor"])
+def test_the_timesteps_of_edm_models_are_those_of_stable_diffusion_with_as_much_noise(shown, model, name):
+    assert detect(model).sampler.progress(200) == 0.8
+    setattr(model.model, name, type("ModelSampling", (type("ModelSamplingContinuousEDM", (), {}),), {})())
+    assert detect(model).sampler.progress(0) == pytest.approx(0.646), "a sigma of 1"
+
+
 def test_the_last_of_two_nodes_counts_and_clones_have_their_own_settings(shown, model):
     first, second = todo(model), todo(todo(model), factor_1="4", node="8")
     assert lengths(model, Guider(first).sample)[0] == [{REDUCED}] * 4

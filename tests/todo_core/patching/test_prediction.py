@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -14,17 +15,20 @@ from hypothesis import strategies as st
 from torch.utils._pytree import tree_leaves
 
 import todo_core.patching.plan
-from tests.models import noise, words
+from tests.controlnet_double import ControlNet
+from tests.models import noise, shallow_ldm_unet, words
 from tests.naive import examples
 from tests.todo_core.test_pacing import ALPHA_BARS
 from todo_core import Settings, patched
 from todo_core.hosts import detect
+from todo_core.hosts.conditions import conditions_of
+from todo_core.patching.driver import Driver
 from todo_core.patching.plan import Pass
 from todo_core.patching.session import Session
 from todo_core.patching.steps import Row, rows_of
 from todo_core.patching.time import memory
 from todo_core.patching.time.memory import bytes_needed
-from todo_core.patching.time.prediction import History
+from todo_core.patching.time.prediction import History, fit_numbers
 from todo_core.patching.time.schedule import step_weights
 from todo_core.token_grid import TokenGrid
 
@@ -316,21 +320,66 @@ def test_of_a_latent_without_numbers_nothing_is_predicted_and_a_note_says_so(ldm
     assert session.record.notes == ["the model's output is not a number (NaN)"]
 
 
-@pytest.mark.parametrize("change", [{"disable_adapters": True}, {"active_adapters": ["b"]}, {"scaling": {"a": 0.5}}])
-def test_an_adapter_that_changes_in_mid_pass_begins_anew(ldm_sd1, monkeypatch, change):
-    """As peft's LoRAs, which diffusers switches on every layer."""
-    layer = ldm_sd1.unet.input_blocks[1][1].transformer_blocks[0].attn1.to_q
-    for name, value in {"active_adapters": ["a"], "disable_adapters": False, "scaling": {"a": 1.0}}.items():
-        monkeypatch.setattr(layer, name, value, raising=False)
+LORA = {"_active_adapter": ["a"], "_disable_adapters": False, "scaling": {"a": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("before", "change"),
+    [
+        (LORA, lambda layer: setattr(layer, "_disable_adapters", True)),
+        (LORA, lambda layer: setattr(layer, "_active_adapter", ["b"])),
+        (LORA, lambda layer: layer.scaling.update(a=0.5)),
+        ({"scale": [1.0]}, lambda layer: layer.scale.__setitem__(0, 0.5)),
+    ],
+    ids=["off", "another", "scale", "IP-Adapter"],
+)
+@pytest.mark.parametrize("loads_at", [0, 3])
+def test_an_adapter_that_changes_in_mid_pass_begins_anew(ldm_sd1, before, change, loads_at):
+    """As peft's LoRAs, of which some act in few layers, and the processors of diffusers' IP-Adapters."""
+    small = ldm_sd1.copy()
+    layer = small.unet.output_blocks[4][1].transformer_blocks[0].attn2.to_k
 
     def switch(step, latent):
-        for name, value in change.items() if step == 4 else ():
-            monkeypatch.setattr(layer, name, value)
-        return ldm_sd1(latent, TIMES[step])
+        if step == loads_at:
+            vars(layer).update(copy.deepcopy(before))
+            small.unet.peft_config = {"a": None}
+        if step == 6:
+            change(layer)
+        return small(latent, TIMES[step])
 
-    session = session_of(ldm_sd1, interval=2)
-    run(ldm_sd1, session, chain(10), switch)
-    assert predicted_in(session) == {2, 6, 8}
+    session = session_of(small, interval=2)
+    run(small, session, chain(10), switch)
+    assert predicted_in(session) == ({2, 4, 8} if loads_at == 0 else {2, 5, 8})
+
+
+@pytest.mark.parametrize(("inside", "predict"), [(False, "deep"), (False, "whole"), (True, "deep")])
+def test_a_controlnet_that_ends_beside_another_begins_anew(inside, predict):
+    """In AUTOMATIC1111 they run inside the UNet's call."""
+    unet, nets = shallow_ldm_unet(), [ControlNet(shallow_ldm_unet(seed, num_res_blocks=1)) for seed in (3, 4)]
+    driver = Driver("a pass", Settings(**(OFF | {"interval": 2, "predict": predict})))
+    driver.follow(detect(unet), nets, Pass(TokenGrid(16, 16), 10, sampler="steady"))
+    ran, first = [], driver.host.deep_transformers[0].transformer_blocks[0]
+    first.register_forward_hook(lambda *_: ran.append(step))
+
+    def run_nets(*_):
+        for net in nets[: 1 + (step < 5)]:
+            net(x=noise(2, 4, 16, 16), hint=None, timesteps=torch.full((2,), 500.0), context=words(2))
+
+    unet.time_embed.register_forward_hook(lambda *_: run_nets() if inside else None)
+    for step, latent in enumerate(chain(10)):
+        driver.begin_step(step, 10, rows_of((0,), (None, None)))
+        _ = inside or run_nets()
+        unet(latent, torch.full((2,), float(TIMES[step])), [words(2)] * 2)
+    assert {*range(10)} - {*ran} == ({2, 4, 7} if predict == "deep" else {3, 8})
+
+
+@pytest.mark.parametrize("entry", ["input", "middle", "output"])
+def test_what_is_added_to_the_layers_is_a_condition(entry):
+    """In ComfyUI and the Forge family: one of two ControlNets may add to other layers."""
+    control = {"input": [None], "middle": [noise(1)], "output": [noise(1), None]}
+    other = control | {entry: [noise(1), noise(1)]}
+    (_, one), (_, same), (_, more) = (conditions_of(words(1), {"control": each}) for each in (control, control, other))
+    assert one == same != more
 
 
 def test_calls_that_ask_for_gradients_are_computed(diffusers_sd1):
@@ -367,22 +416,43 @@ def test_the_memory_that_is_asked_for_is_that_of_the_histories(any_model, latent
             any_model(latent + step, TIMES[step])
             held.append(remembered(session))
         _, waiting, fitted = held
-        assert bytes_needed(session.host, latent) == fitted + waiting / 4 > 0
+        assert bytes_needed(session.host, latent)[0] == fitted + waiting / 4 > 0
+
+
+@pytest.mark.parametrize("shape", [(64, 8, 16), (64, 4, 7), (128, 4, 4), (64, 16, 16), (32, 32, 32)])
+def test_the_memory_of_the_fit_is_that_which_torch_allocates(shape):
+    histories = [History() for _ in range(3)]
+    for seed, history in enumerate(histories):
+        for time in (0.0, 1.0):
+            history.add(torch.tensor(time), noise(2, *shape, seed=seed), noise(2, *shape, seed=int(time)))
+    with torch.profiler.profile(profile_memory=True) as profile:
+        History.fit(histories)
+    events = sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    peak = max(accumulate(event.nbytes() for event in events if event.name() == "[memory]"))
+    assert 4 * 2 * 3 * fit_numbers(shape[0], shape[1] * -(-shape[2] // 2)) == pytest.approx(peak, rel=0.06)
 
 
 @pytest.mark.parametrize(
-    ("predict", "share", "predicted"), [("deep", 1.0, {2, 4}), ("deep", 0.99, set()), ("whole", 0.0, {3})]
+    ("predict", "room", "free", "predicted"),
+    [
+        ("deep", memory.ROOM, lambda kept, fit: kept / memory.ROOM, {2, 4}),
+        ("deep", memory.ROOM, lambda kept, fit: 0.99 * kept / memory.ROOM, set()),
+        ("deep", 1, lambda kept, fit: kept + fit, {2, 4}),
+        ("deep", 1, lambda kept, fit: kept + 0.99 * fit, set()),
+        ("whole", memory.ROOM, lambda kept, fit: 0, {3}),
+    ],
 )
 def test_without_room_on_the_gpu_deep_transformers_are_computed_and_a_note_says_so(
-    ldm_sd1, monkeypatch, predict, share, predicted
+    ldm_sd1, monkeypatch, predict, room, free, predicted
 ):
     latent, looked = noise(2, 4, 16, 8), []
 
-    def free(device):
+    def free_bytes(device):
         looked.append(device)
-        return share * bytes_needed(detect(ldm_sd1.unet), latent) / memory.ROOM
+        return free(*bytes_needed(detect(ldm_sd1.unet), latent))
 
-    monkeypatch.setattr(memory, "free_bytes", free)
+    monkeypatch.setattr(memory, "free_bytes", free_bytes)
+    monkeypatch.setattr(memory, "ROOM", room)
     with patched(ldm_sd1.unet, **OFF, predict=predict, interval=2) as session:
         for step in range(6):
             session.begin_step(step, 6, rows_of((1, 1)))

@@ -163,6 +163,14 @@ def test_a_layer_of_perturbed_attention_guidance_stays_whole_and_is_told(diffuse
     assert session.record.notes == ["a layer at level 1 is not reduced: perturbed-attention guidance replaces it"]
 
 
+@pytest.mark.parametrize(("time", "settings", "told"), [(-1, {"end": 0.5}, 1), (1099, {"end": 0.5}, 1), (-1, {}, 0)])
+def test_timesteps_that_are_not_the_trained_ones_are_told_where_the_noise_counts(sd1, time, settings, told):
+    with patched(sd1.unet, factor_1=2, window="noise", **settings) as session:
+        sd1(LATENT, time)
+    noted = "its timesteps are not 1,000 trained ones: Start and End cannot follow the noise"
+    assert session.record.notes == [noted] * told
+
+
 # a call that reduces nothing ----------------------------------------------------------------------------------------
 
 

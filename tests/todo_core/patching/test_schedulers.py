@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 from types import SimpleNamespace
 
 import diffusers
@@ -12,14 +13,17 @@ import torch
 from accelerate import cpu_offload_with_hook
 from diffusers import (
     ClassifierFreeGuidance,
+    ControlNetModel,
     DPMSolverMultistepScheduler,
     EulerAncestralDiscreteScheduler,
     EulerDiscreteScheduler,
+    StableDiffusionControlNetPipeline,
     StableDiffusionImg2ImgPipeline,
     StableDiffusionPipeline,
 )
 
 from tests.models import diffusers_unet, hook_count, noise, pipeline, snapshot, words
+from tests.todo_core.test_pacing import ALPHA_BARS
 from todo_core import apply_patch, patched, remove_patch
 from todo_core.hosts import detect
 from todo_core.patching.session import Session
@@ -174,16 +178,48 @@ def test_a_pipeline_tells_whether_it_has_rows_of_the_negative_prompt(scale, time
     assert found == [weights] * 2
 
 
+class Running(SimpleNamespace):
+    """A pipeline that runs, as its call of the UNet sees it."""
+
+    def __call__(self):
+        return detect(self).sampler.weights()
+
+
 def test_a_pipeline_that_edits_an_image_has_a_third_part_of_rows(unet):
     """InstructPix2Pix: prompt and image, image alone, neither."""
-    pipe = SimpleNamespace(unet=unet, _guidance_scale=7.5, _image_guidance_scale=1.5)
-    assert detect(pipe).sampler.weights() == (7.5, -6.0, -0.5)
+    pipe = Running(unet=unet, _guidance_scale=7.5, _image_guidance_scale=1.5)
+    assert pipe() == (7.5, -6.0, -0.5)
+    assert detect(pipe).sampler.weights() is None, "a loop of one's own has its own guidance"
 
 
 @pytest.mark.parametrize(("guidance_scale", "known"), [(7.5, None), (1.0, (1.0,))])
 def test_the_guider_of_a_modular_pipeline_calls_the_model_for_each_prompt(unet, guidance_scale, known):
-    guider = ClassifierFreeGuidance(guidance_scale)
-    assert detect(SimpleNamespace(unet=unet, guider=guider)).sampler.weights() == known
+    assert Running(unet=unet, guider=ClassifierFreeGuidance(guidance_scale))() == known
+
+
+@pytest.mark.parametrize("patches", ["another pipeline", "the UNet"])
+def test_scheduler_and_guidance_are_those_of_the_pipeline_that_runs(unet, patches):
+    """Several may share a UNet."""
+    first = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
+    generate(first, steps=2, guidance_scale=1.0)
+    other = StableDiffusionImg2ImgPipeline.from_pipe(first)
+    other.scheduler, found = EulerAncestralDiscreteScheduler(), []
+    with patched(unet if patches == "the UNet" else first, interval=2) as session:
+        handle = unet.register_forward_pre_hook(lambda *_: found.append(session.host.sampler.weights()))
+        generate(other, image=noise(1, 4, 16, 16), strength=1.0, guidance_scale=9.0)
+    handle.remove()
+    assert found == [(-8.0, 9.0)] * 8
+    assert (session.plan.facts.sampler, session.plan.facts.steps) == ("adds noise", 8)
+    assert ran(session) == DEEP
+
+
+def test_one_of_two_controlnets_that_ends_in_mid_pass_begins_anew(unet):
+    """The UNet gets the sum of both, and zeros for one that has ended."""
+    nets = [ControlNetModel.from_unet(unet, conditioning_embedding_out_channels=(8,) * 4) for _ in range(2)]
+    pipe = pipeline(partial(StableDiffusionControlNetPipeline, controlnet=nets), EulerDiscreteScheduler(), unet)
+    with patched(pipe, **WHOLE) as session:
+        generate(pipe, 10, image=[torch.rand(1, 3, 64, 64)] * 2, control_guidance_end=[0.5, 1.0])
+    assert ran(session) == (MODEL[0], {3, 8})
 
 
 @pytest.mark.parametrize(
@@ -214,6 +250,30 @@ def test_the_weights_of_the_steps_follow_the_schedule(name, config, unet):
         assert weights[0] < first / (1 + first**2) ** 0.5
         assert weights[-1] == pytest.approx(last / (1 + last**2) ** 0.5)
     assert all(0 < weight < 1 for weight in weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("EDMEulerScheduler", {}),
+        ("EulerDiscreteScheduler", {"timestep_type": "continuous", "prediction_type": "v_prediction"}),
+        ("EulerDiscreteScheduler", {"num_train_timesteps": 1100}),  # Kolors
+        ("EulerDiscreteScheduler", {}),
+    ],
+)
+def test_a_window_by_noise_ends_at_its_share_of_the_trained_timesteps(name, config, unet):
+    """Of continuous ones, where the noise is that of Stable Diffusion's timestep 500."""
+    pipe = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet)
+    with patched(pipe, factor_1=2, interval=1, window="noise", end=0.5) as session:
+        generate(pipe)
+    scheduler, trained = pipe.scheduler, config.get("num_train_timesteps", 1000)
+    if scheduler.timesteps[0] < 10:
+        noisy = scheduler.sigmas[:8] > (1 / ALPHA_BARS[500] - 1) ** 0.5
+    else:
+        noisy = scheduler.timesteps > trained / 2
+    assert session.record.steps == {step for step, is_noisy in enumerate(noisy) if is_noisy}
+    assert 0 < len(session.record.steps) < 8
+    assert not session.record.notes
 
 
 def test_offload_after_the_patch_runs_as_before_and_before_the_patch_keeps_the_model_from_whole_steps(unet):
@@ -256,6 +316,6 @@ def test_a_copy_of_the_model_has_run_nothing_and_counts_by_itself(how, unet):
     assert not owner.record.acted
     generate(pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), other))
     assert repr(session.record) == before
-    assert ran(owner) == (MODEL[0], {3, 5, 7})  # no step is known as the last
+    assert ran(owner) == MODEL
     remove_patch(other)
     assert hook_count(other) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -64,8 +64,3 @@ class LevelPlan:
             return f"{what}, {self.grid.tokens:,} tokens, not reduced: {self.why}"
         to = f" ({self.target_grid})" if self.target_grid else ""
         return f"{what}, {self.grid.tokens:,} tokens -> {self.keys:,} by {self.method}{to}, {self.blocks} blocks"
-
-
-def tokens_left(levels: Iterable[LevelPlan]) -> dict[int, int]:
-    """The number of tokens that is left, by level; of the levels that are reduced."""
-    return {level.level: level.keys for level in levels if level.reduces}

@@ -7,7 +7,7 @@ of PAG or SAG, reference-only's two. Their place in the step tells which is whic
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +18,12 @@ from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 
 from ...hosts import Host, weight_shape
+from ...hosts.conditions import Adapters
 from ...token_grid import TokenGrid
 from ..space.level_plan import Reason
 from ..steps import Row, Step, timesteps_of
 from .pacing import Guided, Pace, gap_of
-from .prediction import History
+from .prediction import History, fit_numbers
 from .prediction_plan import PARTS, Part, PredictionPlan
 from .schedule import Weights
 
@@ -82,6 +83,7 @@ class CallMemory:
     time: Tensor = field(default_factory=lambda: torch.zeros(()))
     rows: Sequence[Row] = ()
     step: int = -1  # of the last call
+    inside: Sequence[bool] = ()  # which ControlNets have run in the last call
 
     def begin_call(
         self,
@@ -116,6 +118,13 @@ class CallMemory:
                 part.begin_call(step, plan, gaps[name])
             runs = not part.predicts
         self.signature, self.conditions, self.latent = signature, tuple(each.clone() for each in conditions), latent
+
+    def begin_layers(self, controlnets: tuple[bool, ...]) -> None:
+        """The layers of a call begin to run. Which ``controlnets`` have run may be known no earlier."""
+        if self.inside != controlnets:
+            for part in self.parts.values():
+                part.forget()
+        self.inside = controlnets
 
     def end_step(self) -> None:
         """The step of the last call has ended."""
@@ -168,6 +177,7 @@ class Memory:
     def reset(self) -> None:
         """Forget everything: the pass is over."""
         self.free()
+        self.adapters = Adapters()
         self._has_looked = False
         self._lacks_room: Reason | None = None
 
@@ -187,9 +197,9 @@ class Memory:
         """Why the histories do not fit on the GPU beside the model. Looked up once a pass."""
         if not self._has_looked:
             self._has_looked = True
-            needed, free = bytes_needed(host, latent), free_bytes(latent.device)
-            words = f"the interval needs {needed / 2**20:,.0f} MiB, and the GPU has {free / 2**20:,.0f} MiB free"
-            self._lacks_room = None if needed <= ROOM * free else words
+            (kept, fit), free = bytes_needed(host, latent), free_bytes(latent.device)
+            words = f"the interval needs {(kept + fit) / 2**20:,.0f} MiB, and the GPU has {free / 2**20:,.0f} MiB free"
+            self._lacks_room = None if kept <= ROOM * free and kept + fit <= free else words
         return self._lacks_room
 
     def begin_step(self, step: int) -> None:
@@ -251,14 +261,19 @@ class Memory:
         return Memory, ()
 
 
-def bytes_needed(host: Host, latent: Tensor) -> int:
-    """Memory of the histories of a call with this latent (b, c, h, w): four tensors and a matrix a transformer."""
-    rows, size, numbers = int(latent.shape[0]), TokenGrid.of(latent.shape), 0
+def bytes_needed(host: Host, latent: Tensor) -> tuple[int, int]:
+    """Memory of the histories of a call with this latent (b, c, h, w), and what finding their matrices takes besides.
+
+    The histories have four tensors and a matrix a transformer. The matrices of one shape are found at once, when no
+    layer of the UNet runs, whose own tensors have that room then.
+    """
+    rows, size, kept, fits = int(latent.shape[0]), TokenGrid.of(latent.shape), 0, Counter[TokenGrid]()
     for site in {site.transformer: site for site in host.sites if site.level > 1}.values():
         block: Any = site.block
-        width, tokens = (weight_shape(block.attn1.to_q) or (0, 0))[1], size.halved(host.depth + site.level - 1).tokens
-        numbers += rows * (4 * width * tokens + width * width)
-    return numbers * latent.element_size()
+        width, grid = (weight_shape(block.attn1.to_q) or (0, 0))[1], size.halved(host.depth + site.level - 1)
+        kept += rows * (4 * width * grid.tokens + width * width)
+        fits[grid] += rows * fit_numbers(width, grid.height * -(-grid.width // 2))
+    return kept * latent.element_size(), max(fits.values(), default=0) * 4
 
 
 def free_bytes(device: torch.device) -> float:

@@ -100,9 +100,19 @@ def _ridge(x_changes: Sequence[Tensor], r_changes: Sequence[Tensor]) -> list[Ten
         x, r = (torch.cat([_halved(change) for change in changes]) for changes in (x_changes, r_changes))
         channels, pairs = x.shape[1:]
         ridge = RIDGE * x.square().sum((1, 2), keepdim=True) / channels
-        few = pairs < channels
-        weights = r @ _solve(x.mT @ x, ridge, x.mT) if few else _solve(x @ x.mT, ridge, x @ r.mT).mT
+        if pairs < channels:
+            weights = r @ _solve(x.mT @ x, ridge, x.mT)
+        else:
+            x, r = x @ x.mT, x @ r.mT  # from here on, x and r themselves have no room: they are large
+            weights = _solve(x, ridge, r).mT
     return list(weights.to(dtype).split(rows))
+
+
+def fit_numbers(channels: int, pairs: int) -> int:
+    """How many numbers in float32 `_ridge` holds at a time, at most, for each row of each module."""
+    if pairs < channels:
+        return max(4 * channels * pairs + 2 * pairs**2, 3 * channels * pairs + channels**2)
+    return max(3 * channels * pairs, 2 * channels * (pairs + channels), 5 * channels**2)
 
 
 def _halved(change: Tensor) -> Tensor:
