@@ -17,8 +17,9 @@ from .work import layout_of
 
 USUAL_STEPS = 10  # of a hires pass
 # of the steps that can be predicted, those that usually are with a tolerance of 0.16, and more with each doubling of it
-# (docs/results: 10 Karras steps in both layouts)
+# (docs/results: 10 steps in both layouts)
 _USUAL: dict[Part, tuple[float, float]] = {"whole": (0.54, 0.27), "deep": (0.5, 0.0)}
+_DEEP_ALONE = (0.6, 0.3)  # where no whole step is predicted
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def _usually_predicted(plan: Plan, name: Part, steps: int) -> list[int]:
     possible = sorted({*range(steps)} - {*part.computed_steps(steps)}) if part.predicts else []
     if part.tolerance is None or not possible:
         return possible
-    usual, more = _USUAL[name]
+    usual, more = _USUAL[name] if plan.whole.predicts else _DEEP_ALONE
     share = min(1, max(0, usual + more * math.log2(max(plan.settings.tolerance, 0.01) / 0.16)))
     count = round(len(possible) * share)
     return [possible[place * len(possible) // count] for place in range(count)] if count else []
