@@ -32,10 +32,11 @@ from .hooks.module_calls import Args, Hook, Kwargs, read, remove_forwards
 from .hooks.module_hooks import ModuleHooks
 from .hooks.running_calls import RunningCalls, UNetCall
 from .plan import Pass, Plan, make_plan
-from .record import IdleNotes, Record
+from .record import Record
 from .space.level_plan import LEVELS
 from .steps import Row, Step, StepCounter, rows_inside, timesteps_of
 from .time.memory import Memory
+from .what_ran import IdleNotes
 
 CHECKPOINTED = (
     "its blocks are checkpointed, and the backward pass would compute them without the reduction. "
@@ -257,8 +258,8 @@ class Session:
         first: Any = self.host.sites[0].block
         others += [[row.seed for row in call.rows], adapters_of(first.attn1.to_q)]
         gaps = {part: memory.gap(part, each, step.total, plan.facts.weights) for part, each in plan.parts.items()}
-        call.memory.begin_call(step, call.rows, latent, timestep, conditions, others, plan.parts, gaps)
-        self.record.note_errors(memory.least_error)
+        anew = call.memory.begin_call(step, call.rows, latent, timestep, conditions, others, plan.parts, gaps)
+        self.record.note_memory(memory.least_error, anew)
         if memory.has_nan:
             self.record.note("the model's output is not a number (NaN)")
 
@@ -333,8 +334,7 @@ class Session:
             if call.has_run or "whole" in call.predicted:  # else another cache has answered
                 self._count(call, output)
             if self._counter and not self._calls.current:
-                planned = bool(call.levels or call.planned)
-                self._idle_notes.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)
+                self._idle_notes.add(self.plan, call.step, planned=bool(call.levels or call.planned))
 
     def _count(self, call: UNetCall, output: Any) -> None:
         """A call has ended in which the model's own code has run, or was predicted by us."""

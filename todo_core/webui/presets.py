@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
-from ..settings.declaration import BUILT_IN, CUSTOM, Settings, find_preset
+from ..settings import BUILT_IN, Settings, preset_name
+from ..settings.declaration import CUSTOM, find_preset
 
 LONGEST_NAME = 60
 
@@ -27,16 +28,19 @@ class Presets:
     @property
     def names(self) -> list[str]:
         """All names, the built-in ones first."""
-        return [*BUILT_IN, *self._own]
+        return [*self._all]
+
+    @property
+    def _all(self) -> dict[str, Settings]:
+        return {**BUILT_IN, **self._own}
 
     def get(self, name: str) -> Settings:
         """The settings of a preset. Raises SettingsError for an unknown name."""
-        return find_preset(name, {**BUILT_IN, **self._own})
+        return find_preset(name, self._all)
 
     def name_of(self, settings: Settings, chosen: str = "") -> str:
-        """A preset with these settings, ``chosen`` before others, or "custom"."""
-        same = [name for name in self.names if self.get(name) == settings]
-        return chosen if chosen in same else next(iter(same), CUSTOM)
+        """As ``preset_name``, of all of them."""
+        return preset_name(settings, self._all, chosen)
 
     def save(self, name: str, settings: Settings) -> None:
         """Save under a new name, or replace one of the user's presets."""

@@ -27,17 +27,30 @@ def _axes(option: Callable[..., Any], presets: Callable[[], Presets]) -> Iterato
     yield _axis(option, "preset", "Preset", str, lambda name: presets().get(name), lambda: presets().names)
     yield _axis(option, "enabled", "Enabled", str, request.parse_enabled, lambda: flags)
     for name, setting in SETTINGS.items():
-        # the WebUI reads ranges such as "0.1-0.5 [3]" for float and int only
-        kind = {"number": float, "integer": int}.get(setting.kind, str)
+        number = float if setting.is_real else int
+        kind = number if setting.kind in ("number", "integer") else _OrAuto(number) if setting.has_auto else str
         listed = {"choice": list(setting.choices), "flag": flags}.get(setting.kind)
         yield _axis(option, name, setting.label, kind, setting.parse, listed.copy if listed else None)
+
+
+class _OrAuto:
+    """The type of numbers and "auto". For one that equals float or int, the WebUI reads "0.1-0.5 [3]" as a range."""
+
+    def __init__(self, number: type) -> None:
+        self._number = number
+
+    def __eq__(self, other: object) -> bool:
+        return other is self._number
+
+    def __call__(self, value: Any) -> Any:
+        return value
 
 
 def _axis(
     option: Callable[..., Any],
     name: str,
     label: str,
-    kind: type,
+    kind: Callable[[Any], Any],
     parse: Callable[[Any], Any],
     choices: Callable[[], list[str]] | None,
 ) -> Any:
