@@ -82,11 +82,6 @@ class Record:
         """All steps in which anything was reduced or predicted."""
         return set().union(*(part.predicted_calls for part in self.predicted), *self.ran_in.values())
 
-    @property
-    def methods(self) -> set[str]:
-        """The methods that reduced something."""
-        return {plan.method for plan in self.ran_in}
-
     def computed(self, steps: int, skipped: int = 0) -> list[tuple[int, int]]:
         """Of each predicted part, how often it was computed, and of how often: in steps, or in calls.
 

@@ -36,7 +36,7 @@ from .record import Record
 from .space.level_plan import LEVELS
 from .steps import Row, Step, StepCounter, rows_inside, timesteps_of
 from .time.memory import Memory
-from .what_ran import IdleNotes
+from .what_ran import NOT_CALLED, IdleNotes
 
 CHECKPOINTED = (
     "its blocks are checkpointed, and the backward pass would compute them without the reduction. "
@@ -343,5 +343,5 @@ class Session:
         if call.memory and ran:
             call.memory.end_call(output, ran)
         if call.levels and not call.reduced and not self.record.notes:
-            why = call.why_not or "its self-attention was not called. Something replaces, caches or compiles it"
+            why = call.why_not or f"{NOT_CALLED}. Something replaces, caches or compiles it"
             self.record.note(f"a call that was to be reduced has reduced nothing: {why}")

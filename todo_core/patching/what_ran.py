@@ -42,7 +42,7 @@ def _settings_that_ran(record: Record, plan: Plan) -> Settings:
         changed |= {"method": "downsample", "factor_1": 1, "factor_2": 1}
     if not record.predicted and settings.interval != "auto":
         changed |= {"interval": 1}
-    if settings.afterwards not in record.methods:
+    if settings.afterwards not in {level.method for level in record.ran_in}:
         changed |= {"afterwards": "none"}
     if settings.predict == "whole" and not plan.whole.predicts:
         changed |= {"predict": "deep"}
@@ -64,9 +64,10 @@ def _used(record: Record, plan: Plan, computed: Sequence[tuple[int, int]]) -> di
     used = {f"factor_{level.level}": f"{level.amount:g}" for level in record.ran_in if level.method == "downsample"}
     if record.ran_in:
         used |= {"start": f"{plan.start:.2g}", "end": f"{plan.end:.2g}"}
+    used["interval"] = " and ".join(f"{ran} of {of_all}" for ran, of_all in computed) or "1"
     if record.predicted:
         used["predict"] = " and ".join(name for name, part in record.parts.items() if part.predicted_calls)
-    return used | {"interval": " and ".join(f"{ran} of {of_all}" for ran, of_all in computed) or "1"}
+    return used
 
 
 def in_words(record: Record, steps: int, unit: str = "steps", skipped: int = 0) -> list[str]:

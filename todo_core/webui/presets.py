@@ -28,19 +28,15 @@ class Presets:
     @property
     def names(self) -> list[str]:
         """All names, the built-in ones first."""
-        return [*self._all]
-
-    @property
-    def _all(self) -> dict[str, Settings]:
-        return {**BUILT_IN, **self._own}
+        return [*BUILT_IN, *self._own]
 
     def get(self, name: str) -> Settings:
         """The settings of a preset. Raises SettingsError for an unknown name."""
-        return find_preset(name, self._all)
+        return find_preset(name, {**BUILT_IN, **self._own})
 
     def name_of(self, settings: Settings, chosen: str = "") -> str:
         """As ``preset_name``, of all of them."""
-        return preset_name(settings, self._all, chosen)
+        return preset_name(settings, {**BUILT_IN, **self._own}, chosen)
 
     def save(self, name: str, settings: Settings) -> None:
         """Save under a new name, or replace one of the user's presets."""

@@ -18,18 +18,16 @@ from todo_core.patching.what_ran import NO_STEP, NOT_CALLED, OUTSIDE, TOO_FEW
 from todo_core.token_grid import TokenGrid
 
 GRID = TokenGrid(64, 64)
-STEPS = 8
 LEVEL_1, LEVEL_2 = (LevelPlan(level, 5, "downsample", GRID, 1024, 2) for level in (1, 2))
 SIMILAR = replace(LEVEL_1, method="similarity", amount=0.5)
-WHY = "this model was trained at 512 x 512"
-FULL = replace(LEVEL_1, keys=4096, why=WHY)
-BOTH = {"whole": ([3, 5], [0, 1, 2, 4, 6, 7]), "deep": ([4], [0, 1, 2, 6, 7])}
-DEEP_RAN = {"deep": ([3, 5], [0, 1, 2, 4, 6, 7])}
-OFF = "the interval is 1"
+OFF, NOISE, TRAINED = "the interval is 1", "this sampler adds noise", "this model was trained at 512 x 512"
+FULL = replace(LEVEL_1, keys=4096, why=TRAINED)
+DEEP_RAN = {"deep": ([3, 5], [0, 1, 2, 4, 6, 7])}  # predicted in two steps, and computed in six
+BOTH_RAN = {"whole": ([3, 5], [0, 1, 2, 4, 6, 7]), "deep": ([4], [0, 1, 2, 6, 7])}
 
 
-def record_of(*levels, networks=("UNet",), notes=(), begun_anew=None, error=math.inf, **parts):
-    """What ran: these levels in three steps, and of each part calls that were predicted or computed, by step."""
+def ran(*levels, networks=("UNet",), notes=(), begun_anew=None, error=math.inf, **parts):
+    """A record of these levels in three steps, and of these predicted and computed calls, by step."""
     made = Record({level: {0, 1, 2} for level in levels}, {*networks}, [*notes], begun_anew=begun_anew)
     for name, (predicted, computed) in parts.items():
         made.parts[name].predicted_calls, made.parts[name].computed_calls = Counter(predicted), Counter(computed)
@@ -37,189 +35,155 @@ def record_of(*levels, networks=("UNet",), notes=(), begun_anew=None, error=math
     return made
 
 
-def plan_of(levels=(LEVEL_1,), whole=None, deep=None, tolerance=None, steps=STEPS, **settings):
+def plan(level=LEVEL_1, whole=None, deep=None, tolerance=None, **settings):
     """A plan with these reasons why a part is not predicted."""
     parts = (PredictionPlan(what, 2, tolerance, why=why) for what, why in ((WHOLE, whole), (DEEP, deep)))
-    return Plan(Settings(**settings), Pass(GRID, steps), tuple(levels), 0.0, 1.0, *parts)
+    return Plan(Settings(**settings), Pass(GRID, 8), (level,), 0.0, 1.0, *parts)
 
 
 HAND = {"factor_1": 2, "factor_2": 2, "start": 0, "end": 1, "interval": 1}
-AS_HAND = {"method": "downsample", "factor 1": "2", "factor 2": "2", "start": "0", "end": "1", "interval": "1"}
-WINDOW = {"start": "auto (0)", "end": "auto (1)"}
+REST = {"method": "downsample", "start": "0", "end": "1", "interval": "1"}
+WRITTEN, BOTH_LEVELS = REST | {"factor 1": "2"}, REST | {"factor 1": "2", "factor 2": "2"}
+THEN = {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
+USED = {"method": "downsample", "factor 1": "auto (2)", "start": "auto (0)", "end": "auto (1)", "interval": "auto (1)"}
+BY_2, DEEP_USED = {"interval": 2}, {"interval": "2", "predict": "auto (deep)"}
+TWO_PARTS = {"interval": "auto (6 of 8 and 5 of 6)", "predict": "auto (whole and deep)"}
 
 
 @pytest.mark.parametrize(
-    ("ran", "settings", "written"),
+    ("record", "settings", "written"),
     [
-        (record_of(), HAND, {}),
-        (record_of(LEVEL_1, LEVEL_2), HAND, AS_HAND),
+        (ran(), HAND, {}),
+        (ran(LEVEL_1, LEVEL_2), HAND, BOTH_LEVELS),
         # levels that were not reduced; auto would reduce level 1 where its factor is 1
-        (record_of(LEVEL_1), HAND, {name: text for name, text in AS_HAND.items() if name != "factor 2"}),
-        (record_of(LEVEL_2), HAND | {"factor_1": 1}, AS_HAND | {"factor 1": "1"}),
-        # a method that did not take over
-        (record_of(LEVEL_1, LEVEL_2), HAND | {"end": 0.5, "afterwards": "similarity"}, AS_HAND | {"end": "0.5"}),
-        (
-            record_of(LEVEL_1, SIMILAR, LEVEL_2),
-            HAND | {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25},
-            AS_HAND | {"end": "0.5", "afterwards": "similarity", "ratio 1": "0.25"},
-        ),
+        (ran(LEVEL_1), HAND, WRITTEN),
+        (ran(LEVEL_2), HAND, REST | {"factor 2": "2"}),
+        (ran(LEVEL_2), HAND | {"factor_1": 1}, BOTH_LEVELS | {"factor 1": "1"}),
+        # a method that did not take over, and one that did
+        (ran(LEVEL_1), HAND | THEN, WRITTEN | {"end": "0.5"}),
+        (ran(LEVEL_1, SIMILAR), HAND | THEN, WRITTEN | {"end": "0.5", "afterwards": "similarity", "ratio 1": "0.25"}),
         # what auto has used
-        (record_of(LEVEL_1), {}, {"method": "downsample", "factor 1": "auto (2)", "interval": "auto (1)"} | WINDOW),
-        (
-            record_of(**BOTH),
-            {"factor_1": 1},
-            {"factor 1": "1", "interval": "auto (6 of 8 and 5 of 6)", "predict": "auto (whole and deep)"},
-        ),
+        (ran(LEVEL_1), {}, USED),
+        (ran(**BOTH_RAN), {"factor_1": 1}, {"factor 1": "1"} | TWO_PARTS),
         # nothing but predictions: the image repeats without a method
-        (record_of(**DEEP_RAN), {"interval": 2}, {"interval": "2", "predict": "auto (deep)"}),
-        (
-            record_of(**DEEP_RAN),
-            {"interval": 2, "method": "similarity"},
-            {"factor 1": "1", "factor 2": "1", "interval": "2", "predict": "auto (deep)"},
-        ),
+        (ran(**DEEP_RAN), BY_2, DEEP_USED),
+        (ran(**DEEP_RAN), BY_2 | {"method": "similarity"}, {"factor 1": "1", "factor 2": "1"} | DEEP_USED),
         # predictions that were asked for and did not happen, or happened in another way
-        (record_of(LEVEL_1, LEVEL_2), HAND | {"interval": 2}, AS_HAND),
-        (record_of(**DEEP_RAN), {"interval": 2, "predict": "whole"}, {"interval": "2", "predict": "deep"}),
+        (ran(LEVEL_1), HAND | BY_2, WRITTEN),
+        (ran(**DEEP_RAN), BY_2 | {"predict": "whole"}, {"interval": "2", "predict": "deep"}),
     ],
 )
-def test_the_settings_that_had_an_effect_are_written(ran, settings, written):
-    plan = plan_of(whole="this sampler adds noise", **settings)
-    found = what_ran.as_infotext(ran, plan, ran.computed(STEPS))
+def test_the_settings_that_had_an_effect_are_written(record, settings, written):
+    found = what_ran.as_infotext(record, plan(whole=NOISE, **settings), record.computed(8))
     assert {key.removeprefix("ToDo "): text for key, text in found.items()} == written
-    assert what_ran.as_infotext(ran, None, []) == {}
+    assert what_ran.as_infotext(record, None, []) == {}
 
 
 TOKENS = "level 1 from 4,096 to 1,024 tokens (downsample) in 3 of 8 steps"
-LAYERS = "layers below level 1 computed in 6 of 8 steps"
+LAYERS = "layers below level 1 computed in"
+MIXED = {"deep": ([2, 3], [0, 0, 1, 1, 2, 3])}  # as with Heun in ComfyUI
 
 
 @pytest.mark.parametrize(
-    ("ran", "steps", "skipped", "words"),
+    ("record", "steps", "skipped", "words"),
     [
-        (record_of(LEVEL_1), 8, 0, [TOKENS]),
-        (record_of(LEVEL_1, replace(LEVEL_1, blocks=3)), 8, 0, [TOKENS]),  # a refiner's
-        (record_of(LEVEL_1), 1, 0, [TOKENS.replace("of 8 steps", "of 1 step")]),
-        (record_of(LEVEL_1, networks=("UNet", "ControlNet")), 8, 0, [TOKENS, "ControlNet too"]),
-        (record_of(LEVEL_1, networks=("ControlNet",)), 8, 0, [TOKENS, "in ControlNet alone"]),
-        (record_of(LEVEL_1, **DEEP_RAN), 8, 0, [TOKENS, LAYERS]),
-        (record_of(**BOTH), 8, 0, ["whole model computed in 6 of 8 steps, layers below level 1 in 5 of these 6"]),
-        # as with Heun in ComfyUI
-        (
-            record_of(deep=([2, 3], [0, 0, 1, 1, 2, 3])),
-            4,
-            0,
-            ["layers below level 1 computed in 6 of 8 model calls"],
-        ),
-        (
-            record_of(deep=([3], [0, 1, 2, 5])),
-            12,
-            7,
-            ["layers below level 1 computed in 4 of 12 steps", "the model was not called in 7"],
-        ),
+        (ran(LEVEL_1, replace(LEVEL_1, blocks=3)), 8, 0, [TOKENS]),  # a refiner's
+        (ran(LEVEL_1), 1, 0, [TOKENS.replace("of 8 steps", "of 1 step")]),
+        (ran(LEVEL_1, networks=("UNet", "ControlNet")), 8, 0, [TOKENS, "ControlNet too"]),
+        (ran(LEVEL_1, networks=("ControlNet",)), 8, 0, [TOKENS, "in ControlNet alone"]),
+        (ran(LEVEL_1, **DEEP_RAN), 8, 0, [TOKENS, f"{LAYERS} 6 of 8 steps"]),
+        (ran(**BOTH_RAN), 8, 0, ["whole model computed in 6 of 8 steps, layers below level 1 in 5 of these 6"]),
+        (ran(**MIXED), 4, 0, [f"{LAYERS} 6 of 8 model calls"]),
+        (ran(**DEEP_RAN), 12, 4, [f"{LAYERS} 6 of 12 steps", "the model was not called in 4"]),
     ],
 )
-def test_what_ran_is_told_in_words(ran, steps, skipped, words):
-    assert what_ran.in_words(ran, steps, skipped=skipped) == words
+def test_what_ran_is_told_in_words(record, steps, skipped, words):
+    assert what_ran.in_words(record, steps, skipped=skipped) == words
 
 
-BY_HAND, AUTO_PLAN = {"interval": 2, "whole": "only layers are asked for"}, {"whole": "it adds noise", "deep": None}
-NOTE = "they need 4 steps: nothing is predicted"
-MEASURED = {"whole": "it adds noise", "tolerance": 0.08}  # half of the user's
+SHORT = "they need 4 steps"
+NOTE = f"{SHORT}: nothing is predicted"
+BY_HAND = BY_2 | {"whole": "only layers are asked for"}
+MEASURED = plan(whole=NOISE, tolerance=0.08)  # half of the user's
+ABOVE = "error 0.21, tolerance 0.16"
 
 
 @pytest.mark.parametrize(
-    ("ran", "plan", "steps", "why"),
+    ("record", "made", "why"),
     [
-        # nothing at all: the plan's reason, notes, the window, the prediction, the layers
-        (record_of(), plan_of([FULL], whole=OFF, deep=OFF, interval=1), (8, 8), [WHY]),
-        (record_of(), plan_of([FULL], deep="short", **BY_HAND, factor_1=1), (8, 8), ["short"]),
-        (record_of(notes=["a note", "another"]), plan_of(), (8, 8), ["a note; another"]),
-        (record_of(notes=[NOTE]), plan_of(deep="they need 4 steps", **BY_HAND), (8, 0), [OUTSIDE]),
-        (record_of(), None, (8, 8), [NO_STEP]),
-        (record_of(), plan_of(), (0, 0), [NO_STEP]),
-        (record_of(), plan_of(), (8, 8), [TOO_FEW]),
-        (record_of(begun_anew=ROWS), plan_of(), (8, 8), [ROWS]),
-        (record_of(), plan_of(whole=OFF, deep=OFF), (8, 8), [NOT_CALLED]),
+        # nothing at all: the plan's reason, notes, the prediction, the layers
+        (ran(), plan(FULL, OFF, OFF, interval=1), [TRAINED]),
+        (ran(), plan(FULL, deep=SHORT, factor_1=1, **BY_HAND), [SHORT]),
+        (ran(notes=["a note", "another"]), plan(), ["a note; another"]),
+        (ran(), None, [NO_STEP]),
+        (ran(), plan(), [TOO_FEW]),
+        (ran(begun_anew=ROWS), plan(), [ROWS]),
+        (ran(), plan(whole=OFF, deep=OFF), [NOT_CALLED]),
         # the error that was above the tolerance, in the user's terms; below it, another cause
-        (record_of(error=0.102), plan_of(**MEASURED), (8, 8), ["error 0.21, tolerance 0.16"]),
-        (record_of(error=0.203), plan_of(**MEASURED | {"tolerance": 0.0}), (8, 8), ["error 0.21, tolerance 0.16"]),
-        (record_of(error=0.05), plan_of(**MEASURED), (8, 8), [TOO_FEW]),
-        (record_of(error=0.102, begun_anew=ROWS), plan_of(**MEASURED), (8, 8), ["error 0.21, tolerance 0.16"]),
+        (ran(error=0.102, begun_anew=ROWS), MEASURED, [ABOVE]),
+        (ran(error=0.203), plan(whole=NOISE, tolerance=0.0), [ABOVE]),
+        (ran(error=0.05), MEASURED, [TOO_FEW]),
+        (ran(error=0.102), plan(tolerance=0.08), [TOO_FEW]),  # of whole steps, which come first
+        (ran(LEVEL_1, error=0.102), plan(tolerance=0.08), [f"nothing predicted: {TOO_FEW}"]),
         # less than could be
-        (record_of(LEVEL_1), plan_of(**BY_HAND), (8, 8), [f"nothing predicted: {TOO_FEW}"]),
-        (record_of(LEVEL_1, begun_anew=ROWS), plan_of(**BY_HAND), (8, 8), [f"nothing predicted: {ROWS}"]),
-        (
-            record_of(LEVEL_1, begun_anew=ROWS, **DEEP_RAN),
-            plan_of(**BY_HAND),
-            (8, 8),
-            [f"predictions began anew: {ROWS}"],
-        ),
-        (record_of(LEVEL_1, notes=[NOTE]), plan_of(deep="they need 4 steps", **BY_HAND), (8, 8), [NOTE]),
-        (record_of(LEVEL_1), plan_of(whole=OFF, deep=OFF, interval=1), (8, 8), []),
-        (record_of(LEVEL_1, **DEEP_RAN), plan_of(**AUTO_PLAN), (8, 8), ["no whole step predicted: it adds noise"]),
-        (
-            record_of(LEVEL_1),
-            plan_of(whole="it is short", deep="little work"),
-            (8, 8),
-            ["no whole step predicted: it is short"],
-        ),
-        (record_of(notes=["a note"], **BOTH), plan_of([FULL]), (8, 8), [f"all tokens kept: {WHY}", "a note"]),
-        (record_of(**BOTH), plan_of([FULL], factor_1=1), (8, 8), []),
+        (ran(LEVEL_1), plan(**BY_HAND), [f"nothing predicted: {TOO_FEW}"]),
+        (ran(LEVEL_1, begun_anew=ROWS), plan(**BY_HAND), [f"nothing predicted: {ROWS}"]),
+        (ran(begun_anew=ROWS, **DEEP_RAN), plan(**BY_HAND), [f"predictions began anew: {ROWS}"]),
+        (ran(LEVEL_1, notes=[NOTE]), plan(deep=SHORT, **BY_HAND), [NOTE]),
+        (ran(LEVEL_1), plan(whole=OFF, deep=OFF, interval=1), []),
+        (ran(LEVEL_1, **DEEP_RAN), plan(whole=NOISE), [f"no whole step predicted: {NOISE}"]),
+        (ran(LEVEL_1), plan(whole=SHORT, deep="little work"), [f"no whole step predicted: {SHORT}"]),
+        (ran(notes=["a note"], **BOTH_RAN), plan(FULL), [f"all tokens kept: {TRAINED}", "a note"]),
+        (ran(**BOTH_RAN), plan(FULL, factor_1=1), []),
         # of a pass that has not ended
-        (record_of(LEVEL_1, notes=["a note"]), None, (8, 8), ["a note"]),
+        (ran(LEVEL_1, notes=["a note"]), None, ["a note"]),
     ],
 )
-def test_it_says_why_nothing_or_less_was_done(ran, plan, steps, why):
-    assert what_ran.why_less(ran, plan, *steps) == why
+def test_it_says_why_nothing_or_less_was_done(record, made, why):
+    assert what_ran.why_less(record, made, 8, 8) == why
 
 
-def test_a_plan_has_a_note_where_what_was_asked_for_by_name_cannot_be_predicted():
-    """The note is told in the panel too, before anything has run."""
-    assert plan_of(deep="they need 4 steps", **BY_HAND).note == NOTE
-    assert plan_of(deep="it", whole="it", predict="deep").note == "it: nothing is predicted"
-    assert plan_of(deep="it", whole="it").note is None
-    assert plan_of(**BY_HAND).note is None
-    assert plan_of([FULL], deep="it", whole="it", interval=2).note is None  # it is the reason
+def test_what_is_outside_the_window_or_did_not_run_is_said_to_be_so():
+    made, record = plan(deep=SHORT, **BY_HAND), ran(notes=[NOTE])
+    assert made.note == NOTE
+    assert what_ran.why_less(record, made, 8, 0) == [OUTSIDE]
+    assert what_ran.why_less(record, made, 0, 0) == [NO_STEP]
 
 
 def test_the_line_of_a_pass_that_was_interrupted_gives_no_reasons_but_notes():
     driver = Driver("the pass", Settings())
     driver.interrupted = True
     assert driver.status(8) == "ToDo reduced nothing in the pass: it was interrupted"
-    driver.record = record_of(LEVEL_1, notes=["a note"])
+    driver.record = ran(LEVEL_1, notes=["a note"])
     assert driver.status(8) == f"ToDo reduced the pass: {TOKENS}; a note; interrupted"
-    driver.interrupted = False
-    assert driver.status(8) == f"ToDo reduced the pass: {TOKENS}; a note"
 
 
-SMALL = plan_of([FULL], steps=3, whole=OFF, deep=OFF)
-LARGE = plan_of([LEVEL_1], steps=3, whole=OFF, deep=OFF)
-IDLE = f"nothing to reduce at 512 x 512: {WHY}"
-
-
-def passes(plan, count=1, steps=3, acted=False):
-    """The notes of a session after so many passes, before and after their end is told."""
-    told = Record(ran_in={LEVEL_1: {0}} if acted else {})
-    idle, known = what_ran.IdleNotes(told), replace(plan, facts=replace(plan.facts, steps=steps))
+def passes(made, count=1, steps=8, acted=False):
+    """The notes of a session after so many passes of 8 steps, before and after their end is told."""
+    told, known = ran(*[LEVEL_1] * acted), replace(made, facts=replace(made.facts, steps=steps))
+    idle = what_ran.IdleNotes(told)
     for number in range(count):
         if number:
             idle.end()
-        for step in range(3):
-            idle.add(known, step, planned=bool(plan.at(step / 3)))
+        for step in range(8):
+            idle.add(known, step, planned=bool(known.at(step / 8)))
     before_the_end = list(told.notes)
     idle.end()
     return before_the_end, told.notes
 
 
+SMALL, LARGE = plan(FULL, OFF, OFF), plan(whole=OFF, deep=OFF)
+IDLE = [f"nothing to reduce at 512 x 512: {TRAINED}"]
+
+
 def test_a_pass_that_reduced_nothing_is_told_once_and_at_its_end():
-    assert passes(SMALL) == passes(SMALL, 3) == ([IDLE], [IDLE])
-    assert passes(SMALL, steps=None) == ([], [IDLE])
-    assert passes(SMALL, 2, steps=None) == ([IDLE], [IDLE])
-    outside = [f"nothing was reduced at 512 x 512: {OUTSIDE}"]
-    assert passes(replace(LARGE, start=0.9))[1] == outside
+    assert passes(SMALL) == passes(SMALL, 3) == (IDLE, IDLE)
+    assert passes(SMALL, steps=None) == ([], IDLE)
+    assert passes(SMALL, 2, steps=None) == (IDLE, IDLE)
+    for window, why in ({"start": 0.9}, OUTSIDE), ({"end": 0.5}, NOT_CALLED):
+        assert passes(replace(LARGE, **window))[1] == [f"nothing was reduced at 512 x 512: {why}"]
 
 
 def test_other_passes_are_not_told():
     assert passes(LARGE, acted=True) == passes(LARGE, steps=None, acted=True) == ([], [])
-    assert passes(SMALL, 0) == ([], [])
-    assert passes(SMALL, steps=4) == ([], [])  # it was interrupted
+    assert passes(SMALL, 0) == passes(SMALL, steps=9) == ([], [])  # the latter was interrupted

@@ -67,8 +67,9 @@ class PartMemory:
     def _why_changed(self) -> Reason | None:
         """What has changed, if anything has. To read it, the program waits for a GPU: once a call."""
         changes = [*self.changed.items(), *self.changed_since.items()]
-        known = torch.stack([is_true for _, is_true in changes]).tolist() if changes else []
-        return next((why for (why, _), is_true in zip(changes, known, strict=True) if is_true), None)
+        if not changes or not torch.stack([is_true for _, is_true in changes]).any():
+            return None
+        return next(why for why, is_true in changes if is_true)
 
     def end_call(self, step: int, is_spoilt: Tensor | None) -> None:
         """The part has run. With NaN or infinity in the output, nothing of it is continued."""

@@ -59,13 +59,10 @@ def todo_of(done):
     ("chosen", "used"),
     [
         ({"factor_1": "auto", "interval": 1}, {"factor 1": "2", "start": "0", "end": "0.7"}),
-        ({"interval": 1, "end": 1}, {"start": "0"}),
         (
             {"tolerance": 1, "end": 0.9},
             {"start": "0", "interval": r"\d of 10 and \d of \d", "predict": "whole and deep"},
         ),
-        ({"tolerance": 1, "predict": "whole", "start": 0.1}, {"end": "1", "interval": r"\d of 10"}),
-        ({"tolerance": 1, "predict": "deep", "start": 0, "end": 0.8}, {"interval": r"\d of 10"}),
     ],
 )
 def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, chosen, used, monkeypatch):
