@@ -109,7 +109,7 @@ def variant_of(aim: str, layout: str, name: str) -> str:
 
 
 def speed_at_full_size(layout: str, side: int, variant: str, own: pd.DataFrame) -> float:
-    """Of a pass on the GPU that was timed: its steps, each with the time of its kind (`Local.what_ran`).
+    """Of a pass on the GPU that was timed: its steps, each with the time of its kind (`local.step_letters`).
 
     A predicted whole step takes no time here. Fewer tokens than those of a hires pass take the time of the fewest.
     """

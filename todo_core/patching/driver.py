@@ -19,7 +19,9 @@ from .hooks.module_calls import guarded
 from .plan import Pass, Plan
 from .record import Record
 from .session import Session
+from .space.level_plan import Reason
 from .steps import Row
+from .what_ran import as_infotext, in_words, why_less
 
 log = logging.getLogger("todo_core")
 
@@ -55,11 +57,6 @@ class Driver:
     def begun(self) -> int:
         """How many steps have begun."""
         return len(self._begun)
-
-    @property
-    def computed(self) -> list[tuple[int, int]]:
-        """Of each predicted part, how often it was computed so far, and of how often."""
-        return self.record.computed(self.begun, self._skipped)
 
     def call(self, *of_the_host: Any) -> None:
         """The model is about to be called. An error of ours ends the reduction."""
@@ -127,16 +124,29 @@ class Driver:
 
     def status(self, steps: int, unit: str = "steps") -> str:
         """What happened in a pass of so many steps or model calls, in one line."""
-        plan, steps = self.plan, max(steps, self.begun)
         if self.error:
             return failed(self.name, self.error)
-        if self.record.acted:
-            summary = self.record.summary(steps, unit, None if self.interrupted else plan, self._skipped)
-            return f"ToDo reduced {self.name}: {summary}{'; interrupted' if self.interrupted else ''}"
-        if plan and not plan.reduces:
-            return f"ToDo found {plan.nothing_to_reduce}"
-        why = self.record.why_nothing_ran(plan, steps, len(self._begun_inside))
-        return f"ToDo reduced nothing in {self.name}: {'it was interrupted' if self.interrupted else why}"
+        if self.plan and not self.plan.reduces and not self.record.acted:
+            return f"ToDo found {self.plan.nothing_to_reduce}"
+        return f"ToDo reduced {'' if self.record.acted else 'nothing in '}{self.name}: {self.in_words(steps, unit)}"
+
+    def in_words(self, steps: int, unit: str = "steps") -> str:
+        """What was reduced in so many steps or calls, and why not more; or why nothing was."""
+        steps = max(steps, self.begun)
+        ran = in_words(self.record, steps, unit, self._skipped) if self.record.acted else []
+        return "; ".join([*ran, *self.why_less(steps)])
+
+    def why_less(self, steps: int) -> list[Reason]:
+        """Why nothing was reduced in a pass of so many steps, or what else was not."""
+        plan = None if self.interrupted and self.record.acted else self.plan
+        reasons = why_less(self.record, plan, steps, len(self._begun_inside))
+        if self.interrupted:
+            return [*reasons, "interrupted"] if self.record.acted else ["it was interrupted"]
+        return reasons
+
+    def as_infotext(self) -> dict[str, str]:
+        """The settings that had an effect so far, as an infotext has them; nothing where nothing was reduced."""
+        return as_infotext(self.record, self.plan, self.record.computed(self.begun, self._skipped))
 
     @property
     def _skipped(self) -> int:

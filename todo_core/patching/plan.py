@@ -11,7 +11,7 @@ from ..hosts import Host
 from ..hosts.compiled_code import is_compiled
 from ..hosts.host import IMAGE_PIXELS
 from ..samplers import WHY_NOT, Sampler
-from ..settings import SETTINGS, Settings
+from ..settings import METHOD_NONE, SETTINGS, Settings
 from ..token_grid import TokenGrid
 from ..work import layout_of
 from .space.level_plan import LEVELS, LevelPlan, Reason
@@ -77,7 +77,6 @@ class Plan:
     whole: PredictionPlan
     deep: PredictionPlan
     after: tuple[LevelPlan, ...] = ()
-    note: Reason | None = None  # why what was asked for by name is done in another way
     advice: str = ""  # where nothing is reduced: what would help most
 
     @cached_property
@@ -110,7 +109,7 @@ class Plan:
         """Why nothing is reduced."""
         if self.reduces:
             return None
-        settings, of_deep = self.settings, self.note or self.why_not_predicted
+        settings, of_deep = self.settings, self.why_not_predicted
         if settings.method == "downsample" and settings.factor_1 == "auto":  # level 1 says what to do
             return self.levels[0].why
         is_off = settings.factor_1 == 1 if settings.method == "downsample" else settings.ratio_1 == 0
@@ -129,7 +128,18 @@ class Plan:
         """Why nothing is predicted. Whole steps are for any model, so theirs counts where they were tried."""
         if self.predicts:
             return None
-        return self.whole.why if self.settings.predict != "deep" and self.deep.why == TOO_LITTLE else self.deep.why
+        part = self.settings.predict
+        return self.whole.why if part == "whole" or (part == "auto" and self.deep.why == TOO_LITTLE) else self.deep.why
+
+    @property
+    def note(self) -> Reason | None:
+        """Why a prediction that was asked for by name is done in another way, or not, where something else is done."""
+        part, interval = self.settings.predict, self.settings.interval
+        if interval == 1 or not self.reduces or self.whole.predicts or part == interval == "auto":
+            return None
+        if self.deep.predicts:
+            return f"{self.whole.why}: {DEEP} are predicted" if part == "whole" else None
+        return f"{self.why_not_predicted}: nothing is predicted"
 
     @property
     def why_all_tokens(self) -> Reason | None:
@@ -172,16 +182,13 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
             levels = tuple(_kept(level, f"fewer would {what}") for level in levels)
         elif whole.predicts:
             whole = replace(whole, why=f"fewer tokens {what}")
-    note = None
     if settings.predict == "whole" and whole.predicts:
         deep = replace(deep, why="whole steps are predicted", may_change=not (facts.sampler and facts.steps))
-    elif settings.predict == "whole" and settings.interval != 1 and not whole.may_change:
-        note = f"{whole.why}: {DEEP if deep.predicts else 'nothing'} {'are' if deep.predicts else 'is'} predicted"
     start, end = _window(settings, facts)
     after: tuple[LevelPlan, ...] = ()
     if settings.afterwards != "none" and settings.end not in ("auto", 1):
         after = _plan_levels(settings, settings.afterwards, host, facts.size)
-    return Plan(settings, facts, levels, start, end, whole, deep, after, note)
+    return Plan(settings, facts, levels, start, end, whole, deep, after)
 
 
 def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -> tuple[LevelPlan, ...]:
@@ -249,7 +256,7 @@ def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[Lev
 def _why_off(settings: Settings, facts: Pass) -> Reason | None:
     """Why nothing is predicted, whichever part it is of."""
     if settings.method == "none":
-        return "the method is none"
+        return METHOD_NONE
     if settings.interval == 1:
         return "the interval is 1"
     return ALTERNATES if facts.alternates else None

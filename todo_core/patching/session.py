@@ -32,10 +32,11 @@ from .hooks.module_calls import Args, Hook, Kwargs, argument, remove_forwards
 from .hooks.module_hooks import ModuleHooks
 from .hooks.running_calls import Shared, UNetCall
 from .plan import Pass, Plan, make_plan
-from .record import IdleNotes, Record
+from .record import Record
 from .space.level_plan import LEVELS
 from .steps import Row, Step, StepCounter, rows_inside, timesteps_of
 from .time.memory import CallMemory, Memory
+from .what_ran import NOT_CALLED, IdleNotes
 
 CHECKPOINTED = (
     "its blocks are checkpointed, and the backward pass would compute them without the reduction. "
@@ -271,8 +272,8 @@ class Session:
         others += [[row.seed for row in rows], memory.adapters.state(self.host.unet)]
         others += [self.host.sampler.controls(), self._controls]
         gaps = {part: memory.gap(part, each, step.total, plan.facts.weights) for part, each in plan.parts.items()}
-        own.begin_call(step, rows, latent, timestep, conditions, others, plan.parts, gaps)
-        self.record.note_errors(memory.least_error)
+        anew = own.begin_call(step, rows, latent, timestep, conditions, others, plan.parts, gaps)
+        self.record.note_memory(memory.least_error, anew)
         if memory.has_nan:
             self.record.note("the model's output is not a number (NaN)")
         return own
@@ -355,8 +356,7 @@ class Session:
             if call.has_run or "whole" in call.predicted:  # else another cache has answered
                 self._count(call, output)
             if self._counter and not self._calls.current:
-                planned = bool(call.levels or call.planned)
-                self._idle_notes.add(self.plan, call.step, self._step.total, planned=planned, reduced=call.reduced)
+                self._idle_notes.add(self.plan, call.step, planned=bool(call.levels or call.planned))
 
     def _count(self, call: UNetCall, output: Any) -> None:
         """A call has ended in which the model's own code has run, or was predicted by us."""
@@ -365,5 +365,5 @@ class Session:
         if call.memory and ran:
             call.memory.end_call(output, ran)
         if call.levels and not call.reduced and not self.record.notes:
-            why = call.why_not or "its self-attention was not called. Something replaces, caches or compiles it"
+            why = call.why_not or f"{NOT_CALLED}. Something replaces, caches or compiles it"
             self.record.note(f"a call that was to be reduced has reduced nothing: {why}")

@@ -17,6 +17,7 @@ from .setting import METHOD_KEY, VERSION_KEY, Factor, Setting, Share
 
 Method = Literal["downsample", "similarity", "cluster"]
 METHODS = get_args(Method)
+METHOD_NONE = "the method is none"  # why nothing is reduced
 
 
 def acts(settings: Settings) -> bool:
@@ -284,3 +285,9 @@ def find_preset(name: Any, presets: Mapping[str, Settings]) -> Settings:
     if name not in [*presets]:  # a list: the name may be of any type
         raise none_of("preset", name, presets)
     return presets[name]
+
+
+def preset_name(settings: Settings, presets: Mapping[str, Settings] = BUILT_IN, chosen: str = "") -> str:
+    """The name of a preset with these settings, ``chosen`` before others, or "custom"."""
+    same = [name for name, preset in presets.items() if preset == settings]
+    return chosen if chosen in same else next(iter(same), CUSTOM)

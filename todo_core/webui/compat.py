@@ -72,6 +72,13 @@ def rows_of(params: Any) -> list[Row]:
     return list(rows_inside(rows, count))
 
 
+def why_rows_change(p: Any) -> str | None:
+    """The option that has left the negative prompt out of some steps, if one has: the WebUI then writes its key."""
+    options = {"NGMS": "Negative Guidance minimum sigma", "Skip Early CFG": "Ignore negative prompt"}
+    names = [name for key, name in options.items() if key in p.extra_generation_params]
+    return f"{names[0]} leaves out the negative prompt in some steps" if names else None
+
+
 def guidance_of(params: Any) -> float | None:
     """The CFG scale of a step. The Forge family has another one for the hires pass."""
     p = getattr(params.denoiser, "p", None)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
-from ..settings.declaration import BUILT_IN, CUSTOM, Settings, find_preset
+from ..settings import BUILT_IN, Settings, preset_name
+from ..settings.declaration import CUSTOM, find_preset
 
 LONGEST_NAME = 60
 
@@ -34,9 +35,8 @@ class Presets:
         return find_preset(name, {**BUILT_IN, **self._own})
 
     def name_of(self, settings: Settings, chosen: str = "") -> str:
-        """A preset with these settings, ``chosen`` before others, or "custom"."""
-        same = [name for name in self.names if self.get(name) == settings]
-        return chosen if chosen in same else next(iter(same), CUSTOM)
+        """As ``preset_name``, of all of them."""
+        return preset_name(settings, {**BUILT_IN, **self._own}, chosen)
 
     def save(self, name: str, settings: Settings) -> None:
         """Save under a new name, or replace one of the user's presets."""

@@ -5,33 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from todo_core import __version__
-from todo_core.settings import VERSION_KEY
+from todo_core.settings import preset_name
 
 from ..sampling.comparison import Comparison
 from ..sampling.infotext import PNG_KEY, encode_png, format_infotext
+from ..sampling.passes import what_ran
 from . import pictures, results
 
 DATA = "figures.json"
 BASELINE, ZOOM, OVERVIEW = "baseline.png", "zoom.png", "overview.png"
-
-
-def _reduction(comparison: Comparison) -> dict[str, str]:
-    """The settings in the infotext of a reduced image, if one of its passes was reduced."""
-    records, settings = (comparison.reduced_first.record, comparison.reduced.record), comparison.settings
-    if not any(record.acted for record in records):
-        return {}
-    if settings.interval != "auto" and not any(record.predicted for record in records):
-        settings = replace(settings, interval=1)
-    unused = {"method"} if settings.method == "downsample" and not any(record.ran_in for record in records) else ()
-    return settings.to_infotext(without=frozenset(unused)) | {VERSION_KEY: __version__}
 
 
 def _image(pixels: np.ndarray, text: str) -> Image.Image:
@@ -51,8 +39,8 @@ def images(comparisons: Sequence[Comparison], model: str) -> dict[str, Any]:
     made = {BASELINE: _image(baseline, plain)}
     maps = pictures.difference_maps(baseline, [each.reduced_image for each in comparisons])
     for each, its_map in zip(comparisons, maps, strict=True):
-        name = results.preset_name(each.settings).lower().replace(" ", "-")
-        text = format_infotext(request, model, _reduction(each))
+        name = preset_name(each.settings).lower().replace(" ", "-")
+        text = format_infotext(request, model, what_ran(each.reduced_first, each.reduced))
         made |= {f"{name}.png": _image(each.reduced_image, text), f"{name}-difference.png": _image(its_map, text)}
     captions, pixels = results.captions(comparisons), [baseline, *(each.reduced_image for each in comparisons)]
     zoom = pictures.zoom(dict(zip((told.name for told in captions), pixels, strict=True)))

@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 
 from todo_core.errors import SettingsError
-from todo_core.settings import BUILT_IN, SETTINGS, Settings
+from todo_core.settings import BUILT_IN, SETTINGS, Settings, preset_name
 from todo_core.settings.declaration import CUSTOM
 from todo_core.webui.panel.controls import build as build_control
 from todo_core.webui.panel.controls import control_value
@@ -76,7 +76,7 @@ class Page:
     def _build_inputs(self, opening: Comparison) -> None:
         self._prompt = gr.Textbox(opening.request.prompt, label="Prompt", lines=2, elem_id="prompt")
         self._preset = gr.Dropdown(
-            [*BUILT_IN, CUSTOM], value=results.preset_name(opening.settings), label="Preset", elem_id="preset"
+            [*BUILT_IN, CUSTOM], value=preset_name(opening.settings), label="Preset", elem_id="preset"
         )
         with gr.Row():
             self._go = gr.Button("Compare", variant="primary", elem_id="compare", min_width=100)
@@ -178,10 +178,10 @@ class Page:
         request = shown[0].request
         figures = dict(known[1]) if known and known[0] == request else {}
         for each in comparisons:
-            figures[results.preset_name(each.settings)] = (f"{each.timing.speed:.2f}x", results.psnr(each))
+            figures[preset_name(each.settings)] = (f"{each.timing.speed:.2f}x", results.psnr(each))
         baseline, own, own_map, other, other_map, zoom, _ = files.images(shown, model).values()
         told = results.captions(shown)
-        name = results.preset_name(shown[0].settings)
+        name = preset_name(shown[0].settings)
         return [
             page_html.heading(shown, model),
             *chain.from_iterable(zip((baseline, own, other), map(page_html.caption, told), strict=True)),
@@ -214,7 +214,7 @@ class Page:
         except SettingsError as error:
             gr.Warning(html.escape(str(error)))
             return [CUSTOM, *[gr.skip()] * len(SETTINGS)]
-        return [results.preset_name(settings), *(gr.update(visible=name in settings.used) for name in SETTINGS)]
+        return [preset_name(settings), *(gr.update(visible=name in settings.used) for name in SETTINGS)]
 
 
 def request_controls(request: Request, multiple: int) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from todo_core.settings import BUILT_IN, Settings
-from todo_core.settings.declaration import CUSTOM, DEFAULT
+from todo_core.settings import BUILT_IN, METHOD_NONE, Settings, preset_name
+from todo_core.settings.declaration import DEFAULT
 
 from ..sampling.comparison import Comparison
 from ..sampling.request import Request
@@ -20,32 +20,29 @@ FASTER = 1.05  # a lower speed is not told as a gain
 HARD_TO_SEE, EASY_TO_SEE = 40, 30  # dB; the rule of thumb of README.md
 
 
-def preset_name(settings: Settings) -> str:
-    """The built-in preset with these settings, or "custom"."""
-    return next((name for name, preset in BUILT_IN.items() if preset == settings), CUSTOM)
-
-
 def beside(settings: Settings) -> Settings:
     """What is shown beside these settings: ToMe, or the default beside ToMe itself."""
     return BUILT_IN[DEFAULT] if settings == BUILT_IN[TOME] else BUILT_IN[TOME]
 
 
 def plan_lines(comparison: Comparison) -> list[str]:
-    """What was planned for each level of each pass, then the notes, each once."""
+    """What was planned for each level of each pass, then why less was done, each once."""
     passes = [each for each in (comparison.reduced_first, comparison.reduced) if each.plan]
     lines = [f"{each.name} pass, {line}" for each in passes for line in str(each.plan).splitlines()]
-    return list(dict.fromkeys([*lines, *(note for each in passes for note in each.record.notes)]))
+    return list(dict.fromkeys([*lines, *(why for each in passes for why in each.why_less)]))
 
 
-def why_not_reduced(comparison: Comparison) -> str:
-    """Why nothing was reduced in the hires pass; empty if something was."""
-    plan = comparison.reduced.plan
-    if plan is None:
-        is_off = comparison.settings.method == "none"
-        return "the method is none" if is_off else "the settings act in the first pass only"
-    if comparison.reduced.record.acted:
-        return ""
-    return plan.reason or "none of its steps is between start and end"
+def acted_in_hires(comparison: Comparison) -> bool:
+    """Whether anything was reduced in the hires pass."""
+    return comparison.reduced.record.acted
+
+
+def what_acted(comparison: Comparison) -> str:
+    """What acted in the hires pass and in how many steps, or why nothing did."""
+    driver, is_off = comparison.reduced.driver, comparison.settings.method == "none"
+    why = METHOD_NONE if is_off else "the settings act in the first pass only"
+    told = driver.in_words(comparison.request.hires_steps) if driver else why
+    return told if acted_in_hires(comparison) else f"nothing reduced: {told}"
 
 
 def comparison_data(comparisons: Sequence[Comparison], model: str) -> dict[str, Any]:
@@ -98,15 +95,14 @@ def captions(comparisons: Sequence[Comparison]) -> list[Caption]:
 
 
 def _caption(comparison: Comparison) -> Caption:
-    reduced, timing, why = comparison.reduced, comparison.timing, why_not_reduced(comparison)
+    timing = comparison.timing
     speed = f"{timing.speed:.2f}x faster" if timing.speed >= FASTER else f"not faster ({timing.speed:.2f}x)"
-    acted = reduced.record.summary(comparison.request.hires_steps, plan=reduced.plan)
     return Caption(
         name=preset_name(comparison.settings),
         time=seconds(timing.seconds[1]),
-        speed="" if why else speed,
+        speed=speed if acted_in_hires(comparison) else "",
         difference=difference_words(comparison),
-        acted=f"nothing reduced: {why}" if why else acted,
+        acted=what_acted(comparison),
     )
 
 
@@ -132,7 +128,7 @@ def difference_words(comparison: Comparison) -> str:
 
 def doubt(comparisons: Sequence[Comparison]) -> str:
     """A warning that a speed is uncertain; empty if none is, or if none is told."""
-    return BUSY if any(each.timing.is_uncertain and not why_not_reduced(each) for each in comparisons) else ""
+    return BUSY if any(each.timing.is_uncertain and acted_in_hires(each) for each in comparisons) else ""
 
 
 def summary(comparisons: Sequence[Comparison], paths: Sequence[Path]) -> str:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from todo_core import __version__
 from todo_core.hosts import detect
 from todo_core.hosts.diffusers import scheduler_noise
 from todo_core.patching.driver import Driver
@@ -25,7 +26,7 @@ from todo_core.patching.record import Record
 from todo_core.patching.steps import rows_of
 from todo_core.patching.time.schedule import step_weights
 from todo_core.samplers import sampler_of_scheduler
-from todo_core.settings import Settings
+from todo_core.settings import VERSION_KEY, Settings
 from todo_core.token_grid import TokenGrid
 
 from .request import Request
@@ -82,6 +83,11 @@ class Sampled:
         return self.driver.record if self.driver else Record()
 
     @property
+    def why_less(self) -> list[str]:
+        """Why nothing was reduced, or less than could be, and notes."""
+        return self.driver.why_less(len({*self.steps})) if self.driver else []
+
+    @property
     def total_seconds(self) -> float:
         """Sum of the step times, in seconds."""
         return sum(self.step_seconds)
@@ -91,6 +97,12 @@ class Sampled:
         """What ran in each call's step: calls of one kind do the same work."""
         sets = [*self.record.ran_in.values(), *(part.predicted_in for part in self.record.parts.values())]
         return [tuple(step in ran for ran in sets) for step in self.steps]
+
+
+def what_ran(*passes: Sampled) -> dict[str, str]:
+    """What the infotext of an image says: the settings of the last pass in which anything was reduced."""
+    ran = [each.driver.as_infotext() for each in passes if each.driver and each.record.acted]
+    return ran[-1] | {VERSION_KEY: __version__} if ran else {}
 
 
 def first_pass(

@@ -119,7 +119,7 @@ class Made:
 
         steps, skipped = count(r"computed in \d+ of (\d+)"), count(r"the model was not called in (\d+)")
         computed = count(r"computed in (\d+) of") + skipped
-        return count(r"level 1 [^;]* in (\d+) "), steps - computed if steps else count(r"predicted in (\d+) steps")
+        return count(r"level 1 [^;]* in (\d+) "), steps - computed if steps else count(r"predicted in (\d+) ")
 
 
 class Host:
@@ -136,7 +136,7 @@ class Host:
     tells_cancels = True  # the line ends with "interrupted"
     survives_a_stop = False  # "stop" gives an image and a line
     tells_after_errors = False  # the line is there although the model has failed
-    counts_steps = False  # the line has steps where others have calls, and no reasons: it is a record
+    counts_steps = False  # the line has what was predicted where others have what ran, and no reasons: it is a record
     waits_with: int | None = 0  # hooks of ours in a call outside of the window; None: as many as inside
     raises_our_errors = False  # instead of an image without reduction: the user's own program decides
 

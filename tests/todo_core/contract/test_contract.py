@@ -11,7 +11,7 @@ import re
 import pytest
 import torch
 
-from todo_core.patching.record import NOT_ALIKE
+from todo_core.patching.time.memory import CONDITIONING
 from todo_core.patching.time.prediction_plan import DEEP
 
 OURS = {"factor_1": 2, "factor_2": 1, "interval": 1, "start": 0, "end": 1}
@@ -132,16 +132,16 @@ def test_every_second_step_is_predicted_below_level_1(host):
 
 
 def test_a_second_order_sampler(host):
-    """Where some step has calls of both kinds, the line has calls; Python's record has steps."""
+    """Where some step has calls of both kinds, the line has calls."""
     made = host.run(WHOLE | {"start": 0.25}, sampler="heun")
     assert f"{host.not_whole['heun']}: {DEEP} are predicted" in made.line
     reduced, predicted = made.seen
     is_mixed = {call.time for call in made.calls if call.deep} & {call.time for call in made.calls if not call.deep}
-    if is_mixed and not host.counts_steps:
+    if is_mixed:
         predicted = len(made.calls) - len(made.deep)
     assert made.told == (reduced, predicted)
     assert reduced
-    assert predicted or host.counts_steps
+    assert predicted
     assert len(made.deep) < len(made.calls)
     assert made.parts in ([1] * n + [4] * (len(made.calls) - n) for n in (3, 4)), "a quarter of the calls"
     assert made.calls[-1].deep
@@ -205,7 +205,8 @@ def test_a_prompt_that_changes_in_mid_pass_begins_the_predictions_anew(host, cha
     assert made.deep == computed
     assert made.parts == [4] * 10
     assert made.told == made.seen
-    assert (NOT_ALIKE in made.line) == (len(computed) == 10 and not host.counts_steps)
+    told = "nothing predicted" if len(computed) == 10 else "predictions began anew"
+    assert host.counts_steps or f"{told}: {CONDITIONING}" in made.line
 
 
 # other things in the same pass ----------------------------------------------------------------------------------------

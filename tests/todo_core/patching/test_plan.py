@@ -75,7 +75,7 @@ def test_auto_reduces_level_1_by_2_above_the_trained_size(layout, size, factor):
 
 TRAINED, TRAINED_XL = (f"this model was trained at {side} x {side}" for side in (512, 1024))
 RATIOS = "the ratio of level 1 is 0; the ratio of level 2 is 0"
-SHORT = "whole steps need 6 or more steps: nothing is predicted"
+SHORT = "whole steps need 6 or more steps"
 LEVEL_2 = "the factor of level 1 is 1; auto reduces only level 1 at this size"
 NO_PART = "target is all, but attn, crossattn and mlp are off"
 SMALL = "a grid of 4 x 4 is too small to lose a token; the ratio of level 2 is 0"
@@ -155,7 +155,9 @@ NO_STEPS, NO_SCHEDULE = (f"auto needs to know the {what}" for what in ("number o
         ("SDXL", {"predict": "deep"}, 6, STEADY, ONLY, None, ""),
         ("SDXL", {"interval": 2}, 6, STEADY, ONLY, None, ""),
         ("SD 1.5", {"interval": 2}, 4, STEADY, ONLY, None, ""),
-        ("SD 1.5", {"interval": 2}, 3, STEADY, ONLY, DEEP_NEED.format(4), ""),
+        ("SD 1.5", {"interval": 2}, 3, STEADY, ONLY, DEEP_NEED.format(4), DEEP_NEED.format(4)),
+        ("SD 1.5", {"predict": "deep"}, 6, STEADY, ONLY, LITTLE, LITTLE),
+        ("SDXL", {"interval": 2}, 8, STEADY | {"alternates": True}, ALTERNATES, ALTERNATES, ALTERNATES),
         ("SD 1.5", {"interval": 3}, None, {}, ONLY, None, ""),
         ("SD 1.5", {"interval": 2, "end": 0.25}, 8, STEADY, ONLY, None, ""),  # the window is that of tokens
         # whole steps by name, and where they cannot be, deep transformers

@@ -60,6 +60,7 @@ class Processing:
     prompt: str = "a cat"
     only_hires: bool = False  # the upscale button under a result
     one_sampler: bool = False  # for all passes and batches, as with Tiled Diffusion
+    ngms: tuple = ()  # steps without the negative prompt, by "Negative Guidance minimum sigma"
 
     def comment(self, text):
         self.comments[text] = 1
@@ -92,6 +93,10 @@ class CFGDenoiser(torch.nn.Module):
         x_in = torch.cat([x.repeat_interleave(p.subprompts, 0), x])
         for callback in script_callbacks.callbacks_cfg_denoiser:
             callback(SimpleNamespace(x=x_in, denoiser=self))
+        if self.step in p.ngms:
+            p.extra_generation_params["NGMS"] = 4.0
+            self.step += 1
+            return self.inner_model(x_in[:images])
         out = torch.cat([self.inner_model(part) for part in (x_in.split(images) if p.split else [x_in])])
         cond, uncond = out[:-images].unflatten(0, (images, p.subprompts)).sum(1), out[-images:]
         self.step += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -139,7 +140,8 @@ def test_a_comparison_shows_pictures_with_their_infotext_figures_and_plan(page, 
     plain, ours, tome = (picture.info["parameters"] for picture in (out.baseline, out.own, out.other))
     assert plain.startswith("a red ball on stripes\nSteps: 1, Sampler: DDIM,")
     assert "ToDo" not in plain
-    assert ours.endswith(f"ToDo method: downsample, ToDo factor 1: 2, ToDo version: {__version__}")
+    used = "ToDo start: auto (0), ToDo end: auto (0.5), ToDo interval: auto (1)"
+    assert ours.endswith(f"ToDo method: downsample, ToDo factor 1: 2, {used}, ToDo version: {__version__}")
     assert "ToDo method: similarity" in tome
 
 
@@ -186,6 +188,8 @@ def test_the_page_says_why_nothing_was_reduced(page, quick):
     assert "equal to the baseline" in out.own_caption
     assert "faster" not in out.own_caption
     assert out.data["variants"]["custom"]["difference"] == {"mse": 0.0, "psnr": None, "ssim": 1.0}
+    out = told(page, *values(**quick | {"factor_1": "1", "factor_2": "1", "hires_steps": 6, "tolerance": 0}))
+    assert re.search(r"<b>custom</b>: nothing reduced: error [0-9.]+, tolerance 0<", out.acted)
     out = told(page, *values(**quick | {"method": "none"}))
     assert "<b>custom</b>: nothing reduced: the method is none" in out.acted
     assert not out.plan

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from todo_core import Settings
+from todo_core import Settings, __version__
 from todo_lab.sampling import passes
 from todo_lab.sampling.comparison import Timing, compare_all
 from todo_lab.sampling.request import Request
@@ -87,6 +87,14 @@ def test_a_reduced_first_pass_leads_to_the_reduced_hires_pass_alone(pocket):
     assert torch.equal(found.baseline.latents, plain.baseline.latents)
     assert not torch.equal(found.reduced.latents, plain.reduced.latents)
     assert found.reduced_first.record.steps == {0, 1}
+
+
+@pytest.mark.parametrize(("acts_in", "start"), [("first", 0.5), ("hires", 0.33), ("all", 0.33)])
+def test_the_infotext_of_an_image_tells_its_last_pass_that_was_reduced(pocket, acts_in, start):
+    (found,) = compare_all(pocket, ASKED, [replace(TODO, passes=acts_in, start="auto")])
+    written = passes.what_ran(found.reduced_first, found.reduced)
+    assert (written["ToDo start"], written["ToDo version"]) == (f"auto ({start})", __version__)
+    assert passes.what_ran(found.first, found.baseline) == {}
 
 
 def test_a_call_is_of_the_kind_of_its_step(pocket):

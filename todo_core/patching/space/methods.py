@@ -15,7 +15,7 @@ from ... import reduction
 from ...hosts import Level
 from ...reduction import Reduction
 from ...reduction.downsampling import Size
-from ...settings import Settings
+from ...settings import METHOD_NONE, Settings
 from ...token_grid import TokenGrid
 from .level_plan import LevelPlan, Place, Reason, Reducer
 
@@ -39,7 +39,7 @@ def plan_level(settings: Settings, method: str, level: Level, grid: TokenGrid) -
     if not level.blocks:
         return replace(full, why=f"this model has no attention at level {level.number}")
     if method == "none":
-        return replace(full, why="the method is none")
+        return replace(full, why=METHOD_NONE)
     if settings.target == "all" and not modules:
         return replace(full, why="target is all, but attn, crossattn and mlp are off")
     planned = METHODS[method](full, settings, level)

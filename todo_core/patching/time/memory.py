@@ -30,6 +30,12 @@ from .schedule import Weights
 MOST_CALLS = 8  # of a step, that are remembered
 ROOM = 1 / 8  # the part of the free memory of a GPU that the histories may take; the UNet's call needs the rest
 Gap = Callable[[], int]
+Changes = dict[Reason, Tensor]  # truth values that stay on the device: what has changed, if it has
+# why a prediction begins anew: what must be as in the last call
+ROWS, SIZE = "the number of rows changes", "the size changes"
+CONDITIONING, IMAGE = "the conditioning, such as the prompt, changes", "the image changes"
+OTHERS = "the arguments of the model change"
+SPOILT = "the model's output has NaN or infinity"
 
 
 @dataclass(eq=False)
@@ -41,22 +47,35 @@ class PartMemory:
     computed: list[int] = field(default_factory=list)  # steps
     pace: Pace = field(default_factory=Pace)
     histories: dict[Module, History] = field(default_factory=lambda: defaultdict(History))
-    changed: Tensor | None = None  # whether a condition or the image changed between the last two computed steps
-    changed_since: Tensor | None = None  # and after the last one
+    changed: Changes = field(default_factory=dict)  # between the last two computed steps
+    changed_since: Changes = field(default_factory=dict)  # and after the last one
 
-    def begin_call(self, step: Step, plan: PredictionPlan, gap: Gap | None) -> None:
-        """Decide whether the part runs. ``gap`` tells when it must, where the measured error decides."""
-        self.predicts = not plan.computes(step.number, step.total, self.computed, gap)
-        if self.predicts and (changed := _either(self.changed, self.changed_since)) is not None and bool(changed):
-            self.forget()  # to read it, the program has waited for a GPU: once a call
-        self.measures = plan.predicts and plan.tolerance is not None and not self.predicts
+    def begin_call(self, step: Step, plan: PredictionPlan, gap: Gap | None, *, runs: bool) -> Reason | None:
+        """Decide whether the part runs, if what it is a part of ``runs``; returns why it begins anew, if it does.
+
+        ``gap`` tells when it must run, where the measured error decides.
+        """
+        self.predicts = runs and not plan.computes(step.number, step.total, self.computed, gap)
+        why = self._why_changed() if self.predicts else None
+        if why:
+            self.forget()
+            self.predicts = False
+        self.measures = runs and plan.predicts and plan.tolerance is not None and not self.predicts
         if self.predicts or self.measures:
             History.fit(self.histories.values())
+        return why
+
+    def _why_changed(self) -> Reason | None:
+        """What has changed, if anything has. To read it, the program waits for a GPU: once a call."""
+        changes = [*self.changed.items(), *self.changed_since.items()]
+        if not changes or not torch.stack([is_true for _, is_true in changes]).any():
+            return None
+        return next(why for why, is_true in changes if is_true)
 
     def end_call(self, step: int, is_spoilt: Tensor | None) -> None:
         """The part has run. With NaN or infinity in the output, nothing of it is continued."""
         self.computed.append(step)
-        self.changed, self.changed_since = self.changed_since, is_spoilt
+        self.changed, self.changed_since = self.changed_since, {} if is_spoilt is None else {SPOILT: is_spoilt}
 
     def end_step(self, step: int, time: Tensor) -> None:
         """The step of the last call has ended: what it has measured counts from now on."""
@@ -65,9 +84,8 @@ class PartMemory:
 
     def forget(self) -> None:
         """Begin anew."""
-        self.predicts = self.measures = False
         self.computed, self.histories, self.pace = [], defaultdict(History), Pace()
-        self.changed = self.changed_since = None
+        self.changed, self.changed_since = {}, {}
 
 
 @dataclass(eq=False)
@@ -77,7 +95,7 @@ class CallMemory:
     # modules that have measured some rows of an image in this step, whose others come in later calls
     unpaired: dict[Module, tuple[Pace, Guided]]
     parts: dict[Part, PartMemory] = field(default_factory=lambda: {part: PartMemory() for part in PARTS})
-    signature: Any = None  # what must be as in the last call
+    signature: dict[Reason, Any] = field(default_factory=dict)  # what must be as in the last call
     conditions: tuple[Tensor, ...] = ()  # copies of those of the last call, such as the prompt, (b, tokens, c)
     latent: Tensor = field(default_factory=lambda: torch.zeros(()))
     time: Tensor = field(default_factory=lambda: torch.zeros(()))
@@ -95,29 +113,30 @@ class CallMemory:
         others: Any,
         plans: Mapping[Part, PredictionPlan],
         gaps: Mapping[Part, Gap | None],
-    ) -> None:
-        """Decide what of a call runs.
+    ) -> Reason | None:
+        """Decide what of a call runs; returns why something begins anew, if it does.
 
         ``latent`` is (b, c, h, w), ``time`` the timestep of its first row. ``others`` must be as in the last call;
         another condition, or a latent that points elsewhere than the last one, begins anew.
         """
+        others, shapes = (others, type(latent), latent.dtype, latent.device), [each.shape for each in conditions]
         # the type: tensors of torch.export have no values
-        signature = others, type(latent), latent.shape, latent.dtype, latent.device, [each.shape for each in conditions]
-        differs = self._differs(latent, conditions) if signature == self.signature else None
+        signature = {ROWS: latent.shape[0], SIZE: latent.shape[1:], CONDITIONING: shapes, OTHERS: others}
+        is_new = signature != self.signature
+        whys: list[Reason | None] = [why for why, value in self.signature.items() if value != signature[why]]
+        differs = {} if is_new else self._differs(latent, conditions)
         self.rows, self.time, self.step = rows, _time_on(latent.device, time), step.number
         runs = True
         for name, plan in plans.items():
             part = self.parts[name]
-            part.predicts = part.measures = False
-            if not plan.predicts:
-                continue
-            part.changed_since = _either(part.changed_since, differs)
-            if differs is None:
+            if is_new:
                 part.forget()
-            if runs:
-                part.begin_call(step, plan, gaps[name])
+            elif plan.predicts:
+                part.changed_since = _either(part.changed_since, differs)
+            whys.append(part.begin_call(step, plan, gaps[name], runs=runs))
             runs = not part.predicts
         self.signature, self.conditions, self.latent = signature, tuple(each.clone() for each in conditions), latent
+        return next(filter(None, whys), None)
 
     def begin_layers(self, controlnets: tuple[bool, ...]) -> None:
         """The layers of a call begin to run. Which ``controlnets`` have run may be known no earlier."""
@@ -134,7 +153,7 @@ class CallMemory:
     def end_call(self, output: Any, ran: Sequence[Part]) -> None:
         """A call has ended in which these parts ran."""
         last = tree_leaves(getattr(output, "sample", output))[-1]  # of a ControlNet: it saw all layers
-        is_spoilt = ~last.isfinite().all() if isinstance(last, Tensor) else None
+        is_spoilt = ~last.isfinite().all().to(self.latent.device) if isinstance(last, Tensor) else None
         for part in ran:
             self.parts[part].end_call(self.step, is_spoilt)
 
@@ -158,13 +177,13 @@ class CallMemory:
         else:
             self.unpaired[module] = pace, guided
 
-    def _differs(self, latent: Tensor, conditions: Sequence[Tensor]) -> Tensor:
-        """Whether a condition or the image differs from the last call's, as a truth value that stays on the device."""
+    def _differs(self, latent: Tensor, conditions: Sequence[Tensor]) -> Changes:
+        """Whether a condition or the image differs from the last call's."""
         # by the angle, more than 60 degrees: a latent may grow in a pass, and another image's is about at right angles
         now, before = latent.float(), self.latent.float()
-        differs = 2 * (now * before).sum() < now.norm() * before.norm()
+        differs = {IMAGE: 2 * (now * before).sum() < now.norm() * before.norm()}
         for condition, before in zip(conditions, self.conditions, strict=True):
-            differs = differs | (condition != before).any()
+            differs = _either(differs, {CONDITIONING: (condition != before).any().to(latent.device)})
         return differs
 
 
@@ -284,8 +303,8 @@ def free_bytes(device: torch.device) -> float:
     return torch.cuda.mem_get_info(device)[0] + unused
 
 
-def _either(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    return other if one is None else one if other is None else one | other
+def _either(one: Changes, other: Changes) -> Changes:
+    return one | {why: one[why] | is_true if why in one else is_true for why, is_true in other.items()}
 
 
 def _time_on(device: torch.device, timestep: Any) -> Tensor:

@@ -9,6 +9,7 @@ from ...hosts import Handle, Host, detect
 from ...patching.driver import Driver
 from ...patching.hooks.module_calls import guarded
 from ...patching.plan import Pass
+from ...patching.time.memory import ROWS
 from ...settings import Settings
 from ...token_grid import TokenGrid
 from .. import compat
@@ -35,6 +36,8 @@ class DenoiserDriver(Driver):
     def close(self) -> None:
         """The pass is over: take everything off. An InterruptedException from inside the UNet skips ``_end_step``."""
         self.interrupted = self.interrupted or compat.is_interrupted()
+        if self.record.begun_anew == ROWS:
+            self.record.begun_anew = compat.why_rows_change(self._p) or ROWS
         self.remove()
         if self._step_hook:
             self._step_hook.remove()
@@ -69,4 +72,4 @@ class DenoiserDriver(Driver):
             self._write_infotext()
 
     def _write_infotext(self) -> None:
-        guarded(self.fail, infotext.write, self._p.extra_generation_params, self.settings, self, self._is_img2img)
+        guarded(self.fail, infotext.write, self._p.extra_generation_params, self.as_infotext, self._is_img2img)

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import UnsupportedModelError
 from ...hosts import detect
 from ...patching.driver import failed
-from ...settings import Settings
+from ...settings import METHOD_NONE, Settings
 from ...token_grid import TokenGrid
 from .. import compat
 from . import infotext
@@ -56,8 +56,7 @@ class Generation:
         if self._settings and compat.has_pipelines(self.p):
             self._begin_pipeline()
         elif self._settings:
-            is_img2img = compat.is_img2img(self.p)
-            infotext.announce(self.p.extra_generation_params, self._settings, is_img2img=is_img2img)
+            infotext.write(self.p.extra_generation_params, self._settings.to_infotext, compat.is_img2img(self.p))
 
     def _begin_pipeline(self) -> None:
         """The calls of a diffusers pipeline's UNet tell the passes and steps."""
@@ -140,7 +139,7 @@ class Generation:
 
     def _why_no_pass(self, settings: Settings) -> str:
         if settings.method == "none":
-            return "the method is none"
+            return METHOD_NONE
         if self._has_steps and not self._name:
             return "a script runs the sampler by itself"
         if compat.pass_of(self.p) == "img2img":

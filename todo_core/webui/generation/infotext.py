@@ -7,12 +7,10 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from ... import __version__
 from ...errors import SettingsError
-from ...patching.driver import Driver
 from ...settings import METHOD_KEY, SETTINGS, VERSION_KEY, Settings
 
 KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)
@@ -26,44 +24,13 @@ def clear(params: dict[str, Any]) -> None:
         params.pop(key, None)
 
 
-def announce(params: dict[str, Any], settings: Settings, *, is_img2img: bool) -> None:
-    """Write the settings that are about to be used. ``clear`` takes them back before anything is reduced."""
-    params.update(settings.to_infotext(without=frozenset({"passes"} if is_img2img else ())))
-    params[VERSION_KEY] = __version__
-
-
-def write(params: dict[str, Any], settings: Settings, driver: Driver, is_img2img: bool) -> None:
-    """Write the settings that had an effect into a generation's parameters, if anything was reduced.
-
-    Where a setting is auto, what was used stands behind it.
-    """
-    record, plan = driver.record, driver.plan
-    if not record.acted or not plan:
-        return
-    clear(params)
-    without = {"passes"} if is_img2img else set()
-    if not record.ran_in:  # no method then, and none when the image is repeated
-        without |= {"method"}
-        if settings.method != "downsample":
-            settings = replace(settings, method="downsample", factor_1=1, factor_2=1)
-    if not record.predicted:  # else factors of 1 keep a level from being reduced when the image is repeated
-        if settings.interval != "auto":
-            settings = replace(settings, interval=1)
-        unused = {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
-        without |= unused - ({"factor_1"} if settings.factor_1 == 1 else set())  # auto would reduce level 1
-    if settings.afterwards not in record.methods:
-        settings = replace(settings, afterwards="none")
-    if settings.predict == "whole" and not plan.whole.predicts:
-        settings = replace(settings, predict="deep")
-    params.update(settings.to_infotext(without=frozenset(without)))
-    used = {f"factor_{level.level}": f"{level.amount:g}" for level in record.ran_in if level.method == "downsample"}
-    used |= {"start": f"{plan.start:.2g}", "end": f"{plan.end:.2g}"} if record.ran_in else {}
-    used["interval"] = " and ".join(f"{ran} of {of_all}" for ran, of_all in driver.computed) or "1"
-    used |= {"predict": " and ".join(name for name, part in record.parts.items() if part.predicted_calls)}
-    for name, value in used.items():
-        if value and getattr(settings, name) == "auto":
-            params[SETTINGS[name].infotext_key] = f"auto ({value})"
-    params[VERSION_KEY] = __version__
+def write(params: dict[str, Any], as_infotext: Callable[[], dict[str, str]], is_img2img: bool) -> None:
+    """Write settings into a generation's parameters, if there are any: those of a pass that were used, or will be."""
+    if written := as_infotext():
+        clear(params)
+        params.update({**written, VERSION_KEY: __version__})
+        if is_img2img:
+            params.pop(SETTINGS["passes"].infotext_key, None)
 
 
 def settings_of(params: Mapping[str, Any]) -> Settings | None:

@@ -27,17 +27,29 @@ def _axes(option: Callable[..., Any], presets: Callable[[], Presets]) -> Iterato
     yield _axis(option, "preset", "Preset", str, lambda name: presets().get(name), lambda: presets().names)
     yield _axis(option, "enabled", "Enabled", str, request.parse_enabled, lambda: flags)
     for name, setting in SETTINGS.items():
-        # the WebUI reads ranges such as "0.1-0.5 [3]" for float and int only
-        kind = {"number": float, "integer": int}.get(setting.kind, str)
+        kind = str if setting.kind in ("choice", "flag", "seed") else _Number(float if setting.is_real else int)
         listed = {"choice": list(setting.choices), "flag": flags}.get(setting.kind)
         yield _axis(option, name, setting.label, kind, setting.parse, listed.copy if listed else None)
+
+
+class _Number:
+    """Numbers and "auto". For a type that equals float or int, the WebUI reads ranges such as "0.1-0.5 [3]"."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+
+    def __eq__(self, other: object) -> bool:
+        return other is self._kind
+
+    def __call__(self, value: Any) -> Any:
+        return round(value, 8) if isinstance(value, float) else value
 
 
 def _axis(
     option: Callable[..., Any],
     name: str,
     label: str,
-    kind: type,
+    kind: Callable[[Any], Any],
     parse: Callable[[Any], Any],
     choices: Callable[[], list[str]] | None,
 ) -> Any:

@@ -11,7 +11,7 @@ from ...estimate import USUAL_STEPS, Estimate
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
 from ...patching.plan import Pass, Plan, make_plan
-from ...settings import SETTINGS, Settings
+from ...settings import METHOD_NONE, SETTINGS, Settings
 from ...token_grid import TokenGrid
 from .error_text import page_text
 
@@ -77,7 +77,7 @@ def estimate_line(
 def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PageRun]:
     """The passes in which ToDo acts; none while the page has no size."""
     if settings.method == "none":
-        raise _NoPass("the method is none")
+        raise _NoPass(METHOD_NONE)
     if not fields.get("width") or not fields.get("height"):
         return []
     width, height = int(fields["width"]), int(fields["height"])

@@ -17,7 +17,7 @@ from todo_core.patching.record import Record
 from todo_core.settings import Settings
 
 from ...sampling.infotext import format_infotext
-from ...sampling.passes import LatentModel, Sampled, decode_image, first_pass, hires_pass
+from ...sampling.passes import LatentModel, Sampled, decode_image, first_pass, hires_pass, what_ran
 from ...sampling.request import Request
 from ..variants import Variant
 from . import peers
@@ -86,8 +86,8 @@ class LocalScene:
         started = time.perf_counter()
         image = decode_image(self._model, hires)
         decoding = time.perf_counter() - started
-        reduction = {"Peer": variant.name} if variant.peer else settings.to_infotext() if settings else {}
-        more: dict[str, Any] = {"ran": what_ran(hires.record, request.hires_steps)}
+        reduction = {"Peer": variant.name} if variant.peer else what_ran(first, hires)
+        more: dict[str, Any] = {"ran": step_letters(hires.record, request.hires_steps)}
         if self._backend.counts:
             more["multiplications"] = counter.get_total_flops() // 2  # each with an addition
         return TimedImage(
@@ -98,7 +98,7 @@ class LocalScene:
             first.total_seconds + hires.total_seconds + decoding,
             format_infotext(self._request, self._model.name, reduction),
             str(hires.plan or first.plan or ""),
-            tuple(dict.fromkeys([*first.record.notes, *hires.record.notes])),
+            tuple(dict.fromkeys([*first.why_less, *hires.why_less])),
             torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None,
             more,
         )
@@ -126,7 +126,7 @@ class LocalScene:
         return peers.applied(variant.peer, path, self._model.target, self._request, variant.options)
 
 
-def what_ran(record: Record, steps: int) -> str:
+def step_letters(record: Record, steps: int) -> str:
     """A letter for each step: t where tokens are reduced, d with deep layers predicted, b both, - predicted, . none."""
     tokens: set[int] = set().union(*record.ran_in.values())
     whole, deep = (part.predicted_in for part in record.parts.values())

@@ -20,7 +20,6 @@ from tests.models import LatentDiffusion, hook_count, shallow_ldm_unet
 from tests.todo_core.contract.watch import Watch
 from tests.todo_core.settings.test_settings import valid_settings
 from tests.todo_core.webui.webui_double import (
-    NOTHING_PREDICTED,
     Processing,
     ProcessingImg2Img,
     Sampler,
@@ -39,7 +38,6 @@ from todo_core.webui.generation.infotext import settings_of
 from todo_core.webui.generation.request import override
 
 OURS = {"enabled": True, "factor_1": 2, "start": 0, "end": 1}
-WRITTEN = {"ToDo method": "downsample", "ToDo factor 1": "2", "ToDo start": "0", "ToDo end": "1"} | NOTHING_PREDICTED
 
 
 def lengths(webui, p, *args):
@@ -57,23 +55,14 @@ def todo_of(done):
     return params
 
 
-def test_a_method_that_did_not_take_over_stays_out_of_the_infotext(webui):
-    ours = OURS | {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
-    done = webui.generate(Processing(interrupt_at=1), ours)
-    assert todo_of(done) == WRITTEN | {"ToDo end": "0.5"}
-
-
 @pytest.mark.parametrize(
     ("chosen", "used"),
     [
         ({"factor_1": "auto", "interval": 1}, {"factor 1": "2", "start": "0", "end": "0.7"}),
-        ({"interval": 1, "end": 1}, {"start": "0"}),
         (
             {"tolerance": 1, "end": 0.9},
             {"start": "0", "interval": r"\d of 10 and \d of \d", "predict": "whole and deep"},
         ),
-        ({"tolerance": 1, "predict": "whole", "start": 0.1}, {"end": "1", "interval": r"\d of 10"}),
-        ({"tolerance": 1, "predict": "deep", "start": 0, "end": 0.8}, {"interval": r"\d of 10"}),
     ],
 )
 def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, chosen, used, monkeypatch):
@@ -187,6 +176,25 @@ def test_what_only_predicted_is_told_and_its_infotext_repeats_the_image(webui, o
 )
 def test_a_known_sampler_may_add_noise_by_its_options(webui, request_, why):
     assert webui.generate(Processing(steps=6, **request_), WHOLE).comments.count(WHY_NOT[why]) == 1
+
+
+NGMS = "Negative Guidance minimum sigma leaves out the negative prompt in some steps"
+
+
+@pytest.mark.parametrize(
+    ("ngms", "split", "told"),
+    [
+        ((3, 5), False, f"5 of 6 steps; predictions began anew: {NGMS}\n"),
+        ((1, 3, 5), False, f"nothing predicted: {NGMS}\n"),
+        (range(6), False, "computed in 4 of 6 steps\n"),
+        ((4, 5), True, "computed in 4 of 6 steps\n"),  # each half has a history of its own
+    ],
+)
+def test_steps_without_the_negative_prompt_are_told_where_predictions_begin_anew(webui, ngms, split, told):
+    request = {"sampler_function": sample_euler, "steps": 6, "enable_hr": False, "split": split}
+    done = webui.generate(Processing(ngms=ngms, **request), OURS | {"interval": 2, "passes": "first"})
+    assert done.comments.endswith(told)
+    assert NGMS in done.comments or "anew" not in done.comments
 
 
 def test_a_placeholder_is_no_loaded_model(webui, monkeypatch):
@@ -403,9 +411,3 @@ def test_the_tiles_of_sd_upscale_are_counted_and_cells_of_a_plot_are_kept_apart(
     lines = done.comments.splitlines()
     assert len(lines) == len(cells)
     assert all(line.endswith("in 4 of 4 steps (3 times)") for line in lines)
-
-
-def test_a_level_that_was_not_reduced_stays_out_of_the_infotext(script):
-    shallow = LatentDiffusion(shallow_ldm_unet(attention_resolutions=[1], channel_mult=[1, 1, 2]), image_size=64)
-    done = WebUI(script, shallow).generate(Processing(), OURS | {"factor_2": 2})
-    assert todo_of(done) == WRITTEN

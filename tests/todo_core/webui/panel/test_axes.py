@@ -44,15 +44,16 @@ def model():
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))
 def test_the_axis_of_a_setting_has_its_choices_and_takes_its_values(axes, setting):
-    """The WebUI reads "0.1-0.5 [3]" for float and "1-4" for int, and takes any other text as it stands."""
+    """Where the type equals float, the WebUI reads "0.1-0.5 [3]", for int "1-4"; other text it takes as it stands."""
     axis = axes[f"[ToDo] {setting.label}"]
-    kind = {"number": float, "integer": int}.get(setting.kind, str)
+    kind = {"number": float, "share": float, "integer": int, "factor": int}.get(setting.kind, str)
     listed = {"choice": [*setting.choices], "flag": ["True", "False"]}.get(setting.kind)
     assert (axis.type, axis.choices and axis.choices()) == (kind, listed)
     taken = listed or [setting.format(value) for value in (setting.default, 4 if setting.maximum > 4 else 0.65)]
-    axis.confirm(None, [kind(text) for text in taken])
-    with pytest.raises(PanelError, match=setting.label):
-        axis.confirm(None, [kind(taken[0]), kind("-9")])
+    axis.confirm(None, [axis.type(text) for text in taken])
+    for wrong in ("-9", "x"):
+        with pytest.raises(PanelError, match=setting.label):
+            axis.confirm(None, [axis.type(taken[0]), axis.type(wrong)])
 
 
 @pytest.mark.parametrize(("label", "good"), [("Enabled", ["True", "False"]), ("Preset", list(BUILT_IN))])
@@ -91,7 +92,7 @@ SIMILAR = {"ToDo method": "similarity", "ToDo target": "all", "ToDo interval": "
     [
         (
             {"phase": "fixed"},
-            {"factor_1": ["2", "1", "4"], "end": ["auto", "1", "0.7"]},
+            {"factor_1": ["2", 1, 4], "end": ["auto", 1.0, 0.7 + 1e-16]},  # of ranges, the WebUI gives numbers
             [FIXED, {}, FIXED | {"ToDo factor 1": "4", "ToDo end": "0.7"}],
         ),
         (False, {"factor_1": ["2", "2"], "Enabled": ["True", "False"]}, [REDUCED, {}]),

@@ -1,0 +1,189 @@
+"""What a pass tells once it has run: its settings, its line, and why nothing or less was done."""
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from todo_core import Settings
+from todo_core.patching import what_ran
+from todo_core.patching.driver import Driver
+from todo_core.patching.plan import Pass, Plan
+from todo_core.patching.record import Record
+from todo_core.patching.space.level_plan import LevelPlan
+from todo_core.patching.time.memory import ROWS
+from todo_core.patching.time.prediction_plan import DEEP, WHOLE, PredictionPlan
+from todo_core.patching.what_ran import NO_STEP, NOT_CALLED, OUTSIDE, TOO_FEW
+from todo_core.token_grid import TokenGrid
+
+GRID = TokenGrid(64, 64)
+LEVEL_1, LEVEL_2 = (LevelPlan(level, 5, "downsample", GRID, 1024, 2) for level in (1, 2))
+SIMILAR = replace(LEVEL_1, method="similarity", amount=0.5)
+OFF, NOISE, TRAINED = "the interval is 1", "this sampler adds noise", "this model was trained at 512 x 512"
+FULL = replace(LEVEL_1, keys=4096, why=TRAINED)
+DEEP_RAN = {"deep": ([3, 5], [0, 1, 2, 4, 6, 7])}  # predicted in two steps, and computed in six
+BOTH_RAN = {"whole": ([3, 5], [0, 1, 2, 4, 6, 7]), "deep": ([4], [0, 1, 2, 6, 7])}
+
+
+def ran(*levels, networks=("UNet",), notes=(), begun_anew=None, error=math.inf, **parts):
+    """A record of these levels in three steps, and of these predicted and computed calls, by step."""
+    made = Record({level: {0, 1, 2} for level in levels}, {*networks}, [*notes], begun_anew=begun_anew)
+    for name, (predicted, computed) in parts.items():
+        made.parts[name].predicted_calls, made.parts[name].computed_calls = Counter(predicted), Counter(computed)
+    made.deep.least_error = error
+    return made
+
+
+def plan(level=LEVEL_1, whole=None, deep=None, tolerance=None, **settings):
+    """A plan with these reasons why a part is not predicted."""
+    parts = (PredictionPlan(what, 2, tolerance, why=why) for what, why in ((WHOLE, whole), (DEEP, deep)))
+    return Plan(Settings(**settings), Pass(GRID, 8), (level,), 0.0, 1.0, *parts)
+
+
+HAND = {"factor_1": 2, "factor_2": 2, "start": 0, "end": 1, "interval": 1}
+REST = {"method": "downsample", "start": "0", "end": "1", "interval": "1"}
+WRITTEN, BOTH_LEVELS = REST | {"factor 1": "2"}, REST | {"factor 1": "2", "factor 2": "2"}
+THEN = {"end": 0.5, "afterwards": "similarity", "ratio_1": 0.25}
+USED = {"method": "downsample", "factor 1": "auto (2)", "start": "auto (0)", "end": "auto (1)", "interval": "auto (1)"}
+BY_2, DEEP_USED = {"interval": 2}, {"interval": "2", "predict": "auto (deep)"}
+TWO_PARTS = {"interval": "auto (6 of 8 and 5 of 6)", "predict": "auto (whole and deep)"}
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "written"),
+    [
+        (ran(), HAND, {}),
+        (ran(LEVEL_1, LEVEL_2), HAND, BOTH_LEVELS),
+        # levels that were not reduced; auto would reduce level 1 where its factor is 1
+        (ran(LEVEL_1), HAND, WRITTEN),
+        (ran(LEVEL_2), HAND, REST | {"factor 2": "2"}),
+        (ran(LEVEL_2), HAND | {"factor_1": 1}, BOTH_LEVELS | {"factor 1": "1"}),
+        # a method that did not take over, and one that did
+        (ran(LEVEL_1), HAND | THEN, WRITTEN | {"end": "0.5"}),
+        (ran(LEVEL_1, SIMILAR), HAND | THEN, WRITTEN | {"end": "0.5", "afterwards": "similarity", "ratio 1": "0.25"}),
+        # what auto has used
+        (ran(LEVEL_1), {}, USED),
+        (ran(**BOTH_RAN), {"factor_1": 1}, {"factor 1": "1"} | TWO_PARTS),
+        # nothing but predictions: the image repeats without a method
+        (ran(**DEEP_RAN), BY_2, DEEP_USED),
+        (ran(**DEEP_RAN), BY_2 | {"method": "similarity"}, {"factor 1": "1", "factor 2": "1"} | DEEP_USED),
+        # predictions that were asked for and did not happen, or happened in another way
+        (ran(LEVEL_1), HAND | BY_2, WRITTEN),
+        (ran(**DEEP_RAN), BY_2 | {"predict": "whole"}, {"interval": "2", "predict": "deep"}),
+    ],
+)
+def test_the_settings_that_had_an_effect_are_written(record, settings, written):
+    found = what_ran.as_infotext(record, plan(whole=NOISE, **settings), record.computed(8))
+    assert {key.removeprefix("ToDo "): text for key, text in found.items()} == written
+    assert what_ran.as_infotext(record, None, []) == {}
+
+
+TOKENS = "level 1 from 4,096 to 1,024 tokens (downsample) in 3 of 8 steps"
+LAYERS = "layers below level 1 computed in"
+MIXED = {"deep": ([2, 3], [0, 0, 1, 1, 2, 3])}  # as with Heun in ComfyUI
+
+
+@pytest.mark.parametrize(
+    ("record", "steps", "skipped", "words"),
+    [
+        (ran(LEVEL_1, replace(LEVEL_1, blocks=3)), 8, 0, [TOKENS]),  # a refiner's
+        (ran(LEVEL_1), 1, 0, [TOKENS.replace("of 8 steps", "of 1 step")]),
+        (ran(LEVEL_1, networks=("UNet", "ControlNet")), 8, 0, [TOKENS, "ControlNet too"]),
+        (ran(LEVEL_1, networks=("ControlNet",)), 8, 0, [TOKENS, "in ControlNet alone"]),
+        (ran(LEVEL_1, **DEEP_RAN), 8, 0, [TOKENS, f"{LAYERS} 6 of 8 steps"]),
+        (ran(**BOTH_RAN), 8, 0, ["whole model computed in 6 of 8 steps, layers below level 1 in 5 of these 6"]),
+        (ran(**MIXED), 4, 0, [f"{LAYERS} 6 of 8 model calls"]),
+        (ran(**DEEP_RAN), 12, 4, [f"{LAYERS} 6 of 12 steps", "the model was not called in 4"]),
+    ],
+)
+def test_what_ran_is_told_in_words(record, steps, skipped, words):
+    assert what_ran.in_words(record, steps, skipped=skipped) == words
+
+
+SHORT = "they need 4 steps"
+NOTE = f"{SHORT}: nothing is predicted"
+BY_HAND = BY_2 | {"whole": "only layers are asked for"}
+MEASURED = plan(whole=NOISE, tolerance=0.08)  # half of the user's
+ABOVE = "error 0.21, tolerance 0.16"
+
+
+@pytest.mark.parametrize(
+    ("record", "made", "why"),
+    [
+        # nothing at all: the plan's reason, notes, the prediction, the layers
+        (ran(), plan(FULL, OFF, OFF, interval=1), [TRAINED]),
+        (ran(), plan(FULL, deep=SHORT, factor_1=1, **BY_HAND), [SHORT]),
+        (ran(notes=["a note", "another"]), plan(), ["a note; another"]),
+        (ran(), None, [NO_STEP]),
+        (ran(), plan(), [TOO_FEW]),
+        (ran(begun_anew=ROWS), plan(), [ROWS]),
+        (ran(), plan(whole=OFF, deep=OFF), [NOT_CALLED]),
+        # the error that was above the tolerance, in the user's terms; below it, another cause
+        (ran(error=0.102, begun_anew=ROWS), MEASURED, [ABOVE]),
+        (ran(error=0.203), plan(whole=NOISE, tolerance=0.0), [ABOVE]),
+        (ran(error=0.05), MEASURED, [TOO_FEW]),
+        (ran(error=0.102), plan(tolerance=0.08), [TOO_FEW]),  # of whole steps, which come first
+        (ran(LEVEL_1, error=0.102), plan(tolerance=0.08), [f"nothing predicted: {TOO_FEW}"]),
+        # less than could be
+        (ran(LEVEL_1), plan(**BY_HAND), [f"nothing predicted: {TOO_FEW}"]),
+        (ran(LEVEL_1, begun_anew=ROWS), plan(**BY_HAND), [f"nothing predicted: {ROWS}"]),
+        (ran(begun_anew=ROWS, **DEEP_RAN), plan(**BY_HAND), [f"predictions began anew: {ROWS}"]),
+        (ran(LEVEL_1, notes=[NOTE]), plan(deep=SHORT, **BY_HAND), [NOTE]),
+        (ran(LEVEL_1), plan(whole=OFF, deep=OFF, interval=1), []),
+        (ran(LEVEL_1, **DEEP_RAN), plan(whole=NOISE), [f"no whole step predicted: {NOISE}"]),
+        (ran(LEVEL_1), plan(whole=SHORT, deep="little work"), [f"no whole step predicted: {SHORT}"]),
+        (ran(notes=["a note"], **BOTH_RAN), plan(FULL), [f"all tokens kept: {TRAINED}", "a note"]),
+        (ran(**BOTH_RAN), plan(FULL, factor_1=1), []),
+        # of a pass that has not ended
+        (ran(LEVEL_1, notes=["a note"]), None, ["a note"]),
+    ],
+)
+def test_it_says_why_nothing_or_less_was_done(record, made, why):
+    assert what_ran.why_less(record, made, 8, 8) == why
+
+
+def test_what_is_outside_the_window_or_did_not_run_is_said_to_be_so():
+    made, record = plan(deep=SHORT, **BY_HAND), ran(notes=[NOTE])
+    assert made.note == NOTE
+    assert what_ran.why_less(record, made, 8, 0) == [OUTSIDE]
+    assert what_ran.why_less(record, made, 0, 0) == [NO_STEP]
+
+
+def test_the_line_of_a_pass_that_was_interrupted_gives_no_reasons_but_notes():
+    driver = Driver("the pass", Settings())
+    driver.interrupted = True
+    assert driver.status(8) == "ToDo reduced nothing in the pass: it was interrupted"
+    driver.record = ran(LEVEL_1, notes=["a note"])
+    assert driver.status(8) == f"ToDo reduced the pass: {TOKENS}; a note; interrupted"
+
+
+def passes(made, count=1, steps=8, acted=False):
+    """The notes of a session after so many passes of 8 steps, before and after their end is told."""
+    told, known = ran(*[LEVEL_1] * acted), replace(made, facts=replace(made.facts, steps=steps))
+    idle = what_ran.IdleNotes(told)
+    for number in range(count):
+        if number:
+            idle.end()
+        for step in range(8):
+            idle.add(known, step, planned=bool(known.at(step / 8)))
+    before_the_end = list(told.notes)
+    idle.end()
+    return before_the_end, told.notes
+
+
+SMALL, LARGE = plan(FULL, OFF, OFF), plan(whole=OFF, deep=OFF)
+IDLE = [f"nothing to reduce at 512 x 512: {TRAINED}"]
+
+
+def test_a_pass_that_reduced_nothing_is_told_once_and_at_its_end():
+    assert passes(SMALL) == passes(SMALL, 3) == (IDLE, IDLE)
+    assert passes(SMALL, steps=None) == ([], IDLE)
+    assert passes(SMALL, 2, steps=None) == (IDLE, IDLE)
+    for window, why in ({"start": 0.9}, OUTSIDE), ({"end": 0.5}, NOT_CALLED):
+        assert passes(replace(LARGE, **window))[1] == [f"nothing was reduced at 512 x 512: {why}"]
+
+
+def test_other_passes_are_not_told():
+    assert passes(LARGE, acted=True) == passes(LARGE, steps=None, acted=True) == ([], [])
+    assert passes(SMALL, 0) == passes(SMALL, steps=9) == ([], [])  # the latter was interrupted

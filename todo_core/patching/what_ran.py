@@ -1,0 +1,176 @@
+"""What ran in a pass, as settings and in words, and why nothing or less did. All programs read it here.
+
+The plan knows why something cannot be done. Why it was planned and did not come about is known once the pass has run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..settings import SETTINGS, Settings
+from .plan import Plan
+from .record import Record
+from .space.level_plan import Reason
+from .time.prediction_plan import Part
+
+NO_STEP, OUTSIDE = "no step ran", "no step is between Start and End"
+NOT_CALLED = "its self-attention was not called"
+TOO_FEW = "too few steps ran in a row"
+
+
+def as_infotext(record: Record, plan: Plan | None, computed: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """The settings that had an effect, by their infotext keys; nothing where nothing was reduced.
+
+    They make the same image again. Where a setting is auto, what was used stands behind it; ``computed`` is of
+    `Record.computed`.
+    """
+    if not record.acted or not plan:
+        return {}
+    settings = _settings_that_ran(record, plan)
+    written = settings.to_infotext(without=_without_effect(record, settings))
+    used = {name: value for name, value in _used(record, plan, computed).items() if getattr(settings, name) == "auto"}
+    return written | {SETTINGS[name].infotext_key: f"auto ({value})" for name, value in used.items()}
+
+
+def _settings_that_ran(record: Record, plan: Plan) -> Settings:
+    """The settings of a plan, without what came to nothing."""
+    settings, changed = plan.settings, dict[str, Any]()
+    if not record.ran_in and settings.method != "downsample":
+        changed |= {"method": "downsample", "factor_1": 1, "factor_2": 1}
+    if not record.predicted and settings.interval != "auto":
+        changed |= {"interval": 1}
+    if settings.afterwards not in {level.method for level in record.ran_in}:
+        changed |= {"afterwards": "none"}
+    if settings.predict == "whole" and not plan.whole.predicts:
+        changed |= {"predict": "deep"}
+    return replace(settings, **changed)
+
+
+def _without_effect(record: Record, settings: Settings) -> frozenset[str]:
+    """Names of settings that are not written: the method without its tokens, and levels that were not reduced."""
+    if not record.ran_in:
+        return frozenset({"method"})
+    if record.predicted:  # factors of 1 keep a level from being reduced when the image is repeated
+        return frozenset()
+    unused = {f"{kind}_{level}" for kind in ("factor", "ratio") for level in {1, 2} - record.levels.keys()}
+    return frozenset(unused - ({"factor_1"} if settings.factor_1 == 1 else set()))  # auto would reduce level 1
+
+
+def _used(record: Record, plan: Plan, computed: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """What stands for auto, by setting."""
+    used = {f"factor_{level.level}": f"{level.amount:g}" for level in record.ran_in if level.method == "downsample"}
+    if record.ran_in:
+        used |= {"start": f"{plan.start:.2g}", "end": f"{plan.end:.2g}"}
+    used["interval"] = " and ".join(f"{ran} of {of_all}" for ran, of_all in computed) or "1"
+    if record.predicted:
+        used["predict"] = " and ".join(name for name, part in record.parts.items() if part.predicted_calls)
+    return used
+
+
+def in_words(record: Record, steps: int, unit: str = "steps", skipped: int = 0) -> list[str]:
+    """Which levels were reduced, and how many of ``steps`` were computed.
+
+    In ``skipped`` of the steps somebody else has not called the model.
+    """
+    steps_of: dict[tuple[int, int, int, str], set[int]] = {}
+    for level, ran_in in record.ran_in.items():  # a refiner's plan may differ in what the line does not tell
+        steps_of.setdefault((level.level, level.grid.tokens, level.keys, level.method), set()).update(ran_in)
+    lines = [
+        f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {len(ran_in)} of {_counted(steps, unit)}"
+        for (level, tokens, left, method), ran_in in sorted(steps_of.items())
+    ]
+    lines += [_computed(record, steps, unit, skipped)] if record.predicted else []
+    lines += [f"the model was not called in {skipped}"] if skipped else []
+    if "ControlNet" in record.networks:
+        lines.append("ControlNet too" if "UNet" in record.networks else "in ControlNet alone")
+    return lines
+
+
+def _computed(record: Record, steps: int, unit: str, skipped: int) -> str:
+    unit, parts = "model calls" if any(part.is_mixed for part in record.predicted) else unit, list[str]()
+    for part, (ran, of_all) in zip(record.predicted, record.computed(steps, skipped), strict=True):
+        of_what = f"these {of_all}" if parts else _counted(of_all, unit)
+        parts.append(f"{part.name} {'' if parts else 'computed '}in {ran} of {of_what}")
+    return ", ".join(parts)
+
+
+def _counted(number: int, unit: str) -> str:
+    return f"{number} {unit.removesuffix('s') if number == 1 else unit}"
+
+
+def why_less(record: Record, plan: Plan | None, steps: int, steps_in_window: int) -> list[Reason]:
+    """Why nothing was reduced in a pass of ``steps``, or what else was not; then the notes.
+
+    ``plan`` is that of a pass that has ended; of another one, nothing is told but notes.
+    """
+    if not record.acted:
+        return [_why_nothing(record, plan, steps, steps_in_window)]
+    return [*(_why_not_more(record, plan) if plan else ()), *record.notes]
+
+
+def _why_nothing(record: Record, plan: Plan | None, steps: int, steps_in_window: int) -> Reason:
+    if plan and plan.reason:
+        return plan.reason
+    if notes := [note for note in record.notes if not plan or note != plan.note]:
+        return "; ".join(notes)
+    if not steps or not plan:
+        return NO_STEP
+    if not steps_in_window:
+        return OUTSIDE
+    planned = [name for name, part in plan.parts.items() if part.predicts]
+    return _why_not_predicted(record, plan, planned[0]) if planned else NOT_CALLED
+
+
+def _why_not_more(record: Record, plan: Plan) -> list[Reason]:
+    """What of a plan did not come about, or auto has left out, although something was reduced."""
+    reasons, planned = list[Reason](), [name for name, part in plan.parts.items() if part.predicts]
+    if planned and not record.predicted:
+        reasons.append(f"nothing predicted: {_why_not_predicted(record, plan, planned[0])}")
+    elif planned and record.begun_anew:
+        reasons.append(f"predictions began anew: {record.begun_anew}")
+    is_auto = plan.settings.predict == plan.settings.interval == "auto"
+    if is_auto and not record.whole.predicted_calls and (record.predicted or not planned):
+        reasons.append(f"no whole step predicted: {_why_not_predicted(record, plan, 'whole')}")
+    return reasons + ([f"all tokens kept: {plan.why_all_tokens}"] if plan.why_all_tokens else [])
+
+
+def _why_not_predicted(record: Record, plan: Plan, name: Part) -> Reason:
+    """Why nothing of a part was predicted."""
+    part, least = plan.parts[name], record.parts[name].least_error
+    if part.why:
+        return part.why
+    if part.tolerance is None or not part.tolerance < least < math.inf:
+        return record.begun_anew or TOO_FEW
+    asked = plan.settings.tolerance  # by auto, each part has its own
+    error = least * (asked / part.tolerance if part.tolerance else 1)
+    return f"error {math.ceil(100 * error) / 100:g}, tolerance {asked:g}"
+
+
+class IdleNotes:
+    """Notes, and so logs, that a whole pass was not reduced: for a session that nobody asks what it did."""
+
+    def __init__(self, record: Record) -> None:
+        self._record, self._planned = record, False
+        self._plan: Plan | None = None  # of the last call
+
+    def add(self, plan: Plan, step: int, *, planned: bool) -> None:
+        """A call of ``step`` has ended. Something was ``planned`` for it, or not."""
+        self._plan, self._step, self._planned = plan, step, self._planned or planned
+        if step + 1 == plan.facts.steps:
+            self._tell(plan)
+
+    def end(self) -> None:
+        """No more calls of the pass will come. One with fewer steps than known was interrupted."""
+        if self._plan and self._plan.facts.steps is None:
+            self._tell(self._plan)
+        self._plan, self._planned = None, False
+
+    def _tell(self, plan: Plan) -> None:
+        if plan.settings.method == "none" or self._record.acted or self._record.notes:
+            return
+        (why,) = why_less(self._record, plan, self._step + 1, int(self._planned))
+        text = plan.nothing_to_reduce if plan.reason else f"nothing was reduced at {plan.facts.pixels}: {why}"
+        self._record.note(text.removesuffix("."))
