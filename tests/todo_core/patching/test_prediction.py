@@ -182,7 +182,7 @@ def weights_of(times, steps):
 def run(small, session, latents, call=None, *, steps=None, times=TIMES, guidance=None):
     """The outputs of a pass. ``call`` makes that of a step, from its number and latent."""
     outputs, parts = [], (None, None) if guidance is None else (guidance, 1 - guidance)
-    session._told = replace(session._told, weights=weights_of(times, len(latents)))
+    session._facts = replace(session._facts, weights=weights_of(times, len(latents)))
     for step, latent in enumerate(latents):
         session.attach().begin_step(step, steps or len(latents), rows_of((0,), parts))
         outputs.append(call(step, latent) if call else small(latent, times[step]))
@@ -210,7 +210,7 @@ def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch)
 
     def computed(*drifts, is_split=False):
         session, ran = session_of(ldm_sd1, interval="auto", tolerance=0.1), []
-        session._told = replace(session._told, weights=(0.1,) * 14)
+        session._facts = replace(session._facts, weights=(0.1,) * 14)
         rows = [Row(image=image, weight=weight) for image in range(len(drifts)) for weight in (3.0, -2.0)]
         first = detect(ldm_sd1.unet).deep_transformers[0].transformer_blocks[0]
         handle = first.register_forward_hook(lambda *_: ran.append(step))

@@ -97,7 +97,7 @@ def test_whole_calls_are_predicted_outside_and_deep_layers_inside_of_those_that_
     monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
     monkeypatch.setattr(todo_core.patching.plan, "OF_DEEP", 4)
     session, latents = session_of(ldm_sd1, interval="auto", tolerance=0.13), chain(10, drift=0.02)
-    session._told, ran = replace(session._told, sampler="steady"), {"unet": [], "deep": []}
+    session._facts, ran = replace(session._facts, sampler="steady"), {"unet": [], "deep": []}
     first = detect(ldm_sd1.unet).deep_transformers[0].transformer_blocks[0]
     handles = [
         ldm_sd1.unet.out.register_forward_hook(lambda *_: ran["unet"].append(now[-1])),
