@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from todo_core import SettingsError
+from todo_core import Settings, SettingsError
 from todo_lab.evaluation.backends import peers
 from todo_lab.evaluation.backends.local import Local, LocalScene
-from todo_lab.evaluation.variants import BASELINE, from_peer
+from todo_lab.evaluation.variants import BASELINE, from_peer, from_settings
 from todo_lab.pocket.model.pocket_model import Pocket
 from todo_lab.sampling.request import Request
 
@@ -169,6 +169,13 @@ def counted(model: Pocket) -> Iterator[list[int]]:
         yield rows
     finally:
         hook.remove()
+
+
+def test_a_variant_of_ours_tells_what_ran_and_why_not_more(scene):
+    made = scene.generate(from_settings(Settings(factor_1=2, tolerance=0)))
+    assert "ToDo factor 1: 2, ToDo tolerance: 0, " in made.infotext
+    assert "ToDo interval: auto (1), ToDo version: " in made.infotext
+    assert [note.partition(": error")[0] for note in made.notes] == ["nothing predicted"]
 
 
 def test_fewer_steps_changes_the_request_alone(model, scene):
