@@ -80,7 +80,14 @@ class Driver:
         self._sessions = [Session(each, self.settings, facts, record=self.record, on_error=self.fail) for each in hosts]
         self._sessions[0].controlnets = self._sessions[1:]
 
-    def begin_step(self, number: int, total: int | None, rows: Sequence[Row], guidance: float | None = None) -> bool:
+    def begin_step(
+        self,
+        number: int,
+        total: int | None,
+        rows: Sequence[Row],
+        guidance: float | None = None,
+        controls: Sequence[bool] = (),
+    ) -> bool:
         """The UNet is about to run for step ``number``, from 0, of ``total``; returns whether the hooks are on it.
 
         Samplers of second order may begin a step twice. All arguments: see `Session.begin_step`.
@@ -89,7 +96,7 @@ class Driver:
             self._step = number
             self._begun.add(number)
             for session in self._sessions:
-                session.begin_step(number, total, rows, guidance)
+                session.begin_step(number, total, rows, guidance, controls)
         acts = self._sessions[0].acts_in_step()
         if acts:
             self._begun_inside.add(number)
@@ -130,8 +137,10 @@ class Driver:
         plan, steps = self.plan, max(steps, self.begun)
         if self.error:
             return failed(self.name, self.error)
+        if skipped := self._skipped + steps - self.begun:
+            self.record.cause = f"another cache answers for the model in {skipped} of {steps} {unit}"
         if self.record.acted:
-            summary = self.record.summary(steps, unit, None if self.interrupted else plan, self._skipped)
+            summary = self.record.summary(steps, unit, None if self.interrupted else plan, skipped)
             return f"ToDo reduced {self.name}: {summary}{'; interrupted' if self.interrupted else ''}"
         if plan and not plan.reduces:
             return f"ToDo found {plan.nothing_to_reduce}"

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .plan import Plan
-from .space.level_plan import LevelPlan
+from .space.level_plan import LevelPlan, Reason
 from .time.prediction_plan import DEEP, Part
 
 NOT_ALIKE = "too few steps in a row are alike"
+UNPREDICTED = "nothing is predicted"
 
 log = logging.getLogger("todo_core")
 
@@ -46,6 +47,7 @@ class Record:
     ran_in: dict[LevelPlan, set[int]] = field(default_factory=dict)
     networks: set[str] = field(default_factory=set)  # "UNet", "ControlNet"
     notes: list[str] = field(default_factory=list)
+    cause: Reason = NOT_ALIKE  # why nothing was predicted of what could be
     called_in: set[int] = field(default_factory=set)  # steps in which the model has run, or was predicted
     whole: PartRecord = field(default_factory=lambda: PartRecord("whole model"))
     deep: PartRecord = field(default_factory=lambda: PartRecord(DEEP))
@@ -104,11 +106,12 @@ class Record:
             f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {len(ran_in)} {of_all}"
             for (level, tokens, left, method), ran_in in sorted(steps_of.items())
         ]
+        told = any(note.endswith(UNPREDICTED) for note in self.notes)
         if self.predicted:
             lines.append(self._computed(steps, unit, skipped))
-        elif plan and (plan.predicts or plan.settings.interval not in (1, "auto")):
+        elif plan and not told and (plan.predicts or plan.settings.interval not in (1, "auto")):
             lines.append(f"nothing predicted: {self._why_nothing_predicted(plan)}")
-        is_auto = plan and plan.settings.predict == plan.settings.interval == "auto"
+        is_auto = plan and not told and plan.settings.predict == plan.settings.interval == "auto"
         if plan and is_auto and not self.whole.predicted_calls and (self.predicted or not plan.predicts):
             lines.append(f"no whole step predicted: {self._why_not(plan, 'whole')}")
         if plan and (why := plan.why_all_tokens):
@@ -159,13 +162,13 @@ class Record:
 
     def _why_nothing_predicted(self, plan: Plan) -> str:
         planned: list[Part] = [name for name, part in plan.parts.items() if part.predicts]
-        return self._why_not(plan, planned[0]) if planned else plan.why_not_predicted or NOT_ALIKE
+        return self._why_not(plan, planned[0]) if planned else plan.why_not_predicted or self.cause
 
     def _why_not(self, plan: Plan, name: Part) -> str:
         """Why nothing of a part was predicted."""
         part, least = plan.parts[name], self.parts[name].least_error
         if part.why or part.tolerance is None or not part.tolerance < least < math.inf:
-            return part.why or NOT_ALIKE
+            return part.why or self.cause
         asked = plan.settings.tolerance  # by auto, each part has its own
         error = least * (asked / part.tolerance if part.tolerance else 1)
         return f"error {math.ceil(100 * error) / 100:g}, tolerance {asked:g}"
@@ -204,6 +207,7 @@ class Record:
         self.called_in.clear()
         self.networks.clear()
         self.notes.clear()
+        self.cause = NOT_ALIKE
 
 
 def _counted(number: int, unit: str) -> str:
