@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import samplers
+from ..hosts.conditions import chain_of
 
 _KEY = "todo"  # of our wrappers, so that a second node replaces the first
 _REPLACED = "todo_replaced"  # in the options of a UNet call: the blocks whose self-attention is replaced
@@ -77,12 +78,13 @@ def makes_own_sigmas(sampler: Any) -> str:
     return next((own for own in ("dpm_fast", "dpm_adaptive") if own in name), "")
 
 
-def controlnets_of(guider: Any) -> list[Any]:
-    """The models of all ControlNets in the conditions of the running sampling."""
+def controls_of(guider: Any) -> list[Any]:
+    """All ControlNets and other adapters in the conditions of the running sampling."""
     conditions = (each for of_kind in guider.conds.values() for each in of_kind)
-    found = []
-    for control in (condition.get("control") for condition in conditions):
-        while control is not None:
-            found.append(getattr(control, "control_model", None))
-            control = control.previous_controlnet
+    return [control for condition in conditions for control in chain_of(condition.get("control"))]
+
+
+def controlnets_of(guider: Any) -> list[Any]:
+    """The models of the ControlNets among them."""
+    found = (getattr(control, "control_model", None) for control in controls_of(guider))
     return list({id(model): model for model in found if model is not None}.values())

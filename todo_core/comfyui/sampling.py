@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..hosts import Handle, KeysPatch, detect
+from ..hosts.conditions import acts_at
 from ..hosts.patchers import with_keys_patch
 from ..patching.driver import Driver
 from ..patching.plan import Pass
@@ -118,7 +119,8 @@ class Sampling(Driver):
             facts = Pass(self._size, self._total, weights=weights, sampler=compat.sampler_of(self._sampler))
             self.follow(host, compat.controlnets_of(self._guider), facts)
         number = self.begun if self._own_sigmas else self._step_at(sigma)
-        self.begin_step(number, self._total, self._rows, getattr(self._guider, "cfg", None))
+        controls = [acts_at(control, sigma) for control in compat.controls_of(self._guider)]
+        self.begin_step(number, self._total, self._rows, getattr(self._guider, "cfg", None), controls)
 
     @property
     def _total(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,9 +49,30 @@ class Adapters:
         return str([own.get(name) for own in self._variables for name in names])
 
 
+def chain_of(last: Any) -> list[Any]:
+    """A ControlNet or other adapter of ComfyUI and the Forge family, and those that act before it."""
+    found = []
+    while last is not None:
+        found.append(last)
+        last = getattr(last, "previous_controlnet", None)
+    return found
+
+
+def acts_at(control: Any, sigma: float) -> bool:
+    """Whether one of them acts where there is this much noise."""
+    begin, end = getattr(control, "timestep_range", None) or (math.inf, 0.0)
+    return bool(begin >= sigma >= end)
+
+
 def has_controlnet(kwargs: Mapping[str, Any]) -> bool:
     """Whether a ControlNet has run for this call."""
     return any(kwargs.get(name) is not None for name in ("control", _OF_CONTROLNET))
+
+
+def replaces_attention(kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call in ComfyUI or the Forge family has self-attentions replaced, by functions that may keep them."""
+    replaced = (kwargs.get("transformer_options") or {}).get("patches_replace") or {}
+    return bool(replaced.get("attn1"))
 
 
 def weights_of_parts(guidance: float | None, kwargs: Mapping[str, Any]) -> tuple[float, ...] | None:

@@ -77,7 +77,14 @@ class Driver:
         self._sessions = [Session(each, self.settings, facts, record=self.record, on_error=self.fail) for each in hosts]
         self._sessions[0].controlnets = self._sessions[1:]
 
-    def begin_step(self, number: int, total: int | None, rows: Sequence[Row], guidance: float | None = None) -> bool:
+    def begin_step(
+        self,
+        number: int,
+        total: int | None,
+        rows: Sequence[Row],
+        guidance: float | None = None,
+        controls: Sequence[bool] = (),
+    ) -> bool:
         """The UNet is about to run for step ``number``, from 0, of ``total``; returns whether the hooks are on it.
 
         Samplers of second order may begin a step twice. All arguments: see `Session.begin_step`.
@@ -86,7 +93,7 @@ class Driver:
             self._step = number
             self._begun.add(number)
             for session in self._sessions:
-                session.begin_step(number, total, rows, guidance)
+                session.begin_step(number, total, rows, guidance, controls)
         acts = self._sessions[0].acts_in_step()
         if acts:
             self._begun_inside.add(number)
@@ -133,7 +140,9 @@ class Driver:
     def in_words(self, steps: int, unit: str = "steps") -> str:
         """What was reduced in so many steps or calls, and why not more; or why nothing was."""
         steps = max(steps, self.begun)
-        ran = in_words(self.record, steps, unit, self._skipped) if self.record.acted else []
+        if skipped := self._skipped + steps - self.begun:
+            self.record.cause = f"another cache answers for the model in {skipped} of {steps} {unit}"
+        ran = in_words(self.record, steps, unit, skipped) if self.record.acted else []
         return "; ".join([*ran, *self.why_less(steps)])
 
     def why_less(self, steps: int) -> list[Reason]:

@@ -12,6 +12,8 @@ from typing import Any
 from .space.level_plan import LevelPlan, Reason
 from .time.prediction_plan import DEEP, Part
 
+UNPREDICTED = "nothing is predicted"
+
 log = logging.getLogger("todo_core")
 
 
@@ -42,6 +44,7 @@ class Record:
     ran_in: dict[LevelPlan, set[int]] = field(default_factory=dict)
     networks: set[str] = field(default_factory=set)  # "UNet", "ControlNet"
     notes: list[str] = field(default_factory=list)
+    cause: Reason | None = None  # why nothing was predicted of what could be, where somebody knows it
     called_in: set[int] = field(default_factory=set)  # steps in which the model has run, or was predicted
     whole: PartRecord = field(default_factory=lambda: PartRecord("whole model"))
     deep: PartRecord = field(default_factory=lambda: PartRecord(DEEP))

@@ -23,7 +23,7 @@ from torch.nn import Module
 from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import is_compiled
-from ..hosts.conditions import conditions_of, has_controlnet, weights_of_parts
+from ..hosts.conditions import conditions_of, has_controlnet, replaces_attention, weights_of_parts
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from .hooks.deep_hooks import DeepHooks, WholeHooks, holder_of
@@ -32,7 +32,7 @@ from .hooks.module_calls import Args, Hook, Kwargs, argument, remove_forwards
 from .hooks.module_hooks import ModuleHooks
 from .hooks.running_calls import Shared, UNetCall
 from .plan import Pass, Plan, make_plan
-from .record import Record
+from .record import UNPREDICTED, Record
 from .space.level_plan import LEVELS
 from .steps import Row, Step, StepCounter, rows_inside, timesteps_of
 from .time.memory import CallMemory, Memory
@@ -168,17 +168,24 @@ class Session:
             if hooks.site.level in plans:
                 hooks.note_conflict(plans[hooks.site.level])
 
-    def begin_step(self, number: int, total: int | None, rows: Sequence[Row], guidance: float | None = None) -> None:
+    def begin_step(
+        self,
+        number: int,
+        total: int | None,
+        rows: Sequence[Row],
+        guidance: float | None = None,
+        controls: Sequence[bool] = (),
+    ) -> None:
         """The next UNet calls belong to step ``number``, from 0, of ``total``, which an adaptive sampler does not know.
 
         ``rows`` are those of these calls, in their order. ``guidance`` is the scale of classifier-free guidance, where
-        the calls tell which of their rows are of the prompt.
+        the calls tell which of their rows are of the prompt. ``controls``: which ControlNets and the like act.
         """
         fixed = self.settings.seed
         self._counter = None
         self._memory.begin_step(number)
         own = rows if fixed is None else [replace(row, seed=fixed) for row in rows]
-        self._step = Step(number, total, tuple(own), guidance)
+        self._step = Step(number, total, tuple(own), guidance, controls)
 
     def acts_in_step(self) -> bool:
         """Whether anything happens in the step of ``begin_step``; True too where its calls' timesteps decide.
@@ -227,11 +234,6 @@ class Session:
         call.plan, call.step, call.rows, call.planned, call.memory = plan, self._step.number, rows, planned, memory
         call.levels, call.has_run = {level.level: level for level in plan.at(progress)}, not self._watches
 
-    @property
-    def _controls(self) -> tuple[bool, ...]:
-        """Which ControlNets have run for this call: some run before it, those of AUTOMATIC1111 inside it."""
-        return tuple(net.has_run for net in self.controlnets)
-
     def _rows_of(self, count: int, kwargs: Kwargs, outer: UNetCall | None) -> tuple[Row, ...]:
         """The rows of a call. One inside a call belongs to the same step and images."""
         if outer:
@@ -270,7 +272,7 @@ class Session:
         own = memory.next(step.number)
         conditions, others = conditions_of(argument(args, kwargs, 2, self.host.arguments.context), kwargs)
         others += [[row.seed for row in rows], memory.adapters.state(self.host.unet)]
-        others += [self.host.sampler.controls(), self._controls]
+        others += [self.host.sampler.controls(), step.controls]
         gaps = {part: memory.gap(part, each, step.total, plan.facts.weights) for part, each in plan.parts.items()}
         anew = own.begin_call(step, rows, latent, timestep, conditions, others, plan.parts, gaps)
         self.record.note_memory(memory.least_error, anew)
@@ -287,20 +289,24 @@ class Session:
             return False
         if unet is not self.host.unet:
             remove_forwards(unet)  # a replica's would run the module that it is a copy of
-            self.record.note("replicas of this model run side by side: nothing is predicted")
+            self.record.note(f"replicas of this model run side by side: {UNPREDICTED}")
             return False
         if self._calls.are_of_several_threads:
-            self.record.note("several threads run this model at a time: nothing is predicted")
+            self.record.note(f"several threads run this model at a time: {UNPREDICTED}")
             return False
         if self._asks_for_gradients(args, kwargs):
-            self.record.note("a call asks for gradients: nothing is predicted")
+            self.record.note(f"a call asks for gradients: {UNPREDICTED}")
             return False
         heard = [hook for module in self._deep for hook in module._forward_hooks.values()]
         if not all(isinstance(hook, Hook) for hook in heard):  # as self-attention guidance does in diffusers
-            self.record.note("something else listens to a layer below level 1: nothing is predicted")
+            self.record.note(f"something else listens to a layer below level 1: {UNPREDICTED}")
+            return False
+        # so does self-attention guidance in ComfyUI, to read it after the call; another guidance in later calls alone
+        if self._memory.is_first(self._step.number) and replaces_attention(kwargs):
+            self.record.note(f"something else replaces a self-attention, and may read it: {UNPREDICTED}")
             return False
         if self.plan.deep.predicts and (why := self._memory.why_no_room(self.host, latent)):
-            self.record.note(f"{why}: nothing is predicted")
+            self.record.note(f"{why}: {UNPREDICTED}")
             return False
         return True
 
@@ -344,7 +350,7 @@ class Session:
         if call := self._calls.current:
             call.has_run = True
             if call.memory and self.controlnets:
-                call.memory.begin_layers(self._controls)
+                call.memory.begin_layers([net.has_run for net in self.controlnets])
 
     def _end_call(self, unet: Module, args: Args, output: Any) -> None:
         call = self._calls.end()

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..settings import SETTINGS, Settings
 from .plan import Plan
-from .record import Record
+from .record import UNPREDICTED, Record
 from .space.level_plan import Reason
 from .time.prediction_plan import Part
 
@@ -127,12 +127,13 @@ def _why_nothing(record: Record, plan: Plan | None, steps: int, steps_in_window:
 def _why_not_more(record: Record, plan: Plan) -> list[Reason]:
     """What of a plan did not come about, or auto has left out, although something was reduced."""
     reasons, planned = list[Reason](), [name for name, part in plan.parts.items() if part.predicts]
-    if planned and not record.predicted:
+    told = any(note.endswith(UNPREDICTED) for note in record.notes)
+    if planned and not record.predicted and not told:
         reasons.append(f"nothing predicted: {_why_not_predicted(record, plan, planned[0])}")
     elif planned and record.begun_anew:
         reasons.append(f"predictions began anew: {record.begun_anew}")
     is_auto = plan.settings.predict == plan.settings.interval == "auto"
-    if is_auto and not record.whole.predicted_calls and (record.predicted or not planned):
+    if is_auto and not told and not record.whole.predicted_calls and (record.predicted or not planned):
         reasons.append(f"no whole step predicted: {_why_not_predicted(record, plan, 'whole')}")
     return reasons + ([f"all tokens kept: {plan.why_all_tokens}"] if plan.why_all_tokens else [])
 
@@ -143,7 +144,7 @@ def _why_not_predicted(record: Record, plan: Plan, name: Part) -> Reason:
     if part.why:
         return part.why
     if part.tolerance is None or not part.tolerance < least < math.inf:
-        return record.begun_anew or TOO_FEW
+        return record.cause or record.begun_anew or TOO_FEW
     asked = plan.settings.tolerance  # by auto, each part has its own
     error = least * (asked / part.tolerance if part.tolerance else 1)
     return f"error {math.ceil(100 * error) / 100:g}, tolerance {asked:g}"

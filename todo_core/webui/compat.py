@@ -10,6 +10,7 @@ from typing import Any
 from modules import processing, scripts, sd_models, sd_samplers, shared
 
 from .. import samplers
+from ..hosts.conditions import acts_at, chain_of
 from ..hosts.host import original
 from ..patching.steps import Row, rows_inside
 from ..patching.time.schedule import Weights, step_weights
@@ -152,6 +153,13 @@ def controlnets_of(p: Any) -> list[Any]:
     units = [unit for network in networks for unit in getattr(network, "control_params", None) or ()]
     models = [getattr(getattr(unit, "control_model", None), "control_model", None) for unit in units]
     return list(dict.fromkeys(models))
+
+
+def controls_at(params: Any, model: Any) -> list[bool]:
+    """Which ControlNets and other adapters of the Forge family act in a step."""
+    patcher = getattr(getattr(model, "forge_objects", None), "unet", None)
+    controls = chain_of(getattr(patcher, "controlnet_linked_list", None))
+    return [acts_at(control, float(params.sigma.flatten()[0])) for control in controls]
 
 
 def merging_ratio(p: Any, pass_name: str) -> float:

@@ -107,8 +107,8 @@ class UNet(nn.Module):
 class Control:
     """What a condition has of a ControlNet, and of the one before it. A T2I adapter has no network."""
 
-    def __init__(self, network: Any, previous: Control | None = None) -> None:
-        self.control_model, self.previous_controlnet = network, previous
+    def __init__(self, network: Any, previous: Control | None = None, sigmas: Any = None) -> None:
+        self.control_model, self.previous_controlnet, self.timestep_range = network, previous, sigmas
 
     def get_control(self, x, time, text):
         if self.previous_controlnet:

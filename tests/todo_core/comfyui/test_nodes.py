@@ -164,6 +164,56 @@ def test_steps_are_counted_in_a_schedule_that_rises(shown, model):
     assert re.search(r"layers below level 1 computed in [45] of 6 steps", shown[-1][0])
 
 
+@pytest.mark.parametrize("guidance", ["SAG", "PAG"])
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("predict", ["deep", "whole"])
+def test_where_a_replacement_may_keep_a_self_attention_nothing_is_predicted(
+    shown, model, monkeypatch, guidance, split, predict
+):
+    """SAG reads the map after each step. PAG replaces the attention in a call of its own."""
+    patched = todo(model, factor_1="1", interval="2", predict=predict)
+    replaced = {"patches_replace": {"attn1": {("middle", 0): lambda q, k, v, options: v}}}
+    if guidance == "SAG":
+        patched.model_options["transformer_options"].update(replaced)
+    own = Guider._predict_noise
+
+    def predict_noise(self, x, sigma, options, seed):
+        first = own(self, x, sigma, options, seed)
+        own(self, x, sigma, {"transformer_options": {**options["transformer_options"], **replaced}}, seed)
+        return first
+
+    monkeypatch.setattr(Guider, "_predict_noise", predict_noise)
+    sampler = SimpleNamespace(sampler_function=sample_euler)
+    calls, _ = lengths(model, lambda: Guider(patched, split=split).sample(steps=8, sampler=sampler))
+    (line, _), *_ = shown
+    if guidance == "SAG":
+        assert all(calls)
+        assert line.endswith("something else replaces a self-attention, and may read it: nothing is predicted")
+    else:
+        assert f"computed in {5 if predict == 'deep' else 6} of 8 steps" in line
+
+
+@pytest.mark.parametrize("sigmas", [(10.0, 5.0), None])
+def test_an_adapter_that_ends_beside_another_begins_the_predictions_anew(shown, model, sigmas):
+    """A T2I adapter has no layers of a UNet, and adds to the same ones as another."""
+    control = comfyui_double.Control(None, comfyui_double.Control(None), sigmas)
+    patched = todo(model, factor_1="1", interval="2")
+    Guider(patched, {"positive": [{"control": control}], "negative": [{}]}).sample(steps=10)
+    assert f"layers below level 1 computed in {6 if sigmas is None else 7} of 10 steps" in shown[-1][0]
+
+
+def test_steps_that_another_node_answers_outside_of_ours_are_not_counted_as_computed(shown, model):
+    """LazyCache: our wrapper does not see such a step."""
+    model.add_wrapper_with_key("predict_noise", "lazy", lambda run, x, *more: run(x, *more) if next(runs) else x)
+    for settings, told in (
+        ({"factor_1": "1", "interval": "2"}, "computed in 5 of 8 steps; the model was not called in 2"),
+        ({}, "in 6 of 8 steps; the model was not called in 2"),
+    ):
+        runs = iter([True, True, True, True, False, True, False, True])
+        Guider(todo(model, **settings)).sample(steps=8)
+        assert told in shown[-1][0]
+
+
 def dpm_fast_function(model, noise, sigmas, extra_args): ...
 
 

@@ -256,6 +256,8 @@ def test_steps_that_another_cache_answers_count_neither_as_computed_nor_as_predi
     assert made.seen[0] == 8
     assert made.seen[1] > 0
     assert host.counts_steps or "; the model was not called in 2" in made.line
+    made = host.run(PREDICTS | {"factor_1": 1}, steps=10, events=dict.fromkeys((2, 4, 6, 8), event))
+    assert host.counts_steps or "another cache answers for the model in 4 of 10 steps" in made.line
     assert equal(host.run(PREDICTS, steps=10).images, expected)
 
 

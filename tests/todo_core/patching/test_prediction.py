@@ -257,6 +257,13 @@ def test_what_changes_begins_anew_and_an_image_that_grows_does_not(ldm_sd1, late
     assert session.record.begun_anew == why
 
 
+def test_a_caller_may_go_on_with_its_latent_in_place(ldm_sd1):
+    """As EasyCache of ComfyUI does."""
+    session = session_of(ldm_sd1, interval=2)
+    run(ldm_sd1, session, chain(10), lambda step, latent: (ldm_sd1(latent, TIMES[step]), latent.neg_()))
+    assert predicted_in(session) == {2, 4, 6, 8}
+
+
 def histories(session):
     """Those that a session remembers, of all calls of a step."""
     parts = [part for call in session._memory._calls.values() for part in call.parts.values()]
@@ -357,9 +364,9 @@ def test_an_adapter_that_changes_in_mid_pass_begins_anew(ldm_sd1, before, change
     assert session.record.begun_anew == OTHERS
 
 
-@pytest.mark.parametrize(("inside", "predict"), [(False, "deep"), (False, "whole"), (True, "deep")])
-def test_a_controlnet_that_ends_beside_another_begins_anew(inside, predict):
-    """In AUTOMATIC1111 they run inside the UNet's call."""
+@pytest.mark.parametrize(("runs", "predict"), [("before", "deep"), ("inside", "deep"), ("", "deep"), ("", "whole")])
+def test_a_controlnet_that_ends_beside_another_begins_anew(runs, predict):
+    """They run inside the UNet's call in AUTOMATIC1111. Other programs tell which of them act."""
     unet, nets = shallow_ldm_unet(), [ControlNet(shallow_ldm_unet(seed, num_res_blocks=1)) for seed in (3, 4)]
     driver = Driver("a pass", Settings(**(OFF | {"interval": 2, "predict": predict})))
     driver.follow(detect(unet), nets, Pass(TokenGrid(16, 16), 10, sampler="steady"))
@@ -370,10 +377,11 @@ def test_a_controlnet_that_ends_beside_another_begins_anew(inside, predict):
         for net in nets[: 1 + (step < 5)]:
             net(x=noise(2, 4, 16, 16), hint=None, timesteps=torch.full((2,), 500.0), context=words(2))
 
-    unet.time_embed.register_forward_hook(lambda *_: run_nets() if inside else None)
+    unet.time_embed.register_forward_hook(lambda *_: run_nets() if runs == "inside" else None)
     for step, latent in enumerate(chain(10)):
-        driver.begin_step(step, 10, rows_of((0,), (None, None)))
-        _ = inside or run_nets()
+        driver.begin_step(step, 10, rows_of((0,), (None, None)), controls=() if runs else (True, step < 5))
+        if runs == "before":
+            run_nets()
         unet(latent, torch.full((2,), float(TIMES[step])), [words(2)] * 2)
     assert {*range(10)} - {*ran} == ({2, 4, 7} if predict == "deep" else {3, 8})
 

@@ -101,7 +101,7 @@ class CallMemory:
     time: Tensor = field(default_factory=lambda: torch.zeros(()))
     rows: Sequence[Row] = ()
     step: int = -1  # of the last call
-    inside: Sequence[bool] = ()  # which ControlNets have run in the last call
+    nets: Sequence[bool] = field(default_factory=list)  # which ControlNets have run in the last call
 
     def begin_call(
         self,
@@ -122,6 +122,7 @@ class CallMemory:
         others, shapes = (others, type(latent), latent.dtype, latent.device), [each.shape for each in conditions]
         # the type: tensors of torch.export have no values
         signature = {ROWS: latent.shape[0], SIZE: latent.shape[1:], CONDITIONING: shapes, OTHERS: others}
+        latent = latent.to(torch.float32, copy=True)  # EasyCache of ComfyUI goes on with it in place
         is_new = signature != self.signature
         whys: list[Reason | None] = [why for why, value in self.signature.items() if value != signature[why]]
         differs = {} if is_new else self._differs(latent, conditions)
@@ -138,12 +139,12 @@ class CallMemory:
         self.signature, self.conditions, self.latent = signature, tuple(each.clone() for each in conditions), latent
         return next(filter(None, whys), None)
 
-    def begin_layers(self, controlnets: tuple[bool, ...]) -> None:
-        """The layers of a call begin to run. Which ``controlnets`` have run may be known no earlier."""
-        if self.inside != controlnets:
+    def begin_layers(self, nets: Sequence[bool]) -> None:
+        """The layers of a call begin to run. Which ControlNets have run is known no earlier in AUTOMATIC1111."""
+        if self.nets != nets:
             for part in self.parts.values():
                 part.forget()
-        self.inside = controlnets
+        self.nets = nets
 
     def end_step(self) -> None:
         """The step of the last call has ended."""
@@ -180,8 +181,7 @@ class CallMemory:
     def _differs(self, latent: Tensor, conditions: Sequence[Tensor]) -> Changes:
         """Whether a condition or the image differs from the last call's."""
         # by the angle, more than 60 degrees: a latent may grow in a pass, and another image's is about at right angles
-        now, before = latent.float(), self.latent.float()
-        differs = {IMAGE: 2 * (now * before).sum() < now.norm() * before.norm()}
+        differs = {IMAGE: 2 * (latent * self.latent).sum() < latent.norm() * self.latent.norm()}
         for condition, before in zip(conditions, self.conditions, strict=True):
             differs = _either(differs, {CONDITIONING: (condition != before).any().to(latent.device)})
         return differs
@@ -220,6 +220,10 @@ class Memory:
             words = f"the interval needs {(kept + fit) / 2**20:,.0f} MiB, and the GPU has {free / 2**20:,.0f} MiB free"
             self._lacks_room = None if kept <= ROOM * free and kept + fit <= free else words
         return self._lacks_room
+
+    def is_first(self, step: int) -> bool:
+        """Whether the next call is the first of its step."""
+        return step != self._step or self._place == 0
 
     def begin_step(self, step: int) -> None:
         """The next call is the first of this step. One that is no later than the last begins a new pass."""

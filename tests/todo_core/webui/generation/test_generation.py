@@ -244,6 +244,15 @@ def test_the_schedule_is_that_of_the_running_samplers_function(runs, schedule, k
     assert found == [noise and pytest.approx(step_weights(noise))]
 
 
+def test_which_adapters_act_is_told_in_the_forge_family_by_the_noise():
+    first = SimpleNamespace(timestep_range=(14.0, 2.0), previous_controlnet=None)
+    last = SimpleNamespace(timestep_range=(8.0, 1.0), previous_controlnet=first)
+    model = SimpleNamespace(forge_objects=SimpleNamespace(unet=SimpleNamespace(controlnet_linked_list=last)))
+    found = [compat.controls_at(SimpleNamespace(sigma=torch.tensor([each])), model) for each in (9.0, 8.0, 1.0, 0.9)]
+    assert found == [[False, True], [True, True], [True, False], [False, False]]
+    assert compat.controls_at(None, SimpleNamespace()) == []
+
+
 @pytest.mark.parametrize(
     ("sampler", "steps", "total", "calls"),
     [("sample_euler", 8, 8, 8), ("sample_heun", 8, 16, 15), ("unipc", 8, 8, 7), ("ddim", 8, 8, 6), ("ddim", 1, 1, 1)],
