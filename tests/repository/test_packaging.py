@@ -149,10 +149,11 @@ def test_the_places_of_the_version_agree():
     assert dated in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_workflow_runs_the_documented_command():
+def test_each_ci_runs_the_documented_command():
     (job,) = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"].values()
     assert "python3 tests/run.py" in (ROOT / "README.md").read_text()
-    assert "python3 tests/run.py --all" in [step.get("run") for step in job["steps"]]
+    assert 'python3 tests/run.py "$@"' in (ROOT / ".ci/run").read_text().splitlines()
+    assert ".ci/run --all" in [step.get("run") for step in job["steps"]]
     tested = set(job["strategy"]["matrix"]["python"])
     assert {f"Programming Language :: Python :: {version}" for version in tested} <= set(
         PROJECT["project"]["classifiers"]
