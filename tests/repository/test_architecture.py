@@ -154,5 +154,5 @@ def test_no_room_has_more_tokens_than_it_may():
 
 def test_comments_and_layout_are_no_tokens_and_an_f_string_is_one_in_each_python(tmp_path):
     path = tmp_path / "some.py"
-    path.write_text('def made(a):\n\n    return (  # a comment\n        f"{a + 1} {f\'{a}\'}"\n    )\n', "utf-8")
+    path.write_text("def made(a):\n\n    return (  # a comment\n        f\"{a + 1} {f'{a}'}\"\n    )\n", "utf-8")
     assert lines.tokens(path) == len(["def", "made", "(", "a", ")", ":", "return", "(", "f", ")"])
