@@ -1,7 +1,7 @@
 """Write all that is generated from code and stored rows into the files that have it: python benchmarks/pages.py
 
-The table of settings, the stub for editors, and the tables of README.md, docs/performance.md and docs/results. A table
-takes the place of the next one whose head has the same first cell.
+The tables of settings and presets, the stub for editors, and the tables of README.md, docs/performance.md and
+docs/results. A table takes the place of the next one whose head has the same first cell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ try:
     import results
 
     from todo_lab.evaluation.report.document import markdown_table
-    from todo_lab.settings_command import stub, table
+    from todo_lab.settings_command import presets, stub, table
 except ModuleNotFoundError as error:
     raise SystemExit(f"{error.name} is missing. Use .venv-test/bin/python; python3 tests/run.py makes it.") from None
 
@@ -39,6 +39,8 @@ def replaced(page: str, tables: Iterable[str]) -> str:
 
 GENERATED: dict[str, Callable[[str], str]] = {
     "todo_core/__init__.pyi": lambda page: stub(),
+    "docs/webui.md": lambda page: replaced(page, [presets()]),
+    "todo_core/comfyui/web/docs/ToDo.md": lambda page: replaced(page, [presets()]),
     "docs/settings.md": lambda page: replaced(page, [table()]),
     "docs/performance.md": lambda page: replaced(page, [markdown_table(t()) for t in performance.TABLES.values()]),
     "docs/results/README.md": lambda page: replaced(page, [markdown_table(t()) for t in results.TABLES.values()]),

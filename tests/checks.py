@@ -2,7 +2,8 @@
 
 It needs nothing but Python 3.10 to 3.14. The first run makes two environments, later ones reuse them: .venv-test, and
 .venv-demo for tests/todo_lab/demo, since the demo's gradio is newer than the WebUI's. Tests that are marked slow run
-with --all alone. Arguments go to pytest in both environments; a path runs only where its tests belong.
+with --all alone. Arguments go to pytest in both environments; a path runs only where its tests belong. With --quick
+there is neither lint nor types, and the tests are those that ten seconds have room for: see tests/quick.py.
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ def run_checks(arguments: list[str]) -> int:
     """The checks: mypy and the demo's tests run beside the other tests."""
     started = time.monotonic()
     os.environ.update(THREADS)  # the workers share the cores, so each process computes on one
-    slow = "--all" in arguments
-    arguments = [argument for argument in arguments if argument != "--all"]
+    slow, quick = (option in arguments for option in ("--all", "--quick"))
+    arguments = [argument for argument in arguments if argument not in ("--all", "--quick")]
     options = [] if slow or "-m" in arguments else ["-m", "not slow"]
     here, demo = split(arguments)
 
     workers = min(os.cpu_count() or 1, MOST_WORKERS)  # each more imports all libraries once more
+    if quick:
+        options, workers = [*options, "-p", "tests.quick"], 0
     with ExitStack() as stack:
         waiting = []
         if demo is not None:  # it makes its environment meanwhile: pip uses one core
@@ -58,12 +61,15 @@ def run_checks(arguments: list[str]) -> int:
             program = (sys.executable, ROOT / "tests" / "run.py", IN_DEMO)
             waiting.append(stack.enter_context(beside((*program, *words), words)))
         TESTS.ensure(*([SLOW] if slow else []))
-        run(["ruff", "check", "."])
-        run(["ruff", "format", "--check", "."])
-        check_types = stack.enter_context(beside((TESTS.python, "-m", "mypy"), ["mypy"]))
+        of_types = []
+        if not quick:
+            run(["ruff", "check", "."])
+            run(["ruff", "format", "--check", "."])
+            of_types.append(stack.enter_context(beside((TESTS.python, "-m", "mypy"), ["mypy"])))
         found = [] if here is None else [run(pytest(workers, [*options, *here]))]
         found += [finish() for finish in waiting]
-        check_types()
+        for finish in of_types:
+            finish()
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
     collected = found.count(NOTHING_COLLECTED) < len(found)
     sys.stdout.write(f"All checks passed in {minutes} min {seconds} s.\n" if collected else "No test was found.\n")

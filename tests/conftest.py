@@ -76,13 +76,6 @@ def chromium(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield started
 
 
-def pytest_terminal_summary(terminalreporter):
-    """Tell how many lines each room has and may have."""
-    from tests import lines
-
-    terminalreporter.write_line(f"lines of Python: {lines.told()}")
-
-
 def pytest_addoption(parser):
     """Add the options of test_faults.py and of tests/webui."""
     parser.addoption("--fault-sessions", type=int, default=200, metavar="N", help="how many; default 200")

@@ -1,6 +1,7 @@
 """Small real UNets on random weights, in the layouts of SD1.5, SD2 and SDXL, and what the tests read off them.
 
-Where a layout attends, at which level, is written down here by hand: ``todo_core`` has to find the same.
+Where a layout attends, at which level, is written down here by hand: ``todo_core`` has to find the same. diffusers
+takes seconds to import, so that only what uses it does.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from diffusers import AutoencoderKL, UNet2DConditionModel
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 from ldm.modules.diffusionmodules.util import GroupNorm32
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKL
 
 TEXT_WIDTH = 32
 
@@ -172,6 +175,8 @@ _DIFFUSERS_SDXL |= {2: rf"(down_blocks\.2|mid_block|up_blocks\.0){_INNER}"}
 
 def diffusers_unet(seed: int = 0, **changes: Any) -> nn.Module:
     """UNet2DConditionModel in the layout of SD1.5, with half the blocks."""
+    from diffusers import UNet2DConditionModel
+
     config: dict[str, Any] = {
         "sample_size": 64,
         "block_out_channels": (32, 64, 64, 64),
@@ -223,6 +228,8 @@ def diffusers_sdxl() -> Small:
 @functools.cache
 def full_layout(name: str) -> nn.Module:
     """The UNet of "SD 1.5" or "SDXL" in its full width, without weights: for plans and estimates."""
+    from diffusers import UNet2DConditionModel
+
     changes: dict[str, Any] = {
         "sample_size": 128,
         "block_out_channels": (320, 640, 1280),
@@ -239,6 +246,8 @@ def full_layout(name: str) -> nn.Module:
 
 def small_vae() -> AutoencoderKL:
     """diffusers', of factor 8 and as few channels as it has."""
+    from diffusers import AutoencoderKL
+
     return AutoencoderKL(
         down_block_types=("DownEncoderBlock2D",) * 4,
         up_block_types=("UpDecoderBlock2D",) * 4,

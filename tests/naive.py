@@ -16,7 +16,11 @@ from hypothesis import HealthCheck, settings
 def examples(count):
     """Hypothesis settings that do not depend on the speed of the machine, with the same examples in every run."""
     return settings(
-        max_examples=count, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
+        max_examples=max(1, count * settings.default.max_examples // 100),
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow],
+        database=None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Run every check: python3 tests/run.py [--all] [pytest arguments]. ``tests/checks.py`` has the details."""
+"""Run every check: python3 tests/run.py [--all or --quick] [pytest arguments]. ``tests/checks.py`` has the details."""
 
 import os
 import sys

@@ -38,7 +38,13 @@ class Estimate:
 
     @classmethod
     def of(cls, host: Host, plan: Plan) -> Estimate:
-        """The mean over the steps of the plan's pass."""
+        """The mean over the steps of the plan's pass.
+
+        >>> from todo_core import apply_patch
+        >>> session = apply_patch(unet, factor_1=2, interval=1, start=0)
+        >>> print(f"{Estimate.of(session.host, session.plan).saved:.0%}")
+        46%
+        """
         steps = plan.facts.steps or USUAL_STEPS
         whole = _usually_predicted(plan, "whole", steps)
         ran = [step for step in range(steps) if step not in whole]

@@ -42,7 +42,11 @@ def sampler_of(function: Any, *, eta: float | None, churn: float | None) -> Samp
 
 
 def sampler_of_alias(alias: str) -> Sampler:
-    """What is known of a sampler, if eta and churn are 0, by its alias in the WebUIs, as "k_euler"."""
+    """What is known of a sampler, if eta and churn are 0, by its alias in the WebUIs, as "k_euler".
+
+    >>> sampler_of_alias("k_dpmpp_2m"), sampler_of_alias("k_dpmpp_sde"), sampler_of_alias("k_heun")
+    ('steady', 'adds noise', 'calls twice')
+    """
     return _by_name(alias, not {alias, f"sample_{alias.removeprefix('k_')}"}.isdisjoint(_STEADY))
 
 

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """``height`` x ``width`` tokens. Sequences (b, h*w, c) have them row by row."""
+    """``height`` x ``width`` tokens. Sequences (b, h*w, c) have them row by row.
+
+    >>> grid = TokenGrid.of((2, 4, 96, 65))
+    >>> print(grid, "->", grid.halved(1), "->", grid.halved(1).strided(2))
+    96 x 65 -> 48 x 33 -> 24 x 17
+    """
 
     height: int
     width: int

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import todo_core
 from todo_core import SETTINGS, Settings
-from todo_core.settings import BUILT_IN, Setting
+from todo_core.settings import BUILT_IN, PRESET_HELP, Setting
 
 HEAD = """\
 # Written by: python -m todo_lab settings --stub > todo_core/__init__.pyi
@@ -38,6 +38,12 @@ def table() -> str:
     """A Markdown table: name, default, what is allowed, infotext key, label and help."""
     head = ["| name | default | allowed | infotext | in the panel |", "|---|---|---|---|---|"]
     return "\n".join([*head, *(_row(setting) for setting in SETTINGS.values())]) + "\n"
+
+
+def presets() -> str:
+    """A Markdown table of the built-in presets."""
+    head = ["| preset | what it does |", "|---|---|"]
+    return "\n".join([*head, *(f"| {name} | {does} |" for name, does in PRESET_HELP.items())]) + "\n"
 
 
 def _row(setting: Setting) -> str:

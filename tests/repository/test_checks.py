@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,20 @@ from todo_lab.environment import Environment
 
 DEMO = str(command.DEMO_TESTS)
 NOTHING = command.NOTHING_COLLECTED
+SAMPLE = """
+import pytest
+from tests import naive, quick
+
+@pytest.mark.long
+def test_long(): ...
+
+@pytest.mark.parametrize("case", [1, 2, 3])
+def test_a(case):
+    quick.SECONDS = 99 if case == 1 else 0
+
+def test_b():
+    assert [naive.examples(count).max_examples for count in (300, 12)] == [15, 1]
+"""
 
 
 @pytest.fixture
@@ -84,6 +99,23 @@ def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, 
     _, ran = checks(*words)
     assert ("not slow" in ran["here"]) == (not words)
     assert ran[".venv-test"] == installed
+
+
+@pytest.mark.parametrize(("path", "name"), [("tests/repository", "here"), (DEMO, "demo")])
+def test_a_quick_look_is_one_process_without_lint_and_types(checks, path, name):
+    status, ran = checks("--quick", path)
+    assert (status, {*ran}) == (0, {name, ".venv-test"})
+    assert " ".join(ran[name]).startswith("pytest -n 0 ")
+    assert ran[name][-3:] == ["-p", "tests.quick", path]
+
+
+def test_a_quick_look_runs_each_test_once_and_then_its_other_cases_while_there_is_time(tmp_path):
+    file = tmp_path / "test_sample.py"
+    file.write_text(SAMPLE, "utf-8")
+    words = ["-v", "-p", "no:cacheprovider", "-p", "tests.quick", "--rootdir", str(tmp_path), str(file)]
+    output = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=command.ROOT, text=True, capture_output=True)
+    ran = re.findall(r"::(\S+) ([A-Z]+)", output.stdout)
+    assert ran == [("test_a[1]", "PASSED"), ("test_b", "PASSED"), ("test_a[2]", "PASSED"), ("test_a[3]", "SKIPPED")]
 
 
 def test_ctrl_c_is_one_line_and_ends_what_runs_beside(monkeypatch, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -149,14 +150,27 @@ def test_the_places_of_the_version_agree():
     assert dated in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_workflow_runs_the_documented_command():
+def test_each_ci_runs_the_documented_command():
     (job,) = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"].values()
     assert "python3 tests/run.py" in (ROOT / "README.md").read_text()
-    assert "python3 tests/run.py --all" in [step.get("run") for step in job["steps"]]
+    assert 'python3 tests/run.py "$@"' in (ROOT / ".ci/run").read_text().splitlines()
+    assert ".ci/run --all" in [step.get("run") for step in job["steps"]]
     tested = set(job["strategy"]["matrix"]["python"])
     assert {f"Programming Language :: Python :: {version}" for version in tested} <= set(
         PROJECT["project"]["classifiers"]
     )
+
+
+@pytest.mark.parametrize("folder", ["bin", "Scripts"])
+def test_the_hooks_before_a_commit_run_the_tools_of_the_tests_environment(tmp_path, folder):
+    python = tmp_path / ".venv-test" / folder / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$*"\n')
+    python.chmod(0o755)
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    words = [[*shlex.split(hook["entry"]), "a b.py"] for hook in repo["hooks"]]
+    told = [subprocess.run(each, cwd=tmp_path, text=True, capture_output=True).stdout for each in words]
+    assert told == ["-m ruff check --fix a b.py\n", "-m ruff format a b.py\n", "-m mypy\n"]
 
 
 def test_the_issue_forms_name_each_answer_once_and_show_an_infotext_of_today():

@@ -30,6 +30,13 @@ def apply_patch(
     ``session.plan`` says what will happen: at the size that the model was trained at, until a call has another.
 
     Raises SettingsError and UnsupportedModelError before anything is changed.
+
+    >>> session = apply_patch(unet, factor_1=2, interval=1)
+    >>> print(session.plan)
+    level 1: 64 x 64, 4,096 tokens -> 1,024 by downsample (32 x 32), 3 blocks
+    level 2: 32 x 32, 1,024 tokens, not reduced: this model was trained at 512 x 512
+    >>> remove_patch(unet) is unet
+    True
     """
     settings = combine(settings, preset, overrides)
     host = detect(model)
@@ -53,6 +60,11 @@ def patched(
     """``with patched(model, factor_1=2) as session:`` takes the patch off at the end of the block, whatever happens.
 
     A patch that was there before the block comes back, as with torch's own nested contexts.
+
+    >>> with patched(unet, preset="ToDo paper") as session:
+    ...     output = unet(latent, timestep, context=text)
+    >>> print(session.record)
+    <Record: level 1 by downsample in 1 steps>
     """
     unet = detect(model).unet
     outer = _session_on(unet)

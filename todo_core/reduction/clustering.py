@@ -20,6 +20,10 @@ def cluster(metric: Tensor, groups: int) -> Grouping:
     """Group the tokens ``metric`` (b, n, c) by their cosine similarity to the mean token of their image.
 
     1 <= ``groups`` <= n. The search starts from groups of equal size, without randomness. No group is empty.
+
+    >>> tokens = torch.tensor([[[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.0, 3.0]]])
+    >>> cluster(tokens, 2).index
+    tensor([[0, 0, 1, 1]])
     """
     b, n, _ = metric.shape
     wide = widened(metric)

@@ -30,6 +30,10 @@ def stride(size: Size, factor: int, turn: int, *, exact: bool = True) -> Strided
     A cell has factor x factor positions, numbered row by row; fewer if the grid is smaller. Turn 0 keeps the position
     of the mode "nearest-exact" (``exact``) or "nearest". The next turns walk over the cell, so ``turns_per_cycle``
     turns in a row keep every token exactly once. Raises ValueError if ``factor`` is below 1.
+
+    >>> tokens = torch.arange(16)[None, :, None]  # a grid of 4 x 4
+    >>> [stride((4, 4), 2, turn).merge(tokens).flatten().tolist() for turn in range(4)]
+    [[5, 7, 13, 15], [4, 6, 12, 14], [1, 3, 9, 11], [0, 2, 8, 10]]
     """
     if factor < 1:
         raise ValueError(f"factor {factor} must be 1 or more")
@@ -87,7 +91,13 @@ def _extended(grid: Tensor, dim: int, lines: int) -> Tensor:
 
 
 def downsample(size: Size, target: Size, resample: str = "nearest-exact") -> KeptTokens | ResampledGrid:
-    """Reduce a grid of ``size`` (h, w) to ``target`` (h', w'), 1 <= h' <= h and 1 <= w' <= w, as torch's resampling."""
+    """Reduce a grid of ``size`` (h, w) to ``target`` (h', w'), 1 <= h' <= h and 1 <= w' <= w, as torch's resampling.
+
+    >>> halved = downsample((2, 4), (1, 2), "nearest")
+    >>> kept = halved.merge(torch.arange(8)[None, :, None])
+    >>> kept.flatten().tolist(), halved.unmerge(kept).flatten().tolist()
+    ([0, 2], [0, 0, 2, 2, 0, 0, 2, 2])
+    """
     if not (1 <= target[0] <= size[0] and 1 <= target[1] <= size[1]):
         raise ValueError(f"target {target} must lie between (1, 1) and the size {size}")
     if resample not in RESAMPLES:

@@ -28,6 +28,11 @@ def match(metric: Tensor, size: Size, ratio: float, cell: Size = (2, 2), draws: 
     Each cell of ``cell`` (sy, sx) tokens has one destination; cells at the edges may be smaller. ``draws`` (b, cells)
     in [0, 1) choose the destinations; None chooses the upper left token of each cell. All other tokens are sources.
     Sources and destinations are compared by the cosine similarity of ``metric`` (b, h*w, c).
+
+    >>> tokens = torch.tensor([[[0.0, 1.0], [0.0, 3.0], [5.0, 0.0], [0.0, 2.0]]])  # a grid of 2 x 2
+    >>> pairs = match(tokens, (2, 2), ratio=0.5)
+    >>> pairs.unmerge(pairs.merge(tokens)).tolist()  # those of one direction have become their mean
+    [[[0.0, 2.0], [0.0, 2.0], [5.0, 0.0], [0.0, 2.0]]]
     """
     b, n, _ = metric.shape
     sources, destinations = (part.expand(b, -1) for part in _split(size, cell, draws, metric.device))
@@ -101,7 +106,11 @@ class Matching:
 
 
 def removable(size: Size, ratio: float, cell: Size = (2, 2)) -> int:
-    """How many tokens of a grid disappear: ``int(h*w * ratio)``, but never a destination."""
+    """How many tokens of a grid disappear: ``int(h*w * ratio)``, but never a destination.
+
+    >>> removable((4, 4), 0.5), removable((4, 4), 0.9)  # each of the 4 cells keeps one
+    (8, 12)
+    """
     tokens = size[0] * size[1]
     return min(int(tokens * ratio), tokens - cell_count(size, cell))
 
@@ -110,6 +119,10 @@ def random_draws(seeds: Sequence[int], step: int, rank: int, size: Size, cell: S
     """Uniform draws in [0, 1) for `match`, on the CPU: (len(seeds), cells).
 
     A row depends on its seed, the step and the block's rank alone, so equal seeds have equal rows.
+
+    >>> first, other, again = random_draws([7, 8, 7], step=0, rank=0, size=(4, 4))
+    >>> first.equal(again), first.equal(other)
+    (True, False)
     """
     rows = {seed: _draw(seed, step, rank, cell_count(size, cell)) for seed in set(seeds)}
     return torch.stack([rows[seed] for seed in seeds])

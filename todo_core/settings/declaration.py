@@ -76,6 +76,10 @@ class Settings:
 
     Keywords only. A field's annotation is its declaration and the string under it the help: ``SETTINGS`` has both.
     Raises SettingsError on an unknown name, a wrong type, NaN, or a value out of range.
+
+    >>> Settings(factor_1="two")
+    Traceback (most recent call last):
+    todo_core.errors.SettingsError: factor_1 = 'two' is not possible; allowed: 'auto' or a whole number from 1 to 8
     """
 
     method: Annotated[Literal[Method, "none"], Setting("Method")] = "downsample"
@@ -206,11 +210,19 @@ class Settings:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Settings:
-        """Build from values that may be text, as those of a panel, an axis or a JSON request."""
+        """Build from values that may be text, as those of a panel, an axis or a JSON request.
+
+        >>> Settings.parse({"factor_1": " 2", "random": "false"}) == Settings(factor_1=2, random=False)
+        True
+        """
         return cls(**{name: SETTINGS[name].parse(v) if name in SETTINGS else v for name, v in values.items()})
 
     def to_infotext(self, *, without: frozenset[str] = frozenset()) -> dict[str, str]:
-        """Infotext keys and values: the method, and all settings that have an effect and not their default."""
+        """Infotext keys and values: the method, and all settings that have an effect and not their default.
+
+        >>> Settings(factor_1=2, end=0.8).to_infotext()
+        {'ToDo method': 'downsample', 'ToDo factor 1': '2', 'ToDo end': '0.8'}
+        """
         changed = [name for name in self.used if getattr(self, name) != SETTINGS[name].default]
         chosen = [name for name in dict.fromkeys(["method", *changed]) if name not in without]
         return {SETTINGS[name].infotext_key: SETTINGS[name].format(getattr(self, name)) for name in chosen}
@@ -220,6 +232,9 @@ class Settings:
         """Read the keys that ``to_infotext`` writes; None if the image was not reduced by this extension.
 
         Where no token was reduced, there is a version and no method. "auto (2)", with what auto has used, is auto.
+
+        >>> Settings.from_infotext({"ToDo method": "downsample", "ToDo factor 1": "auto (2)"}) == Settings()
+        True
         """
         if not infotext.keys() & {METHOD_KEY, VERSION_KEY}:
             return None
@@ -258,26 +273,25 @@ Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 )
 
 DEFAULT, CUSTOM = "Balanced", "custom"  # names of the default settings, and of settings that no preset has
-BUILT_IN: Mapping[str, Settings] = {
-    DEFAULT: Settings(),
-    "Closest": Settings(tolerance=0.1),
-    "Fast": Settings(tolerance=0.24),
-    "ToDo only": Settings(interval=1),
-    "ToDo paper": Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1, start=0, end=1),
-    "ToMe paper": Settings(method="similarity", target="all", ratio_1=0.5, interval=1, start=0, end=1),
+PRESETS: Mapping[str, tuple[Settings, str]] = {
+    DEFAULT: (Settings(), "predicts steps and layers; reduces tokens where that saves more"),
+    "Closest": (Settings(tolerance=0.1), "as Balanced, with a smaller error: the closest image"),
+    "Fast": (Settings(tolerance=0.24), "as Balanced, with a larger error: speed first"),
+    "ToDo only": (Settings(interval=1), "reduces tokens in the steps that weigh little, predicts nothing"),
+    "ToDo paper": (
+        Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1, start=0, end=1),
+        "the paper's settings: keeps the same token of each cell, only at level 1",
+    ),
+    "ToMe paper": (
+        Settings(method="similarity", target="all", ratio_1=0.5, interval=1, start=0, end=1),
+        "the paper's settings: merges half of the tokens",
+    ),
 }
-"""The built-in presets. The papers' have their authors' settings (arXiv 2303.17604; arXiv 2402.13573 and its code,
-ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px; they take 3 at 1536 px and 4 at 2048 px)."""
+"""The built-in presets, and what each does. The papers' have their authors' settings (arXiv 2303.17604, 2402.13573 and
+its code, ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px; they take 3 at 1536 px and 4 at 2048 px)."""
 
-PRESET_HELP: Mapping[str, str] = {
-    DEFAULT: "some steps and layers predicted; fewer tokens where that saves more",
-    "Closest": "as Balanced, with a smaller error",
-    "Fast": "as Balanced, with a larger error",
-    "ToDo only": "fewer tokens in the steps that weigh little, nothing predicted",
-    "ToDo paper": "the settings of the ToDo paper",
-    "ToMe paper": "the settings of the ToMe paper",
-}
-"""What each does, in the words of the pages."""
+BUILT_IN: Mapping[str, Settings] = {name: settings for name, (settings, _) in PRESETS.items()}
+PRESET_HELP: Mapping[str, str] = {name: does for name, (_, does) in PRESETS.items()}
 
 
 def find_preset(name: Any, presets: Mapping[str, Settings]) -> Settings:

@@ -54,6 +54,7 @@ def slow(*case):
     return pytest.param(*case, marks=pytest.mark.slow)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "when", "settings"),
     [
@@ -97,6 +98,7 @@ def test_a_model_compiled_before_or_after_the_patch_is_reduced_at_any_step_and_s
     assert when == "after" or snapshot(small.unet) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_whole_steps_of_a_compiled_model(when):
     """What runs is compiled, and the images are those of the uncompiled model."""

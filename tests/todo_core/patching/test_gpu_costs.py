@@ -139,6 +139,7 @@ def test_a_patch_reads_the_timestep_once_a_call_or_not_at_all_where_the_sampler_
     assert (count.syncs, count.blocking) == (int(index is None or window == "noise"), 0)
 
 
+@pytest.mark.long
 def test_a_call_of_sdxls_layout_runs_few_functions_of_ours():
     """Of its 70 blocks the plan reduces 10. A GPU that waits for Python gains nothing."""
     kinds = ("CrossAttnDownBlock2D", "CrossAttnUpBlock2D")

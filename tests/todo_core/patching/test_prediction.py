@@ -204,6 +204,7 @@ def session_of(small, size=16, **settings):
 # memory -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch):
     """By the worst of their errors: a long negative prompt makes two calls of each step."""
     monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)

@@ -53,11 +53,11 @@ USES = pytest.mark.parametrize("put", [lambda *a, **v: apply_patch(*a, **v).sett
 
 
 @USES
-def test_a_preset_by_name_with_changes(diffusers_sd1, put):
-    assert put(diffusers_sd1.unet, preset="Fast", end=0.8) == Settings(tolerance=BUILT_IN["Fast"].tolerance, end=0.8)
-    assert put(diffusers_sd1.unet, preset="ToMe paper") == Settings.preset("ToMe paper") == BUILT_IN["ToMe paper"]
-    assert put(diffusers_sd1.unet, Settings(factor_1=3), end=0.8) == Settings(factor_1=3, end=0.8)
-    assert put(diffusers_sd1.unet) == Settings()
+def test_a_preset_by_name_with_changes(ldm_sd1, put):
+    assert put(ldm_sd1.unet, preset="Fast", end=0.8) == Settings(tolerance=BUILT_IN["Fast"].tolerance, end=0.8)
+    assert put(ldm_sd1.unet, preset="ToMe paper") == Settings.preset("ToMe paper") == BUILT_IN["ToMe paper"]
+    assert put(ldm_sd1.unet, Settings(factor_1=3), end=0.8) == Settings(factor_1=3, end=0.8)
+    assert put(ldm_sd1.unet) == Settings()
 
 
 @USES
@@ -78,11 +78,11 @@ def test_a_preset_by_name_with_changes(diffusers_sd1, put):
         ([0], {"preset": "Fast"}, "settings", "a Settings object, or settings by name"),
     ],
 )
-def test_wrong_names_and_types_are_refused_before_anything_is_changed(diffusers_sd1, put, args, values, field, said):
+def test_wrong_names_and_types_are_refused_before_anything_is_changed(ldm_sd1, put, args, values, field, said):
     with pytest.raises(SettingsError, match=said) as caught:
-        put(diffusers_sd1.unet, *args, **values)
+        put(ldm_sd1.unet, *args, **values)
     assert caught.value.field == field
-    assert hook_count(diffusers_sd1.unet) == 0
+    assert hook_count(ldm_sd1.unet) == 0
 
 
 @pytest.mark.parametrize("of", [Settings, apply_patch, patched])
@@ -95,6 +95,7 @@ def test_help_shows_every_setting_with_type_and_default(of):
     assert "phase: Literal['rotate', 'fixed'] = 'rotate'" in pydoc.render_doc(of)
 
 
+@pytest.mark.long
 def test_a_strict_type_checker_rejects_wrong_names_and_types_and_nothing_else(tmp_path, monkeypatch):
     example = tmp_path / "example.py"
     example.write_text(MARKED, "utf-8")

@@ -129,6 +129,7 @@ def test_the_whole_training_runs(tmp_path):
     assert weights_file.load(tmp_path / "pocket-sdxl.safetensors").unet_settings == config.UNET_SDXL
 
 
+@pytest.mark.long
 def test_the_decoder_alone_learns(tmp_path):
     shipped = weights_file.load().first_stage_model
     options = Options(tmp_path, steps=2, scenes=4, batch=2, start=SHIPPED, device="cpu")

@@ -73,6 +73,7 @@ def test_the_autoencoder_shows_unseen_scenes_well(pocket):
     assert autoencoder_psnr(pocket, unseen_scenes(12), 128) >= 29.5
 
 
+@pytest.mark.long
 def test_a_caption_of_one_object_decides_its_shape(pocket):
     scenes, base = unseen_scenes(12, most=1), Request(prompt="", steps=8)
     figures = caption_figures(pocket, ShapeJudge(), scenes, scales=[1], base=base)

@@ -186,6 +186,7 @@ def test_the_prediction_type_is_detected(single, monkeypatch):
     assert model.prediction == "epsilon"
 
 
+@pytest.mark.long
 def test_a_model_knows_its_usual_size_and_guidance(sd1_file, folder, xl_folder):
     found = [(model.side, model.guidance) for model in map(load, (sd1_file, folder, xl_folder))]
     assert found == [(512, 7.5), (512, 7.5), (1024, 5.0)]
