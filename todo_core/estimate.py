@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .hosts import Host
 from .patching.plan import Plan
 from .patching.time.prediction_plan import Part
-from .work import layout_of
+from .patching.work import layout_of
 
 USUAL_STEPS = 10  # of a hires pass
 # of the steps that can be predicted, those that usually are with a tolerance of 0.16, and more with each doubling of it

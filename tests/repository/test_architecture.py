@@ -33,7 +33,6 @@ FLOORS = {
         "errors image_difference samplers token_grid",
         "reduction",
         "settings hosts",
-        "work",
         "patching",
         "estimate tomesd",
         "webui comfyui",

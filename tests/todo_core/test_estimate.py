@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from diffusers import UNet2DConditionModel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests import models
@@ -14,8 +15,8 @@ from todo_core import Settings, TokenGrid, patched
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
 from todo_core.patching.plan import Pass, make_plan
+from todo_core.patching.work import Layout
 from todo_core.settings import BUILT_IN
-from todo_core.work import Layout
 
 TEXT = 77
 
@@ -85,7 +86,7 @@ def test_predicted_transformers_count_as_what_torch_sees_when_they_do_not_run(an
     work, estimate = partial(layout.work, TokenGrid(*size), settings=plan.settings), Estimate.of(host, plan)
     small = small.copy()
     for transformer in detect(small.unet).deep_transformers:
-        one_tuple = isinstance(small.unet, models.UNet2DConditionModel)
+        one_tuple = isinstance(small.unet, UNet2DConditionModel)
         transformer.forward = lambda x, *_, one_tuple=one_tuple, **__: (x,) if one_tuple else x
     left = counted(small, size, Settings(method="none"))
     assert work((), predicts=True) == pytest.approx(left, rel=0.01)

@@ -140,7 +140,8 @@ class Driver:
     def in_words(self, steps: int, unit: str = "steps") -> str:
         """What was reduced in so many steps or calls, and why not more; or why nothing was."""
         steps = max(steps, self.begun)
-        if skipped := self._skipped + steps - self.begun:
+        skipped = self._skipped + (0 if self.interrupted else steps - self.begun)
+        if skipped:
             self.record.cause = f"another cache answers for the model in {skipped} of {steps} {unit}"
         ran = in_words(self.record, steps, unit, skipped) if self.record.acted else []
         return "; ".join([*ran, *self.why_less(steps)])

@@ -13,12 +13,12 @@ from ..hosts.host import IMAGE_PIXELS
 from ..samplers import WHY_NOT, Sampler
 from ..settings import METHOD_NONE, SETTINGS, Settings
 from ..token_grid import TokenGrid
-from ..work import layout_of
 from .space.level_plan import LEVELS, LevelPlan, Reason
 from .space.methods import plan_level
 from .time import pacing
 from .time.prediction_plan import DEEP, WHOLE, Part, PredictionPlan
 from .time.schedule import Weights, light_steps
+from .work import layout_of
 
 AUTO_FEWEST = 6  # steps of a pass in which auto predicts
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5

@@ -11,7 +11,7 @@ from torch import nn
 from tests.models import ldm_sd1, noise
 from todo_core import UnsupportedModelError, apply_patch, patched
 from todo_core.hosts import detect
-from todo_core.work import Layout
+from todo_core.patching.work import Layout
 
 from .forge_double import Block, Engine, Patcher, attend, contract
 

@@ -16,11 +16,11 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from .hosts import Host, blocks_of, isinstance_str, weight_shape
-from .patching.space.level_plan import LevelPlan
-from .reduction.matching import cell_count
-from .settings import Settings
-from .token_grid import TokenGrid
+from ..hosts import Host, blocks_of, isinstance_str, weight_shape
+from ..reduction import cell_count
+from ..settings import Settings
+from ..token_grid import TokenGrid
+from .space.level_plan import LevelPlan
 
 TEXT_TOKENS = 77
 
