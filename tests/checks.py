@@ -72,7 +72,8 @@ def run_checks(arguments: list[str]) -> int:
             finish()
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
     collected = found.count(NOTHING_COLLECTED) < len(found)
-    sys.stdout.write(f"All checks passed in {minutes} min {seconds} s.\n" if collected else "No test was found.\n")
+    told = f"{'These tests' if quick else 'All checks'} passed in {minutes} min {seconds} s.\n"
+    sys.stdout.write(told if collected else "No test was found.\n")
     return 0 if collected else NOTHING_COLLECTED
 
 

@@ -102,8 +102,9 @@ def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, 
 
 
 @pytest.mark.parametrize(("path", "name"), [("tests/repository", "here"), (DEMO, "demo")])
-def test_a_quick_look_is_one_process_without_lint_and_types(checks, path, name):
+def test_a_quick_look_is_one_process_without_lint_and_types(checks, capfd, path, name):
     status, ran = checks("--quick", path)
+    assert "\nThese tests passed in 0 min" in capfd.readouterr().out
     assert (status, {*ran}) == (0, {name, ".venv-test"})
     assert " ".join(ran[name]).startswith("pytest -n 0 ")
     assert ran[name][-3:] == ["-p", "tests.quick", path]

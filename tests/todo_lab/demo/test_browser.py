@@ -9,6 +9,7 @@ import pytest
 from todo_lab.demo import model_runner
 from todo_lab.demo.page import CSS, Page, theme
 
+pytestmark = pytest.mark.long
 WIDE, PHONE = {"width": 1300, "height": 900}, {"width": 390, "height": 844}
 PATIENCE = 180_000  # milliseconds
 

@@ -15,6 +15,8 @@ from todo_core.settings import Settings
 from todo_core.webui.panel import accordion
 from todo_core.webui.panel.estimate_line import PREDICTION
 
+pytestmark = pytest.mark.long
+
 
 def used(**changes) -> set[str]:
     """What is shown with the double's sampler, which may add noise."""
@@ -179,7 +181,6 @@ def test_a_slow_answer_is_not_overtaken_and_a_page_that_changes_all_the_time_is_
     wait_for_line(page, "1280 x 1024:")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("page", ["?__theme=light", "?__theme=dark"], indirect=True)
 def test_nothing_is_cut_off_or_invisible(page, panel):
     panel.unfold()
