@@ -28,6 +28,9 @@ def test_a(case):
 
 def test_b():
     assert [naive.examples(count).max_examples for count in (300, 12)] == [15, 1]
+
+def test_c():
+    assert False
 """
 
 
@@ -115,8 +118,9 @@ def test_a_quick_look_runs_each_test_once_and_then_its_other_cases_while_there_i
     file.write_text(SAMPLE, "utf-8")
     words = ["-v", "-p", "no:cacheprovider", "-p", "tests.quick", "--rootdir", str(tmp_path), str(file)]
     output = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=command.ROOT, text=True, capture_output=True)
-    ran = re.findall(r"::(\S+) ([A-Z]+)", output.stdout)
-    assert ran == [("test_a[1]", "PASSED"), ("test_b", "PASSED"), ("test_a[2]", "PASSED"), ("test_a[3]", "SKIPPED")]
+    ran = re.findall(r"::test_(\S+) ([A-Z])", output.stdout)
+    assert ran == [("a[1]", "P"), ("b", "P"), ("c", "F"), ("a[2]", "P"), ("a[3]", "S")]
+    assert output.returncode == 1
 
 
 def test_ctrl_c_is_one_line_and_ends_what_runs_beside(monkeypatch, capsys):
