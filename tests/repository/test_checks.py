@@ -116,11 +116,12 @@ def test_a_quick_look_is_one_process_without_lint_and_types(checks, capfd, path,
 def test_a_quick_look_runs_each_test_once_and_then_its_other_cases_while_there_is_time(tmp_path):
     file = tmp_path / "test_sample.py"
     file.write_text(SAMPLE, "utf-8")
-    words = ["-v", "-p", "no:cacheprovider", "-p", "tests.quick", "--rootdir", str(tmp_path), str(file)]
+    words = ["-vs", "-p", "no:cacheprovider", "-p", "tests.quick", "--rootdir", str(tmp_path), str(file)]
     output = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=command.ROOT, text=True, capture_output=True)
     ran = re.findall(r"::test_(\S+) ([A-Z])", output.stdout)
     assert ran == [("a[1]", "P"), ("b", "P"), ("c", "F"), ("a[2]", "P"), ("a[3]", "S")]
     assert output.returncode == 1
+    assert "1 failed, 3 passed, 1 skipped, 1 deselected" in output.stdout, "all has been written"
 
 
 def test_ctrl_c_is_one_line_and_ends_what_runs_beside(monkeypatch, capsys):
