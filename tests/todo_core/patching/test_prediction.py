@@ -374,7 +374,8 @@ def test_a_controlnet_that_ends_beside_another_begins_anew(runs, predict):
 
     unet.time_embed.register_forward_hook(lambda *_: run_nets() if runs == "inside" else None)
     for step, latent in enumerate(chain(10)):
-        driver.begin_step(step, 10, rows_of((0,), (None, None)), controls=() if runs else (True, step < 5))
+        driver.controls = () if runs else (True, step < 5)
+        driver.begin_step(step, 10, rows_of((0,), (None, None)))
         if runs == "before":
             run_nets()
         unet(latent, torch.full((2,), float(TIMES[step])), [words(2)] * 2)

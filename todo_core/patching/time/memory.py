@@ -189,6 +189,7 @@ class Memory:
         self._last: list[CallMemory] = []  # of the calls of the last step
         self._costs: dict[Part, float] | None = None  # unknown
         self._gaps: dict[Part, int] = {}  # in this step
+        self.has_too_many = False  # calls in a step
         self.has_nan = False  # an error that was measured is no number
         # the least tolerance with which a step would have been predicted
         self.least_error: dict[Part, float] = dict.fromkeys(PARTS, math.inf)
@@ -220,6 +221,7 @@ class Memory:
             self._end_step()
             self._step, self._place = step, 0
         place, self._place = self._place, self._place + 1
+        self.has_too_many = self.has_too_many or place >= MOST_CALLS
         return self._calls[place] if place < MOST_CALLS else CallMemory({})
 
     def _end_step(self) -> None:
