@@ -101,6 +101,8 @@ def test_one_step_is_one_step():
 def test_it_says_that_a_planned_prediction_did_not_happen():
     plan = plan_of()
     assert Record().summary(8, plan=plan) == "nothing predicted: too few steps in a row are alike"
+    told = "a call asks for gradients: nothing is predicted"
+    assert Record(notes=[told]).summary(8, plan=plan) == told
     short = {"why": "they need 4 steps", "why_whole": "only layers are asked for"}
     told = Record().summary(3, plan=plan_of(Settings(interval=2), **short))
     assert told == "nothing predicted: they need 4 steps"
