@@ -207,7 +207,6 @@ class Record:
         self.called_in.clear()
         self.networks.clear()
         self.notes.clear()
-        self.cause = NOT_ALIKE
 
 
 def _counted(number: int, unit: str) -> str:

@@ -225,7 +225,7 @@ def dpm_adaptive_function(model, noise, sigmas, extra_args): ...
     [
         (dpm_fast_function, None, 2, 2, 5),
         (dpm_adaptive_function, None, 2, 3, 4),  # it does not know their number: the window goes by the noise
-        (sample_euler, [10, 10, 7, 4, 4, 1, 0], 1, 3, 3),  # nor is it known here
+        (sample_euler, [10, 10, 7, 7, 7, 1, 0], 1, 5, 1),  # nor is it known here
     ],
 )
 def test_where_a_call_is_no_step_of_the_list_calls_are_counted(shown, model, function, sigmas, calls, whole, reduced):
@@ -233,6 +233,8 @@ def test_where_a_call_is_no_step_of_the_list_calls_are_counted(shown, model, fun
     calls, _ = lengths(model, lambda: guider.sample(sampler=sampler, sigmas=sigmas))
     assert calls == [{WHOLE}] * whole + [{REDUCED}] * reduced
     assert f"in {reduced} of {whole + reduced} model calls" in shown[-1][0]
+    Guider(todo(model, interval="auto"), calls=2).sample(sampler=sampler, sigmas=sigmas)
+    assert "predicted: auto needs to know the n" in shown[-1][0], "the noise schedule, or the number of steps"
 
 
 @pytest.mark.parametrize("name", ["model_sampling", "predictor"])

@@ -205,7 +205,7 @@ class Memory:
 
     def is_first(self, step: int) -> bool:
         """Whether the next call is the first of its step."""
-        return step != self._step or self._place == 0
+        return step != self._step
 
     def begin_step(self, step: int) -> None:
         """The next call is the first of this step. One that is no later than the last begins a new pass."""
