@@ -228,13 +228,16 @@ def dpm_adaptive_function(model, noise, sigmas, extra_args): ...
         (sample_euler, [10, 10, 7, 7, 7, 1, 0], 1, 5, 1),  # nor is it known here
     ],
 )
-def test_where_a_call_is_no_step_of_the_list_calls_are_counted(shown, model, function, sigmas, calls, whole, reduced):
+def test_where_a_call_is_no_step_of_the_list_calls_are_counted(
+    shown, model, monkeypatch, function, sigmas, calls, whole, reduced
+):
+    monkeypatch.setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)
     guider, sampler = Guider(todo(model, start=0.5), calls=calls), SimpleNamespace(sampler_function=function)
     calls, _ = lengths(model, lambda: guider.sample(sampler=sampler, sigmas=sigmas))
     assert calls == [{WHOLE}] * whole + [{REDUCED}] * reduced
     assert f"in {reduced} of {whole + reduced} model calls" in shown[-1][0]
-    Guider(todo(model, interval="auto"), calls=2).sample(sampler=sampler, sigmas=sigmas)
-    assert "predicted: auto needs to know the n" in shown[-1][0], "the noise schedule, or the number of steps"
+    Guider(todo(model, interval="auto", predict="deep", tolerance=1)).sample(sampler=sampler, steps=9, sigmas=sigmas)
+    assert "computed in" not in shown[-1][0], "auto needs to know the schedule"
 
 
 @pytest.mark.parametrize("name", ["model_sampling", "predictor"])
