@@ -37,7 +37,7 @@ class ToDo:
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:
         """The inputs, as ComfyUI asks for them."""
-        model = ("MODEL", {"tooltip": "SD 1, SD 2 or SDXL. Other models pass through."})
+        model = ("MODEL", {"tooltip": "SD 1, SD 2, SDXL or Stable Video Diffusion. Other models pass through."})
         shown = {name: main_input(SETTINGS[name]) for name in MAIN}
         settings = (_TYPE, {"tooltip": "From the node ToDo settings, on top of the preset."})
         return {

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..hosts import Handle, KeysPatch, detect
 from ..hosts.conditions import acts_at
+from ..hosts.host import isinstance_str
 from ..hosts.patchers import with_keys_patch
 from ..patching.driver import Driver
 from ..patching.plan import Pass
@@ -99,7 +100,9 @@ class Sampling(Driver):
         self._rows = rows_of([(seed or 0) + i for i in range(shape[0])])  # seeds as other programs count them
         self._patches = _KeysPatches()
         self._sigmas, self._steps = sigmas, max(1, len(sigmas) - 1)
-        self._own_sigmas = compat.makes_own_sigmas(sampler)
+        own, repeats = compat.makes_own_sigmas(sampler), len({*sigmas}) < len(sigmas)
+        self._counts_calls = bool(own) or repeats  # a call may begin no step, or one of several
+        self._total = None if own == "dpm_adaptive" or repeats else self._steps
 
     def options(self, model_options: dict[str, Any]) -> dict[str, Any]:
         """Those of this call of the denoiser."""
@@ -108,24 +111,20 @@ class Sampling(Driver):
 
     def line(self) -> str:
         """What happened."""
-        counts_calls = bool(self._own_sigmas)
-        steps = self.begun if self.interrupted or counts_calls else self._steps
-        return self.status(steps, "model calls" if counts_calls else "steps")
+        steps = self.begun if self.interrupted or self._counts_calls else self._steps
+        return self.status(steps, "model calls" if self._counts_calls else "steps")
 
     def _call(self, sigma: float) -> None:
         if self.host is None:
             host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
-            weights = None if self._own_sigmas else step_weights(self._sigmas)
-            facts = Pass(self._size, self._total, weights=weights, sampler=compat.sampler_of(self._sampler))
+            weights = None if self._counts_calls else step_weights(self._sigmas)
+            sampler = compat.sampler_of(self._sampler)
+            is_video = any(isinstance_str(site.transformer, "SpatialVideoTransformer") for site in host.sites)
+            facts = Pass(self._size, self._total, weights=weights, sampler=sampler, is_video=is_video)
             self.follow(host, compat.controlnets_of(self._guider), facts)
-        number = self.begun if self._own_sigmas else self._step_at(sigma)
-        controls = [acts_at(control, sigma) for control in compat.controls_of(self._guider)]
-        self.begin_step(number, self._total, self._rows, getattr(self._guider, "cfg", None), controls)
-
-    @property
-    def _total(self) -> int | None:
-        """The number of steps. A sampler with sigmas of its own is counted in calls, and *adaptive* finds them out."""
-        return None if self._own_sigmas == "dpm_adaptive" else self._steps
+        number = self.begun if self._counts_calls else self._step_at(sigma)
+        self.controls = [acts_at(control, sigma) for control in compat.controls_of(self._guider)]
+        self.begin_step(number, self._total, self._rows, getattr(self._guider, "cfg", None))
 
     def _unless_replaced(self, patch: KeysPatch) -> KeysPatch:
         """A replacement may give the values back, one for each key: then there must be as many as queries."""

@@ -67,7 +67,10 @@ def sampler_of(inner: Any) -> Sampler:
 
 
 def predicts_velocity(inner: Any) -> bool:
-    """Whether a model around the UNet predicts v. Forge keeps a text in a predictor; ComfyUI and the others an enum."""
+    """Whether a model around the UNet predicts v. Forge keeps a text in a predictor; ComfyUI and the others an enum.
+
+    Stable Video Diffusion does, with EDM's noise.
+    """
     in_forge = getattr(getattr(inner, "predictor", None), "prediction_type", "")
     in_others = getattr(getattr(inner, "model_type", None), "name", "")
-    return in_forge == "v_prediction" or in_others == "V_PREDICTION"
+    return in_forge == "v_prediction" or in_others in ("V_PREDICTION", "V_PREDICTION_EDM")

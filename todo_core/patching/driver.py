@@ -38,6 +38,7 @@ class Driver:
         self.error: Exception | None = None
         self.interrupted = False
         self.settings = settings
+        self.controls: Sequence[bool] = ()  # which ControlNets and the like act in the step that is about to begin
         self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
         self._begun: set[int] = set()  # steps
         self._begun_inside: set[int] = set()  # the window
@@ -77,23 +78,17 @@ class Driver:
         self._sessions = [Session(each, self.settings, facts, record=self.record, on_error=self.fail) for each in hosts]
         self._sessions[0].controlnets = self._sessions[1:]
 
-    def begin_step(
-        self,
-        number: int,
-        total: int | None,
-        rows: Sequence[Row],
-        guidance: float | None = None,
-        controls: Sequence[bool] = (),
-    ) -> bool:
+    def begin_step(self, number: int, total: int | None, rows: Sequence[Row], guidance: float | None = None) -> bool:
         """The UNet is about to run for step ``number``, from 0, of ``total``; returns whether the hooks are on it.
 
-        Samplers of second order may begin a step twice. All arguments: see `Session.begin_step`.
+        Samplers of second order may begin a step twice. ``rows`` and ``guidance``: see `Session.begin_step`.
         """
         if number != self._step:
             self._step = number
             self._begun.add(number)
             for session in self._sessions:
-                session.begin_step(number, total, rows, guidance, controls)
+                session.begin_step(number, total, rows, guidance)
+            self._sessions[0].controls = self.controls
         acts = self._sessions[0].acts_in_step()
         if acts:
             self._begun_inside.add(number)

@@ -35,7 +35,7 @@ from .plan import Pass, Plan, make_plan
 from .record import UNPREDICTED, Record
 from .space.level_plan import LEVELS
 from .steps import Row, Step, StepCounter, rows_inside, timesteps_of
-from .time.memory import CallMemory, Memory
+from .time.memory import MOST_CALLS, CallMemory, Memory
 from .what_ran import NOT_CALLED, IdleNotes
 
 CHECKPOINTED = (
@@ -72,6 +72,7 @@ class Session:
         self._step = Step(rows=(Row(settings.seed or 0),))
         self._report_error = on_error
         self._memory = Memory()
+        self.controls: Sequence[bool] = ()  # which ControlNets and the like act in the step, where somebody tells it
         self.controlnets: Sequence[Session] = ()  # that run beside this UNet
         self.has_run = False  # since the last call of the UNet beside it
         self._names = host.arguments.latent, host.arguments.timestep
@@ -168,24 +169,17 @@ class Session:
             if hooks.site.level in plans:
                 hooks.note_conflict(plans[hooks.site.level])
 
-    def begin_step(
-        self,
-        number: int,
-        total: int | None,
-        rows: Sequence[Row],
-        guidance: float | None = None,
-        controls: Sequence[bool] = (),
-    ) -> None:
+    def begin_step(self, number: int, total: int | None, rows: Sequence[Row], guidance: float | None = None) -> None:
         """The next UNet calls belong to step ``number``, from 0, of ``total``, which an adaptive sampler does not know.
 
         ``rows`` are those of these calls, in their order. ``guidance`` is the scale of classifier-free guidance, where
-        the calls tell which of their rows are of the prompt. ``controls``: which ControlNets and the like act.
+        the calls tell which of their rows are of the prompt.
         """
         fixed = self.settings.seed
         self._counter = None
         self._memory.begin_step(number)
         own = rows if fixed is None else [replace(row, seed=fixed) for row in rows]
-        self._step = Step(number, total, tuple(own), guidance, controls)
+        self._step = Step(number, total, tuple(own), guidance)
 
     def acts_in_step(self) -> bool:
         """Whether anything happens in the step of ``begin_step``; True too where its calls' timesteps decide.
@@ -262,7 +256,8 @@ class Session:
         if self._counter:
             known = replace(known, weights=self._counter.weights, sampler=known.sampler or self.host.sampler.kind())
         weights = known.weights if known.weights and len(known.weights) == self._step.total else None
-        size, steps, is_video = TokenGrid.of(latent.shape), self._step.total, latent.dim() != 4
+        size, steps = TokenGrid.of(latent.shape), self._step.total
+        is_video = known.is_video or latent.dim() != 4
         facts = replace(known, size=size, steps=steps, weights=weights, is_video=is_video)
         return self.plan if facts == self.plan.facts else make_plan(self.settings, self.host, facts)
 
@@ -272,10 +267,12 @@ class Session:
         own = memory.next(step.number)
         conditions, others = conditions_of(argument(args, kwargs, 2, self.host.arguments.context), kwargs)
         others += [[row.seed for row in rows], memory.adapters.state(self.host.unet)]
-        others += [self.host.sampler.controls(), step.controls]
+        others += [self.host.sampler.controls(), self.controls]
         gaps = {part: memory.gap(part, each, step.total, plan.facts.weights) for part, each in plan.parts.items()}
         anew = own.begin_call(step, rows, latent, timestep, conditions, others, plan.parts, gaps)
         self.record.note_memory(memory.least_error, anew)
+        if memory.has_too_many:
+            self.record.note(f"of a step's calls, the first {MOST_CALLS} are predicted")
         if memory.has_nan:
             self.record.note("the model's output is not a number (NaN)")
         return own

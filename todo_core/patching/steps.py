@@ -32,14 +32,12 @@ class Step:
     """One step of a pass. ``rows`` are those of the step's UNet calls, in their order.
 
     ``guidance`` is the scale of classifier-free guidance, where the calls tell which of their rows are of the prompt.
-    ``controls`` tells which ControlNets and other adapters act, in the order of the program.
     """
 
     number: int = 0
     total: int | None = None
     rows: tuple[Row, ...] = (Row(),)
     guidance: float | None = None
-    controls: Sequence[bool] = ()
     rows_done: int = 0
 
     def next_rows(self, count: int) -> tuple[Row, ...]:

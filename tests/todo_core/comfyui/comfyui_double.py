@@ -135,16 +135,12 @@ class Guider:
         self.calls, self.split = calls, split
 
     @torch.no_grad()
-    def sample(
-        self, steps: int = 4, shape=(1, 4, 16, 16), seed: int = 0, sampler: Any = None, *, flip=False, begin: Any = None
-    ) -> torch.Tensor:
-        """``flip`` turns the schedule round, as the node FlipSigmas; ``begin`` is (noise, latent)."""
+    def sample(self, steps=4, shape=(1, 4, 16, 16), seed=0, sampler=None, *, sigmas=None, begin=None) -> torch.Tensor:
+        """``sigmas`` may be others than those of ``steps``; ``begin`` is (noise, latent)."""
         own = self.model_options
         self.model_options = {"transformer_options": copy.copy(own["transformer_options"])}
         self.model_options["transformer_options"]["wrappers"] = copy.deepcopy(self.model_patcher.wrappers)
-        sigmas = torch.cat([torch.linspace(10, 1, steps), torch.zeros(1)])
-        if flip:
-            sigmas = sigmas.flip(0).clamp_min(1e-4)
+        sigmas = torch.tensor([*torch.linspace(10, 1, steps), 0.0] if sigmas is None else sigmas)
         begin = begin or (noise(*shape, seed=seed), torch.zeros(shape))
         run = Executor(self._outer_sample, self, _wrappers("outer_sample", self.model_options))
         try:

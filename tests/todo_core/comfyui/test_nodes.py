@@ -158,9 +158,9 @@ def test_a_known_sampler_may_add_noise_by_its_options(shown, model, function, op
 
 def test_steps_are_counted_in_a_schedule_that_rises(shown, model):
     """FlipSigmas turns it round."""
-    calls, _ = lengths(model, lambda: Guider(todo(model, start=0.5)).sample(steps=4, flip=True))
+    calls, _ = lengths(model, lambda: Guider(todo(model, start=0.5)).sample(sigmas=[1e-4, 1, 4, 7, 10]))
     assert calls == [{WHOLE}, {WHOLE}, {REDUCED}, {REDUCED}]
-    Guider(todo(model, factor_1="1", interval="2")).sample(steps=6, flip=True)
+    Guider(todo(model, factor_1="1", interval="2")).sample(sigmas=[1e-4, 1, 2.8, 4.6, 6.4, 8.2, 10])
     assert re.search(r"layers below level 1 computed in [45] of 6 steps", shown[-1][0])
 
 
@@ -220,13 +220,24 @@ def dpm_fast_function(model, noise, sigmas, extra_args): ...
 def dpm_adaptive_function(model, noise, sigmas, extra_args): ...
 
 
-@pytest.mark.parametrize(("function", "starts_at"), [(dpm_fast_function, 2), (dpm_adaptive_function, 3)])
-def test_a_sampler_with_sigmas_of_its_own_is_counted_in_calls(shown, model, function, starts_at):
-    """DPM adaptive does not know their number: its window goes by the noise."""
-    guider, sampler = Guider(todo(model, start=0.5), calls=2), SimpleNamespace(sampler_function=function)
-    calls, _ = lengths(model, lambda: guider.sample(sampler=sampler))
-    assert calls == [{WHOLE}] * starts_at + [{REDUCED}] * (7 - starts_at)
-    assert f"in {7 - starts_at} of 7 model calls" in shown[-1][0]
+@pytest.mark.parametrize(
+    ("function", "sigmas", "calls", "whole", "reduced"),
+    [
+        (dpm_fast_function, None, 2, 2, 5),
+        (dpm_adaptive_function, None, 2, 3, 4),  # it does not know their number: the window goes by the noise
+        (sample_euler, [10, 10, 7, 7, 7, 1, 0], 1, 5, 1),  # nor is it known here
+    ],
+)
+def test_where_a_call_is_no_step_of_the_list_calls_are_counted(
+    shown, model, monkeypatch, function, sigmas, calls, whole, reduced
+):
+    monkeypatch.setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)
+    guider, sampler = Guider(todo(model, start=0.5), calls=calls), SimpleNamespace(sampler_function=function)
+    calls, _ = lengths(model, lambda: guider.sample(sampler=sampler, sigmas=sigmas))
+    assert calls == [{WHOLE}] * whole + [{REDUCED}] * reduced
+    assert f"in {reduced} of {whole + reduced} model calls" in shown[-1][0]
+    Guider(todo(model, interval="auto", predict="deep", tolerance=1)).sample(sampler=sampler, steps=9, sigmas=sigmas)
+    assert "computed in" not in shown[-1][0], "auto needs to know the schedule"
 
 
 @pytest.mark.parametrize("name", ["model_sampling", "predictor"])
@@ -279,6 +290,16 @@ def test_an_area_of_the_latent_does_not_end_the_reduction(shown, model, monkeypa
     monkeypatch.setattr("todo_core.comfyui.sampling.detect", lambda model: replace(detect(model), trained_side=8))
     calls, _ = lengths(model, Guider(todo(model, factor_1="auto")).sample)
     assert [call for call in calls if call] == [{REDUCED}] * 4
+
+
+def test_of_a_video_model_tokens_are_reduced_and_no_whole_steps_predicted(shown, model):
+    """Stable Video Diffusion: each row is a frame, and its transformers are of another class."""
+    for transformer in {site.transformer: None for site in detect(model).sites}:
+        transformer.__class__ = type("SpatialVideoTransformer", (type(transformer),), {})
+    sampler = SimpleNamespace(sampler_function=sample_euler)
+    Guider(todo(model, interval="auto")).sample(steps=8, shape=(3, 4, 16, 16), sampler=sampler)
+    assert "(downsample) in 8 of 8 steps" in shown[0][0]
+    assert "no whole step predicted: whole steps of a video model cannot be predicted" in shown[0][0]
 
 
 def test_a_model_that_is_no_unet_passes_through_with_a_message(shown, caplog):

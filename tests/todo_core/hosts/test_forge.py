@@ -19,7 +19,7 @@ LATENT = noise(2, 4, 16, 16)
 BOTH_LEVELS = {"factor_1": 2, "factor_2": 2, "ratio_1": 0.5, "ratio_2": 0.5}
 EPSILON = {"predictor": SimpleNamespace(prediction_type="epsilon")}
 VELOCITY = {"predictor": SimpleNamespace(prediction_type="v_prediction")}
-VELOCITY_ENUM = {"model_type": SimpleNamespace(name="V_PREDICTION")}
+VELOCITY_ENUM, VIDEO = ({"model_type": SimpleNamespace(name=name)} for name in ("V_PREDICTION", "V_PREDICTION_EDM"))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_the_double_does_what_forge_forge_classic_and_reforge_were_seen_to_do():
 
 @pytest.mark.parametrize(
     ("text_width", "inner", "side"),
-    [(768, EPSILON, 64), (1024, EPSILON, 64), (1024, VELOCITY, 96), (1024, VELOCITY_ENUM, 96)]
+    [(768, EPSILON, 64), (1024, EPSILON, 64), (1024, VELOCITY, 96), (1024, VELOCITY_ENUM, 96), (1024, VIDEO, 96)]
     + [(768, VELOCITY, 64), (2048, EPSILON, 128), (2048, VELOCITY, 128), (1280, EPSILON, 128)],
 )
 def test_the_trained_size_follows_from_text_width_and_prediction_type_or_is_told(text_width, inner, side):

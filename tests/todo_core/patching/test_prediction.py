@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 import todo_core.patching.plan
 from tests.controlnet_double import ControlNet
-from tests.models import noise, shallow_ldm_unet, words
+from tests.models import Small, noise, shallow_ldm_unet, words
 from tests.naive import examples
 from tests.todo_core.test_pacing import ALPHA_BARS
 from todo_core import Settings, patched
@@ -265,6 +265,21 @@ def test_a_caller_may_go_on_with_its_latent_in_place(ldm_sd1):
     assert predicted_in(session) == {2, 4, 6, 8}
 
 
+@pytest.mark.parametrize("calls", [8, 9])
+def test_of_a_steps_calls_the_first_eight_are_predicted_and_a_note_says_so(calls):
+    """As with tiles, which are alike from step to step."""
+    small, ran = Small(shallow_ldm_unet(), {}, 0), []
+    session = session_of(small, interval=2)
+    first = session.host.deep_transformers[0].transformer_blocks[0]
+    first.register_forward_hook(lambda *_: ran.append(step))
+    for step, latent in enumerate(chain(4)):
+        session.attach().begin_step(step, 4, rows_of((0,), (None, None)))
+        for _ in range(calls):
+            small(latent, TIMES[step])
+    assert ran.count(2) == calls - 8
+    assert session.record.notes == ["of a step's calls, the first 8 are predicted"] * (calls - 8)
+
+
 def histories(session):
     """Those that a session remembers, of all calls of a step."""
     parts = [part for call in session._memory._calls.values() for part in call.parts.values()]
@@ -380,7 +395,8 @@ def test_a_controlnet_that_ends_beside_another_begins_anew(runs, predict):
 
     unet.time_embed.register_forward_hook(lambda *_: run_nets() if runs == "inside" else None)
     for step, latent in enumerate(chain(10)):
-        driver.begin_step(step, 10, rows_of((0,), (None, None)), controls=() if runs else (True, step < 5))
+        driver.controls = () if runs else (True, step < 5)
+        driver.begin_step(step, 10, rows_of((0,), (None, None)))
         if runs == "before":
             run_nets()
         unet(latent, torch.full((2,), float(TIMES[step])), [words(2)] * 2)

@@ -181,8 +181,8 @@ def test_a_pipeline_tells_whether_it_has_rows_of_the_negative_prompt(scale, time
 class Running(SimpleNamespace):
     """A pipeline that runs, as its call of the UNet sees it."""
 
-    def __call__(self):
-        return detect(self).sampler.weights()
+    def __call__(self, asked=None):
+        return detect(asked or self).sampler.weights()
 
 
 def test_a_pipeline_that_edits_an_image_has_a_third_part_of_rows(unet):
@@ -190,6 +190,7 @@ def test_a_pipeline_that_edits_an_image_has_a_third_part_of_rows(unet):
     pipe = Running(unet=unet, _guidance_scale=7.5, _image_guidance_scale=1.5)
     assert pipe() == (7.5, -6.0, -0.5)
     assert detect(pipe).sampler.weights() is None, "a loop of one's own has its own guidance"
+    assert Running(unet=diffusers_unet(1), _guidance_scale=3.0)(pipe) is None, "as has a pipeline of another UNet"
 
 
 @pytest.mark.parametrize(("guidance_scale", "known"), [(7.5, None), (1.0, (1.0,))])

@@ -208,6 +208,7 @@ class Memory:
         self._last: list[CallMemory] = []  # of the calls of the last step
         self._costs: dict[Part, float] | None = None  # unknown
         self._gaps: dict[Part, int] = {}  # in this step
+        self.has_too_many = False  # calls in a step
         self.has_nan = False  # an error that was measured is no number
         # the least tolerance with which a step would have been predicted
         self.least_error: dict[Part, float] = dict.fromkeys(PARTS, math.inf)
@@ -223,7 +224,7 @@ class Memory:
 
     def is_first(self, step: int) -> bool:
         """Whether the next call is the first of its step."""
-        return step != self._step or self._place == 0
+        return step != self._step
 
     def begin_step(self, step: int) -> None:
         """The next call is the first of this step. One that is no later than the last begins a new pass."""
@@ -239,6 +240,7 @@ class Memory:
             self._end_step()
             self._step, self._place = step, 0
         place, self._place = self._place, self._place + 1
+        self.has_too_many = self.has_too_many or place >= MOST_CALLS
         return self._calls[place] if place < MOST_CALLS else CallMemory({})
 
     def _end_step(self) -> None:

@@ -51,8 +51,8 @@ class DenoiserDriver(Driver):
         denoiser = params.denoiser
         self._steps, self._calls = int(denoiser.steps or 0), compat.calls_of(params)
         self._follow_model(params)
-        rows, guidance = compat.rows_of(params), compat.guidance_of(params)
-        self.begin_step(int(denoiser.step), self._calls, rows, guidance, compat.controls_at(params, self._model()))
+        self.controls = compat.controls_at(params, self._model())
+        self.begin_step(int(denoiser.step), self._calls, compat.rows_of(params), compat.guidance_of(params))
 
     def _follow_model(self, *of_the_host: Any) -> Host:
         """The model; told to the driver in the first step, and when a refiner or a hires checkpoint has replaced it."""

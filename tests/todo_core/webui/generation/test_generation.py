@@ -37,6 +37,7 @@ from todo_core.webui.generation.comments import tell
 from todo_core.webui.generation.infotext import settings_of
 from todo_core.webui.generation.request import override
 
+PREDICTS = {"enabled": True, "factor_1": 1, "interval": 2, "predict": "deep", "passes": "first"}
 OURS = {"enabled": True, "factor_1": 2, "start": 0, "end": 1}
 
 
@@ -130,6 +131,12 @@ def test_after_a_failed_decoding_the_next_request_is_reduced(webui, monkeypatch)
     monkeypatch.undo()
     shared.state.time_start += 1
     assert lengths(webui, Processing(), OURS)[0][-1] == (256, 64)
+
+
+def test_an_adapter_of_the_forge_family_that_ends_begins_the_predictions_anew(webui, monkeypatch):
+    monkeypatch.setattr(compat, "controls_at", lambda params, model: [params.denoiser.step < 5])
+    p = Processing(steps=10, enable_hr=False)
+    assert "layers below level 1 computed in 7 of 10 steps" in webui.generate(p, PREDICTS).comments
 
 
 WHOLE = {"predict": "whole", "interval": 2, "factor_1": 1, "factor_2": 1}
