@@ -75,8 +75,8 @@ def rows_of(params: Any) -> list[Row]:
 
 def why_rows_change(p: Any) -> str | None:
     """The option that has left the negative prompt out of some steps, if one has: the WebUI then writes its key."""
-    options = {"NGMS": "Negative Guidance minimum sigma", "Skip Early CFG": "Ignore negative prompt"}
-    names = [name for key, name in options.items() if key in p.extra_generation_params]
+    ngms, early = "Negative Guidance minimum sigma", "Ignore negative prompt during early sampling"
+    names = [name for key, name in (("NGMS", ngms), ("Skip Early CFG", early)) if key in p.extra_generation_params]
     return f"{names[0]} leaves out the negative prompt in some steps" if names else None
 
 
