@@ -48,9 +48,9 @@ class Estimate:
         steps = plan.facts.steps or USUAL_STEPS
         whole = _usually_predicted(plan, "whole", steps)
         ran = [step for step in range(steps) if step not in whole]
-        deep = {ran[place] for place in _usually_predicted(plan, "deep", len(ran))}
+        deep = {ran[index] for index in _usually_predicted(plan, "deep", len(ran))}
         work = _work(host, plan, ran, deep) / steps
-        unpatched = layout_of(host).work(plan.size, (), plan.settings)
+        unpatched = layout_of(host).work(plan.facts.size, (), plan.settings)
         return cls(plan, steps, {"whole": {*whole}, "deep": deep}, unpatched, work)
 
     @property
@@ -74,7 +74,7 @@ def _usually_predicted(plan: Plan, name: Part, steps: int) -> list[int]:
     usual, more = _USUAL[name] if plan.whole.predicts else _DEEP_ALONE
     share = min(1, max(0, usual + more * math.log2(max(plan.settings.tolerance, 0.01) / 0.16)))
     count = round(len(possible) * share)
-    return [possible[place * len(possible) // count] for place in range(count)] if count else []
+    return [possible[index * len(possible) // count] for index in range(count)] if count else []
 
 
 def _work(host: Host, plan: Plan, ran: list[int], deep: set[int]) -> float:
@@ -82,5 +82,5 @@ def _work(host: Host, plan: Plan, ran: list[int], deep: set[int]) -> float:
     layout, steps, work = layout_of(host), plan.facts.steps or USUAL_STEPS, 0.0
     kinds = Counter((plan.at(step / steps), step in deep) for step in ran)
     for (levels, predicts), count in kinds.items():
-        work += layout.work(plan.size, levels, plan.settings, predicts=predicts) * count
+        work += layout.work(plan.facts.size, levels, plan.settings, predicts=predicts) * count
     return work

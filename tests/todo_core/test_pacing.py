@@ -123,7 +123,7 @@ def test_the_cost_is_that_of_the_errors_since_the_last_computed_step(steps, weig
                 guided.add(error[part], output[part], rows[part])
             assert guided.is_complete
             pace.measure(guided.errors())
-        pace.computed(torch.tensor(20.0 * time), since)
+        pace.end_step(torch.tensor(20.0 * time), since)
         if transformers and before is not None:
             cost = math.inf if time == before else naive_cost(errors, outputs, weights, since)
         before = time

@@ -70,21 +70,21 @@ def rest_input(setting: Setting) -> Input:
     return _Choices([AS_PRESET, *listed], setting.parse), {**options, "default": AS_PRESET}
 
 
-def read(preset: Any, rest: Mapping[str, Any], main: Mapping[str, Any]) -> Settings:
+def settings_of(preset: Any, rest: Mapping[str, Any], main: Mapping[str, Any]) -> Settings:
     """The preset with what the inputs of both nodes set. Raises SettingsError."""
     base, chosen = Settings.preset(preset), {**rest, **main}
     left = {name for name, value in chosen.items() if value == AS_PRESET or (name, value) == ("seed", -1)}
     return Settings.parse(base.to_dict() | {name: value for name, value in chosen.items() if name not in left})
 
 
-def read_nodes(prompt: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def settings_of_nodes(prompt: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The settings of each node ToDo in a prompt. Not where ComfyUI refuses them, or a link, a list, gives a value."""
     found = {}
     for name, inputs in ((name, node["inputs"]) for name, node in prompt.items() if node["class_type"] == "ToDo"):
         with suppress(SettingsError, KeyError):
             link = inputs.get("settings")
             rest = prompt[link[0]]["inputs"] if link else {}
-            settings = read(inputs["preset"], rest, {each: inputs[each] for each in MAIN if each in inputs})
+            settings = settings_of(inputs["preset"], rest, {each: inputs[each] for each in MAIN if each in inputs})
             found[name] = {each: getattr(settings, each) for each in (*MAIN, *REST)}
     return found
 
@@ -92,7 +92,7 @@ def read_nodes(prompt: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def why_not(values: Mapping[str, Any]) -> str | None:
     """Why the node ToDo cannot take these values; None if it can. Linked inputs have none yet."""
     try:
-        read(next(iter(BUILT_IN)), {}, {name: value for name, value in values.items() if value is not None})
+        settings_of(next(iter(BUILT_IN)), {}, {name: value for name, value in values.items() if value is not None})
     except SettingsError as error:
         return str(error)
     return None

@@ -11,7 +11,7 @@ from ..errors import UnsupportedModelError
 from ..hosts import detect
 from ..settings import SETTINGS
 from . import compat
-from .inputs import MAIN, main_input, preset_input, read, read_nodes, rest_inputs, why_not
+from .inputs import MAIN, main_input, preset_input, rest_inputs, settings_of, settings_of_nodes, why_not
 from .sampling import reduced_sampling
 
 log = logging.getLogger("todo_core")
@@ -55,7 +55,7 @@ class ToDo:
         self, model: Any, preset: str, settings: Mapping[str, Any] | None = None, node: str | None = None, **values: Any
     ) -> tuple[Any]:
         """A clone of the model whose samplings are reduced; the model itself if it cannot be reduced."""
-        wanted = read(preset, settings or {}, values)
+        wanted = settings_of(preset, settings or {}, values)
 
         def tell(text: str, level: int = logging.INFO) -> None:
             log.log(level, text)
@@ -83,7 +83,7 @@ class ToDoSettings:
         return {"required": {}, "optional": rest_inputs()}
 
     def collect(self, **values: Any) -> tuple[dict[str, Any]]:
-        """What is set."""
+        """The inputs as they are set, for the node *ToDo*."""
         return (values,)
 
 
@@ -95,7 +95,7 @@ def note_settings(data: dict[str, Any]) -> dict[str, Any]:
     """Write the settings of each node ToDo into a prompt's workflow, which saved images have: presets may change."""
     workflow = (data.get("extra_data", {}).get("extra_pnginfo") or {}).get("workflow") or {}
     workflow.setdefault("extra", {}).pop("ToDo", None)
-    if settings := read_nodes(data.get("prompt", {})):
+    if settings := settings_of_nodes(data.get("prompt", {})):
         workflow["extra"]["ToDo"] = {"version": __version__, "settings": settings}
     return data
 

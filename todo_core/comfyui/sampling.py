@@ -110,7 +110,7 @@ class Sampling(Driver):
         return with_keys_patch(model_options, self._unless_replaced(patch)) if patch else model_options
 
     def line(self) -> str:
-        """What happened."""
+        """The line for the user: what ran, or why nothing did."""
         steps = self.begun if self.interrupted or self._counts_calls else self._steps
         return self.status(steps, "model calls" if self._counts_calls else "steps")
 
@@ -121,7 +121,7 @@ class Sampling(Driver):
             sampler = compat.sampler_of(self._sampler)
             is_video = any(isinstance_str(site.transformer, "SpatialVideoTransformer") for site in host.sites)
             facts = Pass(self._size, self._total, weights=weights, sampler=sampler, is_video=is_video)
-            self.follow(host, compat.controlnets_of(self._guider), facts)
+            self.use_model(host, compat.controlnets_of(self._guider), facts)
         number = self.begun if self._counts_calls else self._step_at(sigma)
         self.controls = [acts_at(control, sigma) for control in compat.controls_of(self._guider)]
         self.begin_step(number, self._total, self._rows, getattr(self._guider, "cfg", None))

@@ -133,8 +133,8 @@ class _Scheduler(Sampler):
     def step_index(self) -> int | None:
         """Before the first step it is where the pipeline begins."""
         scheduler = self._scheduler
-        places = (getattr(scheduler, name, None) for name in ("step_index", "begin_index"))
-        index = next((place for place in places if place is not None), None)
+        found = (getattr(scheduler, name, None) for name in ("step_index", "begin_index"))
+        index = next((each for each in found if each is not None), None)
         return index if isinstance(index, int) else None
 
     def progress(self, timestep: float) -> float:

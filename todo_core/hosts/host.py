@@ -71,7 +71,7 @@ class Sampler:
         return None
 
     def step_index(self) -> int | None:
-        """The place of the next call in ``timesteps``; None where the sampler does not count its steps."""
+        """The index of the next call in ``timesteps``; None where the sampler does not count its steps."""
         return None
 
     def progress(self, timestep: float) -> float:

@@ -51,7 +51,7 @@ class Driver:
 
     @property
     def plan(self) -> Plan | None:
-        """That of the last call."""
+        """The plan of the UNet's last call."""
         return self._sessions[0].plan if self._sessions else None
 
     @property
@@ -68,7 +68,7 @@ class Driver:
         """What a program tells of the call: the model, where it is another one, and the step."""
         raise NotImplementedError
 
-    def follow(self, host: Host, controlnets: Iterable[Any], facts: Pass) -> None:
+    def use_model(self, host: Host, controlnets: Iterable[Any], facts: Pass) -> None:
         """The first step is about to begin, or one on another model than the last."""
         self.remove()
         self._step = -1
@@ -151,7 +151,7 @@ class Driver:
 
     def as_infotext(self) -> dict[str, str]:
         """The settings that had an effect so far, as an infotext has them; nothing where nothing was reduced."""
-        return as_infotext(self.record, self.plan, self.record.computed(self.begun, self._skipped))
+        return as_infotext(self.record, self.plan, self.record.counts(self.begun, self._skipped))
 
     @property
     def _skipped(self) -> int:

@@ -81,18 +81,13 @@ class Plan:
 
     @cached_property
     def parts(self) -> dict[Part, PredictionPlan]:
-        """What may be predicted."""
+        """The two predictions by their names, the whole model first."""
         return {"whole": self.whole, "deep": self.deep}
 
     @property
     def predicts(self) -> bool:
         """Whether anything is predicted."""
         return self.whole.predicts or self.deep.predicts
-
-    @property
-    def size(self) -> TokenGrid:
-        """Of the latent."""
-        return self.facts.size
 
     @property
     def reduces(self) -> bool:

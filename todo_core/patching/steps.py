@@ -56,8 +56,8 @@ class StepCounter:
     """Counts the steps of a pass by timestep, for a session without ``begin_step``.
 
     With a scheduler, a pass goes from the timestep of its first call to the end of the scheduler's list: img2img
-    begins in the middle of the list. A new list, or a place that stands earlier in it, begins a new pass. A scheduler
-    that counts its steps tells the place: its list may have one timestep twice, and a GPU need not be waited for.
+    begins in the middle of the list. A new list, or an earlier index in it, begins a new pass. A scheduler
+    that counts its steps tells the index: its list may have one timestep twice, and a GPU need not be waited for.
     Without one, each lower timestep is a new step, and a higher one begins a new pass. After a second higher one in a
     row, as in DDIM inversion, each counts as a step.
     """
@@ -111,7 +111,7 @@ class StepCounter:
             self._numbers = _numbers(timesteps[0], merges=merges) if timesteps else []
 
     def _weights_from(self, index: int) -> Weights | None:
-        """Those of the steps from this place of the list on."""
+        """Those of the steps from this index of the list on."""
         noise = self._host.sampler.noise()
         if noise is None or len(noise) != len(self._numbers) + 1:
             return None
@@ -119,7 +119,7 @@ class StepCounter:
         return step_weights([*(noise[i] for i in firsts), noise[-1]])
 
     def _index_of(self, time: Callable[[], float], *, waits: bool) -> int | None:
-        """The place of a call in the scheduler's list; None where it is not there."""
+        """The index of a call in the scheduler's list; None where it is not there."""
         told: Any = self._host.sampler.step_index()
         if told in range(len(self._numbers)) and (waits or any(times[told] == time() for times in self._timesteps)):
             return told

@@ -21,17 +21,17 @@ NOT_CALLED = "its self-attention was not called"
 TOO_FEW = "too few steps ran in a row"
 
 
-def as_infotext(record: Record, plan: Plan | None, computed: Sequence[tuple[int, int]]) -> dict[str, str]:
+def as_infotext(record: Record, plan: Plan | None, counts: Sequence[tuple[int, int]]) -> dict[str, str]:
     """The settings that had an effect, by their infotext keys; nothing where nothing was reduced.
 
-    They make the same image again. Where a setting is auto, what was used stands behind it; ``computed`` is of
-    `Record.computed`.
+    They make the same image again. Where a setting is auto, what was used stands behind it; ``counts`` are those of
+    `Record.counts`.
     """
     if not record.acted or not plan:
         return {}
     settings = _settings_that_ran(record, plan)
     written = settings.to_infotext(without=_without_effect(record, settings))
-    used = {name: value for name, value in _used(record, plan, computed).items() if getattr(settings, name) == "auto"}
+    used = {name: value for name, value in _used(record, plan, counts).items() if getattr(settings, name) == "auto"}
     return written | {SETTINGS[name].infotext_key: f"auto ({value})" for name, value in used.items()}
 
 
@@ -59,12 +59,12 @@ def _without_effect(record: Record, settings: Settings) -> frozenset[str]:
     return frozenset(unused - ({"factor_1"} if settings.factor_1 == 1 else set()))  # auto would reduce level 1
 
 
-def _used(record: Record, plan: Plan, computed: Sequence[tuple[int, int]]) -> dict[str, str]:
+def _used(record: Record, plan: Plan, counts: Sequence[tuple[int, int]]) -> dict[str, str]:
     """What stands for auto, by setting."""
     used = {f"factor_{level.level}": f"{level.amount:g}" for level in record.ran_in if level.method == "downsample"}
     if record.ran_in:
         used |= {"start": f"{plan.start:.2g}", "end": f"{plan.end:.2g}"}
-    used["interval"] = " and ".join(f"{ran} of {of_all}" for ran, of_all in computed) or "1"
+    used["interval"] = " and ".join(f"{ran} of {of_all}" for ran, of_all in counts) or "1"
     if record.predicted:
         used["predict"] = " and ".join(name for name, part in record.parts.items() if part.predicted_calls)
     return used
@@ -91,7 +91,7 @@ def in_words(record: Record, steps: int, unit: str = "steps", skipped: int = 0) 
 
 def _computed(record: Record, steps: int, unit: str, skipped: int) -> str:
     unit, parts = "model calls" if any(part.is_mixed for part in record.predicted) else unit, list[str]()
-    for part, (ran, of_all) in zip(record.predicted, record.computed(steps, skipped), strict=True):
+    for part, (ran, of_all) in zip(record.predicted, record.counts(steps, skipped), strict=True):
         of_what = f"these {of_all}" if parts else _counted(of_all, unit)
         parts.append(f"{part.name} {'' if parts else 'computed '}in {ran} of {of_what}")
     return ", ".join(parts)

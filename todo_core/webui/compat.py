@@ -252,17 +252,17 @@ def _with_info(plain: Callable[[Any], str]) -> Callable[[Any], str]:
     return js
 
 
-def follow_comments(processed: Any, p: Any) -> None:
+def share_comments(processed: Any, p: Any) -> None:
     """Let a result have the comments that ``p`` and its copies get from now on, too.
 
     The cells of an X/Y/Z plot share one list of comments, but the plot shows a copy of the result of its first cell.
     """
     add_to_info(processed)
-    processed.__class__ = type("Processed", (_Following, type(processed)), {})
+    processed.__class__ = type("Processed", (_SharedComments, type(processed)), {})
     processed.todo_comments = p.comments
 
 
-class _Following:
+class _SharedComments:
     todo_comments: Iterable[str]
 
     @property

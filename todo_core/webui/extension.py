@@ -38,7 +38,7 @@ class Extension:
         if self._belongs_to_another(p, is_img2img=is_img2img):
             return
         try:
-            settings = request.read(args, self.presets.get, request.overrides_of(p))
+            settings = request.settings_of(args, self.presets.get, request.overrides_of(p))
         except SettingsError as error:
             log.error("ToDo: %s", error)
             text = api_text(error) if request.has_names(args) else page_text(error)
@@ -58,7 +58,7 @@ class Extension:
         delattr(p, _GENERATION)
         self._latest = lambda: None
         if any("ToDo" in line for line in p.comments) or request.cell_of(p):
-            compat.follow_comments(processed, p)
+            compat.share_comments(processed, p)
 
     def _belongs_to_another(self, p: Any, *, is_img2img: bool) -> bool:
         """Whether another extension runs ``p`` for an image of its own, as ADetailer does for each face.

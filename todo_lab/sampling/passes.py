@@ -277,7 +277,7 @@ def _driver(
     size, sampler = TokenGrid.of(made.latents.shape), sampler_of_scheduler(scheduler)
     noise = scheduler_noise(scheduler, scheduler.timesteps)
     weights = None if noise is None else step_weights(noise[begin:], steps)
-    driver.follow(detect(model.target), (), Pass(size, steps, weights=weights, sampler=sampler))
+    driver.use_model(detect(model.target), (), Pass(size, steps, weights=weights, sampler=sampler))
     return driver
 
 

@@ -22,7 +22,7 @@ from tests.models import ldm_sd1
 from tests.todo_core.contract.watch import Watch
 from todo_core import Settings, SettingsError, __version__, apply_patch, remove_patch
 from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
-from todo_core.comfyui.inputs import MAIN, REST, read
+from todo_core.comfyui.inputs import MAIN, REST, settings_of
 from todo_core.hosts import detect
 from todo_core.samplers import WHY_NOT
 from todo_core.settings import BUILT_IN, SETTINGS
@@ -109,20 +109,20 @@ def test_the_defaults_of_the_nodes_leave_all_to_the_preset():
     )
     assert inputs_of("ToDo")["preset"][1]["default"] == next(iter(BUILT_IN))
     for name, preset in BUILT_IN.items():
-        assert read(name, rest, main) == read(name, {}, {}) == preset
+        assert settings_of(name, rest, main) == settings_of(name, {}, {}) == preset
 
 
 def test_values_replace_those_of_the_preset():
-    assert read("Balanced", {}, {"factor_1": 2, "interval": "3"}) == Settings(factor_1=2, interval=3)
-    assert read("Fast", {"factor_2": "1"}, {"tolerance": "0.04", "end": 0.5}) == Settings(
+    assert settings_of("Balanced", {}, {"factor_1": 2, "interval": "3"}) == Settings(factor_1=2, interval=3)
+    assert settings_of("Fast", {"factor_2": "1"}, {"tolerance": "0.04", "end": 0.5}) == Settings(
         factor_2=1, tolerance=0.04, end=0.5
     )
     with pytest.raises(SettingsError, match=r"start = 0.8 is not possible; allowed: a value below the end, 0.7"):
-        read("Balanced", {}, {"start": 0.8, "end": 0.7})
+        settings_of("Balanced", {}, {"start": 0.8, "end": 0.7})
     with pytest.raises(SettingsError, match=r"factor_1 = 9 is not possible; allowed: 'auto' or a whole number from 1"):
-        read("Balanced", {}, {"factor_1": "9"})
+        settings_of("Balanced", {}, {"factor_1": "9"})
     with pytest.raises(SettingsError, match=r"ratio_1 = 0.9 is not possible; allowed: at most 0.75"):
-        read("Balanced", more(method="similarity", ratio_1=0.9), {})
+        settings_of("Balanced", more(method="similarity", ratio_1=0.9), {})
 
 
 # samplings ------------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_an_interrupted_call_is_not_taken_for_an_outer_one(ldm_sd1):
         plan = session.plan
         ldm_sd1(noise(1, 4, 8, 8))
         assert session.plan is not plan
-        assert session.plan.size.size == (8, 8)
+        assert session.plan.facts.size.size == (8, 8)
 
 
 def test_a_module_that_fails_and_is_called_again_is_not_unmerged_by_mistake(ldm_sd1):

@@ -385,7 +385,7 @@ def test_a_controlnet_that_ends_beside_another_begins_anew(runs, predict):
     """They run inside the UNet's call in AUTOMATIC1111. Other programs tell which of them act."""
     unet, nets = shallow_ldm_unet(), [ControlNet(shallow_ldm_unet(seed, num_res_blocks=1)) for seed in (3, 4)]
     driver = Driver("a pass", Settings(**(OFF | {"interval": 2, "predict": predict})))
-    driver.follow(detect(unet), nets, Pass(TokenGrid(16, 16), 10, sampler="steady"))
+    driver.use_model(detect(unet), nets, Pass(TokenGrid(16, 16), 10, sampler="steady"))
     ran, first = [], driver.host.deep_transformers[0].transformer_blocks[0]
     first.register_forward_hook(lambda *_: ran.append(step))
 

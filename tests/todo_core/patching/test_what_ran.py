@@ -74,7 +74,7 @@ TWO_PARTS = {"interval": "auto (6 of 8 and 5 of 6)", "predict": "auto (whole and
     ],
 )
 def test_the_settings_that_had_an_effect_are_written(record, settings, written):
-    found = what_ran.as_infotext(record, plan(whole=NOISE, **settings), record.computed(8))
+    found = what_ran.as_infotext(record, plan(whole=NOISE, **settings), record.counts(8))
     assert {key.removeprefix("ToDo "): text for key, text in found.items()} == written
     assert what_ran.as_infotext(record, None, []) == {}
 

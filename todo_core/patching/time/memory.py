@@ -80,7 +80,7 @@ class PartMemory:
     def end_step(self, step: int, time: Tensor) -> None:
         """The step of the last call has ended: what it has measured counts from now on."""
         if self.measures and len(self.computed) > 1 and self.computed[-1] == step:
-            self.pace.computed(time, self.computed[-1] - self.computed[-2])
+            self.pace.end_step(time, self.computed[-1] - self.computed[-2])
 
     def forget(self) -> None:
         """Begin anew."""
@@ -204,7 +204,7 @@ class Memory:
         """Forget the calls: nothing will be predicted any more in this pass."""
         self._unpaired: dict[Module, tuple[Pace, Guided]] = {}
         self._calls: defaultdict[int, CallMemory] = defaultdict(lambda: CallMemory(self._unpaired))
-        self._step, self._place = -1, 0
+        self._step, self._index = -1, 0
         self._last: list[CallMemory] = []  # of the calls of the last step
         self._costs: dict[Part, float] | None = None  # unknown
         self._gaps: dict[Part, int] = {}  # in this step
@@ -230,7 +230,7 @@ class Memory:
         """The next call is the first of this step. One that is no later than the last begins a new pass."""
         if step <= self._step:
             self.reset()
-        self._place = 0
+        self._index = 0
 
     def next(self, step: int) -> CallMemory:
         """The memory of the next call, which belongs to this step. An earlier step than the last begins a new pass."""
@@ -238,10 +238,10 @@ class Memory:
             self.reset()
         if step != self._step:
             self._end_step()
-            self._step, self._place = step, 0
-        place, self._place = self._place, self._place + 1
-        self.has_too_many = self.has_too_many or place >= MOST_CALLS
-        return self._calls[place] if place < MOST_CALLS else CallMemory({})
+            self._step, self._index = step, 0
+        index, self._index = self._index, self._index + 1
+        self.has_too_many = self.has_too_many or index >= MOST_CALLS
+        return self._calls[index] if index < MOST_CALLS else CallMemory({})
 
     def _end_step(self) -> None:
         """What the last step has measured counts from now on, also of rows whose others did not come."""

@@ -96,7 +96,7 @@ class Pace:
         """A module has run: the relative square of its prediction's error, of each image, (images,)."""
         self._errors.append(errors)
 
-    def computed(self, time: Tensor, since: int) -> None:
+    def end_step(self, time: Tensor, since: int) -> None:
         """A computed step has ended: its timestep (0-dimensional), and how many steps ago the last one was."""
         if self._errors and self._time is not None:
             cost = torch.stack(self._errors).mean(0).amax().sqrt() / since**2

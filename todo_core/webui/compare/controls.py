@@ -40,7 +40,7 @@ def build(presets: Callable[[], Presets], *, is_img2img: bool) -> list[Any]:
 
 
 def choices(presets: Presets) -> list[str]:
-    """What can be compared."""
+    """The variants on offer: the panel's settings, and each preset."""
     return [FROM_PANEL, *presets.names]
 
 

@@ -77,7 +77,7 @@ class ComparisonRow:
         return [name, time, f"MSE {mse}, PSNR {psnr}", f"SSIM {ssim}"] if mse else [name, time]
 
     def html(self) -> str:
-        """The row of the page."""
+        """An HTML row, with a cell for each of `cells`, or for what went wrong."""
         name, *numbers = map(html.escape, self.cells())
         if self.trouble:
             return f'<tr><th>{name}</th><td colspan="{len(numbers)}">{html.escape(self.trouble)}</td></tr>'
@@ -98,7 +98,7 @@ class ComparisonTable:
         return cls(passes, [_row(variant, baseline, passes) for variant in variants])
 
     def html(self) -> str:
-        """A table for the page."""
+        """The HTML table, with the verdict under it."""
         timed = " and ".join(PASSES[name] for name in self.passes) or "Time"
         titles = ("", f"{timed}, s", "speed", "MSE", "PSNR, dB", "SSIM")  # of ComparisonRow.cells
         head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
@@ -132,7 +132,7 @@ class ComparisonTable:
         return text.getvalue()
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types only."""
+        """The table for an API answer: JSON types only."""
         return {**asdict(self), "verdict": self.verdict}
 
     @classmethod

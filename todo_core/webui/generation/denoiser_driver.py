@@ -44,22 +44,22 @@ class DenoiserDriver(Driver):
         self._write_infotext()
 
     def line(self) -> str:
-        """What happened."""
+        """The line for the user: what ran, or why nothing did."""
         return self.status(self.begun, "steps" if max(self.begun, self._calls) <= self._steps else "model calls")
 
     def _call(self, params: Any) -> None:
         denoiser = params.denoiser
         self._steps, self._calls = int(denoiser.steps or 0), compat.calls_of(params)
-        self._follow_model(params)
+        self._current_model(params)
         self.controls = compat.controls_at(params, self._model())
         self.begin_step(int(denoiser.step), self._calls, compat.rows_of(params), compat.guidance_of(params))
 
-    def _follow_model(self, *of_the_host: Any) -> Host:
+    def _current_model(self, *of_the_host: Any) -> Host:
         """The model; told to the driver in the first step, and when a refiner or a hires checkpoint has replaced it."""
         model, host = self._model(), self.host
         if host is None or host.unet is not compat.unet_of(model):
             host = detect(model)
-            self.follow(host, compat.controlnets_of(self._p), self._facts(host, *of_the_host))
+            self.use_model(host, compat.controlnets_of(self._p), self._facts(host, *of_the_host))
         return host
 
     def _facts(self, host: Host, params: Any) -> Pass:

@@ -99,7 +99,7 @@ class PasteField(str):
 
     @classmethod
     def of(cls, key: str, pasted: Callable[[Mapping[str, Any]], Any]) -> PasteField:
-        """The field of a control."""
+        """A field that puts what ``pasted`` finds in an infotext into the control of ``key``."""
         field = cls(key)
         field._pasted = pasted
         return field

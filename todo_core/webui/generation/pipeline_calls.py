@@ -29,7 +29,7 @@ class PipelineDriver(DenoiserDriver):
     def _call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:  # type: ignore[override]
         """The UNet is about to run, with these arguments. Guidance may call it more than once in a step."""
         self.end_step()  # after an error, nobody has done it
-        host = self._follow_model(args, kwargs)
+        host = self._current_model(args, kwargs)
         number, total = self._step_of(host, args, kwargs)
         self._steps = self._calls = total
         passed_over = range(self._step + 1, number)
@@ -69,7 +69,7 @@ class PipelineCalls:
         self._hook = Hook(self._begin_call, self._fail).before(unet)
 
     def close(self) -> None:
-        """The batch is sampled."""
+        """Take the hook off: the batch is sampled."""
         self._hook.remove()
 
     def _begin_call(self, unet: Any, args: Args, kwargs: Kwargs) -> None:

@@ -21,7 +21,9 @@ _CELL = "todo_cell"  # the values of the axes as text
 GetPreset = Callable[[str], Settings]
 
 
-def read(args: Sequence[Any], get_preset: GetPreset, overrides: Mapping[str, Any] | None = None) -> Settings | None:
+def settings_of(
+    args: Sequence[Any], get_preset: GetPreset, overrides: Mapping[str, Any] | None = None
+) -> Settings | None:
     """The settings in ``args``: one value for each of POSITIONS, or a mapping of names. None where ToDo is off.
 
     What follows a mapping is ignored. It is enabled unless it sets "enabled" to False. Settings that it does not name

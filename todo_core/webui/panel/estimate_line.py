@@ -151,5 +151,5 @@ def _fewer_keys(plan: Plan, steps: int) -> str:
 
 
 def _times(factor: float) -> str:
-    """1.7x, 8.9x, 16x."""
+    """A factor in words, to two digits: 1.7x, 8.9x, 16x."""
     return f"{round(factor, 1 if factor < 10 else 0):g}x"

@@ -89,7 +89,7 @@ def shared_page(tmp_path_factory):
 
 
 def read(args):
-    return request.read(args, BUILT_IN.__getitem__)
+    return request.settings_of(args, BUILT_IN.__getitem__)
 
 
 @given(valid_settings())

@@ -35,7 +35,7 @@ def test_the_panel_has_the_settings_in_the_order_of_the_api(panel, tab):
     assert [control for control, _ in panel.infotext_fields] == panel.inputs, "so they can be sent to the other tab"
     assert set(KEYS) - set(panel.paste_field_names) == {"ToDo version"}
     values = [control.value for control in panel.inputs]
-    assert request.read(values, None) is None, "the untouched panel is off"
+    assert request.settings_of(values, None) is None, "the untouched panel is off"
 
 
 @EACH
