@@ -44,7 +44,7 @@ GENERATED: dict[str, Callable[[str], str]] = {
     "docs/settings.md": lambda page: replaced(page, [table()]),
     "docs/performance.md": lambda page: replaced(page, [markdown_table(t()) for t in performance.TABLES.values()]),
     "docs/results/README.md": lambda page: replaced(page, [markdown_table(t()) for t in results.TABLES.values()]),
-    "README.md": lambda page: replaced(page, [markdown_table(results.of_aims())]),
+    "README.md": lambda page: replaced(page, [markdown_table(t()) for t in (results.of_aims, results.of_balanced)]),
 }
 
 

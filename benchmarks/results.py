@@ -45,11 +45,16 @@ CHANGES: dict[str, dict[str, Any]] = {  # a row -> what differs from the base
     "4 steps": {"guidance": 1.5, "sampler": "Euler a", "hires_steps": 4},  # as with LCM, Lightning and DMD2
     # as users of Illustrious and NoobAI run it
     "Euler a, 15 steps, 1.5x, denoising 0.35": {
-        **{"sampler": "Euler a", "hires_steps": 15, "denoising": 0.35, "hires_scale": 1.5, "width": 512},
+        **{"sampler": "Euler a", "hires_steps": 15, "denoising": 0.35, "hires_scale": 1.5},
     },
 }
 WITH_NOISE = ("Euler a", "SDE Karras", "Euler a, 15 steps, 1.5x, denoising 0.35")
 TOLERANCES = {"Balanced": 0.16, "Fast": 0.24, "Closest": 0.1}  # of the presets
+WISHES = {  # preset -> who wants it, and what it aims at in the mean
+    "Balanced": ("the usual", "hard to see: 40 dB"),
+    "Closest": ("the closest image", "very hard to see: 45 dB"),
+    "Fast": ("speed first", "visible side by side: 35 dB"),
+}
 SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
 BY_ERROR = tuple(f"predicted, tolerance {least}" for least in (0.1, 0.16, 0.24, 0.32))
 WAYS = (*BY_ERROR, "ToDo 2", "ToDo 3", *SHARES[1:4])  # of the base's table
@@ -69,8 +74,8 @@ def rows() -> pd.DataFrame:
 
 def at(layout: str, side: int = 64, **changes: Any) -> pd.DataFrame:
     """The rows of a layout with ``side`` x ``side`` tokens at level 1, at the base but for these values."""
-    table = rows()[rows()["layout"] == layout]
-    for name, value in {**BASE, "width": 4 * side, **changes}.items():
+    table, values = rows()[rows()["layout"] == layout], {**BASE, **changes}
+    for name, value in {**values, "width": round(8 * side / values["hires_scale"])}.items():
         table = table[table[name] == value]
     return table
 
@@ -168,13 +173,33 @@ def cells_of(aim: str, layout: str, side: int, name: str, part: pd.DataFrame) ->
     return [cell, f"{count}: {shown_psnr(plain)}", f"{closer} of {len(plain)}"]
 
 
-def of_aims(sides: tuple[int, ...] = REAL) -> Table:
-    """Each hires pass with so many tokens of a side: *Balanced* beside the plain steps of its time, the others."""
+def called(layout: str, side: int, name: str, part: pd.DataFrame) -> str:
+    """A hires pass, and its number of prompts."""
+    size = f"{8 * side * LAYOUTS[layout]} px" if side in REAL else ""
+    return f"{', '.join(filter(None, (layout, size, name)))} ({part['prompt'].nunique()})"
+
+
+def of_aims() -> Table:
+    """Each preset in the base's passes with as many tokens as the smaller real ones."""
+    parts = {which[0]: which for which in passes(REAL[:1]) if not which[2]}
+    found = [["you want", "preset", "it aims at", *(called(*which) for which in parts.values())]]
+    for aim, (wish, difference) in WISHES.items():
+        found.append([wish, f"*{aim}*", difference, *(cells_of(aim, *which)[0] for which in parts.values())])
+    return found
+
+
+def of_balanced() -> Table:
+    """Each hires pass of real sizes: *Balanced* beside the plain steps of its time."""
+    found = [["hires pass", "Balanced", "plain steps", "closer in"]]
+    return found + [[called(*which), *cells_of("Balanced", *which)] for which in passes(REAL)]
+
+
+def of_few_tokens() -> Table:
+    """Each hires pass with fewer tokens than real ones have: *Balanced* beside the plain steps, the other presets."""
     found = [["hires pass", "Balanced", "plain steps", "closer in", "Fast", "Closest"]]
-    for layout, side, name, part in passes(sides):
-        what = ", ".join(filter(None, (layout, f"{8 * side * LAYOUTS[layout]} px" if side in REAL else "", name)))
-        others = [cells_of(aim, layout, side, name, part)[0] for aim in ("Fast", "Closest")]
-        found.append([f"{what} ({part['prompt'].nunique()})", *cells_of("Balanced", layout, side, name, part), *others])
+    for which in passes(SIDES[:1]):
+        others = [cells_of(aim, *which)[0] for aim in ("Fast", "Closest")]
+        found.append([called(*which), *cells_of("Balanced", *which), *others])
     return found
 
 
@@ -229,7 +254,7 @@ PAPER = {
     "ToMe 0.88": ("12 %", "2.67e-2", "0.83"),
 }
 TABLES: dict[str, Callable[[], Table]] = {
-    "fewer tokens": lambda: of_aims(SIDES[:1]),
+    "few tokens": of_few_tokens,
     "base": of_base,
     "others": of_others,
     "paper": of_paper,

@@ -23,9 +23,11 @@ def picture(path: Path | None, caption: str, folder: Path) -> str:
 
 
 def markdown_table(table: Sequence[Sequence[str]]) -> str:
-    """A table as Markdown. Its first row is the head; the first column is text, the others are numbers."""
+    """A table as Markdown. Its first row is the head; columns of numbers, but the first one, stand on the right."""
+    _, *others = zip(*(table[1:] or table), strict=True)
+    rules = ["---:" if any(cell[:1].isdigit() for cell in column) else "---" for column in others]
     head, *body = map(_line, table)
-    return "\n".join([head, "|---|" + "---:|" * (len(table[0]) - 1), *body])
+    return "\n".join([head, f"|---|{''.join(f'{rule}|' for rule in rules)}", *body])
 
 
 def _line(cells: Sequence[str]) -> str:
