@@ -14,7 +14,7 @@ GREY_LEVEL = 1e-4  # the cases allow a difference of twice as much: images are r
 
 
 class RealWebUI(Host):
-    survives_a_stop = has_deep_work = True
+    survives_a_stop, has_deep_work = True, None
     lacks = {"controlnet": "has ControlNet as another extension: see test_extensions.py"}
 
     def __init__(self, request):
