@@ -8,7 +8,8 @@ import argparse
 import os
 import sys
 
-from todo_lab.command_line import run_module  # todo_lab refuses older Pythons, which can read only this file
+from todo_lab.command_line import USAGE_ERROR, run_module  # todo_lab refuses Pythons that can read only this file
+from todo_lab.demo.checks import why_not
 from todo_lab.demo.options import DEFAULTS, add_arguments
 from todo_lab.environment import DEMO, INTERRUPTED, end_in_order
 
@@ -22,7 +23,7 @@ EXAMPLES = """examples:
 
 
 def parser():
-    """The options. They are parsed before anything is installed; the demo checks their values later."""
+    """The options."""
     made = argparse.ArgumentParser(
         prog="app.py",
         description=__doc__,
@@ -41,6 +42,10 @@ def main(arguments):
     options = parser().parse_args(arguments)
     end_in_order()
     if not (options.here or DEMO.is_this):
+        refused = why_not(options)  # before anything is installed
+        if refused:
+            sys.stderr.write(refused + "\n")
+            return USAGE_ERROR
         try:
             DEMO.ensure()
             DEMO.enter(os.path.realpath(__file__), "--here", *arguments)

@@ -12,9 +12,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 from ..errors import SettingsError, none_of, unknown_name
-from ..reduction.downsampling import NEAREST, Resample
 from .setting import METHOD_KEY, VERSION_KEY, Factor, Setting, Share
 
+# todo_core.reduction has the next two as well: it needs torch, which app.py installs after it has checked its options
+NEAREST = ("nearest", "nearest-exact")
+Resample = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "area", "max"]
 Method = Literal["downsample", "similarity", "cluster"]
 METHODS = get_args(Method)
 METHOD_NONE = "the method is none"  # why nothing is reduced

@@ -31,7 +31,11 @@ log = logging.getLogger(__name__)
 
 TITLE = "ToDo: faster hires fix"
 INTRO = f"# {TITLE}\nThe same hires pass three times: as **baseline**, with **ToDo** and with **ToMe**."
-ABOUT_POCKET = "The pictures come from a small model made for this demo. It draws shapes and knows {count} words."
+ABOUT_POCKET = (
+    "The pictures come from a small model made for this demo. It draws shapes and knows {count} words. The speeds are "
+    "those of this model on this computer. The README's table is about SD 1.5 and SDXL on a graphics card. There, "
+    "other parts of a step take most of the time, so its factors differ."
+)
 ROWS = (("width", "height", "seed"), ("steps", "guidance"), ("hires_scale", "hires_steps"), ("denoising", "sampler"))
 SLIDERS = {
     **dict.fromkeys(("steps", "hires_steps"), (1, 50, 1)),

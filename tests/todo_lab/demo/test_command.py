@@ -172,3 +172,24 @@ def test_help_needs_nothing_installed():
     assert "--no-page" in done.stdout
     assert "examples:" in done.stdout
     assert ", ".join(SAMPLERS) in " ".join(done.stdout.split())
+
+
+WITHOUT_INSTALLING = "import sys, app; app.DEMO.ensure = lambda: sys.exit('installs'); sys.exit(app.main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--preset", "none"], "preset = 'none' is not possible; allowed: 'Balanced'"),
+        (["--width", "100000"], "width = 100000 is not possible"),
+        (["--set", "factor_1=x"], "factor_1 = 'x' is not possible"),
+        (["--out", "app.py"], "app.py is a file, not a folder."),
+        ([], "installs"),
+    ],
+)
+def test_values_are_checked_before_anything_is_installed(options, said):
+    command = [sys.executable, "-S", "-c", WITHOUT_INSTALLING, *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (2 if options else 1)

@@ -78,6 +78,7 @@ def test_the_page_opens_with_the_given_comparison(page, comparison):
     assert shown["set_factor_1"] == "2"
     assert shown["prompt"] == comparison.request.prompt
     assert "a small model made for this demo" in shown["model"]
+    assert "so its factors differ" in shown["model"]
     texts = [str(each["value"]).split(", ") for each in parts]
     assert any(set(vocabulary().words) <= set(text) for text in texts)
 
