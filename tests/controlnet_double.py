@@ -24,7 +24,7 @@ class ControlNet(nn.Module):
         self.zero_convs = nn.ModuleList([nn.Conv2d(width, width, 1) for width in widths])
         randomised(self.zero_convs)
 
-    def forward(self, x: Tensor, hint: Any, timesteps: Tensor, context: Any, y: Any = None) -> list[Tensor]:
+    def forward(self, x: Tensor, hint: Any, timesteps: Tensor, context: Any) -> list[Tensor]:
         emb = self.time_embed(timestep_embedding(timesteps, self.model_channels))
         h, outputs = x, []
         for block, convolution in zip(self.input_blocks, self.zero_convs, strict=True):

@@ -24,9 +24,9 @@ def examples(count):
     )
 
 
-def token_ids(size, batch=1):
-    """(b, h*w, 1): each token holds its own number, so that kept tokens can be recognised."""
-    return torch.arange(size[0] * size[1], dtype=torch.float64).repeat(batch, 1)[:, :, None]
+def token_ids(size):
+    """(1, h*w, 1): each token holds its own number, so that kept tokens can be recognised."""
+    return torch.arange(size[0] * size[1], dtype=torch.float64)[None, :, None]
 
 
 def random_tokens(size, channels=8, batch=2, seed=0, dtype=torch.float64):

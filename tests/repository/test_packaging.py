@@ -190,13 +190,6 @@ def test_the_entry_for_the_extension_index_has_its_fields():
     assert entry["name"] != "Token Downsampling"  # another extension has this name
 
 
-def test_every_file_that_the_guide_names_is_there():
-    guide = (ROOT / "CONTRIBUTING.md").read_text()
-    named_paths = re.findall(r"`((?:todo_core|todo_lab|tests|docs|scripts|examples|benchmarks)/[^`]*)`", guide)
-    assert len(named_paths) > 20
-    assert [path for path in named_paths if not (ROOT / path).exists()] == []
-
-
 @pytest.mark.slow
 def test_comfyuis_registry_takes_the_nodes(tmp_path, monkeypatch):
     """By the parser and the packer of its own command."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ from todo_core.patching.steps import rows_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
-STEPS = 8
+STEPS, SIDES = 8, (31, 45)
 TOKENS: dict[str, Any] = {"interval": 1, "start": 0, "end": 1}
 OFF: dict[str, Any] = {**TOKENS, "factor_1": 1, "factor_2": 1}
 REDUCED: dict[str, dict[str, Any]] = {
@@ -67,15 +67,13 @@ def _exact() -> Iterator[None]:
 
 
 @torch.inference_mode()
-def outputs(
-    unet: Any, settings: dict[str, Any], side: tuple[int, int] = (31, 45), wrap: Callable[[], Any] | None = None
-) -> list[Tensor]:
+def outputs(unet: Any, settings: dict[str, Any]) -> list[Tensor]:
     """What the UNet makes in each step of a pass, two rows of one image, on the CPU and in float32."""
-    facts, made = Pass(TokenGrid(*side), STEPS, weights=(0.05,) * STEPS, sampler="steady"), []
+    facts, made = Pass(TokenGrid(*SIDES), STEPS, weights=(0.05,) * STEPS, sampler="steady"), []
     session = Session(detect(unet), Settings(**settings), facts).attach()
     like = {"device": unet.device, "dtype": unet.dtype}
     noise = torch.Generator().manual_seed(1)
-    latent, drift = (torch.randn(1, 4, *side, generator=noise).expand(2, -1, -1, -1) for _ in range(2))
+    latent, drift = (torch.randn(1, 4, *SIDES, generator=noise).expand(2, -1, -1, -1) for _ in range(2))
     text = torch.randn(2, 77, 64, generator=noise).to(**like)
     try:
         for step in range(STEPS):

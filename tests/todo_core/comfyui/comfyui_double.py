@@ -180,10 +180,10 @@ class Guider:
         return self.model_patcher.model.diffusion_model(x, time, context=text, transformer_options=options)
 
 
-def model_of(unet: nn.Module, kind: str = "EPS") -> ModelPatcher:
+def model_of(unet: nn.Module) -> ModelPatcher:
     """A patcher of a model with this UNet."""
     model = nn.Module()
-    model.diffusion_model, model.model_type = UNet(unet), SimpleNamespace(name=kind)
+    model.diffusion_model, model.model_type = UNet(unet), SimpleNamespace(name="EPS")
     return ModelPatcher(model)
 
 

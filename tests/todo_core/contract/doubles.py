@@ -35,10 +35,6 @@ SAMPLERS["ancestral"] = webui_double.sample_euler_ancestral
 unet_of_ldm, unet_of_diffusers = map(functools.cache, (models.shallow_ldm_unet, models.shallow_diffusers_unet))
 
 
-class Stop(BaseException):
-    """As KeyboardInterrupt: torch runs no hook for it."""
-
-
 @contextmanager
 def keys_in(controlnet):
     """A list that gets the keys of a ControlNet at level 1, call by call."""
@@ -74,7 +70,7 @@ class Double(Host):
 
     def stop(self):
         """What ends the program inside a call of the UNet."""
-        raise Stop
+        raise KeyboardInterrupt
 
     def state(self):
         """What may be left."""
@@ -92,7 +88,7 @@ class Double(Host):
             with watch.on(type(self.unet)), keys_in(self.controlnet) as inside:
                 try:
                     images = [*self.sample(job)]
-                except (Failed, Stop, ZeroDivisionError) as raised:
+                except (Failed, KeyboardInterrupt, ZeroDivisionError) as raised:
                     error = repr(raised)
             left = sum(now != then for now, then in zip(self.state(), before, strict=True))
         calls = [Call(**{name: call[name] for name in SEEN}) for call in watch.calls]

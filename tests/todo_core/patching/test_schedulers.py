@@ -125,13 +125,6 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
     assert session.plan.settings is session.settings
 
 
-def test_auto_predicts_whole_steps_where_the_scheduler_adds_no_noise(unet):
-    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
-    with patched(pipe, tolerance=1) as session:
-        generate(pipe)
-    assert ran(session)[0] == MODEL[0]
-
-
 @pytest.mark.parametrize(
     ("name", "config", "steps", "strength"),
     [

@@ -133,10 +133,10 @@ RANDOM = {"random": True, "phase": "rotate", **BOTH_LEVELS}
 SIMILARITY = {"method": "similarity", **RANDOM}
 
 
-def joint_step(small, session, images=(0, 1, 2), seeds=None):
+def joint_step(small, session, images=(0, 1, 2)):
     """One step of these images with their cond and uncond rows in one call, in the order of the WebUI."""
     rows = list(images)
-    session.begin_step(4, 10, rows_of((seeds or [SEEDS[i] for i in rows]) * 2))
+    session.begin_step(4, 10, rows_of([SEEDS[i] for i in rows] * 2))
     return small(torch.cat([IMAGES[rows]] * 2), text=torch.cat([COND[rows], UNCOND[rows]]))
 
 

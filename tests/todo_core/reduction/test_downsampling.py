@@ -21,12 +21,12 @@ GRIDS = st.tuples(SIDES, SIDES)
 
 
 @st.composite
-def size_and_target(draw, side=30):
+def size_and_target(draw):
     """Half of them divisible."""
-    target = draw(st.integers(1, side)), draw(st.integers(1, side))
+    target = draw(st.integers(1, 30)), draw(st.integers(1, 30))
     if draw(st.booleans()):
-        return tuple(draw(st.integers(kept, side)) for kept in target), target
-    return tuple(kept * draw(st.integers(1, side // kept)) for kept in target), target
+        return tuple(draw(st.integers(kept, 30)) for kept in target), target
+    return tuple(kept * draw(st.integers(1, 30 // kept)) for kept in target), target
 
 
 def kept_of(reduction):

@@ -51,8 +51,8 @@ class ComparedImg2Img(Compared):
 class Runs:
     """Stands in for ``process_images``: each call runs the always visible script on the double."""
 
-    def __init__(self, script, model, args=(False,)):
-        self.webui, self.args, self.processed, self.fail = WebUI(script, model), args, [], {}
+    def __init__(self, script, model):
+        self.webui, self.args, self.processed, self.fail = WebUI(script, model), (False,), [], {}
 
     def __call__(self, p):
         self.processed.append(p)

@@ -26,8 +26,8 @@ def high_frequency_ratio(reference: np.ndarray, image: np.ndarray) -> float | No
     return image_metrics.high_frequency_ratio(rows(reference), rows(image))
 
 
-def flat(value: int, side: int = 64) -> np.ndarray:
-    return np.full((side, side, 3), value, np.uint8)
+def flat(value: int) -> np.ndarray:
+    return np.full((64, 64, 3), value, np.uint8)
 
 
 def textured(side: int = 192, seed: int = 0) -> np.ndarray:
