@@ -1,12 +1,8 @@
 """A headless Chromium for the tests of pages."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -16,7 +12,7 @@ MISSING = "needs a browser, none is installed. Give --webui-browser PATH, or run
 
 
 @contextmanager
-def launched(chosen: str | None) -> Iterator[Any]:
+def launched(chosen):
     """The browser at the path `chosen`, an installed one, or playwright's. Without any, CI fails and others skip."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     with playwright.sync_playwright() as started:

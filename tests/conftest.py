@@ -4,28 +4,21 @@ Nothing here imports torch or a model library at the top: xdist's controller rea
 for nothing before its workers start.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from tests import models
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in every process that a test starts
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
+def _one_thread():
     import torch
 
     torch.set_num_threads(1)  # small tensors: threads only wait for each other
 
 
-def _torch_state() -> tuple[object, ...]:
+def _torch_state():
     """What a test must leave as it was: autocast left on makes each later test up to 100 times slower on a CPU."""
     import torch
 
@@ -34,16 +27,16 @@ def _torch_state() -> tuple[object, ...]:
 
 
 @pytest.fixture(autouse=True)
-def _torch_is_left_as_it_was() -> Iterator[None]:
+def _torch_is_left_as_it_was():
     before = _torch_state()
     yield
     assert _torch_state() == before, "autocast, gradients, default dtype or threads of torch are not as before"
 
 
-def _lent(*names: str, double: bool = False) -> Any:
+def _lent(*names, double=False):
     """A fixture that lends each of these small models in turn; in double precision if asked for."""
 
-    def lend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[models.Small]:
+    def lend(request, monkeypatch):
         from tests import models
         from todo_core import remove_patch
 
@@ -68,7 +61,7 @@ sd1_double, ldm_sd1_double = _lent("ldm_sd1", "diffusers_sd1", double=True), _le
 
 
 @pytest.fixture(scope="module")
-def chromium(request: pytest.FixtureRequest) -> Iterator[Any]:
+def chromium(request):
     """A headless Chromium for the tests of one file."""
     from tests import chromium as browser
 

@@ -3,8 +3,6 @@
 Nothing here is shared with ``todo_core``. A grid of (h, w) tokens is a list row by row, as everywhere.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

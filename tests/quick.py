@@ -5,8 +5,6 @@ tried with a twentieth of their examples. Python keeps its garbage and does not 
 seconds more after the import of diffusers.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

@@ -1,7 +1,5 @@
 """The documentation says what the code does, and its links and pictures are there."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -16,11 +14,11 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 PICTURES = sorted(p for p in (ROOT / "docs").glob("**/*") if p.suffix in (".png", ".webp"))
 
 
-def named(path: Path) -> str:
+def named(path):
     return path.relative_to(ROOT).as_posix()
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     """The headings of a page, as links name them."""
     headings = re.findall(
         r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL), re.MULTILINE
@@ -78,5 +76,5 @@ def test_the_pictures_show_this_version_and_its_presets():
         assert set(recipe.get("presets", ())) <= set(BUILT_IN), name
 
 
-def _targets(page: Path) -> list[str]:
+def _targets(page):
     return re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8"))

@@ -1,7 +1,5 @@
 """The gap between computed steps, and the weights of steps, against naive references."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -21,7 +19,7 @@ costs = st.floats(0, 1) | st.sampled_from([math.nan, math.inf])
 weights_of_steps = st.lists(st.floats(0.001, 1), min_size=1, max_size=30).map(tuple)
 
 
-def naive_gap(cost, tolerance, steps, weights) -> int:
+def naive_gap(cost, tolerance, steps, weights):
     sums = {
         k: sum(cost * j * j * weights[j - 1] for j in range(1, k))
         for k in range(2, LONGEST + 1)
@@ -84,7 +82,7 @@ def test_heavy_steps_stand_at_the_start_of_karras_schedules_and_at_both_ends_of_
     assert light_steps(weights, share) == expected
 
 
-def naive_cost(errors, outputs, weights, since) -> float:
+def naive_cost(errors, outputs, weights, since):
     """By loops over transformers and images, in float64. Rows that nobody can pair are images of their own."""
     ratios, of_errors = [], 1
     if weights is None or abs(sum(weights) - 1) > 1e-9:

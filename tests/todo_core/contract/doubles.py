@@ -1,7 +1,5 @@
 """The programs that make images as doubles in this process, and Python: the hosts of test_contract.py."""
 
-from __future__ import annotations
-
 import functools
 import gc
 from contextlib import contextmanager

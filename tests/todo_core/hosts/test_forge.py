@@ -1,7 +1,5 @@
 """The Forge family: the reduction goes through the patches of its patcher, and leaves nothing there."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

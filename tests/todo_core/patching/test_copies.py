@@ -1,7 +1,5 @@
 """Copies of a patched model: deepcopy and pickle, as torch.save, keep the patch, and remove_patch finds it on them."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from contextlib import nullcontext

@@ -4,17 +4,13 @@ Each session has its own number, which is also the seed of all its choices: ``--
 them, and ``--fault-first N`` begins at number N.
 """
 
-from __future__ import annotations
-
 import copy
 import gc
 import random
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
@@ -43,15 +39,15 @@ TARGETS[-1]["mlp"] = True
 class Case:
     """One session on one model."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number):
         self.random = random.Random(number)
-        self.small: Small = tiny(self.random.choice(["ldm", "diffusers"]))
+        self.small = tiny(self.random.choice(["ldm", "diffusers"]))
         self.settings = {**self.random.choice(METHODS), **self.random.choice(TARGETS)}
-        self.alive: list[weakref.ref[Any]] = []
+        self.alive = []
         self.fault = self.random.choice(FAULTS)
 
     @contextmanager
-    def session(self) -> Iterator[None]:
+    def session(self):
         """On the model by one of the ways to put it there, and taken off by one of the ways to do so."""
         way, unet = self.random.choice(["patched", "apply_patch", "attach", "twice"]), self.small.unet
         if way == "patched" and self.fault is not swapped_module:  # which puts a new patch on
@@ -70,15 +66,15 @@ class Case:
         else:
             remove_patch(unet)
 
-    def call(self, latent: torch.Tensor = LATENT) -> torch.Tensor:
+    def call(self, latent=LATENT):
         return self.small(latent.clone())
 
     @contextmanager
-    def at_any_module(self, action: Callable[[], Any]) -> Iterator[None]:
+    def at_any_module(self, action):
         """Do ``action`` once, before some module's call. Every tensor that a module gets must be freed later."""
         calls, when = [0], self.random.randrange(1, 1 + module_calls(self.small))
 
-        def watch(module: Any, args: Any) -> None:
+        def watch(module, args):
             self.alive += [weakref.ref(arg) for arg in args if isinstance(arg, torch.Tensor)]
             calls[0] += 1
             if calls[0] == when:
@@ -91,9 +87,9 @@ class Case:
             handle.remove()
 
 
-def module_calls(small: Small, known: dict[int, int] = {}) -> int:  # noqa: B006
+def module_calls(small, known={}):  # noqa: B006
     if id(small) not in known:
-        calls: list[Any] = []
+        calls = []
         handle = register_module_forward_pre_hook(lambda module, args: calls.append(None))
         small(LATENT)
         handle.remove()
@@ -104,10 +100,10 @@ def module_calls(small: Small, known: dict[int, int] = {}) -> int:  # noqa: B006
 # faults -------------------------------------------------------------------------------------------------------------
 
 
-def an_error(case: Case) -> None:
+def an_error(case):
     error = case.random.choice([ValueError, KeyboardInterrupt])  # torch runs no hook for the latter
 
-    def fail() -> None:
+    def fail():
         raise error
 
     with case.at_any_module(fail):
@@ -117,22 +113,22 @@ def an_error(case: Case) -> None:
             return
 
 
-def two_errors(case: Case) -> None:
+def two_errors(case):
     an_error(case)
     an_error(case)
 
 
-def nested_call(case: Case) -> None:
+def nested_call(case):
     latent = case.random.choice([LATENT, OTHER])
     with case.at_any_module(lambda: case.call(latent)):
         outer = case.call()
     assert torch.equal(outer, case.call())
 
 
-def nested_error(case: Case) -> None:
+def nested_error(case):
     """An inner call fails and its caller goes on."""
 
-    def inner() -> None:
+    def inner():
         an_error(case)
 
     with case.at_any_module(inner):
@@ -140,8 +136,8 @@ def nested_error(case: Case) -> None:
     assert torch.equal(outer, case.call())
 
 
-def copied_inside_a_call(case: Case) -> None:
-    copies: list[Any] = []
+def copied_inside_a_call(case):
+    copies = []
     with case.at_any_module(lambda: copies.append(copy.deepcopy(case.small.unet))):
         expected = case.call()
     other = Small(copies.pop(), {}, 0)
@@ -150,7 +146,7 @@ def copied_inside_a_call(case: Case) -> None:
     assert hook_count(other.unet) == 0
 
 
-def moved_copy(case: Case) -> None:
+def moved_copy(case):
     """To another device while it is patched; the one without data, where ldm's timestep cannot be read."""
     other = copy.deepcopy(case.small.unet).to("meta")
     meta = {"device": "meta"}
@@ -165,7 +161,7 @@ def moved_copy(case: Case) -> None:
     assert hook_count(other) == 0
 
 
-def other_dtype(case: Case) -> None:
+def other_dtype(case):
     """And back; in between a call may fail, since its input has the old one."""
     case.small.unet.double()
     try:
@@ -176,7 +172,7 @@ def other_dtype(case: Case) -> None:
         case.small.unet.float()
 
 
-def swapped_module(case: Case) -> None:
+def swapped_module(case):
     """For a call and to the end of the session: the new one has copies of the hooks, or none."""
     name = case.random.choice(["attn1", "attn2", "ff"])
     block = next(m for m in case.small.unet.modules() if type(m).__name__ == "BasicTransformerBlock")
@@ -194,9 +190,9 @@ def swapped_module(case: Case) -> None:
     apply_patch(case.small.unet, **case.settings)
 
 
-def threads(case: Case) -> None:
+def threads(case):
     expected = case.call()
-    outputs: list[torch.Tensor] = []
+    outputs = []
     running = [threading.Thread(target=lambda: outputs.append(case.call())) for _ in range(2)]
     for thread in running:
         thread.start()
@@ -214,7 +210,7 @@ FAULTS += [swapped_module, threads, *[an_error] * 7]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quick_garbage() -> Iterator[None]:
+def quick_garbage():
     """What lives now is not looked at again by the garbage collector."""
     for name in ("ldm", "diffusers"):
         module_calls(tiny(name))
@@ -227,8 +223,8 @@ def quick_garbage() -> Iterator[None]:
 def test_nothing_of_a_session_stays_behind(request):
     first, count = (request.config.getoption(f"--fault-{name}") for name in ("first", "sessions"))
     plain = {name: (tiny(name)(LATENT), snapshot(tiny(name).unet)) for name in ("ldm", "diffusers")}
-    expected: dict[str, torch.Tensor] = {}
-    done: Counter[str] = Counter()
+    expected = {}
+    done = Counter()
     for number in range(first, first + count):
         case = Case(number)
         unet, key = case.small.unet, f"{id(case.small)} {case.settings}"

@@ -1,7 +1,5 @@
 """What the hooks make of the ways in which others call, wrap and replace attentions and blocks."""
 
-from __future__ import annotations
-
 import dataclasses
 import types
 from contextlib import contextmanager

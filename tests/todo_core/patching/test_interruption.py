@@ -1,7 +1,5 @@
 """Calls that end early, and calls inside calls."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

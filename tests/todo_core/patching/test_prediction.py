@@ -1,7 +1,5 @@
 """Deep transformers between their computed steps, beside a loop that stores and predicts, written on its own."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Whole steps in a diffusers pipeline, whose scheduler tells whether it adds noise."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from functools import partial

@@ -1,7 +1,5 @@
 """The session on UNets of ldm and diffusers: what holds for both, and what is of ldm alone."""
 
-from __future__ import annotations
-
 import gc
 import math
 import weakref

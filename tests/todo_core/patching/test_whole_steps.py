@@ -1,7 +1,5 @@
 """Whole UNet calls between their computed steps, beside a loop that stores and predicts, written on its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

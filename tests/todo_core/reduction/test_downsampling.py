@@ -1,7 +1,5 @@
 """ToDo's downsampling on any grid: strides beside plain lists, resampling beside torch and exact fractions."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """ToMe's matching: beside plain loops, and what random destinations may depend on."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

@@ -3,8 +3,6 @@
 The order was logged on the real WebUI, and tests/webui/api/test_double.py compares the two again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 from dataclasses import dataclass, field
@@ -168,7 +166,6 @@ class WebUI:
 
     tab = None
     sampler = sampler_of = None
-    params_txt: dict
 
     def __init__(self, script, model):
         self.script, self.events, self.first_pass = script, [], []

@@ -1,7 +1,5 @@
 """The page in a real browser: a run, a refusal, a cancellation, and what is in sight on a phone."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

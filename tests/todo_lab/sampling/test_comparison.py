@@ -1,7 +1,5 @@
 """Speed and seconds come from steps side by side; the times here are given, not measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

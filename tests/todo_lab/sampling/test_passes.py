@@ -1,7 +1,5 @@
 """Sampling with the shipped model: requests are reproducible, and a reduction ends with its pass."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -69,7 +67,7 @@ def test_stopping_leaves_no_hook(pocket):
     class Stop(Exception):
         pass
 
-    def stop(name: str, step: int, steps: int) -> None:
+    def stop(name, step, steps):
         if step == 1:
             raise Stop
 

@@ -1,7 +1,5 @@
 """Compare on the double: what runs, what comes out, and what is kept when it is stopped or fails."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Generations on the double: what is reduced, when, what the comments say, and that nothing stays behind."""
 
-from __future__ import annotations
-
 import json
 import re
 from copy import copy

@@ -1,11 +1,7 @@
 """A bare page round the panel: the WebUI's fields by their names, its script's functions, and nothing else."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 
@@ -17,7 +13,7 @@ SCRIPTS = (Path(__file__).with_name("webui.js"), *sorted((ROOT / "javascript").g
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
+def served(folder):
     """The URL of a page whose panels keep their presets in ``folder``."""
     page = build(folder)
     with _scripts_in_head():
@@ -29,14 +25,14 @@ def served(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _scripts_in_head() -> Iterator[None]:
+def _scripts_in_head():
     """gradio 3 has no parameter for scripts; the WebUI, too, puts its own into the template's answer."""
     import gradio.routes
 
     head = "".join(f"<script>{path.read_text('utf-8')}</script>" for path in SCRIPTS)
     answer = gradio.routes.templates.TemplateResponse
 
-    def with_scripts(*args: Any, **kwargs: Any) -> Any:
+    def with_scripts(*args, **kwargs):
         response = answer(*args, **kwargs)
         response.body = response.body.replace(b"</head>", f"{head}</head>".encode())
         response.init_headers()
@@ -49,7 +45,7 @@ def _scripts_in_head() -> Iterator[None]:
         gradio.routes.templates.TemplateResponse = answer
 
 
-def build(folder: Path) -> gr.Blocks:
+def build(folder):
     """Both tabs with the WebUI's fields that the panel reads."""
     style = (ROOT / "style.css").read_text("utf-8") + ".hidden {display: none !important}"
     presets = Presets(folder / "presets.json")
@@ -61,7 +57,7 @@ def build(folder: Path) -> gr.Blocks:
     return page
 
 
-def _txt2img(presets: Presets) -> None:
+def _txt2img(presets):
     from modules.ui_components import InputAccordion
 
     gr.Button("Generate", elem_id="txt2img_generate")
@@ -76,13 +72,13 @@ def _txt2img(presets: Presets) -> None:
     accordion.build("txt2img", presets)
 
 
-def _img2img(presets: Presets) -> None:
+def _img2img(presets):
     _size("img2img")
     gr.Slider(0.05, 4, 1.0, label="Scale", elem_id="img2img_scale")
     accordion.build("img2img", presets)
 
 
-def _size(tab: str) -> None:
+def _size(tab):
     with gr.Row():
         gr.Slider(64, 2048, 512, step=8, label="Width", interactive=True, elem_id=f"{tab}_width")
         gr.Slider(64, 2048, 512, step=8, label="Height", interactive=True, elem_id=f"{tab}_height")

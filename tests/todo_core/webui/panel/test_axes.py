@@ -1,7 +1,5 @@
 """Axes of the X/Y/Z plot, on the WebUI's own AxisOption, reduced to what it keeps."""
 
-from __future__ import annotations
-
 import json
 from copy import copy
 from types import SimpleNamespace
