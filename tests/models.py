@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 from ldm.modules.diffusionmodules.util import GroupNorm32
 from torch import nn
@@ -354,36 +353,3 @@ def _hooks(module):
 def hook_count(model):
     """How many hooks of any kind the modules have."""
     return sum(len(found) for module in model.modules() for found in _hooks(module).values())
-
-
-# naive references ---------------------------------------------------------------------------------------------------
-
-
-def plain_attention(attention, x, context, shorten):
-    """Attention written out: ``shorten`` is applied to the projected keys and values."""
-    heads = attention.heads
-    q, k, v = attention.to_q(x), shorten(attention.to_k(context)), shorten(attention.to_v(context))
-    q, k, v = (t.unflatten(2, (heads, -1)).transpose(1, 2) for t in (q, k, v))
-    weights = (q @ k.transpose(2, 3) * q.shape[-1] ** -0.5).softmax(-1)
-    return attention.to_out[0]((weights @ v).transpose(1, 2).flatten(2))
-
-
-def use_plain_attention(monkeypatch, attention, shorten):
-    """Put ``plain_attention`` in the place of a module's forward, for the length of a test."""
-
-    def forward(x, context=None, encoder_hidden_states=None, **_):
-        context = context if encoder_hidden_states is None else encoder_hidden_states
-        return plain_attention(attention, x, x if context is None else context, shorten)
-
-    monkeypatch.setitem(vars(attention), "forward", forward)  # setattr's undo would leave a method on the instance
-
-
-def interpolated(size, target, mode):
-    """Each whole grid of ``size`` in a sequence (b, grids * h*w, c), interpolated to ``target``."""
-
-    def shorten(tokens):
-        b, _, c = tokens.shape
-        grids = tokens.reshape(-1, *size, c).movedim(3, 1)
-        return F.interpolate(grids, size=target, mode=mode).movedim(1, 3).reshape(b, -1, c)
-
-    return shorten

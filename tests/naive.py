@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from hypothesis import HealthCheck, settings
 
 
@@ -57,6 +58,12 @@ def pooled(x, size, target, pool):
         for columns in windows(size[1], target[1])
     ]
     return torch.from_numpy(np.stack(found, axis=1))
+
+
+def interpolated(x, size, target, mode):
+    """torch's own resampling of (b, h*w, c) from ``size`` to ``target``."""
+    grid = x.unflatten(1, size).movedim(3, 1)
+    return F.interpolate(grid, size=target, mode=mode).movedim(1, 3).flatten(1, 2)
 
 
 def cells(size, cell):

@@ -3,24 +3,25 @@
 import gc
 import math
 import weakref
+from functools import partial
 from itertools import chain, pairwise
 
 import pytest
 import torch
+import torch.nn.functional as F
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
 from tests.models import (
     assert_close,
     assert_differs,
-    interpolated,
     keys_of,
     ldm_unet,
     lengths,
     noise,
     snapshot,
-    use_plain_attention,
     words,
 )
+from tests.naive import interpolated
 from todo_core import Settings, SettingsError, apply_patch, patched, remove_patch
 from todo_core.patching.steps import rows_of
 
@@ -31,6 +32,17 @@ BOTH_LEVELS = {"factor_1": 2, "factor_2": 2, "ratio_1": 0.5, "ratio_2": 0.5}
 
 
 # what is computed ---------------------------------------------------------------------------------------------------
+
+
+def self_attention(attention, shorten):
+    """A forward that applies ``shorten`` to the projected keys and values."""
+
+    def forward(x, **_):
+        q, k, v = attention.to_q(x), shorten(attention.to_k(x)), shorten(attention.to_v(x))
+        q, k, v = (t.unflatten(2, (attention.heads, -1)).transpose(1, 2) for t in (q, k, v))
+        return attention.to_out[0](F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+    return forward
 
 
 @pytest.mark.parametrize(
@@ -49,7 +61,8 @@ def test_downsample_equals_resampling_the_projected_keys_and_values(any_model, m
         target = [side // factor for side in grid]
         assert keys_of(any_model, level, seen) == {(math.prod(grid), math.prod(target))}
         for attention in any_model.attentions(level).values():
-            use_plain_attention(monkeypatch, attention, interpolated(grid, target, mode))
+            shorten = partial(interpolated, size=grid, target=target, mode=mode)
+            monkeypatch.setitem(vars(attention), "forward", self_attention(attention, shorten))
     assert_close(ours, any_model(latent))
     assert_differs(ours, plain)
 

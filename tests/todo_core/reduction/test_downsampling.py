@@ -5,11 +5,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.naive import examples, kept_line, kept_tokens, pooled, random_tokens, token_ids
+from tests.naive import examples, interpolated, kept_line, kept_tokens, pooled, random_tokens, token_ids
 from todo_core.reduction import downsample, stride, turns_per_cycle
 
 POSITION = {"nearest": Fraction(0), "nearest-exact": Fraction(1, 2)}
@@ -79,11 +78,6 @@ def test_the_walk_over_a_cell_of_nine_is_the_one_in_the_docstring():
 
 
 # resampling ---------------------------------------------------------------------------------------------------------
-
-
-def interpolated(x, size, target, mode):
-    grid = x.unflatten(1, size).movedim(3, 1)
-    return F.interpolate(grid, size=target, mode=mode).movedim(1, 3).flatten(1, 2)
 
 
 def cells_of(side, kept, position):

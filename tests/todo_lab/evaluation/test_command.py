@@ -138,8 +138,3 @@ def test_a_grid_changes_the_request_too(tmp_path):
     grid.write_text("requests: [{guidence: 7}]")
     with pytest.raises(SettingsError, match="guidence"):
         plan_jobs(options)
-
-
-def test_results_are_not_overwritten(done, capsys):
-    assert evaluate(done) == 2
-    assert "--resume" in capsys.readouterr().err
