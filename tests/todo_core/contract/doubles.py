@@ -160,26 +160,11 @@ class A1111(Double):
         return {"width": SIDE, "height": SIDE, "enable_hr": job.kind == "hires", **images}
 
 
-class ForgeModel(Engine):
-    """Gives each call the options that the patcher has then."""
-
-    def __init__(self, unet):
-        super().__init__(unet)
-        self.model, self.parameters = SimpleNamespace(diffusion_model=self._run), self.unet.parameters
-
-    def _run(self, x, timesteps, context):
-        self.call.options = self.options["transformer_options"].copy()
-        try:
-            return self.unet(x, timesteps, context=context)
-        finally:
-            self.call.options = {}
-
-
 class Forge(A1111):
     lacks = {"controlnet": "runs a ControlNet before the UNet's call, and ToDo leaves it alone"}
 
     def model(self, unet):
-        return ForgeModel(unet)
+        return Engine(unet)
 
     def unet_of(self, model):
         return model.unet

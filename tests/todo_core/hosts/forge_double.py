@@ -86,15 +86,22 @@ class Engine:
             elif isinstance(module, CrossAttention):
                 module.__class__ = Attention
         self.forge_objects = SimpleNamespace(unet=Patcher(model))
+        self.model, self.parameters = SimpleNamespace(diffusion_model=self.run), self.unet.parameters
 
     @property
     def options(self):
         return self.forge_objects.unet.model_options
 
     @torch.no_grad()
-    def __call__(self, latent):
+    def run(self, x, timesteps, context):
         self.call.options = self.options["transformer_options"].copy()
-        return self.unet(latent, torch.full((len(latent),), 500.0), [words(len(latent))] * 2)
+        try:
+            return self.unet(x, timesteps, context=context)
+        finally:
+            self.call.options = {}
+
+    def __call__(self, latent):
+        return self.run(latent, torch.full((len(latent),), 500.0), [words(len(latent))] * 2)
 
 
 def contract():

@@ -248,8 +248,8 @@ def test_the_note_of_a_call_that_reduced_nothing_has_the_reason_of_its_grid(ldm_
         session = Session(host, todo_core.Settings(factor_2=1)).attach()
         ldm_sd1(noise(1, 4, 16, 16))
     session.remove()
-    assert len(session.record.notes) == 1
-    assert "trained at 64 x 64" in session.record.notes[0]
+    why = "this model was trained at 64 x 64"
+    assert session.record.notes == [f"a call that was to be reduced has reduced nothing: {why}"]
 
 
 # errors -------------------------------------------------------------------------------------------------------------

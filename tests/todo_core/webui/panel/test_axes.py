@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import NOTHING_PREDICTED, Processing, WebUI
 from todo_core import SETTINGS
 from todo_core.settings import BUILT_IN
@@ -33,11 +32,6 @@ def axes(module):
     labels = ["Preset", "Enabled", *(setting.label for setting in SETTINGS.values())]
     assert [axis.label for axis in grid.axis_options] == ["Nothing", *(f"[ToDo] {label}" for label in labels)]
     return {axis.label: axis for axis in grid.axis_options}
-
-
-@pytest.fixture(scope="module")
-def model():
-    return LatentDiffusion(shallow_ldm_unet(), image_size=64)
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))
