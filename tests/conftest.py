@@ -78,6 +78,12 @@ def chromium(request):
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def browser(chromium):
+    """All pages of a file share what is read from the server once."""
+    return chromium.new_context()
+
+
 def pytest_addoption(parser):
     """Add the options of tests/webui and tests/comfyui."""
     group = parser.getgroup("webui", "tests on a real AUTOMATIC1111 WebUI (tests/webui)")

@@ -7,11 +7,11 @@ import copy
 from types import ModuleType, SimpleNamespace
 
 import torch
-from ldm.modules.attention import BasicTransformerBlock, CrossAttention, SpatialTransformer
+from ldm.modules.attention import SpatialTransformer
 from torch import nn
 
 from tests.models import noise, words
-from tests.todo_core.hosts.forge_double import Attention, Block
+from tests.todo_core.hosts.forge_double import let_patch
 
 
 class WrappersMP:
@@ -73,20 +73,13 @@ class UNet(nn.Module):
             setattr(self, name, module)
         vars(self)["_inner"], self.call = inner, SimpleNamespace(options={})
         self.dtype = torch.float32
-        places = [
-            *((("input", i), part) for i, part in enumerate(inner.input_blocks)),
-            (("middle", 0), inner.middle_block),
-        ]
-        places += [(("output", i), part) for i, part in enumerate(inner.output_blocks)]
-        for place, part in places:
-            for module in part.modules():
-                if isinstance(module, SpatialTransformer):
+        let_patch(inner, self.call)
+        stages = {"input": inner.input_blocks, "middle": [inner.middle_block], "output": inner.output_blocks}
+        for name, parts in stages.items():
+            for number, part in enumerate(parts):
+                for module in (m for m in part.modules() if isinstance(m, SpatialTransformer)):
                     for i, block in enumerate(module.transformer_blocks):
-                        block.register_forward_pre_hook(lambda *_, p=place, i=i: self._tell(p, i))
-                if isinstance(module, BasicTransformerBlock):
-                    module.__class__, module.call = Block, self.call
-                elif isinstance(module, CrossAttention):
-                    module.__class__ = Attention
+                        block.register_forward_pre_hook(lambda *_, p=(name, number), i=i: self._tell(p, i))
 
     def _tell(self, place, i):
         self.call.options = {**self.call.options, "block": place, "block_index": i}

@@ -53,6 +53,15 @@ class Block(BasicTransformerBlock):
         return self.ff(self.norm3(x)) + x
 
 
+def let_patch(unet, call):
+    """From now on, the UNet's blocks call the patches in ``call.options``."""
+    for module in unet.modules():
+        if isinstance(module, BasicTransformerBlock):
+            module.__class__, module.call = Block, call
+        elif isinstance(module, CrossAttention):
+            module.__class__ = Attention
+
+
 class Patcher:
     """The patcher of a UNet, as far as extensions use it."""
 
@@ -80,11 +89,7 @@ class Engine:
         model.diffusion_model = self.unet
         for name, value in inner.items():
             setattr(model, name, value)
-        for module in self.unet.modules():
-            if isinstance(module, BasicTransformerBlock):
-                module.__class__, module.call = Block, self.call
-            elif isinstance(module, CrossAttention):
-                module.__class__ = Attention
+        let_patch(self.unet, self.call)
         self.forge_objects = SimpleNamespace(unet=Patcher(model))
         self.model, self.parameters = SimpleNamespace(diffusion_model=self.run), self.unet.parameters
 

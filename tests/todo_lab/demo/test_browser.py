@@ -20,12 +20,6 @@ def url(runner, opening):
     blocks.close()
 
 
-@pytest.fixture(scope="module")
-def browser(chromium):
-    """All pages of this file share what is read from the server once."""
-    return chromium.new_context()
-
-
 @pytest.fixture
 def page(request, browser, url):
     page = browser.new_page()

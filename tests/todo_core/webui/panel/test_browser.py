@@ -39,12 +39,6 @@ def checkpoint(monkeypatch):
     monkeypatch.setattr(sd_models.model_data, "sd_model", LatentDiffusion(ldm_unet(), image_size=64))
 
 
-@pytest.fixture(scope="module")
-def browser(chromium):
-    """All pages of this file share what is read from the server once."""
-    return chromium.new_context()
-
-
 @pytest.fixture(params=[""])
 def page(request, browser, url, folder):
     page = web.opened(browser, url + request.param)
