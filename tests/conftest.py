@@ -4,28 +4,25 @@ Nothing here imports torch or a model library at the top: xdist's controller rea
 for nothing before its workers start.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import shutil
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests import models
-
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "msedge")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+NO_BROWSER = "needs a browser, none is installed. Give --webui-browser PATH, or run: playwright install chromium"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in every process that a test starts
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> None:
+def _one_thread():
     import torch
 
     torch.set_num_threads(1)  # small tensors: threads only wait for each other
 
 
-def _torch_state() -> tuple[object, ...]:
+def _torch_state():
     """What a test must leave as it was: autocast left on makes each later test up to 100 times slower on a CPU."""
     import torch
 
@@ -34,16 +31,16 @@ def _torch_state() -> tuple[object, ...]:
 
 
 @pytest.fixture(autouse=True)
-def _torch_is_left_as_it_was() -> Iterator[None]:
+def _torch_is_left_as_it_was():
     before = _torch_state()
     yield
     assert _torch_state() == before, "autocast, gradients, default dtype or threads of torch are not as before"
 
 
-def _lent(*names: str, double: bool = False) -> Any:
+def _lent(*names, double=False):
     """A fixture that lends each of these small models in turn; in double precision if asked for."""
 
-    def lend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[models.Small]:
+    def lend(request, monkeypatch):
         from tests import models
         from todo_core import remove_patch
 
@@ -68,18 +65,27 @@ sd1_double, ldm_sd1_double = _lent("ldm_sd1", "diffusers_sd1", double=True), _le
 
 
 @pytest.fixture(scope="module")
-def chromium(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A headless Chromium for the tests of one file."""
-    from tests import chromium as browser
+def chromium(request):
+    """A headless Chromium for the tests of one file. Without any, CI fails and others skip."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    with playwright.sync_playwright() as started:
+        chosen, own = request.config.getoption("--webui-browser"), started.chromium.executable_path
+        path = chosen or next(filter(None, map(shutil.which, (*BROWSERS, own))), None)
+        if not path:
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(NO_BROWSER)
+        browser = started.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
 
-    with browser.launched(request.config.getoption("--webui-browser")) as started:
-        yield started
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    """All pages of a file share what is read from the server once."""
+    return chromium.new_context()
 
 
 def pytest_addoption(parser):
-    """Add the options of test_faults.py and of tests/webui."""
-    parser.addoption("--fault-sessions", type=int, default=200, metavar="N", help="how many; default 200")
-    parser.addoption("--fault-first", type=int, default=0, metavar="N", help="number and seed of the first; default 0")
+    """Add the options of tests/webui and tests/comfyui."""
     group = parser.getgroup("webui", "tests on a real AUTOMATIC1111 WebUI (tests/webui)")
     link = "a WebUI with --api and with this checkout and tests/webui/probe as extensions"
     group.addoption("--webui", metavar="URL", help=link)

@@ -1,13 +1,10 @@
 """The shape of sd-webui-controlnet's ControlNet: the first half of a UNet, with outputs of its own."""
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
-from typing import Any
 
 from ldm.modules.diffusionmodules.util import timestep_embedding
-from torch import Tensor, nn
+from torch import nn
 
 from tests.models import randomised
 
@@ -15,7 +12,7 @@ from tests.models import randomised
 class ControlNet(nn.Module):
     """Made of a UNet; it is called by keywords, as that extension does."""
 
-    def __init__(self, unet: Any) -> None:
+    def __init__(self, unet):
         super().__init__()
         for part in ("time_embed", "input_blocks", "middle_block"):
             setattr(self, part, copy.deepcopy(getattr(unet, part)))
@@ -24,7 +21,7 @@ class ControlNet(nn.Module):
         self.zero_convs = nn.ModuleList([nn.Conv2d(width, width, 1) for width in widths])
         randomised(self.zero_convs)
 
-    def forward(self, x: Tensor, hint: Any, timesteps: Tensor, context: Any, y: Any = None) -> list[Tensor]:
+    def forward(self, x, hint, timesteps, context):
         emb = self.time_embed(timestep_embedding(timesteps, self.model_channels))
         h, outputs = x, []
         for block, convolution in zip(self.input_blocks, self.zero_convs, strict=True):
@@ -33,7 +30,7 @@ class ControlNet(nn.Module):
         return [*outputs, self.middle_block(h, emb, context)]
 
 
-def script_with(*models: Any) -> SimpleNamespace:
+def script_with(*models):
     """The script of that extension while it steers a generation with these models."""
     units = [SimpleNamespace(control_model=SimpleNamespace(control_model=model)) for model in models]
     return SimpleNamespace(latest_network=SimpleNamespace(control_params=units))

@@ -4,16 +4,12 @@ A fake tensor has a shape, a dtype and a device, but no data. An operation on it
 models can be called. torch needs a guard of the CUDA device, which the dozen words of C++ below register.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -33,7 +29,7 @@ _NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_st
 _TIMESTEP = 500.0  # what a read of a number on the device returns; that of a truth value is False
 
 
-def register_guard(factory: pytest.TempPathFactory) -> None:
+def register_guard(factory):
     """Let torch make fake CUDA tensors in this process. Skips the test where there is no compiler."""
     if torch.cuda.is_available() or vars(register_guard).get("done"):
         return
@@ -45,7 +41,7 @@ def register_guard(factory: pytest.TempPathFactory) -> None:
     vars(register_guard)["done"] = True
 
 
-def _build(folder: Path) -> None:
+def _build(folder):
     (folder / "guard.cpp").write_text(_GUARD)
     paths = [f"-I{path}" for path in include_paths()]
     for path in library_paths():
@@ -60,11 +56,11 @@ def _build(folder: Path) -> None:
 class Sorts(TorchDispatchMode):
     """Whether each sort asks for a stable order. A CPU always sorts so; a GPU has to be told."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.stable: list[bool] = []
+        self.stable = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run the operation; note it if it sorts."""
         if func.overloadpacket is torch.ops.aten.sort:
             self.stable.append(bool((kwargs or {}).get("stable")))
@@ -79,15 +75,15 @@ class Count(TorchDispatchMode):
     the bytes written, by dtype.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.launches = self.blocking = self.copies = self.syncs = 0
-        self.written: Counter[torch.dtype] = Counter()
-        self.operations: Counter[str] = Counter()
+        self.written = Counter()
+        self.operations = Counter()
         self.peak = self._held = 0
         self._pinned, self._known = set(), set()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name, ours = func.overloadpacket.__name__, in_our_frames()
         if name == "_local_scalar_dense":
@@ -105,7 +101,7 @@ class Count(TorchDispatchMode):
             self.syncs += 1
         return out
 
-    def _count(self, func: Any, name: str, inputs: list[Any], outputs: list[Any], kwargs: Any) -> None:
+    def _count(self, func, name, inputs, outputs, kwargs):
         storages = {i.untyped_storage()._cdata for i in inputs}
         is_view = not func._schema.is_mutable and outputs[0].untyped_storage()._cdata in storages
         if is_view or name in _NO_KERNEL:
@@ -122,7 +118,7 @@ class Count(TorchDispatchMode):
         for output in outputs:
             self.written[output.dtype] += output.numel() * output.element_size()
 
-    def _hold(self, outputs: list[Any]) -> None:
+    def _hold(self, outputs):
         for output in outputs:
             storage = output.untyped_storage()
             if output.device.type == "cuda" and storage._cdata not in self._known:
@@ -132,12 +128,12 @@ class Count(TorchDispatchMode):
                 self.peak = max(self.peak, self._held)
                 weakref.finalize(storage, self._drop, storage._cdata, size)
 
-    def _drop(self, key: int, size: int) -> None:
+    def _drop(self, key, size):
         self._known.discard(key)
         self._held -= size
 
 
-def in_our_frames() -> bool:
+def in_our_frames():
     """Whether a function of ToDo is on the stack, and none of the model's inside it."""
     frame = sys._getframe(1)
     while frame:
@@ -150,7 +146,7 @@ def in_our_frames() -> bool:
 
 
 @contextmanager
-def autocast_to_half() -> Iterator[None]:
+def autocast_to_half():
     """``torch.autocast("cuda", torch.float16)``, which torch refuses without a GPU."""
     before = torch.is_autocast_enabled("cuda")
     torch.set_autocast_enabled("cuda", True)
@@ -164,7 +160,7 @@ def autocast_to_half() -> Iterator[None]:
 
 
 @contextmanager
-def fake_half() -> Iterator[None]:
+def fake_half():
     """All new tensors are fake and in half precision. ToDo's caches keep them as they keep a GPU's, until the end."""
     default, makes_plain_tensors = torch.get_default_dtype(), tables.makes_plain_tensors
     tables.makes_plain_tensors = lambda device: True

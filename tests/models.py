@@ -4,24 +4,16 @@ Where a layout attends, at which level, is written down here by hand: ``todo_cor
 takes seconds to import, so that only what uses it does.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import re
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 from ldm.modules.diffusionmodules.util import GroupNorm32
-from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from diffusers import AutoencoderKL
+from torch import nn
 
 TEXT_WIDTH = 32
 
@@ -35,35 +27,35 @@ class Small:
     halvings: int  # of the latent before level 1
 
     @torch.no_grad()
-    def __call__(self, latent: Tensor, timestep: float = 500.0, text: Tensor | None = None) -> Tensor:
+    def __call__(self, latent, timestep=500.0, text=None):
         """One UNet call, as samplers make it."""
         text = words(len(latent)) if text is None else text
         if hasattr(self.unet, "input_blocks"):  # also where torch.compile has wrapped it
             return self.unet(latent, torch.full((len(latent),), float(timestep)), [text] * 2)  # one for each block
         return self.unet(latent, timestep, encoder_hidden_states=text, **self.extra(len(latent))).sample
 
-    def extra(self, rows: int) -> dict[str, Any]:
+    def extra(self, rows):
         """What SDXL in diffusers wants beside the text."""
         if getattr(self.unet.config, "addition_embed_type", None) != "text_time":
             return {}
         pooled = noise(rows, TEXT_WIDTH, seed=8)
         return {"added_cond_kwargs": {"text_embeds": pooled, "time_ids": torch.ones(rows, 6)}}
 
-    def attentions(self, level: int) -> dict[str, Any]:
+    def attentions(self, level):
         """The attn1 modules of a level by name, in the order of their registration."""
         found = {name: module for name, module in self.unet.named_modules() if re.fullmatch(self.levels[level], name)}
         assert found, f"the layout written down here has no level {level}"
         return found
 
-    def blocks(self, level: int) -> list[Any]:
+    def blocks(self, level):
         """The transformer blocks of a level."""
         return [self.unet.get_submodule(name.removesuffix(".attn1")) for name in self.attentions(level)]
 
-    def all_attentions(self) -> dict[str, Any]:
+    def all_attentions(self):
         """Every attn1 of the UNet by name."""
         return {name: module for name, module in self.unet.named_modules() if name.endswith(".attn1")}
 
-    def copy(self) -> Small:
+    def copy(self):
         """One to be taken apart."""
         return Small(copy.deepcopy(self.unet), self.levels, self.halvings)
 
@@ -71,7 +63,7 @@ class Small:
 class LatentDiffusion(nn.Module):
     """The shape of ldm's LatentDiffusion and sgm's DiffusionEngine."""
 
-    def __init__(self, unet: nn.Module, **attributes: Any) -> None:
+    def __init__(self, unet, **attributes):
         super().__init__()
         self.model = nn.Module()
         self.model.diffusion_model = unet
@@ -79,7 +71,7 @@ class LatentDiffusion(nn.Module):
             setattr(self, name, value)
 
 
-def randomised(model: nn.Module, seed: int = 0) -> nn.Module:
+def randomised(model, seed=0):
     """Random weights; ldm starts with output layers of zeros.
 
     Self-attention is peaked, so that a reduction shows (0.2 of an output of 0.5). Each branch adds a part to the
@@ -96,18 +88,18 @@ def randomised(model: nn.Module, seed: int = 0) -> nn.Module:
     return model.eval().requires_grad_(False)
 
 
-def _gain(name: str) -> float:
+def _gain(name):
     if re.search(r"\.to_[qk]\.", name):
         return 3
     return 0.3 if re.search(r"\.(to_out|net\.2|proj_out|out_layers|conv2)\b", name) else 1
 
 
-def noise(*shape: int, seed: int = 1) -> Tensor:
+def noise(*shape, seed=1):
     """Gaussian noise that is the same at every call."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def words(rows: int, seed: int = 2) -> Tensor:
+def words(rows, seed=2):
     """A text of seven tokens a row."""
     return noise(rows, 7, TEXT_WIDTH, seed=seed)
 
@@ -120,9 +112,9 @@ _LDM_SDXL = {1: rf"(input_blocks\.3|output_blocks\.[23]){_BLOCK}"}
 _LDM_SDXL |= {2: rf"(input_blocks\.5|middle_block|output_blocks\.[01]){_BLOCK}"}
 
 
-def ldm_unet(seed: int = 0, **changes: Any) -> nn.Module:
+def ldm_unet(seed=0, **changes):
     """ldm's own UNetModel in the layout of SD1.5, a tenth as wide, with half the blocks."""
-    config: dict[str, Any] = {
+    config = {
         "image_size": 32,
         "in_channels": 4,
         "out_channels": 4,
@@ -139,26 +131,26 @@ def ldm_unet(seed: int = 0, **changes: Any) -> nn.Module:
     return randomised(UNetModel(**(config | changes)), seed)
 
 
-def shallow_ldm_unet(seed: int = 0, **changes: Any) -> nn.Module:
+def shallow_ldm_unet(seed=0, **changes):
     """One transformer at level 1 and two below it, all behind the middle: for tests that run many UNet calls."""
     few = {"channel_mult": [1, 2], "attention_resolutions": [2, 1], "num_heads": 2, "num_res_blocks": 0}
     return ldm_unet(seed, **(few | changes))
 
 
 @functools.cache
-def ldm_sd1() -> Small:
+def ldm_sd1():
     """SD1.5 in ldm: 3 blocks at level 1 and 3 at level 2."""
     return Small(ldm_unet(), _LDM_SD, 0)
 
 
 @functools.cache
-def ldm_sd2() -> Small:
+def ldm_sd2():
     """SD2 in ldm: linear projections, heads of equal width."""
     return Small(ldm_unet(num_heads=-1, num_head_channels=16, use_linear_in_transformer=True), _LDM_SD, 0)
 
 
 @functools.cache
-def ldm_sdxl() -> Small:
+def ldm_sdxl():
     """The layout of SDXL in ldm: no attention at the latent's own grid, the middle at level 2, 2 blocks each."""
     changes = {"attention_resolutions": [4, 2], "channel_mult": [1, 2, 2], "transformer_depth": 2}
     config = {"num_heads": -1, "num_head_channels": 16, "use_linear_in_transformer": True, "context_dim": [32, 32]}
@@ -173,11 +165,11 @@ _DIFFUSERS_SDXL = {1: rf"(down_blocks\.1|up_blocks\.1){_INNER}"}
 _DIFFUSERS_SDXL |= {2: rf"(down_blocks\.2|mid_block|up_blocks\.0){_INNER}"}
 
 
-def diffusers_unet(seed: int = 0, **changes: Any) -> nn.Module:
+def diffusers_unet(seed=0, **changes):
     """UNet2DConditionModel in the layout of SD1.5, with half the blocks."""
     from diffusers import UNet2DConditionModel
 
-    config: dict[str, Any] = {
+    config = {
         "sample_size": 64,
         "block_out_channels": (32, 64, 64, 64),
         "layers_per_block": 1,
@@ -188,27 +180,27 @@ def diffusers_unet(seed: int = 0, **changes: Any) -> nn.Module:
     return randomised(UNet2DConditionModel(**(config | changes)), seed)
 
 
-def shallow_diffusers_unet(seed: int = 0) -> nn.Module:
+def shallow_diffusers_unet(seed=0):
     """One transformer at level 1, first of all, and one below it, in the middle."""
     few = {"down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"), "up_block_types": ("UpBlock2D",) * 2}
     return diffusers_unet(seed, block_out_channels=(32, 64), attention_head_dim=2, **few)
 
 
 @functools.cache
-def diffusers_sd1() -> Small:
+def diffusers_sd1():
     """SD1.5 in diffusers."""
     return Small(diffusers_unet(), _DIFFUSERS_SD, 0)
 
 
 @functools.cache
-def diffusers_sd2() -> Small:
+def diffusers_sd2():
     """SD2 in diffusers."""
     changes = {"attention_head_dim": (2, 4, 4, 4), "use_linear_projection": True, "sample_size": 96}
     return Small(diffusers_unet(**changes), _DIFFUSERS_SD, 0)
 
 
 @functools.cache
-def diffusers_sdxl() -> Small:
+def diffusers_sdxl():
     """SDXL in diffusers: 1 and 2 blocks a transformer."""
     changes = {
         "sample_size": 128,
@@ -226,11 +218,11 @@ def diffusers_sdxl() -> Small:
 
 
 @functools.cache
-def full_layout(name: str) -> nn.Module:
+def full_layout(name):
     """The UNet of "SD 1.5" or "SDXL" in its full width, without weights: for plans and estimates."""
     from diffusers import UNet2DConditionModel
 
-    changes: dict[str, Any] = {
+    changes = {
         "sample_size": 128,
         "block_out_channels": (320, 640, 1280),
         "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
@@ -244,7 +236,7 @@ def full_layout(name: str) -> nn.Module:
         return UNet2DConditionModel(**(changes if name == "SDXL" else {"sample_size": 64, "cross_attention_dim": 768}))
 
 
-def small_vae() -> AutoencoderKL:
+def small_vae():
     """diffusers', of factor 8 and as few channels as it has."""
     from diffusers import AutoencoderKL
 
@@ -257,7 +249,7 @@ def small_vae() -> AutoencoderKL:
     )
 
 
-def pipeline(kind: type, scheduler: Any, unet: nn.Module) -> Any:
+def pipeline(kind, scheduler, unet):
     """A Stable Diffusion pipeline that takes its text as embeddings."""
     torch.manual_seed(0)
     vae = small_vae()
@@ -270,20 +262,18 @@ def pipeline(kind: type, scheduler: Any, unet: nn.Module) -> Any:
     return pipe
 
 
-SMALL: dict[str, Callable[[], Small]] = {
-    build.__name__: build for build in (ldm_sd1, ldm_sd2, ldm_sdxl, diffusers_sd1, diffusers_sd2, diffusers_sdxl)
-}
+SMALL = {build.__name__: build for build in (ldm_sd1, ldm_sd2, ldm_sdxl, diffusers_sd1, diffusers_sd2, diffusers_sdxl)}
 
 
 @functools.cache
-def doubled(name: str) -> Small:
+def doubled(name):
     """A copy in double precision, where rounding never decides which of two tokens is merged."""
     small = SMALL[name]().copy()
     double(small.unet)
     return small
 
 
-def double(unet: nn.Module) -> nn.Module:
+def double(unet):
     """The model itself, from now on in double precision."""
     unet.double()
     if isinstance(unet, UNetModel):
@@ -298,19 +288,19 @@ def double(unet: nn.Module) -> nn.Module:
 class Doubled(nn.Module):
     """Casts the time embedding, which ldm makes in float32."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x.double()
 
 
 # what tests expect of outputs ----------------------------------------------------------------------------------------
 
 
-def assert_close(actual: Tensor, expected: Tensor) -> None:
+def assert_close(actual, expected):
     """The same but for rounding."""
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
 
 
-def assert_differs(actual: Tensor, expected: Tensor) -> None:
+def assert_differs(actual, expected):
     """Visibly another output."""
     assert (actual - expected).abs().max() > 0.01
 
@@ -319,17 +309,17 @@ def assert_differs(actual: Tensor, expected: Tensor) -> None:
 
 
 @contextmanager
-def lengths(small: Small) -> Iterator[list[tuple[str, int, int]]]:
+def lengths(small):
     """(name of the attn1, queries, keys) of each call, as its projections really see them."""
-    seen: list[tuple[str, int, int]] = []
-    queries: dict[str, int] = {}
+    seen = []
+    queries = {}
     handles = []
     for name, attention in small.all_attentions().items():
 
-        def on_query(module: nn.Module, args: Any, name: str = name) -> None:
+        def on_query(module, args, name=name):
             queries[name] = args[0].shape[1]
 
-        def on_key(module: nn.Module, args: Any, name: str = name) -> None:
+        def on_key(module, args, name=name):
             seen.append((name, queries[name], args[0].shape[1]))
 
         handles += [attention.to_q.register_forward_pre_hook(on_query)]
@@ -341,58 +331,25 @@ def lengths(small: Small) -> Iterator[list[tuple[str, int, int]]]:
             handle.remove()
 
 
-def keys_of(small: Small, level: int, seen: list[tuple[str, int, int]]) -> set[tuple[int, int]]:
+def keys_of(small, level, seen):
     """The (queries, keys) that a level's attentions had."""
     names = small.attentions(level)
     return {(queries, keys) for name, queries, keys in seen if name in names}
 
 
-def snapshot(model: nn.Module) -> dict[str, Any]:
+def snapshot(model):
     """All that a patch could leave on a module: its class, its attributes by identity, its hooks."""
     return {name: (type(module), _attributes(module), _hooks(module)) for name, module in model.named_modules()}
 
 
-def _attributes(module: nn.Module) -> dict[str, int]:
+def _attributes(module):
     return {key: id(value) for key, value in vars(module).items()}
 
 
-def _hooks(module: nn.Module) -> dict[str, list[Any]]:
+def _hooks(module):
     return {key: list(value) for key, value in vars(module).items() if "hook" in key and isinstance(value, dict)}
 
 
-def hook_count(model: nn.Module) -> int:
+def hook_count(model):
     """How many hooks of any kind the modules have."""
     return sum(len(found) for module in model.modules() for found in _hooks(module).values())
-
-
-# naive references ---------------------------------------------------------------------------------------------------
-
-
-def plain_attention(attention: Any, x: Tensor, context: Tensor, shorten: Callable[[Tensor], Tensor]) -> Tensor:
-    """Attention written out: ``shorten`` is applied to the projected keys and values."""
-    heads = attention.heads
-    q, k, v = attention.to_q(x), shorten(attention.to_k(context)), shorten(attention.to_v(context))
-    q, k, v = (t.unflatten(2, (heads, -1)).transpose(1, 2) for t in (q, k, v))
-    weights = (q @ k.transpose(2, 3) * q.shape[-1] ** -0.5).softmax(-1)
-    return attention.to_out[0]((weights @ v).transpose(1, 2).flatten(2))
-
-
-def use_plain_attention(monkeypatch: Any, attention: Any, shorten: Callable[[Tensor], Tensor]) -> None:
-    """Put ``plain_attention`` in the place of a module's forward, for the length of a test."""
-
-    def forward(x: Tensor, context: Tensor | None = None, encoder_hidden_states: Tensor | None = None, **_: Any) -> Any:
-        context = context if encoder_hidden_states is None else encoder_hidden_states
-        return plain_attention(attention, x, x if context is None else context, shorten)
-
-    monkeypatch.setitem(vars(attention), "forward", forward)  # setattr's undo would leave a method on the instance
-
-
-def interpolated(size: tuple[int, int], target: tuple[int, int], mode: str) -> Callable[[Tensor], Tensor]:
-    """Each whole grid of ``size`` in a sequence (b, grids * h*w, c), interpolated to ``target``."""
-
-    def shorten(tokens: Tensor) -> Tensor:
-        b, _, c = tokens.shape
-        grids = tokens.reshape(-1, *size, c).movedim(3, 1)
-        return F.interpolate(grids, size=target, mode=mode).movedim(1, 3).reshape(b, -1, c)
-
-    return shorten

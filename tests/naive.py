@@ -3,13 +3,12 @@
 Nothing here is shared with ``todo_core``. A grid of (h, w) tokens is a list row by row, as everywhere.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from hypothesis import HealthCheck, settings
 
 
@@ -24,9 +23,9 @@ def examples(count):
     )
 
 
-def token_ids(size, batch=1):
-    """(b, h*w, 1): each token holds its own number, so that kept tokens can be recognised."""
-    return torch.arange(size[0] * size[1], dtype=torch.float64).repeat(batch, 1)[:, :, None]
+def token_ids(size):
+    """(1, h*w, 1): each token holds its own number, so that kept tokens can be recognised."""
+    return torch.arange(size[0] * size[1], dtype=torch.float64)[None, :, None]
 
 
 def random_tokens(size, channels=8, batch=2, seed=0, dtype=torch.float64):
@@ -59,6 +58,12 @@ def pooled(x, size, target, pool):
         for columns in windows(size[1], target[1])
     ]
     return torch.from_numpy(np.stack(found, axis=1))
+
+
+def interpolated(x, size, target, mode):
+    """torch's own resampling of (b, h*w, c) from ``size`` to ``target``."""
+    grid = x.unflatten(1, size).movedim(3, 1)
+    return F.interpolate(grid, size=target, mode=mode).movedim(1, 3).flatten(1, 2)
 
 
 def cells(size, cell):

@@ -5,8 +5,6 @@ tried with a twentieth of their examples. Python keeps its garbage and does not 
 seconds more after the import of diffusers.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os
@@ -17,14 +15,13 @@ import pytest
 SECONDS = 7.5  # of this process and its children on the CPU; after them, each test is skipped
 
 
-def pytest_configure(config):
+def pytest_configure():
     gc.disable()
     with suppress(ImportError):  # the demo's environment has no hypothesis
         from hypothesis import settings
 
         settings.register_profile("quick", max_examples=5)  # see tests.naive.examples
         settings.load_profile("quick")
-    config.option.fault_sessions = 10
 
 
 @pytest.hookimpl(trylast=True)

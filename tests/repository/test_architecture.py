@@ -1,7 +1,5 @@
 """The rules of the house that imports and lengths can break, read from the sources; ruff has the others."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import sys
@@ -53,18 +51,18 @@ FLOORS = {
 }
 
 
-def named(path: Path) -> str:
+def named(path):
     return path.relative_to(ROOT).as_posix()
 
 
 @functools.cache
-def nodes(path: Path) -> list[ast.AST]:
+def nodes(path):
     """The whole syntax tree of a file."""
     return [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
 
 
 @functools.cache
-def imports(path: Path) -> set[str]:
+def imports(path):
     """Absolute dotted names of all that a file imports, anywhere in it; ``from a import b`` gives ``a.b``."""
     package, found = path.relative_to(ROOT).with_suffix("").parts[:-1], set()
     for node in nodes(path):
@@ -77,7 +75,7 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def is_below(name: str, room: str, dot: str = ".") -> bool:
+def is_below(name, room, dot="."):
     return f"{name}{dot}".startswith(f"{room}{dot}")
 
 

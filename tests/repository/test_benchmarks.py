@@ -1,7 +1,5 @@
 """The benchmark of UNet calls and passes does what it says. Nothing here depends on how long it takes."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib
@@ -9,10 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -27,7 +23,7 @@ LAYOUTS = ["sd1", "sdxl", "sd1-ldm", "sdxl-ldm", "sd1-controlnet"]
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Any]:
+def bench():
     """The program ``speed`` and the modules of unet_call, by their names."""
     sys.path.insert(0, str(FOLDER))
     try:
@@ -41,19 +37,19 @@ def bench() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def subject_of(bench: Any) -> Callable[[str], Any]:
+def subject_of(bench):
     """The narrow UNet of a layout, made once. Patches have to leave it as it was."""
     return functools.cache(lambda layout: bench.models.build(layout, channels=CHANNELS))
 
 
-def arguments(bench: Any, *words: object) -> Any:
+def arguments(bench, *words):
     trial = ["--device", "cpu", "--channels", CHANNELS, "--sides", SIDE, "--turns", 1, "--seconds", 0]
     return bench.speed.parse_arguments([*map(str, trial), *map(str, words)])
 
 
-def keys_of(subject: Any, patch: Any) -> set[int]:
+def keys_of(subject, patch):
     """How many keys the level-1 attentions see."""
-    seen: set[int] = set()
+    seen = set()
     hooks = [b.attn1.to_k.register_forward_pre_hook(lambda _, args: seen.add(args[0].shape[1])) for b in subject.blocks]
     with torch.inference_mode(), patch:
         subject.call(SIDE, 1)()
@@ -62,7 +58,7 @@ def keys_of(subject: Any, patch: Any) -> set[int]:
     return seen
 
 
-def test_every_variant_without_a_path_is_measured(bench: Any, subject_of: Callable[[str], Any]) -> None:
+def test_every_variant_without_a_path_is_measured(bench, subject_of):
     with torch.inference_mode():
         rows = bench.measure.calls(subject_of("sd1-ldm"), SIDE, arguments(bench, "--warm-up", 8))
     names = [row["setting"] for row in rows]
@@ -72,9 +68,7 @@ def test_every_variant_without_a_path_is_measured(bench: Any, subject_of: Callab
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_our_settings_and_their_lower_bound_reduce_every_layout(
-    bench: Any, subject_of: Callable[[str], Any], layout: str
-) -> None:
+def test_our_settings_and_their_lower_bound_reduce_every_layout(bench, subject_of, layout):
     subject, whole = subject_of(layout), 256 if not layout.startswith("sdxl") else 64
     for name, share in {"ToDo 2": 4, "ToMe 0.5": 2, "cluster 0.5": 2, "ToDo 4": 16}.items():
         assert keys_of(subject, patched(subject.unet, bench.variants.OURS[name])) == {whole // share}
@@ -83,9 +77,7 @@ def test_our_settings_and_their_lower_bound_reduce_every_layout(
     assert keys_of(subject, bounds["baseline"]()) == {whole}
 
 
-def test_a_variant_that_cannot_run_leaves_the_others_alone(
-    bench: Any, subject_of: Callable[[str], Any], tmp_path: Path
-) -> None:
+def test_a_variant_that_cannot_run_leaves_the_others_alone(bench, subject_of, tmp_path):
     args = arguments(bench, "--settings", "HyperTile 256", "ToDo 2", "--peer", f"hypertile={tmp_path}")
     with torch.inference_mode():
         rows = bench.measure.calls(subject_of("sd1-ldm"), SIDE, args)  # nothing lies in the folder
@@ -99,7 +91,7 @@ def test_a_variant_that_cannot_run_leaves_the_others_alone(
     assert "| HyperTile 256 | FileNotFoundError: " in page
 
 
-def test_the_command_has_help_and_refuses_what_it_does_not_know(bench: Any, tmp_path: Path) -> None:
+def test_the_command_has_help_and_refuses_what_it_does_not_know(bench, tmp_path):
     assert all(declared["help"] for declared in bench.speed.ARGUMENTS.values())
     assert arguments(bench, "--peer", f"hypertile={tmp_path}").paths == {"hypertile": tmp_path}
     refused = [["--settings", "ToDo 9"], ["--peer", f"nobody={tmp_path}"], ["--peer", "hypertile=/nowhere"]]
@@ -108,9 +100,7 @@ def test_the_command_has_help_and_refuses_what_it_does_not_know(bench: Any, tmp_
             arguments(bench, *words)
 
 
-def test_one_command_measures_everything_and_goes_on_where_it_stopped(
-    bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_command_measures_everything_and_goes_on_where_it_stopped(bench, tmp_path, capsys):
     settings = ["ToDo 2", "tomesd 0.5", "lower bound of ToDo 2", "ToDo 2, interval 2"]
     words = ["--layouts", "sd1", "--steps", 4, "--parts", "calls", "passes", "python"]
     args = arguments(bench, *words, "--settings", *settings, "--out", tmp_path)
@@ -131,7 +121,7 @@ def test_one_command_measures_everything_and_goes_on_where_it_stopped(
 
 
 @pytest.mark.parametrize("layout", ["sd1", pytest.param("sdxl", marks=pytest.mark.slow)])
-def test_a_pass_is_timed_by_kind_of_step(bench: Any, subject_of: Callable[[str], Any], layout: str) -> None:
+def test_a_pass_is_timed_by_kind_of_step(bench, subject_of, layout):
     args = arguments(bench, "--settings", "Closest", "ToDo 2, interval 2", "--warm-up", 8, "--cpu-time")
     args.steps = 8
     with torch.inference_mode():
@@ -146,13 +136,13 @@ def test_a_pass_is_timed_by_kind_of_step(bench: Any, subject_of: Callable[[str],
     assert (row["pass"], row["computed"]["seconds"], row["predicted"]["seconds"]) == (12.0, 3.5, 1.5)
 
 
-def session_that_predicted(step: int) -> Any:
+def session_that_predicted(step):
     parts = {"whole": SimpleNamespace(predicted_in=set()), "deep": SimpleNamespace(predicted_in={step})}
     plan = SimpleNamespace(parts={"deep": SimpleNamespace(predicts=True, tolerance=None)})
     return SimpleNamespace(record=SimpleNamespace(parts=parts), plan=plan)
 
 
-def test_presets_predict_as_many_steps_as_on_trained_models(bench: Any, subject_of: Callable[[str], Any]) -> None:
+def test_presets_predict_as_many_steps_as_on_trained_models(bench, subject_of):
     args = arguments(bench)
     args.steps = 10
     made = bench.measure.sessions(subject_of("sd1"), SIDE, args)
@@ -162,9 +152,7 @@ def test_presets_predict_as_many_steps_as_on_trained_models(bench: Any, subject_
 
 
 @pytest.mark.parametrize("trial", ["", "1"])
-def test_the_commands_for_a_gpu_are_understood(
-    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trial: str
-) -> None:
+def test_the_commands_for_a_gpu_are_understood(bench, tmp_path, monkeypatch, trial):
     log, python = tmp_path / "log", tmp_path / "python"
     python.write_text(f"#!{sys.executable} -S\nimport sys\nopen({str(log)!r}, 'a').write(repr(sys.argv[1:]) + '\\n')\n")
     python.chmod(0o755)
@@ -173,7 +161,7 @@ def test_the_commands_for_a_gpu_are_understood(
     speed, tests, *of_lab = (ast.literal_eval(line) for line in log.read_text().splitlines())
     assert bench.speed.parse_arguments(speed[1:]).out == tmp_path / "out" / "speed"
     assert [word for word in tests if word.startswith("tests/")] == ["tests/todo_core/test_gpu.py"]
-    parsed: list[Any] = []
+    parsed = []
     monkeypatch.setattr(
         "todo_lab.__main__.run_module", lambda name, _, of: parsed.append(of(importlib.import_module(name)))
     )

@@ -1,7 +1,5 @@
 """The documentation says what the code does, and its links and pictures are there."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -16,11 +14,11 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 PICTURES = sorted(p for p in (ROOT / "docs").glob("**/*") if p.suffix in (".png", ".webp"))
 
 
-def named(path: Path) -> str:
+def named(path):
     return path.relative_to(ROOT).as_posix()
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     """The headings of a page, as links name them."""
     headings = re.findall(
         r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL), re.MULTILINE
@@ -51,7 +49,7 @@ def test_the_api_page_shows_the_infotext_of_its_request():
 
 def test_contributing_names_files_and_constants_that_are_there():
     page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    paths = re.findall(r"`((?:todo_core|todo_lab|tests|docs|benchmarks)/[\w./-]*)`", page)
+    paths = re.findall(r"`((?:todo_core|todo_lab|tests|docs|scripts|examples|benchmarks)/[^`]*)`", page)
     assert [path for path in paths if not (ROOT / path).exists()] == []
     for name, path in re.findall(r"`([A-Z_]+)` in `([\w./]+)`", page):
         assert re.search(rf"^{name}\b", (ROOT / path).read_text("utf-8"), re.MULTILINE), f"{name} is not in {path}"
@@ -78,5 +76,5 @@ def test_the_pictures_show_this_version_and_its_presets():
         assert set(recipe.get("presets", ())) <= set(BUILT_IN), name
 
 
-def _targets(page: Path) -> list[str]:
+def _targets(page):
     return re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8"))

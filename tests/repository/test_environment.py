@@ -1,7 +1,5 @@
 """The environments of the demo and the tests, without installing anything."""
 
-from __future__ import annotations
-
 import ast
 import errno
 import importlib

@@ -1,11 +1,8 @@
 """Every example runs as it stands and says what it should."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,10 +15,10 @@ EXAMPLES = ROOT / "examples"
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch, capsys) -> Callable[..., str]:
+def run(tmp_path, monkeypatch, capsys):
     """Runs an example in an empty folder and returns what it prints. In this process: imports take most of the time."""
 
-    def run(name: str, *arguments: str) -> str:
+    def run(name, *arguments):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", [name, *arguments])
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")

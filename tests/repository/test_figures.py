@@ -1,7 +1,5 @@
 """What is generated is what is committed, and the figures in the text are those of the stored rows."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """docs/notebook.ipynb runs as it is and prints what it says."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The examples in docstrings. They may use a small UNet of SD 1.5's layout, and what it takes."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 from pathlib import Path
@@ -16,7 +14,7 @@ CORE = Path(todo_core.__file__).parent
 FILES = [path for path in sorted(CORE.rglob("*.py")) if ">>> " in path.read_text("utf-8")]
 
 
-def named(path: Path) -> str:
+def named(path):
     return ".".join(path.relative_to(CORE.parent).with_suffix("").parts)
 
 

@@ -1,7 +1,5 @@
 """The estimate's multiply-adds beside those that torch counts in real UNet calls."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from functools import partial
 
@@ -21,7 +19,7 @@ from todo_core.settings import BUILT_IN
 TEXT = 77
 
 
-def counted(small: models.Small, size: tuple[int, int], settings: Settings) -> float:
+def counted(small, size, settings):
     """Multiply-adds of a UNet call of one row, as torch counts them."""
     latent, text = models.noise(1, 4, *size), models.noise(1, TEXT, models.TEXT_WIDTH)
     with countable(small.unet), patched(small.unet, settings), FlopCounterMode(display=False) as counter:
@@ -43,7 +41,7 @@ def countable(unet):
         unet.set_attn_processor(before)
 
 
-def estimated(small: models.Small, size: tuple[int, int], settings: Settings, steps: int = 10) -> Estimate:
+def estimated(small, size, settings, steps=10):
     host = detect(small.unet)
     facts = Pass(TokenGrid(*size), steps, (0.5,) * steps)
     return Estimate.of(host, make_plan(settings, host, facts))

@@ -1,15 +1,10 @@
 """What only a GPU can tell. Skipped elsewhere: python -m pytest -m gpu tests/todo_core/test_gpu.py"""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
 from diffusers import UNet2DConditionModel
-from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from todo_core import Session, Settings, TokenGrid
@@ -19,10 +14,10 @@ from todo_core.patching.steps import rows_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
-STEPS = 8
-TOKENS: dict[str, Any] = {"interval": 1, "start": 0, "end": 1}
-OFF: dict[str, Any] = {**TOKENS, "factor_1": 1, "factor_2": 1}
-REDUCED: dict[str, dict[str, Any]] = {
+STEPS, SIDES = 8, (31, 45)
+TOKENS = {"interval": 1, "start": 0, "end": 1}
+OFF = {**TOKENS, "factor_1": 1, "factor_2": 1}
+REDUCED = {
     "ToDo 2": {**OFF, "factor_1": 2},
     "ToDo 3 and 2, fixed": {**OFF, "factor_1": 3, "factor_2": 2, "phase": "fixed"},
     "ToDo 2, area": {**OFF, "factor_1": 2, "resample": "area"},
@@ -31,7 +26,7 @@ REDUCED: dict[str, dict[str, Any]] = {
     "ToMe 0.5, keys": {"method": "similarity", "ratio_1": 0.5, **TOKENS},
     "cluster 0.5": {"method": "cluster", "ratio_1": 0.5, **TOKENS},
 }
-PREDICTED: dict[str, dict[str, Any]] = {
+PREDICTED = {
     "deep layers": {**OFF, "interval": 2, "predict": "deep"},
     "deep layers, ToDo 2": {**OFF, "factor_1": 2, "interval": 2, "predict": "deep"},
     "whole steps": {**OFF, "interval": 2, "predict": "whole"},
@@ -44,7 +39,7 @@ ROUNDING = {"cluster": 2e-2}  # a token at the border of two groups may change s
 each = pytest.mark.parametrize("settings", ALL.values(), ids=ALL)
 
 
-def unet_of(device: str, dtype: torch.dtype = torch.float32) -> UNet2DConditionModel:
+def unet_of(device, dtype=torch.float32):
     """SD 1.5's layout, narrow; the same weights on each device."""
     torch.manual_seed(0)
     unet = UNet2DConditionModel(
@@ -58,7 +53,7 @@ def unet_of(device: str, dtype: torch.dtype = torch.float32) -> UNet2DConditionM
 
 
 @pytest.fixture(autouse=True)
-def _exact() -> Iterator[None]:
+def _exact():
     """float32 is float32: no TF32."""
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -67,15 +62,13 @@ def _exact() -> Iterator[None]:
 
 
 @torch.inference_mode()
-def outputs(
-    unet: Any, settings: dict[str, Any], side: tuple[int, int] = (31, 45), wrap: Callable[[], Any] | None = None
-) -> list[Tensor]:
+def outputs(unet, settings):
     """What the UNet makes in each step of a pass, two rows of one image, on the CPU and in float32."""
-    facts, made = Pass(TokenGrid(*side), STEPS, weights=(0.05,) * STEPS, sampler="steady"), []
+    facts, made = Pass(TokenGrid(*SIDES), STEPS, weights=(0.05,) * STEPS, sampler="steady"), []
     session = Session(detect(unet), Settings(**settings), facts).attach()
     like = {"device": unet.device, "dtype": unet.dtype}
     noise = torch.Generator().manual_seed(1)
-    latent, drift = (torch.randn(1, 4, *side, generator=noise).expand(2, -1, -1, -1) for _ in range(2))
+    latent, drift = (torch.randn(1, 4, *SIDES, generator=noise).expand(2, -1, -1, -1) for _ in range(2))
     text = torch.randn(2, 77, 64, generator=noise).to(**like)
     try:
         for step in range(STEPS):
@@ -90,14 +83,14 @@ def outputs(
 
 
 @each
-def test_a_gpu_computes_what_a_cpu_does(settings: dict[str, Any]) -> None:
+def test_a_gpu_computes_what_a_cpu_does(settings):
     here, there = outputs(unet_of("cpu"), settings), outputs(unet_of("cuda"), settings)
     for step, (cpu, gpu) in enumerate(zip(here, there, strict=True)):
         assert (gpu - cpu).norm() / cpu.norm() < ROUNDING.get(settings.get("method"), 2e-3), step
 
 
 @each
-def test_the_same_pass_twice_is_the_same(settings: dict[str, Any]) -> None:
+def test_the_same_pass_twice_is_the_same(settings):
     unet = unet_of("cuda")
     first, second = outputs(unet, settings), outputs(unet, settings)
     assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(first, second, strict=True))
@@ -105,7 +98,7 @@ def test_the_same_pass_twice_is_the_same(settings: dict[str, Any]) -> None:
 
 @each
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision(settings: dict[str, Any], dtype: torch.dtype) -> None:
+def test_half_precision(settings, dtype):
     """As near to float32 as the unpatched model is, within a factor."""
     exact, half = outputs(unet_of("cuda"), settings), outputs(unet_of("cuda", dtype), settings)
     for y, z in zip(exact, half, strict=True):
@@ -114,14 +107,14 @@ def test_half_precision(settings: dict[str, Any], dtype: torch.dtype) -> None:
 
 
 @each
-def test_flash_attention_takes_the_shorter_keys(settings: dict[str, Any]) -> None:
+def test_flash_attention_takes_the_shorter_keys(settings):
     unet = unet_of("cuda", torch.float16)
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         assert all(y.isfinite().all() for y in outputs(unet, settings))
 
 
 @each
-def test_nothing_waits_inside_a_transformer(settings: dict[str, Any]) -> None:
+def test_nothing_waits_inside_a_transformer(settings):
     """torch raises where a program waits for the GPU. The first pass fills the caches."""
     unet = unet_of("cuda", torch.float16)
     outputs(unet, settings)
@@ -130,7 +123,7 @@ def test_nothing_waits_inside_a_transformer(settings: dict[str, Any]) -> None:
 
 
 @contextmanager
-def errors_in_transformers(unet: Any) -> Iterator[None]:
+def errors_in_transformers(unet):
     """A wait inside a transformer is an error; between them, the hooks of the UNet may wait once a call."""
     transformers = {site.transformer for site in detect(unet).sites}
     handles = [
@@ -150,7 +143,7 @@ def errors_in_transformers(unet: Any) -> Iterator[None]:
 
 
 @each
-def test_memory_is_free_after_a_pass(settings: dict[str, Any]) -> None:
+def test_memory_is_free_after_a_pass(settings):
     unet = unet_of("cuda")
     outputs(unet, settings)  # fills the caches of token positions, which stay
     torch.cuda.synchronize()

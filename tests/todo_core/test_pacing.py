@@ -1,7 +1,5 @@
 """The gap between computed steps, and the weights of steps, against naive references."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -21,7 +19,7 @@ costs = st.floats(0, 1) | st.sampled_from([math.nan, math.inf])
 weights_of_steps = st.lists(st.floats(0.001, 1), min_size=1, max_size=30).map(tuple)
 
 
-def naive_gap(cost, tolerance, steps, weights) -> int:
+def naive_gap(cost, tolerance, steps, weights):
     sums = {
         k: sum(cost * j * j * weights[j - 1] for j in range(1, k))
         for k in range(2, LONGEST + 1)
@@ -66,25 +64,7 @@ def test_the_light_steps_are_those_that_the_heavier_ends_leave(weights, share):
     assert [*range(first, end)] == steps
 
 
-KARRAS = (0.22, 0.19, 0.16, 0.13, 0.09, 0.07, 0.05, 0.03, 0.02, 0.03)
-UNIFORM = (0.11, 0.1, 0.09, 0.09, 0.08, 0.08, 0.09, 0.09, 0.09, 0.18)
-
-
-@pytest.mark.parametrize(
-    ("weights", "share", "expected"),
-    [
-        (KARRAS, 0.448, (3, 10)),
-        (KARRAS, 0.224, (5, 10)),
-        (UNIFORM, 0.448, (4, 9)),
-        (UNIFORM, 0.9, (0, 9)),
-        ((1,), 0, (0, 1)),
-    ],
-)
-def test_heavy_steps_stand_at_the_start_of_karras_schedules_and_at_both_ends_of_uniform_ones(weights, share, expected):
-    assert light_steps(weights, share) == expected
-
-
-def naive_cost(errors, outputs, weights, since) -> float:
+def naive_cost(errors, outputs, weights, since):
     """By loops over transformers and images, in float64. Rows that nobody can pair are images of their own."""
     ratios, of_errors = [], 1
     if weights is None or abs(sum(weights) - 1) > 1e-9:

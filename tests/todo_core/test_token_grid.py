@@ -1,7 +1,5 @@
 """Token grids: read from real shapes, halved as convolutions halve, reduced without luck in the rounding."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

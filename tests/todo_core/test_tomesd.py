@@ -1,7 +1,5 @@
 """``todo_core.tomesd`` beside the real tomesd 0.1.3."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 
@@ -9,7 +7,7 @@ import pytest
 import tomesd
 import torch
 
-from tests.models import SMALL, LatentDiffusion, Small, hook_count, noise
+from tests.models import SMALL, LatentDiffusion, hook_count, noise
 from todo_core import SettingsError, remove_patch
 from todo_core import tomesd as ours
 
@@ -20,12 +18,12 @@ LATENT = noise(2, 4, 16, 16)
 
 
 @functools.cache
-def theirs(name: str) -> Small:
+def theirs(name):
     """A copy for tomesd, which leaves attributes behind."""
     return SMALL[name]().copy()
 
 
-def by_tomesd(small: Small, latent=LATENT, **arguments):
+def by_tomesd(small, latent=LATENT, **arguments):
     name = next(name for name, build in SMALL.items() if build() is small)
     small = theirs(name)
     model = LatentDiffusion(small.unet) if name.startswith("ldm") else small.unet
@@ -36,7 +34,7 @@ def by_tomesd(small: Small, latent=LATENT, **arguments):
         tomesd.remove_patch(model)
 
 
-def by_us(small: Small, latent=LATENT, **arguments):
+def by_us(small, latent=LATENT, **arguments):
     ours.apply_patch(small.unet, **arguments)
     try:
         return small(latent)

@@ -1,19 +1,12 @@
 """The shipped model, unpacked and loaded once."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from todo_lab.pocket.model.pocket_model import Pocket
-
 
 @pytest.fixture(scope="session", autouse=True)
-def _shipped_weights_are_unpacked_once() -> Iterator[None]:
+def _shipped_weights_are_unpacked_once():
     """It takes a second each time."""
     from todo_lab.pocket.model import weights_file
 
@@ -25,14 +18,14 @@ def _shipped_weights_are_unpacked_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shipped() -> Pocket:
+def shipped():
     from todo_lab.pocket.model.pocket_model import Pocket
 
     return Pocket()
 
 
 @pytest.fixture
-def pocket(shipped: Pocket) -> Iterator[Pocket]:
+def pocket(shipped):
     """The shipped model. A test that leaves a hook on it fails."""
     yield shipped
     hooks = [h for m in shipped.target.modules() for h in (*m._forward_hooks, *m._forward_pre_hooks)]

@@ -1,10 +1,5 @@
 """Folders of small random pipelines, as diffusers saves them, in the layouts of SD 1 and SDXL."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 from diffusers import DDIMScheduler, StableDiffusionPipeline, StableDiffusionXLPipeline
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
@@ -14,12 +9,12 @@ from todo_lab.sampling.clip_tokenizer import make_tokenizer
 TOKENS = {"vocab_size": 49408, "bos_token_id": 49406, "eos_token_id": 49407}
 
 
-def text_model(layers: int, kind: type = CLIPTextModel, **changes: Any) -> Any:
+def text_model(layers, kind=CLIPTextModel, **changes):
     sizes = {"hidden_size": TEXT_WIDTH, "intermediate_size": 48, "num_attention_heads": 1, "hidden_act": "quick_gelu"}
     return randomised(kind(CLIPTextConfig(**{**TOKENS, **sizes, "num_hidden_layers": layers, **changes})))
 
 
-def save_sd1(path: Path, side: int = 512) -> Path:
+def save_sd1(path, side=512):
     """Trained at `side` pixels. It predicts v."""
     StableDiffusionPipeline(
         unet=diffusers_unet(sample_size=side // 8),
@@ -32,7 +27,7 @@ def save_sd1(path: Path, side: int = 512) -> Path:
     return path
 
 
-def save_sdxl(path: Path, side: int = 1024) -> Path:
+def save_sdxl(path, side=1024):
     """Trained at `side` pixels. The UNet takes the text of both encoders side by side, and the second one's pooled."""
     unet = diffusers_sdxl().copy().unet
     unet.register_to_config(sample_size=side // 8)
@@ -48,7 +43,7 @@ def save_sdxl(path: Path, side: int = 1024) -> Path:
     return path
 
 
-def _common(path: Path) -> dict[str, Any]:
+def _common(path):
     return {
         "vae": randomised(small_vae()),
         "tokenizer": make_tokenizer(path.parent / "tokenizer"),

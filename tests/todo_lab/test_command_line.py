@@ -1,7 +1,5 @@
 """The commands of ``python -m todo_lab``: what each needs, and one line when it is missing."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json
@@ -30,7 +28,7 @@ TORCH_ALONE = (
 def without(monkeypatch, capsys):
     """The status of a command, and what it writes, where some packages are not installed."""
 
-    def run(packages: str, *words: str) -> tuple[int, str, str]:
+    def run(packages, *words):
         missing = packages.split()
 
         class Missing:

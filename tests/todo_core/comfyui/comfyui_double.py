@@ -3,18 +3,15 @@
 The blocks of ldm's UNet call the patches as the real ones do: those of the Forge family do it in the same way.
 """
 
-from __future__ import annotations
-
 import copy
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import torch
-from ldm.modules.attention import BasicTransformerBlock, CrossAttention, SpatialTransformer
+from ldm.modules.attention import SpatialTransformer
 from torch import nn
 
 from tests.models import noise, words
-from tests.todo_core.hosts.forge_double import Attention, Block
+from tests.todo_core.hosts.forge_double import let_patch
 
 
 class WrappersMP:
@@ -49,11 +46,11 @@ class Executor:
 class ModelPatcher:
     """The patcher of a model, as far as nodes use it."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model):
         self.model, self.wrappers = model, {}
-        self.model_options: dict[str, Any] = {"transformer_options": {}}
+        self.model_options = {"transformer_options": {}}
 
-    def clone(self) -> ModelPatcher:
+    def clone(self):
         clone = ModelPatcher(self.model)
         clone.model_options = copy.deepcopy(self.model_options)
         clone.wrappers = {kind: {key: [*of] for key, of in keys.items()} for kind, keys in self.wrappers.items()}
@@ -69,27 +66,20 @@ class ModelPatcher:
 class UNet(nn.Module):
     """The UNet with the wrappers around its forward; each block is told its options."""
 
-    def __init__(self, unet: nn.Module) -> None:
+    def __init__(self, unet):
         super().__init__()
         inner = copy.deepcopy(unet)
         for name, module in inner.named_children():  # the adapter looks for the parts on the UNet itself
             setattr(self, name, module)
         vars(self)["_inner"], self.call = inner, SimpleNamespace(options={})
         self.dtype = torch.float32
-        places = [
-            *((("input", i), part) for i, part in enumerate(inner.input_blocks)),
-            (("middle", 0), inner.middle_block),
-        ]
-        places += [(("output", i), part) for i, part in enumerate(inner.output_blocks)]
-        for place, part in places:
-            for module in part.modules():
-                if isinstance(module, SpatialTransformer):
+        let_patch(inner, self.call)
+        stages = {"input": inner.input_blocks, "middle": [inner.middle_block], "output": inner.output_blocks}
+        for name, parts in stages.items():
+            for number, part in enumerate(parts):
+                for module in (m for m in part.modules() if isinstance(m, SpatialTransformer)):
                     for i, block in enumerate(module.transformer_blocks):
-                        block.register_forward_pre_hook(lambda *_, p=place, i=i: self._tell(p, i))
-                if isinstance(module, BasicTransformerBlock):
-                    module.__class__, module.call = Block, self.call
-                elif isinstance(module, CrossAttention):
-                    module.__class__ = Attention
+                        block.register_forward_pre_hook(lambda *_, p=(name, number), i=i: self._tell(p, i))
 
     def _tell(self, place, i):
         self.call.options = {**self.call.options, "block": place, "block_index": i}
@@ -107,7 +97,7 @@ class UNet(nn.Module):
 class Control:
     """What a condition has of a ControlNet, and of the one before it. A T2I adapter has no network."""
 
-    def __init__(self, network: Any, previous: Control | None = None, sigmas: Any = None) -> None:
+    def __init__(self, network, previous=None, sigmas=None):
         self.control_model, self.previous_controlnet, self.timestep_range = network, previous, sigmas
 
     def get_control(self, x, time, text):
@@ -129,13 +119,13 @@ class Guider:
 
     is_cancelled, cfg = False, 3
 
-    def __init__(self, patcher: ModelPatcher, conds: Any = None, calls: int = 1, split: bool = False) -> None:
+    def __init__(self, patcher, conds=None, calls=1, split=False):
         self.model_patcher, self.model_options = patcher, patcher.model_options
         self.conds = conds or {"positive": [{}], "negative": [{}]}
         self.calls, self.split = calls, split
 
     @torch.no_grad()
-    def sample(self, steps=4, shape=(1, 4, 16, 16), seed=0, sampler=None, *, sigmas=None, begin=None) -> torch.Tensor:
+    def sample(self, steps=4, shape=(1, 4, 16, 16), seed=0, sampler=None, *, sigmas=None, begin=None):
         """``sigmas`` may be others than those of ``steps``; ``begin`` is (noise, latent)."""
         own = self.model_options
         self.model_options = {"transformer_options": copy.copy(own["transformer_options"])}
@@ -180,16 +170,16 @@ class Guider:
         return self.model_patcher.model.diffusion_model(x, time, context=text, transformer_options=options)
 
 
-def model_of(unet: nn.Module, kind: str = "EPS") -> ModelPatcher:
+def model_of(unet):
     """A patcher of a model with this UNet."""
     model = nn.Module()
-    model.diffusion_model, model.model_type = UNet(unet), SimpleNamespace(name=kind)
+    model.diffusion_model, model.model_type = UNet(unet), SimpleNamespace(name="EPS")
     return ModelPatcher(model)
 
 
-def install(monkeypatch: Any) -> list[tuple[str, str]]:
+def install(monkeypatch):
     """Put the double in the place of ComfyUI's modules; returns the texts that nodes show, with the node's id."""
-    shown: list[tuple[str, str]] = []
+    shown = []
     comfy, extension, server = ModuleType("comfy"), ModuleType("comfy.patcher_extension"), ModuleType("server")
     extension.WrappersMP, extension.add_wrapper_with_key = WrappersMP, add_wrapper_with_key
     comfy.patcher_extension = extension

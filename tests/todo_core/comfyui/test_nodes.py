@@ -1,7 +1,5 @@
 """The nodes on a double of ComfyUI: inputs from the declaration, what is reduced, and what is left."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging

@@ -1,7 +1,5 @@
 """The programs that make images as doubles in this process, and Python: the hosts of test_contract.py."""
 
-from __future__ import annotations
-
 import functools
 import gc
 from contextlib import contextmanager
@@ -33,10 +31,6 @@ state = webui_double.shared.state
 SAMPLERS = {name: getattr(webui_double, f"sample_{name}") for name in ("euler", "heun")}
 SAMPLERS["ancestral"] = webui_double.sample_euler_ancestral
 unet_of_ldm, unet_of_diffusers = map(functools.cache, (models.shallow_ldm_unet, models.shallow_diffusers_unet))
-
-
-class Stop(BaseException):
-    """As KeyboardInterrupt: torch runs no hook for it."""
 
 
 @contextmanager
@@ -74,7 +68,7 @@ class Double(Host):
 
     def stop(self):
         """What ends the program inside a call of the UNet."""
-        raise Stop
+        raise KeyboardInterrupt
 
     def state(self):
         """What may be left."""
@@ -92,7 +86,7 @@ class Double(Host):
             with watch.on(type(self.unet)), keys_in(self.controlnet) as inside:
                 try:
                     images = [*self.sample(job)]
-                except (Failed, Stop, ZeroDivisionError) as raised:
+                except (Failed, KeyboardInterrupt, ZeroDivisionError) as raised:
                     error = repr(raised)
             left = sum(now != then for now, then in zip(self.state(), before, strict=True))
         calls = [Call(**{name: call[name] for name in SEEN}) for call in watch.calls]
@@ -166,26 +160,11 @@ class A1111(Double):
         return {"width": SIDE, "height": SIDE, "enable_hr": job.kind == "hires", **images}
 
 
-class ForgeModel(Engine):
-    """Gives each call the options that the patcher has then."""
-
-    def __init__(self, unet):
-        super().__init__(unet)
-        self.model, self.parameters = SimpleNamespace(diffusion_model=self._run), self.unet.parameters
-
-    def _run(self, x, timesteps, context):
-        self.call.options = self.options["transformer_options"].copy()
-        try:
-            return self.unet(x, timesteps, context=context)
-        finally:
-            self.call.options = {}
-
-
 class Forge(A1111):
     lacks = {"controlnet": "runs a ControlNet before the UNet's call, and ToDo leaves it alone"}
 
     def model(self, unet):
-        return ForgeModel(unet)
+        return Engine(unet)
 
     def unet_of(self, model):
         return model.unet

@@ -4,8 +4,6 @@ A case sees the UNet's calls from outside. The program must then tell its user w
 that nothing of ours is left on a model or in memory, whatever has happened.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -3,15 +3,12 @@
 The order and the arguments are those of ``BasicTransformerBlock._forward`` in Forge, Forge Classic and reForge.
 """
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 from ldm.modules.attention import BasicTransformerBlock, CrossAttention
-from torch import Tensor, nn
+from torch import nn
 
 from tests.models import ldm_sd1, words
 from tests.webui.probe import patcher_contract
@@ -26,16 +23,14 @@ class Attention(CrossAttention):
         return self.to_out(attend(*projected, {"n_heads": self.heads}))
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> Tensor:
+def attend(q, k, v, options):
     """Attention of projected tokens, as a replacement of it computes it; ``to_out`` comes after."""
     q, k, v = (tensor.unflatten(-1, (options["n_heads"], -1)).transpose(1, 2) for tensor in (q, k, v))
     return (torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1) @ v).transpose(1, 2).flatten(2)
 
 
 class Block(BasicTransformerBlock):
-    """Calls the patches of the running call."""
-
-    call: Any  # has the options
+    """Calls the patches of the running call; ``call`` has its options."""
 
     def forward(self, x, context=None):
         options = {**self.call.options, "n_heads": self.attn1.heads}
@@ -58,19 +53,28 @@ class Block(BasicTransformerBlock):
         return self.ff(self.norm3(x)) + x
 
 
+def let_patch(unet, call):
+    """From now on, the UNet's blocks call the patches in ``call.options``."""
+    for module in unet.modules():
+        if isinstance(module, BasicTransformerBlock):
+            module.__class__, module.call = Block, call
+        elif isinstance(module, CrossAttention):
+            module.__class__ = Attention
+
+
 class Patcher:
     """The patcher of a UNet, as far as extensions use it."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model):
         self.model = model
-        self.model_options: dict[str, Any] = {"transformer_options": {}}
+        self.model_options = {"transformer_options": {}}
 
-    def clone(self) -> Patcher:
+    def clone(self):
         clone = Patcher(self.model)
         clone.model_options = copy.deepcopy(self.model_options)
         return clone
 
-    def set_model_patch(self, patch: Any, name: str) -> None:
+    def set_model_patch(self, patch, name):
         to = self.model_options["transformer_options"]
         to.setdefault("patches", {})
         to["patches"][name] = [*to["patches"].get(name, []), patch]
@@ -79,37 +83,40 @@ class Patcher:
 class Engine:
     """The WebUI's ``sd_model``. Calling it is one call of the UNet, with the options that the patcher has then."""
 
-    def __init__(self, unet: nn.Module, **inner: Any) -> None:
+    def __init__(self, unet, **inner):
         self.unet, self.call = copy.deepcopy(unet), SimpleNamespace(options={})
         model = nn.Module()
         model.diffusion_model = self.unet
         for name, value in inner.items():
             setattr(model, name, value)
-        for module in self.unet.modules():
-            if isinstance(module, BasicTransformerBlock):
-                module.__class__, module.call = Block, self.call
-            elif isinstance(module, CrossAttention):
-                module.__class__ = Attention
+        let_patch(self.unet, self.call)
         self.forge_objects = SimpleNamespace(unet=Patcher(model))
+        self.model, self.parameters = SimpleNamespace(diffusion_model=self.run), self.unet.parameters
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self):
         return self.forge_objects.unet.model_options
 
     @torch.no_grad()
-    def __call__(self, latent: Tensor) -> Tensor:
+    def run(self, x, timesteps, context):
         self.call.options = self.options["transformer_options"].copy()
-        return self.unet(latent, torch.full((len(latent),), 500.0), [words(len(latent))] * 2)
+        try:
+            return self.unet(x, timesteps, context=context)
+        finally:
+            self.call.options = {}
+
+    def __call__(self, latent):
+        return self.run(latent, torch.full((len(latent),), 500.0), [words(len(latent))] * 2)
 
 
-def contract() -> list[Any]:
+def contract():
     """What the double does, in the form in which the probe tells it of the real one."""
     engine = Engine(ldm_sd1().unet)
     block = next(module for module in engine.unet.modules() if isinstance(module, Block))
     inputs = torch.zeros(patcher_contract.ROWS, patcher_contract.TOKENS, block.attn1.to_q.in_features)
 
     @torch.no_grad()
-    def run(options: dict[str, Any]) -> None:
+    def run(options):
         engine.call.options = options
         block(inputs, context=words(len(inputs)))
 

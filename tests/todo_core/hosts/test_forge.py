@@ -1,7 +1,5 @@
 """The Forge family: the reduction goes through the patches of its patcher, and leaves nothing there."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -153,8 +151,8 @@ def test_values_of_their_own_are_reduced_as_values(engine, settings):
         assert torch.equal(other(LATENT), from_patch)
 
 
-def tiles(tokens, count=4):
-    return tokens.reshape(count * len(tokens), -1, tokens.shape[-1])
+def tiles(tokens):
+    return tokens.reshape(4 * len(tokens), -1, tokens.shape[-1])
 
 
 def attend_to_both(q, k, v, options):

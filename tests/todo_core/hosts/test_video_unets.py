@@ -1,7 +1,5 @@
 """diffusers' UNets for video: spatial transformers see each frame as a row, and are reduced like those of images."""
 
-from __future__ import annotations
-
 import diffusers
 import pytest
 import torch

@@ -1,9 +1,6 @@
 """torch.compile, before and after the patch, by each of its ways. Compiled or not, the outputs are the same."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -21,20 +18,20 @@ ONE_BLOCK |= {"block_out_channels": [16]}
 
 
 @functools.cache
-def tiny(name: str) -> Small:
+def tiny(name):
     if name == "ldm":
         return Small(ldm_unet(channel_mult=[1], attention_resolutions=[1]), {}, 0)
     return Small(diffusers_unet(**ONE_BLOCK), {}, 0)
 
 
 @pytest.fixture(params=[pytest.param("ldm", marks=pytest.mark.slow), "diffusers"])
-def small(request: pytest.FixtureRequest) -> Iterator[Small]:
+def small(request):
     torch.compiler.reset()
     yield tiny(request.param).copy()
     torch.compiler.reset()
 
 
-def compiled(small: Small, how: str) -> Small:
+def compiled(small, how):
     """The model, compiled. The caller calls what is returned."""
     if how == "wrapper":
         return Small(torch.compile(small.unet, backend="eager"), small.levels, small.halvings)

@@ -1,7 +1,5 @@
 """Copies of a patched model: deepcopy and pickle, as torch.save, keep the patch, and remove_patch finds it on them."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from contextlib import nullcontext
@@ -60,6 +58,21 @@ def test_a_copy_keeps_the_patch_and_does_not_depend_on_the_original(sd1, how, se
     assert alike(generate(sd1), plain)
     with patched(other.unet, factor_1=4, phase="fixed"):
         assert alike(generate(other), by_four)
+
+
+def test_a_copy_that_is_made_inside_a_call_runs_none_and_a_copied_module_loses_its_hooks_with_the_patch(sd1):
+    small, copies = sd1.copy(), []
+    block = small.blocks(1)[0]
+    apply_patch(small.unet, factor_1=2)
+    handle = block.attn1.to_q.register_forward_pre_hook(
+        lambda *_: None if copies else copies.append(copied(small, "deepcopy"))
+    )
+    expected = small(LATENT)
+    handle.remove()
+    assert torch.equal(copies[0](LATENT), expected)
+    block.attn1 = copy.deepcopy(block.attn1)
+    remove_patch(small.unet)
+    assert hook_count(small.unet) == 0
 
 
 # patches inside patches ---------------------------------------------------------------------------------------------

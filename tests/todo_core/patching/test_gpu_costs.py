@@ -4,16 +4,12 @@ The UNet has level 1 of SD 1.5 in its full width: five blocks. Its attention is 
 fake one is that of the matrix of all pairs.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -37,21 +33,21 @@ LAUNCHES = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def gpu(tmp_path_factory):
     register_guard(tmp_path_factory)
     with pytest.MonkeyPatch.context() as patch, fake_half():
         patch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda q, k, v, **_: torch.empty_like(q))
         yield
 
 
-def unet_of(**config: Any) -> UNet2DConditionModel:
+def unet_of(**config):
     config = {"sample_size": 64, "layers_per_block": 2, "cross_attention_dim": 768, "attention_head_dim": 8} | config
     with torch.device("cuda"):
         return UNet2DConditionModel(**config).requires_grad_(False)
 
 
 @functools.cache
-def level_1() -> UNet2DConditionModel:
+def level_1():
     return unet_of(
         block_out_channels=(320,),
         mid_block_type=None,
@@ -61,13 +57,13 @@ def level_1() -> UNet2DConditionModel:
 
 
 @torch.no_grad()
-def call(unet: UNet2DConditionModel, side: int) -> None:
+def call(unet, side):
     with torch.device("cuda"):
         latent, timestep, text = torch.empty(2, 4, side, side), torch.empty(()), torch.empty(2, 77, 768)
     unet(latent, timestep, encoder_hidden_states=text)
 
 
-def costs(unet: Any, settings: dict[str, Any], side: int) -> Count:
+def costs(unet, settings, side):
     """Of a call, after one that fills the caches."""
     with patched(unet, **({"start": 0} | settings)) as session:
         for step in range(2):
@@ -80,7 +76,7 @@ def costs(unet: Any, settings: dict[str, Any], side: int) -> Count:
 
 
 @functools.cache
-def plain_peak(side: int) -> int:
+def plain_peak(side):
     unet = level_1()
     for _ in range(2):
         with Count() as count:
@@ -108,7 +104,7 @@ def test_the_search_needs_no_more_memory_than_the_rest_of_the_block_and_float32_
 
 
 @pytest.fixture
-def in_float32() -> Iterator[None]:
+def in_float32():
     torch.set_default_dtype(torch.float32)
     yield
     torch.set_default_dtype(torch.float16)
@@ -150,9 +146,9 @@ def test_a_call_of_sdxls_layout_runs_few_functions_of_ours():
         up_block_types=(kinds[1], kinds[1], "UpBlock2D"),
         transformer_layers_per_block=(1, 2, 10),
     )
-    ran: Counter[str] = Counter()
+    ran = Counter()
 
-    def note(frame: Any, event: str, _: Any) -> None:
+    def note(frame, event, _):
         ran[frame.f_code.co_filename] += event == "call"
 
     with patched(unet, factor_1=2, factor_2=1, interval=1, start=0) as session, torch.no_grad():
@@ -165,7 +161,7 @@ def test_a_call_of_sdxls_layout_runs_few_functions_of_ours():
 
 
 @functools.cache
-def two_levels() -> UNet2DConditionModel:
+def two_levels():
     return unet_of(
         block_out_channels=(320, 640),
         down_block_types=["CrossAttnDownBlock2D", "CrossAttnDownBlock2D"],

@@ -1,7 +1,5 @@
 """Gradients through a reduced UNet: right without checkpointing, refused by name with it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from ldm.modules.attention import BasicTransformerBlock

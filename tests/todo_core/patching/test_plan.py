@@ -1,7 +1,5 @@
 """What the plan says will happen, and why nothing will where nothing will."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 

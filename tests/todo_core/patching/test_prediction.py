@@ -1,7 +1,5 @@
 """Deep transformers between their computed steps, beside a loop that stores and predicts, written on its own."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace
@@ -36,11 +34,11 @@ OFF = {"factor_1": 1, "factor_2": 1, "start": 0, "end": 1}
 TIMES = (900, 780, 650, 540, 410, 290, 160, 90, 60, 30)
 
 
-def chain(steps, seed=3, rows=2, side=16, drift=0.2):
+def chain(steps, seed=3, rows=2, drift=0.2):
     """Latents of a pass: each is the last one, a little changed."""
-    latents = [noise(rows, 4, side, side, seed=seed)]
+    latents = [noise(rows, 4, 16, 16, seed=seed)]
     for i in range(1, steps):
-        latents.append((1 - drift) * latents[-1] + drift * noise(rows, 4, side, side, seed=seed + i))
+        latents.append((1 - drift) * latents[-1] + drift * noise(rows, 4, 16, 16, seed=seed + i))
     return latents
 
 

@@ -1,7 +1,5 @@
 """What is not reduced, or refused, and how the user is told."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Whole steps in a diffusers pipeline, whose scheduler tells whether it adds noise."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from functools import partial
@@ -123,13 +121,6 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
             found.append((*ran(session), set(session.record.levels)))
     assert found == [(*MODEL, {1}), (*DEEP, {1}), (*MODEL, {1}), (*MODEL, {1})]
     assert session.plan.settings is session.settings
-
-
-def test_auto_predicts_whole_steps_where_the_scheduler_adds_no_noise(unet):
-    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
-    with patched(pipe, tolerance=1) as session:
-        generate(pipe)
-    assert ran(session)[0] == MODEL[0]
 
 
 @pytest.mark.parametrize(

@@ -1,28 +1,27 @@
 """The session on UNets of ldm and diffusers: what holds for both, and what is of ldm alone."""
 
-from __future__ import annotations
-
 import gc
 import math
 import weakref
+from functools import partial
 from itertools import chain, pairwise
 
 import pytest
 import torch
+import torch.nn.functional as F
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
 from tests.models import (
     assert_close,
     assert_differs,
-    interpolated,
     keys_of,
     ldm_unet,
     lengths,
     noise,
     snapshot,
-    use_plain_attention,
     words,
 )
+from tests.naive import interpolated
 from todo_core import Settings, SettingsError, apply_patch, patched, remove_patch
 from todo_core.patching.steps import rows_of
 
@@ -33,6 +32,17 @@ BOTH_LEVELS = {"factor_1": 2, "factor_2": 2, "ratio_1": 0.5, "ratio_2": 0.5}
 
 
 # what is computed ---------------------------------------------------------------------------------------------------
+
+
+def self_attention(attention, shorten):
+    """A forward that applies ``shorten`` to the projected keys and values."""
+
+    def forward(x, **_):
+        q, k, v = attention.to_q(x), shorten(attention.to_k(x)), shorten(attention.to_v(x))
+        q, k, v = (t.unflatten(2, (attention.heads, -1)).transpose(1, 2) for t in (q, k, v))
+        return attention.to_out[0](F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+    return forward
 
 
 @pytest.mark.parametrize(
@@ -51,7 +61,8 @@ def test_downsample_equals_resampling_the_projected_keys_and_values(any_model, m
         target = [side // factor for side in grid]
         assert keys_of(any_model, level, seen) == {(math.prod(grid), math.prod(target))}
         for attention in any_model.attentions(level).values():
-            use_plain_attention(monkeypatch, attention, interpolated(grid, target, mode))
+            shorten = partial(interpolated, size=grid, target=target, mode=mode)
+            monkeypatch.setitem(vars(attention), "forward", self_attention(attention, shorten))
     assert_close(ours, any_model(latent))
     assert_differs(ours, plain)
 
@@ -133,10 +144,10 @@ RANDOM = {"random": True, "phase": "rotate", **BOTH_LEVELS}
 SIMILARITY = {"method": "similarity", **RANDOM}
 
 
-def joint_step(small, session, images=(0, 1, 2), seeds=None):
+def joint_step(small, session, images=(0, 1, 2)):
     """One step of these images with their cond and uncond rows in one call, in the order of the WebUI."""
     rows = list(images)
-    session.begin_step(4, 10, rows_of((seeds or [SEEDS[i] for i in rows]) * 2))
+    session.begin_step(4, 10, rows_of([SEEDS[i] for i in rows] * 2))
     return small(torch.cat([IMAGES[rows]] * 2), text=torch.cat([COND[rows], UNCOND[rows]]))
 
 

@@ -1,7 +1,5 @@
 """The counter of steps by timestep, for models whose sampler nobody sees."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,14 +1,11 @@
 """Whole UNet calls between their computed steps, beside a loop that stores and predicts, written on its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 
-import todo_core.patching.plan
 from tests.models import Small, noise, shallow_ldm_unet, snapshot, words
 from tests.todo_core.patching import test_prediction as below_level_1
 from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, predicted_in, run, session_of, weights_of
@@ -17,7 +14,6 @@ from todo_core import Settings, patched
 from todo_core.hosts import detect
 from todo_core.patching.session import Session
 from todo_core.patching.time.prediction import History
-from todo_core.patching.what_ran import in_words
 
 WHOLE = OFF | {"predict": "whole"}
 
@@ -90,32 +86,6 @@ def test_the_window_is_that_of_tokens(ldm_sd1):
     run(ldm_sd1, session, chain(8))
     assert session.record.ran_in.popitem()[1] == {2, 3, 4, 5}
     assert predicted_in(session) == {2, 4, 6}
-
-
-def test_whole_calls_are_predicted_outside_and_deep_layers_inside_of_those_that_run(ldm_sd1, monkeypatch):
-    """Each by an error of its own."""
-    monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
-    monkeypatch.setattr(todo_core.patching.plan, "OF_DEEP", 4)
-    session, latents = session_of(ldm_sd1, interval="auto", tolerance=0.13), chain(10, drift=0.02)
-    session._facts, ran = replace(session._facts, sampler="steady"), {"unet": [], "deep": []}
-    first = detect(ldm_sd1.unet).deep_transformers[0].transformer_blocks[0]
-    handles = [
-        ldm_sd1.unet.out.register_forward_hook(lambda *_: ran["unet"].append(now[-1])),
-        first.register_forward_hook(lambda *_: ran["deep"].append(now[-1])),
-    ]
-    now = []
-    run(ldm_sd1, session, latents, lambda step, latent: now.append(step) or ldm_sd1(latent, TIMES[step]), guidance=1)
-    for handle in handles:
-        handle.remove()
-    whole, deep = session.record.whole, session.record.deep
-    assert whole.predicted_in == set(range(10)) - set(ran["unet"])
-    assert deep.predicted_in == set(ran["unet"]) - set(ran["deep"])
-    assert whole.predicted_in
-    assert deep.predicted_in
-    counts = (
-        f"in {len(ran['unet'])} of 10 steps, layers below level 1 in {len(ran['deep'])} of these {len(ran['unet'])}"
-    )
-    assert in_words(session.record, 10) == [f"whole model computed {counts}"]
 
 
 @pytest.mark.parametrize(("predict", "step"), [("deep", 2), ("whole", 3)])

@@ -1,7 +1,5 @@
 """One-dimensional k-means on the closeness to the mean token: exact counts, intervals, and plain Lloyd's loops."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

@@ -1,17 +1,14 @@
 """ToDo's downsampling on any grid: strides beside plain lists, resampling beside torch and exact fractions."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.naive import examples, kept_line, kept_tokens, pooled, random_tokens, token_ids
+from tests.naive import examples, interpolated, kept_line, kept_tokens, pooled, random_tokens, token_ids
 from todo_core.reduction import downsample, stride, turns_per_cycle
 
 POSITION = {"nearest": Fraction(0), "nearest-exact": Fraction(1, 2)}
@@ -21,12 +18,12 @@ GRIDS = st.tuples(SIDES, SIDES)
 
 
 @st.composite
-def size_and_target(draw, side=30):
+def size_and_target(draw):
     """Half of them divisible."""
-    target = draw(st.integers(1, side)), draw(st.integers(1, side))
+    target = draw(st.integers(1, 30)), draw(st.integers(1, 30))
     if draw(st.booleans()):
-        return tuple(draw(st.integers(kept, side)) for kept in target), target
-    return tuple(kept * draw(st.integers(1, side // kept)) for kept in target), target
+        return tuple(draw(st.integers(kept, 30)) for kept in target), target
+    return tuple(kept * draw(st.integers(1, 30 // kept)) for kept in target), target
 
 
 def kept_of(reduction):
@@ -81,11 +78,6 @@ def test_the_walk_over_a_cell_of_nine_is_the_one_in_the_docstring():
 
 
 # resampling ---------------------------------------------------------------------------------------------------------
-
-
-def interpolated(x, size, target, mode):
-    grid = x.unflatten(1, size).movedim(3, 1)
-    return F.interpolate(grid, size=target, mode=mode).movedim(1, 3).flatten(1, 2)
 
 
 def cells_of(side, kept, position):

@@ -1,7 +1,5 @@
 """ToMe's matching: beside plain loops, and what random destinations may depend on."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest
@@ -224,11 +222,3 @@ def test_unit_vectors_have_the_dtype_that_is_asked_for_and_zeros_break_nothing()
 def test_only_a_gpu_multiplies_in_autocasts_own_dtype(device, on, dtype):
     with AUTOCAST[on](), _without_autocast(torch.device(device)) as found:
         assert found == dtype
-
-
-def test_a_cpu_does_not_cast_inside_and_does_again_outside():
-    tokens = torch.ones(2, 2)
-    with torch.autocast("cpu", torch.bfloat16):
-        with _without_autocast(torch.device("cpu")):
-            assert (tokens @ tokens).dtype == torch.float32
-        assert (tokens @ tokens).dtype == torch.bfloat16

@@ -1,7 +1,5 @@
 """What is remembered of a grid holds no tensor of a mode: not of torch.export's, and not of a default device."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

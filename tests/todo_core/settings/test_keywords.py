@@ -1,7 +1,5 @@
 """Settings and presets as keywords of apply_patch and patched: what is refused, and what editors and mypy know."""
 
-from __future__ import annotations
-
 import inspect
 import pydoc
 import re

@@ -1,7 +1,5 @@
 """The declared settings: what each takes and refuses, what is used when, and that no way of writing them loses any."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json

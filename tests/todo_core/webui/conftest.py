@@ -7,7 +7,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "double"))
 
-from tests.todo_core.webui.webui_double import load_script  # noqa: E402
+from tests.models import LatentDiffusion, shallow_ldm_unet  # noqa: E402
+from tests.todo_core.webui.webui_double import WebUI, load_script  # noqa: E402
 
 ONCE = ("cfg_denoiser", "before_ui", "infotext_pasted")
 
@@ -38,3 +39,13 @@ def opts():
 @pytest.fixture
 def script(module):
     return module.ToDoScript()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return LatentDiffusion(shallow_ldm_unet(), image_size=64)
+
+
+@pytest.fixture
+def webui(script, model):
+    return WebUI(script, model)

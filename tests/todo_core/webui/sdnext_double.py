@@ -3,8 +3,6 @@
 The order of events was logged on the real one, and tests/webui/api/test_double.py compares the two again.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace

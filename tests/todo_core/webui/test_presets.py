@@ -1,7 +1,5 @@
 """Presets: the built-in ones, and the user's file through save, delete, damage and restart."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

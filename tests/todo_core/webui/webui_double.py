@@ -3,8 +3,6 @@
 The order was logged on the real WebUI, and tests/webui/api/test_double.py compares the two again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 from dataclasses import dataclass, field
@@ -55,7 +53,6 @@ class Processing:
     sampler: object = None
     refiner: tuple | None = None  # (step, model)
     hr_model: object = None
-    interrupt_at: int | None = None
     after_step: object = None  # called with each step's number between two denoiser calls, as a live preview is
     prompt: str = "a cat"
     only_hires: bool = False  # the upscale button under a result
@@ -85,7 +82,7 @@ class CFGDenoiser(torch.nn.Module):
 
     def forward(self, x, sigma):
         p = self.p
-        if p.interrupt_at == self.step or shared.state.interrupted or shared.state.skipped:
+        if shared.state.interrupted or shared.state.skipped:
             raise Interrupted
         if p.refiner and self.step == p.refiner[0]:
             shared.sd_model = p.refiner[1]
@@ -169,7 +166,6 @@ class WebUI:
 
     tab = None
     sampler = sampler_of = None
-    params_txt: dict
 
     def __init__(self, script, model):
         self.script, self.events, self.first_pass = script, [], []

@@ -1,7 +1,5 @@
 """The demo's gradio is newer than the WebUI's, so these tests run in the demo's environment (tests/run.py)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib.metadata import version
 

@@ -1,7 +1,5 @@
 """The page in a real browser: a run, a refusal, a cancellation, and what is in sight on a phone."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -20,12 +18,6 @@ def url(runner, opening):
     _, url, _ = blocks.launch(prevent_thread_lock=True, quiet=True, theme=theme(), css_paths=CSS)
     yield url
     blocks.close()
-
-
-@pytest.fixture(scope="module")
-def browser(chromium):
-    """All pages of this file share what is read from the server once."""
-    return chromium.new_context()
 
 
 @pytest.fixture

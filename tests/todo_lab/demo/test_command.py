@@ -1,7 +1,5 @@
 """app.py and the commands of the demo: the normal run, invalid input, a full disk."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -35,7 +33,7 @@ def run(tmp_path, caplog):
     """Run app.py's main with quick options; returns (status, log text, folder)."""
     caplog.set_level("INFO")
 
-    def with_options(*options: str):
+    def with_options(*options):
         status = app.main([*QUICK, "--out", str(tmp_path / "out"), *options])
         return status, caplog.text, tmp_path / "out"
 

@@ -1,7 +1,5 @@
 """Comparisons run one at a time, can be stopped, and leave no hook; unknown words are named."""
 
-from __future__ import annotations
-
 import threading
 from unittest.mock import Mock
 

@@ -1,7 +1,5 @@
 """The page: its functions, and requests to a real gradio server."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """Progress tells what happens and how long the rest takes, in a terminal and in a pipe."""
 
-from __future__ import annotations
-
 import io
 import re
 import threading

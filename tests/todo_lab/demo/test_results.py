@@ -1,7 +1,5 @@
 """The sentences claim what the figures support; the pictures show where the images differ."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Serving the page: its address, its folder, and its end."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import tempfile

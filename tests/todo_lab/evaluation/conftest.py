@@ -1,20 +1,16 @@
 """Fixtures of the evaluation tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.todo_lab.evaluation.doubles import small_jobs
 from todo_core import Settings
 from todo_lab.evaluation import variants
-from todo_lab.evaluation.running.jobs import Job
-from todo_lab.evaluation.variants import Variant
 
 PROMPTS = ["a red circle over stripes", "a big blue star over rolling hills", "two pink hearts and a ring on the night"]
 
 
 @pytest.fixture(scope="session")
-def chosen() -> list[Variant]:
+def chosen():
     """The baseline, two series of rising amount, and one of another implementation."""
     ours = [
         *(variants.from_settings(Settings(factor_1=factor)) for factor in (2, 4)),
@@ -24,6 +20,6 @@ def chosen() -> list[Variant]:
 
 
 @pytest.fixture
-def work(chosen) -> list[Job]:
+def work(chosen):
     """Three prompts, one seed, one size."""
     return small_jobs(chosen, PROMPTS)

@@ -1,7 +1,5 @@
 """A backend without a model. Its images and times follow from the variant, so tests know the right results."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable
@@ -15,52 +13,51 @@ from todo_lab.evaluation.backends.local import TimedImage
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running.engines import local_engine
-from todo_lab.evaluation.running.jobs import Job, make_jobs, make_scenes
+from todo_lab.evaluation.running.jobs import make_jobs, make_scenes
 from todo_lab.evaluation.running.row_store import RowStore
 from todo_lab.evaluation.running.runner import run_jobs
-from todo_lab.evaluation.variants import Variant
 from todo_lab.sampling.request import Request
 
 ABOUT = {"runs": 1, "model": "none"}
 
 
-def quick_metrics() -> ImageMetrics:
+def quick_metrics():
     """All metrics but ST-LPIPS, as without its package; its network takes longer than all the rest of a row."""
     metrics = ImageMetrics()
     metrics._st_lpips = None
     return metrics
 
 
-def small_jobs(chosen, prompts, *, size=(64, 64), scales=(2.0,), changes=({},)) -> list[Job]:
+def small_jobs(chosen, prompts, *, size=(64, 64), scales=(2.0,), changes=({},)):
     """The jobs of these variants in a few steps of small images."""
     base = Request(prompt="", steps=2, hires_steps=4)
     return make_jobs(make_scenes(prompts, seeds=[5], sizes=[size], scales=scales, base=base, changes=changes), chosen)
 
 
-def sweep(folder, work, double=None, *, resume=False, runs=1, about=ABOUT, **options) -> int:
+def sweep(folder, work, double=None, *, resume=False, runs=1, about=ABOUT, **options):
     """Run the work on a double into a folder; returns the number of failed rows."""
     store = RowStore.begin(folder, work, about, resume=resume)
     return run_jobs(work, store, local_engine(double or Double(), runs=runs, metrics=quick_metrics()), **options)
 
 
-def speed_of(variant: Variant) -> float:
+def speed_of(variant):
     """The pretended speed relative to the baseline."""
     return 1 + _amount(variant)
 
 
-def noise_of(variant: Variant) -> float:
+def noise_of(variant):
     """Standard deviation, of 255, that it adds to the baseline."""
     return 10 * _amount(variant)
 
 
-def _amount(variant: Variant) -> float:
+def _amount(variant):
     """A quarter of the factor, or the ratio."""
     settings = variant.settings
     factor = 2.0 if settings.factor_1 == "auto" else settings.factor_1
     return 0.0 if variant.is_baseline else factor / 4 if settings.method == "downsample" else settings.ratio_1
 
 
-def differing(row: dict, other: dict) -> dict:
+def differing(row, other):
     """The values in which two rows differ, other than times; sums may differ in their last digit."""
     timed = ("seconds", "speed", "peak")
     names = [name for name in {**row, **other} if not any(word in name for word in timed)]
@@ -68,7 +65,7 @@ def differing(row: dict, other: dict) -> dict:
     return {name: pair for name, pair in pairs.items() if not _close(*pair)}
 
 
-def _close(value: object, other: object) -> bool:
+def _close(value, other):
     return value == (pytest.approx(other, rel=1e-9) if isinstance(other, float) else other)
 
 
@@ -85,7 +82,7 @@ class Double:
     generated: list[str] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=lambda: {"model": "none"})
 
-    def prepare(self, request: Request) -> PreparedScene:
+    def prepare(self, request):
         if "scene" in self.broken:
             raise RuntimeError("no scene today")
         return PreparedScene(self, request)
@@ -96,7 +93,7 @@ class PreparedScene:
     double: Double
     request: Request
 
-    def generate(self, variant: Variant) -> TimedImage:
+    def generate(self, variant):
         self.warm_up(variant)
         if self.double.stop_at == len(self.double.generated):
             raise KeyboardInterrupt
@@ -108,18 +105,18 @@ class PreparedScene:
         total = sum(steps)
         return TimedImage(self._image(variant, turn), steps, 1.0, total, 1.0 + total, f"a picture by {variant.name}")
 
-    def time_baseline_steps(self) -> list[float]:
+    def time_baseline_steps(self):
         return self._steps(3, 1.0)
 
-    def warm_up(self, variant: Variant) -> None:
+    def warm_up(self, variant):
         if variant.name in self.double.broken:
             raise RuntimeError(f"{variant.name} is broken")
 
-    def _steps(self, count: int, speed: float) -> list[float]:
+    def _steps(self, count, speed):
         self.double.passes += 1
         return [0.1 * self.double.slower(self.double.passes) / speed] * count
 
-    def _image(self, variant: Variant, turn: int) -> np.ndarray:
+    def _image(self, variant, turn):
         width, height = self.request.hires_size
         rng = np.random.default_rng([self.request.seed, len(self.request.prompt)])
         across, down = np.meshgrid(np.linspace(0, 1, width), np.linspace(0, 1, height))

@@ -1,13 +1,10 @@
 """The command from end to end on the shipped model: a tiny sweep, stopped in the middle and continued."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import importlib.util
 import json
 import os
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -23,24 +20,24 @@ TINY = [
 ]  # fmt: skip
 
 
-def evaluate(out: Path, *words: str) -> int:
+def evaluate(out, *words):
     return main(["evaluate", str(out), *TINY, *words])
 
 
-def rows(folder: Path) -> list[dict]:
+def rows(folder):
     path = folder / "rows.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory) -> Path:
+def done(tmp_path_factory):
     out = tmp_path_factory.mktemp("tiny") / "out"
     assert evaluate(out) == 0
     return out
 
 
-def must_equal(folder: Path, done: Path, **more) -> None:
+def must_equal(folder, done, **more):
     """The rows and images of a folder are those of the finished one."""
     expected = {row["key"]: row for row in rows(done)}
     assert {row["key"] for row in rows(folder)} == expected.keys()
@@ -141,8 +138,3 @@ def test_a_grid_changes_the_request_too(tmp_path):
     grid.write_text("requests: [{guidence: 7}]")
     with pytest.raises(SettingsError, match="guidence"):
         plan_jobs(options)
-
-
-def test_results_are_not_overwritten(done, capsys):
-    assert evaluate(done) == 2
-    assert "--resume" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Scenes, pictures, captions and the colour reader: what the pocket model is trained and tested on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The shape judge finds the objects of a picture and tells their shapes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +14,7 @@ from todo_lab.pocket.shape_judge import CLASSES, ShapeJudge, count_right, look, 
 
 
 @pytest.fixture(scope="module")
-def judge() -> ShapeJudge:
+def judge():
     return ShapeJudge()
 
 

@@ -1,7 +1,5 @@
 """The training loop and the networks it trains."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +22,11 @@ from todo_lab.pocket.training.training_loop import Loop, Muon, Options
 SHIPPED = weights_file.shipped()
 
 
-def _trained(folder, stop_at: int | None = None) -> nn.Linear:
+def _trained(folder, stop_at=None):
     torch.manual_seed(3)
     network = nn.Linear(4, 1)
 
-    def loss_of(step: int, rng: np.random.Generator) -> torch.Tensor:
+    def loss_of(step, rng):
         if step == stop_at:
             raise KeyboardInterrupt
         x = torch.from_numpy(rng.standard_normal((8, 4))).float()
@@ -61,7 +59,7 @@ def test_fused_attention_equals_ldms():
 
 
 def test_minutes_end_the_training_of_all_calls_together(tmp_path):
-    def loop() -> Loop:
+    def loop():
         return Loop("line", nn.Linear(4, 1), Options(tmp_path, steps=10**9, minutes=0.001), rate=0.05)
 
     first = loop()

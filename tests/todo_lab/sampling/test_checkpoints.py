@@ -1,10 +1,7 @@
 """Small random models in both file formats compute the same as the networks in them."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +10,7 @@ from diffusers import StableDiffusionXLPipeline
 from ldm.modules.diffusionmodules.util import timestep_embedding
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import CLIPTextModel, CLIPTextModelWithProjection
+from transformers import CLIPTextModelWithProjection
 
 from tests.models import ldm_unet, noise, randomised
 from tests.todo_lab.saved_pipelines import save_sd1, save_sdxl, text_model
@@ -30,12 +27,12 @@ WIDTH = 32
 REQUEST = Request(prompt="a photo of a cat", width=64, height=64, steps=1, hires_steps=1)
 
 
-def openai_names(model: CLIPTextModel, prefix: str = "cond_stage_model.") -> dict[str, torch.Tensor]:
+def openai_names(model, prefix="cond_stage_model."):
     nested = {key.removeprefix("text_model."): row for key, row in model.state_dict().items()}
     return {f"{prefix}transformer.text_model.{key}": row for key, row in nested.items()}
 
 
-def open_clip_names(model: CLIPTextModel, prefix: str = "cond_stage_model.", more: int = 1) -> dict[str, torch.Tensor]:
+def open_clip_names(model, prefix="cond_stage_model.", more=1):
     """The state dict with OpenCLIP's names and one more layer, which SD 2 does not use."""
     state = {key.removeprefix("text_model."): row for key, row in model.state_dict().items()}
     named = {
@@ -60,7 +57,7 @@ def open_clip_names(model: CLIPTextModel, prefix: str = "cond_stage_model.", mor
     return {f"{prefix}model.{key}": row for key, row in named.items()}
 
 
-def compvis(family: int) -> SimpleNamespace:
+def compvis(family):
     """ldm's UNet, a first stage and a text encoder, and their state dict as in a checkpoint."""
     changes = {"num_heads": -1, "num_head_channels": 64, "use_linear_in_transformer": True, "model_channels": 64}
     unet = ldm_unet(**(changes if family == 2 else {}), channel_mult=[1, 2])
@@ -75,13 +72,11 @@ def compvis(family: int) -> SimpleNamespace:
 class Label(nn.Sequential):
     """sgm's layers for a vector, in ldm's UNet, which knows none: a forward sets it."""
 
-    vector: torch.Tensor
-
     def forward(self, _):
         return super().forward(self.vector)
 
 
-def sdxl() -> SimpleNamespace:
+def sdxl():
     """The same for SDXL: ldm's UNet with sgm's additional layers, a first stage and two text encoders."""
     changes = {"num_heads": -1, "num_head_channels": 64, "use_linear_in_transformer": True, "model_channels": 64}
     changes |= {"attention_resolutions": [2], "transformer_depth": 2, "context_dim": [WIDTH + WIDTH // 2] * 2}
@@ -99,7 +94,7 @@ def sdxl() -> SimpleNamespace:
     return SimpleNamespace(unet=unet, vae=vae, texts=(first, second), state=state)
 
 
-def written(path: Path, state: dict[str, torch.Tensor]) -> Path:
+def written(path, state):
     save_file({key: row.contiguous().clone() for key, row in state.items()}, path)
     return path
 
@@ -112,24 +107,24 @@ def single(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def sd1_file(tmp_path_factory) -> Path:
+def sd1_file(tmp_path_factory):
     return written(tmp_path_factory.mktemp("sd1") / "small.safetensors", compvis(1).state)
 
 
 @pytest.fixture(scope="module")
-def xl_file(tmp_path_factory) -> tuple[SimpleNamespace, Path]:
+def xl_file(tmp_path_factory):
     parts = sdxl()
     return parts, written(tmp_path_factory.mktemp("xl") / "small.safetensors", parts.state)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     """A folder saved by diffusers."""
     return save_sd1(tmp_path_factory.mktemp("pipelines") / "saved")
 
 
 @pytest.fixture(scope="module")
-def xl_folder(tmp_path_factory) -> Path:
+def xl_folder(tmp_path_factory):
     return save_sdxl(tmp_path_factory.mktemp("pipelines") / "saved-xl")
 
 

@@ -1,7 +1,5 @@
 """Speed and seconds come from steps side by side; the times here are given, not measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -66,15 +64,10 @@ def unet_calls(monkeypatch, pocket):
     return calls
 
 
-def test_baseline_and_reduced_steps_alternate_after_a_warm_up(pocket, unet_calls):
-    (found,) = compare_all(pocket, ASKED, [TODO])
-    assert unet_calls == [256, 64] * 4  # a warm-up step and three steps of each
-    assert found.timing == Timing(found.baseline.step_seconds, found.reduced.step_seconds, [(True, False, False)] * 3)
-
-
-def test_all_presets_share_one_baseline(pocket, unet_calls):
+def test_steps_alternate_after_a_warm_up_and_all_presets_share_one_baseline(pocket, unet_calls):
     one, other = compare_all(pocket, ASKED, [TODO, replace(TODO, factor_1=4)])
-    assert unet_calls == [256, 64, 16] * 4
+    assert unet_calls == [256, 64, 16] * 4  # a warm-up step and three steps of each
+    assert one.timing == Timing(one.baseline.step_seconds, one.reduced.step_seconds, [(True, False, False)] * 3)
     assert one.baseline is other.baseline
     assert one.reduced is not other.reduced
     (alone,) = compare_all(pocket, ASKED, [replace(TODO, factor_1=4)])

@@ -1,10 +1,7 @@
 """Sampling with the shipped model: requests are reproducible, and a reduction ends with its pass."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -65,33 +62,11 @@ def test_a_first_pass_is_reduced_on_request(pocket):
     assert hires_pass(pocket, ASKED, first, replace(TODO, passes="first")).plan is None
 
 
-def test_stopping_leaves_no_hook(pocket):
-    class Stop(Exception):
-        pass
-
-    def stop(name: str, step: int, steps: int) -> None:
-        if step == 1:
-            raise Stop
-
-    first = first_pass(pocket, ASKED)
-    with pytest.raises(Stop):
-        hires_pass(pocket, ASKED, first, TODO, on_step=stop)
-    # the fixture looks for hooks
-
-
 def test_progress_counts_every_step(pocket):
     heard = []
     first = first_pass(pocket, ASKED, on_step=lambda *args: heard.append(args))
     hires_pass(pocket, ASKED, first, on_step=lambda *args: heard.append(args))
     assert heard == [*(("first", i, 4) for i in range(4)), *(("hires", i, 3) for i in range(3))]
-
-
-def test_a_comparison_with_what_reduces_nothing_is_of_equal_images(pocket):
-    (same,) = compare_all(pocket, ASKED, [Settings(method="none")])
-    assert same.difference.mse == 0
-    assert same.difference.ssim == pytest.approx(1)
-    assert np.isinf(same.difference.psnr)
-    assert not same.heat_map.any()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Compare on the double: what runs, what comes out, and what is kept when it is stopped or fails."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field
@@ -51,8 +49,8 @@ class ComparedImg2Img(Compared):
 class Runs:
     """Stands in for ``process_images``: each call runs the always visible script on the double."""
 
-    def __init__(self, script, model, args=(False,)):
-        self.webui, self.args, self.processed, self.fail = WebUI(script, model), args, [], {}
+    def __init__(self, script, model):
+        self.webui, self.args, self.processed, self.fail = WebUI(script, model), (False,), [], {}
 
     def __call__(self, p):
         self.processed.append(p)

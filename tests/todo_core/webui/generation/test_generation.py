@@ -1,7 +1,5 @@
 """Generations on the double: what is reduced, when, what the comments say, and that nothing stays behind."""
 
-from __future__ import annotations
-
 import json
 import re
 from copy import copy
@@ -14,7 +12,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from modules import processing, sd_models, shared
-from torch.nn import functional
 
 from tests.models import LatentDiffusion, hook_count, shallow_ldm_unet
 from tests.todo_core.contract.watch import Watch
@@ -29,7 +26,6 @@ from tests.todo_core.webui.webui_double import (
     sample_euler,
 )
 from todo_core import SETTINGS, Settings, __version__
-from todo_core.hosts import detect
 from todo_core.patching.time.schedule import step_weights
 from todo_core.samplers import WHY_NOT
 from todo_core.webui import compat
@@ -209,19 +205,6 @@ def test_a_placeholder_is_no_loaded_model(webui, monkeypatch):
     assert compat.loaded_model() is webui.model
     monkeypatch.setattr(sd_models.model_data, "sd_model", object())  # Forge's before its first generation
     assert compat.loaded_model() is None
-
-
-def test_a_grid_that_another_extension_makes_too_small_is_told(script):
-    """As Kohya's hires fix, which shrinks the tokens inside the UNet."""
-    model = LatentDiffusion(shallow_ldm_unet(), image_size=8)
-    for transformer in {site.transformer for site in detect(model).sites if site.level == 1}:
-        transformer.register_forward_pre_hook(lambda _, args: (functional.avg_pool2d(args[0], 4), *args[1:]))
-        transformer.register_forward_hook(lambda _, args, out: functional.interpolate(out, scale_factor=4.0))
-    done = WebUI(script, model).generate(Processing(), {"factor_2": 1})
-    assert done.comments == (
-        "ToDo reduced nothing in the hires pass: a call that was to be reduced has reduced nothing: "
-        "this model was trained at 64 x 64\n"
-    )
 
 
 def test_every_row_of_an_and_prompt_belongs_to_its_image():

@@ -1,7 +1,5 @@
 """With other features that reduce self-attention: nothing acts twice, and a comment says so."""
 
-from __future__ import annotations
-
 import pytest
 from modules import script_callbacks, shared
 

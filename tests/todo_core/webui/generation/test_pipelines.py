@@ -1,7 +1,5 @@
 """SD.Next: its passes and steps are found out in the UNet's calls, and nothing stays behind."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from modules import script_callbacks, scripts, shared

@@ -1,11 +1,7 @@
 """A bare page round the panel: the WebUI's fields by their names, its script's functions, and nothing else."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 
@@ -17,7 +13,7 @@ SCRIPTS = (Path(__file__).with_name("webui.js"), *sorted((ROOT / "javascript").g
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
+def served(folder):
     """The URL of a page whose panels keep their presets in ``folder``."""
     page = build(folder)
     with _scripts_in_head():
@@ -29,14 +25,14 @@ def served(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _scripts_in_head() -> Iterator[None]:
+def _scripts_in_head():
     """gradio 3 has no parameter for scripts; the WebUI, too, puts its own into the template's answer."""
     import gradio.routes
 
     head = "".join(f"<script>{path.read_text('utf-8')}</script>" for path in SCRIPTS)
     answer = gradio.routes.templates.TemplateResponse
 
-    def with_scripts(*args: Any, **kwargs: Any) -> Any:
+    def with_scripts(*args, **kwargs):
         response = answer(*args, **kwargs)
         response.body = response.body.replace(b"</head>", f"{head}</head>".encode())
         response.init_headers()
@@ -49,40 +45,33 @@ def _scripts_in_head() -> Iterator[None]:
         gradio.routes.templates.TemplateResponse = answer
 
 
-def build(folder: Path) -> gr.Blocks:
+def build(folder):
     """Both tabs with the WebUI's fields that the panel reads."""
+    from modules.ui_components import InputAccordion
+
     style = (ROOT / "style.css").read_text("utf-8") + ".hidden {display: none !important}"
     presets = Presets(folder / "presets.json")
     with gr.Blocks(css=style, analytics_enabled=False) as page, gr.Tabs(elem_id="tabs"):
         with gr.TabItem("txt2img"):
-            _txt2img(presets)
+            gr.Button("Generate", elem_id="txt2img_generate")
+            gr.Button("\N{SPARKLES}", elem_id="txt2img_upscale")
+            gr.Textbox(lines=3, elem_id="txt2img_prompt")
+            gr.Checkbox(label="ControlNet", elem_id="txt2img_controlnet_ControlNet-0_controlnet_enable_checkbox")
+            _size("txt2img")
+            with InputAccordion(False, label="Hires. fix", elem_id="txt2img_hr"):
+                gr.Slider(1, 4, 2.0, step=0.05, label="Upscale by", interactive=True, elem_id="txt2img_hr_scale")
+                for side, name in (("width", "x"), ("height", "y")):
+                    title = f"Resize {side} to"
+                    gr.Slider(0, 2048, 0, step=8, label=title, interactive=True, elem_id=f"txt2img_hr_resize_{name}")
+            accordion.build("txt2img", presets)
         with gr.TabItem("img2img"):
-            _img2img(presets)
+            _size("img2img")
+            gr.Slider(0.05, 4, 1.0, label="Scale", elem_id="img2img_scale")
+            accordion.build("img2img", presets)
     return page
 
 
-def _txt2img(presets: Presets) -> None:
-    from modules.ui_components import InputAccordion
-
-    gr.Button("Generate", elem_id="txt2img_generate")
-    gr.Button("\N{SPARKLES}", elem_id="txt2img_upscale")
-    gr.Textbox(lines=3, elem_id="txt2img_prompt")
-    gr.Checkbox(label="ControlNet", elem_id="txt2img_controlnet_ControlNet-0_controlnet_enable_checkbox")
-    _size("txt2img")
-    with InputAccordion(False, label="Hires. fix", elem_id="txt2img_hr"):
-        gr.Slider(1, 4, 2.0, step=0.05, label="Upscale by", interactive=True, elem_id="txt2img_hr_scale")
-        gr.Slider(0, 2048, 0, step=8, label="Resize width to", interactive=True, elem_id="txt2img_hr_resize_x")
-        gr.Slider(0, 2048, 0, step=8, label="Resize height to", interactive=True, elem_id="txt2img_hr_resize_y")
-    accordion.build("txt2img", presets)
-
-
-def _img2img(presets: Presets) -> None:
-    _size("img2img")
-    gr.Slider(0.05, 4, 1.0, label="Scale", elem_id="img2img_scale")
-    accordion.build("img2img", presets)
-
-
-def _size(tab: str) -> None:
+def _size(tab):
     with gr.Row():
-        gr.Slider(64, 2048, 512, step=8, label="Width", interactive=True, elem_id=f"{tab}_width")
-        gr.Slider(64, 2048, 512, step=8, label="Height", interactive=True, elem_id=f"{tab}_height")
+        for side in ("width", "height"):
+            gr.Slider(64, 2048, 512, step=8, label=side.title(), interactive=True, elem_id=f"{tab}_{side}")

@@ -1,7 +1,5 @@
 """The panel, built by the gradio that the WebUI ships: what its handlers answer, and what an infotext sets."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

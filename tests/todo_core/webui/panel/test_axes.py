@@ -1,14 +1,11 @@
 """Axes of the X/Y/Z plot, on the WebUI's own AxisOption, reduced to what it keeps."""
 
-from __future__ import annotations
-
 import json
 from copy import copy
 from types import SimpleNamespace
 
 import pytest
 
-from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.webui.webui_double import NOTHING_PREDICTED, Processing, WebUI
 from todo_core import SETTINGS
 from todo_core.settings import BUILT_IN
@@ -35,11 +32,6 @@ def axes(module):
     labels = ["Preset", "Enabled", *(setting.label for setting in SETTINGS.values())]
     assert [axis.label for axis in grid.axis_options] == ["Nothing", *(f"[ToDo] {label}" for label in labels)]
     return {axis.label: axis for axis in grid.axis_options}
-
-
-@pytest.fixture(scope="module")
-def model():
-    return LatentDiffusion(shallow_ldm_unet(), image_size=64)
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))

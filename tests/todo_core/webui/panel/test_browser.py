@@ -1,7 +1,5 @@
 """The panel in a real browser, on a bare page of the WebUI's gradio: all that can be seen short of generating."""
 
-from __future__ import annotations
-
 import json
 import time
 
@@ -18,7 +16,7 @@ from todo_core.webui.panel.estimate_line import PREDICTION
 pytestmark = pytest.mark.long
 
 
-def used(**changes) -> set[str]:
+def used(**changes):
     """What is shown with the double's sampler, which may add noise."""
     return set(Settings(**changes).used) - PREDICTION
 
@@ -39,12 +37,6 @@ def checkpoint(monkeypatch):
     from modules import sd_models
 
     monkeypatch.setattr(sd_models.model_data, "sd_model", LatentDiffusion(ldm_unet(), image_size=64))
-
-
-@pytest.fixture(scope="module")
-def browser(chromium):
-    """All pages of this file share what is read from the server once."""
-    return chromium.new_context()
 
 
 @pytest.fixture(params=[""])

@@ -1,7 +1,5 @@
 """Each setting is declared once, and panel, API and infotext agree with it; test_axes.py has the axes."""
 
-from __future__ import annotations
-
 import re
 
 import gradio as gr

@@ -1,7 +1,5 @@
 """Errors on the page use the page's labels; those of an API request with names keep the names."""
 
-from __future__ import annotations
-
 import pytest
 
 from todo_core import SETTINGS, Settings, SettingsError

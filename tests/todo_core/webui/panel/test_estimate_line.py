@@ -1,7 +1,5 @@
 """The panel's estimate line for what a page can say, with the WebUI's own rule for the size of the hires pass."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,13 +1,8 @@
 """Adapters on the pocket model: tomesd, small doubles of those that need a checkout, and those that save steps."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +10,7 @@ import torch
 
 from todo_core import Settings, SettingsError
 from todo_lab.evaluation.backends import peers
-from todo_lab.evaluation.backends.local import Local, LocalScene
+from todo_lab.evaluation.backends.local import Local
 from todo_lab.evaluation.variants import BASELINE, from_peer, from_settings
 from todo_lab.pocket.model.pocket_model import Pocket
 from todo_lab.sampling.request import Request
@@ -74,17 +69,17 @@ def up_or_downsample(item, cur_w, cur_h, new_w, new_h, method, timestep=None, bl
 
 
 @pytest.fixture(scope="module")
-def model() -> Pocket:
+def model():
     return Pocket()
 
 
 @pytest.fixture(scope="module")
-def scene(model) -> LocalScene:
+def scene(model):
     return Local(model).prepare(SIX)
 
 
 @pytest.fixture
-def checkouts(tmp_path) -> dict[str, Path]:
+def checkouts(tmp_path):
     files = {
         "token-downsampling/scripts/token_downsampling.py": TOKEN_DOWNSAMPLING,
         "hypertile/hypertile.py": HYPERTILE,
@@ -99,7 +94,7 @@ def checkouts(tmp_path) -> dict[str, Path]:
     return {folder.name: folder for folder in tmp_path.iterdir()}
 
 
-def traces(model) -> list:
+def traces(model):
     return [
         (type(m), sorted(vars(m)), len(m._forward_hooks), len(m._forward_pre_hooks)) for m in model.target.modules()
     ]
@@ -161,9 +156,9 @@ def test_the_model_is_restored_after_an_error_in_a_peer(model, checkouts):
 
 
 @contextmanager
-def counted(model: Pocket) -> Iterator[list[int]]:
+def counted(model):
     """The rows of each run of the UNet's middle."""
-    rows: list[int] = []
+    rows = []
     hook = model.target.unet.middle_block.register_forward_hook(lambda _, args, __: rows.append(len(args[0])))
     try:
         yield rows
@@ -196,9 +191,9 @@ def test_an_adapter_that_saves_nothing_changes_nothing(scene, name, options):
 def test_deepcache_runs_the_first_and_the_last_block_between_full_calls(model):
     from ldm.modules.diffusionmodules.util import timestep_embedding
 
-    unet: Any = model.target.unet
+    unet = model.target.unet
     x, times, text = torch.randn(2, 2, 4, 8, 8), torch.tensor([[700, 700], [600, 600]]), torch.randn(2, 77, 128)
-    kept: list[torch.Tensor] = []
+    kept = []
     with torch.inference_mode():
         hook = unet.output_blocks[-2].register_forward_hook(lambda _, __, output: kept.append(output))
         unet(x[0], timesteps=times[0], context=text)
@@ -216,7 +211,7 @@ def test_deepcache_runs_the_first_and_the_last_block_between_full_calls(model):
 @torch.inference_mode()
 def test_zeus_draws_a_line_and_then_repeats(model):
     torch.manual_seed(0)
-    unet: Any = model.target.unet
+    unet = model.target.unet
     context, timesteps = model.context(["a red circle", ""]), torch.linspace(900, 100, 10).round()
     inputs = list(zip(torch.randn(10, 2, 4, 8, 8), timesteps[:, None].expand(10, 2), strict=True))
     y = [unet(x, timesteps=times, context=context) for x, times in inputs]

@@ -1,7 +1,5 @@
 """Every metric against a known value."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -14,23 +12,23 @@ from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.metrics.st_lpips import ShiftTolerantLPIPS
 
 
-def measure(reference: np.ndarray, image: np.ndarray) -> dict:
+def measure(reference, image):
     return ImageMetrics().measure(reference, image)
 
 
-def rows(pixels: np.ndarray) -> torch.Tensor:
+def rows(pixels):
     return torch.from_numpy(pixels).permute(2, 0, 1)[None].double() / 255
 
 
-def high_frequency_ratio(reference: np.ndarray, image: np.ndarray) -> float | None:
+def high_frequency_ratio(reference, image):
     return image_metrics.high_frequency_ratio(rows(reference), rows(image))
 
 
-def flat(value: int, side: int = 64) -> np.ndarray:
-    return np.full((side, side, 3), value, np.uint8)
+def flat(value):
+    return np.full((64, 64, 3), value, np.uint8)
 
 
-def textured(side: int = 192, seed: int = 0) -> np.ndarray:
+def textured(side=192, seed=0):
     return np.random.default_rng(seed).integers(60, 196, (side, side, 3), dtype=np.uint8)
 
 
@@ -45,7 +43,7 @@ def test_energy_counts_high_frequencies_only():
     slow = 127 + 100 * np.sin(2 * np.pi * across * 8 / 64)  # 0.125 cycles a pixel
     quick = 20 * np.sin(2 * np.pi * across * 24 / 64)  # 0.375
 
-    def image(row: np.ndarray) -> np.ndarray:
+    def image(row):
         return np.repeat(np.tile(row.round(), (64, 1))[..., None], 3, -1).astype(np.uint8)
 
     assert high_frequency_ratio(image(slow + quick), image(slow)) < 0.01

@@ -1,7 +1,5 @@
 """The report: what it says about the rows."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -73,7 +71,7 @@ def test_a_folder_without_rows_has_no_report(tmp_path):
         report.write_report(tmp_path)
 
 
-def timed(variant: str, scene: int = 0, *, share: float = 1, slow: float = 1, seconds: float = 0.8, **other) -> dict:
+def timed(variant, scene=0, *, share=1, slow=1, seconds=0.8, **other):
     """A row of a pass that takes a share of the baseline's seconds, on a machine so many times slower."""
     usual = {"error": None, "peer": "", "hires_scale": 2.0, "mse": 0.0, "psnr": None, "prompt": str(scene)}
     times = {"hires_seconds": share * slow * seconds, "baseline_step_seconds": slow * seconds / 8}
@@ -97,7 +95,7 @@ def test_an_untimed_report_compares_multiplications():
     assert aggregation.to_table([{**row, "error": None} for row in rows])["speed"].tolist() == [1, 2]
 
 
-def made(values: dict[str, list[float]]) -> pd.DataFrame:
+def made(values):
     """Rows with these MSEs: one list per variant, one value per prompt."""
     pairs = [(name, scene, mse) for name, errors in values.items() for scene, mse in enumerate(errors)]
     return aggregation.to_table([timed(name, scene, mse=mse, psnr=20.0) for name, scene, mse in pairs])

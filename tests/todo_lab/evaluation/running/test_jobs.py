@@ -1,7 +1,5 @@
 """Prompts, variants and the list of jobs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -109,7 +107,7 @@ def test_the_baseline_comes_first_and_names_are_unique():
 
 
 def test_every_combination_is_a_job_with_a_key_of_its_own(chosen):
-    def made() -> list[Job]:
+    def made():
         sizes = [(64, 64), (64, 96)]
         return make_jobs(
             make_scenes(["a", "b"], seeds=[1, 2], sizes=sizes, scales=[2, 3], base=Request(prompt="")), chosen
@@ -124,7 +122,7 @@ def test_every_combination_is_a_job_with_a_key_of_its_own(chosen):
 def test_the_key_of_a_job_holds_the_settings_that_have_an_effect(monkeypatch):
     """A row of another default is not taken for one of today's."""
 
-    def key(**changes) -> str:
+    def key(**changes):
         return Job(Scene(0, Request(prompt="a")), variants.Variant("mine", Settings(factor_1=2, **changes))).key
 
     assert (today := key()) == key(sx=4, ratio_1=0.75)  # settings of ToMe

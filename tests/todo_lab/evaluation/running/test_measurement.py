@@ -1,7 +1,5 @@
 """The columns of a row: speed without the drift of the machine, repeatability, errors."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.todo_lab.evaluation.doubles import Double, quick_metrics, speed_of

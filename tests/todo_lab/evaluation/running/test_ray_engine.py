@@ -1,7 +1,5 @@
 """The Ray engine on a local cluster of two workers. One of them is killed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ def cluster():
     ray.shutdown()
 
 
-def rows(folder, work, engine) -> dict:
+def rows(folder, work, engine):
     store = RowStore.begin(folder, work, ABOUT, resume=False)
     assert run_jobs(work, store, engine) == 0
     assert len(store.rows) == len(work)

@@ -1,7 +1,5 @@
 """Finished rows survive any end of a run, exactly once."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
