@@ -156,7 +156,7 @@ def beside_plain_steps(layout: str, side: int, variant: str, part: pd.DataFrame)
 
 def shown_psnr(table: pd.DataFrame) -> str:
     """That of the mean MSE, and of the worst image."""
-    return f"{psnr(table):.1f} ({table['psnr'].min():.1f})"
+    return f"{psnr(table):.1f} dB ({table['psnr'].min():.1f})"
 
 
 def cells_of(aim: str, layout: str, side: int, name: str, part: pd.DataFrame) -> list[str]:
@@ -170,21 +170,21 @@ def cells_of(aim: str, layout: str, side: int, name: str, part: pd.DataFrame) ->
     if plain.empty:
         return [cell, "", ""]
     closer = sum(own[prompt] > other for prompt, other in zip(plain["prompt"], plain["psnr"], strict=True))
-    return [cell, f"{count}: {shown_psnr(plain)}", f"{closer} of {len(plain)}"]
+    return [cell, f"{count} steps: {shown_psnr(plain)}", f"{closer} of {len(plain)}"]
 
 
-def called(layout: str, side: int, name: str, part: pd.DataFrame) -> str:
-    """A hires pass, and its number of prompts."""
+def called(layout: str, side: int, name: str, _: pd.DataFrame) -> str:
+    """A hires pass."""
     size = f"{8 * side * LAYOUTS[layout]} px" if side in REAL else ""
-    return f"{', '.join(filter(None, (layout, size, name)))} ({part['prompt'].nunique()})"
+    return ", ".join(filter(None, (layout, size, name)))
 
 
 def of_aims() -> Table:
     """Each preset in the base's passes with as many tokens as the smaller real ones."""
     parts = {which[0]: which for which in passes(REAL[:1]) if not which[2]}
-    found = [["you want", "preset", "it aims at", *(called(*which) for which in parts.values())]]
+    found = [["preset", "it aims at", *(called(*which) for which in parts.values())]]
     for aim, (wish, difference) in WISHES.items():
-        found.append([wish, f"*{aim}*", difference, *(cells_of(aim, *which)[0] for which in parts.values())])
+        found.append([f"*{aim}*: {wish}", difference, *(cells_of(aim, *which)[0] for which in parts.values())])
     return found
 
 
@@ -199,7 +199,8 @@ def of_few_tokens() -> Table:
     found = [["hires pass", "Balanced", "plain steps", "closer in", "Fast", "Closest"]]
     for which in passes(SIDES[:1]):
         others = [cells_of(aim, *which)[0] for aim in ("Fast", "Closest")]
-        found.append([called(*which), *cells_of("Balanced", *which), *others])
+        count = which[-1]["prompt"].nunique()
+        found.append([f"{called(*which)} ({count})", *cells_of("Balanced", *which), *others])
     return found
 
 

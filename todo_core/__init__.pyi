@@ -3,13 +3,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from . import tomesd
 from .errors import SettingsError, UnsupportedModelError
+from .settings import SETTINGS, Settings
+from . import tomesd
 from .patching.patch import remove_patch
 from .patching.plan import Plan
 from .patching.session import Session
 from .patching.space.level_plan import LevelPlan
-from .settings import SETTINGS, Settings
 from .token_grid import TokenGrid
 
 __all__ = [

@@ -62,6 +62,7 @@ def stub() -> str:
     """What type checkers and editors read of todo_core: its __init__, where two signatures have every setting."""
     source = Path(todo_core.__file__).with_suffix(".py").read_text("utf-8").partition('"""\n\n')[2]
     names = re.sub("__version__ = .*", "__version__: str", source.replace("apply_patch, patched, ", "", 1))
+    names = re.sub("\n\nif find_spec.*|.* import find_spec\n\n", "", names).replace("\n    from", "\nfrom")
     preset = f"    preset: {_text(Literal[tuple(BUILT_IN)])} | None = None,\n"
     settings = "".join(f"    {s.name}: {_text(s.type)} = {_text(s.default)},\n" for s in SETTINGS.values())
     parameters = f"{FIRST_PARAMETERS}{preset}{settings}"

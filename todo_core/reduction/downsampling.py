@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +18,7 @@ from .tables import kept_tables
 
 Size = tuple[int, int]
 NEAREST = ("nearest", "nearest-exact")
-Resample = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "area", "max"]
-RESAMPLES = get_args(Resample)
+RESAMPLES = (*NEAREST, "bilinear", "bicubic", "area", "max")
 
 
 @lru_cache(maxsize=1024)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.naive import examples
 from todo_core.errors import SettingsError
+from todo_core.reduction import downsampling
 from todo_core.settings import SETTINGS, Settings, declaration
 
 HUGE = 10**400  # beyond every float
@@ -306,3 +307,8 @@ def test_where_a_program_ships_without_its_sources_only_the_help_is_missing(monk
     monkeypatch.setattr(declaration.inspect, "getsource", no_source)
     bare = {name: dataclasses.replace(declared, used=None) for name, declared in declaration._declared().items()}
     assert bare == {name: dataclasses.replace(declared, used=None, help="") for name, declared in SETTINGS.items()}
+
+
+def test_the_resamplings_are_those_of_the_reductions():
+    assert tuple(SETTINGS["resample"].choices) == downsampling.RESAMPLES
+    assert declaration.NEAREST == downsampling.NEAREST
