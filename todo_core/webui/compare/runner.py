@@ -35,14 +35,9 @@ def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
     variants: dict[str, Variant] = {}
     failure: Exception | None = None
     for name in _rounds(p, chosen, shared.state):
-        own_p = _prepared(p, name)
-        if name not in variants:
-            variants[name] = Variant(name, own_p)
-            failure = _make(variants[name]) or failure
-        elif not variants[name].trouble:
-            _repeat(variants[name], own_p)
+        failure = _make_or_repeat(variants, name, _prepared(p, name)) or failure
     if chosen.plain_steps:
-        _add_plain_steps(p, variants, shared.state)
+        _add_plain_steps(p, variants, chosen.repeats, shared.state)
     made = [variant for variant in variants.values() if variant.images or variant.trouble]
     if any(variant.images for variant in made):
         return assemble(p, made, ComparisonTable.of(made), title=title, heat_maps=chosen.heat_maps)
@@ -116,18 +111,21 @@ def _copy(p: Any) -> Any:
     return own_p
 
 
-def _add_plain_steps(p: Any, variants: dict[str, Variant], state: Any) -> None:
+def _add_plain_steps(p: Any, variants: dict[str, Variant], repeats: int, state: Any) -> None:
     """Make the baseline with fewer steps, for each variant that reduces: as many as take its time."""
-    baseline = baseline_of([*variants.values()])
-    for variant in [*variants.values()]:
+    baseline, plain = baseline_of([*variants.values()]), dict[str, dict[str, float]]()
+    for variant in variants.values():
+        times = speeds(variant, baseline)
+        variant.plain = _with_fewer_steps(_prepared(p, BASELINE_NAME), times)
+        if variant.plain:
+            plain.setdefault(variant.plain, times)
+    for name, times in [*plain.items()] * repeats:
         if state.interrupted or state.stopping_generation:
             break
+        state.textinfo = f"ToDo compare: {name}"
         own_p = _prepared(p, BASELINE_NAME)
-        variant.plain = _with_fewer_steps(own_p, speeds(variant, baseline))
-        if variant.plain and variant.plain not in variants:
-            state.textinfo = f"ToDo compare: {variant.plain}"
-            variants[variant.plain] = Variant(variant.plain, own_p)
-            _make(variants[variant.plain])
+        _with_fewer_steps(own_p, times)
+        _make_or_repeat(variants, name, own_p)
 
 
 def _with_fewer_steps(p: Any, times: dict[str, float]) -> str:
@@ -154,6 +152,16 @@ def _prepared(p: Any, name: str) -> Any:
     else:
         request.override(own_p, "preset", name)
     return own_p
+
+
+def _make_or_repeat(variants: dict[str, Variant], name: str, p: Any) -> Exception | None:
+    """The first run of a variant makes its images, later ones time it again. Returns the error if the first fails."""
+    if name not in variants:
+        variants[name] = Variant(name, p)
+        return _make(variants[name])
+    if not variants[name].trouble:
+        _repeat(variants[name], p)
+    return None
 
 
 def _make(variant: Variant) -> Exception | None:

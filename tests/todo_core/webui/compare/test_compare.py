@@ -388,6 +388,16 @@ def test_rounds_are_interleaved_and_give_a_median_and_a_spread_of_the_models_cal
     assert "6.00 ± 2.00" in controls.table_html(done.js())
 
 
+def test_plain_steps_are_repeated_too_and_once_where_two_presets_take_as_long(compared, runs, monkeypatch):
+    monkeypatch.setattr(runner, "speeds", lambda variant, baseline: {} if variant is baseline else {"hires": 2})
+    p, names = Compared(hr_second_pass_steps=10), ["ToDo paper", "ToMe paper"]
+    done = compared(p, names=names, plain_steps=True, repeats=2)
+    assert [row["plain"] for row in rows(done)] == ["", "5 plain steps", "5 plain steps", ""]
+    variants = runs.processed[3:]
+    assert [own.hr_second_pass_steps for own in variants] == [10] * 6 + [5] * 2
+    assert [own.do_not_save_samples for own in variants[-2:]] == [False, True]
+
+
 CLOSEST = "Closest for its time: ToDo paper, 1.33x and PSNR 48.1; 8 plain steps: 1.29x and 32.6."
 
 
