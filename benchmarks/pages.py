@@ -16,8 +16,9 @@ try:
     import performance
     import results
 
+    from todo_core.comfyui.inputs import REST
     from todo_lab.evaluation.report.document import markdown_table
-    from todo_lab.settings_command import presets, stub, table
+    from todo_lab.settings_command import inputs, presets, stub, table
 except ModuleNotFoundError as error:
     raise SystemExit(f"{error.name} is missing. Use .venv-test/bin/python; python3 tests/run.py makes it.") from None
 
@@ -41,6 +42,7 @@ GENERATED: dict[str, Callable[[str], str]] = {
     "todo_core/__init__.pyi": lambda page: stub(),
     "docs/webui.md": lambda page: replaced(page, [presets()]),
     "todo_core/comfyui/web/docs/ToDo.md": lambda page: replaced(page, [presets()]),
+    "todo_core/comfyui/web/docs/ToDoSettings.md": lambda page: replaced(page, [inputs(REST)]),
     "docs/settings.md": lambda page: replaced(page, [table()]),
     "docs/performance.md": lambda page: replaced(page, [markdown_table(t()) for t in performance.TABLES.values()]),
     "docs/results/README.md": lambda page: replaced(page, [markdown_table(t()) for t in results.TABLES.values()]),

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -44,6 +45,13 @@ def presets() -> str:
     """A Markdown table of the built-in presets."""
     head = ["| preset | what it does |", "|---|---|"]
     return "\n".join([*head, *(f"| {name} | {does} |" for name, does in PRESET_HELP.items())]) + "\n"
+
+
+def inputs(names: Iterable[str]) -> str:
+    """A Markdown table of the inputs of ComfyUI's node *ToDo settings*."""
+    head = ["| input | what it does |", "|---|---|"]
+    rows = [f"| {SETTINGS[name].label} | {SETTINGS[name].help}{_only_with(SETTINGS[name])} |" for name in names]
+    return "\n".join([*head, *rows]) + "\n"
 
 
 def _row(setting: Setting) -> str:

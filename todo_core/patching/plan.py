@@ -21,6 +21,7 @@ from .time.schedule import Weights, light_steps
 from .work import layout_of
 
 AUTO_FEWEST = 6  # steps of a pass in which auto predicts
+TOO_SHORT = f"auto predicts nothing in fewer than {AUTO_FEWEST} steps"
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
 WORTH_PREDICTING = 1 / 3
 # auto reduces tokens in place of predictions where that saves this part of a step: in SD 1.5 from 1536 px on. A line
@@ -106,7 +107,8 @@ class Plan:
             return None
         settings, of_deep = self.settings, self.why_not_predicted
         if settings.method == "downsample" and settings.factor_1 == "auto":  # level 1 says what to do
-            return self.levels[0].why
+            is_short = settings.interval == "auto" and (self.facts.steps or AUTO_FEWEST) < AUTO_FEWEST
+            return f"{self.levels[0].why}; {TOO_SHORT}" if is_short else self.levels[0].why
         is_off = settings.factor_1 == 1 if settings.method == "downsample" else settings.ratio_1 == 0
         if settings.interval != 1 and is_off:
             return of_deep

@@ -71,6 +71,7 @@ def test_auto_reduces_level_1_by_2_above_the_trained_size(layout, size, factor):
     assert [level.target_grid for level in levels if level.reduces] == [first.strided(2)] * (factor - 1)
 
 
+FEW = "auto predicts nothing in fewer than 6 steps"
 TRAINED, TRAINED_XL = (f"this model was trained at {side} x {side}" for side in (512, 1024))
 RATIOS = "the ratio of level 1 is 0; the ratio of level 2 is 0"
 SHORT = "whole steps need 6 or more steps"
@@ -88,6 +89,7 @@ OFF = {"interval": 1}
         ("SD 1.5", 64, {}, 20, TRAINED, FACTOR_2),
         ("SD 1.5", 48, {}, 20, TRAINED, FACTOR_2),
         ("SD 1.5", 64, {"factor_2": 1}, 20, TRAINED, FACTOR_2),
+        ("SD 1.5", 64, {}, 5, f"{TRAINED}; {FEW}", FACTOR_2),
         ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, WHY_NOT["adds noise"], ""),  # the user wants all tokens
         ("SD 1.5", 64, {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, SHORT, ""),
         ("SD 1.5", 64, OFF | {"method": "similarity", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
@@ -96,10 +98,10 @@ OFF = {"interval": 1}
         ("SD 1.5", 128, OFF | {"target": "all", "attn": False}, 20, NO_PART, ""),
         ("SD 1.5", 4, OFF | {"method": "similarity", "ratio_1": 0.01}, 20, SMALL, RATIO_HALF),
         ("SDXL", 128, OFF, 20, TRAINED_XL, FACTOR_2),  # the user wants nothing predicted
-        ("SDXL", 128, {}, 5, TRAINED_XL, BY_2),
+        ("SDXL", 128, {}, 5, f"{TRAINED_XL}; {FEW}", BY_2),
         ("SDXL", 128, {}, None, TRAINED_XL, BY_2),
         ("SDXL", 128, OFF, 4, TRAINED_XL, FACTOR_2),
-        ("SDXL", 128, {}, 3, TRAINED_XL, FACTOR_2),
+        ("SDXL", 128, {}, 3, f"{TRAINED_XL}; {FEW}", FACTOR_2),
         ("SDXL", 128, {"method": "none", "interval": 3}, 20, "the method is none", ""),
     ],
 )
