@@ -168,14 +168,14 @@ PYTEST = requirements("tests/requirements-pytest.txt")
 SLOW = requirements("tests/requirements-slow.txt")
 DEMO = Environment(
     ".venv-demo",
-    "1.5 GB",
+    "1.5 GB, or 5 with CUDA",
     TORCH,
     requirements("todo_lab/demo/requirements.txt"),
     requirements("todo_lab/demo/requirements-no-deps.txt", deps=False),
 )
 TESTS = Environment(
     ".venv-test",
-    "2 to 4 GB",
+    "2 to 4 GB, or 6 with CUDA",
     TORCH,
     requirements("tests/requirements.txt") + PYTEST,
     requirements("tests/requirements-no-deps.txt", deps=False),
