@@ -20,6 +20,7 @@ from typing import Any
 import pandas as pd
 import performance
 
+from todo_core import Settings
 from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
 from todo_lab.sampling.comparison import most_different
 
@@ -45,16 +46,19 @@ CHANGES: dict[str, dict[str, Any]] = {  # a row -> what differs from the base
     "4 steps": {"guidance": 1.5, "sampler": "Euler a", "hires_steps": 4},  # as with LCM, Lightning and DMD2
     # as users of Illustrious and NoobAI run it
     "Euler a, 15 steps, 1.5x, denoising 0.35": {
-        **{"sampler": "Euler a", "hires_steps": 15, "denoising": 0.35, "hires_scale": 1.5},
+        "sampler": "Euler a",
+        "hires_steps": 15,
+        "denoising": 0.35,
+        "hires_scale": 1.5,
     },
 }
 WITH_NOISE = ("Euler a", "SDE Karras", "Euler a, 15 steps, 1.5x, denoising 0.35")
-TOLERANCES = {"Balanced": 0.16, "Fast": 0.24, "Closest": 0.1}  # of the presets
 WISHES = {  # preset -> who wants it, and what it aims at in the mean
     "Balanced": ("the usual", "hard to see: 40 dB"),
     "Closest": ("the closest image", "very hard to see: 45 dB"),
     "Fast": ("speed first", "visible side by side: 35 dB"),
 }
+TOLERANCES = {aim: Settings.preset(aim).tolerance for aim in WISHES}
 SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
 BY_ERROR = tuple(f"predicted, tolerance {least}" for least in (0.1, 0.16, 0.24, 0.32))
 WAYS = (*BY_ERROR, "ToDo 2", "ToDo 3", *SHARES[1:4])  # of the base's table

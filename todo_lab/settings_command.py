@@ -37,21 +37,22 @@ def run(options: argparse.Namespace) -> int:
 
 def table() -> str:
     """A Markdown table: name, default, what is allowed, infotext key, label and help."""
-    head = ["| name | default | allowed | infotext | in the panel |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *(_row(setting) for setting in SETTINGS.values())]) + "\n"
+    return _table("| name | default | allowed | infotext | in the panel |", map(_row, SETTINGS.values()))
 
 
 def presets() -> str:
     """A Markdown table of the built-in presets."""
-    head = ["| preset | what it does |", "|---|---|"]
-    return "\n".join([*head, *(f"| {name} | {does} |" for name, does in PRESET_HELP.items())]) + "\n"
+    return _table("| preset | what it does |", (f"| {name} | {does} |" for name, does in PRESET_HELP.items()))
 
 
 def inputs(names: Iterable[str]) -> str:
     """A Markdown table of the inputs of ComfyUI's node *ToDo settings*."""
-    head = ["| input | what it does |", "|---|---|"]
-    rows = [f"| {SETTINGS[name].label} | {SETTINGS[name].help}{_only_with(SETTINGS[name])} |" for name in names]
-    return "\n".join([*head, *rows]) + "\n"
+    settings = map(SETTINGS.__getitem__, names)
+    return _table("| input | what it does |", (f"| {s.label} | {s.help}{_only_with(s)} |" for s in settings))
+
+
+def _table(head: str, rows: Iterable[str]) -> str:
+    return "\n".join([head, "|" + "---|" * (head.count("|") - 1), *rows]) + "\n"
 
 
 def _row(setting: Setting) -> str:
