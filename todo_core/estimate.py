@@ -24,7 +24,7 @@ _DEEP_ALONE = (0.6, 0.3)  # where no whole step is predicted
 
 @dataclass(frozen=True)
 class Estimate:
-    """The work of a plan, averaged over its pass, and that of the unpatched model, for one row.
+    """What a plan does in its pass, and the share of the work that it saves, from 0 to 1.
 
     ``predicted`` has the steps in which each part is predicted; where the measured error decides, as many as it usually
     is. The deep transformers are so in steps in which the model runs.
@@ -33,8 +33,7 @@ class Estimate:
     plan: Plan
     steps: int
     predicted: dict[Part, set[int]]
-    unpatched: float
-    reduced: float
+    saved: float
 
     @classmethod
     def of(cls, host: Host, plan: Plan) -> Estimate:
@@ -49,20 +48,15 @@ class Estimate:
         whole = _usually_predicted(plan, "whole", steps)
         ran = [step for step in range(steps) if step not in whole]
         deep = {ran[index] for index in _usually_predicted(plan, "deep", len(ran))}
-        work = _work(host, plan, ran, deep) / steps
-        unpatched = layout_of(host).work(plan.facts.size, (), plan.settings)
-        return cls(plan, steps, {"whole": {*whole}, "deep": deep}, unpatched, work)
+        calls = Counter((plan.at(step / steps), step in deep) for step in ran)
+        saved = layout_of(host).share_saved(plan.facts.size, plan.settings, calls, steps)
+        return cls(plan, steps, {"whole": {*whole}, "deep": deep}, saved)
 
     @property
     def is_usual(self) -> bool:
         """Whether the number of predicted steps is no more than usual."""
         planned = self.plan.parts
         return any(where and planned[name].tolerance is not None for name, where in self.predicted.items())
-
-    @property
-    def saved(self) -> float:
-        """The share of the pass's work that is saved, from 0 to 1."""
-        return 1 - self.reduced / self.unpatched
 
 
 def _usually_predicted(plan: Plan, name: Part, steps: int) -> list[int]:
@@ -75,12 +69,3 @@ def _usually_predicted(plan: Plan, name: Part, steps: int) -> list[int]:
     share = min(1, max(0, usual + more * math.log2(max(plan.settings.tolerance, 0.01) / 0.16)))
     count = round(len(possible) * share)
     return [possible[index * len(possible) // count] for index in range(count)] if count else []
-
-
-def _work(host: Host, plan: Plan, ran: list[int], deep: set[int]) -> float:
-    """The sum over the steps in which the model runs, in some of them without its deep transformers."""
-    layout, steps, work = layout_of(host), plan.facts.steps or USUAL_STEPS, 0.0
-    kinds = Counter((plan.at(step / steps), step in deep) for step in ran)
-    for (levels, predicts), count in kinds.items():
-        work += layout.work(plan.facts.size, levels, plan.settings, predicts=predicts) * count
-    return work

@@ -21,7 +21,7 @@ from .record import Record
 from .session import Session
 from .space.level_plan import Reason
 from .steps import Row
-from .what_ran import as_infotext, in_words, why_less
+from .what_ran import as_infotext, in_words, less_work, why_less, work_saved
 
 log = logging.getLogger("todo_core")
 
@@ -40,6 +40,7 @@ class Driver:
         self.settings = settings
         self.controls: Sequence[bool] = ()  # which ControlNets and the like act in the step that is about to begin
         self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
+        self._has_changed_model = False
         self._begun: set[int] = set()  # steps
         self._begun_inside: set[int] = set()  # the window
         self._step = -1
@@ -71,7 +72,7 @@ class Driver:
     def use_model(self, host: Host, controlnets: Iterable[Any], facts: Pass) -> None:
         """The first step is about to begin, or one on another model than the last."""
         self.remove()
-        self._step = -1
+        self._step, self._has_changed_model = -1, bool(self._sessions)
         facts = replace(facts, holder=facts.holder or holder_of(host.unet))
         found = (find_controlnet(module) for module in controlnets)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
@@ -133,13 +134,20 @@ class Driver:
         return f"ToDo reduced {'' if self.record.acted else 'nothing in '}{self.name}: {self.in_words(steps, unit)}"
 
     def in_words(self, steps: int, unit: str = "steps") -> str:
-        """What was reduced in so many steps or calls, and why not more; or why nothing was."""
+        """What was reduced in so many steps or calls, what that saved, and why not more; or why nothing was."""
         steps = max(steps, self.begun)
         skipped = self._skipped + (0 if self.interrupted else steps - self.begun)
         if skipped:
             self.record.cause = f"another cache answers for the model in {skipped} of {steps} {unit}"
         ran = in_words(self.record, steps, unit, skipped) if self.record.acted else []
-        return "; ".join([*ran, *self.why_less(steps)])
+        return "; ".join([*ran, *self._less_work(steps - skipped), *self.why_less(steps)])
+
+    def _less_work(self, steps: int) -> list[str]:
+        """What was saved in steps with one model."""
+        if not self.record.acted or not self.plan or not self.host or self._has_changed_model:
+            return []
+        saved = work_saved(self.record, self.plan, self.host, steps)
+        return [] if saved is None else [less_work(saved)]
 
     def why_less(self, steps: int) -> list[Reason]:
         """Why nothing was reduced in a pass of so many steps, or what else was not."""

@@ -200,8 +200,7 @@ def _kept(level: LevelPlan, why: Reason) -> LevelPlan:
 
 def _saved(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> float:
     """The part of a step's work that fewer tokens save."""
-    layout = layout_of(host)
-    return 1 - layout.work(facts.size, levels, settings) / layout.work(facts.size, (), settings)
+    return layout_of(host).share_saved(facts.size, settings, {(tuple(levels), False): 1}, 1)
 
 
 def _window(settings: Settings, facts: Pass) -> tuple[float, float]:

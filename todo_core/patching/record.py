@@ -31,6 +31,11 @@ class PartRecord:
         """The steps in which every call was predicted."""
         return self.predicted_calls.keys() - self.computed_calls.keys()
 
+    def share_predicted(self, step: int) -> float:
+        """The share of a step's calls that was predicted, from 0 to 1."""
+        predicted = self.predicted_calls[step]
+        return predicted / (predicted + self.computed_calls[step]) if predicted else 0.0
+
     @property
     def is_mixed(self) -> bool:
         """Whether some step has calls of both kinds, as with Heun in ComfyUI."""

@@ -6,15 +6,18 @@ The plan knows why something cannot be done. Why it was planned and did not come
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..hosts import Host
 from ..settings import SETTINGS, Settings
 from .plan import Plan
 from .record import UNPREDICTED, Record
 from .space.level_plan import Reason
 from .time.prediction_plan import Part
+from .work import Kind, layout_of
 
 NO_STEP, OUTSIDE = "no step ran", "no step is between Start and End"
 NOT_CALLED = "its self-attention was not called"
@@ -99,6 +102,30 @@ def _computed(record: Record, steps: int, unit: str, skipped: int) -> str:
 
 def _counted(number: int, unit: str) -> str:
     return f"{number} {unit.removesuffix('s') if number == 1 else unit}"
+
+
+def work_saved(record: Record, plan: Plan, host: Host, steps: int) -> float | None:
+    """The share of the UNet's work in these steps that was saved, from 0 to 1.
+
+    None where it is not known: calls of one step had several sizes, or only a ControlNet was reduced.
+    """
+    if record.networks == {"ControlNet"}:
+        return None
+    calls: defaultdict[Kind, float] = defaultdict(float, {((), False): steps - len(record.steps)})
+    for step in record.steps:
+        levels = [level for level, ran_in in record.ran_in.items() if step in ran_in]
+        if len({(level.level, level.grid, level.keys) for level in levels}) > len({level.level for level in levels}):
+            return None
+        ran, deep = 1 - record.whole.share_predicted(step), record.deep.share_predicted(step)
+        for kind, share in (((*levels,), True), ran * deep), (((*levels,), False), ran * (1 - deep)):
+            calls[kind] += share
+    return layout_of(host).share_saved(plan.facts.size, plan.settings, calls, steps)
+
+
+def less_work(saved: float) -> str:
+    """A share of the work, in words."""
+    percent = round(100 * abs(saved))
+    return f"{percent or 'under 1'} % {'more' if saved < 0 else 'less'} work"
 
 
 def why_less(record: Record, plan: Plan | None, steps: int, steps_in_window: int) -> list[Reason]:

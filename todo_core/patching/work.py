@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,6 +23,8 @@ from ..token_grid import TokenGrid
 from .space.level_plan import LevelPlan
 
 TEXT_TOKENS = 77
+# what a call of the model does: the levels that are reduced, and whether the deep transformers are predicted
+Kind = tuple[tuple[LevelPlan, ...], bool]
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,11 @@ class Layout:
             work += _block_work(block, n, plan.keys if plan else n, settings)
             work += block.width * _compared(plan, settings) if plan else 0
         return work
+
+    def share_saved(self, size: TokenGrid, settings: Settings, calls: Mapping[Kind, float], steps: int) -> float:
+        """The share of the work of a pass that is saved, from 0 to 1. In its other ``steps`` no layer runs."""
+        ran = sum(count * self.work(size, kind[0], settings, predicts=kind[1]) for kind, count in calls.items())
+        return 1 - ran / (steps * self.work(size, (), settings))
 
 
 _layouts: WeakKeyDictionary[Host, Layout] = WeakKeyDictionary()

@@ -3,10 +3,13 @@
 import math
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from tests import models
 from todo_core import Settings
+from todo_core.hosts import detect
 from todo_core.patching import what_ran
 from todo_core.patching.driver import Driver
 from todo_core.patching.plan import Pass, Plan
@@ -15,6 +18,7 @@ from todo_core.patching.space.level_plan import LevelPlan
 from todo_core.patching.time.memory import ROWS
 from todo_core.patching.time.prediction_plan import DEEP, WHOLE, PredictionPlan
 from todo_core.patching.what_ran import NO_STEP, NOT_CALLED, OUTSIDE, TOO_FEW
+from todo_core.patching.work import Layout
 from todo_core.token_grid import TokenGrid
 
 GRID = TokenGrid(64, 64)
@@ -99,6 +103,40 @@ MIXED = {"deep": ([2, 3], [0, 0, 1, 1, 2, 3])}  # as with Heun in ComfyUI
 )
 def test_what_ran_is_told_in_words(record, steps, skipped, words):
     assert what_ran.in_words(record, steps, skipped=skipped) == words
+
+
+HALF = replace(LEVEL_1, keys=2048)
+
+
+@pytest.mark.parametrize(
+    ("record", "calls"),  # of 8 steps: reduced, without deep layers, both, plain
+    [
+        (ran(LEVEL_1), (3, 0, 0, 5)),
+        (ran(LEVEL_1, **DEEP_RAN), (3, 2, 0, 3)),
+        (ran(LEVEL_1, deep=([1, 5], [0, 2, 3, 4, 6, 7])), (2, 1, 1, 4)),
+        (ran(**BOTH_RAN), (0, 1, 0, 5)),  # nothing runs in two steps
+        (ran(LEVEL_1, deep=([0, 3, 3], [0, 1, 1, 3])), (2.5, 2 / 3, 0.5, 4 + 1 / 3)),
+        (ran(LEVEL_1, replace(LEVEL_1, blocks=3), networks=("UNet", "ControlNet")), (3, 0, 0, 5)),
+        (ran(LEVEL_1, networks=("ControlNet",)), None),
+        (ran(LEVEL_1, HALF), None),
+        (ran(LEVEL_1, replace(LEVEL_1, grid=TokenGrid(32, 128))), None),
+    ],
+)
+def test_the_work_that_was_saved_is_that_of_what_ran(record, calls):
+    host, made = detect(models.full_layout("SD 1.5")), plan()
+    work = partial(Layout.of(host).work, GRID, settings=made.settings)
+    kinds = work([LEVEL_1]), work((), predicts=True), work([LEVEL_1], predicts=True), work(())
+    left = calls and sum(count * each for count, each in zip(calls, kinds, strict=True)) / (8 * work(()))
+    saved = what_ran.work_saved(record, made, host, 8)
+    assert saved == (calls and pytest.approx(1 - left))
+
+
+def test_the_work_in_words():
+    assert [*map(what_ran.less_work, (0.416, 0.004, -0.012))] == [
+        "42 % less work",
+        "under 1 % less work",
+        "1 % more work",
+    ]
 
 
 SHORT = "they need 4 steps"

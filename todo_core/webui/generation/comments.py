@@ -7,7 +7,9 @@ from typing import Any
 
 _TOLD = "todo_told"  # attribute of a processing object; each cell of an X/Y/Z plot has an object of its own
 # what the measured error decides anew in each batch
-_DECIDED = re.compile(r"(?<=computed in )\d+|(?<=below level 1 in )\d+|(?<=of these )\d+|(?<=: error )[\d.]+")
+_DECIDED = re.compile(
+    r"(?<=computed in )\d+|(?<=below level 1 in )\d+|(?<=of these )\d+|\d+(?= % less work)|(?<=: error )[\d.]+"
+)
 
 
 def tell(p: Any, line: str) -> None:

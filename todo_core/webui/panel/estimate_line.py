@@ -11,6 +11,7 @@ from ...estimate import USUAL_STEPS, Estimate
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
 from ...patching.plan import Pass, Plan, make_plan
+from ...patching.what_ran import less_work
 from ...settings import METHOD_NONE, SETTINGS, Settings
 from ...token_grid import TokenGrid
 from .error_text import page_text
@@ -124,7 +125,7 @@ def _estimate(page: PageRun, settings: Settings, host: Host, known: Callable[[Pa
 
 def _summary(estimate: Estimate) -> str:
     """The keys that are left out, the steps that are predicted, and the work that both save."""
-    plan, percent, parts = estimate.plan, round(100 * estimate.saved), []
+    plan, parts = estimate.plan, list[str]()
     about = "about " if estimate.is_usual else ""
     if keys := _fewer_keys(plan, estimate.steps):
         parts.append(keys)
@@ -135,7 +136,7 @@ def _summary(estimate: Estimate) -> str:
         parts.append(f"{about}{whole}{of_all} predicted")
     if deep := len(estimate.predicted["deep"]):
         parts.append(f"{about}{deep}{' more partly' if whole else f'{of_all} partly predicted'}")
-    return ", ".join([*parts, f"{about}{percent} % less work" if percent else "under 1 % less work"])
+    return ", ".join([*parts, f"{about}{less_work(estimate.saved)}"])
 
 
 def _fewer_keys(plan: Plan, steps: int) -> str:
