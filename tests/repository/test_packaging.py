@@ -202,4 +202,6 @@ def test_comfyuis_registry_takes_the_nodes(tmp_path, monkeypatch):
     names = set(packed.namelist())
     assert {"__init__.py", "todo_core/comfyui/nodes.py", "todo_core/comfyui/web/docs/ToDo.md"} <= names
     assert {name.split("/")[0] for name in names if "/" in name} == {"todo_core", "example_workflows"}
+    pages = "".join(packed.read(name).decode() for name in names if name.endswith(".md"))
+    assert not re.findall(r"\]\((?!https:)", pages)  # to a file that is not packed
     assert sum(entry.file_size for entry in packed.infolist()) < 1_000_000

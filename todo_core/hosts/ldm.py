@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from ..token_grid import TokenGrid
 from .host import IMAGE_PIXELS, Host, find_sites, original
-from .ldm_layers import ARGUMENTS, in_running_order, is_controlnet, is_unet, text_width
+from .ldm_layers import ARGUMENTS, in_running_order, is_controlnet, is_unet, text_width, trained_side
 
 
 def find(model: Any) -> Host | None:
@@ -27,14 +27,11 @@ def find(model: Any) -> Host | None:
 
 
 def _trained_side(model: Any, unet: Any, block: Any) -> float:
-    """Side of the latent that the model was trained at, from what tells the known families apart."""
+    """Side of the latent that the model was trained at: the family's, or what the model tells."""
     width = text_width(block) if block is not None else None
-    if width == 2048 or type(unet).__module__.startswith("sgm."):
-        return 128
-    if width == 1024 and getattr(model, "parameterization", None) == "v":
-        return 96  # of the two SD2 models, the one with v-prediction was trained at 768 pixels
-    if width in (768, 1024):
-        return 64  # image_size of their UNet is 32, and marked "unused"
+    is_sdxl = type(unet).__module__.startswith("sgm.")
+    if is_sdxl or width in (768, 1024, 2048):  # image_size of their UNet is 32, and marked "unused"
+        return trained_side(width, velocity=getattr(model, "parameterization", None) == "v", is_sdxl=is_sdxl)
     return getattr(model, "image_size", None) or getattr(unet, "image_size", None) or 64
 
 

@@ -53,9 +53,9 @@ def text_width(block: Any) -> int | None:
     return shape[1] if shape else None
 
 
-def trained_side(text_width: int | None, *, velocity: bool) -> float:
-    """Side of the latent that a model was trained at, from the width of its text and what it predicts."""
-    if text_width in _SDXL_WIDTHS:
+def trained_side(text_width: int | None, *, velocity: bool, is_sdxl: bool = False) -> float:
+    """Side of the latent that a model was trained at, from its family, the width of its text and what it predicts."""
+    if is_sdxl or text_width in _SDXL_WIDTHS:
         return 128
     return 96 if text_width == 1024 and velocity else 64  # of the two SD2 models, that of 768 pixels predicts velocity
 

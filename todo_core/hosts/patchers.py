@@ -29,7 +29,7 @@ def find(model: Any) -> Host | None:
         raise UnsupportedModelError(named, f"its {type(unet).__name__} is not a UNet of SD 1, SD 2 or SDXL")
     sites, depth = find_sites(in_running_order(unet))
     width = text_width(sites[0].block) if sites else None  # None too where the weights are packed
-    side = 128 if getattr(model, "is_sdxl", False) else trained_side(width, velocity=predicts_velocity(inner))
+    side = trained_side(width, velocity=predicts_velocity(inner), is_sdxl=getattr(model, "is_sdxl", False))
     modules, patch_keys = partial(in_running_order, unet), partial(PatchHandle, model)
     return Host("UNet", unet, sites, depth, side, ARGUMENTS, lambda *_: "", modules, sampler_of(inner), patch_keys)
 

@@ -19,7 +19,7 @@ NEAREST = ("nearest", "nearest-exact")
 Resample = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "area", "max"]
 Method = Literal["downsample", "similarity", "cluster"]
 METHODS = get_args(Method)
-METHOD_NONE = "the method is none"  # why nothing is reduced
+METHOD_NONE, HIRES_OFF = "the method is none", "hires fix is off"  # why nothing is reduced
 
 
 def acts(settings: Settings) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import UnsupportedModelError
 from ...hosts import detect
 from ...patching.driver import failed
-from ...settings import METHOD_NONE, Settings
+from ...settings import HIRES_OFF, METHOD_NONE, Settings
 from ...token_grid import TokenGrid
 from .. import compat
 from . import infotext
@@ -145,5 +145,5 @@ class Generation:
         if compat.pass_of(self.p) == "img2img":
             return "no pass ran"
         if settings.passes == "hires":
-            return "hires fix is off" if not self.p.enable_hr else "the hires pass did not run"
+            return HIRES_OFF if not self.p.enable_hr else "the hires pass did not run"
         return "the first pass did not run"

@@ -12,7 +12,7 @@ from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
 from ...patching.plan import Pass, Plan, make_plan
 from ...patching.what_ran import less_work
-from ...settings import METHOD_NONE, SETTINGS, Settings
+from ...settings import HIRES_OFF, METHOD_NONE, SETTINGS, Settings
 from ...token_grid import TokenGrid
 from .error_text import page_text
 
@@ -97,7 +97,7 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
         alternates = bool(fields.get("hires_alternates"))
         passes.append(PageRun(name, *_hires_size(width, height, fields), steps, sampler, alternates, controlnet))
     if not passes:
-        raise _NoPass("hires fix is off")
+        raise _NoPass(HIRES_OFF)
     return passes
 
 
