@@ -36,7 +36,8 @@ def small_jobs(chosen, prompts, *, size=(64, 64), scales=(2.0,), changes=({},)):
 
 def sweep(folder, work, double=None, *, resume=False, runs=1, about=ABOUT, **options):
     """Run the work on a double into a folder; returns the number of failed rows."""
-    store = RowStore.begin(folder, work, about, resume=resume)
+    store = RowStore.of(folder, work, about, resume=resume)
+    store.begin(about, len(work))
     return run_jobs(work, store, local_engine(double or Double(), runs=runs, metrics=quick_metrics()), **options)
 
 

@@ -68,7 +68,8 @@ def _scene(axes: Any, rows: pd.DataFrame, names: Sequence[str], load_image: Load
         _show(column[1], image[window], "")
         _show(column[2], heat_map(baseline, image), "")
     request = rows.loc[BASELINE.name]
-    sides = (f"{_shortened(request['prompt'])}\nseed {request['seed']}", "framed part", f"difference x{HEAT_GAIN:g}")
+    prompt = textwrap.fill(request["prompt"], 28, max_lines=3, placeholder=" ...")
+    sides = (f"{prompt}\nseed {request['seed']}", "framed part", f"difference x{HEAT_GAIN:g}")
     for row_axes, text in zip(axes[:, 0], sides, strict=True):
         row_axes.set_ylabel(text, fontsize=7)
 
@@ -94,8 +95,3 @@ def _frame(axes: Any, window: tuple[slice, slice]) -> None:
     corner, side = (columns.start - 0.5, rows.start - 0.5), rows.stop - rows.start
     for colour, width in (("black", 2.0), ("white", 0.8)):
         axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=colour, linewidth=width))
-
-
-def _shortened(text: str) -> str:
-    lines = textwrap.wrap(text, 28)
-    return "\n".join(lines[:3]) + (" ..." if len(lines) > 3 else "")
