@@ -31,7 +31,7 @@ from .backends.source import POCKET, Source
 from .metrics.image_metrics import ImageMetrics
 from .prompts.prompt_sets import SETS, evenly_spaced, load_prompts
 from .running.engines import local_engine, process_engine, ray_engine
-from .running.jobs import Job, make_jobs, make_scenes
+from .running.jobs import Job, make_scenes
 from .running.row_store import RowStore
 from .running.runner import Engine, run_jobs
 from .variants import Variant, from_grid, from_peer, from_presets, requests_of_grid, unique_variants
@@ -105,7 +105,7 @@ def plan_jobs(options: argparse.Namespace) -> list[Job]:
     scenes = make_scenes(prompts, seeds=options.seeds, sizes=sizes, scales=options.hires, base=base, changes=changes)
     for scene in scenes if is_pocket else ():
         scene.request.check_sizes(Pocket.multiple)
-    return make_jobs(scenes, variants)
+    return [Job(scene, variant) for scene in scenes for variant in variants]
 
 
 def run(options: argparse.Namespace) -> int:

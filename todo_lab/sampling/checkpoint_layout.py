@@ -73,7 +73,7 @@ def unet_config(shapes: Shapes) -> dict[str, Any]:
     block = f"{UNET}input_blocks.{first}.1."
     depths = [_count(shapes, f"{UNET}input_blocks.{level[0]}.1.transformer_blocks.") for level in levels]
     linear = len(shapes[f"{block}proj_in.weight"]) == 2  # SD 2 projects with a linear layer
-    return {
+    config = {
         "_class_name": "UNet2DConditionModel",
         "sample_size": 64,
         "in_channels": 4,
@@ -87,14 +87,12 @@ def unet_config(shapes: Shapes) -> dict[str, Any]:
         "use_linear_projection": linear,
         # in diffusers this is the number of heads, despite its name
         "attention_head_dim": [max(1, width // HEAD_CHANNELS) for width in widths] if linear else SD1_HEADS,
-        **(_added_config(shapes) if is_xl(shapes) else {}),
     }
-
-
-def _added_config(shapes: Shapes) -> dict[str, Any]:
-    """What the UNet of XL takes beside the text: the second encoder's pooled text, and the sizes."""
+    if not is_xl(shapes):
+        return config
+    # that of XL takes more beside the text: the second encoder's pooled text, and the sizes
     added, pooled = shapes[f"{UNET}label_emb.0.0.weight"][1], shapes[f"{XL_OPEN_CLIP}text_projection"][1]
-    return {
+    return config | {
         "sample_size": 128,
         "addition_embed_type": "text_time",
         "addition_time_embed_dim": (added - pooled) // XL_SIZES,

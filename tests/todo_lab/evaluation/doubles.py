@@ -13,7 +13,7 @@ from todo_lab.evaluation.backends.local import TimedImage
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running.engines import local_engine
-from todo_lab.evaluation.running.jobs import make_jobs, make_scenes
+from todo_lab.evaluation.running.jobs import Job, make_scenes
 from todo_lab.evaluation.running.row_store import RowStore
 from todo_lab.evaluation.running.runner import run_jobs
 from todo_lab.sampling.request import Request
@@ -31,7 +31,8 @@ def quick_metrics():
 def small_jobs(chosen, prompts, *, size=(64, 64), scales=(2.0,), changes=({},)):
     """The jobs of these variants in a few steps of small images."""
     base = Request(prompt="", steps=2, hires_steps=4)
-    return make_jobs(make_scenes(prompts, seeds=[5], sizes=[size], scales=scales, base=base, changes=changes), chosen)
+    scenes = make_scenes(prompts, seeds=[5], sizes=[size], scales=scales, base=base, changes=changes)
+    return [Job(scene, variant) for scene in scenes for variant in chosen]
 
 
 def sweep(folder, work, double=None, *, resume=False, runs=1, about=ABOUT, **options):

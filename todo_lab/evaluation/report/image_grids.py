@@ -47,10 +47,9 @@ def draw_grid(table: pd.DataFrame, names: Sequence[str], load_image: LoadImage, 
         return None
     last = fine[(fine["variant"] == names[-1]) & fine["scene"].isin(scenes)].sort_values("mse", kind="stable")
     picked = evenly_spaced(list(last["scene"]), ROWS)
-    plt = pyplot()
     columns = len(names) + 1
     size = (2.1 * columns, 6.5 * len(picked))
-    chart, axes = plt.subplots(3 * len(picked), columns, figsize=size, squeeze=False, layout="constrained")
+    chart, axes = pyplot().subplots(3 * len(picked), columns, figsize=size, squeeze=False, layout="constrained")
     for index, scene in enumerate(picked):
         rows = fine[fine["scene"] == scene].set_index("variant")
         _scene(axes[3 * index : 3 * index + 3], rows, names, load_image)

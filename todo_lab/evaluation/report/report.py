@@ -78,8 +78,8 @@ def _what_ran(table: pd.DataFrame, about: dict[str, Any]) -> list[str]:
     )
     names = ("model", "device", "dtype", "machine", "versions", "command")
     facts = "\n".join(f"- {name}: {about[name]}" for name in names if about.get(name))
-    expected = about.get("rows", len(table))
-    lacking = f"The run is not complete: it has {len(table)} of {expected} images." if expected != len(table) else ""
+    rows = about["rows"]
+    lacking = f"The run is not complete: it has {len(table)} of {rows} images." if rows != len(table) else ""
     return [block for block in (ran, facts, lacking) if block]
 
 
@@ -94,7 +94,7 @@ def _table(summary: pd.DataFrame, about: dict[str, Any]) -> list[str]:
         rows = [[row["variant"], *(_cell(name, row) for name in known)] for _, row in part.iterrows()]
         blocks.append(markdown_table([head, *rows]))
     absent = [COLUMNS[name][0] for name in COLUMNS if name not in known]
-    reasons = "".join(f" {name}: {reason}." for name, reason in (about.get("missing") or {}).items())
+    reasons = "".join(f" {name}: {reason}." for name, reason in about.get("missing", {}).items())
     return [*blocks, f"Not available: {', '.join(absent)}.{reasons}"] if absent else blocks
 
 

@@ -82,19 +82,17 @@ def build_unet(settings: dict[str, Any]) -> nn.Module:
     """ldm's UNet. `transformer_depth` may be a list with the blocks at each level, as in SDXL."""
     depths = settings["transformer_depth"]
     if isinstance(depths, int):
-        unet = UNetModel(**settings)
-    else:
-        unet = UNetModel(**{**settings, "transformer_depth": 1})
-        host = detect(unet)
-        for site in host.sites:
-            module: Any = site.transformer
-            module.__class__ = SpatialTransformer
-            width, heads = module.in_channels, module.transformer_blocks[0].attn1.heads
-            sizes = {"n_heads": heads, "d_head": width // heads, "context_dim": settings["context_dim"]}
-            depth = depths[host.depth + site.level - 1]
-            more = (BasicTransformerBlock(width, **sizes, checkpoint=False) for _ in range(depth - 1))
-            module.transformer_blocks.extend(more)
-    return unet
+        return UNetModel(**settings)
+    host = detect(UNetModel(**{**settings, "transformer_depth": 1}))
+    for site in host.sites:
+        module: Any = site.transformer
+        module.__class__ = SpatialTransformer
+        width, heads = module.in_channels, module.transformer_blocks[0].attn1.heads
+        sizes = {"n_heads": heads, "d_head": width // heads, "context_dim": settings["context_dim"]}
+        depth = depths[host.depth + site.level - 1]
+        more = (BasicTransformerBlock(width, **sizes, checkpoint=False) for _ in range(1, depth))
+        module.transformer_blocks.extend(more)
+    return host.unet
 
 
 def fuse_attention(unet: nn.Module) -> nn.Module:
