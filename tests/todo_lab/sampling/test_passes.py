@@ -56,12 +56,6 @@ def test_sides_that_the_model_cannot_take_are_refused_by_name(pocket, change, fi
     assert caught.value.field == field
 
 
-def test_a_first_pass_is_reduced_on_request(pocket):
-    first = first_pass(pocket, ASKED, replace(TODO, passes="first"))
-    assert first.record.steps == {0, 1, 2, 3}
-    assert hires_pass(pocket, ASKED, first, replace(TODO, passes="first")).plan is None
-
-
 def test_progress_counts_every_step(pocket):
     heard = []
     first = first_pass(pocket, ASKED, on_step=lambda *args: heard.append(args))
