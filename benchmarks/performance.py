@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-STORED = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "speed.json"
-SDXL, SD1 = (128, 192, 256), (64, 96, 128, 192, 256)  # sides of the latent
+SDXL, SD1, CPU = (128, 192, 256), (64, 96, 128, 192, 256), (96, 128, 256)  # sides of the latent
+ON_CPU = ("**ToDo 2**", "ToDo 4", "ToMe 0.5", "tomesd 0.5", "token-downsampling 2", "BiGain 2", "HyperTile 256")
 REDUCED = ("**ToDo 2**", "ToDo 4", "ToDo 2 and 2", "ToMe 0.5", "tomesd 0.5")
 Row = dict[str, Any]
 Table = list[list[str]]
+FILE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "speed.json"
+STORED: list[Row] = json.loads(FILE.read_text("utf-8"))  # what speed.py has measured
 
 
 def pixels(sides: Iterable[int], of: str = "") -> list[str]:
@@ -27,24 +28,13 @@ def milliseconds(row: Row) -> str:
     return f"{1000 * row['seconds']:.0f} ms"
 
 
-def speed(row: Row | None) -> str:
-    """The speed of a call. Empty where nothing was measured."""
-    return f"{row['speed']:.2f}x" if row else ""
-
-
 def share(row: Row) -> str:
     return f"{100 * row['attention'] / row['seconds']:.0f} %"
 
 
-@functools.cache
-def stored() -> list[Row]:
-    """The rows that speed.py has measured."""
-    return json.loads(STORED.read_text("utf-8"))
-
-
 def rows(**same: Any) -> dict[tuple[str, int], Row]:
     """The stored rows with these values, by setting and side."""
-    mine = [row for row in stored() if same.items() <= row.items() and "failed" not in row]
+    mine = [row for row in STORED if same.items() <= row.items() and "failed" not in row]
     return {(row["setting"], row["side"]): row for row in mine}
 
 
@@ -52,16 +42,14 @@ def on_gpu(part: str, layout: str) -> dict[tuple[str, int], Row]:
     return rows(part=part, layout=layout, kernel="flash", **({"steps": 10} if part == "passes" else {}))
 
 
-def calls_on_cpu(layout: str) -> dict[tuple[str, int], Row]:
-    return rows(part="calls", layout=layout, dtype="bfloat16", kernel="any", batch=1)
-
-
 def of_calls(head: list[str], columns: list[dict[str, Row]], time: Callable[[Row], str], names: Sequence[str]) -> Table:
     """The baseline's time and share, and the speed of each setting."""
     found = [["", *head]]
     found.append(["unpatched", *(time(column["baseline"]) for column in columns)])
     found.append(["share of level-1 attention", *(share(column["baseline"]) for column in columns)])
-    return found + [[name, *(speed(column.get(name.strip("*"))) for column in columns)] for name in names]
+    for name in names:
+        found.append([name, *(f"{column[name.strip('*')]['speed']:.2f}x" for column in columns)])
+    return found
 
 
 def columns_of(found: dict[tuple[str, int], Row], sides: Iterable[int]) -> list[dict[str, Row]]:
@@ -78,24 +66,17 @@ def gpu_passes() -> Table:
     """Steps and passes of SDXL, with predicted steps."""
     columns, both = columns_of(on_gpu("passes", "sdxl"), SDXL), "ToDo 2, interval 2"
     found = [["", *pixels(SDXL)], ["unpatched step", *(milliseconds(c["unpatched"]["computed"]) for c in columns)]]
-    found += [[f"{kind} step, {both}", *(milliseconds(c[both][kind]) for c in columns)] for kind in KINDS]
-    for name in ("ToDo 2", "interval 2", f"**{both}**"):
-        speeds = [f"{c['unpatched']['pass'] / c[name.strip('*')]['pass']:.2f}x" for c in columns]
-        found.append([in_ten_steps(name), *speeds])
+    for kind in ("computed", "predicted"):
+        found.append([f"{kind} step, {both}", *(milliseconds(column[both][kind]) for column in columns)])
+    ways = {"10 steps: ToDo 2": "ToDo 2", "10 steps: interval 2": "interval 2", f"**10 steps: {both}**": both}
+    for shown, name in ways.items():
+        found.append([shown, *(f"{c['unpatched']['pass'] / c[name]['pass']:.2f}x" for c in columns)])
     return found
 
 
-KINDS = ("computed", "predicted")
+def cpu_calls() -> Table:
+    found = rows(part="calls", layout="sd1-ldm", dtype="bfloat16", kernel="any", batch=1)
+    return of_calls(pixels(CPU), columns_of(found, CPU), seconds, ON_CPU)
 
 
-def in_ten_steps(name: str) -> str:
-    return f"**10 steps: {name.strip('*')}**" if "*" in name else f"10 steps: {name}"
-
-
-CPU = (96, 128, 256)
-ON_CPU = ("**ToDo 2**", "ToDo 4", "ToMe 0.5", "tomesd 0.5", "token-downsampling 2", "BiGain 2", "HyperTile 256")
-TABLES: dict[str, Callable[[], Table]] = {
-    "On a GPU": gpu_calls,
-    "Passes of SDXL": gpu_passes,
-    "One UNet call on a CPU": lambda: of_calls(pixels(CPU), columns_of(calls_on_cpu("sd1-ldm"), CPU), seconds, ON_CPU),
-}
+TABLES = (gpu_calls, gpu_passes, cpu_calls)

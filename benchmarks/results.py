@@ -9,22 +9,23 @@ The rows are images of `python -m todo_lab evaluate`; the commands are on that p
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import performance
+from performance import Table
 
 from todo_core import Settings
 from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
 from todo_lab.sampling.comparison import most_different
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
+ROWS = pd.read_parquet(RESULTS / "users.parquet")  # at users' settings
 BASE = {"guidance": 6, "denoising": 0.5, "sampler": "DPM++ 2M Karras", "hires_steps": 10, "hires_scale": 2}
 REQUEST = ("layout", "width", "hires_scale", *list(BASE)[:4])
 LAYOUTS = {"SDXL": 2, "SD 1.5": 1}  # latent cells to a token at level 1, a side
@@ -62,23 +63,14 @@ TOLERANCES = {aim: Settings.preset(aim).tolerance for aim in WISHES}
 SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
 BY_ERROR = tuple(f"predicted, tolerance {least}" for least in (0.1, 0.16, 0.24, 0.32))
 WAYS = (*BY_ERROR, "ToDo 2", "ToDo 3", *SHARES[1:4])  # of the base's table
-OTHERS = (
-    *(*BY_ERROR, "ToDo 2", "ToDo 2, fixed", *SHARES[1:4]),
-    *("BiGain 2", "tomesd 0.5", "HyperTile 256", "DeepCache 2", "ZEUS 1"),
-)
+PROGRAMS = ("BiGain 2", "tomesd 0.5", "HyperTile 256", "DeepCache 2", "ZEUS 1")
+OTHERS = (*BY_ERROR, "ToDo 2", "ToDo 2, fixed", *SHARES[1:4], *PROGRAMS)
 AS_MANY = {"SDXL": "fewer steps 0.8", "SD 1.5": "fewer steps 0.7"}  # take the time of ToDo 2 at full size
-Table = list[list[str]]
-
-
-@functools.cache
-def rows() -> pd.DataFrame:
-    """The stored rows at users' settings."""
-    return pd.read_parquet(RESULTS / "users.parquet")
 
 
 def at(layout: str, side: int = 64, **changes: Any) -> pd.DataFrame:
     """The rows of a layout with ``side`` x ``side`` tokens at level 1, at the base but for these values."""
-    table, values = rows()[rows()["layout"] == layout], {**BASE, **changes}
+    table, values = ROWS[ROWS["layout"] == layout], {**BASE, **changes}
     for name, value in {**values, "width": round(8 * side / values["hires_scale"])}.items():
         table = table[table[name] == value]
     return table
@@ -227,8 +219,7 @@ def of_parts(parts: dict[tuple[str, int], pd.DataFrame], variants: tuple[str, ..
     for variant in variants:
         each = [of(variant, part) for part in parts.values()]
         cells = ["" if own.empty else f"{own['work'].mean():.2f}: {psnr(own):.1f}" for own in each]
-        if any(cells):
-            found.append([shown(variant), *cells])
+        found.append([shown(variant), *cells])
     return found
 
 
@@ -244,10 +235,9 @@ def of_paper() -> Table:
     table = pd.read_parquet(RESULTS / "paper.parquet")
     found = [["variant", "keys left", "MSE", "high frequencies", "the paper's MSE", "its high-pass magnitude"]]
     for variant, (left, *told) in PAPER.items():
-        rows_of = of(variant, table)
-        if len(rows_of):
-            energy = f"{rows_of['high_frequency'].mean():.2f}"
-            found.append([variant, left, f"{rows_of['mse'].mean():.1e}".replace("e-0", "e-"), energy, *told])
+        mean = of(variant, table)[["mse", "high_frequency"]].mean()
+        mse, energy = f"{mean['mse']:.1e}".replace("e-0", "e-"), f"{mean['high_frequency']:.2f}"
+        found.append([variant, left, mse, energy, *told])
     return found
 
 
@@ -259,12 +249,7 @@ PAPER = {
     "ToDo 3": ("11 %", "", ""),
     "ToMe 0.88": ("12 %", "2.67e-2", "0.83"),
 }
-TABLES: dict[str, Callable[[], Table]] = {
-    "all presets": of_all_presets,
-    "base": of_base,
-    "others": of_others,
-    "paper": of_paper,
-}
+TABLES = (of_all_presets, of_base, of_others, of_paper)
 
 
 def of_grids(layout: str, variant: str) -> dict[int, pd.DataFrame]:
@@ -321,7 +306,7 @@ def plot_opening(path: Path, evaluation: Path) -> None:
 
 def everything() -> str:
     """Each variant at each request: prompts, work, PSNR of the mean MSE, that of the worst image, ST-LPIPS."""
-    groups = rows().groupby([*REQUEST, "variant"])
+    groups = ROWS.groupby([*REQUEST, "variant"])
     found = groups.agg(prompts=("prompt", "nunique"), work=("work", "mean"), worst=("psnr", "min"))
     found.insert(2, "psnr", groups.apply(psnr, include_groups=False))
     return found.assign(st_lpips=groups["st_lpips"].mean()).round(4).to_csv()

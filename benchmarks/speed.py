@@ -27,8 +27,8 @@ import argparse
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,12 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from unet_call.measure import KINDS, PARTS, PYTHON_SIDE, UNPATCHED, Row, quartiles
-from unet_call.models import CHANNELS, LAYOUTS, PIXELS, Clock, Subject, build
+from unet_call.models import CHANNELS, LAYOUTS, PIXELS, build
 from unet_call.variants import BASELINE, NAMES, OF_PASSES, peer_paths
 
 from todo_lab.evaluation.report.document import markdown_table
 from todo_lab.evaluation.running.row_store import write_atomically
 
-STORED = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 KERNELS = {"flash": SDPBackend.FLASH_ATTENTION, "memory-efficient": SDPBackend.EFFICIENT_ATTENTION, "any": None}
 SIDES = {"sdxl": (128, 192, 256), "sd1": (128, 64, 96, 192, 256)}
 OF_PASSES_OF_SD1 = (128, 256)
@@ -93,7 +92,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 def order(args: argparse.Namespace) -> list[Row]:
     """What is measured, the most important first: each has a part, a layout, a side and a kernel."""
     first, *others = args.kernels
-    sides = {layout: args.sides or SIDES.get(layout.split("-")[0], SIDES["sd1"]) for layout in args.layouts}
+    sides = {layout: args.sides or SIDES[layout.split("-")[0]] for layout in args.layouts}
     sizes = [(layout, side) for layout in args.layouts for side in sides[layout]]
     sizes.sort(key=lambda size: sides[size[0]].index(size[1]))  # the first size of each layout first
     in_passes = [(of, side) for of, side in sizes if args.sides or of != "sd1" or side in OF_PASSES_OF_SD1]
@@ -111,21 +110,16 @@ def common(args: argparse.Namespace) -> Row:
     """What all rows of this run have in common."""
     threads = f"{platform.machine()}, {torch.get_num_threads()} threads" + (", CPU time" if args.cpu_time else "")
     device = torch.cuda.get_device_name() if args.device == "cuda" else threads
-    like = {"dtype": args.dtype, "batch": args.batch, "channels": args.channels}
+    like = {name: getattr(args, name) for name in ("dtype", "batch", "channels")}
     return {"device": device, "torch": torch.__version__, **like}
-
-
-def build_subject(args: argparse.Namespace, layout: str) -> Subject:
-    """The UNet of a layout, as the arguments ask for it."""
-    like = {"device": args.device, "dtype": args.dtype, "channels": args.channels}
-    return build(layout, **like, clock=Clock(args.device, args.cpu_time))
 
 
 def run(args: argparse.Namespace, clock: Callable[[], float] = time.monotonic) -> list[Row]:
     """Measure what is not measured yet, until the minutes are over."""
     begin, path = clock(), args.out / "speed.json"
     rows: list[Row] = json.loads(path.read_text("utf-8")) if path.is_file() else []
-    subject = lru_cache(maxsize=2)(lambda layout: build_subject(args, layout))
+    like = {name: getattr(args, name) for name in ("device", "dtype", "channels", "cpu_time")}
+    subject = lru_cache(maxsize=2)(lambda layout: build(layout, **like))
     for each in order(args):
         key = common(args) | each
         if any(key.items() <= row.items() for row in rows):
@@ -133,7 +127,8 @@ def run(args: argparse.Namespace, clock: Callable[[], float] = time.monotonic) -
         if clock() - begin > 60 * args.minutes:
             print("the minutes are over; the same command goes on here", flush=True)
             break
-        with only(each["kernel"]), torch.inference_mode():
+        kernel = KERNELS[each["kernel"]]
+        with sdpa_kernel(kernel) if kernel else nullcontext(), torch.inference_mode():
             own = argparse.Namespace(**vars(args) | each)  # of its steps
             rows += [key | row for row in PARTS[each["part"]](subject(each["layout"]), each["side"], own)]
         args.out.mkdir(parents=True, exist_ok=True)
@@ -141,14 +136,6 @@ def run(args: argparse.Namespace, clock: Callable[[], float] = time.monotonic) -
         write_atomically(args.out / "speed.md", markdown(rows))
         print(f"{clock() - begin:.0f} s: {each['part']}, {each['layout']}, latent {each['side']}", flush=True)
     return rows
-
-
-@contextmanager
-def only(kernel: str) -> Iterator[None]:
-    """torch's attention by this kernel alone."""
-    backend = KERNELS.get(kernel)
-    with sdpa_kernel(backend) if backend else nullcontext():
-        yield
 
 
 # the page -----------------------------------------------------------------------------------------------------------
@@ -163,8 +150,7 @@ def markdown(rows: Sequence[Row]) -> str:
         sides = sorted({side for _, side in mine})
         lines = [["", *(f"{side * PIXELS} px" for side in sides)]]
         for setting in dict.fromkeys(setting for setting, _ in mine):
-            cells = [cell(mine.get((setting, side)), mine, side) for side in sides]
-            lines.append([setting, *cells])
+            lines.append([setting, *(cell(mine.get((setting, side)), mine, side) for side in sides)])
         found += ["## {}: {}, {} attention".format(*key), "{}, torch {}, {}, batch {}, {} channels".format(*key[3:])]
         found[-1] += f", {key[-1]} steps." if key[-1] else "."
         found.append(markdown_table(lines))
@@ -187,11 +173,7 @@ def cell(row: Row | None, rows: dict[tuple[str, int], Row], side: int) -> str:
     return ", ".join([*told, *([f"{row['peak']:.0f} MiB"] if "peak" in row else [])])
 
 
-def main() -> None:
-    args = parse_arguments()
-    run(args)
-    print((args.out / "speed.md").read_text("utf-8"))
-
-
 if __name__ == "__main__":
-    main()
+    given = parse_arguments()
+    run(given)
+    print((given.out / "speed.md").read_text("utf-8"))

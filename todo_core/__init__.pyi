@@ -1,4 +1,4 @@
-# Written by: python -m todo_lab settings --stub > todo_core/__init__.pyi
+# Written by: python benchmarks/pages.py
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal

@@ -15,7 +15,6 @@ COMMANDS = {
     "evaluate": (
         "todo_lab.evaluation.command", "evaluation", "measure time and image difference over many pictures"
     ),
-    "settings": ("todo_lab.settings_command", "", "print the table of settings as Markdown"),
     "pocket check": ("todo_lab.pocket.check", "evaluation", "measure what the pocket model can do"),
     "pocket train": ("todo_lab.pocket.training.train", "evaluation", "train the pocket model"),
     "pocket export": ("todo_lab.pocket.webui_export", "demo", "write the pocket model as a checkpoint of a WebUI"),

@@ -51,7 +51,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 def _missing_package(error: ImportError, group: str) -> str:
     """The pocket model's own message already says how to install ldm, which no group can name."""
-    if not group or (error.name or "").startswith("ldm"):
+    if (error.name or "").startswith("ldm"):
         return str(error)
     groups = f"{group} --group ray" if error.name == "ray" else group
     return f"{error}. This command needs, with pip 25.1 or newer: pip install --group {groups}"

@@ -1,1 +1,1 @@
-"""The parts of unet.py."""
+"""The parts of speed.py."""

@@ -9,8 +9,8 @@ import random
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 
 from todo_core import Session, TokenGrid
@@ -29,7 +30,7 @@ from todo_core.patching.time.prediction_plan import Part
 from todo_core.patching.time.schedule import step_weights
 from todo_lab.sampling.passes import make_scheduler
 from unet_call.models import Subject
-from unet_call.variants import BASELINE, NAMES, OF_PASSES, Patch, variants
+from unet_call.variants import BASELINE, NAMES, OF_PASSES, variants
 
 Row = dict[str, Any]
 Variant = tuple[Session | None, dict[Part, set[int]]]  # None is the unpatched UNet; the steps that auto shall predict
@@ -42,15 +43,11 @@ GUIDANCE = 6.0
 KINDS = ("computed", "measured", "predicted", "skipped")  # of steps; of a skipped one the whole model is predicted
 PLAIN = (0.8, 0.7, 0.6)  # of a pass's steps
 SLOWEST = 10
-Around = Callable[[Callable[[], None]], Any]
 
 
-def quartiles(values: Sequence[float]) -> tuple[float, float]:
-    """(lower, upper)."""
-    if len(values) < 2:
-        return values[0], values[0]
-    lower, _, upper = statistics.quantiles(values, n=4, method="inclusive")
-    return lower, upper
+def quartiles(values: Sequence[float]) -> list[float]:
+    """[lower, upper]."""
+    return np.quantile(values, [0.25, 0.75]).tolist()
 
 
 def turns_of(args: argparse.Namespace, enough: int) -> Iterator[int]:
@@ -72,11 +69,7 @@ def calls(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
     Each turn runs all variants, in another order. A variant that fails gets a row with ``failed``, and is left out of
     the later turns.
     """
-    return timed(subject, side, variants(subject, side, args.settings or NAMES, args.paths), args)
-
-
-def timed(subject: Subject, side: int, patches: Mapping[str, Patch], args: argparse.Namespace) -> list[Row]:
-    """The rows of ``calls`` for these variants, the baseline among them."""
+    patches = variants(subject, side, args.settings or NAMES, args.paths)
     order, found = [*patches], {name: list[Row]() for name in patches}
     failed: dict[str, str] = {}
     for turn in turns_of(args, ENOUGH_TURNS):
@@ -130,15 +123,13 @@ def attention_marks(subject: Subject) -> Iterator[list[list[Any]]]:
     """
     marks: list[list[Any]] = []
     mark = subject.clock.mark
-    handles = []
-    for block in subject.blocks:
-        handles.append(block.register_forward_pre_hook(lambda *_: marks.append([mark()]), prepend=True))
-        handles.append(block.norm2.register_forward_pre_hook(lambda *_: marks[-1].append(mark()), prepend=True))
-    try:
+    with ExitStack() as hooks:
+        for block in subject.blocks:
+            begins = block.register_forward_pre_hook(lambda *_: marks.append([mark()]), prepend=True)
+            ends = block.norm2.register_forward_pre_hook(lambda *_: marks[-1].append(mark()), prepend=True)
+            hooks.enter_context(begins)
+            hooks.enter_context(ends)
         yield marks
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 # passes -------------------------------------------------------------------------------------------------------------
@@ -181,9 +172,7 @@ def sessions(subject: Subject, side: int, args: argparse.Namespace) -> dict[str,
     return made
 
 
-def step_seconds(
-    subject: Subject, variant: Variant, call: Callable[[], Any], step: int, steps: int, around: Around | None = None
-) -> float:
+def step_seconds(subject: Subject, variant: Variant, call: Callable[[], Any], step: int, steps: int) -> float:
     """One step; attaching and detaching count, as in a WebUI."""
     session, predicted = variant
 
@@ -201,7 +190,7 @@ def step_seconds(
         return pacing.LONGEST if step in predicted[part] else 1
 
     with mock.patch.object(memory, "gap_of", gap_of):
-        return subject.clock.seconds(partial(around, run) if around else run)
+        return subject.clock.seconds(run)
 
 
 def of_steps(seconds: Sequence[float], session: Session | None, steps: int) -> Row:
@@ -246,10 +235,10 @@ def python(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
     """
     call, rows = moving(subject, side, args.batch, args.steps), []
     for name, variant in sessions(subject, side, args).items():
-        profile = cProfile.Profile()
-        for around in (None, profile.runcall):  # the first pass is a warm-up
-            for step in range(args.steps):
-                step_seconds(subject, variant, partial(call, step), step, args.steps, around)
+        for _ in ("a warm-up", "the pass that counts"):
+            with cProfile.Profile() as profile:
+                for step in range(args.steps):
+                    step_seconds(subject, variant, partial(call, step), step, args.steps)
         own = own_seconds(profile)
         slowest = [("all of ours", own.total()), *own.most_common(SLOWEST)]
         rows.append({"setting": name, "ms": {of: 1000 * seconds / args.steps for of, seconds in slowest}})
@@ -273,8 +262,4 @@ def is_ours(function: tuple[str, int, str]) -> bool:
     return "todo_core" in Path(function[0]).parts
 
 
-PARTS: dict[str, Callable[[Subject, int, argparse.Namespace], list[Row]]] = {
-    "calls": calls,
-    "passes": passes,
-    "python": python,
-}
+PARTS = {"calls": calls, "passes": passes, "python": python}

@@ -23,18 +23,18 @@ SDXL_BLOCKS = 10  # in each of its deepest transformers
 PIXELS = 8  # image pixels per latent pixel, each side
 
 
-def _of_diffusers(name: str, channels: int, **config: Any) -> nn.Module:
-    import diffusers
+def _sd1(channels: int) -> nn.Module:
+    from diffusers import UNet2DConditionModel
 
     widths = tuple(channels * n for n in (1, 2, 4, 4))
-    return getattr(diffusers, name)(**{"block_out_channels": widths, "attention_head_dim": 8, **config})
+    return UNet2DConditionModel(64, block_out_channels=widths, cross_attention_dim=768, attention_head_dim=8)
 
 
 def _sdxl(channels: int) -> nn.Module:
+    from diffusers import UNet2DConditionModel
+
     widths = tuple(channels * n for n in (1, 2, 4))
-    return _of_diffusers(
-        "UNet2DConditionModel",
-        channels,
+    return UNet2DConditionModel(
         sample_size=128,
         block_out_channels=widths,
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
@@ -49,29 +49,23 @@ def _sdxl(channels: int) -> nn.Module:
     )
 
 
-def networks() -> Any:
-    """Those of the pocket model. They import ldm, which need not be installed for diffusers' UNets."""
-    from todo_lab.pocket.model import networks
-
-    return networks
-
-
 def _of_ldm(channels: int, **config: Any) -> nn.Module:
     """ldm's UNet, which SDXL's sgm is made after; that of SDXL without the labels that tell it the image's size."""
+    from todo_lab.pocket.model.networks import build_unet, fuse_attention  # ldm need not be installed for diffusers'
+
     fixed = {"image_size": 32, "in_channels": 4, "out_channels": 4, "num_res_blocks": 2, "legacy": False}
     fixed |= {"use_spatial_transformer": True, "use_checkpoint": False, "model_channels": channels}
-    return networks().build_unet({**fixed, **config})
+    return fuse_attention(build_unet({**fixed, **config}))
 
 
 SD1_LDM = {"channel_mult": [1, 2, 4, 4], "attention_resolutions": [4, 2, 1], "num_heads": 8, "context_dim": 768}
 SDXL_LDM = {"channel_mult": [1, 2, 4], "attention_resolutions": [4, 2], "num_head_channels": 64, "context_dim": 2048}
 SDXL_LDM |= {"use_linear_in_transformer": True, "transformer_depth": [0, 2, SDXL_BLOCKS]}
 LAYOUTS: dict[str, Callable[[int], nn.Module]] = {
-    "sd1": lambda channels: _of_diffusers("UNet2DConditionModel", channels, sample_size=64, cross_attention_dim=768),
+    "sd1": _sd1,
     "sdxl": _sdxl,
     "sd1-ldm": lambda channels: _of_ldm(channels, **SD1_LDM, transformer_depth=1),
     "sdxl-ldm": lambda channels: _of_ldm(channels, **SDXL_LDM),
-    "sd1-controlnet": lambda channels: _of_diffusers("ControlNetModel", channels, cross_attention_dim=768),
 }
 
 
@@ -80,7 +74,7 @@ class Clock:
     """Marks in time and the seconds between them. A GPU runs asynchronously, so there they are CUDA events."""
 
     device: str
-    cpu_time: bool = False
+    cpu_time: bool
 
     def mark(self) -> Any:
         """Now."""
@@ -122,11 +116,6 @@ class Subject:
     clock: Clock
 
     @property
-    def is_ldm(self) -> bool:
-        """Whether the UNet is one of ldm."""
-        return self.layout.endswith("-ldm")
-
-    @property
     def blocks(self) -> list[Any]:
         """The transformer blocks of level 1."""
         return [site.block for site in self.host.sites if site.level == 1]
@@ -136,7 +125,7 @@ class Subject:
         like: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
         torch.manual_seed(side)
         x = torch.randn(batch, 4, side, side, **like)
-        if self.is_ldm:
+        if self.layout.endswith("-ldm"):
             times = torch.full((batch,), TIMESTEP, device=self.device)
             text = torch.randn(batch, 77, 768 if self.layout == "sd1-ldm" else 2048, **like)
             return partial(self._ldm_call, x, times, text)
@@ -145,9 +134,6 @@ class Subject:
         if config.addition_embed_type:
             pooled = torch.zeros(batch, config.projection_class_embeddings_input_dim - 6 * 256, **like)
             given["added_cond_kwargs"] = {"text_embeds": pooled, "time_ids": torch.zeros(batch, 6, **like)}
-        if "conditioning_channels" in config:  # a ControlNet, which gets a picture
-            picture = config.conditioning_channels, side * PIXELS, side * PIXELS
-            given["controlnet_cond"] = torch.randn(batch, *picture, **like)
         return partial(self.unet, x, torch.tensor(TIMESTEP, device=self.device), **given)
 
     def _ldm_call(self, x: Tensor, times: Tensor, text: Tensor) -> Tensor:
@@ -156,9 +142,7 @@ class Subject:
             return self.unet(x, times, text)
 
 
-def build(
-    layout: str, *, device: str = "cpu", dtype: str = "float32", channels: int = CHANNELS, clock: Clock | None = None
-) -> Subject:
+def build(layout: str, channels: int, device: str = "cpu", dtype: str = "float32", cpu_time: bool = False) -> Subject:
     """The UNet of a layout. Fewer ``channels`` are for trials."""
     torch.manual_seed(0)
     with torch.device(device):
@@ -172,5 +156,5 @@ def build(
     if layout.endswith("-ldm"):
         model = nn.Module()  # tools for ldm expect a LatentDiffusion, which has the UNet as an attribute
         model.model = nn.Module()
-        model.model.diffusion_model = networks().fuse_attention(unet)
-    return Subject(layout, unet, model, detect(unet), device, getattr(torch, dtype), clock or Clock(device))
+        model.model.diffusion_model = unet
+    return Subject(layout, unet, model, detect(unet), device, getattr(torch, dtype), Clock(device, cpu_time))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch
 
 from todo_core import Settings, TokenGrid, patched
 from todo_lab.evaluation.backends.peers import INSTALLED, applied
-from unet_call.models import PIXELS, Subject
+from unet_call.models import LAYOUTS, PIXELS, Subject
 
 BASELINE = "baseline"
 OURS = {
@@ -45,8 +45,7 @@ class Peer:
     layouts: Collection[str]
 
 
-MERGING = ("sd1", "sdxl", "sd1-ldm", "sdxl-ldm")
-PEERS = {f"tomesd {ratio:g}": Peer("tomesd", {"ratio": ratio}, MERGING) for ratio in (0.5, 0.75)}
+PEERS = {f"tomesd {ratio:g}": Peer("tomesd", {"ratio": ratio}, LAYOUTS) for ratio in (0.5, 0.75)}
 PEERS |= {
     f"token-downsampling {factor}": Peer("token-downsampling", {"factor": factor}, ("sd1-ldm",)) for factor in (2, 3, 4)
 }
@@ -91,18 +90,15 @@ def lower_bound(subject: Subject, side: int, factor: int, ready: dict[Any, torch
     keys = TokenGrid(side, side).halved(subject.host.depth).strided(factor).tokens
 
     def hook(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        x = args[0]
-        kind = (*x.shape, x.dtype)
+        kind = (*args[0].shape, args[0].dtype)
         if kind not in ready:
-            ready[kind] = x[:, :keys].clone()
-        return args[:1], {**kwargs, context: ready[kind]}
+            ready[kind] = args[0][:, :keys].clone()
+        return args, {**kwargs, context: ready[kind]}
 
-    handles = [block.attn1.register_forward_pre_hook(hook, with_kwargs=True) for block in subject.blocks]
-    try:
+    with ExitStack() as hooks:
+        for block in subject.blocks:
+            hooks.enter_context(block.attn1.register_forward_pre_hook(hook, with_kwargs=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _peer(subject: Subject, side: int, peer: Peer, path: Path | None) -> AbstractContextManager[None]:

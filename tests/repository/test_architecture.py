@@ -41,7 +41,7 @@ FLOORS = {
     "todo_lab": [
         "python_version",
         "environment",
-        "command_line settings_command",
+        "command_line",
         "sampling",
         "pocket",
         "evaluation demo",

@@ -19,7 +19,7 @@ from todo_lab.evaluation.command import plan_jobs
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SIDE, CHANNELS = 16, 32
-LAYOUTS = ["sd1", "sdxl", "sd1-ldm", "sdxl-ldm", "sd1-controlnet"]
+LAYOUTS = ["sd1", "sdxl", "sd1-ldm", "sdxl-ldm"]
 
 
 @pytest.fixture(scope="module")

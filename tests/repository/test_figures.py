@@ -67,7 +67,7 @@ def test_the_grid_of_the_users_makes_the_variants_of_the_rows():
     grids = [RESULTS.parent / f"grid-{name}.yaml" for name in ("users", "256", "384", "512")]
     made = {variant.name for grid in grids for variant in from_grid(grid)}
     gone = {"CA-ToMe 0.7", "EasyCache 0.2", "FBCache 0.4", "Spectrum 2 0"}  # measured with earlier adapters
-    assert set(results.rows()["variant"]) - gone <= made | {"baseline"}
+    assert set(results.ROWS["variant"]) - gone <= made | {"baseline"}
     assert not gone & made
 
 

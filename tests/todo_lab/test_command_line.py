@@ -15,7 +15,6 @@ import pytest
 
 import app
 from todo_lab.__main__ import COMMANDS, main
-from todo_lab.settings_command import table
 
 ROOT = Path(__file__).parents[2]
 TORCH_ALONE = (
@@ -73,10 +72,6 @@ def test_without_a_command_the_commands_are_listed(capsys, words, status):
     assert stopped.value.code == status
     text = "".join(capsys.readouterr())
     assert all(name in text and (status or its_help in text) for name, (*_, its_help) in COMMANDS.items())
-
-
-def test_settings_need_torch_alone(without):
-    assert without(TORCH_ALONE, "settings") == (0, table(), "")
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,8 @@ class ModelRunner:
             _check_caption(caption)
         steps = StepProgress(stages_of(request, variants), progress, stop or threading.Event())
         while not self._lock.acquire(timeout=CANCELS_WITHIN):
-            steps.wait("Waiting for another run to end")
+            steps.check()
+            progress(0, "Waiting for another run to end")
         try:
             steps.check()
             return compare_all(self.model, request, variants, on_step=steps)

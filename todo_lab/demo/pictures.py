@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from PIL import Image, ImageDraw, ImageFont
 
 from todo_core.image_difference import heat_map
 
@@ -32,7 +33,7 @@ def zoom(shown: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def overview(shown: Mapping[str, np.ndarray]) -> np.ndarray:
     """Images side by side, each above its caption."""
-    columns = [np.concatenate([panel, _strip(panel.shape[1], {0.0: text})]) for text, panel in shown.items()]
+    columns = [np.concatenate([panel, _strip(panel.shape[1], text)]) for text, panel in shown.items()]
     line = np.zeros((len(columns[0]), MARGIN, 3), np.uint8)
     return np.concatenate([part for column in columns for part in (line, column)][1:], 1)
 
@@ -48,20 +49,16 @@ def _difference_map(baseline: np.ndarray, image: np.ndarray, top: int) -> np.nda
     gain, width = 255 / top, baseline.shape[1]
     levels = np.linspace(0, top, width).round().astype(np.uint8)
     scale = np.broadcast_to(levels[None, :, None], (2 * MARGIN, width, 3))
-    text = _strip(width, {0.0: "equal", 1.0: f"{top} of 255 levels, or more"})
+    text = _strip(width, "equal", f"{top} of 255 levels, or more")
     rows = [heat_map(baseline, image, gain), np.zeros((MARGIN, width, 3), np.uint8)]
     return np.concatenate([*rows, heat_map(np.zeros_like(scale), scale, gain), text])
 
 
-def _strip(width: int, texts: dict[float, str]) -> np.ndarray:
-    """A black strip with texts at these places: 0 is the left end, 1 the right end."""
-    from PIL import Image, ImageDraw, ImageFont
-
+def _strip(width: int, left: str, right: str = "") -> np.ndarray:
+    """A black strip with a text at each end."""
     size = max(SMALLEST_TEXT, round(width * TEXT))
     strip = Image.new("RGB", (width, size * 2))
     draw, font = ImageDraw.Draw(strip), ImageFont.load_default(size)
-    for place, text in texts.items():
-        anchor = "rm" if place == 1 else "lm"
-        x = width - MARGIN if place == 1 else place * width + MARGIN
-        draw.text((x, size), text, WHITE, font, anchor)
+    draw.text((MARGIN, size), left, WHITE, font, "lm")
+    draw.text((width - MARGIN, size), right, WHITE, font, "rm")
     return np.asarray(strip)

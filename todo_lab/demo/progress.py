@@ -73,11 +73,6 @@ class StepProgress:
         left = "" if self._pace is None else f", about {duration(self._pace * (total - done))} left"
         self._progress(done / total, f"{self._stages[name][0]}: step {step + 1} of {steps}{left}")
 
-    def wait(self, text: str) -> None:
-        """Tell that the run has not begun."""
-        self.check()
-        self._progress(0, text)
-
     def check(self) -> None:
         """Raise Cancelled if the run was cancelled."""
         if self._stop.is_set():

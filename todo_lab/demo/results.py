@@ -32,17 +32,12 @@ def plan_lines(comparison: Comparison) -> list[str]:
     return list(dict.fromkeys([*lines, *(why for each in passes for why in each.why_less)]))
 
 
-def acted_in_hires(comparison: Comparison) -> bool:
-    """Whether anything was reduced in the hires pass."""
-    return comparison.reduced.record.acted
-
-
 def what_acted(comparison: Comparison) -> str:
     """What acted in the hires pass and in how many steps, or why nothing did."""
     driver, is_off = comparison.reduced.driver, comparison.settings.method == "none"
     why = METHOD_NONE if is_off else "the settings act in the first pass only"
     told = driver.in_words(comparison.request.hires_steps) if driver else why
-    return told if acted_in_hires(comparison) else f"nothing reduced: {told}"
+    return told if comparison.reduced.record.acted else f"nothing reduced: {told}"
 
 
 def comparison_data(comparisons: Sequence[Comparison], model: str) -> dict[str, Any]:
@@ -100,7 +95,7 @@ def _caption(comparison: Comparison) -> Caption:
     return Caption(
         name=preset_name(comparison.settings),
         time=seconds(timing.seconds[1]),
-        speed=speed if acted_in_hires(comparison) else "",
+        speed=speed if comparison.reduced.record.acted else "",
         difference=difference_words(comparison),
         acted=what_acted(comparison),
     )
@@ -128,7 +123,7 @@ def difference_words(comparison: Comparison) -> str:
 
 def doubt(comparisons: Sequence[Comparison]) -> str:
     """A warning that a speed is uncertain; empty if none is, or if none is told."""
-    return BUSY if any(each.timing.is_uncertain and acted_in_hires(each) for each in comparisons) else ""
+    return BUSY if any(each.timing.is_uncertain and each.reduced.record.acted for each in comparisons) else ""
 
 
 def summary(comparisons: Sequence[Comparison], paths: Sequence[Path]) -> str:

@@ -23,6 +23,7 @@ from todo_core.errors import SettingsError
 
 from ..command_line import USAGE_ERROR
 from ..environment import INTERRUPTED
+from ..pocket.model.pocket_model import Pocket
 from ..sampling import SAMPLERS
 from ..sampling.request import Request
 from .backends.peers import PEERS
@@ -30,7 +31,7 @@ from .backends.source import POCKET, Source
 from .metrics.image_metrics import ImageMetrics
 from .prompts.prompt_sets import SETS, evenly_spaced, load_prompts
 from .running.engines import local_engine, process_engine, ray_engine
-from .running.jobs import Job, make_jobs, make_scenes
+from .running.jobs import Job, make_scenes
 from .running.row_store import RowStore
 from .running.runner import Engine, run_jobs
 from .variants import Variant, from_grid, from_peer, from_presets, requests_of_grid, unique_variants
@@ -102,12 +103,9 @@ def plan_jobs(options: argparse.Namespace) -> list[Job]:
     changes = requests_of_grid(options.grid) if options.grid else [{}]
     variants = _variants(options)
     scenes = make_scenes(prompts, seeds=options.seeds, sizes=sizes, scales=options.hires, base=base, changes=changes)
-    if is_pocket:
-        from ..pocket.model.pocket_model import Pocket
-
-        for scene in scenes:
-            scene.request.check_sizes(Pocket.multiple)
-    return make_jobs(scenes, variants)
+    for scene in scenes if is_pocket else ():
+        scene.request.check_sizes(Pocket.multiple)
+    return [Job(scene, variant) for scene in scenes for variant in variants]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -125,10 +123,9 @@ def _run(options: argparse.Namespace) -> int:
     jobs, source = plan_jobs(options), _source(options)
     metrics = ImageMetrics(source.device)
     about = _about(options, source, metrics.missing)
-    RowStore.check(options.out, jobs, about, resume=options.resume)  # before the model, which can take long
+    store = RowStore.of(options.out, jobs, about, resume=options.resume)  # before the model, which can take long
     engine = _engine(options, source, metrics)
-    # only now: a model that cannot be loaded leaves no folder
-    store = RowStore.begin(options.out, jobs, about, resume=options.resume)
+    store.begin(about, len(jobs))  # only now: a model that cannot be loaded leaves no folder
     try:
         failed = run_jobs(jobs, store, engine, seconds=options.time_limit)
     except (KeyboardInterrupt, OSError) as error:

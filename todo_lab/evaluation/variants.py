@@ -51,9 +51,6 @@ def from_settings(settings: Settings, name: str = "") -> Variant:
 def from_presets(names: Iterable[str]) -> list[Variant]:
     """Built-in presets by name, or "all" of them. Raises SettingsError."""
     wanted = [one for name in names for one in (BUILT_IN if name == "all" else (name,))]
-    for name in wanted:
-        if name not in [*BUILT_IN]:
-            raise SettingsError("presets", name, "all, " + ", ".join(map(repr, BUILT_IN)))
     return [Variant(name, Settings.preset(name)) for name in wanted]
 
 
@@ -131,9 +128,10 @@ def _name(settings: Settings) -> str:
         return ""
     method, scale = METHODS[settings.method]
     first, second = (getattr(settings, f"{scale}_{level}") for level in (1, 2))
-    words = [method, _number(first)]
+    shown = SETTINGS[f"{scale}_1"].format
+    words = [method, shown(first)]
     if second not in UNREDUCED:
-        words.append(f"and {_number(second)}")
+        words.append(f"and {shown(second)}")
     predicts_alone = scale == "factor" and first == second == 1
     parts = [] if predicts_alone else [" ".join(words)]
     if "predict" in settings.used and settings.predict == "whole":
@@ -142,10 +140,6 @@ def _name(settings: Settings) -> str:
     changed = {name: getattr(settings, name) for name in settings.used if name not in UNNAMED}
     parts += [_part(n, value) for n, value in changed.items() if value != usual.get(n, SETTINGS[n].default)]
     return ", ".join(parts) or method
-
-
-def _number(amount: Any) -> str:
-    return amount if amount == "auto" else f"{amount:g}"
 
 
 def _part(name: str, value: Any) -> str:

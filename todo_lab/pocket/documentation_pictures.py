@@ -21,17 +21,6 @@ from .model.pocket_model import Pocket
 COLUMNS = 6
 
 
-def samples(model: Pocket, path: Path, count: int, side: int = BASE_SIZE) -> None:
-    """Hires pictures of the first unseen captions, each with its caption below."""
-    cells = []
-    for number, scene in enumerate(tqdm(unseen_scenes(count), desc="samples", unit="picture")):
-        request = Request(prompt=caption(scene), seed=number, width=side, height=side)
-        image = decode_image(model, hires_pass(model, request, first_pass(model, request)))
-        cells.append(_captioned(image, request.prompt))
-    rows = [np.concatenate(cells[start : start + COLUMNS], 1) for start in range(0, count, COLUMNS)]
-    Image.fromarray(np.concatenate(rows, 0)).save(path, quality=75, method=6)
-
-
 def _captioned(image: np.ndarray, text: str) -> np.ndarray:
     size, band, margin = image.shape[1], 56, 4
     cell = Image.new("RGB", (size + 2 * margin, image.shape[0] + band + margin), "white")
@@ -51,8 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw the sheet."""
+    """Draw the sheet: hires pictures of the first unseen captions, each with its caption below."""
     options.out.mkdir(parents=True, exist_ok=True)
-    model = Pocket(options.weights, device="cuda" if torch.cuda.is_available() else "cpu")
-    samples(model, options.out / "pocket-samples.webp", options.count, options.side)
+    model, cells = Pocket(options.weights, device="cuda" if torch.cuda.is_available() else "cpu"), []
+    for number, scene in enumerate(tqdm(unseen_scenes(options.count), desc="samples", unit="picture")):
+        request = Request(prompt=caption(scene), seed=number, width=options.side, height=options.side)
+        image = decode_image(model, hires_pass(model, request, first_pass(model, request)))
+        cells.append(_captioned(image, request.prompt))
+    rows = [np.concatenate(cells[start : start + COLUMNS], 1) for start in range(0, len(cells), COLUMNS)]
+    Image.fromarray(np.concatenate(rows, 0)).save(options.out / "pocket-samples.webp", quality=75, method=6)
     return 0

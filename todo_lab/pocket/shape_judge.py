@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -40,9 +39,10 @@ class Classifier(nn.Sequential):
 class ShapeJudge:
     """Tells which objects a picture has."""
 
-    def __init__(self, path: Path | None = None):
+    def __init__(self) -> None:
+        path = resources.files("todo_lab.pocket").joinpath("weights/shape-judge.safetensors")
         self.classifier = Classifier().eval()
-        self.classifier.load_state_dict(load_file(path or shipped()))
+        self.classifier.load_state_dict(load_file(str(path)))
 
     def shapes(self, image: np.ndarray, colour: str) -> list[str]:
         """The shapes of all objects of a colour in a uint8 image (h, w, 3), largest object first."""
@@ -51,11 +51,6 @@ class ShapeJudge:
             return []
         with torch.inference_mode():
             return [CLASSES[row] for row in self.classifier(torch.stack(crops)).argmax(1).tolist()]
-
-
-def shipped() -> Path:
-    """Path of the shipped classifier."""
-    return Path(str(resources.files("todo_lab.pocket").joinpath("weights/shape-judge.safetensors")))
 
 
 def shapes_right(found: dict[str, list[str]], scene: Scene) -> bool:

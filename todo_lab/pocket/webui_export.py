@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from ..sampling.clip_tokenizer import Merge, split, write_files
+from ..sampling.clip_tokenizer import as_merges, split, write_files
 from .model import config, weights_file
-from .model.vocabulary import END, START, Vocabulary, vocabulary
+from .model.vocabulary import END, START, vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def export(webui: Path, weights: Path | None = None) -> Path:
     if not (webui / "models").is_dir():
         raise NotADirectoryError(f"{webui} is not a WebUI: it has no folder models")
     tokenizer = (webui / "models" / "pocket-tokenizer").resolve()
-    ids = write_tokenizer(tokenizer, vocabulary())
+    ids = write_tokenizer(tokenizer)
     checkpoint = webui / "models" / "Stable-diffusion" / "pocket.safetensors"
     checkpoint.parent.mkdir(exist_ok=True)
     source = weights or weights_file.shipped()
@@ -82,37 +82,26 @@ def _unet(settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return f"sgm.{name}", {key: value for key, value in settings.items() if key != "image_size"}
 
 
-def write_tokenizer(folder: Path, words: Vocabulary) -> dict[str, int]:
+def write_tokenizer(folder: Path) -> dict[str, int]:
     """Write a folder for `CLIPTokenizer` and `CLIPTextConfig`; returns the embedding row of each piece.
 
     Merges also produce intermediate pieces, which are no tokens of the model. transformers 5 requires an id for each,
     so they get rows after the known ones.
     """
-    rows = {token: row for row, token in enumerate(words.tokens)}
+    merges = as_merges((weights_file.shipped().parent / "merges.txt").read_text("utf-8"))
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    rows = {token: row for row, token in enumerate(vocabulary().tokens)}
     ids = {MARKS["bos_token"]: rows[START], MARKS["eos_token"]: rows[END]}
-    for word, tokens in words.words.items():
-        ids |= dict(zip(_pieces(word, len(tokens)), (rows[token] for token in tokens), strict=True))
-    for first, second in _merges():
+    for word, tokens in vocabulary().words.items():
+        ids |= dict(zip(split(word, ranks), (rows[token] for token in tokens), strict=True))
+    for first, second in merges:
         for piece in (first, second, first + second):
             ids.setdefault(piece, len(ids))
-    write_files(folder, ids, _merges(), {**MARKS, "pad_token": MARKS["eos_token"]})
+    write_files(folder, ids, merges, {**MARKS, "pad_token": MARKS["eos_token"]})
     text = {**config.TEXT, "vocab_size": len(ids), "bos_token_id": rows[START], "eos_token_id": rows[END]}
     text |= {"architectures": ["CLIPTextModel"], "model_type": "clip_text_model"}
     (folder / "config.json").write_text(json.dumps(text), "utf-8")
     return ids
-
-
-def _merges() -> list[Merge]:
-    lines = (weights_file.shipped().parent / "merges.txt").read_text("utf-8").splitlines()[1:]
-    return [(first, second) for first, second in map(str.split, lines)]
-
-
-def _pieces(word: str, count: int) -> list[str]:
-    """The pieces into which the merges split a word."""
-    pieces = split(word, {pair: rank for rank, pair in enumerate(_merges())})
-    if len(pieces) != count:
-        raise ValueError(f"merges.txt splits {word!r} into {pieces}, but words.json has {count} tokens")
-    return pieces
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

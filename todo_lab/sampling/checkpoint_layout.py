@@ -16,6 +16,10 @@ UNET, FIRST_STAGE = "model.diffusion_model.", "first_stage_model."
 CLIP, OPEN_CLIP = "cond_stage_model.transformer.text_model.", "cond_stage_model.model."
 CONDITIONER = "conditioner.embedders."
 XL_CLIP, XL_OPEN_CLIP = f"{CONDITIONER}0.transformer.text_model.", f"{CONDITIONER}1.model."
+TEXT_NAMES = {  # an encoder's embedding, its layers, and the first matrix of their feed-forward, by its activation
+    "quick_gelu": ("embeddings.token_embedding", "encoder.layers.", "mlp.fc1"),  # OpenAI's, in SD 1 and XL
+    "gelu": ("token_embedding", "transformer.resblocks.", "mlp.c_fc"),  # OpenCLIP's, in SD 2 and XL
+}
 HEAD_CHANNELS = 64  # in the UNets of SD 2 and XL, and in every CLIP text encoder
 SD1_HEADS = 8
 LATENT_SCALE, XL_LATENT_SCALE = 0.18215, 0.13025  # checkpoints do not contain it
@@ -42,14 +46,14 @@ def configs(shapes: Shapes) -> dict[str, dict[str, Any]]:
     try:
         found = {"unet": unet_config(shapes), "vae": vae_config(shapes)}
         if is_xl(shapes):
-            found["text_encoder"] = _openai_config(shapes, XL_CLIP)
-            found["text_encoder_2"] = _open_clip_config(shapes, XL_OPEN_CLIP)
+            found["text_encoder"] = _text_encoder_config(shapes, XL_CLIP, "quick_gelu")
+            found["text_encoder_2"] = _text_encoder_config(shapes, XL_OPEN_CLIP, "gelu")
             found["text_encoder_2"]["projection_dim"] = shapes[f"{XL_OPEN_CLIP}text_projection"][1]
         elif any(key.startswith(OPEN_CLIP) for key in shapes):
-            found["text_encoder"] = _open_clip_config(shapes, OPEN_CLIP)
+            found["text_encoder"] = _text_encoder_config(shapes, OPEN_CLIP, "gelu")
             found["text_encoder"]["num_hidden_layers"] -= 1  # SD 2 does without the last one
         else:
-            found["text_encoder"] = _openai_config(shapes, CLIP)
+            found["text_encoder"] = _text_encoder_config(shapes, CLIP, "quick_gelu")
     except KeyError as missing:
         raise UnsupportedLayout(f"it lacks the tensor {missing.args[0]}") from missing
     return found
@@ -67,8 +71,9 @@ def unet_config(shapes: Shapes) -> dict[str, Any]:
     if first is None:
         raise UnsupportedLayout("its UNet has no attention")
     block = f"{UNET}input_blocks.{first}.1."
+    depths = [_count(shapes, f"{UNET}input_blocks.{level[0]}.1.transformer_blocks.") for level in levels]
     linear = len(shapes[f"{block}proj_in.weight"]) == 2  # SD 2 projects with a linear layer
-    return {
+    config = {
         "_class_name": "UNet2DConditionModel",
         "sample_size": 64,
         "in_channels": 4,
@@ -78,18 +83,16 @@ def unet_config(shapes: Shapes) -> dict[str, Any]:
         "down_block_types": ["CrossAttnDownBlock2D" if attend else "DownBlock2D" for attend in attends],
         "up_block_types": ["CrossAttnUpBlock2D" if attend else "UpBlock2D" for attend in reversed(attends)],
         "cross_attention_dim": shapes[f"{block}transformer_blocks.0.attn2.to_k.weight"][1],
-        "transformer_layers_per_block": [_transformer_blocks(shapes, level[0]) for level in levels],
+        "transformer_layers_per_block": [depth or 1 for depth in depths],  # not read where there is no transformer
         "use_linear_projection": linear,
         # in diffusers this is the number of heads, despite its name
         "attention_head_dim": [max(1, width // HEAD_CHANNELS) for width in widths] if linear else SD1_HEADS,
-        **(_added_config(shapes) if is_xl(shapes) else {}),
     }
-
-
-def _added_config(shapes: Shapes) -> dict[str, Any]:
-    """What the UNet of XL takes beside the text: the second encoder's pooled text, and the sizes."""
+    if not is_xl(shapes):
+        return config
+    # that of XL takes more beside the text: the second encoder's pooled text, and the sizes
     added, pooled = shapes[f"{UNET}label_emb.0.0.weight"][1], shapes[f"{XL_OPEN_CLIP}text_projection"][1]
-    return {
+    return config | {
         "sample_size": 128,
         "addition_embed_type": "text_time",
         "addition_time_embed_dim": (added - pooled) // XL_SIZES,
@@ -97,16 +100,10 @@ def _added_config(shapes: Shapes) -> dict[str, Any]:
     }
 
 
-def _transformer_blocks(shapes: Shapes, number: int) -> int:
-    """Of an input block; 1 where it has no transformer, which diffusers does not read then."""
-    return _count(shapes, rf"{re.escape(UNET)}input_blocks\.{number}\.1\.transformer_blocks\.(\d+)\.") or 1
-
-
 def _levels(shapes: Shapes) -> list[list[int]]:
     """Indices of the input blocks with a ResBlock, by level. A Downsample block ends a level."""
-    count = _count(shapes, rf"{re.escape(UNET)}input_blocks\.(\d+)\.")
     levels: list[list[int]] = [[]]
-    for number in range(1, count):
+    for number in range(1, _count(shapes, f"{UNET}input_blocks.")):
         if f"{UNET}input_blocks.{number}.0.op.weight" in shapes:
             levels.append([])
         else:
@@ -119,13 +116,13 @@ def _levels(shapes: Shapes) -> list[list[int]]:
 def vae_config(shapes: Shapes) -> dict[str, Any]:
     """Config of the `AutoencoderKL`."""
     down = f"{FIRST_STAGE}encoder.down."
-    levels = _count(shapes, rf"{re.escape(down)}(\d+)\.")
+    levels = _count(shapes, down)
     return {
         "_class_name": "AutoencoderKL",
         "in_channels": 3,
         "out_channels": 3,
         "block_out_channels": [shapes[f"{down}{level}.block.0.conv1.weight"][0] for level in range(levels)],
-        "layers_per_block": _count(shapes, rf"{re.escape(down)}0\.block\.(\d+)\."),
+        "layers_per_block": _count(shapes, f"{down}0.block."),
         "latent_channels": shapes[f"{FIRST_STAGE}post_quant_conv.weight"][0],
         "down_block_types": ["DownEncoderBlock2D"] * levels,
         "up_block_types": ["UpDecoderBlock2D"] * levels,
@@ -134,30 +131,17 @@ def vae_config(shapes: Shapes) -> dict[str, Any]:
     }
 
 
-def _openai_config(shapes: Shapes, prefix: str) -> dict[str, Any]:
-    """Config of OpenAI's CLIP, in SD 1 and XL."""
-    layers = _count(shapes, rf"{re.escape(prefix)}encoder\.layers\.(\d+)\.")
-    inner = shapes[f"{prefix}encoder.layers.0.mlp.fc1.weight"][0]
-    return _text_encoder_config(shapes[f"{prefix}embeddings.token_embedding.weight"], inner, layers, "quick_gelu")
-
-
-def _open_clip_config(shapes: Shapes, prefix: str) -> dict[str, Any]:
-    """Config of OpenCLIP's, in SD 2 and XL."""
-    layers = _count(shapes, rf"{re.escape(prefix)}transformer\.resblocks\.(\d+)\.")
-    inner = shapes[f"{prefix}transformer.resblocks.0.mlp.c_fc.weight"][0]
-    return _text_encoder_config(shapes[f"{prefix}token_embedding.weight"], inner, layers, "gelu")
-
-
-def _text_encoder_config(embedding: tuple[int, ...], inner: int, layers: int, activation: str) -> dict[str, Any]:
-    rows, width = embedding
+def _text_encoder_config(shapes: Shapes, prefix: str, activation: str) -> dict[str, Any]:
+    embedding, layers, inner = TEXT_NAMES[activation]
+    rows, width = shapes[f"{prefix}{embedding}.weight"]
     if rows != VOCABULARY_SIZE:
         raise UnsupportedLayout(f"its text encoder has {rows:,} tokens instead of CLIP's {VOCABULARY_SIZE:,}")
     return {
         "model_type": "clip_text_model",
         "vocab_size": rows,
         "hidden_size": width,
-        "intermediate_size": inner,
-        "num_hidden_layers": layers,
+        "intermediate_size": shapes[f"{prefix}{layers}0.{inner}.weight"][0],
+        "num_hidden_layers": _count(shapes, f"{prefix}{layers}"),
         "num_attention_heads": max(1, width // HEAD_CHANNELS),
         "max_position_embeddings": MAX_TOKENS,
         "hidden_act": activation,
@@ -179,6 +163,7 @@ def weight_counts(shapes: Shapes, layers: int) -> dict[str, int]:
     return {name: sum(math.prod(v) for k, v in used.items() if k.startswith(p)) for name, p in prefixes.items()}
 
 
-def _count(shapes: Shapes, pattern: str) -> int:
-    """One more than the highest number that the pattern's group matches."""
-    return 1 + max((int(found[1]) for key in shapes if (found := re.match(pattern, key))), default=-1)
+def _count(shapes: Shapes, prefix: str) -> int:
+    """One more than the highest number behind a prefix."""
+    numbered = re.compile(rf"{re.escape(prefix)}(\d+)\.")
+    return 1 + max((int(found[1]) for key in shapes if (found := numbered.match(key))), default=-1)

@@ -29,8 +29,6 @@ ALLOWED = (
 )
 PICKLED = (".ckpt", ".pt", ".pth", ".bin", ".pkl")
 PICKLE_REASON = "it is a pickle, which can run any code when it is opened; convert it to .safetensors first"
-PARTS = ("unet", "vae", "text_encoder")
-XL_PARTS = (*PARTS, "text_encoder_2")
 NETWORKS = {
     "unet": ["diffusers", "UNet2DConditionModel"],
     "vae": ["diffusers", "AutoencoderKL"],
@@ -50,11 +48,12 @@ class ModelError(ValueError):
 class Checkpoint:
     """A `LatentModel` over a diffusers pipeline. `target` is the UNet; `side` and `guidance` are usual for it."""
 
-    parts: tuple[str, ...] = PARTS
+    parts: tuple[str, ...] = ("unet", "vae", "text_encoder")
+    without: dict[str, Any] = {"safety_checker": None, "requires_safety_checker": False}  # what a pipeline shall lack
     guidance = 7.5
     multiple = IMAGE_PIXELS
 
-    def __init__(self, name: str, pipeline: Any, *, device: str = "cpu") -> None:
+    def __init__(self, name: str, pipeline: Any, device: str) -> None:
         for part in self.parts:
             getattr(pipeline, part).to(device).eval().requires_grad_(False)
         self.name, self._pipeline, self.target = name, pipeline, pipeline.unet
@@ -94,11 +93,12 @@ class Checkpoint:
 class XLCheckpoint(Checkpoint):
     """Stable Diffusion XL: two text encoders. The UNet also takes their pooled text and the size of the image."""
 
-    parts = XL_PARTS
+    parts = (*Checkpoint.parts, "text_encoder_2")
+    without = {"add_watermarker": False}
     guidance = 5.0
 
-    def __init__(self, name: str, pipeline: Any, *, device: str = "cpu") -> None:
-        super().__init__(name, pipeline, device=device)
+    def __init__(self, name: str, pipeline: Any, device: str) -> None:
+        super().__init__(name, pipeline, device)
         if pipeline.vae.config.force_upcast:  # values of its decoder exceed float16
             pipeline.vae.to(torch.float32)
 
@@ -124,18 +124,17 @@ class XLCheckpoint(Checkpoint):
 CLASSES = {"StableDiffusionPipeline": Checkpoint, "StableDiffusionXLPipeline": XLCheckpoint}
 
 
-def check_path(path: Path) -> None:
-    """Raise ModelError unless `load` can probably load `path`. Only names and shapes are read."""
+def check_path(path: Path) -> str:
+    """The name of its pipeline. Raises ModelError if `load` cannot read it; only names and shapes are looked at."""
     if path.is_dir():
-        _check_folder(path)
-    elif not path.exists():
+        return _check_folder(path)
+    if not path.exists():
         raise ModelError(path, "there is no such file or folder")
-    elif path.suffix in PICKLED:
+    if path.suffix in PICKLED:
         raise ModelError(path, PICKLE_REASON)
-    elif path.suffix != ".safetensors":
+    if path.suffix != ".safetensors":
         raise ModelError(path, f"it is a {path.suffix or 'nameless'} file")
-    else:
-        _tensor_shapes(path)
+    return "StableDiffusionXLPipeline" if checkpoint_layout.is_xl(_tensor_shapes(path)) else "StableDiffusionPipeline"
 
 
 def load(path: Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Checkpoint:
@@ -143,13 +142,11 @@ def load(path: Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32)
     from diffusers.utils import logging as diffusers_logging
 
     diffusers_logging.disable_progress_bar()
-    check_path(path)
+    kind = check_path(path)
     try:
         if path.is_dir():
-            kind = _check_folder(path)
-            return CLASSES[kind](path.name, _from_folder(path, kind, dtype), device=device)
-        pipeline = _from_file(path, dtype)
-        model = CLASSES[type(pipeline).__name__](path.stem, pipeline, device=device)
+            return CLASSES[kind](path.name, _from_folder(path, kind, dtype), device)
+        model = CLASSES[kind](path.stem, _from_file(path, kind, dtype), device)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:  # the libraries raise all of these
         raise ModelError(path, f"it could not be read ({_first_line(error)})") from error
     _detect_prediction(model)
@@ -193,21 +190,17 @@ def _tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 def _from_folder(path: Path, kind: str, dtype: torch.dtype) -> Any:
     import diffusers
 
-    checker: dict[str, Any] = {"safety_checker": None, "requires_safety_checker": False}
-    options: dict[str, Any] = {"local_files_only": True, "use_safetensors": True}
-    options |= checker if kind == "StableDiffusionPipeline" else {"add_watermarker": False}
+    options = {"local_files_only": True, "use_safetensors": True, **CLASSES[kind].without}
     return getattr(diffusers, kind).from_pretrained(str(path), dtype=dtype, **options)
 
 
-def _from_file(path: Path, dtype: torch.dtype) -> Any:
+def _from_file(path: Path, kind: str, dtype: torch.dtype) -> Any:
     """Convert with diffusers, using configs from the tensor shapes instead of downloaded ones."""
     import diffusers
 
     shapes = _tensor_shapes(path)
     networks = checkpoint_layout.configs(shapes)
-    kind = "StableDiffusionXLPipeline" if checkpoint_layout.is_xl(shapes) else "StableDiffusionPipeline"
-    absent = dict.fromkeys(("safety_checker", "feature_extractor", "image_encoder"))
-    checker = {"requires_safety_checker": False} if kind == "StableDiffusionPipeline" else {"add_watermarker": False}
+    absent = {"feature_extractor": None, "image_encoder": None, **CLASSES[kind].without}
     with TemporaryDirectory() as folder:
         parts = _write_configs(Path(folder), kind, networks)
         # accepted silently; sampling makes its own
@@ -218,7 +211,6 @@ def _from_file(path: Path, dtype: torch.dtype) -> Any:
             dtype=dtype,
             local_files_only=True,
             low_cpu_mem_usage=False,  # with accelerate, weights that the file lacks would be empty
-            **checker,
             **parts,
             **absent,
         )

@@ -18,10 +18,9 @@ MERGES = VOCABULARY_SIZE - 2 * BYTES - 2  # CLIP uses this many merges of the fi
 Merge = tuple[str, str]
 
 
-def read_merges(path: Path) -> list[Merge]:
-    """CLIP's merges, lowest rank first."""
-    lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()[1 : MERGES + 1]
-    return [(first, second) for first, second in (line.split() for line in lines)]
+def as_merges(text: str) -> list[Merge]:
+    """The merges of a tokenizer's file, lowest rank first. Its first line is a head."""
+    return [(first, second) for first, second in map(str.split, text.splitlines()[1:])]
 
 
 def split(word: str, ranks: dict[Merge, int]) -> list[str]:
@@ -62,7 +61,8 @@ def make_tokenizer(folder: Path, pad: str = END) -> Any:
     path = Path(found.origin).parent / "bpe_simple_vocab_16e6.txt.gz" if found and found.origin else None
     if path is None or not path.is_file():
         raise FileNotFoundError("CLIP's list of merges is missing: pip install --no-deps open_clip_torch")
-    merges, characters = read_merges(path), _byte_characters()
+    merges = as_merges(gzip.decompress(path.read_bytes()).decode("utf-8"))[:MERGES]
+    characters = _byte_characters()
     pieces = [*characters, *(character + "</w>" for character in characters), *map("".join, merges), START, END]
     special = {"bos_token": START, "eos_token": END, "unk_token": END, "pad_token": pad}
     write_files(folder, {piece: number for number, piece in enumerate(pieces)}, merges, special)

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from todo_core.image_difference import Difference, difference, heat_map
+from todo_core.image_difference import Difference, difference
 from todo_core.settings import Settings
 
 from .passes import LatentModel, OnStep, Sampled, decode_image, first_pass, hires_passes, warm_up
@@ -85,11 +85,6 @@ class Comparison:
     def difference(self) -> Difference:
         """Difference of the reduced image from the baseline."""
         return difference(self.baseline_image, self.reduced_image)
-
-    @cached_property
-    def heat_map(self) -> np.ndarray:
-        """Where the two images differ."""
-        return heat_map(self.baseline_image, self.reduced_image)
 
 
 def most_different(baseline: np.ndarray, image: np.ndarray, side: int) -> tuple[slice, slice]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import IO
 
 import numpy as np
 from PIL import Image
@@ -47,9 +45,3 @@ def encode_png(image: np.ndarray, infotext: str) -> bytes:
     info.add_text(PNG_KEY, infotext)
     Image.fromarray(image).save(file, "png", pnginfo=info)
     return file.getvalue()
-
-
-def load_png(file: Path | IO[bytes]) -> tuple[np.ndarray, str]:
-    """The image, uint8 (h, w, 3), and the infotext."""
-    with Image.open(file) as image:
-        return np.asarray(image.convert("RGB")), str(image.info.get(PNG_KEY, ""))

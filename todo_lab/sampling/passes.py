@@ -119,35 +119,26 @@ def first_pass(
     return made
 
 
-def hires_pass(
-    model: LatentModel,
-    request: Request,
-    first: Sampled,
-    settings: Settings | None = None,
-    *,
-    on_step: OnStep | None = None,
-) -> Sampled:
+def hires_pass(model: LatentModel, request: Request, first: Sampled, settings: Settings | None = None) -> Sampled:
     """One of `hires_passes`."""
-    return hires_passes(model, request, first, [settings], on_step=on_step)[0]
+    return hires_passes(model, request, [first], [settings])[0]
 
 
 def hires_passes(
     model: LatentModel,
     request: Request,
-    first: Sampled | Sequence[Sampled],
+    firsts: Sequence[Sampled],
     variants: Sequence[Settings | None],
     *,
     on_step: OnStep | None = None,
 ) -> list[Sampled]:
-    """Enlarge the first pass's latents and sample from `denoising` on, once for each of `variants`.
+    """Enlarge the latents of each first pass and sample from `denoising` on, each with its own of `variants`.
 
-    `first` is one pass for all, or one for each. The passes alternate: all do a step before one does the next, so a
-    busy machine slows all of them. Settings act if they include the hires pass. `on_step(pass, step, steps)` is called
-    before each step. If it raises, all stop.
+    The passes alternate: all do a step before one does the next, so a busy machine slows all of them. Settings act if
+    they include the hires pass. `on_step(pass, step, steps)` is called before each step. If it raises, all stop.
     """
     request.check_sizes(model.multiple)
     made, runs = [], []
-    firsts = [first] * len(variants) if isinstance(first, Sampled) else first
     for settings, start in zip(variants, firsts, strict=True):
         acting = settings if settings and settings.includes("hires") else None
         scheduler = make_scheduler(model, request.sampler)
@@ -179,7 +170,7 @@ def warm_up(
     """Run one hires step of each variant on noise, so that kernels and memory are ready before timing."""
     noise = Sampled("first", _first_noise(model, request))
     reducing = [settings and replace(settings, start=0, end=1) for settings in variants]
-    hires_passes(model, replace(request, hires_steps=1), noise, reducing, on_step=on_step)
+    hires_passes(model, replace(request, hires_steps=1), [noise] * len(variants), reducing, on_step=on_step)
 
 
 def decode_image(model: LatentModel, result: Sampled) -> np.ndarray:
@@ -193,17 +184,15 @@ def make_scheduler(model: LatentModel, sampler: str) -> Any:
     """Make a diffusers scheduler with Stable Diffusion's noise schedule."""
     import diffusers
 
+    karras = {"use_karras_sigmas": True}
     classes: dict[str, tuple[str, dict[str, Any]]] = {
         "DDIM": ("DDIMScheduler", {"clip_sample": False, "set_alpha_to_one": False}),
         "Euler": ("EulerDiscreteScheduler", {}),
         "Euler a": ("EulerAncestralDiscreteScheduler", {}),
         "Heun": ("HeunDiscreteScheduler", {}),
         "DPM++ 2M": ("DPMSolverMultistepScheduler", {}),
-        "DPM++ 2M Karras": ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}),
-        "DPM++ 2M SDE Karras": (
-            "DPMSolverMultistepScheduler",
-            {"use_karras_sigmas": True, "algorithm_type": "sde-dpmsolver++"},
-        ),
+        "DPM++ 2M Karras": ("DPMSolverMultistepScheduler", karras),
+        "DPM++ 2M SDE Karras": ("DPMSolverMultistepScheduler", {**karras, "algorithm_type": "sde-dpmsolver++"}),
     }
     name, options = classes[sampler]
     return getattr(diffusers, name)(

@@ -38,7 +38,8 @@ class Request:
     @property
     def hires_size(self) -> tuple[int, int]:
         """(width, height) of the hires pass in pixels, rounded to multiples of 8."""
-        return _scaled(self.width, self.hires_scale), _scaled(self.height, self.hires_scale)
+        width, height = (8 * round(side * self.hires_scale / 8) for side in (self.width, self.height))
+        return width, height
 
     def check_sizes(self, multiple: int) -> None:
         """Raise SettingsError unless the sides of both passes are multiples of so many pixels."""
@@ -49,10 +50,6 @@ class Request:
         if width % multiple or height % multiple:
             allowed = f"with this model, a scale to multiples of {multiple} pixels; this would make {width} x {height}"
             raise SettingsError("hires_scale", self.hires_scale, allowed)
-
-
-def _scaled(side: int, scale: float) -> int:
-    return round(side * scale / 8) * 8
 
 
 def _integer(least: int, most: int, step: int = 1) -> tuple[str, Callable[[object], bool]]:

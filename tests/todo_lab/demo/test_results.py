@@ -7,7 +7,6 @@ import pytest
 
 from todo_core import Settings
 from todo_lab.demo import page_html, pictures, results
-from todo_lab.sampling.request import Request
 
 BUSY = "This machine is busy: the speeds are uncertain."
 
@@ -55,9 +54,8 @@ def test_a_busy_machine_is_named(timed, tmp_path, slowest, busy):
     assert results.comparison_data([found], "pocket")["variants"]["custom"]["uncertain"] is busy
 
 
-def test_where_nothing_was_reduced_no_figure_is_called_uncertain(runner):
-    request = Request(prompt="a red ball on stripes", width=64, height=64, steps=1, hires_steps=2)
-    (found,) = runner.compare(request, [Settings(method="none")])
+def test_where_nothing_was_reduced_no_figure_is_called_uncertain(runner, comparison):
+    (found,) = runner.compare(comparison.request, [Settings(method="none")])
     busy = replace(found, baseline=replace(found.baseline, step_seconds=[1.0, 3.0]))
     assert busy.timing.is_uncertain
     assert results.doubt([busy]) == ""

@@ -1,5 +1,6 @@
 """A backend without a model. Its images and times follow from the variant, so tests know the right results."""
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -13,8 +14,8 @@ from todo_lab.evaluation.backends.local import TimedImage
 from todo_lab.evaluation.backends.source import Source
 from todo_lab.evaluation.metrics.image_metrics import ImageMetrics
 from todo_lab.evaluation.running.engines import local_engine
-from todo_lab.evaluation.running.jobs import make_jobs, make_scenes
-from todo_lab.evaluation.running.row_store import RowStore
+from todo_lab.evaluation.running.jobs import Job, make_scenes
+from todo_lab.evaluation.running.row_store import ROWS_FILE, RowStore
 from todo_lab.evaluation.running.runner import run_jobs
 from todo_lab.sampling.request import Request
 
@@ -31,13 +32,22 @@ def quick_metrics():
 def small_jobs(chosen, prompts, *, size=(64, 64), scales=(2.0,), changes=({},)):
     """The jobs of these variants in a few steps of small images."""
     base = Request(prompt="", steps=2, hires_steps=4)
-    return make_jobs(make_scenes(prompts, seeds=[5], sizes=[size], scales=scales, base=base, changes=changes), chosen)
+    scenes = make_scenes(prompts, seeds=[5], sizes=[size], scales=scales, base=base, changes=changes)
+    return [Job(scene, variant) for scene in scenes for variant in chosen]
 
 
 def sweep(folder, work, double=None, *, resume=False, runs=1, about=ABOUT, **options):
     """Run the work on a double into a folder; returns the number of failed rows."""
-    store = RowStore.begin(folder, work, about, resume=resume)
+    store = RowStore.of(folder, work, about, resume=resume)
+    store.begin(about, len(work))
     return run_jobs(work, store, local_engine(double or Double(), runs=runs, metrics=quick_metrics()), **options)
+
+
+def rows_of(folder):
+    """The complete rows in a folder of results."""
+    path = folder / ROWS_FILE
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
 
 
 def speed_of(variant):

@@ -3,13 +3,12 @@
 import argparse
 import errno
 import importlib.util
-import json
 import os
 
 import pandas as pd
 import pytest
 
-from tests.todo_lab.evaluation.doubles import differing
+from tests.todo_lab.evaluation.doubles import differing, rows_of
 from todo_core import SettingsError
 from todo_lab.__main__ import main
 from todo_lab.evaluation.command import add_arguments, plan_jobs
@@ -24,12 +23,6 @@ def evaluate(out, *words):
     return main(["evaluate", str(out), *TINY, *words])
 
 
-def rows(folder):
-    path = folder / "rows.jsonl"
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    return [json.loads(line) for line in lines]
-
-
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     out = tmp_path_factory.mktemp("tiny") / "out"
@@ -39,15 +32,15 @@ def done(tmp_path_factory):
 
 def must_equal(folder, done, **more):
     """The rows and images of a folder are those of the finished one."""
-    expected = {row["key"]: row for row in rows(done)}
-    assert {row["key"] for row in rows(folder)} == expected.keys()
-    for row in rows(folder):
+    expected = {row["key"]: row for row in rows_of(done)}
+    assert {row["key"] for row in rows_of(folder)} == expected.keys()
+    for row in rows_of(folder):
         assert differing({name: value for name, value in row.items() if name not in more}, expected[row["key"]]) == {}
         assert (folder / row["image"]).read_bytes() == (done / row["image"]).read_bytes()
 
 
 def test_a_tiny_sweep(done):
-    found = rows(done)
+    found = rows_of(done)
     assert [row["variant"] for row in found] == ["baseline", "Fast"] * 2
     assert all(row["repeats"] and not row["error"] for row in found)
     assert [row["mse"] == 0 for row in found] == [True, False] * 2
@@ -75,11 +68,11 @@ def test_a_full_disk_is_one_line_and_keeps_the_rows(done, tmp_path, monkeypatch,
     last_line = capsys.readouterr().err.splitlines()[-1]
     for said in ("No space left on device", "2 of 4 rows", "--resume"):
         assert said in last_line
-    before = rows(out)
+    before = rows_of(out)
     assert len(before) == len(list((out / "images").iterdir())) == 2
     monkeypatch.undo()
     assert evaluate(out, "--resume", "--no-report") == 0
-    assert rows(out)[:2] == before
+    assert rows_of(out)[:2] == before
     must_equal(out, done)
 
 
@@ -113,17 +106,17 @@ def test_processes_make_the_same_rows_without_times(done, tmp_path):
     out = tmp_path / "out"
     assert evaluate(out, "--engine", "processes", "--processes", "2", "--untimed", "--no-report") == 0
     must_equal(out, done, multiplications="only here")
-    assert len(rows(out)) == 4
-    assert all(row["multiplications"] > 0 and "hires_seconds" not in row for row in rows(out))
+    assert len(rows_of(out)) == 4
+    assert all(row["multiplications"] > 0 and "hires_seconds" not in row for row in rows_of(out))
     assert not (out / "report.md").exists()
 
 
 def test_a_run_stops_when_its_time_is_up_and_continues(tmp_path):
     out = tmp_path / "out"
     assert evaluate(out, "--limit", "1", "--no-report", "--time-limit", "0") == 0
-    assert len(rows(out)) == 1
+    assert len(rows_of(out)) == 1
     assert evaluate(out, "--limit", "1", "--no-report", "--resume") == 0
-    assert len(rows(out)) == 2
+    assert len(rows_of(out)) == 2
 
 
 def test_a_grid_changes_the_request_too(tmp_path):

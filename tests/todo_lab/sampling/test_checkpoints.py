@@ -24,6 +24,8 @@ from todo_lab.sampling.comparison import compare_all
 from todo_lab.sampling.request import Request
 
 WIDTH = 32
+LATER = {"num_heads": -1, "num_head_channels": 64, "use_linear_in_transformer": True, "model_channels": 64}  # than SD 1
+PHOTO = [49406, 320, 1125, 539, 320, 2368, 49407]  # CLIP's tokens of "a photo of a cat"
 REQUEST = Request(prompt="a photo of a cat", width=64, height=64, steps=1, hires_steps=1)
 
 
@@ -57,16 +59,19 @@ def open_clip_names(model, prefix="cond_stage_model.", more=1):
     return {f"{prefix}model.{key}": row for key, row in named.items()}
 
 
-def compvis(family):
-    """ldm's UNet, a first stage and a text encoder, and their state dict as in a checkpoint."""
-    changes = {"num_heads": -1, "num_head_channels": 64, "use_linear_in_transformer": True, "model_channels": 64}
-    unet = ldm_unet(**(changes if family == 2 else {}), channel_mult=[1, 2])
+def parts_of(unet, texts, text_state):
+    """The networks with a first stage, and their state dict as in a checkpoint."""
     vae = randomised(FirstStage({**config.FIRST_STAGE, "ch_mult": [1, 1, 1, 1]}))
+    prefixes = {"model.diffusion_model.": unet, "first_stage_model.": vae}
+    state = {f"{of}{key}": row for of, network in prefixes.items() for key, row in network.state_dict().items()}
+    return SimpleNamespace(unet=unet, vae=vae, texts=texts, state=state | text_state)
+
+
+def compvis(family):
+    """ldm's UNet and a text encoder of SD 1 or 2."""
+    unet = ldm_unet(**(LATER if family == 2 else {}), channel_mult=[1, 2])
     text = text_model(2, hidden_act="gelu" if family == 2 else "quick_gelu")
-    state = {f"model.diffusion_model.{key}": row for key, row in unet.state_dict().items()}
-    state |= {f"first_stage_model.{key}": row for key, row in vae.state_dict().items()}
-    state |= (open_clip_names if family == 2 else openai_names)(text)
-    return SimpleNamespace(unet=unet, vae=vae, text=text, state=state)
+    return parts_of(unet, [text], (open_clip_names if family == 2 else openai_names)(text))
 
 
 class Label(nn.Sequential):
@@ -77,21 +82,17 @@ class Label(nn.Sequential):
 
 
 def sdxl():
-    """The same for SDXL: ldm's UNet with sgm's additional layers, a first stage and two text encoders."""
-    changes = {"num_heads": -1, "num_head_channels": 64, "use_linear_in_transformer": True, "model_channels": 64}
-    changes |= {"attention_resolutions": [2], "transformer_depth": 2, "context_dim": [WIDTH + WIDTH // 2] * 2}
-    unet = ldm_unet(**changes, channel_mult=[1, 2])
+    """The same for SDXL: ldm's UNet with sgm's additional layers, and two text encoders."""
+    deeper = {"attention_resolutions": [2], "transformer_depth": 2, "context_dim": [WIDTH + WIDTH // 2] * 2}
+    unet = ldm_unet(**LATER, **deeper, channel_mult=[1, 2])
     unet.num_classes = 1
     unet.label_emb = Label(nn.Sequential(nn.Linear(24 + 6 * 8, 256), nn.SiLU(), nn.Linear(256, 256)))
     randomised(unet)
-    vae = randomised(FirstStage({**config.FIRST_STAGE, "ch_mult": [1, 1, 1, 1]}))
     first = text_model(2, hidden_size=WIDTH // 2)
     second = text_model(3, CLIPTextModelWithProjection, hidden_act="gelu", projection_dim=24)
-    state = {f"model.diffusion_model.{key}": row for key, row in unet.state_dict().items()}
-    state |= {f"first_stage_model.{key}": row for key, row in vae.state_dict().items()}
-    state |= openai_names(first, "conditioner.embedders.0.")
+    state = openai_names(first, "conditioner.embedders.0.")
     state |= open_clip_names(second, "conditioner.embedders.1.", more=0)
-    return SimpleNamespace(unet=unet, vae=vae, texts=(first, second), state=state)
+    return parts_of(unet, [first, second], state)
 
 
 def written(path, state):
@@ -141,7 +142,7 @@ def test_a_single_file_computes_what_ldm_computes(single):
 @torch.inference_mode()
 def test_a_single_file_of_sdxl_computes_what_ldm_and_its_encoders_compute(xl_file):
     parts, model = xl_file[0], load(xl_file[1])
-    ids = [[49406, 320, 1125, 539, 320, 2368, 49407] + [padding] * 70 for padding in (49407, 0)]  # OpenCLIP's is 0
+    ids = [PHOTO + [padding] * 70 for padding in (49407, 0)]  # OpenCLIP's is 0
     options = {"output_hidden_states": True}
     first, second = (encoder(torch.tensor([row]), **options) for encoder, row in zip(parts.texts, ids, strict=True))
     text, pooled = torch.cat([first.hidden_states[-2], second.hidden_states[-2]], -1), second.text_embeds
@@ -160,15 +161,15 @@ def test_a_single_file_of_sdxl_computes_what_ldm_and_its_encoders_compute(xl_fil
 @torch.inference_mode()
 def test_its_text_is_read_by_the_encoder_in_it(single):
     parts, model = single
-    padding = 0 if parts.text.config.hidden_act == "gelu" else 49407  # OpenCLIP's is 0
-    ids = torch.tensor([[49406, 320, 1125, 539, 320, 2368, 49407] + [padding] * 70])
-    expected = parts.text(input_ids=ids).last_hidden_state
+    (text,) = parts.texts
+    padding = 0 if text.config.hidden_act == "gelu" else 49407  # OpenCLIP's is 0
+    expected = text(input_ids=torch.tensor([PHOTO + [padding] * 70])).last_hidden_state
     torch.testing.assert_close(model.context(["a photo of a cat"]), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_the_tokenizer_is_clips(tmp_path):
     ids = make_tokenizer(tmp_path)(["A photo of a cat", "naïve ☕ café!"]).input_ids
-    assert ids[0] == [49406, 320, 1125, 539, 320, 2368, 49407]
+    assert ids[0] == PHOTO
     assert 49407 not in ids[1][1:-1]  # bytes have tokens of their own, so nothing is unknown
 
 

@@ -8,7 +8,7 @@ import torch
 from todo_core import Settings, SettingsError
 from todo_lab.sampling import SAMPLERS
 from todo_lab.sampling.comparison import compare_all
-from todo_lab.sampling.passes import decode_image, first_pass, hires_pass
+from todo_lab.sampling.passes import decode_image, first_pass, hires_pass, hires_passes
 from todo_lab.sampling.request import Request
 
 ASKED = Request(prompt="a red circle over stripes", seed=5, steps=4, hires_steps=3, width=64, height=96)
@@ -56,16 +56,10 @@ def test_sides_that_the_model_cannot_take_are_refused_by_name(pocket, change, fi
     assert caught.value.field == field
 
 
-def test_a_first_pass_is_reduced_on_request(pocket):
-    first = first_pass(pocket, ASKED, replace(TODO, passes="first"))
-    assert first.record.steps == {0, 1, 2, 3}
-    assert hires_pass(pocket, ASKED, first, replace(TODO, passes="first")).plan is None
-
-
 def test_progress_counts_every_step(pocket):
     heard = []
     first = first_pass(pocket, ASKED, on_step=lambda *args: heard.append(args))
-    hires_pass(pocket, ASKED, first, on_step=lambda *args: heard.append(args))
+    hires_passes(pocket, ASKED, [first], [None], on_step=lambda *args: heard.append(args))
     assert heard == [*(("first", i, 4) for i in range(4)), *(("hires", i, 3) for i in range(3))]
 
 

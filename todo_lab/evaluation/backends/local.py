@@ -79,7 +79,8 @@ class LocalScene:
         device = self._model.device
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
-        first = self._first_pass(settings)
+        acts_in_first = settings is not None and settings.includes("first")
+        first = first_pass(self._model, self._request, settings) if acts_in_first else self._first
         counter = FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION)
         with self._peer(variant), counter if self._backend.counts else nullcontext():
             hires = hires_pass(self._model, request, first, settings)
@@ -114,10 +115,6 @@ class LocalScene:
         once = replace(self._request, hires_steps=1)
         with self._peer(variant):
             hires_pass(self._model, once, self._first, settings and replace(settings, start=0, end=1))
-
-    def _first_pass(self, settings: Settings | None) -> Sampled:
-        acts = settings is not None and settings.includes("first")
-        return first_pass(self._model, self._request, settings) if acts else self._first
 
     def _peer(self, variant: Variant) -> AbstractContextManager[None]:
         if not variant.peer:

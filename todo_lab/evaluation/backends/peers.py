@@ -205,9 +205,6 @@ def _loaded(names: tuple[str, ...]) -> list[str]:
 def _stub(name: str) -> ModuleType:
     module = ModuleType(name)
     module.__spec__ = importlib.util.spec_from_loader(name, None, is_package=True)
-    vars(module).update(__path__=[], Script=object, AlwaysVisible=None, on_ui_settings=_ignore, on_before_ui=_ignore)
+    callbacks = dict.fromkeys(("on_ui_settings", "on_before_ui"), lambda callback: None)
+    vars(module).update(__path__=[], Script=object, AlwaysVisible=None, **callbacks)
     return module
-
-
-def _ignore(*_: Any, **__: Any) -> None:
-    """A callback registration that does nothing."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from ...pocket.model.pocket_model import Pocket
+from ...sampling import checkpoints
+from ...sampling.passes import LatentModel
 from .local import Local
 
 POCKET = "pocket"
@@ -33,12 +37,10 @@ class Source:
         if self.cores:
             torch.set_num_threads(self.cores)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # float32 is float32
-        options = {"device": self.device, "dtype": getattr(torch, self.dtype)}
-        peers = {name: Path(path) for name, path in self.peers.items() if path}
+        options: dict[str, Any] = {"device": self.device, "dtype": getattr(torch, self.dtype)}
         if self.model == POCKET:
-            from ...pocket.model.pocket_model import Pocket
-
-            return Local(Pocket(Path(self.weights) if self.weights else None, **options), peers, counts=self.counts)
-        from ...sampling import checkpoints
-
-        return Local(checkpoints.load(Path(self.model), **options), peers, counts=self.counts)
+            model: LatentModel = Pocket(Path(self.weights) if self.weights else None, **options)
+        else:
+            model = checkpoints.load(Path(self.model), **options)
+        peers = {name: Path(path) for name, path in self.peers.items() if path}
+        return Local(model, peers, counts=self.counts)

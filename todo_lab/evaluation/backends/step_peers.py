@@ -70,10 +70,7 @@ def zeus(path: None, target: Any, request: Request, *, skipped: int = 2, start: 
 
 def replace_forward(unet: Any, call: Callable[[int, Call, Tensor, Tensor, Tensor], Tensor]) -> None:
     """Put ``call`` in the place of the UNet's forward. It gets the step, from 0, and that forward before the rest."""
-    whole, steps = unet.forward, itertools.count()
-
-    def own(x: Tensor, timesteps: Tensor, context: Tensor) -> Tensor:
-        return whole(x, timesteps=timesteps, context=context)
+    own, steps = unet.forward, itertools.count()
 
     def forward(x: Tensor, timesteps: Any = None, context: Any = None) -> Tensor:
         return call(next(steps), own, x, timesteps, context)

@@ -8,7 +8,6 @@ from typing import Any
 from todo_core.errors import SettingsError
 
 SETS = ("pocket", "checkpoint")
-COMMENT = "#"
 
 
 def load_prompts(source: str) -> list[str]:
@@ -22,7 +21,7 @@ def load_prompts(source: str) -> list[str]:
         lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError("prompts", source, f"{' or '.join(SETS)}, or a text file ({error})") from error
-    found = list(dict.fromkeys(line for line in lines if line and not line.startswith(COMMENT)))
+    found = list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
     if not found:
         raise SettingsError("prompts", source, "a file with one prompt a line")
     return found

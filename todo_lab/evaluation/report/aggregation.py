@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -22,11 +22,9 @@ REQUEST = ("steps", "guidance", "sampler", "hires_steps", "denoising")  # what a
 NUMBERS = ("hires_seconds", "baseline_step_seconds", "peak_mib", *DIFFERENCES, "psnr", "multiplications")
 
 
-def to_table(rows: Iterable[Row]) -> pd.DataFrame:
+def to_table(rows: list[Row]) -> pd.DataFrame:
     """One row per image. ``speed`` is that of the hires pass to the scene's baseline."""
-    table = pd.DataFrame(list(rows))
-    if table.empty:
-        return table
+    table = pd.DataFrame(rows)
     for name in NUMBERS:  # an empty column has the dtype object
         table[name] = pd.to_numeric(table[name]) if name in table else math.nan
     baseline = table[table["variant"] == BASELINE.name].set_index("scene")
@@ -55,19 +53,14 @@ def psnr_by_request(requests: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """PSNR in dB of the mean MSE: one row per variant, one column per request."""
     columns = {}
     for name, part in requests.items():
-        columns[name] = reduced_rows(part).groupby("variant", sort=False)["mse"].mean().map(_decibels)
+        reduced = succeeded(part[part["variant"] != BASELINE.name])
+        columns[name] = reduced.groupby("variant", sort=False)["mse"].mean().map(_decibels)
     return pd.DataFrame(columns)
 
 
 def succeeded(table: pd.DataFrame) -> pd.DataFrame:
     """The rows without an error."""
     return table[table["error"].isna()]
-
-
-def reduced_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows without an error, except those of the baseline."""
-    table = succeeded(table)
-    return table[table["variant"] != BASELINE.name]
 
 
 def summarize(table: pd.DataFrame) -> pd.DataFrame:
@@ -94,18 +87,13 @@ def _summarize(part: pd.DataFrame, scale: Any, variant: str, seconds: float) -> 
         row[name] = fine[name].dropna().median()
     row["hires_seconds"] = seconds / row["speed"]
     for name in DIFFERENCES:
-        row[name] = fine[name].dropna().mean()
+        row[name] = fine[name].mean()
     for name, statistic in BOUNDED.items():
         by_prompt = [group.to_numpy(float) for _, group in fine.dropna(subset=[name]).groupby("prompt")[name]]
-        row[f"{name}_low"], row[f"{name}_high"] = interval(_padded(by_prompt), statistic)
+        row[f"{name}_low"], row[f"{name}_high"] = interval(by_prompt, statistic)
     row["psnr"], row["psnr_low"], row["psnr_high"] = (_decibels(row[n]) for n in ("mse", "mse_high", "mse_low"))
     repeats = fine["repeats"].dropna() if "repeats" in fine else fine["error"].dropna()
     return row | {"repeated": int(repeats.astype(bool).sum()), "tried_again": len(repeats)}
-
-
-def _padded(rows: list[np.ndarray]) -> np.ndarray:
-    """The rows as an array; NaN fills the shorter ones."""
-    return np.array(list(zip_longest(*rows, fillvalue=math.nan))).T
 
 
 def _decibels(mse: float) -> float:
@@ -119,16 +107,16 @@ def pareto_front(summary: pd.DataFrame) -> pd.DataFrame:
     return points[(points["mse"] <= best) & ~points["mse"].duplicated()]
 
 
-def interval(figures: Any, statistic: Callable[..., Any]) -> tuple[float, float]:
+def interval(by_prompt: Sequence[np.ndarray], statistic: Callable[..., Any]) -> tuple[float, float]:
     """The 95 % interval of ``statistic(figures, axis)`` by the percentile bootstrap (Efron 1979).
 
-    ``figures`` has one row for each prompt, with NaN where an image is missing; ``statistic`` skips NaN. Rows are drawn
-    as a whole, because images of one prompt are alike. Both ends are NaN with fewer than 5 prompts.
+    ``by_prompt`` has the figures of each prompt's images; ``statistic`` skips NaN, which fills the shorter rows. Rows
+    are drawn as a whole, because images of one prompt are alike. Both ends are NaN with fewer than 5 prompts.
     """
-    figures = np.asarray(figures, dtype=float)
-    count = len(figures)
+    count = len(by_prompt)
     if count < MIN_PROMPTS:
         return np.nan, np.nan
+    figures = np.array(list(zip_longest(*by_prompt, fillvalue=math.nan))).T
     drawn = figures[np.random.default_rng(SEED).integers(count, size=(DRAWS, count))]
     low, high = np.percentile(statistic(drawn.reshape(DRAWS, -1), axis=1), [2.5, 97.5])
     return float(low), float(high)

@@ -12,11 +12,6 @@ def section(title: str, *blocks: str) -> list[str]:
     return [f"## {title}", *found] if found else []
 
 
-def items(texts: Sequence[str]) -> str:
-    """A list."""
-    return "\n".join(f"- {text}" for text in texts)
-
-
 def picture(path: Path | None, caption: str, folder: Path) -> str:
     """A picture below ``folder`` with its caption; None gives nothing."""
     return f"![{caption}]({path.relative_to(folder).as_posix()})\n\n*{caption}*" if path else ""

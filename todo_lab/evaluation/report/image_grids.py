@@ -47,10 +47,9 @@ def draw_grid(table: pd.DataFrame, names: Sequence[str], load_image: LoadImage, 
         return None
     last = fine[(fine["variant"] == names[-1]) & fine["scene"].isin(scenes)].sort_values("mse", kind="stable")
     picked = evenly_spaced(list(last["scene"]), ROWS)
-    plt = pyplot()
     columns = len(names) + 1
     size = (2.1 * columns, 6.5 * len(picked))
-    chart, axes = plt.subplots(3 * len(picked), columns, figsize=size, squeeze=False, layout="constrained")
+    chart, axes = pyplot().subplots(3 * len(picked), columns, figsize=size, squeeze=False, layout="constrained")
     for index, scene in enumerate(picked):
         rows = fine[fine["scene"] == scene].set_index("variant")
         _scene(axes[3 * index : 3 * index + 3], rows, names, load_image)
@@ -68,7 +67,8 @@ def _scene(axes: Any, rows: pd.DataFrame, names: Sequence[str], load_image: Load
         _show(column[1], image[window], "")
         _show(column[2], heat_map(baseline, image), "")
     request = rows.loc[BASELINE.name]
-    sides = (f"{_shortened(request['prompt'])}\nseed {request['seed']}", "framed part", f"difference x{HEAT_GAIN:g}")
+    prompt = textwrap.fill(request["prompt"], 28, max_lines=3, placeholder=" ...")
+    sides = (f"{prompt}\nseed {request['seed']}", "framed part", f"difference x{HEAT_GAIN:g}")
     for row_axes, text in zip(axes[:, 0], sides, strict=True):
         row_axes.set_ylabel(text, fontsize=7)
 
@@ -94,8 +94,3 @@ def _frame(axes: Any, window: tuple[slice, slice]) -> None:
     corner, side = (columns.start - 0.5, rows.start - 0.5), rows.stop - rows.start
     for colour, width in (("black", 2.0), ("white", 0.8)):
         axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=colour, linewidth=width))
-
-
-def _shortened(text: str) -> str:
-    lines = textwrap.wrap(text, 28)
-    return "\n".join(lines[:3]) + (" ..." if len(lines) > 3 else "")

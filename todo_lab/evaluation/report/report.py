@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pandas as pd
 from ..running.row_store import RUN_FILE, RowStore, write_atomically
 from ..variants import BASELINE
 from . import aggregation, charts
-from .document import items, markdown_table, picture, section
+from .document import markdown_table, picture, section
 from .image_grids import draw_grids
 
 MISSING = "n/a"
@@ -37,11 +38,11 @@ GRIDS = (
 def write_report(folder: Path) -> str:
     """Write the files and the plots into ``folder``; returns the report. Raises ValueError without rows."""
     store = RowStore(folder)
-    table = aggregation.to_table(store.latest())
-    if table.empty:
+    if not store.rows:
         raise ValueError(f"{folder} has no results")
+    table = aggregation.to_table(store.latest())
     table.to_parquet(folder / "results.parquet", index=False, compression="zstd", compression_level=19)
-    about = json.loads((folder / RUN_FILE).read_text("utf-8")) if (folder / RUN_FILE).exists() else {}
+    about = json.loads((folder / RUN_FILE).read_text("utf-8"))
     text = "\n\n".join(_blocks(store, table, about)) + "\n"
     write_atomically(folder / "report.md", text)
     return text
@@ -76,9 +77,9 @@ def _what_ran(table: pd.DataFrame, about: dict[str, Any]) -> list[str]:
         "Every image is compared with the baseline: the image without reduction, from the same first pass."
     )
     names = ("model", "device", "dtype", "machine", "versions", "command")
-    facts = items([f"{name}: {about[name]}" for name in names if about.get(name)])
-    expected = about.get("rows", len(table))
-    lacking = f"The run is not complete: it has {len(table)} of {expected} images." if expected != len(table) else ""
+    facts = "\n".join(f"- {name}: {about[name]}" for name in names if about.get(name))
+    rows = about["rows"]
+    lacking = f"The run is not complete: it has {len(table)} of {rows} images." if rows != len(table) else ""
     return [block for block in (ran, facts, lacking) if block]
 
 
@@ -93,23 +94,17 @@ def _table(summary: pd.DataFrame, about: dict[str, Any]) -> list[str]:
         rows = [[row["variant"], *(_cell(name, row) for name in known)] for _, row in part.iterrows()]
         blocks.append(markdown_table([head, *rows]))
     absent = [COLUMNS[name][0] for name in COLUMNS if name not in known]
-    reasons = "".join(f" {name}: {reason}." for name, reason in (about.get("missing") or {}).items())
+    reasons = "".join(f" {name}: {reason}." for name, reason in about.get("missing", {}).items())
     return [*blocks, f"Not available: {', '.join(absent)}.{reasons}"] if absent else blocks
 
 
 def _cell(name: str, row: pd.Series) -> str:
     """A figure, and its interval where it has one: "1.48x (1.47-1.50)" without the repeated unit."""
-    value, text = row[name], COLUMNS[name][1]
-    if value is None or value != value:
+    value, low, high = (row.get(f"{name}{end}", math.nan) for end in ("", "_low", "_high"))
+    text = COLUMNS[name][1]
+    if math.isnan(value):
         return MISSING
-    if row["variant"] == BASELINE.name:
-        return text(value)
-    return _with_interval(text, value, row.get(f"{name}_low"), row.get(f"{name}_high"))
-
-
-def _with_interval(text: Callable[[float], str], value: float, low: float | None, high: float | None) -> str:
-    """A figure, and its interval if that is known."""
-    if low is None or high is None or low != low:
+    if math.isnan(low) or row["variant"] == BASELINE.name:
         return text(value)
     return f"{text(value)} ({text(low).rstrip('x')}\u2013{text(high)})"
 

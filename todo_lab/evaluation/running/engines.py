@@ -36,14 +36,9 @@ def local_engine(backend: Local, *, runs: int, timed: bool = True, metrics: Imag
 
 
 @lru_cache(maxsize=1)
-def _opened(source: Source) -> tuple[Local, ImageMetrics]:
-    """Load the model once per worker."""
-    return source.open(), ImageMetrics(source.device)
-
-
 def _engine_of(source: Source, runs: int, timed: bool) -> Engine:
-    backend, metrics = _opened(source)
-    return local_engine(backend, runs=runs, timed=timed, metrics=metrics)
+    """Load the model once per worker."""
+    return local_engine(source.open(), runs=runs, timed=timed, metrics=ImageMetrics(source.device))
 
 
 def process_engine(source: Source, *, processes: int, runs: int, timed: bool) -> Engine:

@@ -66,8 +66,3 @@ def make_scenes(
         for prompt in prompts
     ]
     return [Scene(number, request) for number, request in enumerate(dict.fromkeys(requests))]
-
-
-def make_jobs(scenes: Iterable[Scene], variants: Sequence[Variant]) -> list[Job]:
-    """All variants of each scene, scene by scene."""
-    return [Job(scene, variant) for scene in scenes for variant in variants]

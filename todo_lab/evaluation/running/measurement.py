@@ -106,13 +106,9 @@ def _input_columns(backend: Local, job: Job) -> Row:
 def _time_columns(images: Sequence[TimedImage], baseline_steps: Sequence[list[float]]) -> Row:
     step = statistics.median(second for image in images for second in without_first_step(image.step_seconds))
     baseline = statistics.median(second for steps in baseline_steps for second in without_first_step(steps))
-    return {
-        "step_seconds": step,
-        "baseline_step_seconds": baseline,
-        "first_seconds": statistics.median(image.first_seconds for image in images),
-        "hires_seconds": statistics.median(image.hires_seconds for image in images),
-        "total_seconds": statistics.median(image.total_seconds for image in images),
-    }
+    whole = ("first_seconds", "hires_seconds", "total_seconds")
+    medians = {name: statistics.median(getattr(image, name) for image in images) for name in whole}
+    return {"step_seconds": step, "baseline_step_seconds": baseline, **medians}
 
 
 def _output_columns(images: Sequence[TimedImage], job: Job) -> Row:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from todo_core.errors import SettingsError
 
-from ...sampling.infotext import load_png
 from .jobs import Job
 from .measurement import Result, Row
 
@@ -30,30 +30,31 @@ class RowStore:
         self.rows = _complete_rows(self._path)
 
     @classmethod
-    def begin(cls, folder: Path, jobs: Sequence[Job], about: dict[str, Any], *, resume: bool) -> RowStore:
-        """Open a new folder, or continue one whose rows all belong to these jobs.
+    def of(cls, folder: Path, jobs: Sequence[Job], about: dict[str, Any], *, resume: bool) -> RowStore:
+        """A new folder, which is not made yet, or one whose rows all belong to these jobs.
 
-        ``about`` describes the run for the report. Raises SettingsError for existing results without ``resume``, and
-        for results of other jobs.
+        ``about`` describes the run. Raises SettingsError for existing results without ``resume``, and for results of
+        other jobs.
         """
-        store = cls.check(folder, jobs, about, resume=resume)
-        folder.joinpath("images").mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / RUN_FILE, json.dumps({**about, "rows": len(jobs)}, indent=1))
-        return store
-
-    @classmethod
-    def check(cls, folder: Path, jobs: Sequence[Job], about: dict[str, Any], *, resume: bool) -> RowStore:
-        """What `begin` would open, with its errors. Makes no folder."""
         path = folder / RUN_FILE
         if path.exists():
             _must_fit(folder, json.loads(path.read_text("utf-8")), about, resume)
-        store = cls(folder)
-        store._must_be_among(jobs)
+        store, numbers = cls(folder), {job.key: job.scene.number for job in jobs}
+        for row in store.rows:
+            if numbers.get(row["key"]) != row["scene"]:
+                of = f"{row['variant']!r} of {row['prompt']!r}"
+                allowed = f"a folder whose rows all belong to this run (its row {of} does not)"
+                raise SettingsError("resume", str(folder), allowed)
         return store
 
-    def done(self) -> set[str]:
-        """Keys of the jobs that have a row without an error."""
-        return {row["key"] for row in self.rows if not row["error"]}
+    def begin(self, about: dict[str, Any], count: int) -> None:
+        """Make the folder, and write down for the report what runs: so many rows."""
+        self.folder.joinpath("images").mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / RUN_FILE, json.dumps({**about, "rows": count}, indent=1))
+
+    def done(self) -> dict[str, Row]:
+        """The rows without an error, by the keys of their jobs."""
+        return {row["key"]: row for row in self.rows if not row["error"]}
 
     def add(self, result: Result) -> None:
         """Write the image, then the row, so that every row has its image. Raises OSError."""
@@ -71,15 +72,8 @@ class RowStore:
 
     def load_image(self, row: Row) -> np.ndarray:
         """The image of a row, uint8 (h, w, 3)."""
-        return load_png(self.folder / row["image"])[0]
-
-    def _must_be_among(self, jobs: Sequence[Job]) -> None:
-        numbers = {job.key: job.scene.number for job in jobs}
-        foreign = [row for row in self.rows if numbers.get(row["key"]) != row["scene"]]
-        if foreign:
-            row = f"{foreign[0]['variant']!r} of {foreign[0]['prompt']!r}"
-            allowed = f"a folder whose rows all belong to this run (its row {row} does not)"
-            raise SettingsError("resume", str(self.folder), allowed)
+        with Image.open(self.folder / row["image"]) as image:
+            return np.asarray(image.convert("RGB"))
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:

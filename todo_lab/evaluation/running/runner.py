@@ -53,7 +53,7 @@ def run_jobs(jobs: Sequence[Job], store: RowStore, engine: Engine, *, seconds: f
 
 def pending(jobs: Sequence[Job], store: RowStore) -> list[SceneJobs]:
     """The open jobs by scene, in order."""
-    finished = {row["key"]: row for row in store.rows if not row["error"]}
+    finished = store.done()
     found = []
     for _, of_scene in itertools.groupby(jobs, key=lambda job: job.scene.number):
         scene = list(of_scene)

@@ -64,12 +64,9 @@ def caption(scene: Scene, seed: int = 0) -> str:
         shape = one(SHAPE_WORDS[group.shape])[group.count > 1]
         size = [one(SIZE_WORDS[group.size])] if group.size else []
         place = [one(PLACE_WORDS[group.place])] if group.place else []
-        article = _article(one(COUNT_WORDS[group.count]), [*size, colour := one(COLOUR_WORDS[group.colour])][0])
-        return " ".join([article, *size, colour, shape, *place])
+        count, colour = one(COUNT_WORDS[group.count]), one(COLOUR_WORDS[group.colour])
+        described = [*size, colour, shape, *place]
+        return " ".join(["an" if count == "a" and described[0][0] in "aeiou" else count, *described])
 
     objects = " and ".join(noun_phrase(group) for group in scene.groups)
     return f"{objects} {one(BEFORE_BACKGROUND)} {one(BACKGROUND_WORDS[scene.background])}"
-
-
-def _article(count: str, following: str) -> str:
-    return "an" if count == "a" and following[0] in "aeiou" else count

@@ -20,15 +20,15 @@ HARD = {"star": 3.0, "square": 1.5}  # shapes that came out wrong most often
 UNSEEN = 1_000_000_000  # the first scene seed for evaluation
 
 
-def training_scenes(count: int, first: int = 0) -> list[Scene]:
-    """The first `count` scenes from seed `first` on that are not held out."""
-    scenes = (random_scene(seed) for seed in itertools.count(first))
+def training_scenes(count: int) -> list[Scene]:
+    """The first `count` scenes that are not held out."""
+    scenes = map(random_scene, itertools.count())
     return list(itertools.islice((scene for scene in scenes if not scene.held_out), count))
 
 
 def unseen_scenes(count: int, *, least: int = 1, most: int = 4) -> list[Scene]:
     """Scenes for evaluation with `least` to `most` objects: other seeds, only combinations held out of training."""
-    scenes = (random_scene(seed) for seed in itertools.count(UNSEEN))
+    scenes = map(random_scene, itertools.count(UNSEEN))
     chosen = (scene for scene in scenes if scene.held_out and least <= len(scene.items) <= most)
     return list(itertools.islice(chosen, count))
 

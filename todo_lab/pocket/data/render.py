@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -211,11 +212,8 @@ def _turned(point: tuple[float, float], angle: float, x: float, y: float, radius
 
 
 def _polygon(corners: int, radii: tuple[float, ...], first: float) -> list[tuple[float, float]]:
-    turns = [first + 2 * math.pi * corner / corners for corner in range(corners)]
-    return [
-        (radii[index % len(radii)] * math.cos(turn), radii[index % len(radii)] * math.sin(turn))
-        for index, turn in enumerate(turns)
-    ]
+    turns = (first + 2 * math.pi * corner / corners for corner in range(corners))
+    return [(r * math.cos(turn), r * math.sin(turn)) for turn, r in zip(turns, itertools.cycle(radii), strict=False)]
 
 
 def _heart() -> list[tuple[float, float]]:

@@ -85,9 +85,7 @@ def _random_groups(rng: np.random.Generator) -> tuple[Group, ...]:
         place = None
         if count == 1 and rng.random() < 0.6:
             place = str(rng.choice(list(PLACES))) if many == 1 else str(places[index])
-        groups.append(
-            Group(count, str(colours[index]), str(rng.choice(SHAPES)), None if size is None else str(size), place)
-        )
+        groups.append(Group(count, str(colours[index]), str(rng.choice(SHAPES)), size and str(size), place))
     return tuple(groups)
 
 

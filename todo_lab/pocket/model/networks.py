@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from todo_core.hosts import detect
 
 from . import config
 
@@ -23,7 +24,7 @@ try:
         from ldm.modules.attention import CrossAttention as LdmCrossAttention
         from ldm.modules.attention import SpatialTransformer as LdmSpatialTransformer
         from ldm.modules.diffusionmodules.model import Decoder, Encoder
-        from ldm.modules.diffusionmodules.openaimodel import Downsample, UNetModel, Upsample
+        from ldm.modules.diffusionmodules.openaimodel import UNetModel
         from ldm.modules.diffusionmodules.util import make_beta_schedule
         from ldm.modules.distributions.distributions import DiagonalGaussianDistribution
 except ModuleNotFoundError as missing:
@@ -81,16 +82,17 @@ def build_unet(settings: dict[str, Any]) -> nn.Module:
     """ldm's UNet. `transformer_depth` may be a list with the blocks at each level, as in SDXL."""
     depths = settings["transformer_depth"]
     if isinstance(depths, int):
-        unet = UNetModel(**settings)
-    else:
-        unet = UNetModel(**{**settings, "transformer_depth": 1})
-        for module, level in _transformers(unet):
-            module.__class__ = SpatialTransformer
-            width, heads = module.in_channels, module.transformer_blocks[0].attn1.heads
-            sizes = {"n_heads": heads, "d_head": width // heads, "context_dim": settings["context_dim"]}
-            more = (BasicTransformerBlock(width, **sizes, checkpoint=False) for _ in range(depths[level] - 1))
-            module.transformer_blocks.extend(more)
-    return unet
+        return UNetModel(**settings)
+    host = detect(UNetModel(**{**settings, "transformer_depth": 1}))
+    for site in host.sites:
+        module: Any = site.transformer
+        module.__class__ = SpatialTransformer
+        width, heads = module.in_channels, module.transformer_blocks[0].attn1.heads
+        sizes = {"n_heads": heads, "d_head": width // heads, "context_dim": settings["context_dim"]}
+        depth = depths[host.depth + site.level - 1]
+        more = (BasicTransformerBlock(width, **sizes, checkpoint=False) for _ in range(1, depth))
+        module.transformer_blocks.extend(more)
+    return host.unet
 
 
 def fuse_attention(unet: nn.Module) -> nn.Module:
@@ -101,29 +103,16 @@ def fuse_attention(unet: nn.Module) -> nn.Module:
     return unet
 
 
-def _transformers(unet: Any) -> Iterator[tuple[Any, int]]:
-    """Each transformer with the number of times that its grid is halved."""
-    level = 0
-    for stage in (*unet.input_blocks, unet.middle_block, *unet.output_blocks):
-        for module in stage:
-            if isinstance(module, LdmSpatialTransformer):
-                yield module, level
-            elif isinstance(module, Downsample):
-                level += 1
-            elif isinstance(module, Upsample):
-                level -= 1
-
-
 class TextEncoder(nn.Module):
     """A CLIP text transformer: (b, 77) token ids in, the last hidden state (b, 77, width) out."""
 
-    def __init__(self, vocabulary: int, settings: dict[str, Any] = config.TEXT):
+    def __init__(self, vocabulary: int):
         super().__init__()
         from transformers import CLIPTextConfig, CLIPTextModel
 
         # the config requires these ids; the hidden states do not depend on them
         special: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
-        self.transformer = CLIPTextModel(CLIPTextConfig(**settings, vocab_size=vocabulary, **special))
+        self.transformer = CLIPTextModel(CLIPTextConfig(**config.TEXT, vocab_size=vocabulary, **special))
 
     def forward(self, ids: Tensor) -> Tensor:
         """The hidden states for the UNet's cross-attention."""

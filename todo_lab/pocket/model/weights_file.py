@@ -127,10 +127,5 @@ def _like(scale: Tensor, row: Tensor) -> Tensor:
 
 def named(model: PocketModel) -> dict[str, Tensor]:
     """The state dict with the names of an SD 1 checkpoint, for any version of transformers."""
-
-    def name(key: str) -> str:
-        inside = key.startswith(TEXT_PREFIX) and not key.startswith(NESTED)
-        return key.replace(TEXT_PREFIX, NESTED) if inside else key
-
-    skipped = ("position_ids",)
-    return {name(key): row for key, row in model.state_dict().items() if not key.endswith(skipped)}
+    state = {key: row for key, row in model.state_dict().items() if not key.endswith("position_ids")}
+    return {key.replace(NESTED, TEXT_PREFIX).replace(TEXT_PREFIX, NESTED): row for key, row in state.items()}

@@ -31,7 +31,7 @@ TEXTURE = 1.5  # weight of the strength of fine detail in each cell, wherever it
 CORNERS = 4.0  # weight of errors in the corner cells, where the padding otherwise leaves a speck
 
 
-def train_autoencoder(options: Options) -> FirstStage:
+def train_autoencoder(options: Options) -> None:
     """Minimise the error of the pictures, with a weak KL term that keeps the latents near a unit normal."""
     torch.manual_seed(options.seed)
     network = weights_file.load(options.start).first_stage_model if options.start else FirstStage()
@@ -52,10 +52,9 @@ def train_autoencoder(options: Options) -> FirstStage:
         return picture_error(decoded.float(), images) + 1e-4 * divergence
 
     loop.run(loss_of)
-    return network
 
 
-def train_decoder(options: Options) -> FirstStage:
+def train_decoder(options: Options) -> None:
     """Train the decoder of the start file alone: all latents, and so the diffusion model, stay as they are.
 
     It sees whole pictures. One batch in four has twice the base side.
@@ -78,7 +77,6 @@ def train_decoder(options: Options) -> FirstStage:
         return picture_error(decoded.float(), images)
 
     Loop("decoder", network, options, rate=4e-4).run(loss_of)
-    return network
 
 
 def picture_error(decoded: Tensor, images: Tensor) -> Tensor:

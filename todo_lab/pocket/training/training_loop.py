@@ -27,6 +27,7 @@ SAVE_EVERY = 60.0  # seconds
 SHOWN_EVERY = 20  # steps
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the Newton-Schulz iteration
 NEWTON_SCHULZ_STEPS = 5
+MOMENTUM, DECAY = 0.95, 0.01
 MATCHED = 0.2  # root mean square of an update of AdamW, so that both take the same learning rate (Liu et al. 2025)
 
 
@@ -151,7 +152,7 @@ def half_on_gpu(device: torch.device | str) -> torch.autocast:
 
 def adamw(weights: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:
     """AdamW as all networks use it."""
-    return torch.optim.AdamW(weights, lr=rate, betas=(0.9, 0.99), weight_decay=0.01)
+    return torch.optim.AdamW(weights, lr=rate, betas=(0.9, 0.99), weight_decay=DECAY)
 
 
 def muon_and_adamw(network: nn.Module, rate: float) -> list[torch.optim.Optimizer]:
@@ -166,11 +167,11 @@ def muon_and_adamw(network: nn.Module, rate: float) -> list[torch.optim.Optimize
 class Muon(torch.optim.Optimizer):
     """Momentum whose direction is made orthogonal, for weights of two and more dimensions (rows first).
 
-    A weight (rows, ...) counts as a matrix (rows, product of the others). `lr` and `decay` are those of AdamW.
+    A weight (rows, ...) counts as a matrix (rows, product of the others). `lr` is that of AdamW.
     """
 
-    def __init__(self, weights: Iterable[nn.Parameter], lr: float, decay: float = 0.01, momentum: float = 0.95):
-        super().__init__(weights, {"lr": lr, "decay": decay, "momentum": momentum})
+    def __init__(self, weights: Iterable[nn.Parameter], lr: float):
+        super().__init__(weights, {"lr": lr})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -180,18 +181,18 @@ class Muon(torch.optim.Optimizer):
             for weight in group["params"]:
                 alike[weight.flatten(1).shape].append(weight)
             for shape, weights in alike.items():
-                updates = orthogonal(torch.stack([self._direction(weight, group["momentum"]) for weight in weights]))
+                updates = orthogonal(torch.stack([self._direction(weight) for weight in weights]))
                 rate = group["lr"] * MATCHED * math.sqrt(max(shape))
                 for weight, update in zip(weights, updates, strict=True):
-                    weight.mul_(1 - group["lr"] * group["decay"]).sub_(update.view_as(weight), alpha=rate)
+                    weight.mul_(1 - group["lr"] * DECAY).sub_(update.view_as(weight), alpha=rate)
 
-    def _direction(self, weight: nn.Parameter, keep: float) -> Tensor:
+    def _direction(self, weight: nn.Parameter) -> Tensor:
         """The running mean of the gradients with Nesterov's look ahead, as a matrix."""
         if "mean" not in self.state[weight]:
             self.state[weight]["mean"] = torch.zeros_like(weight)
         gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
-        mean = self.state[weight]["mean"].lerp_(gradient, 1 - keep)
-        return gradient.lerp(mean, keep).flatten(1)
+        mean = self.state[weight]["mean"].lerp_(gradient, 1 - MOMENTUM)
+        return gradient.lerp(mean, MOMENTUM).flatten(1)
 
 
 def orthogonal(matrix: Tensor) -> Tensor:

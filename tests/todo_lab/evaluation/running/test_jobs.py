@@ -7,7 +7,7 @@ import pytest
 from todo_core import SETTINGS, Settings, SettingsError
 from todo_lab.evaluation import variants
 from todo_lab.evaluation.prompts.prompt_sets import SETS, evenly_spaced, load_prompts
-from todo_lab.evaluation.running.jobs import Job, Scene, make_jobs, make_scenes
+from todo_lab.evaluation.running.jobs import Job, Scene, make_scenes
 from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.sampling.request import Request
 
@@ -108,10 +108,9 @@ def test_the_baseline_comes_first_and_names_are_unique():
 
 def test_every_combination_is_a_job_with_a_key_of_its_own(chosen):
     def made():
-        sizes = [(64, 64), (64, 96)]
-        return make_jobs(
-            make_scenes(["a", "b"], seeds=[1, 2], sizes=sizes, scales=[2, 3], base=Request(prompt="")), chosen
-        )
+        sizes, base = [(64, 64), (64, 96)], Request(prompt="")
+        scenes = make_scenes(["a", "b"], seeds=[1, 2], sizes=sizes, scales=[2, 3], base=base)
+        return [Job(scene, variant) for scene in scenes for variant in chosen]
 
     assert len(made()) == 2 * 2 * 2 * 2 * len(chosen)
     assert len({job.key for job in made()}) == len({job.image for job in made()}) == len(made())

@@ -22,7 +22,8 @@ def cluster():
 
 
 def rows(folder, work, engine):
-    store = RowStore.begin(folder, work, ABOUT, resume=False)
+    store = RowStore.of(folder, work, ABOUT, resume=False)
+    store.begin(ABOUT, len(work))
     assert run_jobs(work, store, engine) == 0
     assert len(store.rows) == len(work)
     return {row["key"]: row for row in store.rows}

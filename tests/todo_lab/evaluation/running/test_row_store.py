@@ -7,13 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.todo_lab.evaluation.doubles import ABOUT, Double, differing, sweep
+from tests.todo_lab.evaluation.doubles import ABOUT, Double, differing, rows_of, sweep
 from todo_core import SettingsError
 from todo_lab.evaluation.running.row_store import ROWS_FILE, RowStore
-
-
-def rows(folder):
-    return [json.loads(line) for line in (folder / ROWS_FILE).read_text().splitlines()]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 12, 13, 20])
@@ -23,8 +19,8 @@ def test_a_stopped_run_continues_without_repeating_or_losing_a_row(tmp_path, wor
     with pytest.raises(KeyboardInterrupt):
         sweep(broken, work, Double(stop_at=count), runs=2)
     sweep(broken, work, resume=True, runs=2)
-    assert [row["key"] for row in rows(broken)] == [job.key for job in work]
-    for ours, theirs in zip(rows(broken), rows(complete), strict=True):
+    assert [row["key"] for row in rows_of(broken)] == [job.key for job in work]
+    for ours, theirs in zip(rows_of(broken), rows_of(complete), strict=True):
         assert not differing(ours, theirs)
         assert (broken / ours["image"]).read_bytes() == (complete / theirs["image"]).read_bytes()
 
@@ -39,8 +35,8 @@ def test_a_run_continues_with_what_is_open_alone(tmp_path, work):
         double = Double()
         sweep(tmp_path, given, double, resume=True)
         assert double.generated == (made or double.generated[: len(less)])
-        assert {row["key"] for row in rows(tmp_path)} == {job.key for job in given}
-        assert json.loads((tmp_path / "run.json").read_text())["rows"] == len(given) == len(rows(tmp_path))
+        assert {row["key"] for row in rows_of(tmp_path)} == {job.key for job in given}
+        assert json.loads((tmp_path / "run.json").read_text())["rows"] == len(given) == len(rows_of(tmp_path))
 
 
 def test_results_are_not_mixed_up(tmp_path, work):
@@ -67,7 +63,7 @@ def test_failed_rows_are_kept_and_repeated(tmp_path, work):
 
 def test_an_image_says_how_it_was_made(tmp_path, work):
     sweep(tmp_path, work)
-    row = rows(tmp_path)[1]
+    row = rows_of(tmp_path)[1]
     with Image.open(tmp_path / row["image"]) as image:
         assert image.info["parameters"] == "a picture by ToDo 2"
         assert image.size == (128, 128)
