@@ -151,3 +151,13 @@ def test_while_another_thread_runs_the_model_nothing_is_predicted_and_a_note_say
         first.remove()
     assert not session.record.predicted
     assert "several threads run this model at a time: nothing is predicted" in session.record.notes
+
+
+def test_a_thread_that_was_interrupted_in_a_call_keeps_no_other_from_predicting(ldm_sd1):
+    """It may be gone for good, and no hook tells that its call has ended."""
+    with patched(ldm_sd1.unet, factor_1=1, interval=2) as session:
+        in_a_thread(lambda: interrupt(ldm_sd1, ldm_sd1.blocks(1)[0]))
+        for timestep in range(900, 0, -100):
+            ldm_sd1(LATENT, float(timestep))
+    assert session.record.predicted
+    assert session.record.notes == []
