@@ -40,7 +40,6 @@ class Processing:
     n_iter: int = 1
     enable_hr: bool = True
     hr_scale: int = 2
-    subprompts: int = 1  # 2 is "a AND b"
     split: bool = False  # the WebUI's "batch cond/uncond" off
     calls_per_step: int = 1  # 2 for a second-order sampler
     sampler_function: object = None  # one of those below; None is another extension's sampler
@@ -52,7 +51,6 @@ class Processing:
     is_hr_pass: bool = False
     sampler: object = None
     refiner: tuple | None = None  # (step, model)
-    hr_model: object = None
     after_step: object = None  # called with each step's number between two denoiser calls, as a live preview is
     prompt: str = "a cat"
     only_hires: bool = False  # the upscale button under a result
@@ -86,18 +84,16 @@ class CFGDenoiser(torch.nn.Module):
             raise Interrupted
         if p.refiner and self.step == p.refiner[0]:
             shared.sd_model = p.refiner[1]
-        images = x.shape[0]
-        x_in = torch.cat([x.repeat_interleave(p.subprompts, 0), x])
+        x_in = torch.cat([x, x])
         for callback in script_callbacks.callbacks_cfg_denoiser:
             callback(SimpleNamespace(x=x_in, denoiser=self))
         if self.step in p.ngms:
             p.extra_generation_params["NGMS"] = 4.0
             self.step += 1
-            return self.inner_model(x_in[:images])
-        out = torch.cat([self.inner_model(part) for part in (x_in.split(images) if p.split else [x_in])])
-        cond, uncond = out[:-images].unflatten(0, (images, p.subprompts)).sum(1), out[-images:]
+            return self.inner_model(x)
+        cond, uncond = torch.cat([self.inner_model(part) for part in ([x, x] if p.split else [x_in])]).chunk(2)
         self.step += 1
-        return uncond + p.cfg_scale * (cond - p.subprompts * uncond)
+        return uncond + p.cfg_scale * (cond - uncond)
 
 
 class Wrapped(torch.nn.Module):
@@ -136,8 +132,8 @@ class Sampler:
     def __init__(self, p):
         self.model_wrap_cfg = CFGDenoiser(p, self)
         self.func, self.eta = p.sampler_function, p.eta
-        parts = [SimpleNamespace(weight=1.0)] * p.subprompts
-        self.sampler_extra_args = {"cond": SimpleNamespace(batch=[parts] * len(p.seeds))}
+        prompt = [SimpleNamespace(weight=1.0)]
+        self.sampler_extra_args = {"cond": SimpleNamespace(batch=[prompt] * len(p.seeds))}
 
     def calls(self, p):
         """How often the denoiser is called; a second-order sampler does without a second call in the last step."""
@@ -164,8 +160,7 @@ class WebUI:
     ``tab`` is the one whose scripts run, if it is not the job's own.
     """
 
-    tab = None
-    sampler = sampler_of = None
+    tab = sampler = None
 
     def __init__(self, script, model):
         self.script, self.events, self.first_pass = script, [], []
@@ -219,8 +214,6 @@ class WebUI:
             self.first_pass.append(samples)
         if not p.enable_hr or shared.state.interrupted:
             return samples
-        if p.hr_model:
-            shared.sd_model = p.hr_model
         p.is_hr_pass, p.sampler = True, self._sampler(p)
         samples = torch.nn.functional.interpolate(samples, scale_factor=p.hr_scale)
         noise = self._noise(p, samples.shape[-2:])
@@ -232,8 +225,8 @@ class WebUI:
     def _sampler(self, p):
         if not p.one_sampler:
             return Sampler(p)
-        if self.sampler_of != id(p):
-            self.sampler, self.sampler_of = Sampler(p), id(p)
+        if not (self.sampler and self.sampler.model_wrap_cfg.p is p):
+            self.sampler = Sampler(p)
         return self.sampler
 
     def _noise(self, p, side):

@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import gradio as gr
 
@@ -38,11 +39,8 @@ def _scripts_in_head():
         response.init_headers()
         return response
 
-    gradio.routes.templates.TemplateResponse = with_scripts
-    try:
+    with patch.object(gradio.routes.templates, "TemplateResponse", with_scripts):
         yield
-    finally:
-        gradio.routes.templates.TemplateResponse = answer
 
 
 def build(folder):
