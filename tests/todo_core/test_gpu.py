@@ -1,6 +1,6 @@
 """What only a GPU can tell. Skipped elsewhere: python -m pytest -m gpu tests/todo_core/test_gpu.py"""
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import torch
@@ -53,12 +53,10 @@ def unet_of(device, dtype=torch.float32):
 
 
 @pytest.fixture(autouse=True)
-def _exact():
+def _exact(monkeypatch):
     """float32 is float32: no TF32."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    yield
-    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+    for backend in (torch.backends.cuda.matmul, torch.backends.cudnn):
+        monkeypatch.setattr(backend, "allow_tf32", False)
 
 
 @torch.inference_mode()
@@ -125,21 +123,13 @@ def test_nothing_waits_inside_a_transformer(settings):
 @contextmanager
 def errors_in_transformers(unet):
     """A wait inside a transformer is an error; between them, the hooks of the UNet may wait once a call."""
-    transformers = {site.transformer for site in detect(unet).sites}
-    handles = [
-        handle
-        for module in transformers
-        for handle in (
-            module.register_forward_pre_hook(lambda *_: torch.cuda.set_sync_debug_mode("error"), prepend=True),
-            module.register_forward_hook(lambda *_: torch.cuda.set_sync_debug_mode("default"), always_call=True),
-        )
-    ]
-    try:
+    mode = torch.cuda.set_sync_debug_mode
+    with ExitStack() as stack:
+        stack.callback(mode, "default")
+        for module in {site.transformer for site in detect(unet).sites}:
+            stack.enter_context(module.register_forward_pre_hook(lambda *_: mode("error"), prepend=True))
+            stack.enter_context(module.register_forward_hook(lambda *_: mode("default"), always_call=True))
         yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-        for handle in handles:
-            handle.remove()
 
 
 @each

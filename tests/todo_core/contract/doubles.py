@@ -37,9 +37,8 @@ unet_of_ldm, unet_of_diffusers = map(functools.cache, (models.shallow_ldm_unet, 
 def keys_in(controlnet):
     """A list that gets the keys of a ControlNet at level 1, call by call."""
     keys, to_k = [], controlnet.input_blocks[1][1].transformer_blocks[0].attn1.to_k
-    handle = to_k.register_forward_pre_hook(lambda _, args: keys.append(args[0].shape[1]))
-    yield keys
-    handle.remove()
+    with to_k.register_forward_pre_hook(lambda _, args: keys.append(args[0].shape[1])):
+        yield keys
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import torch
 from diffusers import UNet2DConditionModel
 
 from tests.fake_gpu import Count, autocast_to_half, fake_half, register_guard
+from tests.models import XL_BLOCKS
 from todo_core import patched
 from todo_core.patching.steps import rows_of
 
@@ -138,14 +139,8 @@ def test_a_patch_reads_the_timestep_once_a_call_or_not_at_all_where_the_sampler_
 @pytest.mark.long
 def test_a_call_of_sdxls_layout_runs_few_functions_of_ours():
     """Of its 70 blocks the plan reduces 10. A GPU that waits for Python gains nothing."""
-    kinds = ("CrossAttnDownBlock2D", "CrossAttnUpBlock2D")
-    unet = unet_of(
-        block_out_channels=(32, 64, 64),
-        norm_num_groups=8,
-        down_block_types=("DownBlock2D", kinds[0], kinds[0]),
-        up_block_types=(kinds[1], kinds[1], "UpBlock2D"),
-        transformer_layers_per_block=(1, 2, 10),
-    )
+    widths = {"block_out_channels": (32, 64, 64), "norm_num_groups": 8}
+    unet = unet_of(**XL_BLOCKS, **widths, transformer_layers_per_block=(1, 2, 10))
     ran = Counter()
 
     def note(frame, event, _):

@@ -1,6 +1,7 @@
 """What the plan says will happen, and why nothing will where nothing will."""
 
 import functools
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -320,10 +321,10 @@ def test_the_size_that_a_model_was_trained_at(build, side):
 
 def test_levels_are_those_of_the_layout_and_ranks_count_their_blocks_in_running_order(any_model):
     host, order = detect(any_model.unet), []
-    handles = [s.block.register_forward_pre_hook(lambda block, args: order.append(block)) for s in host.sites]
-    any_model(noise(1, 4, 16, 16))
-    for handle in handles:
-        handle.remove()
+    with ExitStack() as stack:
+        for site in host.sites:
+            stack.enter_context(site.block.register_forward_pre_hook(lambda block, args: order.append(block)))
+        any_model(noise(1, 4, 16, 16))
     assert [id(site.block) for site in host.sites] == [id(block) for block in order]
     for level in (1, 2):
         ranks, blocks = zip(*((site.rank, id(site.block)) for site in host.sites if site.level == level), strict=True)

@@ -1,6 +1,7 @@
 """What is not reduced, or refused, and how the user is told."""
 
 import logging
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -40,15 +41,12 @@ def test_a_replaced_forward_sees_the_whole_grid_and_the_others_are_reduced(sd1, 
     replace_forward(monkeypatch, sd1, name, seen)
     block = sd1.blocks(1)[0]
     firsts = {"attn1": block.attn1.to_q, "attn2": block.attn2.to_q, "ff": block.ff.net[0]}
-    handles = [
-        first.register_forward_pre_hook(lambda _, args, part=part: reduced.update({part: args[0].shape[1]}))
-        for part, first in firsts.items()
-    ]
-    with patched(sd1.unet, **ALL) as session:
+    with patched(sd1.unet, **ALL) as session, ExitStack() as stack:
+        for part, first in firsts.items():
+            note = lambda _, args, part=part: reduced.update({part: args[0].shape[1]})  # noqa: E731
+            stack.enter_context(first.register_forward_pre_hook(note))
         for timestep in (500.0, 300.0):
             sd1(LATENT, timestep)
-    for handle in handles:
-        handle.remove()
     assert set(seen) == {TOKENS}
     assert reduced == {part: TOKENS if part == name else 32 for part in firsts}
     assert len(session.record.notes) == 1

@@ -92,10 +92,10 @@ def test_a_loop_of_ones_own_is_counted_by_its_own_timesteps(unet):
 )
 def test_with_schedulers_that_add_no_noise_whole_steps_are_predicted(name, config, calls, unet):
     pipe, calls_made = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet), []
-    hook = unet.conv_in.register_forward_hook(lambda *_: calls_made.append(1))
     is_whole = calls < 8
-    (what, steps), latents = predicted(pipe, *([] if is_whole else [WHY_NOT[sampler_of_scheduler(pipe.scheduler)]]))
-    hook.remove()
+    with unet.conv_in.register_forward_hook(lambda *_: calls_made.append(1)):
+        notes = [] if is_whole else [WHY_NOT[sampler_of_scheduler(pipe.scheduler)]]
+        (what, steps), latents = predicted(pipe, *notes)
     assert len(calls_made) == calls
     assert what == (MODEL if is_whole else DEEP)[0]
     assert steps == (MODEL if is_whole else DEEP)[1] or calls == 15
@@ -197,9 +197,8 @@ def test_scheduler_and_guidance_are_those_of_the_pipeline_that_runs(unet, patche
     other = StableDiffusionImg2ImgPipeline.from_pipe(first)
     other.scheduler, found = EulerAncestralDiscreteScheduler(), []
     with patched(unet if patches == "the UNet" else first, interval=2) as session:
-        handle = unet.register_forward_pre_hook(lambda *_: found.append(session.host.sampler.weights()))
+        unet.register_forward_pre_hook(lambda *_: found.append(session.host.sampler.weights()))
         generate(other, image=noise(1, 4, 16, 16), strength=1.0, guidance_scale=9.0)
-    handle.remove()
     assert found == [(-8.0, 9.0)] * 8
     assert (session.plan.facts.sampler, session.plan.facts.steps) == ("adds noise", 8)
     assert ran(session) == DEEP

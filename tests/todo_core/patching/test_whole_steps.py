@@ -196,9 +196,8 @@ def test_what_a_controlnet_adds_is_told_and_begins_anew_where_it_begins_and_ends
         more = {"mid_block_additional_residual": torch.ones(1) if not added else torch.zeros(1)}
         return unet(latent, TIMES[step], words(2), **(more if not added or step in added else {}))
 
-    handle = unet.conv_in.register_forward_hook(lambda *_: ran.append(1))
-    run(diffusers_sd1, session, chain(computed[-1] + 1), call)
-    handle.remove()
+    with unet.conv_in.register_forward_hook(lambda *_: ran.append(1)):
+        run(diffusers_sd1, session, chain(computed[-1] + 1), call)
     assert sorted(session.record.whole.computed_calls) == computed
     assert len(ran) == len(computed)
     assert session.record.notes == ["a ControlNet runs in predicted steps too"]
@@ -254,13 +253,9 @@ def test_an_output_of_an_unknown_kind_is_an_error_of_ours_alone(ldm_sd1, monkeyp
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bits(ldm_sd1, dtype):
     """The output's dtype is kept where the latent's is another, as under autocast."""
-    session, latents, kinds = session_of(ldm_sd1, predict="whole", interval=2), chain(5), set()
-    cast = ldm_sd1.unet.out.register_forward_hook(lambda _, args, output: output.to(dtype))
-    try:
+    session, latents = session_of(ldm_sd1, predict="whole", interval=2), chain(5)
+    with ldm_sd1.unet.out.register_forward_hook(lambda _, args, output: output.to(dtype)):
         exact = by_a_loop(ldm_sd1, latents, 2)[0][3]
         made = run(ldm_sd1, session, latents)
-        kinds = {each.dtype for each in made}
-    finally:
-        cast.remove()
-    assert kinds == {dtype}
+    assert {each.dtype for each in made} == {dtype}
     assert (made[3].float() - exact.float()).norm() < 0.05 * exact.float().norm()
