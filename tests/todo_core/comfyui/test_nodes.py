@@ -163,9 +163,7 @@ def test_steps_are_counted_in_a_schedule_that_rises(shown, model):
 @pytest.mark.parametrize("guidance", ["SAG", "PAG"])
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("predict", ["deep", "whole"])
-def test_where_a_replacement_may_keep_a_self_attention_nothing_is_predicted(
-    shown, model, monkeypatch, guidance, split, predict
-):
+def test_a_replacement_that_may_keep_a_map_ends_predictions(shown, model, monkeypatch, guidance, split, predict):
     """SAG reads the map after each step. PAG replaces the attention in a call of its own."""
     patched = todo(model, factor_1="1", interval="2", predict=predict)
     replaced = {"patches_replace": {"attn1": {("middle", 0): lambda q, k, v, options: v}}}
@@ -224,9 +222,7 @@ def test_steps_that_another_node_answers_outside_of_ours_are_not_counted_as_comp
         (EULER, [10, 10, 7, 7, 7, 1, 0], 1, 5, 1),  # nor is it known here
     ],
 )
-def test_where_a_call_is_no_step_of_the_list_calls_are_counted(
-    shown, model, monkeypatch, function, sigmas, calls, whole, reduced
-):
+def test_calls_are_counted_where_they_are_no_steps(shown, model, monkeypatch, function, sigmas, calls, whole, reduced):
     monkeypatch.setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)
     guider, sampler = Guider(todo(model, start=0.5), calls=calls), SimpleNamespace(sampler_function=function)
     calls, _ = lengths(model, lambda: guider.sample(sampler=sampler, sigmas=sigmas))

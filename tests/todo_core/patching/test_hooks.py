@@ -268,9 +268,7 @@ def boom(*_, **__):
         ("keys/values", "downsample", todo_core.patching.session, "make_plan"),
     ],
 )
-def test_an_error_of_ours_is_raised_and_nothing_stays_or_with_on_error_the_call_runs_without_reduction(
-    sd1, target, method, where, function, monkeypatch
-):
+def test_an_error_of_ours_is_raised_or_told_and_nothing_stays(sd1, target, method, where, function, monkeypatch):
     plain, before, errors = sd1(LATENT), snapshot(sd1.unet), []
     settings = todo_core.Settings(target=target, method=method, crossattn=True, mlp=True, factor_1=2)
     session = Session(detect(sd1.unet), settings, on_error=errors.append).attach()

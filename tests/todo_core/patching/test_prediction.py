@@ -467,9 +467,7 @@ def test_the_memory_of_the_fit_is_that_which_torch_allocates(shape):
         ("whole", memory.ROOM, lambda kept, fit: 0, {3}),
     ],
 )
-def test_without_room_on_the_gpu_deep_transformers_are_computed_and_a_note_says_so(
-    ldm_sd1, monkeypatch, predict, room, free, predicted
-):
+def test_without_room_on_the_gpu_deep_transformers_are_computed(ldm_sd1, monkeypatch, predict, room, free, predicted):
     latent, looked = noise(2, 4, 16, 8), []
 
     def free_bytes(device):

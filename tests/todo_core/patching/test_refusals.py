@@ -123,9 +123,7 @@ def test_what_has_no_self_attention_of_a_unet_is_refused_by_name(build, said):
 
 @pytest.mark.parametrize("target", ["keys/values", "all"])
 @pytest.mark.parametrize("when", ["before the patch", "after the patch"])
-def test_fused_projections_are_left_whole_and_told_at_once_and_only_once_until_they_are_unfused(
-    diffusers_sd1, target, when, caplog
-):
+def test_fused_projections_are_left_whole_and_told_once_until_they_are_unfused(diffusers_sd1, target, when, caplog):
     small, settings = diffusers_sd1.copy(), {"target": target, "factor_1": 2, "phase": "fixed"}
     with patched(small.unet, **settings):
         expected = small(LATENT)

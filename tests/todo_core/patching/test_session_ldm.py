@@ -11,16 +11,7 @@ import torch
 import torch.nn.functional as F
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-from tests.models import (
-    assert_close,
-    assert_differs,
-    keys_of,
-    ldm_unet,
-    lengths,
-    noise,
-    snapshot,
-    words,
-)
+from tests.models import assert_close, assert_differs, keys_of, ldm_unet, lengths, noise, snapshot, words
 from tests.naive import interpolated
 from todo_core import Settings, SettingsError, apply_patch, patched, remove_patch
 from todo_core.patching.steps import rows_of
@@ -153,9 +144,7 @@ def joint_step(small, session, images=(0, 1, 2)):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("method", METHODS)
-def test_an_image_does_not_depend_on_its_batch_nor_on_how_that_is_split_nor_on_what_ran_before(
-    sd1_double, method, target
-):
+def test_an_image_does_not_depend_on_its_batch_its_parts_or_what_ran_before(sd1_double, method, target):
     """Nothing is taken from torch's generator."""
     session = apply_patch(sd1_double.unet, method=method, target=target, **RANDOM)
     before = torch.get_rng_state()

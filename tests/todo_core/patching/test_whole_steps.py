@@ -101,9 +101,7 @@ def test_an_error_in_a_prediction_costs_no_image(ldm_sd1, predict, step, monkeyp
 @pytest.mark.parametrize(
     ("predict", "is_own", "predicted"), [("deep", False, {2}), ("whole", False, set()), ("whole", True, {3})]
 )
-def test_a_forward_of_somebody_else_is_left_alone_and_that_of_the_class_is_no_obstacle(
-    ldm_sd1, predict, is_own, predicted
-):
+def test_a_forward_of_somebody_else_stays_and_that_of_the_class_is_no_obstacle(ldm_sd1, predict, is_own, predicted):
     """sd-webui-controlnet leaves the class's on the instance after an image."""
     module = ldm_sd1.unet if predict == "whole" else detect(ldm_sd1.unet).deep_transformers[0]
     session, own = session_of(ldm_sd1, predict=predict, interval=2), module.forward
@@ -184,7 +182,7 @@ def test_a_cache_inside_the_model_s_call_is_neither_counted_nor_learned(ldm_sd1,
     [(2, {}, [0, 1, 2, 4, 5]), (4, {4, 5, 6, 7}, [0, 1, 2, 4, 5, 6, 8, 9])],
     ids=["in each step", "in steps 4 to 7"],
 )
-def test_what_a_controlnet_adds_is_told_and_begins_anew_where_it_begins_and_ends(
+def test_what_a_controlnet_adds_is_told_and_begins_anew_where_it_comes_and_goes(
     diffusers_sd1, interval, added, computed
 ):
     """A step is predicted only after three alike."""

@@ -36,9 +36,7 @@ def kept_of(reduction):
 
 @given(GRIDS, FACTORS, TURNS, st.booleans())
 @examples(300)
-def test_a_stride_keeps_such_rows_and_columns_and_each_token_gets_its_own_cells_or_the_one_before(
-    size, factor, turn, exact
-):
+def test_a_stride_keeps_rows_and_columns_and_each_token_gets_its_own_cell_or_the_one_before(size, factor, turn, exact):
     reduction = stride(size, factor, turn, exact=exact)
     tokens = kept_of(reduction)
     row, column = divmod(tokens[0], size[1])
