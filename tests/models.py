@@ -51,10 +51,6 @@ class Small:
         """The transformer blocks of a level."""
         return [self.unet.get_submodule(name.removesuffix(".attn1")) for name in self.attentions(level)]
 
-    def all_attentions(self):
-        """Every attn1 of the UNet by name."""
-        return {name: module for name, module in self.unet.named_modules() if name.endswith(".attn1")}
-
     def copy(self):
         """One to be taken apart."""
         return Small(copy.deepcopy(self.unet), self.levels, self.halvings)
@@ -315,7 +311,9 @@ def lengths(small):
     """(name of the attn1, queries, keys) of each call, as its projections really see them."""
     seen, queries = [], {}
     with ExitStack() as stack:
-        for name, attention in small.all_attentions().items():
+        for name, attention in small.unet.named_modules():
+            if not name.endswith(".attn1"):
+                continue
 
             def on_query(module, args, name=name):
                 queries[name] = args[0].shape[1]

@@ -50,7 +50,9 @@ class Watch:
             args = (*args[:2], -args[2], *args[3:])
         self._happens(event, " before")
         if event != "cached":
-            with self._seen(network, call, event), self._replaced(network, event):
+            with contextlib.ExitStack() as stack:
+                for watched in (*self._hooks(network, call, event), self._replaced(network, event)):
+                    stack.enter_context(watched)
                 self._last = original(network, *args, **kwargs)
         if self.events.get(len(self.calls)) == "cancel":
             self._ends["cancel"]()
@@ -65,17 +67,10 @@ class Watch:
         if event == f"stop{where}":
             self._ends["stop"]()
         if event == f"fail{where}":
-            fail()
-
-    @contextlib.contextmanager
-    def _seen(self, network, call, event):
-        """Note the tokens of each self-attention, those of level 1, and whether a transformer below it runs."""
-        with contextlib.ExitStack() as stack:
-            for handle in self._hooks(network, call, event):
-                stack.enter_context(handle)
-            yield
+            raise Failed("the probe was asked to fail here")
 
     def _hooks(self, network, call, event):
+        """They note the tokens of each self-attention, those of level 1, and whether a transformer below it runs."""
         blocks = {name: module for name, module in network.named_modules() if hasattr(module, "attn1")}
         for block in blocks.values():
             yield from self._spied(block, call)
@@ -129,7 +124,3 @@ def foreign_forward(network):
 
 class Failed(Exception):
     """An error of the model, or of another extension."""
-
-
-def fail():
-    raise Failed("the probe was asked to fail here")

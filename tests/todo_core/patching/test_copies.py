@@ -73,9 +73,6 @@ def test_a_copy_that_is_made_inside_a_call_runs_none_and_a_copied_module_loses_i
     assert hook_count(small.unet) == 0
 
 
-# patches inside patches ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("outer", ["patched", "apply_patch"])
 def test_the_end_of_a_patched_block_brings_the_outer_patch_back(sd1, outer):
     """After an error too."""

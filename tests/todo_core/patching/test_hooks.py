@@ -288,9 +288,6 @@ def test_an_error_of_ours_is_raised_or_told_and_nothing_stays(sd1, target, metho
     assert snapshot(sd1.unet) == before
 
 
-# what only one line of the hooks sees to ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("has_context", [False, True])
 def test_grids_joined_to_one_row_are_reduced_apart_with_the_seeds_of_their_images(ldm_sd1, has_context, monkeypatch):
     keys = []
@@ -328,9 +325,6 @@ def test_a_block_without_cross_attention_is_reduced_at_what_it_has(diffusers_sd1
         small(LATENT)
     assert keys_of(small, 1, seen) == {(32, 32)}
     assert session.record.notes == []
-
-
-# what is noted ------------------------------------------------------------------------------------------------------
 
 
 def test_sessions_and_records_read_well(ldm_sd1):

@@ -25,9 +25,6 @@ def interrupt(small, module, latent=LATENT, error=KeyboardInterrupt):
         small(latent, IN)
 
 
-# interruption -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_call_out_of_the_window_is_plain_after_an_interrupt_anywhere(sd1, target, error):
@@ -70,9 +67,6 @@ def test_a_module_that_fails_and_is_called_again_is_not_unmerged_by_mistake(ldm_
     with patched(ldm_sd1.unet, target="all", factor_1=2), block.norm1.register_forward_hook(fail_and_go_on):
         ldm_sd1(LATENT)
     assert outputs == [(2, 5, 32)]
-
-
-# calls inside calls -------------------------------------------------------------------------------------------------
 
 
 def call_inside(module, call):

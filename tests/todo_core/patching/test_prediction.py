@@ -199,9 +199,6 @@ def session_of(small, size=16, **settings):
     return Session(detect(small.unet), Settings(**(OFF | settings)), Pass(TokenGrid(size, size)))
 
 
-# memory -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.long
 def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch):
     """By the worst of their errors: a long negative prompt makes two calls of each step."""

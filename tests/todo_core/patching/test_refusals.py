@@ -18,9 +18,6 @@ TOKENS = 16 * 8
 ALL = {"target": "all", "factor_1": 2, "phase": "fixed", "crossattn": True, "mlp": True}
 
 
-# a forward that another extension has replaced ----------------------------------------------------------------------
-
-
 def replace_forward(monkeypatch, small, name, tokens_seen):
     """As Regional Prompter does: a forward on the instance that counts on the image's number of tokens."""
     for block in small.blocks(1):
@@ -63,9 +60,6 @@ def test_the_forward_of_an_offload_is_no_obstacle(diffusers_sd1, mark, monkeypat
         diffusers_sd1(LATENT)
     assert keys_of(diffusers_sd1, 1, seen) == {(32, 32)}
     assert session.record.notes == []
-
-
-# refusals -----------------------------------------------------------------------------------------------------------
 
 
 def test_several_controlnets_are_refused_with_the_way_to_patch_each(diffusers_sd1):
@@ -163,9 +157,6 @@ def test_timesteps_that_are_not_the_trained_ones_are_told_where_the_noise_counts
         sd1(LATENT, time)
     noted = "its timesteps are not 1,000 trained ones: Start and End cannot follow the noise"
     assert session.record.notes == [noted] * told
-
-
-# a call that reduces nothing ----------------------------------------------------------------------------------------
 
 
 def test_a_patch_that_reduced_nothing_says_so_once_and_an_error_adds_no_word(sd1, caplog):

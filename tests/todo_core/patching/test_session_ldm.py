@@ -22,9 +22,6 @@ TARGETS = ["keys/values", "all"]
 BOTH_LEVELS = {"factor_1": 2, "factor_2": 2, "ratio_1": 0.5, "ratio_2": 0.5}
 
 
-# what is computed ---------------------------------------------------------------------------------------------------
-
-
 def self_attention(attention, shorten):
     """A forward that applies ``shorten`` to the projected keys and values."""
 
@@ -76,9 +73,6 @@ def test_every_token_serves_as_a_key_of_every_block_within_four_steps(ldm_sd1, m
         assert sorted(chain.from_iterable(block)) == list(range(16 * 8))
 
 
-# which attentions ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("positional", [3, 2, 1, 0])
 @pytest.mark.parametrize("order", [1, -1], ids=["keywords in order", "the other way round"])
 def test_however_the_call_is_written_it_is_reduced(sd1, positional, order):
@@ -89,9 +83,6 @@ def test_however_the_call_is_written_it_is_reduced(sd1, positional, order):
     with patched(sd1.unet, factor_1=2), lengths(sd1) as seen, torch.no_grad():
         sd1.unet(*values[:positional], **dict(keywords[::order]))
     assert keys_of(sd1, 1, seen) == {(16 * 8, 8 * 4)}
-
-
-# on and off ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_second_patch_takes_the_place_of_the_first_and_is_removed_once(sd1):

@@ -39,8 +39,6 @@ def by_a_loop(small, latents, gap, tolerance=None, times=TIMES):
     return outputs, computed
 
 
-# both kinds -----------------------------------------------------------------------------------------------------------
-
 FOUR, THREE = {"predict": "deep", "interval": 4}, {"predict": "whole", "interval": 3}
 DEEP_2, WHOLE_2 = {"predict": "deep", "interval": 2}, {"predict": "whole", "interval": 2}
 REDUCED = {"factor_1": 2, "phase": "fixed"}
@@ -140,9 +138,6 @@ def test_auto_computes_the_steps_that_the_measured_errors_ask_for(drifts, tolera
     assert predicted_in(session) == set(range(20)) - set(computed)
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other, atol=2e-5, rtol=1e-4)
-
-
-# whole steps ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["object", "tuple"])

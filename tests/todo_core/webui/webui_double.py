@@ -76,7 +76,6 @@ class CFGDenoiser(torch.nn.Module):
     def __init__(self, p, sampler):
         super().__init__()
         self.p, self.sampler, self.step, self.steps, self.total_steps = p, sampler, 0, None, None
-        self.inner_model = Wrapped(self)
 
     def forward(self, x, sigma):
         p = self.p
@@ -90,24 +89,16 @@ class CFGDenoiser(torch.nn.Module):
         if self.step in p.ngms:
             p.extra_generation_params["NGMS"] = 4.0
             self.step += 1
-            return self.inner_model(x)
-        cond, uncond = torch.cat([self.inner_model(part) for part in ([x, x] if p.split else [x_in])]).chunk(2)
+            return self._model(x)
+        cond, uncond = torch.cat([self._model(part) for part in ([x, x] if p.split else [x_in])]).chunk(2)
         self.step += 1
         return uncond + p.cfg_scale * (cond - uncond)
 
-
-class Wrapped(torch.nn.Module):
-    """The model of the moment, as the sampler calls it."""
-
-    def __init__(self, denoiser):
-        super().__init__()
-        self.progress = lambda: denoiser.step / denoiser.total_steps
-
-    def forward(self, x):
-        unet = shared.sd_model.model.diffusion_model
-        timesteps = torch.full((x.shape[0],), 999.0 * (1 - self.progress()))
+    def _model(self, x):
+        """A call of the model of the moment."""
+        timesteps = torch.full((x.shape[0],), 999.0 * (1 - self.step / self.total_steps))
         context = torch.linspace(-1, 1, 7 * 32).reshape(1, 7, 32).expand(x.shape[0], -1, -1)
-        return unet(x, timesteps, context=context.to(x))
+        return shared.sd_model.model.diffusion_model(x, timesteps, context=context.to(x))
 
 
 def sample_euler(model, x, sigmas, s_churn=0.0):

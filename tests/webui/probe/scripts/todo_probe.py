@@ -139,12 +139,8 @@ class OrderOfEvents(scripts.Script):
         return scripts.AlwaysVisible
 
 
-def logging(event):
-    return lambda self, p, *args, **kwargs: probe.order.append(event)
-
-
 for name in EVENTS:
-    setattr(OrderOfEvents, name, logging(name))
+    setattr(OrderOfEvents, name, lambda self, *args, event=name, **kwargs: probe.order.append(event))
 
 if CFGDenoiser:
     CFGDenoiser.__call__ = observed_step
