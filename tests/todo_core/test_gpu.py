@@ -51,10 +51,12 @@ def unet_of(device, dtype=torch.float32):
 
 
 @pytest.fixture(autouse=True)
-def _exact(monkeypatch):
+def _exact():
     """float32 is float32: no TF32."""
-    for backend in (torch.backends.cuda.matmul, torch.backends.cudnn):
-        monkeypatch.setattr(backend, "allow_tf32", False)
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 @torch.inference_mode()
