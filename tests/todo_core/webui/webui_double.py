@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import torch
 from modules import processing, script_callbacks, shared
 
+from tests.todo_core.test_samplers import sampler
+
 ROOT = Path(__file__).parents[3]
 NOTHING_PREDICTED = {"ToDo interval": "auto (1)"}  # of the infotext, where a pass is too short for auto
 
@@ -101,22 +103,10 @@ class CFGDenoiser(torch.nn.Module):
         return shared.sd_model.model.diffusion_model(x, timesteps, context=context.to(x))
 
 
-def sample_euler(model, x, sigmas, s_churn=0.0):
-    """Named as k-diffusion's, and as there the running function has the schedule."""
-    model(x)
-
-
-def sample_euler_ancestral(model, x, sigmas, eta=1.0):
-    model(x)
-
-
-def sample_heun(model, x, sigmas, s_churn=0.0):
-    model(x)
-
-
-def ddim(model, x, timesteps, eta=0.0):
-    """Named as the WebUI's."""
-    model(x)
+# as k-diffusion's and the WebUI's: the running function has the schedule
+sample_euler, sample_heun = (sampler(f"sample_{name}", ", s_churn=0.0") for name in ("euler", "heun"))
+sample_euler_ancestral = sampler("sample_euler_ancestral", ", eta=1.0")
+ddim = sampler("ddim", ", eta=0.0", "timesteps")
 
 
 class Sampler:
