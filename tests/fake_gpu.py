@@ -10,10 +10,11 @@ import weakref
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.cpp_extension import get_cxx_compiler, include_paths, library_paths
@@ -53,26 +54,12 @@ def _build(folder):
         pytest.skip(f"fake CUDA tensors need a C++ compiler: {getattr(error, 'stderr', error)}")
 
 
-class Sorts(TorchDispatchMode):
-    """Whether each sort asks for a stable order. A CPU always sorts so; a GPU has to be told."""
-
-    def __init__(self):
-        super().__init__()
-        self.stable = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        """Run the operation; note it if it sorts."""
-        if func.overloadpacket is torch.ops.aten.sort:
-            self.stable.append(bool((kwargs or {}).get("stable")))
-        return func(*args, **(kwargs or {}))
-
-
 class Count(TorchDispatchMode):
     """What the operations that begin in ToDo's frames cost; ``peak`` is of all operations, in bytes.
 
     ``launches`` counts operations that are no views: a kernel or more each. ``blocking`` counts copies from the host
     that the host waits for, ``copies`` those that it does not wait for, ``syncs`` reads of the device. ``written`` has
-    the bytes written, by dtype.
+    the bytes written, by dtype. ``sorts`` tells whether each sort asks for a stable order: a GPU has to be told.
     """
 
     def __init__(self):
@@ -80,13 +67,16 @@ class Count(TorchDispatchMode):
         self.launches = self.blocking = self.copies = self.syncs = 0
         self.written = Counter()
         self.operations = Counter()
+        self.sorts = []
         self.peak = self._held = 0
         self._pinned, self._known = set(), set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name, ours = func.overloadpacket.__name__, in_our_frames()
-        if name == "_local_scalar_dense":
+        if name == "sort":
+            self.sorts.append(bool(kwargs.get("stable")))
+        if name == "_local_scalar_dense" and isinstance(args[0], FakeTensor):
             self.syncs += ours and args[0].device.type == "cuda"
             return False if args[0].dtype is torch.bool else _TIMESTEP
         out = func(*args, **kwargs)
@@ -162,14 +152,13 @@ def autocast_to_half():
 @contextmanager
 def fake_half():
     """All new tensors are fake and in half precision. ToDo's caches keep them as they keep a GPU's, until the end."""
-    default, makes_plain_tensors = torch.get_default_dtype(), tables.makes_plain_tensors
-    tables.makes_plain_tensors = lambda device: True
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    default = torch.get_default_dtype()
+    real = patch.object(tables, "makes_plain_tensors", lambda device: True)
+    with real, FakeTensorMode(allow_non_fake_inputs=True):
         torch.set_default_dtype(torch.float16)
         try:
             yield
         finally:
             torch.set_default_dtype(default)
-            tables.makes_plain_tensors = makes_plain_tensors
             for kept in (downsampling._flat_positions, downsampling._windows, matching._tables):
                 kept.cache_clear()

@@ -7,7 +7,7 @@ takes seconds to import, so that only what uses it does.
 import copy
 import functools
 import re
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -50,10 +50,6 @@ class Small:
     def blocks(self, level):
         """The transformer blocks of a level."""
         return [self.unet.get_submodule(name.removesuffix(".attn1")) for name in self.attentions(level)]
-
-    def all_attentions(self):
-        """Every attn1 of the UNet by name."""
-        return {name: module for name, module in self.unet.named_modules() if name.endswith(".attn1")}
 
     def copy(self):
         """One to be taken apart."""
@@ -165,6 +161,14 @@ _DIFFUSERS_SDXL = {1: rf"(down_blocks\.1|up_blocks\.1){_INNER}"}
 _DIFFUSERS_SDXL |= {2: rf"(down_blocks\.2|mid_block|up_blocks\.0){_INNER}"}
 
 
+XL_BLOCKS = {
+    "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+    "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+    "use_linear_projection": True,
+    "sample_size": 128,
+}
+
+
 def diffusers_unet(seed=0, **changes):
     """UNet2DConditionModel in the layout of SD1.5, with half the blocks."""
     from diffusers import UNet2DConditionModel
@@ -203,13 +207,10 @@ def diffusers_sd2():
 def diffusers_sdxl():
     """SDXL in diffusers: 1 and 2 blocks a transformer."""
     changes = {
-        "sample_size": 128,
+        **XL_BLOCKS,
         "block_out_channels": (32, 64, 64),
-        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
-        "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
         "transformer_layers_per_block": (1, 1, 2),
         "attention_head_dim": (2, 4, 4),
-        "use_linear_projection": True,
         "addition_embed_type": "text_time",
         "addition_time_embed_dim": 8,
         "projection_class_embeddings_input_dim": 6 * 8 + TEXT_WIDTH,
@@ -223,14 +224,11 @@ def full_layout(name):
     from diffusers import UNet2DConditionModel
 
     changes = {
-        "sample_size": 128,
+        **XL_BLOCKS,
         "block_out_channels": (320, 640, 1280),
-        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
-        "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
         "transformer_layers_per_block": (1, 2, 10),
         "attention_head_dim": (5, 10, 20),
         "cross_attention_dim": 2048,
-        "use_linear_projection": True,
     }
     with torch.device("meta"):
         return UNet2DConditionModel(**(changes if name == "SDXL" else {"sample_size": 64, "cross_attention_dim": 768}))
@@ -311,24 +309,21 @@ def assert_differs(actual, expected):
 @contextmanager
 def lengths(small):
     """(name of the attn1, queries, keys) of each call, as its projections really see them."""
-    seen = []
-    queries = {}
-    handles = []
-    for name, attention in small.all_attentions().items():
+    seen, queries = [], {}
+    with ExitStack() as stack:
+        for name, attention in small.unet.named_modules():
+            if not name.endswith(".attn1"):
+                continue
 
-        def on_query(module, args, name=name):
-            queries[name] = args[0].shape[1]
+            def on_query(module, args, name=name):
+                queries[name] = args[0].shape[1]
 
-        def on_key(module, args, name=name):
-            seen.append((name, queries[name], args[0].shape[1]))
+            def on_key(module, args, name=name):
+                seen.append((name, queries[name], args[0].shape[1]))
 
-        handles += [attention.to_q.register_forward_pre_hook(on_query)]
-        handles += [attention.to_k.register_forward_pre_hook(on_key)]
-    try:
+            stack.enter_context(attention.to_q.register_forward_pre_hook(on_query))
+            stack.enter_context(attention.to_k.register_forward_pre_hook(on_key))
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def keys_of(small, level, seen):

@@ -1,11 +1,7 @@
 """A ComfyUI that is asked through its API: graphs in, images and what the probe saw out."""
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Sequence
-from typing import Any
 
 import httpx
 import numpy as np
@@ -18,7 +14,7 @@ PATIENCE = 300  # seconds for one graph
 class Graph(dict):
     """A graph in the API's form. Calling it adds a node and returns its outputs: ``graph("Node", input=value)[0]``."""
 
-    def __call__(self, kind: str, **inputs: Any) -> list[list[Any]]:
+    def __call__(self, kind, **inputs):
         name = str(len(self) + 1)
         self[name] = {"class_type": kind, "inputs": inputs}
         return [[name, i] for i in range(3)]
@@ -27,50 +23,50 @@ class Graph(dict):
 class Result:
     """What a run gave: the latents of all its samplings, and what the probe saw."""
 
-    def __init__(self, entry: dict[str, Any], seen: list[dict[str, Any]], lines: list[str]) -> None:
+    def __init__(self, entry, seen, lines):
         self.entry, self.seen, self.lines = entry, seen, lines
         shown = [latent for output in entry["outputs"].values() for latent in output.get("latents", [])]
         self.latents = [np.array(latent) for latent in shown]  # each (c, h, w)
 
     @property
-    def ok(self) -> bool:
+    def ok(self):
         return self.entry["status"]["status_str"] == "success"
 
     @property
-    def error(self) -> str:
+    def error(self):
         kinds = dict(self.entry["status"]["messages"])
         told = kinds.get("execution_error", {}).get("exception_message", "")
         return told or ("" if self.ok else str([*kinds]))
 
-    def lengths(self, sampling: int = 0) -> list[set[tuple[int, int]]]:
-        """For each UNet call of a sampling, the (queries, keys) that its self-attentions had."""
-        return [{tuple(pair) for pair in call["lengths"]} for call in self.seen[sampling]["calls"]]
+    def lengths(self):
+        """For each UNet call of the first sampling, the (queries, keys) that its self-attentions had."""
+        return [{tuple(pair) for pair in call["lengths"]} for call in self.seen[0]["calls"]]
 
-    def level_1(self, sampling: int = 0) -> list[tuple[int, int]]:
-        """For each UNet call of a sampling, the tokens at level 1 and the keys that are left of them."""
-        return [(call["tokens"], call["keys"]) for call in self.seen[sampling]["calls"]]
+    def level_1(self):
+        """For each UNet call of the first sampling, the tokens at level 1 and the keys that are left of them."""
+        return [(call["tokens"], call["keys"]) for call in self.seen[0]["calls"]]
 
-    def deep(self, sampling: int = 0) -> list[bool]:
-        """For each UNet call of a sampling, whether a transformer below level 1 ran."""
-        return [call["deep"] for call in self.seen[sampling]["calls"]]
+    def deep(self):
+        """For each UNet call of the first sampling, whether a transformer below level 1 ran."""
+        return [call["deep"] for call in self.seen[0]["calls"]]
 
 
 class ComfyUI:
     """The program at a URL."""
 
-    def __init__(self, url: str, checkpoint: str | None = None) -> None:
+    def __init__(self, url, checkpoint=None):
         self.url = url.rstrip("/")
         names = self.get("/object_info/CheckpointLoaderSimple")["CheckpointLoaderSimple"]["input"]["required"]
         self.checkpoint = checkpoint or names["ckpt_name"][0][0]
 
-    def get(self, path: str) -> Any:
+    def get(self, path):
         return httpx.get(f"{self.url}{path}", timeout=60).raise_for_status().json()
 
-    def post(self, path: str, body: Any) -> tuple[int, Any]:
+    def post(self, path, body):
         answer = httpx.post(f"{self.url}{path}", json=body, timeout=60)
         return answer.status_code, answer.json()
 
-    def run(self, graph: Graph) -> Result:
+    def run(self, graph):
         self.get("/todo-probe/seen")
         status, answer = self.post("/prompt", {"prompt": graph})
         assert status == 200, answer
@@ -80,30 +76,20 @@ class ComfyUI:
             time.sleep(0.1)
         return Result(history[prompt], *self.get("/todo-probe/seen"))
 
-    def left(self) -> list[int]:
+    def left(self):
         """Hooks and forwards on models, and remembered tensors."""
         return self.get("/todo-probe/left")
 
 
-def new_seed() -> int:
+def new_seed():
     """ComfyUI keeps the outputs of nodes whose inputs are known: with an old seed nothing would run."""
     return time.time_ns() // 1000 % 2**40
 
 
 def text_to_image(
-    comfyui: ComfyUI,
-    todo: dict[str, Any] | None = None,
-    *more: dict[str, Any] | None,
-    seed: int,
-    size: tuple[int, int] = (64, 64),
-    batch: int = 1,
-    before: Any = None,
-    after: Any = None,
-    conditions: Any = None,
-    name: str = "",
-    happens: Sequence[dict[Any, str]] = (),
-    **options: Any,
-) -> Graph:
+    comfyui, todo=None, *more, seed, size=(64, 64), batch=1, before=None, after=None, conditions=None, name="",
+    happens=(), **options
+):  # fmt: skip
     """A graph of one sampling for each of ``todo`` and ``more``, the settings or None; each has twice the size.
 
     ``before`` and ``after`` add nodes to the model before and after ToDo; ``conditions`` changes both conditions.
@@ -129,7 +115,7 @@ def text_to_image(
     return graph
 
 
-def add_todo(graph: Graph, model: Any, settings: dict[str, Any]) -> Any:
+def add_todo(graph, model, settings):
     """The node ToDo; without a preset, with a node ToDo settings."""
     names = ("preset", *MAIN)
     main = {"preset": "Balanced"} | {key: value for key, value in settings.items() if key in names}
@@ -139,7 +125,7 @@ def add_todo(graph: Graph, model: Any, settings: dict[str, Any]) -> Any:
     return graph("ToDo", model=model, **main)[0]
 
 
-def sample(graph: Graph, model, positive, negative, latent, name, happens, **options) -> Any:
+def sample(graph, model, positive, negative, latent, name, happens, **options):
     """Add a sampler and what tells its latent; returns the sampler's latent."""
     model = graph("ToDoProbeWatch", model=model, name=name, happens=json.dumps(happens))[0]
     wired = {"model": model, "positive": positive, "negative": negative, "latent_image": latent}

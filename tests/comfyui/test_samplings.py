@@ -73,9 +73,6 @@ def test_the_defaults_reduce_tokens_in_a_step_that_weighs_little(run):
     assert all(result.deep())
 
 
-# beside other nodes ---------------------------------------------------------------------------------------------------
-
-
 def one(kind, **inputs):
     return lambda graph, model: graph(kind, model=model, **inputs)[0]
 

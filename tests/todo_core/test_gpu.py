@@ -1,7 +1,5 @@
 """What only a GPU can tell. Skipped elsewhere: python -m pytest -m gpu tests/todo_core/test_gpu.py"""
 
-from contextlib import contextmanager
-
 import pytest
 import torch
 from diffusers import UNet2DConditionModel
@@ -115,31 +113,20 @@ def test_flash_attention_takes_the_shorter_keys(settings):
 
 @each
 def test_nothing_waits_inside_a_transformer(settings):
-    """torch raises where a program waits for the GPU. The first pass fills the caches."""
+    """torch raises where a program waits for the GPU. The first pass fills the caches.
+
+    Between transformers, the hooks of the UNet may wait once a call.
+    """
     unet = unet_of("cuda", torch.float16)
     outputs(unet, settings)
-    with errors_in_transformers(unet):
-        outputs(unet, settings)
-
-
-@contextmanager
-def errors_in_transformers(unet):
-    """A wait inside a transformer is an error; between them, the hooks of the UNet may wait once a call."""
-    transformers = {site.transformer for site in detect(unet).sites}
-    handles = [
-        handle
-        for module in transformers
-        for handle in (
-            module.register_forward_pre_hook(lambda *_: torch.cuda.set_sync_debug_mode("error"), prepend=True),
-            module.register_forward_hook(lambda *_: torch.cuda.set_sync_debug_mode("default"), always_call=True),
-        )
-    ]
+    mode = torch.cuda.set_sync_debug_mode
+    for module in {site.transformer for site in detect(unet).sites}:
+        module.register_forward_pre_hook(lambda *_: mode("error"), prepend=True)
+        module.register_forward_hook(lambda *_: mode("default"), always_call=True)
     try:
-        yield
+        outputs(unet, settings)
     finally:
-        torch.cuda.set_sync_debug_mode("default")
-        for handle in handles:
-            handle.remove()
+        mode("default")
 
 
 @each

@@ -6,9 +6,10 @@ from tests.todo_core.test_pacing import ALPHA_BARS
 from todo_core.samplers import noise_gone, sampler_of, sampler_of_alias
 
 
-def sampler(name, parameters=""):
+def sampler(name, parameters="", schedule="sigmas"):
+    """A function with the name and the parameters of a sampler."""
     made = {}
-    exec(f"def {name}(model, x, sigmas{parameters}): ...", made)
+    exec(f"def {name}(model, x, {schedule}{parameters}): model(x)", made)
     return made[name]
 
 

@@ -39,18 +39,13 @@ def webui(prepared):
     assert prepared.left() == [0, 0], "hooks of the extension are left on a model, or tokens in its memory"
 
 
-def _named(request, kind):
-    name = request.config.getoption(f"--webui-{kind}-checkpoint")
-    return name or pytest.skip(f"needs a checkpoint given with --webui-{kind}-checkpoint")
+def _given(option):
+    """A fixture with the name that an option gives; without it, a test is skipped."""
+
+    def name(request):
+        return request.config.getoption(option) or pytest.skip(f"needs a checkpoint given with {option}")
+
+    return pytest.fixture(scope="session")(name)
 
 
-@pytest.fixture(scope="session")
-def other_checkpoint(request):
-    """A checkpoint of the same family with another config, so that a switch to it makes a new UNet."""
-    return _named(request, "other")
-
-
-@pytest.fixture(scope="session")
-def sdxl_checkpoint(request):
-    """A checkpoint of the SDXL layout."""
-    return _named(request, "sdxl")
+other_checkpoint, sdxl_checkpoint = map(_given, ("--webui-other-checkpoint", "--webui-sdxl-checkpoint"))

@@ -18,6 +18,7 @@ import watch  # noqa: E402
 SEEN = []  # of each sampling: the name of its probe and its UNet calls
 LINES = []  # the texts that nodes have shown
 WATCHES = []  # of the last samplings
+NODE_CLASS_MAPPINGS = {}
 
 
 def stop():
@@ -27,82 +28,62 @@ def stop():
 ENDS = {"stop": stop, "cancel": model_management.interrupt_current_processing}
 
 
-class Watch:
-    """Model in, model out: notes the UNet's calls while it samples, and lets the events of the contract happen."""
+def node(title, /, *returns, **inputs):
+    """Make a node ToDoProbeTITLE of a function that takes these inputs."""
 
-    CATEGORY, FUNCTION, RETURN_TYPES = "todo probe", "patch", ("MODEL",)
+    def of(run):
+        about = {"CATEGORY": "todo probe", "FUNCTION": "run", "RETURN_TYPES": returns, "OUTPUT_NODE": not returns}
+        about |= {"INPUT_TYPES": classmethod(lambda _: {"required": inputs}), "run": staticmethod(run)}
+        NODE_CLASS_MAPPINGS[f"ToDoProbe{title}"] = type(title, (), about)
 
-    @classmethod
-    def INPUT_TYPES(cls):
-        return {
-            "required": {
-                "model": ("MODEL",),
-                "name": ("STRING", {"default": ""}),
-                "happens": ("STRING", {"default": "{}"}),  # JSON: events by the number of a call, and "beside"
-            }
-        }
-
-    def patch(self, model, name, happens):
-        model = model.clone()
-
-        def sample(executor, *args, **kwargs):
-            unet, events = executor.class_obj.model_patcher.model.diffusion_model, json.loads(happens)
-            end = watch.foreign_forward(unet) if events.pop("beside", "") else lambda: None
-            watching = watch.Watch(events, **ENDS)
-            WATCHES.append(watching)
-            SEEN.append({"name": name, "calls": watching.calls})
-
-            try:
-                with watching.on(type(unet)):
-                    return executor(*args, **kwargs)
-            finally:
-                end()
-
-        model.add_wrapper_with_key(WrappersMP.OUTER_SAMPLE, "todo_probe", sample)
-        return (model,)
+    return of
 
 
-class Words:
+@node("Watch", "MODEL", model=("MODEL",), name=("STRING", {"default": ""}), happens=("STRING", {"default": "{}"}))
+def note_calls(model, name, happens):
+    """Notes the UNet's calls while the model samples, and lets the events of the contract happen.
+
+    ``happens`` is JSON: events by the number of a call, and "beside".
+    """
+    model = model.clone()
+
+    def sample(executor, *args, **kwargs):
+        unet, events = executor.class_obj.model_patcher.model.diffusion_model, json.loads(happens)
+        end = watch.foreign_forward(unet) if events.pop("beside", "") else lambda: None
+        watching = watch.Watch(events, **ENDS)
+        WATCHES.append(watching)
+        SEEN.append({"name": name, "calls": watching.calls})
+
+        try:
+            with watching.on(type(unet)):
+                return executor(*args, **kwargs)
+        finally:
+            end()
+
+    model.add_wrapper_with_key(WrappersMP.OUTER_SAMPLE, "todo_probe", sample)
+    return (model,)
+
+
+@node("Words", "CONDITIONING", width=("INT", {"default": 2048, "max": 8192}), seed=("INT", {"default": 0}))
+def make_words(width, seed):
     """A random conditioning of any width, where no text encoder is at hand."""
-
-    CATEGORY, FUNCTION, RETURN_TYPES = "todo probe", "make", ("CONDITIONING",)
-
-    @classmethod
-    def INPUT_TYPES(cls):
-        return {"required": {"width": ("INT", {"default": 2048, "max": 8192}), "seed": ("INT", {"default": 0})}}
-
-    def make(self, width, seed):
-        generator = torch.Generator().manual_seed(seed)
-        pooled = torch.randn(1, 1280, generator=generator)
-        return ([[torch.randn(1, 77, width, generator=generator), {"pooled_output": pooled}]],)
+    generator = torch.Generator().manual_seed(seed)
+    pooled = torch.randn(1, 1280, generator=generator)
+    return ([[torch.randn(1, 77, width, generator=generator), {"pooled_output": pooled}]],)
 
 
-class Contract:
-    """Model in, model out: the next sampling tells what tests/todo_core/comfyui has a double of."""
-
-    CATEGORY, FUNCTION, RETURN_TYPES = "todo probe", "patch", ("MODEL",)
-
-    @classmethod
-    def INPUT_TYPES(cls):
-        return {"required": {"model": ("MODEL",)}}
-
-    def patch(self, model):
-        watched, seen = sampling_contract.watch(model, WrappersMP, add_wrapper_with_key)
-        SEEN.append(seen)
-        return (watched,)
+@node("Contract", "MODEL", model=("MODEL",))
+def note_contract(model):
+    """The next sampling tells what tests/todo_core/comfyui has a double of."""
+    watched, seen = sampling_contract.watch(model, WrappersMP, add_wrapper_with_key)
+    SEEN.append(seen)
+    return (watched,)
 
 
-class Show:
+@node("Show", samples=("LATENT",))
+def show_latents(samples):
     """Tells the latents of a batch: a VAE on a CPU would take longer than all the rest of a test."""
-
-    CATEGORY, FUNCTION, RETURN_TYPES, OUTPUT_NODE = "todo probe", "show", (), True
-
-    @classmethod
-    def INPUT_TYPES(cls):
-        return {"required": {"samples": ("LATENT",)}}
-
-    def show(self, samples):
-        return {"ui": {"latents": samples["samples"].tolist()}}
+    return {"ui": {"latents": samples["samples"].tolist()}}
 
 
 def note_line(text, node, *args, **kwargs):
@@ -131,6 +112,3 @@ async def left(request):
     remembered = sum(each.remembered() for each in WATCHES)
     WATCHES.clear()
     return web.json_response([hooks, remembered])
-
-
-NODE_CLASS_MAPPINGS = {f"ToDoProbe{each.__name__}": each for each in (Watch, Words, Show, Contract)}

@@ -11,7 +11,7 @@ from ldm.modules.attention import SpatialTransformer
 from torch import nn
 
 from tests.models import noise, words
-from tests.todo_core.hosts.forge_double import let_patch
+from tests.todo_core.hosts.forge_double import Patcher, let_patch
 
 
 class WrappersMP:
@@ -43,16 +43,15 @@ class Executor:
         return first(Executor(self.original, self.class_obj, others), *args, **kwargs)
 
 
-class ModelPatcher:
-    """The patcher of a model, as far as nodes use it."""
+class ModelPatcher(Patcher):
+    """It has wrappers too."""
 
     def __init__(self, model):
-        self.model, self.wrappers = model, {}
-        self.model_options = {"transformer_options": {}}
+        super().__init__(model)
+        self.wrappers = {}
 
     def clone(self):
-        clone = ModelPatcher(self.model)
-        clone.model_options = copy.deepcopy(self.model_options)
+        clone = super().clone()
         clone.wrappers = {kind: {key: [*of] for key, of in keys.items()} for kind, keys in self.wrappers.items()}
         return clone
 

@@ -18,6 +18,7 @@ from torch import nn
 from tests.comfyui.probe import sampling_contract
 from tests.models import ldm_sd1
 from tests.todo_core.contract.watch import Watch
+from tests.todo_core.test_samplers import sampler
 from todo_core import Settings, SettingsError, __version__, apply_patch, remove_patch
 from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
 from todo_core.comfyui.inputs import MAIN, REST, settings_of
@@ -42,9 +43,9 @@ def model():
     return model_of(ldm_sd1().unet)
 
 
-def todo(model, node="7", settings=None, **values):
+def todo(model, node="7", **values):
     values = {"preset": "Balanced", "factor_1": "2", "interval": "1", "start": "0", "end": 1.0} | values
-    return NODE_CLASS_MAPPINGS["ToDo"]().patch(model, node=node, settings=settings, **values)[0]
+    return NODE_CLASS_MAPPINGS["ToDo"]().patch(model, node=node, **values)[0]
 
 
 def more(**values):
@@ -138,15 +139,12 @@ def test_of_the_tiles_of_a_prompt_the_line_tells_how_many_were_reduced(shown, mo
     assert [record.message for record in caplog.records] == [text for text, _ in shown]
 
 
-def ddim(model, x, sigmas, extra_args=None, eta=0.0): ...
-
-
-def sample_euler(model, x, sigmas, extra_args=None, s_churn=0.0): ...
+EULER, DDIM = sampler("sample_euler", ", s_churn=0.0"), sampler("ddim", ", eta=0.0")
 
 
 @pytest.mark.parametrize(
     ("function", "options", "why"),
-    [(ddim, {"eta": 0.5}, "adds noise"), (sample_euler, {"s_churn": 5.0}, "adds noise"), (None, {}, "unknown")],
+    [(DDIM, {"eta": 0.5}, "adds noise"), (EULER, {"s_churn": 5.0}, "adds noise"), (None, {}, "unknown")],
 )
 def test_a_known_sampler_may_add_noise_by_its_options(shown, model, function, options, why):
     patched = todo(model, factor_1="1", interval="2", predict="whole")
@@ -166,9 +164,7 @@ def test_steps_are_counted_in_a_schedule_that_rises(shown, model):
 @pytest.mark.parametrize("guidance", ["SAG", "PAG"])
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("predict", ["deep", "whole"])
-def test_where_a_replacement_may_keep_a_self_attention_nothing_is_predicted(
-    shown, model, monkeypatch, guidance, split, predict
-):
+def test_a_replacement_that_may_keep_a_map_ends_predictions(shown, model, monkeypatch, guidance, split, predict):
     """SAG reads the map after each step. PAG replaces the attention in a call of its own."""
     patched = todo(model, factor_1="1", interval="2", predict=predict)
     replaced = {"patches_replace": {"attn1": {("middle", 0): lambda q, k, v, options: v}}}
@@ -182,7 +178,7 @@ def test_where_a_replacement_may_keep_a_self_attention_nothing_is_predicted(
         return first
 
     monkeypatch.setattr(Guider, "_predict_noise", predict_noise)
-    sampler = SimpleNamespace(sampler_function=sample_euler)
+    sampler = SimpleNamespace(sampler_function=EULER)
     calls, _ = lengths(model, lambda: Guider(patched, split=split).sample(steps=8, sampler=sampler))
     (line, _), *_ = shown
     if guidance == "SAG":
@@ -213,23 +209,21 @@ def test_steps_that_another_node_answers_outside_of_ours_are_not_counted_as_comp
         assert told in shown[-1][0]
 
 
-def dpm_fast_function(model, noise, sigmas, extra_args): ...
-
-
-def dpm_adaptive_function(model, noise, sigmas, extra_args): ...
-
-
 @pytest.mark.parametrize(
     ("function", "sigmas", "calls", "whole", "reduced"),
     [
-        (dpm_fast_function, None, 2, 2, 5),
-        (dpm_adaptive_function, None, 2, 3, 4),  # it does not know their number: the window goes by the noise
-        (sample_euler, [10, 10, 7, 7, 7, 1, 0], 1, 5, 1),  # nor is it known here
+        (sampler("dpm_fast_function"), None, 2, 2, 5),
+        (
+            sampler("dpm_adaptive_function"),
+            None,
+            2,
+            3,
+            4,
+        ),  # their number is unknown: the window goes by the noise
+        (EULER, [10, 10, 7, 7, 7, 1, 0], 1, 5, 1),  # nor is it known here
     ],
 )
-def test_where_a_call_is_no_step_of_the_list_calls_are_counted(
-    shown, model, monkeypatch, function, sigmas, calls, whole, reduced
-):
+def test_calls_are_counted_where_they_are_no_steps(shown, model, monkeypatch, function, sigmas, calls, whole, reduced):
     monkeypatch.setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)
     guider, sampler = Guider(todo(model, start=0.5), calls=calls), SimpleNamespace(sampler_function=function)
     calls, _ = lengths(model, lambda: guider.sample(sampler=sampler, sigmas=sigmas))
@@ -295,7 +289,7 @@ def test_of_a_video_model_tokens_are_reduced_and_no_whole_steps_predicted(shown,
     """Stable Video Diffusion: each row is a frame, and its transformers are of another class."""
     for transformer in {site.transformer: None for site in detect(model).sites}:
         transformer.__class__ = type("SpatialVideoTransformer", (type(transformer),), {})
-    sampler = SimpleNamespace(sampler_function=sample_euler)
+    sampler = SimpleNamespace(sampler_function=EULER)
     Guider(todo(model, interval="auto")).sample(steps=8, shape=(3, 4, 16, 16), sampler=sampler)
     assert "(downsample) in 8 of 8 steps" in shown[0][0]
     assert "no whole step predicted: whole steps of a video model cannot be predicted" in shown[0][0]

@@ -34,15 +34,6 @@ unet_of_ldm, unet_of_diffusers = map(functools.cache, (models.shallow_ldm_unet, 
 
 
 @contextmanager
-def keys_in(controlnet):
-    """A list that gets the keys of a ControlNet at level 1, call by call."""
-    keys, to_k = [], controlnet.input_blocks[1][1].transformer_blocks[0].attn1.to_k
-    handle = to_k.register_forward_pre_hook(lambda _, args: keys.append(args[0].shape[1]))
-    yield keys
-    handle.remove()
-
-
-@contextmanager
 def remembered():
     """A list that gets how many tensors are alive in the end that the deep transformer has made meanwhile."""
     found = []
@@ -80,10 +71,12 @@ class Double(Host):
 
     def make(self, job):
         watch = Watch(job.events, stop=self.stop, cancel=self.cancel)
-        self.line, self.kept, error, images = "", None, "", []
+        self.line, self.kept, error, images, inside = "", None, "", [], []
+        to_k = self.controlnet.input_blocks[1][1].transformer_blocks[0].attn1.to_k  # at level 1
         with remembered() as tensors, self.beside(job.beside):
             before = self.state()
-            with watch.on(type(self.unet)), keys_in(self.controlnet) as inside:
+            of_controlnet = to_k.register_forward_pre_hook(lambda _, args: inside.append(args[0].shape[1]))
+            with watch.on(type(self.unet)), of_controlnet:
                 try:
                     images = [*self.sample(job)]
                 except (Failed, KeyboardInterrupt, ZeroDivisionError) as raised:

@@ -132,9 +132,8 @@ class Host:
         "ancestral": WHY_NOT["adds noise"],
         "heun": WHY_NOT["calls twice"],
     }
-    has_deep_work: bool | None = (
-        False  # whether auto finds a good part of the model's work below level 1; None: unknown
-    )
+    # whether auto finds a good part of the model's work below level 1; None: unknown
+    has_deep_work: bool | None = False
     tells_cancels = True  # the line ends with "interrupted"
     survives_a_stop = False  # "stop" gives an image and a line
     tells_after_errors = False  # the line is there although the model has failed

@@ -81,10 +81,7 @@ def test_another_method_takes_over_past_the_end(host):
 @pytest.mark.parametrize("passes", ["first", "hires", "all"])
 def test_passes(host, passes):
     made = host.run(OURS, kind="hires", passes=passes, steps=4)
-    first, hires = (
-        [call for call in made.calls if call.tokens == 64],
-        [call for call in made.calls if call.tokens == 256],
-    )
+    first, hires = ([call for call in made.calls if call.tokens == tokens] for tokens in (64, 256))
     assert [call.part for call in first] == [1 if passes == "hires" else 4] * 4
     assert [call.part for call in hires] == [1 if passes == "first" else 4] * 4
     assert made.calls == first + hires
@@ -190,7 +187,7 @@ def test_auto_predicts_whole_steps_and_layers_in_those_that_run(host):
 @pytest.mark.parametrize("why", ["forward", "ancestral"])
 def test_where_whole_steps_cannot_be_predicted_layers_below_level_1_are(host, why):
     """A foreign forward stays where it is."""
-    job = {"beside": why} if why == "forward" else {"sampler": why}
+    job = {"beside" if why == "forward" else "sampler": why}
     made = host.run(WHOLE, **job)
     assert made.parts == [4] * 8
     assert made.told == made.seen == (8, 3)

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import sys
 import weakref
+from unittest.mock import patch
 
 
 class Watch:
@@ -28,11 +29,8 @@ class Watch:
             self.begin(network, *args, **kwargs)
             return self.run(network, original, *args, **kwargs)
 
-        kind.__call__ = call
-        try:
+        with patch.object(kind, "__call__", call):
             yield self.calls
-        finally:
-            kind.__call__ = original
 
     def begin(self, network, *args, **kwargs):
         """A call with these arguments is about to be made; what is noted of it."""
@@ -52,7 +50,9 @@ class Watch:
             args = (*args[:2], -args[2], *args[3:])
         self._happens(event, " before")
         if event != "cached":
-            with self._seen(network, call, event), self._failing(event), self._answered(network, event):
+            with contextlib.ExitStack() as stack:
+                for watched in (*self._hooks(network, call, event), self._replaced(network, event)):
+                    stack.enter_context(watched)
                 self._last = original(network, *args, **kwargs)
         if self.events.get(len(self.calls)) == "cancel":
             self._ends["cancel"]()
@@ -67,19 +67,10 @@ class Watch:
         if event == f"stop{where}":
             self._ends["stop"]()
         if event == f"fail{where}":
-            fail()
-
-    @contextlib.contextmanager
-    def _seen(self, network, call, event):
-        """Note the tokens of each self-attention, those of level 1, and whether a transformer below it runs."""
-        handles = [*self._hooks(network, call, event)]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+            raise Failed("the probe was asked to fail here")
 
     def _hooks(self, network, call, event):
+        """They note the tokens of each self-attention, those of level 1, and whether a transformer below it runs."""
         blocks = {name: module for name, module in network.named_modules() if hasattr(module, "attn1")}
         for block in blocks.values():
             yield from self._spied(block, call)
@@ -105,33 +96,15 @@ class Watch:
         note = lambda _, args: call["lengths"].append([queries.pop(), args[0].shape[1]])  # noqa: E731
         yield block.attn1.to_k.register_forward_pre_hook(note)
 
-    @contextlib.contextmanager
-    def _answered(self, network, event):
-        """Inside the call another cache answers, in the place of the UNet's own code."""
-        if event != "cached inside":
-            yield
-            return
-        kind, name = type(network), "_forward" if hasattr(network, "_forward") else "forward"
-        own = getattr(kind, name)
-        setattr(kind, name, lambda *args, **kwargs: self._last)
-        try:
-            yield
-        finally:
-            setattr(kind, name, own)
-
-    @staticmethod
-    @contextlib.contextmanager
-    def _failing(event):
-        """A fault in the extension's own code."""
-        if event != "ours":
-            yield
-            return
-        reduction = next(module for name, module in sys.modules.items() if name.endswith("todo_core.reduction"))
-        own, reduction.stride = reduction.stride, lambda *args, **kwargs: 1 / 0
-        try:
-            yield
-        finally:
-            reduction.stride = own
+    def _replaced(self, network, event):
+        """Another cache's answer in the place of the UNet's own code, inside the call; a fault in the extension's."""
+        if event == "cached inside":
+            name = "_forward" if hasattr(network, "_forward") else "forward"
+            return patch.object(type(network), name, lambda *args, **kwargs: self._last)
+        if event == "ours":
+            reduction = next(module for name, module in sys.modules.items() if name.endswith("todo_core.reduction"))
+            return patch.object(reduction, "stride", lambda *args, **kwargs: 1 / 0)
+        return contextlib.nullcontext()
 
 
 def hooks_on(model):
@@ -151,7 +124,3 @@ def foreign_forward(network):
 
 class Failed(Exception):
     """An error of the model, or of another extension."""
-
-
-def fail():
-    raise Failed("the probe was asked to fail here")

@@ -70,7 +70,7 @@ class Patcher:
         self.model_options = {"transformer_options": {}}
 
     def clone(self):
-        clone = Patcher(self.model)
+        clone = type(self)(self.model)
         clone.model_options = copy.deepcopy(self.model_options)
         return clone
 

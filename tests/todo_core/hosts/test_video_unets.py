@@ -47,7 +47,8 @@ def test_the_spatial_attention_of_each_frame_gets_fewer_keys_and_deep_layers_are
     unet, axes = randomised(kind(**SMALL, **config)), (1, FRAMES, 4) if more is SVD else (1, 4, FRAMES)
     call, video = (lambda x: unet(x, torch.tensor(500.0), **more).sample), noise(*axes, SIDE, SIDE)
     plain, seen = call(video), []
-    spatial = [name for name, m in unet.named_modules() if type(m).__name__ in TRANSFORMERS]
+    transformers = ("Transformer2DModel", "TransformerSpatioTemporalModel")
+    spatial = [name for name, m in unet.named_modules() if type(m).__name__ in transformers]
     for name in spatial:
         key = unet.get_submodule(name).transformer_blocks[0].attn1.to_k
         key.register_forward_pre_hook(lambda _, args: seen.append(tuple(args[0].shape[:2])))
@@ -62,6 +63,3 @@ def test_the_spatial_attention_of_each_frame_gets_fewer_keys_and_deep_layers_are
     assert session.record.notes == [f"{why}: layers below level 1 are predicted"]
     assert session.record.deep.predicted_in == {2, 4}
     assert call(video).equal(plain)
-
-
-TRANSFORMERS = ("Transformer2DModel", "TransformerSpatioTemporalModel")

@@ -155,9 +155,7 @@ def test_code_of_another_model_of_its_class_is_kept_where_the_unet_is_not_compil
     assert len(graphs) == 2 * count
 
 
-def test_code_that_is_compiled_with_a_patch_goes_with_it_and_gets_nothing_where_it_still_calls_a_hook(
-    small, monkeypatch
-):
+def test_code_compiled_with_a_patch_goes_with_it_and_gets_nothing_where_it_still_calls_a_hook(small, monkeypatch):
     resets, plain = [], small(LATENT)
     monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(1))
     session = apply_patch(small.unet, target="all", factor_1=2)

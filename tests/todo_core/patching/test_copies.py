@@ -64,18 +64,13 @@ def test_a_copy_that_is_made_inside_a_call_runs_none_and_a_copied_module_loses_i
     small, copies = sd1.copy(), []
     block = small.blocks(1)[0]
     apply_patch(small.unet, factor_1=2)
-    handle = block.attn1.to_q.register_forward_pre_hook(
-        lambda *_: None if copies else copies.append(copied(small, "deepcopy"))
-    )
-    expected = small(LATENT)
-    handle.remove()
+    copies_once = lambda *_: None if copies else copies.append(copied(small, "deepcopy"))  # noqa: E731
+    with block.attn1.to_q.register_forward_pre_hook(copies_once):
+        expected = small(LATENT)
     assert torch.equal(copies[0](LATENT), expected)
     block.attn1 = copy.deepcopy(block.attn1)
     remove_patch(small.unet)
     assert hook_count(small.unet) == 0
-
-
-# patches inside patches ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("outer", ["patched", "apply_patch"])

@@ -16,6 +16,7 @@ import torch
 from diffusers import UNet2DConditionModel
 
 from tests.fake_gpu import Count, autocast_to_half, fake_half, register_guard
+from tests.models import XL_BLOCKS
 from todo_core import patched
 from todo_core.patching.steps import rows_of
 
@@ -75,15 +76,6 @@ def costs(unet, settings, side):
     return count
 
 
-@functools.cache
-def plain_peak(side):
-    unet = level_1()
-    for _ in range(2):
-        with Count() as count:
-            call(unet, side)
-    return count.peak
-
-
 @pytest.mark.parametrize(("settings", "most"), [case[1:] for case in LAUNCHES], ids=[case[0] for case in LAUNCHES])
 def test_launches_are_few_and_nothing_waits(settings, most):
     unet = level_1()
@@ -97,8 +89,11 @@ def test_launches_are_few_and_nothing_waits(settings, most):
 
 @pytest.mark.parametrize("side", [64, 128, 256])
 def test_the_search_needs_no_more_memory_than_the_rest_of_the_block_and_float32_for_sums_alone(side):
+    for _ in range(2):
+        with Count() as plain:
+            call(level_1(), side)
     blocks, numbers, count = 5, 2 * side * side * 320, costs(level_1(), TOME, side)
-    assert count.peak <= plain_peak(side) + numbers / 5, "and a few numbers a token"
+    assert count.peak <= plain.peak + numbers / 5, "and a few numbers a token"
     assert count.written[torch.float32] <= 1.3 * blocks * numbers * 4, "sums, and what is added to them"
     assert count.written[torch.int64] < count.written[torch.float16] / 20
 
@@ -138,14 +133,8 @@ def test_a_patch_reads_the_timestep_once_a_call_or_not_at_all_where_the_sampler_
 @pytest.mark.long
 def test_a_call_of_sdxls_layout_runs_few_functions_of_ours():
     """Of its 70 blocks the plan reduces 10. A GPU that waits for Python gains nothing."""
-    kinds = ("CrossAttnDownBlock2D", "CrossAttnUpBlock2D")
-    unet = unet_of(
-        block_out_channels=(32, 64, 64),
-        norm_num_groups=8,
-        down_block_types=("DownBlock2D", kinds[0], kinds[0]),
-        up_block_types=(kinds[1], kinds[1], "UpBlock2D"),
-        transformer_layers_per_block=(1, 2, 10),
-    )
+    widths = {"block_out_channels": (32, 64, 64), "norm_num_groups": 8}
+    unet = unet_of(**XL_BLOCKS, **widths, transformer_layers_per_block=(1, 2, 10))
     ran = Counter()
 
     def note(frame, event, _):
@@ -160,18 +149,10 @@ def test_a_call_of_sdxls_layout_runs_few_functions_of_ours():
     assert sum(count for path, count in ran.items() if "todo_core" in path and "tests" not in path) <= 420
 
 
-@functools.cache
-def two_levels():
-    return unet_of(
-        block_out_channels=(320, 640),
-        down_block_types=["CrossAttnDownBlock2D", "CrossAttnDownBlock2D"],
-        up_block_types=["CrossAttnUpBlock2D", "CrossAttnUpBlock2D"],
-    )
-
-
 def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
     """Six deep transformers, as in SDXL. The one wait compares prompt and latent with those of the last step."""
-    unet, counts = two_levels(), []
+    kinds = {"down_block_types": ["CrossAttnDownBlock2D"] * 2, "up_block_types": ["CrossAttnUpBlock2D"] * 2}
+    unet, counts = unet_of(block_out_channels=(320, 640), **kinds), []
     with patched(unet, factor_1=1, factor_2=1, interval=2) as session:
         for step in range(4):
             session.begin_step(step, 50, rows_of([0, 1]))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import types
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import torch
@@ -216,13 +216,11 @@ def test_attention_that_hypertile_splits_is_left_whole_and_noted(ldm_sd1, target
 def around_transformers(small, before, after):
     """Others change the grid inside the UNet, for the transformers of level 1 alone."""
     names = {name.split(".transformer_blocks")[0] for name in small.attentions(1)}
-    handles = []
-    for transformer in map(small.unet.get_submodule, names):
-        handles.append(transformer.register_forward_pre_hook(lambda _, args: (before(args[0]), *args[1:])))
-        handles.append(transformer.register_forward_hook(lambda _, args, output: after(output)))
-    yield
-    for handle in handles:
-        handle.remove()
+    with ExitStack() as stack:
+        for transformer in map(small.unet.get_submodule, names):
+            stack.enter_context(transformer.register_forward_pre_hook(lambda _, args: (before(args[0]), *args[1:])))
+            stack.enter_context(transformer.register_forward_hook(lambda _, args, output: after(output)))
+        yield
 
 
 DEEP_SHRINK = (lambda x: F.avg_pool2d(x, 2), lambda x: F.interpolate(x, scale_factor=2))  # Kohya's
@@ -270,9 +268,7 @@ def boom(*_, **__):
         ("keys/values", "downsample", todo_core.patching.session, "make_plan"),
     ],
 )
-def test_an_error_of_ours_is_raised_and_nothing_stays_or_with_on_error_the_call_runs_without_reduction(
-    sd1, target, method, where, function, monkeypatch
-):
+def test_an_error_of_ours_is_raised_or_told_and_nothing_stays(sd1, target, method, where, function, monkeypatch):
     plain, before, errors = sd1(LATENT), snapshot(sd1.unet), []
     settings = todo_core.Settings(target=target, method=method, crossattn=True, mlp=True, factor_1=2)
     session = Session(detect(sd1.unet), settings, on_error=errors.append).attach()
@@ -292,20 +288,16 @@ def test_an_error_of_ours_is_raised_and_nothing_stays_or_with_on_error_the_call_
     assert snapshot(sd1.unet) == before
 
 
-# what only one line of the hooks sees to ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("has_context", [False, True])
 def test_grids_joined_to_one_row_are_reduced_apart_with_the_seeds_of_their_images(ldm_sd1, has_context, monkeypatch):
     keys = []
     to_k = ldm_sd1.blocks(1)[0].attn1.to_k
-    handle = to_k.register_forward_pre_hook(lambda _, args: keys.append(args[0]))
-    for _ in range(2):
-        with patched(ldm_sd1.unet, method="similarity", random=True, start=0) as session:
-            session.begin_step(0, 10, rows_of([11, 22]))
-            ldm_sd1(LATENT)
-        replace_self_attention(monkeypatch, ldm_sd1, joined(has_context))
-    handle.remove()
+    with to_k.register_forward_pre_hook(lambda _, args: keys.append(args[0])):
+        for _ in range(2):
+            with patched(ldm_sd1.unet, method="similarity", random=True, start=0) as session:
+                session.begin_step(0, 10, rows_of([11, 22]))
+                ldm_sd1(LATENT)
+            replace_self_attention(monkeypatch, ldm_sd1, joined(has_context))
     assert keys[0].shape == (2, TOKENS // 2, 32)
     assert torch.equal(keys[1].reshape(keys[0].shape), keys[0])
 
@@ -319,10 +311,8 @@ def test_a_module_of_a_block_that_does_not_run_is_left_alone(ldm_sd1):
             block.attn1(noise(2, TOKENS, 32))
         seen.extend(found)
 
-    with patched(ldm_sd1.unet, target="all", factor_1=2):
-        handle = block.register_forward_hook(call_alone)
+    with patched(ldm_sd1.unet, target="all", factor_1=2), block.register_forward_hook(call_alone):
         ldm_sd1(LATENT)
-        handle.remove()
     assert [pair[1:] for pair in seen] == [(TOKENS, TOKENS)]
 
 
@@ -335,9 +325,6 @@ def test_a_block_without_cross_attention_is_reduced_at_what_it_has(diffusers_sd1
         small(LATENT)
     assert keys_of(small, 1, seen) == {(32, 32)}
     assert session.record.notes == []
-
-
-# what is noted ------------------------------------------------------------------------------------------------------
 
 
 def test_sessions_and_records_read_well(ldm_sd1):

@@ -1,6 +1,7 @@
 """What the plan says will happen, and why nothing will where nothing will."""
 
 import functools
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -10,18 +11,8 @@ from hypothesis import strategies as st
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
 import todo_core.patching.plan
-from tests.models import (
-    LatentDiffusion,
-    diffusers_sd1,
-    diffusers_sd2,
-    diffusers_sdxl,
-    diffusers_unet,
-    full_layout,
-    ldm_sd1,
-    ldm_unet,
-    noise,
-    shallow_ldm_unet,
-)
+from tests import models
+from tests.models import LatentDiffusion, diffusers_unet, full_layout, ldm_unet, noise, shallow_ldm_unet
 from tests.naive import examples
 from todo_core import Settings, TokenGrid, patched
 from todo_core.hosts import detect
@@ -105,9 +96,7 @@ OFF = {"interval": 1}
         ("SDXL", 128, {"method": "none", "interval": 3}, 20, "the method is none", ""),
     ],
 )
-def test_a_plan_that_reduces_nothing_says_why_and_names_what_would_help_most(
-    layout, side, settings, steps, reason, advice
-):
+def test_a_plan_that_reduces_nothing_says_why_and_what_would_help_most(layout, side, settings, steps, reason, advice):
     sampler = None if settings.get("predict") == "whole" else "adds noise"
     made, pixels = plan(full_layout(layout), side, steps=steps, sampler=sampler, **settings), side * 8
     assert not made.reduces
@@ -174,9 +163,7 @@ NO_STEPS, NO_SCHEDULE = (f"auto needs to know the {what}" for what in ("number o
         ("SD 1.5", {"predict": "whole"}, 20, NOISY, NOISE, LITTLE, NOISE),
     ],
 )
-def test_what_is_predicted_or_why_not_and_a_note_where_whole_steps_were_asked_for(
-    layout, settings, steps, facts, whole, deep, note
-):
+def test_what_is_predicted_and_why_not_where_it_was_asked_for(layout, settings, steps, facts, whole, deep, note):
     settings, size = Settings(**({"tolerance": 0.1} | settings)), TokenGrid(160, 160)
     made = make_plan(settings, detect(full_layout(layout)), Pass(size, steps, **{"weights": weights(steps)} | facts))
     assert made.settings is settings
@@ -303,9 +290,9 @@ SD2 = {"context_dim": 1024}
         (lambda: LatentDiffusion(sgm_unet()), 128),  # sgm means SDXL
         (lambda: ldm_unet(image_size=40), 40),  # any other says its own
         (lambda: LatentDiffusion(ldm_unet(image_size=40), image_size=24), 24),
-        (lambda: diffusers_sd1().unet, 64),
-        (lambda: diffusers_sd2().unet, 96),
-        (lambda: diffusers_sdxl().unet, 128),
+        (lambda: models.diffusers_sd1().unet, 64),
+        (lambda: models.diffusers_sd2().unet, 96),
+        (lambda: models.diffusers_sdxl().unet, 128),
         (lambda: diffusers_unet(sample_size=[48, 64]), 48),
     ],
 )
@@ -320,10 +307,10 @@ def test_the_size_that_a_model_was_trained_at(build, side):
 
 def test_levels_are_those_of_the_layout_and_ranks_count_their_blocks_in_running_order(any_model):
     host, order = detect(any_model.unet), []
-    handles = [s.block.register_forward_pre_hook(lambda block, args: order.append(block)) for s in host.sites]
-    any_model(noise(1, 4, 16, 16))
-    for handle in handles:
-        handle.remove()
+    with ExitStack() as stack:
+        for site in host.sites:
+            stack.enter_context(site.block.register_forward_pre_hook(lambda block, args: order.append(block)))
+        any_model(noise(1, 4, 16, 16))
     assert [id(site.block) for site in host.sites] == [id(block) for block in order]
     for level in (1, 2):
         ranks, blocks = zip(*((site.rank, id(site.block)) for site in host.sites if site.level == level), strict=True)
@@ -335,7 +322,7 @@ def test_levels_are_those_of_the_layout_and_ranks_count_their_blocks_in_running_
 
 def test_resblocks_that_resample_count_as_one_level():
     blocks = [site.level for site in detect(ldm_unet(resblock_updown=True)).sites]
-    assert blocks == [site.level for site in detect(ldm_sd1().unet).sites]
+    assert blocks == [site.level for site in detect(models.ldm_sd1().unet).sites]
 
 
 def test_a_level_without_attention_says_so():

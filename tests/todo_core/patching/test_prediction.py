@@ -199,9 +199,6 @@ def session_of(small, size=16, **settings):
     return Session(detect(small.unet), Settings(**(OFF | settings)), Pass(TokenGrid(size, size)))
 
 
-# memory -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.long
 def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch):
     """By the worst of their errors: a long negative prompt makes two calls of each step."""
@@ -212,15 +209,14 @@ def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch)
         session._facts = replace(session._facts, weights=(0.1,) * 14)
         rows = [Row(image=image, weight=weight) for image in range(len(drifts)) for weight in (3.0, -2.0)]
         first = detect(ldm_sd1.unet).deep_transformers[0].transformer_blocks[0]
-        handle = first.register_forward_hook(lambda *_: ran.append(step))
-        for step, latents in enumerate(zip(*(chain(14, drift=drift) for drift in drifts), strict=True)):
-            session.attach().begin_step(step, 14, rows)
-            for place, latent in enumerate(latents):
-                for row in (slice(0, 1), slice(1, 2)) if is_split else (slice(0, 2),):
-                    ldm_sd1(latent[row], 900 * (1 - step / 15), words(2, seed=place)[row])
-            session.detach()
+        with first.register_forward_hook(lambda *_: ran.append(step)):
+            for step, latents in enumerate(zip(*(chain(14, drift=drift) for drift in drifts), strict=True)):
+                session.attach().begin_step(step, 14, rows)
+                for place, latent in enumerate(latents):
+                    for row in (slice(0, 1), slice(1, 2)) if is_split else (slice(0, 2),):
+                        ldm_sd1(latent[row], 900 * (1 - step / 15), words(2, seed=place)[row])
+                session.detach()
         session.remove()
-        handle.remove()
         return ran, session.record
 
     (few, _), (many, _), (both, record) = computed(0.02), computed(0.1), computed(0.02, 0.1)
@@ -294,10 +290,9 @@ def test_memory_is_freed_at_the_end_of_a_pass_an_error_and_removal(ldm_sd1):
     assert not histories(session)
     run(ldm_sd1, session, latents[:1], steps=9)
     assert histories(session)
-    handle = session.attach().host.unet.out.register_forward_pre_hook(lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    fails = session.attach().host.unet.out.register_forward_pre_hook(lambda *_: 1 / 0)
+    with fails, pytest.raises(ZeroDivisionError):
         ldm_sd1(latents[1], TIMES[1])
-    handle.remove()
     assert not histories(session)
     session.remove()
 
@@ -311,13 +306,12 @@ def test_a_forward_put_over_ours_predicts_no_more_and_goes_on_after_removal(ldm_
     plain, session = ldm_sd1(chain(1)[0]), session_of(ldm_sd1, interval=2).attach()
     below = first.forward
     first.forward = lambda *args, **kwargs: below(*args, **kwargs)
-    handle = first.transformer_blocks[0].register_forward_hook(lambda *_: ran.append(1))
-    for step, latent in enumerate(chain(5)):
-        session.begin_step(step, 5, rows_of((0, 0)))
-        ldm_sd1(latent, TIMES[step])
-    session.remove()
-    after = ldm_sd1(chain(1)[0])
-    handle.remove()
+    with first.transformer_blocks[0].register_forward_hook(lambda *_: ran.append(1)):
+        for step, latent in enumerate(chain(5)):
+            session.begin_step(step, 5, rows_of((0, 0)))
+            ldm_sd1(latent, TIMES[step])
+        session.remove()
+        after = ldm_sd1(chain(1)[0])
     del first.forward
     assert len(ran) == 6
     assert torch.equal(after, plain)
@@ -329,10 +323,10 @@ def test_a_forward_put_over_ours_predicts_no_more_and_goes_on_after_removal(ldm_
 def test_a_number_that_is_not_finite_does_not_reach_later_steps(ldm_sd1, predict, broken):
     """One NaN inside the model in one computed step. The loop around it goes on with good latents."""
     (norm, *_), now = [m for m in ldm_sd1.unet.modules() if isinstance(m, torch.nn.LayerNorm)], []
-    handle = norm.register_forward_hook(lambda m, a, y: y * float("nan") if len(now) == broken + 1 else None)
     session = session_of(ldm_sd1, interval=2, predict=predict)
-    outputs = run(ldm_sd1, session, chain(10), lambda step, latent: now.append(step) or ldm_sd1(latent, TIMES[step]))
-    handle.remove()
+    call = lambda step, latent: now.append(step) or ldm_sd1(latent, TIMES[step])  # noqa: E731
+    with norm.register_forward_hook(lambda m, a, y: y * math.nan if len(now) == broken + 1 else None):
+        outputs = run(ldm_sd1, session, chain(10), call)
     assert [i for i, output in enumerate(outputs) if not output.isfinite().all()] == [broken]
     assert predicted_in(session), "it goes on later"
     assert session.record.begun_anew == SPOILT
@@ -470,9 +464,7 @@ def test_the_memory_of_the_fit_is_that_which_torch_allocates(shape):
         ("whole", memory.ROOM, lambda kept, fit: 0, {3}),
     ],
 )
-def test_without_room_on_the_gpu_deep_transformers_are_computed_and_a_note_says_so(
-    ldm_sd1, monkeypatch, predict, room, free, predicted
-):
+def test_without_room_on_the_gpu_deep_transformers_are_computed(ldm_sd1, monkeypatch, predict, room, free, predicted):
     latent, looked = noise(2, 4, 16, 8), []
 
     def free_bytes(device):

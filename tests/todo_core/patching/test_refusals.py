@@ -1,6 +1,7 @@
 """What is not reduced, or refused, and how the user is told."""
 
 import logging
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -15,9 +16,6 @@ from todo_core import UnsupportedModelError, apply_patch, patched, remove_patch
 LATENT = noise(2, 4, 16, 8)
 TOKENS = 16 * 8
 ALL = {"target": "all", "factor_1": 2, "phase": "fixed", "crossattn": True, "mlp": True}
-
-
-# a forward that another extension has replaced ----------------------------------------------------------------------
 
 
 def replace_forward(monkeypatch, small, name, tokens_seen):
@@ -40,15 +38,12 @@ def test_a_replaced_forward_sees_the_whole_grid_and_the_others_are_reduced(sd1, 
     replace_forward(monkeypatch, sd1, name, seen)
     block = sd1.blocks(1)[0]
     firsts = {"attn1": block.attn1.to_q, "attn2": block.attn2.to_q, "ff": block.ff.net[0]}
-    handles = [
-        first.register_forward_pre_hook(lambda _, args, part=part: reduced.update({part: args[0].shape[1]}))
-        for part, first in firsts.items()
-    ]
-    with patched(sd1.unet, **ALL) as session:
+    with patched(sd1.unet, **ALL) as session, ExitStack() as stack:
+        for part, first in firsts.items():
+            note = lambda _, args, part=part: reduced.update({part: args[0].shape[1]})  # noqa: E731
+            stack.enter_context(first.register_forward_pre_hook(note))
         for timestep in (500.0, 300.0):
             sd1(LATENT, timestep)
-    for handle in handles:
-        handle.remove()
     assert set(seen) == {TOKENS}
     assert reduced == {part: TOKENS if part == name else 32 for part in firsts}
     assert len(session.record.notes) == 1
@@ -65,9 +60,6 @@ def test_the_forward_of_an_offload_is_no_obstacle(diffusers_sd1, mark, monkeypat
         diffusers_sd1(LATENT)
     assert keys_of(diffusers_sd1, 1, seen) == {(32, 32)}
     assert session.record.notes == []
-
-
-# refusals -----------------------------------------------------------------------------------------------------------
 
 
 def test_several_controlnets_are_refused_with_the_way_to_patch_each(diffusers_sd1):
@@ -125,9 +117,7 @@ def test_what_has_no_self_attention_of_a_unet_is_refused_by_name(build, said):
 
 @pytest.mark.parametrize("target", ["keys/values", "all"])
 @pytest.mark.parametrize("when", ["before the patch", "after the patch"])
-def test_fused_projections_are_left_whole_and_told_at_once_and_only_once_until_they_are_unfused(
-    diffusers_sd1, target, when, caplog
-):
+def test_fused_projections_are_left_whole_and_told_once_until_they_are_unfused(diffusers_sd1, target, when, caplog):
     small, settings = diffusers_sd1.copy(), {"target": target, "factor_1": 2, "phase": "fixed"}
     with patched(small.unet, **settings):
         expected = small(LATENT)
@@ -167,9 +157,6 @@ def test_timesteps_that_are_not_the_trained_ones_are_told_where_the_noise_counts
         sd1(LATENT, time)
     noted = "its timesteps are not 1,000 trained ones: Start and End cannot follow the noise"
     assert session.record.notes == [noted] * told
-
-
-# a call that reduces nothing ----------------------------------------------------------------------------------------
 
 
 def test_a_patch_that_reduced_nothing_says_so_once_and_an_error_adds_no_word(sd1, caplog):

@@ -9,16 +9,7 @@ import diffusers
 import pytest
 import torch
 from accelerate import cpu_offload_with_hook
-from diffusers import (
-    ClassifierFreeGuidance,
-    ControlNetModel,
-    DPMSolverMultistepScheduler,
-    EulerAncestralDiscreteScheduler,
-    EulerDiscreteScheduler,
-    StableDiffusionControlNetPipeline,
-    StableDiffusionImg2ImgPipeline,
-    StableDiffusionPipeline,
-)
+from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline
 
 from tests.models import diffusers_unet, hook_count, noise, pipeline, snapshot, words
 from tests.todo_core.test_pacing import ALPHA_BARS
@@ -62,7 +53,7 @@ def predicted(pipe, *notes, **call):
 
 def test_a_loop_of_ones_own_is_counted_by_its_own_timesteps(unet):
     """A pipeline that has not run lists all 1,000 timesteps: those of another scheduler are far apart there."""
-    pipe = pipeline(StableDiffusionPipeline, DPMSolverMultistepScheduler(), unet)
+    pipe = pipeline(StableDiffusionPipeline, diffusers.DPMSolverMultistepScheduler(), unet)
     scheduler = EulerDiscreteScheduler()
     scheduler.set_timesteps(8)
     latent = noise(2, 4, 16, 16)
@@ -92,10 +83,10 @@ def test_a_loop_of_ones_own_is_counted_by_its_own_timesteps(unet):
 )
 def test_with_schedulers_that_add_no_noise_whole_steps_are_predicted(name, config, calls, unet):
     pipe, calls_made = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet), []
-    hook = unet.conv_in.register_forward_hook(lambda *_: calls_made.append(1))
     is_whole = calls < 8
-    (what, steps), latents = predicted(pipe, *([] if is_whole else [WHY_NOT[sampler_of_scheduler(pipe.scheduler)]]))
-    hook.remove()
+    with unet.conv_in.register_forward_hook(lambda *_: calls_made.append(1)):
+        notes = [] if is_whole else [WHY_NOT[sampler_of_scheduler(pipe.scheduler)]]
+        (what, steps), latents = predicted(pipe, *notes)
     assert len(calls_made) == calls
     assert what == (MODEL if is_whole else DEEP)[0]
     assert steps == (MODEL if is_whole else DEEP)[1] or calls == 15
@@ -111,8 +102,8 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
     with patched(pipe, **WHOLE) as session:
         for scheduler, side in (
             (None, 128),
-            (EulerAncestralDiscreteScheduler, 128),
-            (DPMSolverMultistepScheduler, 128),
+            (diffusers.EulerAncestralDiscreteScheduler, 128),
+            (diffusers.DPMSolverMultistepScheduler, 128),
             (None, 256),
         ):
             if scheduler:
@@ -140,7 +131,7 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
 def test_the_steps_are_those_of_the_pipelines_own_schedule(name, config, steps, strength, unet):
     """Also where the noise would say otherwise."""
     scheduler = getattr(diffusers, name)(**config, beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear")
-    kind = StableDiffusionPipeline if strength == 1 else StableDiffusionImg2ImgPipeline
+    kind = StableDiffusionPipeline if strength == 1 else diffusers.StableDiffusionImg2ImgPipeline
     more = {} if strength == 1 else {"image": noise(1, 4, 16, 16), "strength": strength}
     pipe = pipeline(kind, scheduler, unet)
     with patched(pipe, factor_1=2, interval=1, start=0.2, end=0.7) as session:
@@ -186,7 +177,7 @@ def test_a_pipeline_that_edits_an_image_has_a_third_part_of_rows(unet):
 
 @pytest.mark.parametrize(("guidance_scale", "known"), [(7.5, None), (1.0, (1.0,))])
 def test_the_guider_of_a_modular_pipeline_calls_the_model_for_each_prompt(unet, guidance_scale, known):
-    assert Running(unet=unet, guider=ClassifierFreeGuidance(guidance_scale))() == known
+    assert Running(unet=unet, guider=diffusers.ClassifierFreeGuidance(guidance_scale))() == known
 
 
 @pytest.mark.parametrize("patches", ["another pipeline", "the UNet"])
@@ -194,12 +185,11 @@ def test_scheduler_and_guidance_are_those_of_the_pipeline_that_runs(unet, patche
     """Several may share a UNet."""
     first = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
     generate(first, steps=2, guidance_scale=1.0)
-    other = StableDiffusionImg2ImgPipeline.from_pipe(first)
-    other.scheduler, found = EulerAncestralDiscreteScheduler(), []
+    other = diffusers.StableDiffusionImg2ImgPipeline.from_pipe(first)
+    other.scheduler, found = diffusers.EulerAncestralDiscreteScheduler(), []
     with patched(unet if patches == "the UNet" else first, interval=2) as session:
-        handle = unet.register_forward_pre_hook(lambda *_: found.append(session.host.sampler.weights()))
+        unet.register_forward_pre_hook(lambda *_: found.append(session.host.sampler.weights()))
         generate(other, image=noise(1, 4, 16, 16), strength=1.0, guidance_scale=9.0)
-    handle.remove()
     assert found == [(-8.0, 9.0)] * 8
     assert (session.plan.facts.sampler, session.plan.facts.steps) == ("adds noise", 8)
     assert ran(session) == DEEP
@@ -207,8 +197,10 @@ def test_scheduler_and_guidance_are_those_of_the_pipeline_that_runs(unet, patche
 
 def test_one_of_two_controlnets_that_ends_in_mid_pass_begins_anew(unet):
     """The UNet gets the sum of both, and zeros for one that has ended."""
-    nets = [ControlNetModel.from_unet(unet, conditioning_embedding_out_channels=(8,) * 4) for _ in range(2)]
-    pipe = pipeline(partial(StableDiffusionControlNetPipeline, controlnet=nets), EulerDiscreteScheduler(), unet)
+    nets = [diffusers.ControlNetModel.from_unet(unet, conditioning_embedding_out_channels=(8,) * 4) for _ in range(2)]
+    pipe = pipeline(
+        partial(diffusers.StableDiffusionControlNetPipeline, controlnet=nets), EulerDiscreteScheduler(), unet
+    )
     with patched(pipe, **WHOLE) as session:
         generate(pipe, 10, image=[torch.rand(1, 3, 64, 64)] * 2, control_guidance_end=[0.5, 1.0])
     assert ran(session) == (MODEL[0], {3, 8})
@@ -298,7 +290,10 @@ def test_beside_self_attention_guidance_nothing_is_predicted(unet):
 )
 def test_a_copy_of_the_model_has_run_nothing_and_counts_by_itself(how, unet):
     """It does not carry its pipeline along."""
-    pipe, plain = pipeline(StableDiffusionPipeline, EulerAncestralDiscreteScheduler(), unet), len(pickle.dumps(unet))
+    pipe, plain = (
+        pipeline(StableDiffusionPipeline, diffusers.EulerAncestralDiscreteScheduler(), unet),
+        len(pickle.dumps(unet)),
+    )
     session = apply_patch(pipe, **WHOLE)
     generate(pipe, steps=6)
     other, before = how(unet), repr(session.record)

@@ -11,16 +11,7 @@ import torch
 import torch.nn.functional as F
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-from tests.models import (
-    assert_close,
-    assert_differs,
-    keys_of,
-    ldm_unet,
-    lengths,
-    noise,
-    snapshot,
-    words,
-)
+from tests.models import assert_close, assert_differs, keys_of, ldm_unet, lengths, noise, snapshot, words
 from tests.naive import interpolated
 from todo_core import Settings, SettingsError, apply_patch, patched, remove_patch
 from todo_core.patching.steps import rows_of
@@ -29,9 +20,6 @@ LATENT = noise(2, 4, 16, 8)
 METHODS = ["downsample", "similarity", "cluster"]
 TARGETS = ["keys/values", "all"]
 BOTH_LEVELS = {"factor_1": 2, "factor_2": 2, "ratio_1": 0.5, "ratio_2": 0.5}
-
-
-# what is computed ---------------------------------------------------------------------------------------------------
 
 
 def self_attention(attention, shorten):
@@ -85,9 +73,6 @@ def test_every_token_serves_as_a_key_of_every_block_within_four_steps(ldm_sd1, m
         assert sorted(chain.from_iterable(block)) == list(range(16 * 8))
 
 
-# which attentions ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("positional", [3, 2, 1, 0])
 @pytest.mark.parametrize("order", [1, -1], ids=["keywords in order", "the other way round"])
 def test_however_the_call_is_written_it_is_reduced(sd1, positional, order):
@@ -98,9 +83,6 @@ def test_however_the_call_is_written_it_is_reduced(sd1, positional, order):
     with patched(sd1.unet, factor_1=2), lengths(sd1) as seen, torch.no_grad():
         sd1.unet(*values[:positional], **dict(keywords[::order]))
     assert keys_of(sd1, 1, seen) == {(16 * 8, 8 * 4)}
-
-
-# on and off ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_second_patch_takes_the_place_of_the_first_and_is_removed_once(sd1):
@@ -153,9 +135,7 @@ def joint_step(small, session, images=(0, 1, 2)):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("method", METHODS)
-def test_an_image_does_not_depend_on_its_batch_nor_on_how_that_is_split_nor_on_what_ran_before(
-    sd1_double, method, target
-):
+def test_an_image_does_not_depend_on_its_batch_its_parts_or_what_ran_before(sd1_double, method, target):
     """Nothing is taken from torch's generator."""
     session = apply_patch(sd1_double.unet, method=method, target=target, **RANDOM)
     before = torch.get_rng_state()

@@ -8,7 +8,7 @@ import torch
 from tests.models import noise
 from todo_core import patched
 from todo_core.hosts.host import Sampler
-from todo_core.patching.steps import StepCounter, rows_inside, rows_of, seeds_of_rows, timesteps_of
+from todo_core.patching.steps import StepCounter, rows_inside, rows_of, seeds_of_rows
 
 
 class Listed(Sampler):
@@ -48,11 +48,6 @@ def test_inversion_goes_up_and_counts_from_its_second_step_on(calls):
     found = [step for step in range(8) for _ in range(calls)]
     assert steps(counter(), [900, 50, *rising]) == [0, 1, *found]
     assert steps(counter(), rising) == [0] * calls + [max(0, step - 1) for step in found[calls:]]
-
-
-@pytest.mark.parametrize("last", [900, 50])
-def test_one_step_passes_that_repeat_stay_at_step_0(last):
-    assert steps(counter(), [999, 500, 999, 500, 999, last]) == [0, 1, 0, 1, 0, 1]
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.int64])
@@ -132,11 +127,6 @@ def test_rows_of_different_timesteps_are_noted_once(ldm_sd1):
     assert len(session.record.notes) == 1
     assert "different timesteps" in session.record.notes[0]
     assert session.record.steps == {0, 1, 2}
-
-
-def test_timesteps_are_read_from_numbers_and_tensors():
-    assert timesteps_of(5) == timesteps_of(torch.tensor(5)) == [5.0]
-    assert timesteps_of(torch.tensor([5, 4])) == [5.0, 4.0]
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,6 @@ def by_a_loop(small, latents, gap, tolerance=None, times=TIMES):
     return outputs, computed
 
 
-# both kinds -----------------------------------------------------------------------------------------------------------
-
 FOUR, THREE = {"predict": "deep", "interval": 4}, {"predict": "whole", "interval": 3}
 DEEP_2, WHOLE_2 = {"predict": "deep", "interval": 2}, {"predict": "whole", "interval": 2}
 REDUCED = {"factor_1": 2, "phase": "fixed"}
@@ -101,9 +99,7 @@ def test_an_error_in_a_prediction_costs_no_image(ldm_sd1, predict, step, monkeyp
 @pytest.mark.parametrize(
     ("predict", "is_own", "predicted"), [("deep", False, {2}), ("whole", False, set()), ("whole", True, {3})]
 )
-def test_a_forward_of_somebody_else_is_left_alone_and_that_of_the_class_is_no_obstacle(
-    ldm_sd1, predict, is_own, predicted
-):
+def test_a_forward_of_somebody_else_stays_and_that_of_the_class_is_no_obstacle(ldm_sd1, predict, is_own, predicted):
     """sd-webui-controlnet leaves the class's on the instance after an image."""
     module = ldm_sd1.unet if predict == "whole" else detect(ldm_sd1.unet).deep_transformers[0]
     session, own = session_of(ldm_sd1, predict=predict, interval=2), module.forward
@@ -144,9 +140,6 @@ def test_auto_computes_the_steps_that_the_measured_errors_ask_for(drifts, tolera
         torch.testing.assert_close(mine, other, atol=2e-5, rtol=1e-4)
 
 
-# whole steps ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["object", "tuple"])
 def test_diffusers_gets_the_kind_of_output_that_it_asks_for(diffusers_sd1, kind):
     unet, session = diffusers_sd1.unet, session_of(diffusers_sd1, predict="whole", interval=2)
@@ -184,7 +177,7 @@ def test_a_cache_inside_the_model_s_call_is_neither_counted_nor_learned(ldm_sd1,
     [(2, {}, [0, 1, 2, 4, 5]), (4, {4, 5, 6, 7}, [0, 1, 2, 4, 5, 6, 8, 9])],
     ids=["in each step", "in steps 4 to 7"],
 )
-def test_what_a_controlnet_adds_is_told_and_begins_anew_where_it_begins_and_ends(
+def test_what_a_controlnet_adds_is_told_and_begins_anew_where_it_comes_and_goes(
     diffusers_sd1, interval, added, computed
 ):
     """A step is predicted only after three alike."""
@@ -196,9 +189,8 @@ def test_what_a_controlnet_adds_is_told_and_begins_anew_where_it_begins_and_ends
         more = {"mid_block_additional_residual": torch.ones(1) if not added else torch.zeros(1)}
         return unet(latent, TIMES[step], words(2), **(more if not added or step in added else {}))
 
-    handle = unet.conv_in.register_forward_hook(lambda *_: ran.append(1))
-    run(diffusers_sd1, session, chain(computed[-1] + 1), call)
-    handle.remove()
+    with unet.conv_in.register_forward_hook(lambda *_: ran.append(1)):
+        run(diffusers_sd1, session, chain(computed[-1] + 1), call)
     assert sorted(session.record.whole.computed_calls) == computed
     assert len(ran) == len(computed)
     assert session.record.notes == ["a ControlNet runs in predicted steps too"]
@@ -254,13 +246,9 @@ def test_an_output_of_an_unknown_kind_is_an_error_of_ours_alone(ldm_sd1, monkeyp
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bits(ldm_sd1, dtype):
     """The output's dtype is kept where the latent's is another, as under autocast."""
-    session, latents, kinds = session_of(ldm_sd1, predict="whole", interval=2), chain(5), set()
-    cast = ldm_sd1.unet.out.register_forward_hook(lambda _, args, output: output.to(dtype))
-    try:
+    session, latents = session_of(ldm_sd1, predict="whole", interval=2), chain(5)
+    with ldm_sd1.unet.out.register_forward_hook(lambda _, args, output: output.to(dtype)):
         exact = by_a_loop(ldm_sd1, latents, 2)[0][3]
         made = run(ldm_sd1, session, latents)
-        kinds = {each.dtype for each in made}
-    finally:
-        cast.remove()
-    assert kinds == {dtype}
+    assert {each.dtype for each in made} == {dtype}
     assert (made[3].float() - exact.float()).norm() < 0.05 * exact.float().norm()

@@ -31,14 +31,9 @@ def kept_of(reduction):
     return [int(token) for token in reduction.merge(token_ids(reduction.size))[0, :, 0]]
 
 
-# strides ------------------------------------------------------------------------------------------------------------
-
-
 @given(GRIDS, FACTORS, TURNS, st.booleans())
 @examples(300)
-def test_a_stride_keeps_such_rows_and_columns_and_each_token_gets_its_own_cells_or_the_one_before(
-    size, factor, turn, exact
-):
+def test_a_stride_keeps_rows_and_columns_and_each_token_gets_its_own_cell_or_the_one_before(size, factor, turn, exact):
     reduction = stride(size, factor, turn, exact=exact)
     tokens = kept_of(reduction)
     row, column = divmod(tokens[0], size[1])
@@ -75,9 +70,6 @@ def test_turn_0_begins_where_the_mode_has_its_token(size, factor):
 def test_the_walk_over_a_cell_of_nine_is_the_one_in_the_docstring():
     walk = [kept_of(stride((3, 3), 3, turn, exact=False))[0] for turn in range(9)]
     assert walk == [0, 5, 1, 6, 2, 7, 3, 8, 4]
-
-
-# resampling ---------------------------------------------------------------------------------------------------------
 
 
 def cells_of(side, kept, position):

@@ -64,9 +64,7 @@ def on_meta(module, x):
 @every_reduction
 @pytest.mark.parametrize("first", [fake, exported, functional, on_meta])
 @pytest.mark.parametrize("real_before", [False, True])
-def test_after_any_mode_a_grid_is_reduced_as_before_and_a_mode_works_after_a_real_call(
-    forgotten, build, first, real_before
-):
+def test_after_any_mode_a_grid_is_reduced_as_before_and_a_mode_works_after_a_call(forgotten, build, first, real_before):
     module, x = Reduced(build), random_tokens(SIZE, dtype=torch.float32)
     expected = module(x)
     if not real_before:

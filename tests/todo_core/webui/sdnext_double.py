@@ -21,7 +21,6 @@ class PipelineProcessing(Processing):
 
     init_images: list = field(default_factory=list)
     task_args: dict = field(default_factory=dict)
-    state: str = ""
     scheduler: object = None
     own_job: object = None  # run by another script inside this one, as an X/Y/Z plot runs its cells
     no_unet: bool = False  # a model of another kind, whose pipeline makes noise here

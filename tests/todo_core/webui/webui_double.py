@@ -12,6 +12,8 @@ from types import SimpleNamespace
 import torch
 from modules import processing, script_callbacks, shared
 
+from tests.todo_core.test_samplers import sampler
+
 ROOT = Path(__file__).parents[3]
 NOTHING_PREDICTED = {"ToDo interval": "auto (1)"}  # of the infotext, where a pass is too short for auto
 
@@ -40,7 +42,6 @@ class Processing:
     n_iter: int = 1
     enable_hr: bool = True
     hr_scale: int = 2
-    subprompts: int = 1  # 2 is "a AND b"
     split: bool = False  # the WebUI's "batch cond/uncond" off
     calls_per_step: int = 1  # 2 for a second-order sampler
     sampler_function: object = None  # one of those below; None is another extension's sampler
@@ -52,7 +53,6 @@ class Processing:
     is_hr_pass: bool = False
     sampler: object = None
     refiner: tuple | None = None  # (step, model)
-    hr_model: object = None
     after_step: object = None  # called with each step's number between two denoiser calls, as a live preview is
     prompt: str = "a cat"
     only_hires: bool = False  # the upscale button under a result
@@ -78,7 +78,6 @@ class CFGDenoiser(torch.nn.Module):
     def __init__(self, p, sampler):
         super().__init__()
         self.p, self.sampler, self.step, self.steps, self.total_steps = p, sampler, 0, None, None
-        self.inner_model = Wrapped(self)
 
     def forward(self, x, sigma):
         p = self.p
@@ -86,58 +85,36 @@ class CFGDenoiser(torch.nn.Module):
             raise Interrupted
         if p.refiner and self.step == p.refiner[0]:
             shared.sd_model = p.refiner[1]
-        images = x.shape[0]
-        x_in = torch.cat([x.repeat_interleave(p.subprompts, 0), x])
+        x_in = torch.cat([x, x])
         for callback in script_callbacks.callbacks_cfg_denoiser:
             callback(SimpleNamespace(x=x_in, denoiser=self))
         if self.step in p.ngms:
             p.extra_generation_params["NGMS"] = 4.0
             self.step += 1
-            return self.inner_model(x_in[:images])
-        out = torch.cat([self.inner_model(part) for part in (x_in.split(images) if p.split else [x_in])])
-        cond, uncond = out[:-images].unflatten(0, (images, p.subprompts)).sum(1), out[-images:]
+            return self._model(x)
+        cond, uncond = torch.cat([self._model(part) for part in ([x, x] if p.split else [x_in])]).chunk(2)
         self.step += 1
-        return uncond + p.cfg_scale * (cond - p.subprompts * uncond)
+        return uncond + p.cfg_scale * (cond - uncond)
 
-
-class Wrapped(torch.nn.Module):
-    """The model of the moment, as the sampler calls it."""
-
-    def __init__(self, denoiser):
-        super().__init__()
-        self.progress = lambda: denoiser.step / denoiser.total_steps
-
-    def forward(self, x):
-        unet = shared.sd_model.model.diffusion_model
-        timesteps = torch.full((x.shape[0],), 999.0 * (1 - self.progress()))
+    def _model(self, x):
+        """A call of the model of the moment."""
+        timesteps = torch.full((x.shape[0],), 999.0 * (1 - self.step / self.total_steps))
         context = torch.linspace(-1, 1, 7 * 32).reshape(1, 7, 32).expand(x.shape[0], -1, -1)
-        return unet(x, timesteps, context=context.to(x))
+        return shared.sd_model.model.diffusion_model(x, timesteps, context=context.to(x))
 
 
-def sample_euler(model, x, sigmas, s_churn=0.0):
-    """Named as k-diffusion's, and as there the running function has the schedule."""
-    model(x)
-
-
-def sample_euler_ancestral(model, x, sigmas, eta=1.0):
-    model(x)
-
-
-def sample_heun(model, x, sigmas, s_churn=0.0):
-    model(x)
-
-
-def ddim(model, x, timesteps, eta=0.0):
-    """Named as the WebUI's."""
-    model(x)
+# as k-diffusion's and the WebUI's: the running function has the schedule
+sample_euler, sample_heun = (sampler(f"sample_{name}", ", s_churn=0.0") for name in ("euler", "heun"))
+sample_euler_ancestral = sampler("sample_euler_ancestral", ", eta=1.0")
+ddim = sampler("ddim", ", eta=0.0", "timesteps")
 
 
 class Sampler:
     def __init__(self, p):
         self.model_wrap_cfg = CFGDenoiser(p, self)
         self.func, self.eta = p.sampler_function, p.eta
-        parts = [SimpleNamespace(weight=1.0)] * p.subprompts
-        self.sampler_extra_args = {"cond": SimpleNamespace(batch=[parts] * len(p.seeds))}
+        prompt = [SimpleNamespace(weight=1.0)]
+        self.sampler_extra_args = {"cond": SimpleNamespace(batch=[prompt] * len(p.seeds))}
 
     def calls(self, p):
         """How often the denoiser is called; a second-order sampler does without a second call in the last step."""
@@ -164,8 +141,7 @@ class WebUI:
     ``tab`` is the one whose scripts run, if it is not the job's own.
     """
 
-    tab = None
-    sampler = sampler_of = None
+    tab = sampler = None
 
     def __init__(self, script, model):
         self.script, self.events, self.first_pass = script, [], []
@@ -219,8 +195,6 @@ class WebUI:
             self.first_pass.append(samples)
         if not p.enable_hr or shared.state.interrupted:
             return samples
-        if p.hr_model:
-            shared.sd_model = p.hr_model
         p.is_hr_pass, p.sampler = True, self._sampler(p)
         samples = torch.nn.functional.interpolate(samples, scale_factor=p.hr_scale)
         noise = self._noise(p, samples.shape[-2:])
@@ -232,8 +206,8 @@ class WebUI:
     def _sampler(self, p):
         if not p.one_sampler:
             return Sampler(p)
-        if self.sampler_of != id(p):
-            self.sampler, self.sampler_of = Sampler(p), id(p)
+        if not (self.sampler and self.sampler.model_wrap_cfg.p is p):
+            self.sampler = Sampler(p)
         return self.sampler
 
     def _noise(self, p, side):

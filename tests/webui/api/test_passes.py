@@ -103,9 +103,6 @@ def test_an_image_of_the_second_batch_is_the_image_of_its_seed_alone(webui):
     assert np.abs(batch.pixels[-1] - control.pixels[-1]).mean() > 0.1, "it is reduced"
 
 
-# other layouts --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("number", "side"), [(0, 512), (1, 768)], ids=["noise", "v-prediction"])
 def test_sd2_has_the_trained_size_of_its_kind(request, webui, number, side):
     """Forge knows v-prediction only from a yaml beside the checkpoint."""

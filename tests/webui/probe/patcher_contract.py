@@ -61,13 +61,9 @@ def of_block(block, run):
         return q
 
     patches = {"attn1_patch": [shorten, again], "attn1_output_patch": [output]}
-    hook = block.attn1.register_forward_pre_hook(
-        lambda _, args, kwargs: note("attn1", args[0], kwargs.get("context"), kwargs.get("value")), with_kwargs=True
-    )
-    try:
+    seen_by_attn1 = lambda _, args, kwargs: note("attn1", args[0], kwargs.get("context"), kwargs.get("value"))  # noqa: E731
+    with block.attn1.register_forward_pre_hook(seen_by_attn1, with_kwargs=True):
         run({})
         run({"patches": patches})
         run({"patches": patches, "patches_replace": {"attn1": {None: replace}}})
-    finally:
-        hook.remove()
     return seen

@@ -366,7 +366,7 @@ def test_a_request_may_leave_arguments_out_and_send_names_as_text(runs, tmp_path
 
 
 @pytest.mark.parametrize("one_sampler", [False, True])
-def test_rounds_are_interleaved_and_give_a_median_and_a_spread_of_the_models_calls(
+def test_rounds_are_interleaved_and_give_median_and_spread_of_the_models_calls(
     compared, runs, monkeypatch, one_sampler
 ):
     took = iter([*[1, 1, 1, 1], *[1, 1, 4, 4], *[1, 1, 1, 1], *[1, 1, 2, 2], *[1, 1, 1, 1], *[1, 1, 3, 3]])
@@ -405,7 +405,7 @@ CLOSEST = "Closest for its time: ToDo paper, 1.33x and PSNR 48.1; 8 plain steps:
     ("ours", "plain", "said"),
     [(1, 6, CLOSEST), (7, 1, "Plain steps are closer to the baseline than each variant in its time.")],
 )
-def test_beside_each_variant_run_as_many_plain_steps_as_take_its_time(
+def test_beside_each_variant_run_plain_steps_that_take_its_time(
     compared, runs, monkeypatch, tmp_path, ours, plain, said
 ):
     """The hires pass takes 4 s of 10 steps, that of *ToDo paper* 3 s; its images are changed by so many grey levels."""
@@ -449,7 +449,7 @@ def test_beside_each_variant_run_as_many_plain_steps_as_take_its_time(
         (Compared, "hires", 0, {"hires": 3.9}, None, ""),
     ],
 )
-def test_plain_steps_are_left_out_of_the_reduced_passes_alone(
+def test_plain_steps_of_the_reduced_passes(
     compared, runs, monkeypatch, kind, passes, hires_steps, seconds, expected, name
 ):
     """Each pass of the baseline takes 4 s."""

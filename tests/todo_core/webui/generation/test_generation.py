@@ -16,15 +16,8 @@ from modules import processing, sd_models, shared
 from tests.models import LatentDiffusion, hook_count, shallow_ldm_unet
 from tests.todo_core.contract.watch import Watch
 from tests.todo_core.settings.test_settings import valid_settings
-from tests.todo_core.webui.webui_double import (
-    Processing,
-    ProcessingImg2Img,
-    Sampler,
-    WebUI,
-    ddim,
-    pasted,
-    sample_euler,
-)
+from tests.todo_core.webui import webui_double
+from tests.todo_core.webui.webui_double import Processing, ProcessingImg2Img, WebUI, ddim, pasted, sample_euler
 from todo_core import SETTINGS, Settings, __version__
 from todo_core.patching.time.schedule import step_weights
 from todo_core.samplers import WHY_NOT
@@ -80,7 +73,7 @@ def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, chosen, used, m
 
 def test_a_sampler_that_takes_more_steps_than_asked_for_is_told_by_its_calls(webui, monkeypatch):
     """As DPM adaptive."""
-    monkeypatch.setattr(Sampler, "calls", lambda self, p: 9)
+    monkeypatch.setattr(webui_double.Sampler, "calls", lambda self, p: 9)
     assert "in 9 of 9 model calls; " in webui.generate(Processing(), OURS | {"interval": 1}).comments
 
 

@@ -2,8 +2,10 @@
 
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import gradio as gr
+from gradio.routes import templates
 
 from todo_core.webui.panel import accordion
 from todo_core.webui.presets import Presets
@@ -16,21 +18,9 @@ SCRIPTS = (Path(__file__).with_name("webui.js"), *sorted((ROOT / "javascript").g
 def served(folder):
     """The URL of a page whose panels keep their presets in ``folder``."""
     page = build(folder)
-    with _scripts_in_head():
-        _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, show_api=False, server_name="127.0.0.1")
-        try:
-            yield url
-        finally:
-            page.close(verbose=False)
-
-
-@contextmanager
-def _scripts_in_head():
-    """gradio 3 has no parameter for scripts; the WebUI, too, puts its own into the template's answer."""
-    import gradio.routes
-
+    # gradio 3 has no parameter for scripts; the WebUI, too, puts its own into the template's answer
     head = "".join(f"<script>{path.read_text('utf-8')}</script>" for path in SCRIPTS)
-    answer = gradio.routes.templates.TemplateResponse
+    answer = templates.TemplateResponse
 
     def with_scripts(*args, **kwargs):
         response = answer(*args, **kwargs)
@@ -38,11 +28,12 @@ def _scripts_in_head():
         response.init_headers()
         return response
 
-    gradio.routes.templates.TemplateResponse = with_scripts
-    try:
-        yield
-    finally:
-        gradio.routes.templates.TemplateResponse = answer
+    with patch.object(templates, "TemplateResponse", with_scripts):
+        _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, show_api=False, server_name="127.0.0.1")
+        try:
+            yield url
+        finally:
+            page.close(verbose=False)
 
 
 def build(folder):

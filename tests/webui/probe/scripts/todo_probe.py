@@ -30,16 +30,8 @@ UNETS = (
 )
 CONTROLNET = "scripts.cldm.ControlNet"  # of sd-webui-controlnet
 FAMILY = "forge" if importlib.util.find_spec("modules_forge") else "a1111" if CFGDenoiser else "sdnext"
-EVENTS = (
-    "before_process",
-    "process",
-    "before_process_batch",
-    "process_batch",
-    "process_before_every_sampling",
-    "post_sample",
-    "postprocess_batch",
-    "postprocess",
-)
+EVENTS = ["before_process", "process", "before_process_batch", "process_batch", "process_before_every_sampling"]
+EVENTS += ["post_sample", "postprocess_batch", "postprocess"]
 sys.path.append(str(Path(__file__).resolve().parents[3] / "todo_core" / "contract"))
 import watch  # noqa: E402
 
@@ -147,12 +139,8 @@ class OrderOfEvents(scripts.Script):
         return scripts.AlwaysVisible
 
 
-def logging(event):
-    return lambda self, p, *args, **kwargs: probe.order.append(event)
-
-
 for name in EVENTS:
-    setattr(OrderOfEvents, name, logging(name))
+    setattr(OrderOfEvents, name, lambda self, *args, event=name, **kwargs: probe.order.append(event))
 
 if CFGDenoiser:
     CFGDenoiser.__call__ = observed_step

@@ -10,12 +10,8 @@ def process_images(p):
     return run(p)
 
 
-def get_fixed_seed(seed):
-    return 4 if seed == -1 else seed
-
-
 def fix_seed(p):
-    p.seed, p.subseed = get_fixed_seed(p.seed), get_fixed_seed(p.subseed)
+    p.seed, p.subseed = (4 if seed == -1 else seed for seed in (p.seed, p.subseed))
 
 
 def create_infotext(p, all_prompts, all_seeds, all_subseeds):

@@ -11,8 +11,6 @@ def basedir():
 
 class Script:
     is_img2img = False  # the WebUI sets it to the tab of this instance
-    infotext_fields = None
-    paste_field_names = None
 
     def process(self, p, *args):
         pass

@@ -27,7 +27,7 @@ class Options(SimpleNamespace):
 class State(SimpleNamespace):
     def begin(self):
         self.__dict__.update(time_start=1.0, interrupted=False, skipped=False, stopping_generation=False)
-        self.__dict__.update(job="", job_no=0, job_count=-1, textinfo=None)
+        self.__dict__.update(job_count=-1, textinfo=None)
 
 
 opts = Options()

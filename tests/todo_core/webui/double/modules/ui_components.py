@@ -4,21 +4,21 @@ import gradio as gr
 
 
 class FormRow(gr.Row):
-    def get_block_name(self):
-        return "row"
+    is_template = True  # the page shows it as its base
 
 
 class ToolButton(gr.Button):
+    is_template = True
+
     def __init__(self, *args, **kwargs):
         self.webui_tooltip = kwargs.pop("tooltip", None)  # the WebUI gives every component this
         super().__init__(*args, elem_classes=["tool", *kwargs.pop("elem_classes", [])], **kwargs)
 
-    def get_block_name(self):
-        return "button"
-
 
 class InputAccordion(gr.Checkbox):
     """A checkbox that is an accordion: its value is whether it is open."""
+
+    is_template = True
 
     def __init__(self, value, **kwargs):
         self.accordion_id = kwargs["elem_id"]
@@ -34,6 +34,3 @@ class InputAccordion(gr.Checkbox):
 
     def __exit__(self, *exception):
         self.accordion.__exit__(*exception)
-
-    def get_block_name(self):
-        return "checkbox"
