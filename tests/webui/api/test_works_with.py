@@ -65,7 +65,7 @@ def test_variants_of_compare_are_those_of_single_requests_and_are_told(webui):
     assert np.array_equal(baseline, webui.txt2img(**STEPS).pixels[0])
     assert np.array_equal(fast, webui.txt2img({"preset": "Fast"}, **STEPS).pixels[0])
     assert grid.shape[1] >= 2 * baseline.shape[1]
-    assert ["ToDo method: downsample" in text for text in result.info["infotexts"][1:]] == [False, True]
+    assert ["ToDo version" in text for text in result.info["infotexts"][1:]] == [False, True]
     assert "Fast: reduced the hires pass" in result.comments
     told = result.info["todo_compare"]
     assert told["passes"] == ["hires"]
