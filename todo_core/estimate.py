@@ -49,7 +49,7 @@ class Estimate:
         ran = [step for step in range(steps) if step not in whole]
         deep = {ran[index] for index in _usually_predicted(plan, "deep", len(ran))}
         calls = Counter((plan.at(step / steps), step in deep) for step in ran)
-        saved = layout_of(host).share_saved(plan.facts.size, plan.settings, calls, steps)
+        saved = layout_of(host).share_saved(plan.facts.size, calls, steps)
         return cls(plan, steps, {"whole": {*whole}, "deep": deep}, saved)
 
     @property

@@ -36,7 +36,7 @@ def estimated(small, size, settings, steps=10):
 
 def left(estimate, host):
     """Multiply-adds of the pass's mean step."""
-    return (1 - estimate.saved) * Layout.of(host).work(estimate.plan.facts.size, (), estimate.plan.settings)
+    return (1 - estimate.saved) * Layout.of(host).work(estimate.plan.facts.size, ())
 
 
 ALWAYS = {"start": 0, "end": 1, "interval": 1}
@@ -75,7 +75,7 @@ def test_predicted_transformers_count_as_what_torch_sees_when_they_do_not_run(an
     small, size = any_model, (16, 24)
     host = detect(small.unet)
     layout, plan = Layout.of(host), make_plan(Settings(interval=2, start=0), host, Pass(TokenGrid(*size), 10))
-    work, estimate = partial(layout.work, TokenGrid(*size), settings=plan.settings), Estimate.of(host, plan)
+    work, estimate = partial(layout.work, TokenGrid(*size)), Estimate.of(host, plan)
     small = small.copy()
     for transformer in detect(small.unet).deep_transformers:
         one_tuple = isinstance(small.unet, UNet2DConditionModel)
@@ -98,7 +98,7 @@ def test_whole_steps_save_their_share(ldm_sd1):
 def test_layers_are_predicted_in_the_steps_in_which_the_model_runs():
     host, size = detect(models.full_layout("SDXL")), TokenGrid(192, 192)
     plan = make_plan(Settings(), host, Pass(size, 10, (0.5,) * 10, "steady"))
-    estimate, work = Estimate.of(host, plan), partial(Layout.of(host).work, size, (), plan.settings)
+    estimate, work = Estimate.of(host, plan), partial(Layout.of(host).work, size, ())
     whole, deep = estimate.predicted.values()
     assert whole
     assert deep
@@ -112,7 +112,7 @@ def test_layers_are_predicted_in_the_steps_in_which_the_model_runs():
 def test_the_real_size_of_sd15():
     """SD1.5 is known to take about 400 billion multiply-adds a row at latent 64."""
     layout = Layout.of(detect(models.full_layout("SD 1.5")))
-    assert layout.work(TokenGrid(64, 64), (), Settings()) == pytest.approx(401e9, rel=0.02)
+    assert layout.work(TokenGrid(64, 64), ()) == pytest.approx(401e9, rel=0.02)
 
 
 @pytest.mark.parametrize("sampler", ["adds noise", "steady"])
@@ -150,4 +150,4 @@ def test_the_layers_of_peft_count_as_the_original_and_the_two_small_ones(ldm_sd1
     after = Layout.of(detect(small.unet))
     added = [now.feed_forward - then.feed_forward for now, then in zip(after.blocks, before, strict=True)]
     assert added == [2 * (block.width + 8 * block.width) for block in before]
-    assert after.work(size, (), Settings()) > 0
+    assert after.work(size, ()) > 0

@@ -173,7 +173,7 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
     deep = _plan_deep(settings, host, facts, levels)
     is_auto = settings.interval == settings.factor_1 == "auto" and settings.method == "downsample"
     if is_auto and (whole.predicts or deep.predicts) and any(level.reduces for level in levels):  # one spoils the other
-        saved = _saved(settings, host, facts, levels)
+        saved = _saved(host, facts, levels)
         what = f"save {100 * saved:.0f} % of a step at {facts.pixels}"
         if saved < WORTH_REDUCING or settings.predict != "auto":
             levels = tuple(_kept(level, f"fewer would {what}") for level in levels)
@@ -198,9 +198,9 @@ def _kept(level: LevelPlan, why: Reason) -> LevelPlan:
     return replace(level, keys=level.grid.tokens, target_grid=None, amount=0, why=level.why or why)
 
 
-def _saved(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> float:
+def _saved(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> float:
     """The part of a step's work that fewer tokens save."""
-    return layout_of(host).share_saved(facts.size, settings, {(tuple(levels), False): 1}, 1)
+    return layout_of(host).share_saved(facts.size, {(tuple(levels), False): 1}, 1)
 
 
 def _window(settings: Settings, facts: Pass) -> tuple[float, float]:
@@ -242,7 +242,7 @@ def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[Lev
     if not why and not host.deep_transformers:
         why = "this model has no transformer below level 1"
     if not why and settings.interval == "auto":
-        if not _is_worth_predicting(settings, host, facts, levels):
+        if not _is_worth_predicting(host, facts, levels):
             why = TOO_LITTLE
         elif is_compiled(host.unet):  # a predicted transformer would run uncompiled
             why = "auto predicts no deep transformers in a compiled model"
@@ -272,10 +272,10 @@ def _by_interval(what: str, settings: Settings, facts: Pass, computed_first: int
     return PredictionPlan(what, int(interval), tolerance, computed_first, why, may_change)
 
 
-def _is_worth_predicting(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:
+def _is_worth_predicting(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:
     """Whether the deep transformers have a good part of a step's work."""
     layout = layout_of(host)
-    whole, without = (layout.work(facts.size, levels, settings, predicts=each) for each in (False, True))
+    whole, without = (layout.work(facts.size, levels, predicts=each) for each in (False, True))
     return without <= (1 - WORTH_PREDICTING) * whole
 
 
@@ -292,7 +292,7 @@ def _changes(plan: Plan, host: Host) -> Iterator[tuple[str, Settings]]:
     settings = plan.settings
     if settings.interval != 1:
         yield "interval", replace(settings, interval="auto")
-        if host.deep_transformers and _is_worth_predicting(settings, host, plan.facts, plan.levels):
+        if host.deep_transformers and _is_worth_predicting(host, plan.facts, plan.levels):
             yield "interval", replace(settings, interval=2)
     if settings.method != "downsample":
         yield "ratio_1", replace(settings, ratio_1=0.5)

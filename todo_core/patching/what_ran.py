@@ -119,7 +119,7 @@ def work_saved(record: Record, plan: Plan, host: Host, steps: int) -> float | No
         ran, deep = 1 - record.whole.share_predicted(step), record.deep.share_predicted(step)
         for kind, share in (((*levels,), True), ran * deep), (((*levels,), False), ran * (1 - deep)):
             calls[kind] += share
-    return layout_of(host).share_saved(plan.facts.size, plan.settings, calls, steps)
+    return layout_of(host).share_saved(plan.facts.size, calls, steps)
 
 
 def less_work(saved: float) -> str:

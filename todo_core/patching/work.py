@@ -17,8 +17,6 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from ..hosts import Host, blocks_of, isinstance_str, weight_shape
-from ..reduction import cell_count
-from ..settings import Settings
 from ..token_grid import TokenGrid
 from .space.level_plan import LevelPlan
 
@@ -69,9 +67,7 @@ class Layout:
         by_depth = tuple(weights[depth] for depth in depths)
         return cls(host.depth, by_depth, tuple(deep_weights[depth] for depth in depths), tuple(blocks))
 
-    def work(
-        self, size: TokenGrid, levels: Iterable[LevelPlan], settings: Settings, *, predicts: bool = False
-    ) -> float:
+    def work(self, size: TokenGrid, levels: Iterable[LevelPlan], *, predicts: bool = False) -> float:
         """Multiply-adds of one row at a latent of ``size``, perhaps without the deep transformers."""
         plans = {level.level: level for level in levels if level.reduces}
         left_out = self.deep_weights if predicts else [0] * len(self.weights)
@@ -80,16 +76,13 @@ class Layout:
         for block in self.blocks:
             if predicts and block.depth > self.depth:
                 continue
-            n = size.halved(block.depth).tokens
-            plan = plans.get(block.depth - self.depth + 1)
-            work += _block_work(block, n, plan.keys if plan else n, settings)
-            work += block.width * _compared(plan, settings) if plan else 0
+            work += _block_work(block, size.halved(block.depth).tokens, plans.get(block.depth - self.depth + 1))
         return work
 
-    def share_saved(self, size: TokenGrid, settings: Settings, calls: Mapping[Kind, float], steps: int) -> float:
+    def share_saved(self, size: TokenGrid, calls: Mapping[Kind, float], steps: int) -> float:
         """The share of the work of a pass that is saved, from 0 to 1. In its other ``steps`` no layer runs."""
-        ran = sum(count * self.work(size, kind[0], settings, predicts=kind[1]) for kind, count in calls.items())
-        return 1 - ran / (steps * self.work(size, (), settings))
+        ran = sum(count * self.work(size, levels, predicts=deep) for (levels, deep), count in calls.items())
+        return 1 - ran / (steps * self.work(size, ()))
 
 
 _layouts: WeakKeyDictionary[Host, Layout] = WeakKeyDictionary()
@@ -128,21 +121,13 @@ def _weights(layer: Any) -> int:
     return math.prod(weight_shape(layer) or (0,))
 
 
-def _compared(plan: LevelPlan, settings: Settings) -> int:
-    """How many pairs of tokens the reduction compares."""
-    if plan.method != "similarity":
-        return 0
-    stay = cell_count(plan.grid.size, (settings.sy, settings.sx))
-    return (plan.grid.tokens - stay) * stay
-
-
-def _block_work(block: Block, n: int, left: int, settings: Settings) -> float:
-    """That of a block with ``n`` tokens, of which the reduction leaves ``left``."""
-    c, is_all = block.width, settings.target == "all"
-    keys = n if is_all and not settings.attn else left
-    queries = keys if is_all else n
-    text_queries = left if is_all and settings.crossattn else n
-    ff_tokens = left if is_all and settings.mlp else n
+def _block_work(block: Block, n: int, plan: LevelPlan | None) -> float:
+    """That of a block with ``n`` tokens, of which the plan leaves some."""
+    c, left, modules, compared = block.width, n, tuple[str, ...](), 0
+    if plan:
+        left, modules, compared = plan.keys, plan.modules, plan.compared
+    queries, text_queries, ff_tokens = (left if each in modules else n for each in ("attn1", "attn2", "ff"))
+    keys = queries if modules else left
     attention = 2 * c * c * (queries + keys) + 2 * c * queries * keys
     text = 2 * c * c * text_queries + 2 * c * TEXT_TOKENS * text_queries + 2 * c * block.text_width * TEXT_TOKENS
-    return attention + (text if block.text_width else 0) + block.feed_forward * ff_tokens
+    return attention + (text if block.text_width else 0) + block.feed_forward * ff_tokens + c * compared

@@ -124,7 +124,7 @@ HALF = replace(LEVEL_1, keys=2048)
 )
 def test_the_work_that_was_saved_is_that_of_what_ran(record, calls):
     host, made = detect(models.full_layout("SD 1.5")), plan()
-    work = partial(Layout.of(host).work, GRID, settings=made.settings)
+    work = partial(Layout.of(host).work, GRID)
     kinds = work([LEVEL_1]), work((), predicts=True), work([LEVEL_1], predicts=True), work(())
     left = calls and sum(count * each for count, each in zip(calls, kinds, strict=True)) / (8 * work(()))
     saved = what_ran.work_saved(record, made, host, 8)

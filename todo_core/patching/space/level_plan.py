@@ -33,7 +33,8 @@ class LevelPlan:
     ``keys`` is the number of tokens left of ``grid.tokens``, and ``target_grid`` their grid, for downsample. If the
     factor does not divide the grid, the kept position decides how many are left; these are the most. ``amount`` is the
     factor or the ratio; for ``auto`` it is the factor in use. ``why`` says why nothing is reduced. ``modules`` of each
-    block see the tokens that are left; with none, the keys of attn1 are made of them.
+    block see the tokens that are left; with none, the keys of attn1 are made of them. ``compared`` is the number of
+    pairs of tokens that the method compares.
     """
 
     level: int
@@ -44,6 +45,7 @@ class LevelPlan:
     amount: float = 0
     target_grid: TokenGrid | None = None
     modules: tuple[str, ...] = ()
+    compared: int = 0
     reducer: Reducer | None = field(default=None, compare=False)
     why: Reason | None = None
 

@@ -83,7 +83,8 @@ def _downsampled(size: Size, target: Size, resample: str, tokens: Tensor, place:
 
 def _plan_similarity(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan:
     size, cell, ratio = full.grid.size, (settings.sy, settings.sx), _ratio(full, settings)
-    keys = full.grid.tokens - reduction.removable(size, ratio, cell)
+    tokens, stay = full.grid.tokens, reduction.cell_count(size, cell)
+    keys, full = tokens - reduction.removable(size, ratio, cell), replace(full, compared=(tokens - stay) * stay)
     return _by_ratio(full, ratio, keys, partial(_matched, size, ratio, cell, settings.random))
 
 
