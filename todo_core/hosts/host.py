@@ -132,19 +132,10 @@ class Host:
         """The transformers below level 1, in running order."""
         return tuple({site.transformer: None for site in self.sites if site.level > 1})
 
-    def trained_side_at(self, level: int) -> float:
-        """Side of this level's token grid at the size that the model was trained at, in tokens."""
-        return self.trained_side / 2 ** (self.depth + level - 1)
-
     def level(self, number: int) -> Level:
         """The level of this number; it may have no blocks."""
-        blocks, trained_side = self.blocks(number), self.trained_side_at(number)
-        depth, pixels = self.depth + number - 1, self.trained_side * IMAGE_PIXELS
-        return Level(number, depth, blocks, trained_side, pixels)
-
-    def blocks(self, level: int) -> int:
-        """How many blocks have self-attention at this level."""
-        return sum(site.level == level for site in self.sites)
+        depth, blocks = self.depth + number - 1, sum(site.level == number for site in self.sites)
+        return Level(number, depth, blocks, self.trained_side / 2**depth, self.trained_side * IMAGE_PIXELS)
 
 
 def has_foreign_forward(module: Module) -> bool:

@@ -299,7 +299,7 @@ SD2 = {"context_dim": 1024}
 def test_the_size_that_a_model_was_trained_at(build, side):
     host = detect(build())
     assert (host.network, host.trained_side, host.depth) == ("UNet", side, int(side == 128))
-    assert [host.trained_side_at(level) * 2 ** (host.depth + level - 1) for level in (1, 2)] == [side, side]
+    assert [host.level(level).trained_side * 2 ** (host.depth + level - 1) for level in (1, 2)] == [side, side]
 
 
 # levels -------------------------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def test_levels_are_those_of_the_layout_and_ranks_count_their_blocks_in_running_
     assert [id(site.block) for site in host.sites] == [id(block) for block in order]
     for level in (1, 2):
         ranks, blocks = zip(*((site.rank, id(site.block)) for site in host.sites if site.level == level), strict=True)
-        assert ranks == (*range(host.blocks(level)),)
+        assert ranks == (*range(host.level(level).blocks),)
         assert {*blocks} == {id(block) for block in any_model.blocks(level)}
     assert host.depth == any_model.halvings
     assert plan(any_model.unet, 64).levels[0].grid == TokenGrid(64, 64).halved(any_model.halvings)
