@@ -55,7 +55,7 @@ class Setting:
         """Usual numbers of a factor or share."""
         if self.kind == "factor":
             return [*range(int(self.minimum), int(self.maximum) + 1)]
-        return [tenth / 10 for tenth in range(11)]
+        return [twentieth / 20 for twentieth in range(21)]  # the WebUI restores only defaults that its list has
 
     @property
     def infotext_key(self) -> str:

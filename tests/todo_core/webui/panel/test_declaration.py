@@ -49,7 +49,7 @@ def test_a_control_tells_help_default_and_range_as_the_webuis_script_info_does(p
         assert (control.minimum, control.maximum, control.step) == (setting.minimum, setting.maximum, setting.step)
         assert isinstance(control.value, float), "the WebUI casts API infotext to the type of the default"
     elif setting.has_auto:
-        numbers = range(1, 9) if setting.kind == "factor" else [tenth / 10 for tenth in range(11)]
+        numbers = range(1, 9) if setting.kind == "factor" else [twentieth / 20 for twentieth in range(21)]
         assert [setting.parse(choice) for choice in choices] == ["auto", *numbers]
     else:
         assert choices == list(setting.choices)
