@@ -84,6 +84,7 @@ class Session:
         self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
         self._deep = host.deep_transformers
         self._predictors = self._hooks_that_predict()
+        self._blocked: list[DeepHooks] = []  # by another forward on their modules
         self._watches = False  # whether the model's own code runs
         self._compiled, self._looks = False, 2  # how often to look yet
         self._levels: set[int] = set()  # whose blocks have hooks
@@ -115,14 +116,19 @@ class Session:
             self._handles.append(self._patch_keys(keys_patch(hooks_of, self._shared)))
         compiled = self._is_compiled()  # such code cannot get hooks while it runs
         self._add_levels(LEVELS if compiled else [level.level for level in self.plan.reduced])
-        for predictor in self._predictors:
-            self._handles += predictor.attach()
+        self._put_forwards_on(self._predictors)
         self._watches = bool(self.host.sites) and not compiled
         if self._watches:
             self._handles.append(Hook(self._note_run).before(self.host.sites[0].transformer))
         if compiled:
             torch.compiler.reset()
         return self
+
+    def _put_forwards_on(self, predictors: Iterable[DeepHooks]) -> None:
+        """Where another forward is in the way, that is noted, and the next call looks again."""
+        put = [(predictor, predictor.attach()) for predictor in predictors]
+        self._handles += [handle for _, handles in put for handle in handles]
+        self._blocked = [predictor for predictor, handles in put if not handles]
 
     def _is_compiled(self) -> bool:
         """Whether the model has compiled code. Looked up when hooks first go on, and off: a call may compile it."""
@@ -160,6 +166,7 @@ class Session:
         while self._handles:
             self._handles.pop().remove()
         self._levels.clear()
+        self._blocked.clear()
         self._calls.clear()
 
     def note_conflicts(self) -> None:
@@ -216,8 +223,10 @@ class Session:
             self.plan = plan
             self.record.note(plan.note)
             if plan.whole.predicts and has_controlnet(kwargs):
-                self.record.note("a ControlNet runs in predicted steps too")
+                self.record.note("ControlNets run in predicted steps too")
         self._add_levels(level.level for level in plan.reduced)
+        if self._blocked and not self._compiled:
+            self._put_forwards_on(self._blocked)
         progress = self._progress(time)
         planned = () if outer else tuple(part for part, each in plan.parts.items() if each.predicts)
         memory = None

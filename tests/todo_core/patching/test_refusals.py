@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
 from tests.models import LatentDiffusion, assert_close, diffusers_unet, hook_count, keys_of, lengths, noise, snapshot
 from todo_core import UnsupportedModelError, apply_patch, patched, remove_patch
+from todo_core.hosts import detect
 
 LATENT = noise(2, 4, 16, 8)
 TOKENS = 16 * 8
@@ -170,3 +172,20 @@ def test_a_patch_that_reduced_nothing_says_so_once_and_an_error_adds_no_word(sd1
     out_of_window, factor = (record.getMessage() for record in caplog.records)
     assert "no step is between Start and End" in out_of_window
     assert "auto needs to know the number of steps" in factor
+
+
+def test_another_forward_is_noted_in_each_pass_until_it_is_gone_and_its_module_predicted(ldm_sd1):
+    """A helper that was put on first, as DeepCache's may be, and is taken off while the patch stays."""
+    first, ran = detect(ldm_sd1.unet).deep_transformers[0], []
+    first.forward = partial(type(first).forward, first)
+    counts = first.norm.register_forward_hook(lambda *_: ran.append(1))
+    with patched(ldm_sd1.unet, interval=2, factor_1=1) as session, counts:
+        for each in range(3):
+            if each == 2:
+                del first.forward
+            ran.clear()
+            for step in range(6):
+                ldm_sd1(noise(1, 4, 16, 16, seed=each), 900 - 100 * step)
+            notes = [note for note in session.record.notes if "another SpatialTransformer.forward is on it" in note]
+            assert (len(ran), len(notes)) == ((6, 1) if each < 2 else (4, 0))
+    assert "forward" not in vars(first)

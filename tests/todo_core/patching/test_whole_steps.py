@@ -193,7 +193,7 @@ def test_what_a_controlnet_adds_is_told_and_begins_anew_where_it_comes_and_goes(
         run(diffusers_sd1, session, chain(computed[-1] + 1), call)
     assert sorted(session.record.whole.computed_calls) == computed
     assert len(ran) == len(computed)
-    assert session.record.notes == ["a ControlNet runs in predicted steps too"]
+    assert session.record.notes == ["ControlNets run in predicted steps too"]
 
 
 class Inpainting(torch.nn.Module):
