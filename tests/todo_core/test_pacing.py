@@ -118,6 +118,7 @@ def test_rows_that_do_not_make_one_image_count_as_unknown():
     assert not guided.is_complete
     assert not guided.takes(torch.ones(1, 2, 3, 4))
     assert guided.errors().tolist() == pytest.approx([UNKNOWN_GUIDANCE**2 / 4])
+    assert guided.errors(is_all=True).tolist() == pytest.approx([1 / 4])
 
 
 @pytest.mark.parametrize(

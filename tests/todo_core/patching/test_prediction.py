@@ -517,3 +517,28 @@ def test_a_compiled_model_is_predicted_too(diffusers_sd1):
     assert predicted_in(session) == {2}
     for a, b in zip(made, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("left_out", [True, False])
+def test_where_the_negative_prompt_is_left_out_the_error_is_that_without_guidance(ldm_sd1, monkeypatch, left_out):
+    """As by NGMS. A row of the prompt alone beside both, as ComfyUI has for an area, counts several times."""
+    monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
+
+    def least_error(weight):
+        session, both = (
+            session_of(ldm_sd1, interval="auto", predict="deep", tolerance=1),
+            () if left_out else (7.0, -6.0),
+        )
+        rows = [Row(weight=each) for each in (*both, weight) * len(TIMES)]
+        monkeypatch.setattr(session, "_rows_of", lambda count, *_: tuple(rows.pop(0) for _ in range(count)))
+
+        def call(step, latent):
+            output = ldm_sd1(latent[: len(both)], TIMES[step]) if both else None
+            alone = ldm_sd1(latent[:1, :, :8], TIMES[step])
+            return alone if output is None else output
+
+        run(ldm_sd1, session, chain(10), call)
+        return session.record.deep.least_error
+
+    with_guidance, without = least_error(7.0), least_error(1.0)
+    assert with_guidance == pytest.approx(without) if left_out else with_guidance > 3 * without

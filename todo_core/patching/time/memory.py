@@ -244,11 +244,15 @@ class Memory:
         return self._calls[index] if index < MOST_CALLS else CallMemory({})
 
     def _end_step(self) -> None:
-        """What the last step has measured counts from now on, also of rows whose others did not come."""
-        for pace, guided in self._unpaired.values():
-            pace.measure(guided.errors())
-        self._unpaired.clear()
+        """What the last step has measured counts from now on, also of rows whose others did not come.
+
+        Where none of the negative prompt has come, others were left out, as by Negative Guidance minimum sigma.
+        """
         self._last, self._costs = [memory for memory in self._calls.values() if memory.step == self._step], None
+        is_all = all((row.weight or 0) > 0 for memory in self._last for row in memory.rows)
+        for pace, guided in self._unpaired.values():
+            pace.measure(guided.errors(is_all=is_all))
+        self._unpaired.clear()
         self._gaps.clear()
         for memory in self._last:
             memory.end_step()

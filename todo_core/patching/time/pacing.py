@@ -71,11 +71,14 @@ class Guided:
         """Whether no rows of these images are missing that could be paired."""
         return all(map(_is_one, self._weights.values()))
 
-    def errors(self) -> Tensor:
-        """The mean square of each image's error, relative to its output, (images,)."""
+    def errors(self, *, is_all: bool = False) -> Tensor:
+        """The mean square of each image's error, relative to its output, (images,).
+
+        ``is_all``: no other rows come, for the step leaves out the negative prompt.
+        """
         found = []
         for image, (error, output) in self._sums.items():
-            is_paired = _is_one(self._weights.get(image, 0.0))
+            is_paired = is_all or _is_one(self._weights.get(image, 0.0))
             found.append(error.square().mean() / output.square().mean() * (1 if is_paired else UNKNOWN_GUIDANCE**2))
         return torch.stack(found)
 
