@@ -135,6 +135,8 @@ def test_the_same_seed_runs_as_baseline_and_with_each_preset(compared, runs):
     ways = [{"enabled": False}, {"preset": "ToDo paper"}, {"preset": "ToMe paper"}]
     assert [request.overrides_of(each) for each in runs.processed] == ways * 2, "each first use is in the warm-up"
     assert [each.seed for each in variants] == [4, 4, 4], "the random seed is drawn once"
+    masks = {"return_mask": False, "return_mask_composite": False}
+    assert all(each.override_settings == masks for each in variants), "they would come between the images"
     changed = {name for name, value in vars(p).items() if before.get(name) != value}
     assert changed == {"seed", "subseed", "outpath_grids"}
     assert (len(done.images), len(done.infotexts), done.index_of_first_image) == (4, 4, 1)
