@@ -389,6 +389,9 @@ def test_plain_steps_are_repeated_too_and_once_where_two_presets_take_as_long(co
     variants = runs.processed[3:]
     assert [own.hr_second_pass_steps for own in variants] == [10] * 6 + [5] * 2
     assert [own.do_not_save_samples for own in variants[-2:]] == [False, True]
+    during(WARM_UPS + 5, 0, stop("interrupted"))  # in the last run before them
+    compared(Compared(hr_second_pass_steps=10), names=names, plain_steps=True, repeats=2)
+    assert len(runs.processed) == 11 + 9, "none is begun"
 
 
 CLOSEST = "Closest for its time: ToDo paper, 1.33x and PSNR 48.1; 8 plain steps: 1.29x and 32.6."
