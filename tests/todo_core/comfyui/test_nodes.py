@@ -140,6 +140,7 @@ def test_of_the_tiles_of_a_prompt_the_line_tells_how_many_were_reduced(shown, mo
 
 
 EULER, DDIM = sampler("sample_euler", ", s_churn=0.0"), sampler("ddim", ", eta=0.0")
+FAST, ADAPTIVE = sampler("dpm_fast_function"), sampler("dpm_adaptive_function")
 
 
 @pytest.mark.parametrize(
@@ -212,14 +213,8 @@ def test_steps_that_another_node_answers_outside_of_ours_are_not_counted_as_comp
 @pytest.mark.parametrize(
     ("function", "sigmas", "calls", "whole", "reduced"),
     [
-        (sampler("dpm_fast_function"), None, 2, 2, 5),
-        (
-            sampler("dpm_adaptive_function"),
-            None,
-            2,
-            3,
-            4,
-        ),  # their number is unknown: the window goes by the noise
+        (FAST, None, 2, 2, 5),
+        (ADAPTIVE, None, 2, 3, 4),  # their number is unknown: the window goes by the noise
         (EULER, [10, 10, 7, 7, 7, 1, 0], 1, 5, 1),  # nor is it known here
     ],
 )
@@ -331,13 +326,9 @@ def _load_root(name):
             del sys.modules[loaded]
 
 
-def test_comfyui_gets_the_nodes_from_the_root_of_the_repository(shown):
-    assert set(_load_root("/custom_nodes/ToDo-for-WebUI").NODE_CLASS_MAPPINGS) == set(NODE_CLASS_MAPPINGS)
-
-
-def test_the_workflow_of_a_prompt_gets_the_version_and_the_settings(shown):
+def test_the_root_of_the_repository_has_the_nodes_and_a_prompts_workflow_gets_the_version_and_the_settings(shown):
     """Not where another node gives a value, or ComfyUI refuses it."""
-    _load_root("/custom_nodes/ToDo-for-WebUI")
+    assert set(_load_root("/custom_nodes/ToDo-for-WebUI").NODE_CLASS_MAPPINGS) == set(NODE_CLASS_MAPPINGS)
     (note,) = sys.modules["server"].PromptServer.instance.on_prompt_handlers
     nodes = {
         "7": {"model": ["1", 0], "preset": "Fast", "factor_1": "preset", "interval": 2, "end": 0.7},

@@ -1,6 +1,5 @@
 """Whole steps in a diffusers pipeline, whose scheduler tells whether it adds noise."""
 
-import copy
 import pickle
 from functools import partial
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ from accelerate import cpu_offload_with_hook
 from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline
 
 from tests.models import diffusers_unet, hook_count, noise, pipeline, snapshot, words
+from tests.todo_core.patching.test_copies import COPIES
 from tests.todo_core.test_pacing import ALPHA_BARS
 from todo_core import apply_patch, patched, remove_patch
 from todo_core.hosts import detect
@@ -21,6 +21,7 @@ from todo_core.samplers import WHY_NOT, sampler_of_scheduler
 # predicted of 8 steps with interval 2
 DEEP, MODEL = ("layers below level 1", {2, 4, 6}), ("whole model", {3, 5})
 WHOLE = {"predict": "whole", "interval": 2}
+CONTINUOUS = {"timestep_type": "continuous", "prediction_type": "v_prediction"}
 
 
 def ran(session):
@@ -215,10 +216,7 @@ def test_one_of_two_controlnets_that_ends_in_mid_pass_begins_anew(unet):
         ("HeunDiscreteScheduler", {}),
         ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}),
         ("EDMEulerScheduler", {}),  # its timesteps are log(sigma) / 4
-        (
-            "EulerDiscreteScheduler",
-            {"timestep_type": "continuous", "prediction_type": "v_prediction", "use_karras_sigmas": True},
-        ),
+        ("EulerDiscreteScheduler", CONTINUOUS | {"use_karras_sigmas": True}),
     ],
 )
 def test_the_weights_of_the_steps_follow_the_schedule(name, config, unet):
@@ -240,7 +238,7 @@ def test_the_weights_of_the_steps_follow_the_schedule(name, config, unet):
     ("name", "config"),
     [
         ("EDMEulerScheduler", {}),
-        ("EulerDiscreteScheduler", {"timestep_type": "continuous", "prediction_type": "v_prediction"}),
+        ("EulerDiscreteScheduler", CONTINUOUS),
         ("EulerDiscreteScheduler", {"num_train_timesteps": 1100}),  # Kolors
         ("EulerDiscreteScheduler", {}),
     ],
@@ -285,15 +283,11 @@ def test_beside_self_attention_guidance_nothing_is_predicted(unet):
     assert latents.isfinite().all()
 
 
-@pytest.mark.parametrize(
-    "how", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"]
-)
+@pytest.mark.parametrize("how", COPIES.values(), ids=COPIES)
 def test_a_copy_of_the_model_has_run_nothing_and_counts_by_itself(how, unet):
     """It does not carry its pipeline along."""
-    pipe, plain = (
-        pipeline(StableDiffusionPipeline, diffusers.EulerAncestralDiscreteScheduler(), unet),
-        len(pickle.dumps(unet)),
-    )
+    pipe = pipeline(StableDiffusionPipeline, diffusers.EulerAncestralDiscreteScheduler(), unet)
+    plain = len(pickle.dumps(unet))
     session = apply_patch(pipe, **WHOLE)
     generate(pipe, steps=6)
     other, before = how(unet), repr(session.record)

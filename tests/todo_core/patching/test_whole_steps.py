@@ -16,8 +16,6 @@ from todo_core.patching.session import Session
 from todo_core.patching.time.prediction import History
 
 WHOLE = OFF | {"predict": "whole"}
-
-
 GUIDANCE = 3.0
 
 
@@ -138,17 +136,6 @@ def test_auto_computes_the_steps_that_the_measured_errors_ask_for(drifts, tolera
     assert predicted_in(session) == set(range(20)) - set(computed)
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other, atol=2e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("kind", ["object", "tuple"])
-def test_diffusers_gets_the_kind_of_output_that_it_asks_for(diffusers_sd1, kind):
-    unet, session = diffusers_sd1.unet, session_of(diffusers_sd1, predict="whole", interval=2)
-    call = lambda step, latent: unet(latent, TIMES[step], words(2), return_dict=kind == "object")  # noqa: E731
-    with torch.no_grad():
-        outputs = run(diffusers_sd1, session, chain(5), call)
-    assert predicted_in(session)
-    assert {type(output) for output in outputs} == {type(outputs[0])}
-    assert all((o.sample if kind == "object" else o[0]).shape == (2, 4, 16, 16) for o in outputs)
 
 
 @pytest.mark.parametrize("predict", ["deep", "whole"])

@@ -183,17 +183,6 @@ def test_no_way_of_writing_them_down_loses_anything(settings):
     assert Settings.from_infotext(infotext).to_dict() == Settings.from_infotext(read).to_dict() == kept
 
 
-def test_infotext_keys_are_ours_distinct_and_keys_to_the_host():
-    keys = [declared.infotext_key for declared in SETTINGS.values()]
-    assert len({*keys} - {"ToDo factor", "ToDo factor2", "ToDo disable after"}) == len(TABLE)
-    assert all(key.startswith("ToDo ") and HOST_PAIR.findall(f"{key}: 1, ") == [(key, "1")] for key in keys)
-
-
-def test_infotext_can_leave_settings_out():
-    kept = Settings(factor_1=2, end=0.5).to_infotext(without=frozenset({"end", "interval"}))
-    assert kept == {"ToDo method": "downsample", "ToDo factor 1": "2"}
-
-
 @pytest.mark.parametrize(
     ("infotext", "changed"),
     [
@@ -248,19 +237,6 @@ def test_parse_reads_text_and_leaves_values_and_refuses_what_means_nothing():
         assert (parsed, type(parsed)) == (value, type(value)), (name, text)
     for name, text in [(name, text) for name, texts in NO_TEXTS.items() for text in texts]:
         assert refused(lambda **values: Settings.parse(values), **{name: text}).field == name
-
-
-@given(st.dictionaries(st.sampled_from([*TABLE]), st.text() | st.none() | st.booleans() | st.floats(), max_size=3))
-@examples(300)
-def test_parse_accepts_or_names_the_field_whatever_comes(values):
-    try:
-        settings = Settings.parse(values)
-    except SettingsError as error:
-        refused_field = error.field
-    else:
-        assert Settings(**settings.to_dict()) == settings
-        return
-    assert refused_field in {*values, "start"}  # the start is named where start and end do not fit
 
 
 ACTING = {"method", "passes", "interval", "predict", "tolerance"}

@@ -135,6 +135,8 @@ def test_the_same_seed_runs_as_baseline_and_with_each_preset(compared, runs):
     ways = [{"enabled": False}, {"preset": "ToDo paper"}, {"preset": "ToMe paper"}]
     assert [request.overrides_of(each) for each in runs.processed] == ways * 2, "each first use is in the warm-up"
     assert [each.seed for each in variants] == [4, 4, 4], "the random seed is drawn once"
+    masks = {"return_mask": False, "return_mask_composite": False}
+    assert all(each.override_settings == masks for each in variants), "they would come between the images"
     changed = {name for name, value in vars(p).items() if before.get(name) != value}
     assert changed == {"seed", "subseed", "outpath_grids"}
     assert (len(done.images), len(done.infotexts), done.index_of_first_image) == (4, 4, 1)
@@ -197,20 +199,11 @@ def test_the_upscale_button_tells_the_numbers_in_the_comments(compared):
     assert "SSIM" not in compared().comments
 
 
-@pytest.mark.parametrize(
-    ("p", "args", "names", "passes", "method"),
-    [
-        (Compared, [{"passes": "all", "factor_1": 2}], [FROM_PANEL], ["first", "hires"], "downsample"),
-        (Compared, [False, "similarity"], [FROM_PANEL], ["hires"], "similarity"),
-        (ComparedImg2Img, [False], ["ToDo paper"], ["img2img"], "downsample"),
-    ],
-)
-def test_reduced_passes_are_timed_whether_the_panel_is_ticked_or_not(compared, runs, p, args, names, passes, method):
-    runs.args = args
-    done = compared(p(), names)
-    assert told(done)["passes"] == passes
+def test_the_panels_settings_are_compared_whether_it_is_ticked_or_not(compared, runs):
+    runs.args = (False, "similarity")
+    done = compared(names=[FROM_PANEL])
     assert done.infotexts[1] == "Seed: 4", "the baseline's"
-    assert f"ToDo method: {method}" in done.infotexts[2]
+    assert "ToDo method: similarity" in done.infotexts[2]
 
 
 def test_the_grid_has_a_column_for_each_and_the_maps_show_the_differences(compared, opts):
@@ -396,6 +389,9 @@ def test_plain_steps_are_repeated_too_and_once_where_two_presets_take_as_long(co
     variants = runs.processed[3:]
     assert [own.hr_second_pass_steps for own in variants] == [10] * 6 + [5] * 2
     assert [own.do_not_save_samples for own in variants[-2:]] == [False, True]
+    during(WARM_UPS + 5, 0, stop("interrupted"))  # in the last run before them
+    compared(Compared(hr_second_pass_steps=10), names=names, plain_steps=True, repeats=2)
+    assert len(runs.processed) == 11 + 9, "none is begun"
 
 
 CLOSEST = "Closest for its time: ToDo paper, 1.33x and PSNR 48.1; 8 plain steps: 1.29x and 32.6."
@@ -464,6 +460,7 @@ def test_plain_steps_of_the_reduced_passes(
     done = compared(kind(steps=10, hr_second_pass_steps=hires_steps), [FROM_PANEL], plain_steps=True)
     assert [row["name"] for row in rows(done)[2:]] == ([name] if name else [])
     assert rows(done)[1]["plain"] == name
+    assert told(done)["passes"] == [*seconds]
     p = runs.processed[-1]
     assert (p.steps, p.hr_second_pass_steps) == (expected or (10, hires_steps))
 

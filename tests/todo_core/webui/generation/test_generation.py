@@ -4,7 +4,6 @@ import json
 import re
 from copy import copy
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import gradio as gr
 import pytest
@@ -26,6 +25,7 @@ from todo_core.webui.generation.comments import tell
 from todo_core.webui.generation.infotext import settings_of
 from todo_core.webui.generation.request import override
 
+WHOLE_AND_DEEP = {"interval": r"\d of 10 and \d of \d", "predict": "whole and deep"}
 PREDICTS = {"enabled": True, "factor_1": 1, "interval": 2, "predict": "deep", "passes": "first"}
 OURS = {"enabled": True, "factor_1": 2, "start": 0, "end": 1}
 
@@ -49,10 +49,7 @@ def todo_of(done):
     ("chosen", "used"),
     [
         ({"factor_1": "auto", "interval": 1}, {"factor 1": "2", "start": "0", "end": "0.7"}),
-        (
-            {"tolerance": 1, "end": 0.9},
-            {"start": "0", "interval": r"\d of 10 and \d of \d", "predict": "whole and deep"},
-        ),
+        ({"tolerance": 1, "end": 0.9}, {"start": "0", **WHOLE_AND_DEEP}),
     ],
 )
 def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, chosen, used, monkeypatch):
@@ -114,9 +111,16 @@ def test_a_job_inside_a_job_stays_whole_and_leaves_the_outer_record(webui, monke
 
 
 def test_after_a_failed_decoding_the_next_request_is_reduced(webui, monkeypatch):
-    monkeypatch.setattr(webui.script, "postprocess_batch", Mock(side_effect=MemoryError), raising=False)
-    with pytest.raises(AssertionError):
-        webui.generate(Processing(), OURS)
+    """No event tells that the failed generation is over; its object may live on."""
+    failed = Processing()
+
+    def fails(p, samples, number):
+        webui._call("post_sample", p, SimpleNamespace(samples=samples))
+        raise MemoryError
+
+    monkeypatch.setattr(webui, "_end_batch", fails)
+    with pytest.raises(MemoryError):
+        webui.generate(failed, OURS)
     monkeypatch.undo()
     shared.state.time_start += 1
     assert lengths(webui, Processing(), OURS)[0][-1] == (256, 64)
@@ -129,32 +133,25 @@ def test_an_adapter_of_the_forge_family_that_ends_begins_the_predictions_anew(we
 
 
 WHOLE = {"predict": "whole", "interval": 2, "factor_1": 1, "factor_2": 1}
+NO_RATIO = {"method": "similarity", "ratio_1": 0}
 DEEP_ALONE = {"ToDo factor 1": "1", "ToDo factor 2": "1", "ToDo interval": "2"}
 
 
 @pytest.mark.parametrize(
-    ("ours", "told", "written"),
+    ("ours", "told", "predict"),
     [
-        (WHOLE, "hires pass: whole model computed in 5 of 6 steps", DEEP_ALONE | {"ToDo predict": "whole"}),
-        (
-            WHOLE | {"predict": "deep"},
-            "layers below level 1 computed in 4 of 6 steps",
-            DEEP_ALONE | {"ToDo predict": "deep"},
-        ),
-        (
-            {"method": "similarity", "ratio_1": 0, "interval": 2},
-            "below level 1 computed in 4 of 6 steps",
-            DEEP_ALONE | {"ToDo predict": "auto (deep)"},
-        ),
+        (WHOLE, "hires pass: whole model computed in 5 of 6 steps", "whole"),
+        (WHOLE | {"predict": "deep"}, "layers below level 1 computed in 4 of 6 steps", "deep"),
+        (NO_RATIO | {"interval": 2}, "layers below level 1 computed in 4 of 6 steps", "auto (deep)"),
     ],
     ids=["whole", "deep", "without its method"],
 )
-def test_what_only_predicted_is_told_and_its_infotext_repeats_the_image(webui, ours, told, written):
+def test_what_only_predicted_is_told_and_its_infotext_repeats_the_image(webui, ours, told, predict):
     request = {"sampler_function": sample_euler, "steps": 6}
     done = webui.generate(Processing(**request), ours)
     assert told in done.comments
     assert "level 1 from" not in done.comments
-    assert todo_of(done) == written
+    assert todo_of(done) == DEEP_ALONE | {"ToDo predict": predict}
     pasted = settings_of(done.extra_generation_params)
     again = webui.generate(Processing(**request), {k: v for k, v in pasted.to_dict().items() if k != "passes"})
     assert torch.equal(done.images[0], again.images[0])
@@ -338,14 +335,6 @@ def test_between_steps_nothing_is_on_the_model_and_what_was_reduced_until_then_i
     p.after_step = lambda _: seen.append((hook_count(webui.model), "ToDo method" in p.extra_generation_params))
     webui.generate(p, OURS | {"passes": passes})
     assert seen == [(0, step >= (3 if passes == "all" else 7)) for step in range(8)] * 2
-
-
-def test_every_batch_ends_with_what_ran_in_it(webui):
-    """The second batch is interrupted before its hires pass."""
-    p = Processing(seeds=[1, 2], n_iter=2)
-    p.after_step = lambda step: setattr(shared.state, "interrupted", p.seeds == [2])
-    done = webui.generate(p, OURS)
-    assert ["ToDo method" in text for text in done.infotexts] == [True, False]
 
 
 @pytest.mark.parametrize("passes", ["hires", "all"])

@@ -116,10 +116,6 @@ def test_invalid_values_are_reported_by_label(model):
     assert text.line == "Factor, level 1: 'much' is not possible. Use auto or a whole number from 1 to 8."
 
 
-def test_without_a_model_it_says_so():
-    assert "once the checkpoint is loaded" in line(None, HIRES)
-
-
 def test_a_model_that_cannot_be_reduced_is_named():
     unet = ldm_unet(use_spatial_transformer=False, context_dim=None, channel_mult=[1, 2])
     assert "ToDo cannot reduce UNetModel: " in line(LatentDiffusion(unet), HIRES)
