@@ -9,6 +9,7 @@ from todo_core import SETTINGS, Settings
 from todo_core.webui.generation import request
 from todo_core.webui.generation.infotext import KEYS
 from todo_core.webui.panel import accordion, texts
+from todo_core.webui.panel.controls import control_value
 from todo_core.webui.presets import Presets
 
 EACH = pytest.mark.parametrize("setting", SETTINGS.values(), ids=list(SETTINGS))
@@ -53,6 +54,16 @@ def test_a_control_tells_help_default_and_range_as_the_webuis_script_info_does(p
         assert [setting.parse(choice) for choice in choices] == ["auto", *numbers]
     else:
         assert choices == list(setting.choices)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "held"),
+    [("seed", None, ""), ("seed", 7, "7"), ("start", "auto", "auto"), ("start", 0.5, "0.5"), ("attn", False, False)],
+)
+def test_a_control_holds_the_value_that_its_kind_can(name, value, held):
+    """As a pasted image and a preset set it: text where it can be typed."""
+    found = control_value(SETTINGS[name], value)
+    assert (type(found), found) == (type(held), held)
 
 
 ON_THE_PAGE = [*SETTINGS.values(), *(text for text in vars(texts).values() if isinstance(text, texts.Text))]
