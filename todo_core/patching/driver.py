@@ -146,7 +146,7 @@ class Driver:
         """What was saved in steps with one model."""
         if not self.record.acted or not self.plan or not self.host or self._has_changed_model:
             return []
-        saved = work_saved(self.record, self.plan, self.host, steps)
+        saved = guarded(_note_no_count, work_saved, self.record, self.plan, self.host, steps)
         return [] if saved is None else [less_work(saved)]
 
     def why_less(self, steps: int) -> list[Reason]:
@@ -166,6 +166,11 @@ class Driver:
         """The steps inside the window in which another cache, such as EasyCache, has answered for the model."""
         not_called = self._begun_inside - self.record.called_in
         return len(not_called - {self._step} if self.interrupted else not_called)
+
+
+def _note_no_count(error: Exception) -> None:
+    """Layers that nobody has counted yet must not cost the line, nor in ComfyUI the image."""
+    log.warning("ToDo cannot count the work that it has saved", exc_info=error)
 
 
 def failed(name: str, error: Exception) -> str:

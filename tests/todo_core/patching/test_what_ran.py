@@ -1,6 +1,7 @@
 """What a pass tells once it has run: its settings, its line, and why nothing or less was done."""
 
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -129,6 +130,18 @@ def test_the_work_that_was_saved_is_that_of_what_ran(record, calls):
     left = calls and sum(count * each for count, each in zip(calls, kinds, strict=True)) / (8 * work(()))
     saved = what_ran.work_saved(record, made, host, 8)
     assert saved == (calls and pytest.approx(1 - left))
+
+
+def test_layers_that_nobody_can_count_do_not_cost_the_line(monkeypatch, caplog):
+    driver, host = Driver("the pass", Settings()), detect(models.full_layout("SD 1.5"))
+    monkeypatch.setattr(Driver, "host", host)
+    monkeypatch.setattr(Driver, "plan", plan(whole=OFF, deep=OFF, interval=1))
+    driver.record = ran(LEVEL_1)
+    driver.interrupted = True
+    assert re.fullmatch(rf"ToDo reduced the pass: {re.escape(TOKENS)}; \d+ % less work; interrupted", driver.status(8))
+    monkeypatch.setattr(Layout, "share_saved", lambda *_: 1 / 0)
+    assert driver.status(8) == f"ToDo reduced the pass: {TOKENS}; interrupted"
+    assert "cannot count" in caplog.text
 
 
 def test_the_work_in_words():
