@@ -111,8 +111,9 @@ def work_saved(record: Record, plan: Plan, host: Host, steps: int) -> float | No
     """
     if record.networks == {"ControlNet"}:
         return None
-    calls: defaultdict[Kind, float] = defaultdict(float, {((), False): steps - len(record.steps)})
-    for step in record.steps:
+    acted = record.steps
+    calls: defaultdict[Kind, float] = defaultdict(float, {((), False): steps - len(acted)})
+    for step in acted:
         levels = [level for level, ran_in in record.ran_in.items() if step in ran_in]
         if len({(level.level, level.grid, level.keys) for level in levels}) > len({level.level for level in levels}):
             return None
@@ -122,10 +123,10 @@ def work_saved(record: Record, plan: Plan, host: Host, steps: int) -> float | No
     return layout_of(host).share_saved(plan.facts.size, calls, steps)
 
 
-def less_work(saved: float) -> str:
-    """A share of the work, in words."""
+def less_work(saved: float, about: str = "") -> str:
+    """A share of the work, in words; ``about`` stands before a number that is no more than usual."""
     percent = round(100 * abs(saved))
-    return f"{percent or 'under 1'} % {'more' if saved < 0 else 'less'} work"
+    return f"{f'{about}{percent}' if percent else 'under 1'} % {'more' if saved < 0 else 'less'} work"
 
 
 def why_less(record: Record, plan: Plan | None, steps: int, steps_in_window: int) -> list[Reason]:

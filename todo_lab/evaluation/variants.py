@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from todo_core.errors import SettingsError
+from todo_core.errors import SettingsError, none_of
 from todo_core.settings import BUILT_IN, SETTINGS, Settings
 
 from ..sampling.request import Request
@@ -51,7 +51,10 @@ def from_settings(settings: Settings, name: str = "") -> Variant:
 def from_presets(names: Iterable[str]) -> list[Variant]:
     """Built-in presets by name, or "all" of them. Raises SettingsError."""
     wanted = [one for name in names for one in (BUILT_IN if name == "all" else (name,))]
-    return [Variant(name, Settings.preset(name)) for name in wanted]
+    for name in wanted:
+        if name not in BUILT_IN:
+            raise none_of("presets", name, ("all", *BUILT_IN))
+    return [Variant(name, BUILT_IN[name]) for name in wanted]
 
 
 def from_peer(peer: str, options: Mapping[str, Any]) -> Variant:

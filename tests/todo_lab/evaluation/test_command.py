@@ -79,7 +79,8 @@ def test_a_full_disk_is_one_line_and_keeps_the_rows(done, tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--presets", "no such"], "no such"), (["--sizes", "64"], "64"), (["--prompts", "/no/file"], "/no/file"),
+        (["--presets", "no such"], "presets = 'no such' is not possible; allowed: 'all', 'Balanced'"),
+        (["--sizes", "64"], "64"), (["--prompts", "/no/file"], "/no/file"),
         (["--limit", "0"], "limit = 0"), (["--limit", "-3"], "limit = -3"), (["--runs", "0"], "runs = 0"),
         (["--peer", "nobody"], "nobody"), (["--sizes", "65x64"], "65"), (["--grid", "/no/grid"], "/no/grid"),
         (["--sizes", "72x64"], "width = 72"), (["--hires", "1.3"], "hires_scale = 1.3"),

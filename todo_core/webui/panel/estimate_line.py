@@ -136,7 +136,7 @@ def _summary(estimate: Estimate) -> str:
         parts.append(f"{about}{whole}{of_all} predicted")
     if deep := len(estimate.predicted["deep"]):
         parts.append(f"{about}{deep}{' more partly' if whole else f'{of_all} partly predicted'}")
-    return ", ".join([*parts, f"{about}{less_work(estimate.saved)}"])
+    return ", ".join([*parts, less_work(estimate.saved, about)])
 
 
 def _fewer_keys(plan: Plan, steps: int) -> str:
