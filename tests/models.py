@@ -59,6 +59,8 @@ class Small:
 class LatentDiffusion(nn.Module):
     """The shape of ldm's LatentDiffusion and sgm's DiffusionEngine."""
 
+    alphas_cumprod = (1 - torch.linspace(0.00085**0.5, 0.012**0.5, 1000).double() ** 2).cumprod(0).float()
+
     def __init__(self, unet, **attributes):
         super().__init__()
         self.model = nn.Module()

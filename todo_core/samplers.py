@@ -1,68 +1,222 @@
-"""Samplers of which whole steps can be predicted: one call a step, and the next latent follows from the last ones.
+"""What a sampler does with the model's outputs. Its own function is asked, so no sampler is known by its name.
 
-They are known by the names of their functions in k-diffusion, the WebUIs and ComfyUI, and of diffusers' classes. And
-how much of the noise is gone in a pass of any.
+It runs on a few numbers, with a stand-in for the model that predicts no noise, but for a unit error in one call of each
+number. What it calls, and how far each error moves the latent, is its answer. The latent starts at 0: whatever is there
+without errors is noise that the sampler has added.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import mul
-from typing import Any, Literal
+from typing import Any
 
-Sampler = Literal["steady", "adds noise", "calls twice", "unknown"]
-"""What is known of a sampler: whether whole steps can be predicted, and if not, why."""
+import torch
+from torch import Tensor
 
-WHY_NOT: dict[Sampler, str] = {
-    "adds noise": "this sampler adds noise in each step. DPM++ 2M and Euler do not",
-    "calls twice": "this sampler calls the model twice a step. DPM++ 2M and Euler do it once",
-    "unknown": "this sampler is not known to be without noise. DPM++ 2M and Euler are",
-}
-_STEADY = {"sample_euler", "sample_dpmpp_2m", "sample_lms", "sample_ipndm", "sample_ipndm_v", "sample_deis"}
-_STEADY |= {"ddim", "ddim_cfgpp", "plms", "unipc", "sample_unipc", "sample_unipc_bh2", "sample_res_multistep"}
-_STEADY |= {"sample_gradient_estimation", "sample_euler_cfg_pp", "sample_dpmpp_2m_cfg_pp"}
-_STEADY |= {"sample_res_multistep_cfg_pp", "sample_gradient_estimation_cfg_pp"}
-_SCHEDULERS = {"DDIMScheduler", "DEISMultistepScheduler", "DPMSolverMultistepScheduler", "EulerDiscreteScheduler"}
-_SCHEDULERS |= {"LMSDiscreteScheduler", "PNDMScheduler", "UniPCMultistepScheduler"}
-_NOISY, _TWICE = ("ancestral", "sde", "lcm", "ddpm", "restart", "seeds", "tcd"), ("heun", "dpm_2", "dpm2")  # in names
+NOISY = "this sampler adds noise in each step. DPM++ 2M and Euler do not"
+SEVERAL = "this sampler calls the model more than once a step. DPM++ 2M and Euler do it once"
+GROWS = "this sampler multiplies errors with this schedule. Karras and Euler do not"
+UNKNOWN = "it is not known what this sampler does with the model's outputs"
+DISAGREES = "the model is not called with the noise that the sampler has told"
+
+MOST_GROWTH = 3.0  # of an error, beside that of Euler's method, up to which whole steps are predicted
+_SAME = 0.02  # of the noise of a call, up to which it is the one that was told
+_ROUNDING = 1e-3
 
 
-def sampler_of(function: Any, *, eta: float | None, churn: float | None) -> Sampler:
-    """What is known of a sampler's function. ``eta`` and ``churn`` count only if the function has them."""
-    name = getattr(function, "__name__", "")
-    found = _by_name(name, name in _STEADY)
-    if found != "steady":
-        return found
-    takes = inspect.signature(function).parameters
-    return "adds noise" if (churn and "s_churn" in takes) or (eta and "eta" in takes) else "steady"
+@dataclass(frozen=True)
+class Course:
+    """The model's calls in a pass, as its sampler has told them.
 
-
-def sampler_of_alias(alias: str) -> Sampler:
-    """What is known of a sampler, if eta and churn are 0, by its alias in the WebUIs, as "k_euler".
-
-    >>> sampler_of_alias("k_dpmpp_2m"), sampler_of_alias("k_dpmpp_sde"), sampler_of_alias("k_heun")
-    ('steady', 'adds noise', 'calls twice')
+    ``times`` are what the sampler tells the model at each call, sigmas or timesteps, and ``steps`` the step of each
+    call. The weight of a step is how far an error of 1 in its calls' outputs moves the image, at most in one step:
+    solvers of higher order take a part of it back in the next ones.
     """
-    return _by_name(alias, not {alias, f"sample_{alias.removeprefix('k_')}"}.isdisjoint(_STEADY))
+
+    times: tuple[float, ...]
+    steps: tuple[int, ...]
+    weights: tuple[float, ...]
+    adds_noise: bool = False
+    calls_twice: bool = False
+    growth: float = 1.0  # how many times as far as by Euler's method, the most in a step
+
+    @classmethod
+    def of_noise(cls, noise: Sequence[float], *, adds_noise: bool = False, calls_twice: bool = False) -> Course:
+        """That of Euler's method between these levels of noise, sigma / alpha, for a model that predicts v.
+
+        >>> Course.of_noise([1, 0.5, 0]).weights
+        (0.35355339059327373, 0.4472135954999579)
+        """
+        weights = [before / math.hypot(1, before) * (1 - after / before) for before, after in pairwise(noise)]
+        return cls((*noise[:-1],), (*range(len(weights)),), (*weights,), adds_noise, calls_twice)
+
+    @property
+    def why_not_whole(self) -> str | None:
+        """Why whole steps cannot be continued by a line."""
+        if self.adds_noise:
+            return NOISY
+        if self.calls_twice:
+            return SEVERAL
+        return GROWS if self.growth > MOST_GROWTH else None
+
+    def agrees(self, call: int, time: float) -> bool:
+        """Whether the model is called with this in call number ``call``, from 0."""
+        told = self.times[call] if call < len(self.times) else math.nan
+        return abs(time - told) <= _SAME * abs(told) + 1e-6
 
 
-def sampler_of_scheduler(scheduler: Any) -> Sampler:
-    """What is known of a scheduler of diffusers, if eta is 0. DPM-Solver++ may be an SDE."""
-    algorithm = str(getattr(getattr(scheduler, "config", None), "algorithm_type", ""))
-    name = type(scheduler).__name__
-    return "adds noise" if algorithm.startswith("sde") else _by_name(name.lower(), name in _SCHEDULERS)
+@dataclass(frozen=True)
+class Scale:
+    """What a time of the sampler means: ``noise`` is sigma / alpha.
+
+    An error of 1 in the UNet's output moves the denoised image by ``error``. ``latent`` is what the sampler's latent is
+    multiplied by to have the image's scale: 1 / alpha, or 1 where the sampler adds noise to the whole image.
+    """
+
+    noise: float
+    error: float
+    latent: float = 1.0
 
 
-def _by_name(name: str, is_steady: bool) -> Sampler:
-    if is_steady:
-        return "steady"
-    if any(part in name for part in _NOISY):
-        return "adds noise"
-    return "calls twice" if any(part in name for part in _TWICE) else "unknown"
+@dataclass
+class StandIn:
+    """Stands where the sampler has its model. Whatever else the sampler asks is asked of the real one.
+
+    ``reply`` makes what a sampler gets: from its latent, the error of the UNet's output in it, the time, and the
+    arguments by name.
+    """
+
+    _real: Any
+    reply: Callable[[Tensor, Tensor, float, dict[str, Any]], Tensor]
+    errs: bool
+    times: list[float] = field(default_factory=list)
+    latents: list[Tensor] = field(default_factory=list)  # (n,), at each call
+    reports: list[tuple[int, Tensor]] = field(default_factory=list)  # of the sampler: the calls so far, and a latent
+
+    def __call__(self, x: Tensor, time: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """A call of the model: notes it, and replies."""
+        call, error = len(self.times), torch.zeros_like(x)
+        if self.errs and call + 1 < len(x):
+            error[call + 1] = 1
+        self.times.append(float(time.flatten()[0] if isinstance(time, Tensor) else time))
+        self.latents.append(x.flatten().double())
+        return self.reply(x, error, self.times[-1], kwargs)
+
+    def report(self, told: dict[str, Any]) -> None:
+        """The callback of the sampler, once a step: after the first call of the step, or once the step has ended."""
+        self.reports.append((len(self.times), told["x"].flatten().double()))
+
+    @property
+    def begins(self) -> dict[int, Tensor]:
+        """The calls before which the sampler's steps begin, each with the latent there.
+
+        Some report one latent again and again: of them each call counts as a step.
+        """
+        is_first = [torch.equal(latent, self.latents[calls - 1]) for calls, latent in self.reports]
+        if not is_first or any(is_first) != all(is_first):
+            return dict(enumerate(self.latents))
+        return {calls - is_first[0]: latent for calls, latent in self.reports}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def ask(
+    run: Callable[[StandIn, Tensor], Tensor],
+    stand_in: Callable[..., StandIn],
+    scale: Callable[[float], Scale],
+    device: torch.device,
+    steps_of: Callable[[Sequence[float]], Sequence[int]] | None = None,
+    most_calls: int = 400,
+) -> Course | None:
+    """Ask a sampler: ``run(model, x)`` is its function, and returns the last latent. None where it does not answer.
+
+    ``stand_in(errs)`` makes the model, ``steps_of`` the step of each call from the calls' times; else each is a step.
+    """
+    ran = []
+    for errs in (True, False):
+        model, x = stand_in(errs), torch.zeros(most_calls + 1, 1, 1, 1, device=device)
+        with own_noise(device):
+            last = run(model, x).flatten().double()
+        ran.append((model, last))
+    (asked, moved), (plain, still) = ran
+    count = len(asked.times)
+    if asked.times != plain.times or not 0 < count <= most_calls:
+        return None
+    begins = {**asked.begins, count: moved}
+    # the plain run reports as often, but its latents are all alike
+    plain_begins = dict(zip(asked.begins, plain.begins.values(), strict=True)) | {count: still}
+    still_at, moved_at = (torch.stack([at[begin] for begin in sorted(at)]).cpu() for at in (plain_begins, begins))
+    scales, adds_noise = [scale(time) for time in asked.times], bool(still_at.abs().max() > 1e-6)
+    response, steps = (moved_at - still_at)[:, 1 : 1 + count], steps_of(asked.times) if steps_of else range(count)
+    return course_of(asked.times, scales, response, steps, sorted(begins), adds_noise=adds_noise)
+
+
+@contextmanager
+def own_noise(device: torch.device | None = None) -> Iterator[None]:
+    """In this block the noise is always the same; afterwards torch goes on where it was."""
+    is_cuda = device is not None and device.type == "cuda"
+    with torch.random.fork_rng([device] if is_cuda else []), torch.no_grad():
+        torch.default_generator.manual_seed(0)
+        if is_cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(0)
+        yield
+
+
+def course_of(
+    times: Sequence[float],
+    scales: Sequence[Scale],
+    response: Tensor,
+    steps: Sequence[int],
+    begins: Sequence[int],
+    *,
+    adds_noise: bool,
+) -> Course | None:
+    """The course of these calls; None where their noise rises, or an error has no finite effect.
+
+    ``response`` (begins, calls) is what a unit error in each call has moved the latent by, as each step of the sampler
+    ``begins``: before this call, and at the end. ``steps`` are those that the program counts.
+    """
+    count = len(times)
+    of_latent = [*(each.latent for each in scales), 1.0]
+    moved = response * torch.tensor([of_latent[begin] for begin in begins], dtype=torch.float64)[:, None]
+    moved = torch.where(response == 0, 0.0, moved)  # also where a latent of noise alone has no scale
+    most = torch.cat([moved[:1], moved.diff(dim=0)]).abs().amax(0)
+    noise = [each.noise for each in scales]
+    if min(noise) <= 0 or any(after > before * (1 + _ROUNDING) for before, after in pairwise(noise)):
+        return None
+    calls_twice = count > len(begins)
+    euler = [each.error * (1 - after / each.noise) for each, after in zip(scales, [*noise[1:], 0.0], strict=True)]
+    growth = max(float(each) / alone for each, alone in zip(most, euler, strict=True) if alone > 0)
+    weights = [0.0] * (steps[-1] + 1)
+    for first, end in pairwise(sorted({0, *begins})):  # a try of a step moves nothing by itself: its calls share it
+        for step in steps[first:end]:
+            weights[step] += float(most[first:end].mean())
+    if not all(0 < weight < math.inf for weight in weights[:-1]) or not weights[-1] < math.inf:
+        return None  # the last step may move nothing: some lists end where the trained noise does
+    return Course((*times,), (*steps,), (*weights,), adds_noise, calls_twice, 1.0 if calls_twice else growth)
+
+
+def scale_of(sampling: Any) -> Callable[[float], Scale]:
+    """What a sigma means to a model of ComfyUI or the Forge family: its own conversions tell, also of flow matching."""
+    one, zero = torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1)
+
+    @cache
+    def scale(sigma: float) -> Scale:
+        time = torch.tensor([sigma])
+        latent = 1 / float(sampling.noise_scaling(time, zero.clone(), one.clone()))
+        noise = latent * float(sampling.noise_scaling(time, one.clone(), zero.clone()))
+        return Scale(noise, abs(float(sampling.calculate_denoised(time, one, zero))), latent)
+
+    return scale
 
 
 def noise_gone(sigma: float) -> float:

@@ -27,7 +27,7 @@ from todo_core.patching.plan import Pass
 from todo_core.patching.steps import rows_of
 from todo_core.patching.time import memory, pacing
 from todo_core.patching.time.prediction_plan import Part
-from todo_core.patching.time.schedule import step_weights
+from todo_core.samplers import Course
 from todo_lab.sampling.passes import make_scheduler
 from unet_call.models import Subject
 from unet_call.variants import BASELINE, NAMES, OF_PASSES, variants
@@ -161,7 +161,7 @@ def sessions(subject: Subject, side: int, args: argparse.Namespace) -> dict[str,
 
     One of `PYTHON_SIDE` counts as twice the trained side, so that presets reduce there too.
     """
-    facts = Pass(TokenGrid(side, side), args.steps, step_weights([*range(args.steps, -1, -1)]), "steady")
+    facts = Pass(TokenGrid(side, side), args.steps, Course.of_noise([*range(args.steps, -1, -1)]))
     host = subject.host if side > PYTHON_SIDE else replace(subject.host, trained_side=side / 2)
     made: dict[str, Variant] = {UNPATCHED: (None, {})}
     for name, settings in OF_PASSES.items():

@@ -8,6 +8,7 @@ from diffusers import UNet2DConditionModel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests import models
+from tests.todo_core.patching.test_plan import course_of
 from todo_core import Settings, TokenGrid, patched
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
@@ -30,7 +31,7 @@ def counted(small, size, settings):
 
 def estimated(small, size, settings, steps=10):
     host = detect(small.unet)
-    facts = Pass(TokenGrid(*size), steps, (0.5,) * steps)
+    facts = Pass(TokenGrid(*size), steps, course_of((0.5,) * steps))
     return Estimate.of(host, make_plan(settings, host, facts))
 
 
@@ -97,7 +98,7 @@ def test_whole_steps_save_their_share(ldm_sd1):
 
 def test_layers_are_predicted_in_the_steps_in_which_the_model_runs():
     host, size = detect(models.full_layout("SDXL")), TokenGrid(192, 192)
-    plan = make_plan(Settings(), host, Pass(size, 10, (0.5,) * 10, "steady"))
+    plan = make_plan(Settings(), host, Pass(size, 10, course_of((0.5,) * 10)))
     estimate, work = Estimate.of(host, plan), partial(Layout.of(host).work, size, ())
     whole, deep = estimate.predicted.values()
     assert whole
@@ -115,16 +116,16 @@ def test_the_real_size_of_sd15():
     assert layout.work(TokenGrid(64, 64), ()) == pytest.approx(401e9, rel=0.02)
 
 
-@pytest.mark.parametrize("sampler", ["adds noise", "steady"])
+@pytest.mark.parametrize("adds_noise", [True, False])
 @pytest.mark.parametrize("pixels", [1024, 2048])
 @pytest.mark.parametrize("layout", ["SD 1.5", "SDXL"])
-def test_a_larger_tolerance_saves_more(layout, pixels, sampler):
+def test_a_larger_tolerance_saves_more(layout, pixels, adds_noise):
     host, size = detect(models.full_layout(layout)), TokenGrid(pixels // 8, pixels // 8)
-    facts = Pass(size, 20, (0.5,) * 20, sampler)
+    facts = Pass(size, 20, course_of((0.5,) * 20, adds_noise=adds_noise))
     made = [Estimate.of(host, make_plan(BUILT_IN[name], host, facts)) for name in ("Fast", "Balanced", "Closest")]
     saved, whole = [each.saved for each in made], [len(each.predicted["whole"]) for each in made]
-    assert sorted({*saved}, reverse=True) == saved or (pixels, sampler, layout) == (1024, "adds noise", "SDXL")
-    assert bool(whole[0]) == (sampler == "steady" and (layout, pixels) != ("SD 1.5", 2048))
+    assert sorted({*saved}, reverse=True) == saved or (pixels, adds_noise, layout) == (1024, True, "SDXL")
+    assert bool(whole[0]) == (not adds_noise and (layout, pixels) != ("SD 1.5", 2048))
 
 
 class Linear(torch.nn.Module):

@@ -5,6 +5,7 @@ import torch
 from diffusers import UNet2DConditionModel
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tests.todo_core.patching.test_plan import course_of
 from todo_core import Session, Settings, TokenGrid
 from todo_core.hosts import detect
 from todo_core.patching.plan import Pass
@@ -62,7 +63,7 @@ def _exact():
 @torch.inference_mode()
 def outputs(unet, settings):
     """What the UNet makes in each step of a pass, two rows of one image, on the CPU and in float32."""
-    facts, made = Pass(TokenGrid(*SIDES), STEPS, weights=(0.05,) * STEPS, sampler="steady"), []
+    facts, made = Pass(TokenGrid(*SIDES), STEPS, course_of((0.05,) * STEPS)), []
     session = Session(detect(unet), Settings(**settings), facts).attach()
     like = {"device": unet.device, "dtype": unet.dtype}
     noise = torch.Generator().manual_seed(1)

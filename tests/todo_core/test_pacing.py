@@ -11,46 +11,48 @@ from hypothesis import strategies as st
 from tests.naive import examples
 from todo_core.hosts.conditions import weights_of_parts
 from todo_core.patching.steps import Row, Step, rows_of
-from todo_core.patching.time.pacing import LONGEST, UNKNOWN_GUIDANCE, Guided, Pace, gap_of
-from todo_core.patching.time.schedule import light_steps, step_weights
+from todo_core.patching.time.pacing import LONGEST, UNKNOWN_GUIDANCE, Budget, Guided, Pace
+from todo_core.patching.time.schedule import light_steps
 
 ALPHA_BARS = np.cumprod(1 - np.linspace(0.00085**0.5, 0.012**0.5, 1000) ** 2)
 costs = st.floats(0, 1) | st.sampled_from([math.nan, math.inf])
 weights_of_steps = st.lists(st.floats(0.001, 1), min_size=1, max_size=30).map(tuple)
 
 
-def naive_gap(cost, tolerance, steps, weights):
-    sums = {
-        k: sum(cost * j * j * weights[j - 1] for j in range(1, k))
-        for k in range(2, LONGEST + 1)
-        if k <= len(weights) + 1
-    }
-    broken = [k for k, error in sums.items() if not error <= tolerance * k / steps]
-    return min(broken, default=max(sums, default=1) + 1) - 1
+def naive_gaps(costs, tolerance, weights):
+    """The computed steps of a pass, from the third on, by all that each gap would spend."""
+    steps, spent, computed, least = len(weights), 0.0, [2], math.inf
+    while computed[-1] < steps - 1:
+        last = computed[-1]
+        cost = costs[last]
+        gaps = range(1, 1 + min(LONGEST, steps - 1 - last))
+        spend = {k: spent + sum((cost * j * j * weights[last + j] for j in range(1, k)), 0.0) for k in gaps}
+        may = {k: total * steps / (last + k + 1) for k, total in spend.items()}
+        least = min(least, may.get(2, math.inf))
+        broken = [k for k, needed in may.items() if k > 1 and not needed <= tolerance]
+        gap = min(broken, default=max(may) + 1) - 1
+        computed.append(last + gap)
+        after = costs[last + gap]
+        known = math.sqrt(cost * after) if cost * after < math.inf else cost
+        spent += sum(known * j * j * weights[last + j] for j in range(1, gap)) if gap > 1 else 0.0
+    return computed, least
 
 
 @examples(300)
-@given(costs, st.floats(0, 1), st.integers(1, 150), weights_of_steps)
-@example(1e-9, 0.0, 10, (0.1,) * 9)
-@example(0.0, 0.08, 10, (0.1,) * 9)
-def test_the_gap_is_the_longest_that_the_error_allows(cost, tolerance, steps, weights):
-    assert gap_of(cost, tolerance, steps, weights) == naive_gap(cost, tolerance, steps, weights)
-
-
-@pytest.mark.parametrize(
-    ("noise", "steps", "expected"),
-    [
-        ((1, 0), None, [2**-0.5]),  # all that is left
-        ((3, 3), None, [0]),
-        ((0, 1), None, [0]),
-        ((4, 2, 0), None, [4 / 17**0.5 / 2, 2 / 5**0.5]),
-        ((4, 2, 0), 4, [1 / 17**0.5, 1 / 17**0.5, 1 / 5**0.5, 1 / 5**0.5]),  # two calls a step
-        ((2, 4), None, [2 / 5**0.5 / 2]),  # turned round
-        ((), None, []),
-    ],
-)
-def test_the_weight_of_a_step_is_what_it_adds_to_the_latent(noise, steps, expected):
-    assert step_weights(noise, steps) == pytest.approx(expected)
+@given(st.lists(costs, min_size=30, max_size=30), st.floats(0, 1), weights_of_steps)
+@example([1e-9] * 30, 0.0, (0.1,) * 9)
+@example([0.0] * 30, 0.08, (0.1,) * 9)
+def test_the_gaps_are_the_longest_that_the_budget_of_the_pass_allows(costs, tolerance, weights):
+    budget, computed = Budget(), [2]
+    while computed[-1] < len(weights) - 1:
+        last = computed[-1]
+        computed.append(last + budget.gap(costs[last], tolerance, weights, last))
+        for step in range(last + 1, computed[-1]):
+            budget.predict(step)
+            assert last + budget.gap(costs[last], tolerance, weights, last) == computed[-1], "asked again"
+    expected, least = naive_gaps(costs, tolerance, weights)
+    assert computed == expected
+    assert budget.least_tolerance == pytest.approx(least, nan_ok=True)
 
 
 @examples(200)
@@ -126,14 +128,15 @@ def test_rows_that_do_not_make_one_image_count_as_unknown():
     [
         ([1, 0], 2, [-6, 7]),
         ([0], 2, [7, 7]),
-        ([0, 0, 1], 3, [7, 7, -6]),
+        ([0, 0, 1], 3, [3.5, 3.5, -6]),  # two prompts that are combined
+        ([2], 2, [None, None]),  # a guider that is not known to have so many
         ([0, 1], 3, [None] * 3),
         (None, 2, [None] * 2),
     ],
 )
 def test_a_call_of_comfyui_and_forge_tells_the_parts_of_its_rows(parts, count, weights):
     step, options = Step(rows=rows_of((4, 5))), {"transformer_options": {"cond_or_uncond": parts} if parts else None}
-    told = weights_of_parts(7.0, options)
+    told = weights_of_parts((7.0, -6.0), options)
     rows = step.rows_of_parts(count, told) if told else step.next_rows(count)
     assert [row.weight for row in rows] == weights
     assert weights_of_parts(None, options) is None

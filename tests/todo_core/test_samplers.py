@@ -1,49 +1,130 @@
-"""With which samplers whole steps are predicted."""
+"""What samplers answer, beside what an error in one call of the model really does."""
 
+import math
+from itertools import pairwise
+
+import numpy as np
 import pytest
+import torch
 
+from tests import samplers_double
 from tests.todo_core.test_pacing import ALPHA_BARS
-from todo_core.samplers import noise_gone, sampler_of, sampler_of_alias
+from todo_core.samplers import GROWS, NOISY, SEVERAL, Course, Scale, StandIn, ask, noise_gone
+
+CPU = torch.device("cpu")
+KARRAS = [1.6, 1.1, 0.7, 0.4, 0.2, 0.08, 0.03, 0.0]
+UNIFORM = [1.5, 1.2, 0.9, 0.6, 0.36, 0.23, 0.029, 0.0]  # as A1111's Automatic and ComfyUI's normal end
 
 
-def sampler(name, parameters="", schedule="sigmas"):
-    """A function with the name and the parameters of a sampler."""
-    made = {}
-    exec(f"def {name}(model, x, {schedule}{parameters}): model(x)", made)
-    return made[name]
+def asked(function, sigmas, real=None, scale=None, **options):
+    scale = scale or (lambda sigma: Scale(sigma, sigma))
+
+    def reply(x, error, sigma, _):
+        return x + scale(sigma).error * error
+
+    def run(model, x):
+        return function(model, x, torch.tensor(sigmas), callback=model.report, disable=True, **options)
+
+    return ask(run, lambda errs: StandIn(real, reply, errs), scale, CPU)
+
+
+def effects(function, sigmas, call):
+    """What an error of 1 in the noise that is predicted at one call moves the latent by at each call and at the end."""
+
+    def run(error):
+        calls, latents = 0, []
+
+        def model(x, sigma):
+            nonlocal calls
+            latents.append(float(x))
+            calls += 1
+            return x + (error * sigma if calls == call + 1 else 0 * sigma).reshape(-1, 1, 1, 1)
+
+        torch.manual_seed(5)
+        last = function(model, torch.zeros(1, 1, 1, 1), torch.tensor(sigmas))
+        return np.array([*latents, float(last)])
+
+    return run(1.0) - run(0.0)
+
+
+@pytest.mark.parametrize("sigmas", [KARRAS, UNIFORM])
+@pytest.mark.parametrize("name", ["euler", "multistep", "ancestral"])
+def test_the_weight_of_a_step_is_the_most_that_its_error_moves_the_latent_in_a_step(name, sigmas):
+    function = getattr(samplers_double, name)
+    course = asked(function, sigmas)
+    assert course.times == pytest.approx(sigmas[:-1])
+    assert course.steps == (*range(7),)
+    expected = [np.abs(np.diff(effects(function, sigmas, call))).max() for call in range(7)]
+    assert course.weights == pytest.approx(expected, rel=1e-3)
+    assert course.adds_noise == (name == "ancestral")
+    euler = [before - after for before, after in pairwise(sigmas)]
+    growth = max(weight / least for weight, least in zip(expected, euler, strict=True))
+    assert course.growth == pytest.approx(growth, rel=1e-3)
+    assert course.why_not_whole == (NOISY if course.adds_noise else GROWS if growth > 3 else None)
+
+
+def test_eulers_method_is_that_of_the_noise_alone():
+    def of_v(sigma):
+        return Scale(sigma, sigma / math.hypot(1, sigma))
+
+    assert asked(samplers_double.euler, KARRAS, scale=of_v).weights == pytest.approx(Course.of_noise(KARRAS).weights)
+
+
+def test_both_calls_of_a_step_share_what_the_step_moves():
+    """Heun's try of a step goes the whole way, half of which the second call takes back."""
+    course = asked(samplers_double.heun, KARRAS)
+    assert course.times == pytest.approx([KARRAS[0], *(s for sigma in KARRAS[1:-1] for s in (sigma, sigma))])
+    assert course.why_not_whole == SEVERAL
+    half = [(before - after) / 2 for before, after in pairwise(KARRAS[:-1])]
+    assert course.weights == pytest.approx(
+        [*(each for pair in zip(half, half, strict=True) for each in pair), KARRAS[-2]]
+    )
 
 
 @pytest.mark.parametrize(
-    ("function", "eta", "churn", "expected"),
+    ("name", "options", "why"),
+    [("euler", {"s_churn": 5.0}, NOISY), ("ancestral", {"eta": 0.0}, None), ("own_sigmas", {}, None)],
+)
+def test_options_count_and_no_list(name, options, why):
+    course = asked(getattr(samplers_double, name), KARRAS, **options)
+    assert course.why_not_whole == why
+    assert len(course.times) == (3 if name == "own_sigmas" else 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "sigmas"),
     [
-        (sampler("sample_dpmpp_2m"), None, None, "steady"),
-        (sampler("sample_dpmpp_2m"), 1.0, 0.0, "steady"),  # the WebUI's Eta, which this sampler does not have
-        (sampler("sample_euler", ", s_churn=0.0"), None, 0.0, "steady"),
-        (sampler("sample_euler", ", s_churn=0.0"), None, 5.0, "adds noise"),
-        (sampler("ddim", ", eta=0.0"), 0.0, None, "steady"),
-        (sampler("ddim", ", eta=0.0"), None, None, "steady"),
-        (sampler("ddim", ", eta=0.0"), 0.5, None, "adds noise"),
-        (sampler("sample_euler_ancestral", ", eta=1.0"), 1.0, None, "adds noise"),
-        (sampler("sample_dpmpp_2m_sde", ", eta=1.0"), 0.0, None, "adds noise"),
-        (sampler("sample_heun", ", s_churn=0.0"), None, 0.0, "calls twice"),
-        (sampler("sample_res_multistep"), None, None, "steady"),
-        (sampler("sample_res_multistep_ancestral", ", eta=1.0"), 1.0, None, "adds noise"),
-        (None, None, None, "unknown"),
-        ("sample_euler", None, None, "unknown"),
-        (sampler("sample_dpmpp_2m"), None, 5.0, "steady"),  # it has no churn
-        (sampler("ddim_cfgpp", ", eta=0.0"), 0.0, None, "steady"),
-        (sampler("sample_dpm_2"), None, None, "calls twice"),
-        (sampler("sample_dpm_fast"), None, None, "unknown"),
+        ("adaptive", KARRAS),
+        ("euler", KARRAS[::-1][1:]),  # turned round
+        ("euler", [0.0] * 4),
+        ("euler", [1.0, 1.0, 0.5, 0.0]),  # a step without effect
+        ("euler", [1.0, 0.5, 0.8, 0.3, 0.0]),  # noise is added in between
     ],
 )
-def test_known_by_its_name_eta_and_churn(function, eta, churn, expected):
-    assert sampler_of(function, eta=eta, churn=churn) == expected
+def test_what_does_not_answer_is_not_known(name, sigmas):
+    assert asked(getattr(samplers_double, name), sigmas) is None
 
 
-def test_known_by_its_alias():
-    known = ["k_euler", "k_dpmpp_2m", "k_lms", "ddim", "plms", "unipc", "unipc_bh2", "euler_cfg_pp"]
-    unknown = ["k_euler_a", "k_dpmpp_2m_sde", "k_heun", "euler a", "", "sample"]
-    assert [alias for alias in known + unknown if sampler_of_alias(alias) == "steady"] == known
+def test_to_ask_draws_none_of_the_random_numbers_that_follow():
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    assert asked(samplers_double.ancestral, KARRAS)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_what_else_a_sampler_asks_is_asked_of_the_real_model():
+    def function(model, x, sigmas, callback, disable):
+        assert model.inner_model == "the real one"
+        return samplers_double.euler(model, x, sigmas, None, callback)
+
+    assert asked(function, KARRAS, real=type("Real", (), {"inner_model": "the real one"})())
+
+
+@pytest.mark.parametrize(
+    ("call", "time", "is_told"), [(0, 1.6, True), (0, 1.61, True), (0, 1.7, False), (1, 1.6, False), (7, 0.03, False)]
+)
+def test_a_call_is_believed_where_its_noise_is_the_one_that_was_told(call, time, is_told):
+    assert Course.of_noise(KARRAS).agrees(call, time) == is_told
 
 
 @pytest.mark.parametrize("timestep", [0, 1, 200, 500, 999])

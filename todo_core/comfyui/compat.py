@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .. import samplers
 from ..hosts.conditions import chain_of
 
 _KEY = "todo"  # of our wrappers, so that a second node replaces the first
@@ -63,19 +62,6 @@ def show_on_node(text: str, node: str | None) -> None:
 def running_prompt() -> Any:
     """The id of the prompt that runs; None where ComfyUI does not tell it."""
     return getattr(server(), "last_prompt_id", None)
-
-
-def sampler_of(sampler: Any) -> samplers.Sampler:
-    """What is known of a sampler, a KSAMPLER, with its options."""
-    options = getattr(sampler, "extra_options", None) or {}
-    function = getattr(sampler, "sampler_function", None)
-    return samplers.sampler_of(function, eta=options.get("eta"), churn=options.get("s_churn"))
-
-
-def makes_own_sigmas(sampler: Any) -> str:
-    """The name of a sampler that keeps to no list of sigmas; empty for the others."""
-    name = getattr(getattr(sampler, "sampler_function", None), "__name__", "")
-    return next((own for own in ("dpm_fast", "dpm_adaptive") if own in name), "")
 
 
 def controls_of(guider: Any) -> list[Any]:

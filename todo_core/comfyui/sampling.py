@@ -10,17 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..hosts import Handle, KeysPatch, detect
+from torch import Tensor
+
+from ..hosts import Handle, Host, KeysPatch, detect
 from ..hosts.conditions import acts_at
 from ..hosts.host import isinstance_str
 from ..hosts.patchers import with_keys_patch
 from ..patching.driver import Driver
 from ..patching.plan import Pass
 from ..patching.steps import rows_of
-from ..patching.time.schedule import step_weights
+from ..samplers import UNKNOWN
 from ..settings import Settings
 from ..token_grid import TokenGrid
-from . import compat
+from . import asked, compat
 
 # a sampler may compute a sigma of the schedule anew, and round it otherwise
 _ROUNDING = 1e-4
@@ -33,10 +35,10 @@ def reduced_sampling(settings: Settings, tell: Callable[[str], None]) -> Callabl
     def sample(executor: Any, noise: Any, latent: Any, sampler: Any, sigmas: Any, *args: Any, **kwargs: Any) -> Any:
         # after these four: mask, callback, whether the bar is off, seed
         seed = kwargs.get("seed", args[3] if len(args) > 3 else None)
-        sampling = Sampling(settings, executor.class_obj, noise.shape, seed, sampler, sigmas.tolist())
+        sampling = Sampling(settings, executor.class_obj, noise.shape, seed, sampler, sigmas)
 
         def step(executor: Any, x: Any, sigma: Any, model_options: Any = None, seed: Any = None) -> Any:
-            sampling.call(float(sigma.flatten()[0]))
+            sampling.call(float(sigma.flatten()[0]), model_options or {})
             return executor(x, sigma, sampling.options(model_options or {}), seed)
 
         compat.wrap_steps(executor.class_obj, step)
@@ -93,16 +95,15 @@ class Sampling(Driver):
         shape: Sequence[int],
         seed: int | None,
         sampler: Any,
-        sigmas: Sequence[float],
+        sigmas: Tensor,
     ) -> None:
         self._guider, self._sampler, self._size = guider, sampler, TokenGrid.of(shape)
         super().__init__(f"the sampling at {Pass(self._size).pixels}", settings)
         self._rows = rows_of([(seed or 0) + i for i in range(shape[0])])  # seeds as other programs count them
         self._patches = _KeysPatches()
         self._sigmas, self._steps = sigmas, max(1, len(sigmas) - 1)
-        own, repeats = compat.makes_own_sigmas(sampler), len({*sigmas}) < len(sigmas)
-        self._counts_calls = bool(own) or repeats  # a call may begin no step, or one of several
-        self._total = None if own == "dpm_adaptive" or repeats else self._steps
+        self._counts_calls = False  # a call may begin no step of the list, or one of several
+        self._total: int | None = self._steps
 
     def options(self, model_options: dict[str, Any]) -> dict[str, Any]:
         """Those of this call of the denoiser."""
@@ -114,17 +115,37 @@ class Sampling(Driver):
         steps = self.begun if self.interrupted or self._counts_calls else self._steps
         return self.status(steps, "model calls" if self._counts_calls else "steps")
 
-    def _call(self, sigma: float) -> None:
+    def _call(self, sigma: float, model_options: dict[str, Any]) -> None:
+        guidance = asked.guidance_of(self._guider, model_options)
         if self.host is None:
             host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
-            weights = None if self._counts_calls else step_weights(self._sigmas)
-            sampler = compat.sampler_of(self._sampler)
-            is_video = any(isinstance_str(site.transformer, "SpatialVideoTransformer") for site in host.sites)
-            facts = Pass(self._size, self._total, weights=weights, sampler=sampler, is_video=is_video)
-            self.use_model(host, compat.controlnets_of(self._guider), facts)
+            self.use_model(host, compat.controlnets_of(self._guider), self._facts(host, guidance))
         number = self.begun if self._counts_calls else self._step_at(sigma)
         self.controls = [acts_at(control, sigma) for control in compat.controls_of(self._guider)]
-        self.begin_step(number, self._total, self._rows, getattr(self._guider, "cfg", None))
+        weights = guidance.weights if guidance else None
+        self.begin_step(number, self._total, self._rows, weights, sigma)
+
+    def _facts(self, host: Host, guidance: asked.Guidance | None) -> Pass:
+        """What ComfyUI knows of the sampling, and what its sampler tells."""
+        course, falls = None, self._sigmas[0] > self._sigmas[-1]  # FlipSigmas turns the schedule round
+        if asked.is_own(self._sampler) and falls:
+            course = asked.course_of(self._sampler, self._guider, self._sigmas, self._steps_of)
+            self._counts_calls = not (course and self._keeps_to_list(course.times))
+            self._total = len(course.weights) if course else None
+        is_video = any(isinstance_str(site.transformer, "SpatialVideoTransformer") for site in host.sites)
+        is_split = bool(guidance and guidance.is_split)
+        doubt = None if course else UNKNOWN
+        return Pass(self._size, self._total, course, doubt, is_video=is_video, is_split=is_split)
+
+    def _steps_of(self, times: Sequence[float]) -> Sequence[int]:
+        return [self._step_at(time) for time in times] if self._keeps_to_list(times) else range(len(times))
+
+    def _keeps_to_list(self, times: Sequence[float]) -> bool:
+        """Whether each step of the list has a call. dpm_fast and dpm_adaptive make sigmas of their own."""
+        starts = self._sigmas[:-1].tolist()
+        return len({*starts}) == len(starts) and all(
+            any(abs(time - start) <= _ROUNDING * start for time in times) for start in starts
+        )
 
     def _unless_replaced(self, patch: KeysPatch) -> KeysPatch:
         """A replacement may give the values back, one for each key: then there must be as many as queries."""
@@ -140,12 +161,9 @@ class Sampling(Driver):
         return patch_unless_replaced
 
     def _step_at(self, sigma: float) -> int:
-        """The step that begins at this sigma or before: samplers also call the denoiser between two steps.
-
-        FlipSigmas turns the schedule round, so that sigma rises.
-        """
-        starts = self._sigmas[:-1]
-        if self._sigmas[0] < self._sigmas[-1]:
+        """The step that begins at this sigma or before: samplers also call the denoiser between two steps."""
+        starts = self._sigmas[:-1].tolist()
+        if starts[0] < float(self._sigmas[-1]):
             begun = sum(each <= sigma * (1 + _ROUNDING) for each in starts)
         else:
             begun = sum(each >= sigma * (1 - _ROUNDING) for each in starts)

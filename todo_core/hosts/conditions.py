@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -75,12 +75,13 @@ def replaces_attention(kwargs: Mapping[str, Any]) -> bool:
     return bool(replaced.get("attn1"))
 
 
-def weights_of_parts(guidance: float | None, kwargs: Mapping[str, Any]) -> tuple[float, ...] | None:
+def weights_of_parts(guidance: Sequence[float] | None, kwargs: Mapping[str, Any]) -> tuple[float, ...] | None:
     """The weight of each part of a call's rows in the guided output; None where the call tells no parts.
 
-    ComfyUI and the Forge family tell them: 0 for the prompt, 1 for the negative prompt.
+    ComfyUI and the Forge family tell which prompt each part is of; ``guidance`` has the weight of each prompt. Parts of
+    one prompt, as those of two prompts that are combined, share it.
     """
     parts = (kwargs.get("transformer_options") or {}).get("cond_or_uncond")
-    if not parts or guidance is None:
+    if not parts or guidance is None or max(parts) >= len(guidance):
         return None
-    return tuple(1 - guidance if part else guidance for part in parts)
+    return tuple(guidance[part] / parts.count(part) for part in parts)

@@ -6,18 +6,18 @@ video, spatial transformers see each frame as a row.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from types import FrameType
 from typing import Any
 
 from torch.nn import Module
 
-from .. import samplers
 from ..errors import UnsupportedModelError
+from ..samplers import Course
 from ..token_grid import TokenGrid
 from .host import Arguments, Host, LogSigmas, Sampler, find_sites, isinstance_str, original
+from .schedulers import course_of_scheduler
+from .stack import find_frame
 
 _ARGUMENTS = Arguments(
     latent="sample", timestep="timestep", hidden="hidden_states", context="encoder_hidden_states", mask="attention_mask"
@@ -71,19 +71,6 @@ def _conflict(attention: Any, _: TokenGrid) -> str:
     return "its query, key and value projections are fused; call unfuse_qkv_projections() first" if is_fused else ""
 
 
-def scheduler_noise(scheduler: Any, timesteps: Any) -> list[float] | None:
-    """sigma / alpha at each of a scheduler's timesteps and after the last one; None if it does not tell.
-
-    Those without sigmas tell the noise that they were trained with.
-    """
-    sigmas, bars = getattr(scheduler, "sigmas", None), getattr(scheduler, "alphas_cumprod", None)
-    if timesteps is not None and sigmas is not None and len(sigmas) > len(timesteps):
-        return [float(sigma) for sigma in sigmas[: len(timesteps) + 1]]
-    if timesteps is None or bars is None:
-        return None
-    return [*((1 / bars[timesteps.long().to(bars.device)] - 1).sqrt().tolist()), 0.0]
-
-
 class _Scheduler(Sampler):
     """What the pipeline tells that calls the UNet: several may share one UNet, as by ``from_pipe``.
 
@@ -98,14 +85,11 @@ class _Scheduler(Sampler):
 
     def _call(self) -> dict[str, Any]:
         """The variables of the running call of a pipeline, of which ``self`` is the pipeline; empty where none runs."""
-        frame: FrameType | None = sys._getframe(1)
-        while frame:
-            if frame.f_code.co_name == "__call__":
-                pipeline = frame.f_locals.get("self")
-                if original(getattr(pipeline, "unet", None)) is self._unet:
-                    return frame.f_locals
-            frame = frame.f_back
-        return {}
+        frame = find_frame(lambda each: each.f_code.co_name == "__call__" and self._is_of(each.f_locals.get("self")))
+        return frame.f_locals if frame else {}
+
+    def _is_of(self, pipeline: Any) -> bool:
+        return original(getattr(pipeline, "unet", None)) is self._unet
 
     @property
     def _pipeline(self) -> Any:
@@ -151,8 +135,9 @@ class _Scheduler(Sampler):
         scheduler = self._scheduler
         return not hasattr(scheduler, "step_index") or getattr(scheduler, "order", 1) > 1
 
-    def noise(self) -> list[float] | None:
-        return scheduler_noise(self._scheduler, self.timesteps())
+    def course(self, first: int, steps: Sequence[int]) -> Course | None:
+        """The pipeline of the call tells eta, which some schedulers take."""
+        return course_of_scheduler(self._scheduler, first, steps, self._call().get("eta"))
 
     def weights(self) -> tuple[float, ...] | None:
         """Pipelines keep the scale of their last call, and tell whether it has rows of the negative prompt.
@@ -172,10 +157,6 @@ class _Scheduler(Sampler):
             return None
         # InstructPix2Pix: prompt and image, image alone, neither
         return (1 - scale, scale) if of_image is None else (scale, of_image - scale, 1 - of_image)
-
-    def kind(self) -> samplers.Sampler | None:
-        scheduler = self._scheduler
-        return None if scheduler is None else samplers.sampler_of_scheduler(scheduler)
 
     def controls(self) -> Any:
         """All pipelines with ControlNets have them in this variable; it is 0 after the end of one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -82,12 +82,8 @@ class Sampler:
         """Whether a timestep that stands twice in ``timesteps`` is one step with two calls."""
         return True
 
-    def noise(self) -> list[float] | None:
-        """sigma / alpha at each of ``timesteps`` and after the last one; None if it is unknown."""
-        return None
-
-    def kind(self) -> samplers.Sampler | None:
-        """What is known of it; None if nobody knows it."""
+    def course(self, first: int, steps: Sequence[int]) -> samplers.Course | None:
+        """That of a pass from this index of ``timesteps`` on, whose calls have these ``steps``; None if unknown."""
         return None
 
     def weights(self) -> tuple[float, ...] | None:

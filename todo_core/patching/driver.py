@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import UnsupportedModelError
 from ..hosts import Host, find_controlnet
+from ..samplers import DISAGREES, Course
 from ..settings import Settings
 from .hooks.deep_hooks import holder_of
 from .hooks.module_calls import guarded
@@ -44,6 +45,8 @@ class Driver:
         self._begun: set[int] = set()  # steps
         self._begun_inside: set[int] = set()  # the window
         self._step = -1
+        self._called = 0  # how often the sampler has called the model
+        self.course: Course | None = None  # what it has told of the pass, as long as it calls so
 
     @property
     def host(self) -> Host | None:
@@ -74,16 +77,30 @@ class Driver:
         self.remove()
         self._step, self._has_changed_model = -1, bool(self._sessions)
         facts = replace(facts, holder=facts.holder or holder_of(host.unet))
+        self.course = facts.course
         found = (find_controlnet(module) for module in controlnets)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
         self._sessions = [Session(each, self.settings, facts, record=self.record, on_error=self.fail) for each in hosts]
         self._sessions[0].controlnets = self._sessions[1:]
 
-    def begin_step(self, number: int, total: int | None, rows: Sequence[Row], guidance: float | None = None) -> bool:
+    def begin_step(
+        self,
+        number: int,
+        total: int | None,
+        rows: Sequence[Row],
+        guidance: Sequence[float] | None = None,
+        time: float | None = None,
+    ) -> bool:
         """The UNet is about to run for step ``number``, from 0, of ``total``; returns whether the hooks are on it.
 
-        Samplers of second order may begin a step twice. ``rows`` and ``guidance``: see `Session.begin_step`.
+        Samplers of second order may begin a step twice. ``rows`` and ``guidance``: see `Session.begin_step`. ``time``
+        is what the sampler has called the model with, as in `Course.times`.
         """
+        if self.course and time is not None and not self.course.agrees(self._called, time):
+            self.course = None
+            for session in self._sessions:
+                session.doubt(DISAGREES)
+        self._called += 1
         if number != self._step:
             self._step = number
             self._begun.add(number)

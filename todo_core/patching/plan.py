@@ -10,7 +10,7 @@ from typing import Literal
 from ..hosts import Host
 from ..hosts.compiled_code import is_compiled
 from ..hosts.host import IMAGE_PIXELS
-from ..samplers import WHY_NOT, Sampler
+from ..samplers import UNKNOWN, Course
 from ..settings import METHOD_NONE, SETTINGS, Settings
 from ..token_grid import TokenGrid
 from .space.level_plan import LEVELS, LevelPlan, Reason
@@ -27,13 +27,14 @@ WORTH_PREDICTING = 1 / 3
 # auto reduces tokens in place of predictions where that saves this part of a step: in SD 1.5 from 1536 px on. A line
 # multiplies the noise of the moving position, so one of both is closer than both (docs/results)
 WORTH_REDUCING = 0.4
-# Where both are predicted, deep layers are as close as whole steps with this part of the tolerance (docs/results)
-OF_DEEP = 1 / 2
+# Of deep layers the error is measured inside, and shows three to four times as much as that of whole steps (docs/results)
+OF_DEEP = 1 / 4
 # Tokens are reduced in steps that together have this part of the pass's weight, for each unit of tolerance
-LIGHT = 2.8
+LIGHT = 6.4
 LIGHT_UNKNOWN = 0.3  # the start where the weights are not known
 TOO_LITTLE = "little of this model's work is below level 1"
 ALTERNATES = "the prompt changes in each step"
+SPLIT = "another model or GPU has a part of the guidance"
 Holder = Literal["forward", "ControlNet", "pipeline"]
 # why whole UNet calls cannot be predicted where something else has hold of the model
 HELD: dict[Holder, Reason] = {
@@ -51,11 +52,17 @@ class Pass:
 
     size: TokenGrid  # of its latent
     steps: int | None = None  # None where nobody knows
-    weights: Weights | None = None  # of the steps, where the schedule is known
-    sampler: Sampler | None = None  # None where nobody knows it
+    course: Course | None = None  # what its sampler has told; None where it has not
+    doubt: Reason | None = None  # why what it told is not believed, or nothing is known of it although it was asked
     holder: Holder | None = None  # what else has hold of the model
     is_video: bool = False
     alternates: bool = False  # the prompt changes in each step
+    is_split: bool = False  # another model has a part of the prompts
+
+    @property
+    def weights(self) -> Weights | None:
+        """Of the steps, where the course of the pass is known."""
+        return self.course.weights if self.course else None
 
     @property
     def pixels(self) -> str:
@@ -180,7 +187,7 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
         elif whole.predicts:
             whole = replace(whole, why=f"fewer tokens {what}")
     if settings.predict == "whole" and whole.predicts:
-        deep = replace(deep, why="whole steps are predicted", may_change=not (facts.sampler and facts.steps))
+        deep = replace(deep, why="whole steps are predicted", may_change=not (facts.course and facts.steps))
     start, end = _window(settings, facts)
     after: tuple[LevelPlan, ...] = ()
     if settings.afterwards != "none" and settings.end not in ("auto", 1):
@@ -218,20 +225,20 @@ def _window(settings: Settings, facts: Pass) -> tuple[float, float]:
 
 
 def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
-    """Whole steps: by name, or by ``auto`` with a sampler that is known to be steady."""
+    """Whole steps: by name, or by ``auto`` where the sampler has told that a line may continue them."""
     asked = settings.predict == "whole" or (settings.predict == "auto" and settings.interval in ("auto", 1))
     plan = _by_interval(WHOLE, settings, facts, computed_first=3)
     why = _why_off(settings, facts) or (None if asked else "only layers are asked for")
     if not why and host.network != "UNet":
         why = "whole steps of the UNet are predicted"
     if not why:
-        why = HELD[facts.holder] if facts.holder else WHY_NOT.get(facts.sampler) if facts.sampler else None
+        why = HELD[facts.holder] if facts.holder else facts.course.why_not_whole if facts.course else facts.doubt
     if not why and facts.is_video:
         why = "whole steps of a video model cannot be predicted"
     if why:
         return replace(plan, why=why, may_change=False)
-    if settings.predict == "auto" and facts.sampler is None:
-        return replace(plan, why=plan.why or WHY_NOT["unknown"], may_change=True)
+    if settings.predict == "auto" and facts.course is None:
+        return replace(plan, why=plan.why or UNKNOWN, may_change=True)
     return plan
 
 
@@ -255,7 +262,7 @@ def _why_off(settings: Settings, facts: Pass) -> Reason | None:
         return METHOD_NONE
     if settings.interval == 1:
         return "the interval is 1"
-    return ALTERNATES if facts.alternates else None
+    return ALTERNATES if facts.alternates else SPLIT if facts.is_split else None
 
 
 def _by_interval(what: str, settings: Settings, facts: Pass, computed_first: int) -> PredictionPlan:
@@ -265,7 +272,8 @@ def _by_interval(what: str, settings: Settings, facts: Pass, computed_first: int
     if interval == "auto":
         fewest, computed_first, interval = AUTO_FEWEST, pacing.COMPUTED_FIRST, pacing.LONGEST
         tolerance = settings.tolerance * (OF_DEEP if (what, settings.predict) == (DEEP, "auto") else 1)
-        why = None if facts.weights else f"auto needs to know the {'noise schedule' if steps else 'number of steps'}"
+        needed = facts.doubt or f"auto needs to know the {'noise schedule' if steps else 'number of steps'}"
+        why = None if facts.weights else needed
     may_change = why is not None
     if steps and steps < fewest:
         why, may_change = f"{what} need {fewest} or more steps", False

@@ -33,7 +33,7 @@ from .hooks.module_hooks import ModuleHooks
 from .hooks.running_calls import Shared, UNetCall
 from .plan import Pass, Plan, make_plan
 from .record import UNPREDICTED, Record
-from .space.level_plan import LEVELS
+from .space.level_plan import LEVELS, Reason
 from .steps import Row, Step, StepCounter, rows_inside, timesteps_of
 from .time.memory import MOST_CALLS, CallMemory, Memory
 from .what_ran import NOT_CALLED, IdleNotes
@@ -176,17 +176,23 @@ class Session:
             if hooks.site.level in plans:
                 hooks.note_conflict(plans[hooks.site.level])
 
-    def begin_step(self, number: int, total: int | None, rows: Sequence[Row], guidance: float | None = None) -> None:
+    def begin_step(
+        self, number: int, total: int | None, rows: Sequence[Row], guidance: Sequence[float] | None = None
+    ) -> None:
         """The next UNet calls belong to step ``number``, from 0, of ``total``, which an adaptive sampler does not know.
 
-        ``rows`` are those of these calls, in their order. ``guidance`` is the scale of classifier-free guidance, where
-        the calls tell which of their rows are of the prompt.
+        ``rows`` are those of these calls, in their order. ``guidance`` is the weight of each prompt in the guided
+        output, where the calls tell of which prompt their rows are.
         """
         fixed = self.settings.seed
         self._counter = None
         self._memory.begin_step(number)
         own = rows if fixed is None else [replace(row, seed=fixed) for row in rows]
         self._step = Step(number, total, tuple(own), guidance)
+
+    def doubt(self, why: Reason) -> None:
+        """Believe no more what the sampler has told of the pass, which is why nothing is predicted from now on."""
+        self._facts = replace(self._facts, course=None, doubt=why)
 
     def acts_in_step(self) -> bool:
         """Whether anything happens in the step of ``begin_step``; True too where its calls' timesteps decide.
@@ -263,11 +269,13 @@ class Session:
         """The plan for a call with this latent: that of the last call, if the same facts hold."""
         known = self._facts
         if self._counter:
-            known = replace(known, weights=self._counter.weights, sampler=known.sampler or self.host.sampler.kind())
-        weights = known.weights if known.weights and len(known.weights) == self._step.total else None
+            counter = self._counter
+            known = replace(known, course=known.course or counter.course, doubt=known.doubt or counter.doubt)
+        if known.weights and len(known.weights) != self._step.total:
+            known = replace(known, course=None)
         size, steps = TokenGrid.of(latent.shape), self._step.total
         is_video = known.is_video or latent.dim() != 4
-        facts = replace(known, size=size, steps=steps, weights=weights, is_video=is_video)
+        facts = replace(known, size=size, steps=steps, is_video=is_video)
         return self.plan if facts == self.plan.facts else make_plan(self.settings, self.host, facts)
 
     def _remember(self, rows: Sequence[Row], latent: Tensor, timestep: Any, args: Args, kwargs: Kwargs) -> CallMemory:
@@ -279,7 +287,7 @@ class Session:
         others += [self.host.sampler.controls(), self.controls]
         gaps = {part: memory.gap(part, each, step.total, plan.facts.weights) for part, each in plan.parts.items()}
         anew = own.begin_call(step, rows, latent, timestep, conditions, others, plan.parts, gaps)
-        self.record.note_memory(memory.least_error, anew)
+        self.record.note_memory(memory.least_tolerances, anew)
         if memory.has_too_many:
             self.record.note(f"of a step's calls, the first {MOST_CALLS} are predicted")
         if memory.has_nan:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ..hosts import Host
-from .time.schedule import Weights, step_weights
+from ..samplers import UNKNOWN, Course
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ def rows_of(seeds: Sequence[int], weights: Sequence[float | None] = (None,)) -> 
 class Step:
     """One step of a pass. ``rows`` are those of the step's UNet calls, in their order.
 
-    ``guidance`` is the scale of classifier-free guidance, where the calls tell which of their rows are of the prompt.
+    ``guidance`` is the weight of each prompt in the guided output, where the calls tell of which prompt their rows are.
     """
 
     number: int = 0
     total: int | None = None
     rows: tuple[Row, ...] = (Row(),)
-    guidance: float | None = None
+    guidance: Sequence[float] | None = None
     rows_done: int = 0
 
     def next_rows(self, count: int) -> tuple[Row, ...]:
@@ -73,7 +73,8 @@ class StepCounter:
         self._number = self._cut_short = 0
         self._rose = False
         self.passes = 0  # that have begun
-        self.weights: Weights | None = None  # of the steps of the pass, if its schedule is known
+        self.course: Course | None = None  # of the pass, if its sampler tells it
+        self.doubt: str | None = None  # why it does not
 
     @property
     def takes_turns(self) -> bool:
@@ -88,13 +89,15 @@ class StepCounter:
         self._read_schedule()
         index = self._index_of(time, waits=waits)
         if index is None:
-            self.weights = None
+            self.course = self.doubt = None
             return self._count(time()), None
         timestep = self._timesteps[0][index]
         if self._timesteps is not self._of_pass or index < self._index:
             self._first_number = self._numbers[index]
             self._begin_pass(timestep)
-            self.weights = self._weights_from(index)
+            steps = [number - self._first_number for number in self._numbers[index:]]
+            self.course = self._host.sampler.course(index, steps)
+            self.doubt = None if self.course else UNKNOWN
         self._of_pass, self._index, self._last = self._timesteps, index, timestep
         return self._numbers[index] - self._first_number, self._numbers[-1] + 1 - self._first_number
 
@@ -109,14 +112,6 @@ class StepCounter:
             self._timesteps = timesteps
             merges = self._host.sampler.repeats_timesteps()
             self._numbers = _numbers(timesteps[0], merges=merges) if timesteps else []
-
-    def _weights_from(self, index: int) -> Weights | None:
-        """Those of the steps from this index of the list on."""
-        noise = self._host.sampler.noise()
-        if noise is None or len(noise) != len(self._numbers) + 1:
-            return None
-        firsts = [i for i in range(index, len(self._numbers)) if self._numbers[i] not in self._numbers[index:i]]
-        return step_weights([*(noise[i] for i in firsts), noise[-1]])
 
     def _index_of(self, time: Callable[[], float], *, waits: bool) -> int | None:
         """The index of a call in the scheduler's list; None where it is not there."""

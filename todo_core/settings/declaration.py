@@ -150,7 +150,7 @@ class Settings:
     predict: Annotated[Literal["auto", "deep", "whole"], Setting("What is predicted", predicts)] = "auto"
     """deep: layers below level 1. auto: both."""
 
-    tolerance: Annotated[float, Setting("Error tolerance", decides, maximum=1, step=0.01)] = 0.16
+    tolerance: Annotated[float, Setting("Error tolerance", decides, maximum=1, step=0.01)] = 0.07
     """The error that auto allows. More: faster."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
@@ -277,8 +277,8 @@ Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 DEFAULT, CUSTOM = "Balanced", "custom"  # names of the default settings, and of settings that no preset has
 PRESETS: Mapping[str, tuple[Settings, str]] = {
     DEFAULT: (Settings(), "predicts steps and layers; reduces tokens where that saves more"),
-    "Closest": (Settings(tolerance=0.1), "as Balanced, with a smaller error: the closest image"),
-    "Fast": (Settings(tolerance=0.24), "as Balanced, with a larger error: speed first"),
+    "Closest": (Settings(tolerance=0.04), "as Balanced, with a smaller error: the closest image"),
+    "Fast": (Settings(tolerance=0.12), "as Balanced, with a larger error: speed first"),
     "ToDo only": (Settings(interval=1), "reduces tokens in the steps that weigh little, predicts nothing"),
     "ToDo paper": (
         Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1, start=0, end=1),

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from modules import processing, scripts, sd_models, sd_samplers, shared
 
-from .. import samplers
 from ..hosts.conditions import acts_at, chain_of
 from ..hosts.host import original
 from ..patching.steps import Row, rows_inside
-from ..patching.time.schedule import Weights, step_weights
+from ..samplers import Course
 
 
 def has_pipelines(p: Any) -> bool:
@@ -81,61 +79,30 @@ def why_rows_change(p: Any) -> str | None:
 
 
 def guidance_of(params: Any) -> float | None:
-    """The CFG scale of a step. The Forge family has another one for the hires pass."""
+    """The CFG scale of a step. The Forge family has another one for the hires pass, and CFG++ divides it."""
     p = getattr(params.denoiser, "p", None)
     of_hires = getattr(p, "hr_cfg", None) if getattr(p, "is_hr_pass", False) else None
     scale = of_hires or getattr(p, "cfg_scale", None)
-    return float(scale) if isinstance(scale, (int, float)) else None
+    part = getattr(params.denoiser, "cond_scale_miltiplier", 1.0)  # the WebUI's spelling
+    return float(scale) * part if isinstance(scale, (int, float)) else None
 
 
-def calls_of(params: Any) -> int:
-    """How many calls the denoiser gets in its pass, or a few less. ``total_steps`` is more than some samplers make.
-
-    Second-order samplers call it once in their last step.
-    """
-    denoiser = params.denoiser
-    name = getattr(getattr(getattr(denoiser, "sampler", None), "func", None), "__name__", "")
-    is_second_order = int(denoiser.total_steps) > int(denoiser.steps or 0)
-    left_out = {"ddim": 2, "ddim_cfgpp": 2, "plms": 1, "unipc": 1}.get(name, int(is_second_order))
-    return max(1, int(denoiser.total_steps) - left_out)
+# what the panel says before a pass; in a pass the sampler itself is asked
+_NOISY = ("euler_a", "euler_ancestral", "sde", "2s_a", "dpm_2_a", "lcm", "ddpm", "restart")  # in names
+_SEVERAL = ("heun", "dpm_2", "dpm_fast", "dpm_ad")
 
 
-def sampler_of(params: Any) -> samplers.Sampler:
-    """What is known of the sampler of a step, with its eta and churn."""
-    sampler = getattr(params.denoiser, "sampler", None)
-    churn = getattr(getattr(params.denoiser, "p", None), "s_churn", None)
-    return samplers.sampler_of(getattr(sampler, "func", None), eta=getattr(sampler, "eta", None), churn=churn)
-
-
-def weights_of(params: Any, calls: int) -> Weights | None:
-    """What each of so many calls of the pass adds to the latent; None where the schedule cannot be found.
-
-    The running sampler's function has the schedule, as it is, and tells it to nobody. It has the sigmas; DDIM, PLMS
-    and UniPC have timesteps, from the lowest one on, of a model that knows its noise.
-    """
-    function = getattr(getattr(params.denoiser, "sampler", None), "func", None)
-    frame = sys._getframe(1)
-    while frame and frame.f_code.co_name != getattr(function, "__name__", None):
-        frame = frame.f_back  # type: ignore[assignment]
-    found = frame.f_locals if frame else {}
-    sigmas, timesteps = found.get("sigmas"), found.get("timesteps")
-    if sigmas is not None:
-        return step_weights([float(sigma) for sigma in sigmas], calls)
-    bars = getattr(getattr(params.denoiser, "inner_model", None), "alphas_cumprod", None)
-    if timesteps is None or bars is None:
+def course_on_page(label: str, steps: int) -> Course | None:
+    """What a pass of the sampler of this name usually does, with the user's options; None for an unknown name."""
+    if not (aliases := getattr(sd_samplers.find_sampler_config(label), "aliases", ())):
         return None
-    noise = [float(1 / bars[int(step)] - 1) ** 0.5 for step in timesteps]
-    return step_weights([*sorted(noise, reverse=True), 0.0], calls)
-
-
-def sampler_on_page(label: str) -> samplers.Sampler:
-    """What is known of the sampler of this name on the page, with the user's options."""
-    aliases = getattr(sd_samplers.find_sampler_config(label), "aliases", ())
-    found = [samplers.sampler_of_alias(alias) for alias in aliases]
-    if "steady" not in found:
-        return next((each for each in found if each != "unknown"), "unknown")
     may_add = ["eta_ddim"] * ("ddim" in aliases) + ["s_churn"] * ("k_euler" in aliases)
-    return "adds noise" if any(getattr(shared.opts, name, 0) for name in may_add) else "steady"
+    adds_noise = any(each in alias for alias in aliases for each in _NOISY)
+    adds_noise = adds_noise or any(getattr(shared.opts, name, 0) for name in may_add)
+    calls_twice = any(each in alias for alias in aliases for each in _SEVERAL)
+    # the schedule is known in the pass alone: here its steps weigh less and less, about as those of Karras
+    noise = [((steps - step) / steps) ** 2 for step in range(steps + 1)]
+    return Course.of_noise(noise, adds_noise=adds_noise, calls_twice=calls_twice)
 
 
 def unet_of(sd_model: Any) -> Any:
@@ -144,6 +111,12 @@ def unet_of(sd_model: Any) -> Any:
         return original(sd_model.unet)
     objects = getattr(sd_model, "forge_objects", None)
     return (objects.unet if objects else sd_model).model.diffusion_model
+
+
+def around_unet(sd_model: Any) -> Any:
+    """The model around the UNet that knows its noise. The Forge family keeps it in a patcher."""
+    objects = getattr(sd_model, "forge_objects", None)
+    return objects.unet.model if objects else sd_model
 
 
 def controlnets_of(p: Any) -> list[Any]:

@@ -19,13 +19,11 @@ from torch.nn import functional
 
 from todo_core import __version__
 from todo_core.hosts import detect
-from todo_core.hosts.diffusers import scheduler_noise
+from todo_core.hosts.schedulers import course_of_scheduler
 from todo_core.patching.driver import Driver
 from todo_core.patching.plan import Pass, Plan
 from todo_core.patching.record import Record
 from todo_core.patching.steps import rows_of
-from todo_core.patching.time.schedule import step_weights
-from todo_core.samplers import sampler_of_scheduler
 from todo_core.settings import VERSION_KEY, Settings
 from todo_core.token_grid import TokenGrid
 
@@ -263,10 +261,10 @@ def _driver(
     if settings is None or settings.method == "none":
         return None
     driver = Driver(f"the {made.name} pass", settings)
-    size, sampler = TokenGrid.of(made.latents.shape), sampler_of_scheduler(scheduler)
-    noise = scheduler_noise(scheduler, scheduler.timesteps)
-    weights = None if noise is None else step_weights(noise[begin:], steps)
-    driver.use_model(detect(model.target), (), Pass(size, steps, weights=weights, sampler=sampler))
+    times = scheduler.timesteps[begin:].tolist()
+    order = list(dict.fromkeys(times))
+    course = course_of_scheduler(scheduler, begin, [order.index(time) for time in times])
+    driver.use_model(detect(model.target), (), Pass(TokenGrid.of(made.latents.shape), steps, course))
     return driver
 
 

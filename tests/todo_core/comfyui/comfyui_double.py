@@ -10,6 +10,7 @@ import torch
 from ldm.modules.attention import SpatialTransformer
 from torch import nn
 
+from tests import samplers_double
 from tests.models import noise, words
 from tests.todo_core.hosts.forge_double import Patcher, let_patch
 
@@ -18,6 +19,23 @@ class WrappersMP:
     OUTER_SAMPLE = "outer_sample"
     PREDICT_NOISE = "predict_noise"
     DIFFUSION_MODEL = "diffusion_model"
+    CALC_COND_BATCH = "calc_cond_batch"
+
+
+SAMPLERS = {
+    name: SimpleNamespace(sampler_function=function, extra_options={})
+    for name, function in samplers_double.of("comfy.k_diffusion.sampling").items()
+}
+
+
+class Sampling:
+    """The conversions of a model that predicts the noise; its input is divided by the whole of latent and noise."""
+
+    def noise_scaling(self, sigma, noise, latent):
+        return latent + sigma * noise
+
+    def calculate_denoised(self, sigma, output, latent):
+        return latent - sigma * output
 
 
 def add_wrapper_with_key(kind, key, wrapper, options, is_model_options=False):
@@ -111,17 +129,18 @@ class Interrupted(Exception):
 
 
 class Guider:
-    """Samples with Euler's method; the sampler calls the denoiser as often as ``calls`` says for each step.
+    """Samples with a sampler, by Euler's method without one.
 
     ``split`` is as with little memory: each half of the guidance has a call of its own.
     """
 
     is_cancelled, cfg = False, 3
 
-    def __init__(self, patcher, conds=None, calls=1, split=False):
+    def __init__(self, patcher, conds=None, split=False):
         self.model_patcher, self.model_options = patcher, patcher.model_options
+        self.inner_model = SimpleNamespace(model_sampling=patcher.model.model_sampling)
         self.conds = conds or {"positive": [{}], "negative": [{}]}
-        self.calls, self.split = calls, split
+        self.split = split
 
     @torch.no_grad()
     def sample(self, steps=4, shape=(1, 4, 16, 16), seed=0, sampler=None, *, sigmas=None, begin=None):
@@ -133,32 +152,36 @@ class Guider:
         begin = begin or (noise(*shape, seed=seed), torch.zeros(shape))
         run = Executor(self._outer_sample, self, _wrappers("outer_sample", self.model_options))
         try:
-            return run(*begin, sampler, sigmas, None, None, False, seed)
+            return run(*begin, sampler or SAMPLERS["euler"], sigmas, None, None, False, seed)
         finally:
             self.model_options = own
 
     def _outer_sample(self, noise, latent, sampler, sigmas, mask, callback, disable, seed):
         options = copy.copy(self.model_options)
         options["transformer_options"] = {**options["transformer_options"], "sample_sigmas": sigmas}
+        given = {"extra_args": {"model_options": options, "seed": seed}, "callback": self._end_step, "disable": True}
         x = latent + noise * sigmas[0]
-        for sigma, following in zip(sigmas, sigmas[1:], strict=False):
-            for at in [sigma, following][: self.calls if following else 1]:  # as Heun, which looks ahead
-                denoised = self._outer_predict_noise(x, at.repeat(len(x)), options, seed)
-            if self.is_cancelled:
-                raise Interrupted
-            x = denoised + (x - denoised) * following / sigma
-        return x
+        return sampler.sampler_function(self, x, sigmas, **given, **sampler.extra_options)
 
-    def _outer_predict_noise(self, x, sigma, model_options, seed):
-        run = Executor(self._predict_noise, self, _wrappers("predict_noise", self.model_options))
+    def _end_step(self, _):
+        if self.is_cancelled:
+            raise Interrupted
+
+    def __call__(self, x, sigma, model_options, seed):
+        run = Executor(self.predict_noise, self, _wrappers("predict_noise", self.model_options))
         return run(x, sigma, model_options, seed)
 
-    def _predict_noise(self, x, sigma, model_options, seed):
+    def predict_noise(self, x, sigma, model_options, seed=None):
+        run = Executor(self._calc_cond_batch, self, _wrappers("calc_cond_batch", model_options))
+        cond, uncond = run(self.inner_model, [self.conds["positive"], self.conds["negative"]], x, sigma, model_options)
+        return uncond + self.cfg * (cond - uncond)
+
+    def _calc_cond_batch(self, model, conds, x, sigma, model_options):
         x_in, text = torch.cat([x, x]) / (sigma[0] ** 2 + 1) ** 0.5, words(2).repeat_interleave(len(x), 0)
         halves = len(x) if self.split else 2 * len(x)
         parts = zip(x_in.split(halves), text.split(halves), [[1], [0]] if self.split else [[1, 0]], strict=True)
         uncond, cond = torch.cat([self._call(*part, sigma, model_options) for part in parts]).chunk(2)
-        return x - (uncond + self.cfg * (cond - uncond)) * sigma[0]
+        return [model.model_sampling.calculate_denoised(sigma[0], each, x) for each in (cond, uncond)]
 
     def _call(self, x, text, parts, sigma, model_options):
         """A call of the UNet, after those of its ControlNets."""
@@ -169,10 +192,14 @@ class Guider:
         return self.model_patcher.model.diffusion_model(x, time, context=text, transformer_options=options)
 
 
+Guider.__module__ = "comfy.samplers"
+
+
 def model_of(unet):
     """A patcher of a model with this UNet."""
     model = nn.Module()
     model.diffusion_model, model.model_type = UNet(unet), SimpleNamespace(name="EPS")
+    model.model_sampling = Sampling()
     return ModelPatcher(model)
 
 

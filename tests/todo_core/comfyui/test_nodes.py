@@ -15,15 +15,16 @@ import torch
 from PIL import Image
 from torch import nn
 
+from tests import samplers_double
 from tests.comfyui.probe import sampling_contract
 from tests.models import ldm_sd1
 from tests.todo_core.contract.watch import Watch
-from tests.todo_core.test_samplers import sampler
 from todo_core import Settings, SettingsError, __version__, apply_patch, remove_patch
 from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
+from todo_core.comfyui.asked import guidance_of
 from todo_core.comfyui.inputs import MAIN, REST, settings_of
 from todo_core.hosts import detect
-from todo_core.samplers import WHY_NOT
+from todo_core.samplers import DISAGREES, NOISY, UNKNOWN
 from todo_core.settings import BUILT_IN, SETTINGS
 
 from . import comfyui_double
@@ -139,19 +140,76 @@ def test_of_the_tiles_of_a_prompt_the_line_tells_how_many_were_reduced(shown, mo
     assert [record.message for record in caplog.records] == [text for text, _ in shown]
 
 
-EULER, DDIM = sampler("sample_euler", ", s_churn=0.0"), sampler("ddim", ", eta=0.0")
-FAST, ADAPTIVE = sampler("dpm_fast_function"), sampler("dpm_adaptive_function")
+def sampler(name, package="comfy.k_diffusion.sampling", **options):
+    return SimpleNamespace(sampler_function=samplers_double.of(package)[name], extra_options=options)
 
 
 @pytest.mark.parametrize(
-    ("function", "options", "why"),
-    [(DDIM, {"eta": 0.5}, "adds noise"), (EULER, {"s_churn": 5.0}, "adds noise"), (None, {}, "unknown")],
+    ("asked", "why"),
+    [
+        (sampler("euler"), "whole model computed in 5 of 6 steps"),
+        (sampler("euler", s_churn=5.0), NOISY),
+        (sampler("ancestral"), NOISY),
+        (sampler("ancestral", eta=0.0), "whole model computed in 5 of 6 steps"),
+        (sampler("euler", package="a_node"), UNKNOWN),  # it may keep a state
+        (sampler("adaptive"), UNKNOWN),
+    ],
 )
-def test_a_known_sampler_may_add_noise_by_its_options(shown, model, function, options, why):
+def test_the_sampler_is_asked_what_it_does(shown, model, asked, why):
     patched = todo(model, factor_1="1", interval="2", predict="whole")
-    sampler = function and SimpleNamespace(sampler_function=function, extra_options=options)
-    Guider(patched).sample(steps=6, sampler=sampler)
-    assert WHY_NOT[why] in shown[0][0]
+    Guider(patched).sample(steps=6, sampler=asked)
+    assert why in shown[0][0]
+
+
+def test_a_schedule_that_the_calls_do_not_keep_to_is_not_believed(shown, model, monkeypatch):
+    """A wrapper inside of ours may give the sampler other sigmas."""
+    told = comfyui_double.Guider._outer_sample
+    inside = lambda self, noise, latent, sampler, sigmas, *more: told(self, noise, latent, sampler, 1.5 * sigmas, *more)  # noqa: E731
+    monkeypatch.setattr(comfyui_double.Guider, "_outer_sample", inside)
+    Guider(todo(model, factor_1="1", interval="auto")).sample(steps=8)
+    assert DISAGREES in shown[0][0]
+    assert "computed in" not in shown[0][0]
+
+
+class Two(Guider):
+    """Dual CFG: each of three prompts has a weight, and the negative one is the first."""
+
+    cfg1, cfg2 = 4.0, 3.0
+
+    def predict_noise(self, x, sigma, model_options, seed=None):
+        conds = [self.conds[name] for name in ("negative", "negative", "positive")]
+        run = comfyui_double.Executor(None, self, comfyui_double._wrappers("calc_cond_batch", model_options))
+        out = run(self.inner_model, conds, x, sigma, model_options)
+        return out[0] + (out[1] - out[0]) * self.cfg2 + (out[2] - out[1]) * self.cfg1
+
+
+class Split(Guider):
+    """Another model has the negative prompt."""
+
+    def predict_noise(self, x, sigma, model_options, seed=None):
+        wrappers, found = comfyui_double._wrappers("calc_cond_batch", model_options), []
+        for model, cond in ((self.inner_model, "positive"), (SimpleNamespace(), "negative")):
+            run = comfyui_double.Executor(None, self, wrappers)
+            found += run(model, [self.conds[cond]], x, sigma, model_options)
+        return found[1] + self.cfg * (found[0] - found[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "weights", "is_split"),
+    [
+        (Guider, {}, (3, -2), False),
+        (Two, {}, (-2, -1, 4), False),
+        (Split, {}, (3, -2), True),
+        (Guider, {"multigpu_clones": {"cuda:0": None, "cuda:1": None}}, (3, -2), True),
+    ],
+)
+def test_a_guider_is_asked_what_it_makes_of_its_prompts(shown, model, kind, options, weights, is_split):
+    kind.__module__ = "comfy_extras.nodes_custom_sampler"
+    found = guidance_of(kind(model), options)
+    assert (found.weights, found.is_split) == (pytest.approx(weights), is_split)
+    kind.__module__ = "a_node"
+    assert guidance_of(kind(model), options) is None
+    kind.__module__ = "comfy.samplers"
 
 
 def test_steps_are_counted_in_a_schedule_that_rises(shown, model):
@@ -171,16 +229,15 @@ def test_a_replacement_that_may_keep_a_map_ends_predictions(shown, model, monkey
     replaced = {"patches_replace": {"attn1": {("middle", 0): lambda q, k, v, options: v}}}
     if guidance == "SAG":
         patched.model_options["transformer_options"].update(replaced)
-    own = Guider._predict_noise
+    own = Guider.predict_noise
 
-    def predict_noise(self, x, sigma, options, seed):
+    def predict_noise(self, x, sigma, options, seed=None):
         first = own(self, x, sigma, options, seed)
         own(self, x, sigma, {"transformer_options": {**options["transformer_options"], **replaced}}, seed)
         return first
 
-    monkeypatch.setattr(Guider, "_predict_noise", predict_noise)
-    sampler = SimpleNamespace(sampler_function=EULER)
-    calls, _ = lengths(model, lambda: Guider(patched, split=split).sample(steps=8, sampler=sampler))
+    monkeypatch.setattr(Guider, "predict_noise", predict_noise)
+    calls, _ = lengths(model, lambda: Guider(patched, split=split).sample(steps=8))
     (line, _), *_ = shown
     if guidance == "SAG":
         assert all(calls)
@@ -211,26 +268,28 @@ def test_steps_that_another_node_answers_outside_of_ours_are_not_counted_as_comp
 
 
 @pytest.mark.parametrize(
-    ("function", "sigmas", "calls", "whole", "reduced"),
+    ("name", "sigmas", "whole", "reduced"),
     [
-        (FAST, None, 2, 2, 5),
-        (ADAPTIVE, None, 2, 3, 4),  # their number is unknown: the window goes by the noise
-        (EULER, [10, 10, 7, 7, 7, 1, 0], 1, 5, 1),  # nor is it known here
+        ("own_sigmas", None, 2, 1),
+        ("adaptive", None, 1, 2),  # their number is unknown: the window goes by the noise
+        ("euler", [10, 10, 7, 7, 7, 1, 0], 5, 1),  # nor is it known here
     ],
 )
-def test_calls_are_counted_where_they_are_no_steps(shown, model, monkeypatch, function, sigmas, calls, whole, reduced):
+def test_calls_are_counted_where_they_are_no_steps(shown, model, monkeypatch, name, sigmas, whole, reduced):
     monkeypatch.setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)
-    guider, sampler = Guider(todo(model, start=0.5), calls=calls), SimpleNamespace(sampler_function=function)
-    calls, _ = lengths(model, lambda: guider.sample(sampler=sampler, sigmas=sigmas))
+    guider = Guider(todo(model, start=0.5))
+    calls, _ = lengths(model, lambda: guider.sample(sampler=sampler(name), sigmas=sigmas))
     assert calls == [{WHOLE}] * whole + [{REDUCED}] * reduced
     assert f"in {reduced} of {whole + reduced} model calls" in shown[-1][0]
-    Guider(todo(model, interval="auto", predict="deep", tolerance=1)).sample(sampler=sampler, steps=9, sigmas=sigmas)
-    assert "computed in" not in shown[-1][0], "auto needs to know the schedule"
+    auto = todo(model, interval="auto", predict="deep", tolerance=1)
+    Guider(auto).sample(sampler=sampler(name), steps=9, sigmas=sigmas)
+    assert "computed in" not in shown[-1][0], "auto needs to know the schedule, and enough steps"
 
 
 @pytest.mark.parametrize("name", ["model_sampling", "predictor"])
 def test_the_timesteps_of_edm_models_are_those_of_stable_diffusion_with_as_much_noise(shown, model, name):
     assert detect(model).sampler.progress(200) == 0.8
+    del model.model.model_sampling
     setattr(model.model, name, type("ModelSampling", (type("ModelSamplingContinuousEDM", (), {}),), {})())
     assert detect(model).sampler.progress(0) == pytest.approx(0.646), "a sigma of 1"
 
@@ -268,13 +327,13 @@ def test_the_line_is_shown_on_each_graph_around_the_node(shown, model):
 @pytest.mark.parametrize("area_first", [True, False])
 def test_an_area_of_the_latent_does_not_end_the_reduction(shown, model, monkeypatch, area_first):
     """Its calls have a size at which nothing is to be reduced."""
-    own = Guider._predict_noise
+    own = Guider.predict_noise
 
-    def predict(self, x, sigma, options, seed):
+    def predict(self, x, sigma, options, seed=None):
         areas = [x[..., :8, :8], x] if area_first else [x, x[..., :8, :8]]
         return max((own(self, area, sigma, options, seed) for area in areas), key=torch.numel)
 
-    monkeypatch.setattr(Guider, "_predict_noise", predict)
+    monkeypatch.setattr(Guider, "predict_noise", predict)
     monkeypatch.setattr("todo_core.comfyui.sampling.detect", lambda model: replace(detect(model), trained_side=8))
     calls, _ = lengths(model, Guider(todo(model, factor_1="auto")).sample)
     assert [call for call in calls if call] == [{REDUCED}] * 4
@@ -284,8 +343,7 @@ def test_of_a_video_model_tokens_are_reduced_and_no_whole_steps_predicted(shown,
     """Stable Video Diffusion: each row is a frame, and its transformers are of another class."""
     for transformer in {site.transformer: None for site in detect(model).sites}:
         transformer.__class__ = type("SpatialVideoTransformer", (type(transformer),), {})
-    sampler = SimpleNamespace(sampler_function=EULER)
-    Guider(todo(model, interval="auto")).sample(steps=8, shape=(3, 4, 16, 16), sampler=sampler)
+    Guider(todo(model, interval="auto")).sample(steps=8, shape=(3, 4, 16, 16))
     assert "(downsample) in 8 of 8 steps" in shown[0][0]
     assert "no whole step predicted: whole steps of a video model cannot be predicted" in shown[0][0]
 

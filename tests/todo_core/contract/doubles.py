@@ -28,8 +28,6 @@ SIDE = 64  # pixels
 DEEP = (64, 4, 4)  # the deep transformer's channels and grid then
 IDLE = ControlNet(models.shallow_ldm_unet(seed=4, num_res_blocks=1))  # chosen in a unit, and it never runs
 state = webui_double.shared.state
-SAMPLERS = {name: getattr(webui_double, f"sample_{name}") for name in ("euler", "heun")}
-SAMPLERS["ancestral"] = webui_double.sample_euler_ancestral
 unet_of_ldm, unet_of_diffusers = map(functools.cache, (models.shallow_ldm_unet, models.shallow_diffusers_unet))
 
 
@@ -140,8 +138,8 @@ class A1111(Double):
 
     def request_of(self, job):
         kind = ProcessingImg2Img if job.kind == "img2img" else Processing
-        p = kind(**self.basics(job), split=job.split, calls_per_step=1 + (job.sampler == "heun"))
-        p.sampler_function, p.eta = SAMPLERS[job.sampler], float(job.sampler == "ancestral")
+        p = kind(**self.basics(job), split=job.split)
+        p.sampler_function, p.eta = webui_double.SAMPLERS[job.sampler], float(job.sampler == "ancestral")
         p.refiner = next(((number, self.models[1]) for number, event in job.events.items() if event == "swap"), None)
         runs = [self.controlnet] * 2 if job.beside == "controlnet" else []  # two units may share a network
         units = script_with(torch.nn.Conv2d(4, 4, 1), IDLE, None, *runs)
@@ -223,9 +221,9 @@ class ComfyUI(Double):
     def _sampling(self, job, model, latent):
         control = comfyui_double.Control(None, previous=comfyui_double.Control(self.controlnet))
         conds = dict.fromkeys(("positive", "negative"), [{"control": control} if job.beside == "controlnet" else {}])
-        self.guider = comfyui_double.Guider(model, conds, calls=1 + (job.sampler == "heun"), split=job.split)
+        self.guider = comfyui_double.Guider(model, conds, split=job.split)
         each = torch.cat([models.noise(1, *latent.shape[1:], seed=seed) for seed in job.seeds])
-        sampler = SimpleNamespace(sampler_function=SAMPLERS[job.sampler], extra_options={})
+        sampler = comfyui_double.SAMPLERS[job.sampler]
         return self.guider.sample(job.steps, seed=job.seeds[0], sampler=sampler, begin=(each, latent))
 
     def _patched(self, settings):

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pytest
 
 from todo_core.patching.plan import HELD
-from todo_core.samplers import WHY_NOT
+from todo_core.samplers import NOISY, SEVERAL
 
 Event = Literal[
     "cancel",  # the user has cancelled before this call: the program notices it in its own way
@@ -129,8 +129,8 @@ class Host:
     # why whole steps are not predicted, as todo_core says it: beside another forward, and with samplers
     not_whole: Mapping[str, str] = {
         "forward": HELD["forward"],
-        "ancestral": WHY_NOT["adds noise"],
-        "heun": WHY_NOT["calls twice"],
+        "ancestral": NOISY,
+        "heun": SEVERAL,
     }
     # whether auto finds a good part of the model's work below level 1; None: unknown
     has_deep_work: bool | None = False

@@ -27,7 +27,7 @@ from todo_core.patching.steps import Row, rows_of
 from todo_core.patching.time import memory
 from todo_core.patching.time.memory import CONDITIONING, IMAGE, OTHERS, ROWS, SIZE, SPOILT, bytes_needed
 from todo_core.patching.time.prediction import History, fit_numbers
-from todo_core.patching.time.schedule import step_weights
+from todo_core.samplers import Course
 from todo_core.token_grid import TokenGrid
 
 OFF = {"factor_1": 1, "factor_2": 1, "start": 0, "end": 1}
@@ -173,14 +173,18 @@ def by_a_loop(small, transformers, latents, interval):
 
 
 def weights_of(times, steps):
-    """Of the first steps, with the noise of Stable Diffusion at these times, and none after the last one."""
-    return step_weights([*(math.sqrt(1 / ALPHA_BARS[time] - 1) for time in times[:steps]), 0.0])
+    """By Euler's method, with the noise of Stable Diffusion at these times, and none after the last one."""
+    return course_of(times, steps).weights
+
+
+def course_of(times, steps):
+    return Course.of_noise([*(math.sqrt(1 / ALPHA_BARS[time] - 1) for time in times[:steps]), 0.0])
 
 
 def run(small, session, latents, call=None, *, steps=None, times=TIMES, guidance=None):
     """The outputs of a pass. ``call`` makes that of a step, from its number and latent."""
     outputs, parts = [], (None, None) if guidance is None else (guidance, 1 - guidance)
-    session._facts = replace(session._facts, weights=weights_of(times, len(latents)))
+    session._facts = replace(session._facts, course=course_of(times, len(latents)))
     for step, latent in enumerate(latents):
         session.attach().begin_step(step, steps or len(latents), rows_of((0,), parts))
         outputs.append(call(step, latent) if call else small(latent, times[step]))
@@ -206,7 +210,7 @@ def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch)
 
     def computed(*drifts, is_split=False):
         session, ran = session_of(ldm_sd1, interval="auto", tolerance=0.1), []
-        session._facts = replace(session._facts, weights=(0.1,) * 14)
+        session._facts = replace(session._facts, course=Course((1.0,) * 14, (*range(14),), (0.1,) * 14))
         rows = [Row(image=image, weight=weight) for image in range(len(drifts)) for weight in (3.0, -2.0)]
         first = detect(ldm_sd1.unet).deep_transformers[0].transformer_blocks[0]
         with first.register_forward_hook(lambda *_: ran.append(step)):
@@ -377,7 +381,7 @@ def test_a_controlnet_that_ends_beside_another_begins_anew(runs, predict):
     """They run inside the UNet's call in AUTOMATIC1111. Other programs tell which of them act."""
     unet, nets = shallow_ldm_unet(), [ControlNet(shallow_ldm_unet(seed, num_res_blocks=1)) for seed in (3, 4)]
     driver = Driver("a pass", Settings(**(OFF | {"interval": 2, "predict": predict})))
-    driver.use_model(detect(unet), nets, Pass(TokenGrid(16, 16), 10, sampler="steady"))
+    driver.use_model(detect(unet), nets, Pass(TokenGrid(16, 16), 10, Course.of_noise([*range(10, -1, -1)])))
     ran, first = [], driver.host.deep_transformers[0].transformer_blocks[0]
     first.register_forward_hook(lambda *_: ran.append(step))
 

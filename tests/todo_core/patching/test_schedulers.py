@@ -1,5 +1,7 @@
 """Whole steps in a diffusers pipeline, whose scheduler tells whether it adds noise."""
 
+import copy
+import inspect
 import pickle
 from functools import partial
 from types import SimpleNamespace
@@ -15,8 +17,9 @@ from tests.todo_core.patching.test_copies import COPIES
 from tests.todo_core.test_pacing import ALPHA_BARS
 from todo_core import apply_patch, patched, remove_patch
 from todo_core.hosts import detect
+from todo_core.hosts.schedulers import course_of_scheduler
 from todo_core.patching.session import Session
-from todo_core.samplers import WHY_NOT, sampler_of_scheduler
+from todo_core.samplers import NOISY, SEVERAL, UNKNOWN
 
 # predicted of 8 steps with interval 2
 DEEP, MODEL = ("layers below level 1", {2, 4, 6}), ("whole model", {3, 5})
@@ -86,7 +89,7 @@ def test_with_schedulers_that_add_no_noise_whole_steps_are_predicted(name, confi
     pipe, calls_made = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet), []
     is_whole = calls < 8
     with unet.conv_in.register_forward_hook(lambda *_: calls_made.append(1)):
-        notes = [] if is_whole else [WHY_NOT[sampler_of_scheduler(pipe.scheduler)]]
+        notes = [] if is_whole else [SEVERAL if calls == 15 else NOISY]
         (what, steps), latents = predicted(pipe, *notes)
     assert len(calls_made) == calls
     assert what == (MODEL if is_whole else DEEP)[0]
@@ -192,7 +195,7 @@ def test_scheduler_and_guidance_are_those_of_the_pipeline_that_runs(unet, patche
         unet.register_forward_pre_hook(lambda *_: found.append(session.host.sampler.weights()))
         generate(other, image=noise(1, 4, 16, 16), strength=1.0, guidance_scale=9.0)
     assert found == [(-8.0, 9.0)] * 8
-    assert (session.plan.facts.sampler, session.plan.facts.steps) == ("adds noise", 8)
+    assert (session.plan.facts.course.adds_noise, session.plan.facts.steps) == (True, 8)
     assert ran(session) == DEEP
 
 
@@ -207,31 +210,96 @@ def test_one_of_two_controlnets_that_ends_in_mid_pass_begins_anew(unet):
     assert ran(session) == (MODEL[0], {3, 8})
 
 
+SD = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
+V = {"prediction_type": "v_prediction"}
+
+
+def effect(scheduler, first, call):
+    """How far an error of 1 in the model's output of one call moves the image in the end."""
+
+    def last(error):
+        run, draws = copy.deepcopy(scheduler), inspect.signature(scheduler.step).parameters
+        options = {"eta": 0.0} if "eta" in draws else {}
+        options |= {"generator": torch.Generator().manual_seed(5)} if "generator" in draws else {}
+        if hasattr(run, "set_begin_index"):
+            run.set_begin_index(first)
+        x, torch_state = torch.zeros(1, 1, 1, 1), torch.random.get_rng_state()
+        for number, time in enumerate(run.timesteps[first:]):
+            run.scale_model_input(x, time)
+            x = run.step(torch.full_like(x, error * (number == call)), time, x, **options).prev_sample
+        torch.random.set_rng_state(torch_state)
+        return float(x)
+
+    return abs(last(1.0) - last(0.0))
+
+
 @pytest.mark.parametrize(
-    ("name", "config"),
+    ("name", "config", "least", "most"),
     [
-        ("DDIMScheduler", {}),
-        ("PNDMScheduler", {"skip_prk_steps": True}),
-        ("EulerDiscreteScheduler", {}),
-        ("HeunDiscreteScheduler", {}),
-        ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}),
-        ("EDMEulerScheduler", {}),  # its timesteps are log(sigma) / 4
-        ("EulerDiscreteScheduler", CONTINUOUS | {"use_karras_sigmas": True}),
+        # one step moves the image and nothing takes it back: the way is what it moves in the end
+        ("EulerDiscreteScheduler", {}, 0.99, 1.01),
+        ("EulerDiscreteScheduler", {"use_karras_sigmas": True}, 0.99, 1.01),
+        ("DDIMScheduler", {"clip_sample": False, "set_alpha_to_one": True}, 0.99, 1.01),
+        ("EulerAncestralDiscreteScheduler", {}, 0.99, 1.01),
+        # solvers that take a part back
+        ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}, 0.9, 4),
+        ("DPMSolverMultistepScheduler", {"algorithm_type": "sde-dpmsolver++"}, 0.9, 9),
+        ("UniPCMultistepScheduler", {}, 0.9, 20),
+        ("DEISMultistepScheduler", {}, 0.5, 9),
+        ("LMSDiscreteScheduler", {"use_karras_sigmas": True}, 0.9, 9),
     ],
 )
-def test_the_weights_of_the_steps_follow_the_schedule(name, config, unet):
-    """Also where timesteps are not those of 1,000 trained ones. The last step leaves no noise."""
-    pipe = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet)
-    with patched(pipe, interval="auto") as session:
-        generate(pipe, steps=8)
-    weights, steps = session.plan.facts.weights, session.plan.facts.steps
-    assert len(weights) == steps
-    sigmas = pipe.scheduler.sigmas if hasattr(pipe.scheduler, "sigmas") else None
-    if sigmas is not None:
-        first, last = float(sigmas[0]), float(sigmas[-2])
-        assert weights[0] < first / (1 + first**2) ** 0.5
-        assert weights[-1] == pytest.approx(last / (1 + last**2) ** 0.5)
-    assert all(0 < weight < 1 for weight in weights)
+@pytest.mark.parametrize("first", [0, 5])
+def test_the_weight_of_a_step_is_what_an_error_in_it_moves(name, config, least, most, first):
+    scheduler = getattr(diffusers, name)(**SD, **config)
+    scheduler.set_timesteps(12)
+    course = course_of_scheduler(scheduler, first)
+    assert course.times == pytest.approx(scheduler.timesteps[first:].tolist())
+    found = [weight / effect(scheduler, first, call) for call, weight in enumerate(course.weights)]
+    assert least < min(found) <= max(found) < most
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "eta", "why"),
+    [
+        ("DDIMScheduler", {}, None, None),
+        ("DDIMScheduler", {}, 1.0, NOISY),
+        ("KDPM2DiscreteScheduler", {}, None, SEVERAL),
+        ("KDPM2AncestralDiscreteScheduler", {}, None, NOISY),
+        ("HeunDiscreteScheduler", {}, None, SEVERAL),
+        ("TCDScheduler", {}, 0.3, NOISY),
+        ("DDIMScheduler", V | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}, None, None),
+        ("EDMEulerScheduler", {}, None, None),  # its timesteps are log(sigma) / 4
+        ("EulerDiscreteScheduler", CONTINUOUS | {"use_karras_sigmas": True}, None, None),
+    ],
+)
+def test_a_scheduler_is_asked_what_it_does(name, config, eta, why):
+    scheduler = getattr(diffusers, name)(**({} if name == "EDMEulerScheduler" else SD), **config)
+    scheduler.set_timesteps(12)
+    before = copy.deepcopy(vars(scheduler))
+    course = course_of_scheduler(scheduler, 0, eta=eta)
+    assert course.why_not_whole == why
+    assert all(0 < weight < 10_000 for weight in course.weights[:-1])
+    assert str(vars(scheduler)) == str(before)
+
+
+@pytest.mark.parametrize(("name", "config"), [("FlowMatchEulerDiscreteScheduler", {}), ("DDIMInverseScheduler", {})])
+def test_what_a_scheduler_does_with_another_kind_of_noise_is_not_known(name, config, unet):
+    scheduler = getattr(diffusers, name)(**config)
+    scheduler.set_timesteps(12)
+    assert course_of_scheduler(scheduler) is None
+
+
+def test_a_pipeline_tells_eta_and_why_nothing_is_predicted(unet):
+    pipe = pipeline(StableDiffusionPipeline, diffusers.DDIMScheduler(), unet)
+    with patched(pipe, **WHOLE) as session:
+        generate(pipe, eta=1.0)
+    assert session.plan.whole.why == NOISY
+    pipe.scheduler = diffusers.DDIMScheduler()
+    pipe.scheduler.step = lambda *_, **__: 1 / 0
+    with patched(pipe, **WHOLE) as session, pytest.raises(ZeroDivisionError):
+        generate(pipe)
+    assert session.plan.whole.why == UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import torch
 from tests.models import Small, noise, shallow_ldm_unet, snapshot, words
 from tests.todo_core.patching import test_prediction as below_level_1
 from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, predicted_in, run, session_of, weights_of
-from tests.todo_core.test_pacing import naive_cost, naive_gap
+from tests.todo_core.test_pacing import naive_cost
 from todo_core import Settings, patched
 from todo_core.hosts import detect
 from todo_core.patching.session import Session
+from todo_core.patching.time.pacing import Budget
 from todo_core.patching.time.prediction import History
 
 WHOLE = OFF | {"predict": "whole"}
@@ -21,17 +22,18 @@ GUIDANCE = 3.0
 
 def by_a_loop(small, latents, gap, tolerance=None, times=TIMES):
     """The outputs of a UNet that are stored and predicted by hand, and the steps in which it ran."""
-    runs, outputs, computed = [], [], []
+    runs, outputs, computed, budget = [], [], [], Budget()
     for step, (time, latent) in enumerate(zip(times, latents, strict=False)):
         predicted = naive(runs[-2:], time, latent).to(latent.dtype) - latent if len(runs) > 1 else None
         if len(computed) >= 3 and step - computed[-1] < gap and step < len(latents) - 1:
             outputs.append(predicted)
+            budget.predict(step)
             continue
         outputs.append(small(latent, time))
         if tolerance and predicted is not None:
             (error, output), since = ([y.numpy()] for y in (predicted - outputs[-1], outputs[-1])), step - computed[-1]
             cost = naive_cost(error, output, (GUIDANCE, 1 - GUIDANCE), since)
-            gap = naive_gap(cost, tolerance, len(latents), weights_of(times, len(latents))[step + 1 :])
+            gap = budget.gap(cost, tolerance, weights_of(times, len(latents)), step)
         computed.append(step)
         runs.append((time, latent, latent + outputs[-1]))  # naive's have the sum
     return outputs, computed

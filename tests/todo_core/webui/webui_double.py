@@ -5,6 +5,7 @@ The order was logged on the real WebUI, and tests/webui/api/test_double.py compa
 
 import contextlib
 import importlib.util
+import inspect
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 import torch
 from modules import processing, script_callbacks, shared
 
-from tests.todo_core.test_samplers import sampler
+from tests import samplers_double
 
 ROOT = Path(__file__).parents[3]
 NOTHING_PREDICTED = {"ToDo interval": "auto (1)"}  # of the infotext, where a pass is too short for auto
@@ -43,7 +44,6 @@ class Processing:
     enable_hr: bool = True
     hr_scale: int = 2
     split: bool = False  # the WebUI's "batch cond/uncond" off
-    calls_per_step: int = 1  # 2 for a second-order sampler
     sampler_function: object = None  # one of those below; None is another extension's sampler
     cfg_scale: float = 3.0
     s_churn: float = 0.0
@@ -87,52 +87,61 @@ class CFGDenoiser(torch.nn.Module):
             shared.sd_model = p.refiner[1]
         x_in = torch.cat([x, x])
         for callback in script_callbacks.callbacks_cfg_denoiser:
-            callback(SimpleNamespace(x=x_in, denoiser=self))
+            callback(SimpleNamespace(x=x_in, sigma=sigma.repeat(2), denoiser=self))
         if self.step in p.ngms:
             p.extra_generation_params["NGMS"] = 4.0
-            self.step += 1
-            return self._model(x)
-        cond, uncond = torch.cat([self._model(part) for part in ([x, x] if p.split else [x_in])]).chunk(2)
+            outputs = self._model(x, sigma).repeat(2, 1, 1, 1)
+        else:
+            outputs = torch.cat([self._model(part, sigma) for part in ([x, x] if p.split else [x_in])])
+        cond, uncond = outputs.chunk(2)
         self.step += 1
-        return uncond + p.cfg_scale * (cond - uncond)
+        noise = uncond + p.cfg_scale * (cond - uncond)
+        return noise if self.sampler.is_timed else x - sigma[0] * noise
 
-    def _model(self, x):
+    @property
+    def inner_model(self):
+        """k-diffusion's or the WebUI's wrapper of the model; the model has the noise of its timesteps."""
+        return SimpleNamespace(inner_model=shared.sd_model)
+
+    def _model(self, x, sigma):
         """A call of the model of the moment."""
+        x = x if self.sampler.is_timed else x / (1 + sigma[0] ** 2) ** 0.5
         timesteps = torch.full((x.shape[0],), 999.0 * (1 - self.step / self.total_steps))
         context = torch.linspace(-1, 1, 7 * 32).reshape(1, 7, 32).expand(x.shape[0], -1, -1)
         return shared.sd_model.model.diffusion_model(x, timesteps, context=context.to(x))
 
 
-# as k-diffusion's and the WebUI's: the running function has the schedule
-sample_euler, sample_heun = (sampler(f"sample_{name}", ", s_churn=0.0") for name in ("euler", "heun"))
-sample_euler_ancestral = sampler("sample_euler_ancestral", ", eta=1.0")
-ddim = sampler("ddim", ", eta=0.0", "timesteps")
+SAMPLERS = samplers_double.of("k_diffusion.sampling") | {
+    "ddim": samplers_double.of("modules.sd_samplers_timesteps_impl")["ddim"]
+}
 
 
 class Sampler:
     def __init__(self, p):
         self.model_wrap_cfg = CFGDenoiser(p, self)
-        self.func, self.eta = p.sampler_function, p.eta
+        self.func = p.sampler_function or (lambda *args, **kwargs: SAMPLERS["euler"](*args, **kwargs))
+        self.is_timed = self.func is SAMPLERS["ddim"]
         prompt = [SimpleNamespace(weight=1.0)]
         self.sampler_extra_args = {"cond": SimpleNamespace(batch=[prompt] * len(p.seeds))}
 
-    def calls(self, p):
-        """How often the denoiser is called; a second-order sampler does without a second call in the last step."""
-        return p.steps * p.calls_per_step - (p.calls_per_step - 1)
-
     def sample(self, p, x):
-        self.last_latent, denoiser = x, self.model_wrap_cfg
-        denoiser.step, denoiser.steps, denoiser.total_steps = 0, p.steps, p.steps * p.calls_per_step
-        schedule = torch.linspace(1, 999, p.steps) if self.func is ddim else torch.linspace(10, 0, p.steps + 1)
+        self.p, self.last_latent, denoiser = p, x, self.model_wrap_cfg
+        calls = 1 + (self.func is SAMPLERS["heun"])
+        denoiser.step, denoiser.steps, denoiser.total_steps = 0, p.steps, p.steps * calls
+        extra_params_kwargs = {"timesteps": torch.linspace(1, 999, p.steps).long()} if self.is_timed else {}
+        if not self.is_timed:
+            extra_params_kwargs["sigmas"] = torch.linspace(10, 0, p.steps + 1)
+        parameters = inspect.signature(self.func).parameters
+        extra_params_kwargs |= {"eta": p.eta} if "eta" in parameters else {}
+        extra_params_kwargs |= {"s_churn": p.s_churn} if "s_churn" in parameters else {}
         with contextlib.suppress(Interrupted):
-            (self.func or (lambda model, x, _: model(x)))(lambda x: self._walk(p, x), x, schedule)
+            return self.func(denoiser, x, callback=self._end_step, **extra_params_kwargs)
         return self.last_latent
 
-    def _walk(self, p, x):
-        for number in range(self.calls(p)):
-            self.last_latent = x = x - 0.3 * self.model_wrap_cfg(x, torch.ones(x.shape[0]))
-            if p.after_step:
-                p.after_step(number)
+    def _end_step(self, step):
+        self.last_latent = step["x"]
+        if self.p.after_step:
+            self.p.after_step(step["i"])
 
 
 class WebUI:

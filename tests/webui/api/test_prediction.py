@@ -2,7 +2,7 @@
 
 import pytest
 
-from todo_core.samplers import WHY_NOT
+from todo_core.samplers import NOISY
 
 from ..helpers import FACTOR_2, REDUCED, assert_reduced, todo_keys
 
@@ -50,7 +50,7 @@ def test_requests(webui, name):
     result = assert_reduced(webui, settings, hires, differs=True, **STEPS, **request)
     assert_planned(result.hires, expected)
     is_noisy = (settings, expected) == (WHOLE, DEEP)
-    assert (f"{WHY_NOT['adds noise']}: layers below level 1 are predicted" in result.comments) == is_noisy
+    assert (f"{NOISY}: layers below level 1 are predicted" in result.comments) == is_noisy
     ran = "whole" if expected == WHOLE else "deep"
     assert todo_keys(result.infotext).get("ToDo predict") == (ran if settings == WHOLE else f"auto ({ran})")
 

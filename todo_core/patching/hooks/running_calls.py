@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from threading import get_ident
 from types import FrameType
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...hosts import Host, Site
+from ...hosts.stack import find_frame
 from ...reduction import Reduction
 from ...token_grid import TokenGrid
 from ..plan import Plan
@@ -143,7 +143,4 @@ class Shared:
 
 def _frame_of(unet: Module) -> FrameType | None:
     """The innermost frame of ``Module._call_impl`` on this thread's stack that calls ``unet``."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame and not (frame.f_code.co_name == "_call_impl" and frame.f_locals.get("self") is unet):
-        frame = frame.f_back
-    return frame
+    return find_frame(lambda each: each.f_code.co_name == "_call_impl" and each.f_locals.get("self") is unet)

@@ -22,7 +22,7 @@ from ...hosts.conditions import Adapters
 from ...token_grid import TokenGrid
 from ..space.level_plan import Reason
 from ..steps import Row, Step, timesteps_of
-from .pacing import Guided, Pace, gap_of
+from .pacing import Budget, Guided, Pace
 from .prediction import History, fit_numbers
 from .prediction_plan import PARTS, Part, PredictionPlan
 from .schedule import Weights
@@ -210,8 +210,7 @@ class Memory:
         self._gaps: dict[Part, int] = {}  # in this step
         self.has_too_many = False  # calls in a step
         self.has_nan = False  # an error that was measured is no number
-        # the least tolerance with which a step would have been predicted
-        self.least_error: dict[Part, float] = dict.fromkeys(PARTS, math.inf)
+        self._budgets: dict[Part, Budget] = {part: Budget() for part in PARTS}
 
     def why_no_room(self, host: Host, latent: Tensor) -> Reason | None:
         """Why the histories do not fit on the GPU beside the model. Looked up once a pass."""
@@ -256,6 +255,9 @@ class Memory:
         self._gaps.clear()
         for memory in self._last:
             memory.end_step()
+        for part, budget in self._budgets.items():
+            if any(memory.parts[part].predicts for memory in self._last):
+                budget.predict(self._step)
 
     def gap(self, part: Part, plan: PredictionPlan, steps: int | None, weights: Weights | None) -> Gap | None:
         """The gap that the errors of all calls of the last step allow: halves of a batch skip the same steps."""
@@ -265,14 +267,17 @@ class Memory:
 
         def of_the_worst() -> int:
             if part not in self._gaps:
-                cost, parts = self._cost(part), [call.parts[part] for call in self._last]
-                after = weights[1 + max((each.computed[-1] for each in parts if each.computed), default=-1) :]
-                if after:  # as in `gap_of` for a gap of 2
-                    self.least_error[part] = min(self.least_error[part], cost * after[0] * steps / 2)
-                self._gaps[part] = gap_of(cost, tolerance, steps, after)
+                computed = [step for call in self._last for step in call.parts[part].computed[-1:]]
+                budget, last = self._budgets[part], max(computed, default=-1)
+                self._gaps[part] = budget.gap(self._cost(part), tolerance, weights, last)
             return self._gaps[part]
 
         return of_the_worst
+
+    @property
+    def least_tolerances(self) -> dict[Part, float]:
+        """With which a step of each part would have been predicted."""
+        return {part: budget.least_tolerance for part, budget in self._budgets.items()}
 
     def _cost(self, part: Part) -> float:
         """The cost of the worst call of the last step; infinite while none is known. The program waits once a step."""

@@ -6,11 +6,14 @@ the length of its steps in the same way. Let a and b be the last two computed st
 - e is the root of the mean, over the predicted modules, of (mean square of the error) / (mean square of the output),
   both after guidance: y_uncond + g (y_cond - y_uncond). Of several images it is that of the worst;
 - C = e / (b - a)^2, for a line's error grows with the square of the gap;
-- w_i is what step i adds to the latent (`schedule`).
+- w_i is how far an error of 1 in step i moves the image (`samplers`).
 
-In a pass of n steps the next gap is the largest k, up to LONGEST, with
+A pass of n steps has one budget, the tolerance, and may have spent a part of it by each step. With S spent so far, the
+next gap is the largest k, up to LONGEST, with
 
-    C (1 w_{b+1} + 4 w_{b+2} + ... + (k - 1)^2 w_{b+k-1}) <= tolerance k / n
+    S + C (1 w_{b+1} + 4 w_{b+2} + ... + (k - 1)^2 w_{b+k-1}) <= tolerance (b + k + 1) / n
+
+What a gap has spent is known better once it is over: by the geometric mean of C before and after it.
 
 Kin: SADA (arXiv 2507.17135) decides by the stability of the sampler, TeaCache (arXiv 2411.19108) by the input's change.
 """
@@ -30,15 +33,35 @@ LONGEST = 6
 UNKNOWN_GUIDANCE = 7.0  # a usual one; errors of rows that nobody can pair count as often
 
 
-def gap_of(cost: float, tolerance: float, steps: int, weights: Sequence[float]) -> int:
-    """The largest allowed gap; ``cost`` is C, ``weights`` those of the steps to come. A cost of NaN allows none."""
-    gap, error = 1, 0.0
-    for weight in weights[: LONGEST - 1]:
-        error += cost * gap * gap * weight
-        if not error <= tolerance * (gap + 1) / steps:
-            break
-        gap += 1
-    return gap
+class Budget:
+    """What the predicted steps of a pass may cost together, and have cost so far."""
+
+    def __init__(self) -> None:
+        self._spent = 0.0  # S
+        self._last, self._cost = -1, 0.0  # the last computed step, and C there
+        self._open: list[int] = []  # steps that were predicted since
+        self.least_tolerance = math.inf  # with which a step would have been predicted
+
+    def predict(self, step: int) -> None:
+        """A step was predicted."""
+        self._open.append(step)
+
+    def gap(self, cost: float, tolerance: float, weights: Sequence[float], computed: int) -> int:
+        """The largest gap after the ``computed`` step; ``cost`` is C there. A cost of NaN allows none."""
+        if computed != self._last:
+            between = math.sqrt(self._cost * cost) if self._cost * cost < math.inf else self._cost
+            self._spent += sum(between * (step - self._last) ** 2 * weights[step] for step in self._open)
+            self._open, self._last, self._cost = [], computed, cost
+        gap, steps, error = 1, len(weights), self._spent
+        for step in range(computed + 1, min(computed + LONGEST, steps - 1)):  # the last step is computed
+            error += cost * (step - computed) ** 2 * weights[step]
+            needed = error * steps / (step + 2)
+            if gap == 1:
+                self.least_tolerance = min(self.least_tolerance, needed)
+            if not needed <= tolerance:
+                break
+            gap += 1
+        return gap
 
 
 class Guided:

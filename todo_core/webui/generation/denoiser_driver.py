@@ -10,10 +10,11 @@ from ...patching.driver import Driver
 from ...patching.hooks.module_calls import guarded
 from ...patching.plan import Pass
 from ...patching.time.memory import ROWS
+from ...samplers import UNKNOWN
 from ...settings import Settings
 from ...token_grid import TokenGrid
 from .. import compat
-from . import infotext
+from . import asked, infotext
 
 
 class DenoiserDriver(Driver):
@@ -49,10 +50,13 @@ class DenoiserDriver(Driver):
 
     def _call(self, params: Any) -> None:
         denoiser = params.denoiser
-        self._steps, self._calls = int(denoiser.steps or 0), compat.calls_of(params)
+        self._steps = int(denoiser.steps or 0)
         self._current_model(params)
+        self._calls = len(self.course.times) if self.course else int(denoiser.total_steps)
         self.controls = compat.controls_at(params, self._model())
-        self.begin_step(int(denoiser.step), self._calls, compat.rows_of(params), compat.guidance_of(params))
+        scale, time = compat.guidance_of(params), float(params.sigma.flatten()[0])
+        guidance = None if scale is None else (scale, 1 - scale)
+        self.begin_step(int(denoiser.step), self._calls, compat.rows_of(params), guidance, time)
 
     def _current_model(self, *of_the_host: Any) -> Host:
         """The model; told to the driver in the first step, and when a refiner or a hires checkpoint has replaced it."""
@@ -64,8 +68,10 @@ class DenoiserDriver(Driver):
 
     def _facts(self, host: Host, params: Any) -> Pass:
         """What the WebUI knows of the pass."""
-        weights, sampler = compat.weights_of(params, self._calls), compat.sampler_of(params)
-        return Pass(self._latent, self._calls, weights=weights, sampler=sampler)
+        own = asked.is_own(getattr(params.denoiser.sampler, "func", None))
+        course = asked.course_of(params, compat.around_unet(self._model())) if own else None
+        steps = len(course.times) if course else int(params.denoiser.total_steps)
+        return Pass(self._latent, steps, course, None if course else UNKNOWN)
 
     def _end_step(self, *_: Any) -> None:
         self.end_step()

@@ -42,8 +42,7 @@ class PipelineDriver(DenoiserDriver):
     def _facts(self, host: Host, args: Args, kwargs: Kwargs) -> Pass:  # type: ignore[override]
         self._counter = StepCounter(host)
         _, total = self._step_of(host, args, kwargs)
-        weights, sampler = self._counter.weights, host.sampler.kind()
-        return Pass(self._latent, total, weights=weights, sampler=sampler, holder="pipeline")
+        return Pass(self._latent, total, self._counter.course, self._counter.doubt, holder="pipeline")
 
     def _step_of(self, host: Host, args: Args, kwargs: Kwargs) -> tuple[int, int]:
         """The number of the step, from 0, and how many the pass has."""

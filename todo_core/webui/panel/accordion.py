@@ -14,6 +14,7 @@ from modules.ui_components import FormRow, InputAccordion
 from ... import __version__
 from ...errors import SettingsError
 from ...patching.plan import Pass
+from ...samplers import UNKNOWN
 from ...settings import SETTINGS, Settings
 from .. import compat
 from ..generation import infotext
@@ -124,9 +125,8 @@ def _known(model: Any, page: PageRun, facts: Pass) -> Pass:
         facts = replace(facts, holder="ControlNet")
     if compat.is_pipeline(model):
         facts = replace(facts, holder="pipeline")
-    # the schedule is known in the pass alone: here its steps weigh less and less, about as those of Karras
-    weights = tuple((page.steps - step) ** 1.5 for step in range(page.steps))
-    return replace(facts, sampler=compat.sampler_on_page(page.sampler), weights=weights)
+    course = compat.course_on_page(page.sampler, page.steps)
+    return replace(facts, course=course, doubt=None if course else UNKNOWN)
 
 
 def fold_title(values: dict[str, Any], shown: set[str]) -> str:

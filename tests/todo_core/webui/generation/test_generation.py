@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from copy import copy
 from types import SimpleNamespace
 
@@ -16,11 +17,11 @@ from tests.models import LatentDiffusion, hook_count, shallow_ldm_unet
 from tests.todo_core.contract.watch import Watch
 from tests.todo_core.settings.test_settings import valid_settings
 from tests.todo_core.webui import webui_double
-from tests.todo_core.webui.webui_double import Processing, ProcessingImg2Img, WebUI, ddim, pasted, sample_euler
+from tests.todo_core.webui.webui_double import SAMPLERS, Processing, ProcessingImg2Img, WebUI, pasted
 from todo_core import SETTINGS, Settings, __version__
-from todo_core.patching.time.schedule import step_weights
-from todo_core.samplers import WHY_NOT
+from todo_core.samplers import DISAGREES, NOISY, UNKNOWN
 from todo_core.webui import compat
+from todo_core.webui.generation import asked
 from todo_core.webui.generation.comments import tell
 from todo_core.webui.generation.infotext import settings_of
 from todo_core.webui.generation.request import override
@@ -55,7 +56,7 @@ def todo_of(done):
 def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, chosen, used, monkeypatch):
     monkeypatch.setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)
     monkeypatch.setattr(webui.model, "image_size", 8)
-    request = {"steps": 10, "sampler_function": sample_euler}
+    request = {"steps": 10, "sampler_function": SAMPLERS["euler"]}
     done = webui.generate(Processing(**request), {"factor_1": 2} | chosen)
     written = {key[5:]: text for key, text in todo_of(done).items() if text.startswith("auto")}
     assert [*written] == [*used]
@@ -147,7 +148,7 @@ DEEP_ALONE = {"ToDo factor 1": "1", "ToDo factor 2": "1", "ToDo interval": "2"}
     ids=["whole", "deep", "without its method"],
 )
 def test_what_only_predicted_is_told_and_its_infotext_repeats_the_image(webui, ours, told, predict):
-    request = {"sampler_function": sample_euler, "steps": 6}
+    request = {"sampler_function": SAMPLERS["euler"], "steps": 6}
     done = webui.generate(Processing(**request), ours)
     assert told in done.comments
     assert "level 1 from" not in done.comments
@@ -161,14 +162,39 @@ def test_what_only_predicted_is_told_and_its_infotext_repeats_the_image(webui, o
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
-        ({"sampler_function": ddim, "eta": 0.5}, "adds noise"),
-        ({"sampler_function": sample_euler, "s_churn": 5.0}, "adds noise"),
-        ({}, "unknown"),
+        ({"sampler_function": SAMPLERS["ddim"]}, None),
+        ({"sampler_function": SAMPLERS["ddim"], "eta": 0.5}, NOISY),
+        ({"sampler_function": SAMPLERS["euler"], "s_churn": 5.0}, NOISY),
+        ({"sampler_function": SAMPLERS["adaptive"]}, UNKNOWN),
+        ({}, UNKNOWN),  # another extension's is not asked
     ],
-    ids=["eta", "churn", "unknown"],
+    ids=["ddim", "eta", "churn", "adaptive", "not asked"],
 )
-def test_a_known_sampler_may_add_noise_by_its_options(webui, request_, why):
-    assert webui.generate(Processing(steps=6, **request_), WHOLE).comments.count(WHY_NOT[why]) == 1
+def test_the_sampler_is_asked_what_it_does(webui, request_, why):
+    told = webui.generate(Processing(steps=7, **request_), WHOLE).comments
+    assert told.count(why or "whole model computed in 5 of 6 steps") == 1
+
+
+def test_to_ask_takes_none_of_the_images_noise(webui, monkeypatch):
+    """The WebUI gives k-diffusion a torch of its own, which draws the noise of each image's seed."""
+    drawing = SimpleNamespace(torch=SimpleNamespace(randn_like=None))
+    monkeypatch.setitem(sys.modules, "k_diffusion.sampling", drawing)
+    own, state = drawing.torch, torch.random.get_rng_state()
+    webui.generate(Processing(steps=6, sampler_function=SAMPLERS["euler"]), WHOLE)
+    assert drawing.torch is own
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("wrong", ["zeros", "doubled", "reversed", "shifted"])
+def test_a_schedule_that_the_calls_do_not_keep_to_is_not_believed(webui, monkeypatch, wrong):
+    lists = {"zeros": lambda s: 0 * s, "doubled": lambda s: s.repeat_interleave(2), "reversed": lambda s: s.flip(0)}
+    lists["shifted"] = lambda s: 1.5 * s
+    own = asked.variable
+    changed = lambda name: {**own(name), "sigmas": lists[wrong](own(name)["sigmas"])}  # noqa: E731
+    monkeypatch.setattr(asked, "variable", changed)
+    told = webui.generate(Processing(steps=6, sampler_function=SAMPLERS["euler"]), WHOLE).comments
+    assert (DISAGREES if wrong == "shifted" else UNKNOWN) in told
+    assert "computed in" not in told.replace("layers below level 1 computed in", "")
 
 
 NGMS = "Negative Guidance minimum sigma leaves out the negative prompt in some steps"
@@ -184,7 +210,7 @@ NGMS = "Negative Guidance minimum sigma leaves out the negative prompt in some s
     ],
 )
 def test_steps_without_the_negative_prompt_are_told_where_predictions_begin_anew(webui, ngms, split, told):
-    request = {"sampler_function": sample_euler, "steps": 6, "enable_hr": False, "split": split}
+    request = {"sampler_function": SAMPLERS["euler"], "steps": 6, "enable_hr": False, "split": split}
     done = webui.generate(Processing(ngms=ngms, **request), OURS | {"interval": 2, "passes": "first"})
     assert re.sub(r"; \d+ % less work", "", done.comments).endswith(told)
     assert NGMS in done.comments or "anew" not in done.comments
@@ -205,25 +231,6 @@ def test_every_row_of_an_and_prompt_belongs_to_its_image():
     assert [row.seed for row in compat.rows_of(params)] == [7, 7, 8, 9, 9, 9, 7, 8, 9]
 
 
-BARS = torch.linspace(0.999, 0.01, 1000)  # alphas_cumprod
-
-
-@pytest.mark.parametrize(
-    ("runs", "schedule", "known_as", "noise"),
-    [
-        (sample_euler, [4.0, 2.0, 0.0], sample_euler, [4, 2, 0]),
-        (ddim, [1, 501], ddim, [*((1 / BARS[[501, 1]] - 1).sqrt().tolist()), 0]),
-        (sample_euler, [4.0, 2.0, 0.0], ddim, None),
-        (sample_euler, [4.0, 2.0, 0.0], None, None),
-    ],
-)
-def test_the_schedule_is_that_of_the_running_samplers_function(runs, schedule, known_as, noise):
-    denoiser = SimpleNamespace(sampler=SimpleNamespace(func=known_as), inner_model=SimpleNamespace(alphas_cumprod=BARS))
-    found = []
-    runs(lambda _: found.append(compat.weights_of(SimpleNamespace(denoiser=denoiser), 2)), None, schedule)
-    assert found == [noise and pytest.approx(step_weights(noise))]
-
-
 def test_which_adapters_act_is_told_in_the_forge_family_by_the_noise():
     first = SimpleNamespace(timestep_range=(14.0, 2.0), previous_controlnet=None)
     last = SimpleNamespace(timestep_range=(8.0, 1.0), previous_controlnet=first)
@@ -231,17 +238,6 @@ def test_which_adapters_act_is_told_in_the_forge_family_by_the_noise():
     found = [compat.controls_at(SimpleNamespace(sigma=torch.tensor([each])), model) for each in (9.0, 8.0, 1.0, 0.9)]
     assert found == [[False, True], [True, True], [True, False], [False, False]]
     assert compat.controls_at(None, SimpleNamespace()) == []
-
-
-@pytest.mark.parametrize(
-    ("sampler", "steps", "total", "calls"),
-    [("sample_euler", 8, 8, 8), ("sample_heun", 8, 16, 15), ("unipc", 8, 8, 7), ("ddim", 8, 8, 6), ("ddim", 1, 1, 1)],
-)
-def test_calls_that_a_sampler_leaves_out_are_not_expected(sampler, steps, total, calls):
-    """Else the last call, which must be computed, could be predicted. Counted on the real WebUI."""
-    func = SimpleNamespace(__name__=sampler)
-    denoiser = SimpleNamespace(steps=steps, total_steps=total, sampler=SimpleNamespace(func=func))
-    assert compat.calls_of(SimpleNamespace(denoiser=denoiser)) == calls
 
 
 # what is claimed ------------------------------------------------------------------------------------------------------

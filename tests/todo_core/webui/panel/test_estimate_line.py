@@ -9,7 +9,8 @@ import pytest
 from tests.models import LatentDiffusion, ldm_unet
 from todo_core import Settings
 from todo_core.patching.plan import ALTERNATES
-from todo_core.samplers import WHY_NOT
+from todo_core.samplers import NOISY as ADDS_NOISE
+from todo_core.samplers import Course
 from todo_core.webui.panel.estimate_line import estimate_line
 
 HIRES = {"width": 512, "height": 512, "hires": True, "scale": 2, "resize_x": 0, "resize_y": 0}
@@ -30,14 +31,16 @@ def answer(model, fields, *, is_img2img=False, **settings):
 
 def known(page, facts):
     """Weights that fall: 6 of 10 steps are light."""
-    sampler, weights = "steady" if page.sampler == "DPM++ 2M" else "adds noise", tuple(range(page.steps, 0, -1))
-    return replace(facts, sampler=sampler, weights=weights, holder="ControlNet" if page.controlnet else None)
+    steps = range(page.steps)
+    weights, adds_noise = tuple(page.steps - step for step in steps), page.sampler != "DPM++ 2M"
+    course = Course((1.0,) * page.steps, (*steps,), weights, adds_noise)
+    return replace(facts, course=course, holder="ControlNet" if page.controlnet else None)
 
 
 MULTISTEP, WHOLE = {"sampler": "DPM++ 2M"}, {"predict": "whole", "interval": 2}
 ALONE, AUTO = WHOLE | {"factor_1": 1}, {"predict": "whole", "interval": "auto"}
 TALL, LESS = {"width": 512, "height": 768}, r"\d\d? % less work$"
-NOISY, LAYERS = re.escape(WHY_NOT["adds noise"]), r"layers below level 1 are predicted\)$"
+NOISY, LAYERS = re.escape(ADDS_NOISE), r"layers below level 1 are predicted\)$"
 NOTHING = f"{ALTERNATES}: nothing is predicted"
 
 

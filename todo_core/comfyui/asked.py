@@ -1,0 +1,87 @@
+"""What a sampler and a guider of ComfyUI do with the model's outputs: their own functions are asked (`samplers`)."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..samplers import Course, StandIn, ask, scale_of
+
+log = logging.getLogger("todo_core")
+
+_OWN = ("comfy", "comfy_extras")  # packages whose samplers and guiders keep nothing between two runs
+_KEY, _MOST_PROMPTS = "todo_asks", 8
+
+
+def is_own(sampler: Any) -> bool:
+    """Whether a sampler is one of ComfyUI's. One of another node may keep a state, or wrap one that does."""
+    function = getattr(sampler, "sampler_function", None)
+    return getattr(function, "__module__", "").partition(".")[0] in _OWN
+
+
+def course_of(
+    sampler: Any, guider: Any, sigmas: Tensor, steps_of: Callable[[Sequence[float]], Sequence[int]]
+) -> Course | None:
+    """The course of a sampling by one of ComfyUI's own samplers; None where it does not tell."""
+    function = sampler.sampler_function
+    scale = scale_of(guider.inner_model.model_sampling)
+
+    def reply(x: Tensor, error: Tensor, sigma: float, given: dict[str, Any]) -> Tensor:
+        image = x + scale(sigma).error * error
+        told = {"input": x, "sigma": sigma, "cond_denoised": image, "uncond_denoised": image, "model_options": {}}
+        for change in given["model_options"].get("sampler_post_cfg_function", ()):  # CFG++ looks at the negative prompt
+            image = change({**told, "denoised": image, "cond": None, "uncond": None, "model": None})
+        return image
+
+    def run(model: StandIn, x: Tensor) -> Tensor:
+        options = copy.deepcopy(sampler.extra_options)
+        options |= {"extra_args": {"model_options": {}, "seed": 0}, "callback": model.report, "disable": True}
+        last: Tensor = function(model, x, sigmas.clone(), **options)
+        return last
+
+    real = SimpleNamespace(inner_model=guider)
+    try:
+        return ask(run, lambda errs: StandIn(real, reply, errs), scale, sigmas.device, steps_of)
+    except Exception as error:  # whatever a sampler raises that wants a true latent
+        log.debug("ToDo cannot ask %s", function, exc_info=error)
+        return None
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """The weight of each prompt in the guided output, and whether another model or device has a part of them."""
+
+    weights: tuple[float, ...] | None
+    is_split: bool = False
+
+
+def guidance_of(guider: Any, model_options: dict[str, Any]) -> Guidance | None:
+    """What a guider makes of its prompts' outputs; None where it is not one of ComfyUI's, and so is not asked.
+
+    It gets outputs of 0, but for a 1 of one prompt in each row. PerpNeg's are not weighted: its weights are None.
+    """
+    if type(guider).__module__.partition(".")[0] not in _OWN:
+        return None
+    from comfy.patcher_extension import WrappersMP, add_wrapper_with_key
+
+    models, asked = set[int](), 0
+
+    def outputs(_: Any, model: Any, conds: Any, x: Tensor, *more: Any) -> list[Tensor]:
+        nonlocal asked
+        models.add(id(model))
+        first, asked = asked, asked + len(conds)
+        return [torch.zeros_like(x).index_fill(0, torch.tensor(first + i), 1) for i in range(len(conds))]
+
+    options = {name: model_options[name] for name in ("disable_cfg1_optimization",) if name in model_options}
+    add_wrapper_with_key(WrappersMP.CALC_COND_BATCH, _KEY, outputs, options, is_model_options=True)
+    guided = guider.predict_noise(torch.zeros(_MOST_PROMPTS, 1, 1, 1), torch.ones(_MOST_PROMPTS), options)
+    weights = tuple(guided.flatten()[:asked].tolist())
+    is_split = bool(models - {id(guider.inner_model)}) or len(model_options.get("multigpu_clones") or ()) > 1
+    return Guidance(weights if abs(sum(weights) - 1) < 1e-3 else None, is_split)

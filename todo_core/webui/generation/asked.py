@@ -1,0 +1,106 @@
+"""What the WebUI's running sampler does with the model's outputs: its own function is asked (`samplers`)."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...hosts.stack import variable
+from ...samplers import Course, Scale, StandIn, ask, scale_of
+
+log = logging.getLogger("todo_core")
+
+# packages whose samplers keep nothing between two runs; one of an extension may, and is not asked
+_OWN = ("k_diffusion", "modules", "modules_forge", "backend", "ldm_patched")
+
+
+def is_own(function: Any) -> bool:
+    """Whether a sampler's function is one of the WebUI's."""
+    return getattr(function, "__module__", "").partition(".")[0] in _OWN
+
+
+def course_of(params: Any, inner: Any) -> Course | None:
+    """The course of the running pass; None where its sampler does not tell. ``inner`` is the model around the UNet.
+
+    The function that calls the sampler has its arguments: its own it may have changed by now.
+    """
+    sampler, latent = params.denoiser.sampler, params.x
+    given = dict(variable("extra_params_kwargs") or {})
+    parameters = inspect.signature(sampler.func).parameters
+    timed = "timesteps" in parameters
+    scale = _by_timestep(inner) if timed else _by_sigma(inner)
+
+    def reply(x: Tensor, error: Tensor, time: float, _: Any) -> Tensor:
+        of = scale(time)
+        return error * (of.error / of.noise) if timed else x + of.error * error
+
+    def run(model: StandIn, x: Tensor) -> Tensor:
+        if "noise_sampler" in given:  # of these images' seeds
+            given["noise_sampler"] = lambda *_: torch.randn_like(x)
+        last: Tensor = sampler.func(model, x, extra_args={}, callback=model.report, disable=True, **given)
+        return last
+
+    device = latent.device if latent.device.type == "cuda" else torch.device("cpu")
+    try:
+        with _own_noise():
+            return ask(run, lambda errs: _Denoiser(params.denoiser, reply, errs), scale, device)
+    except Exception as error:  # whatever a sampler raises that wants a true latent
+        log.debug("ToDo cannot ask %s", sampler.func, exc_info=error)
+        return None
+
+
+@contextmanager
+def _own_noise() -> Iterator[None]:
+    """In this block k-diffusion draws noise by torch, and none of the images' own, which the WebUI gives it."""
+    drawing: Any = sys.modules.get("k_diffusion.sampling")
+    before = getattr(drawing, "torch", None)
+    if drawing:
+        drawing.torch = torch
+    try:
+        yield
+    finally:
+        if drawing:
+            drawing.torch = before
+
+
+class _Denoiser(StandIn):
+    """CFG++ reads the noise that the negative prompt predicts from the denoiser."""
+
+    last_noise_uncond: Tensor
+
+    def __call__(self, x: Tensor, time: Any, *args: Any, **kwargs: Any) -> Tensor:
+        self.last_noise_uncond = super().__call__(x, time, *args, **kwargs)
+        return self.last_noise_uncond
+
+
+def _by_sigma(inner: Any) -> Callable[[float], Scale]:
+    """What a sigma means. In the Forge family the model's own conversions tell."""
+    sampling: Any = getattr(inner, "predictor", None) or getattr(inner, "model_sampling", None)
+    if sampling is not None:
+        return scale_of(sampling)
+    return lambda sigma: Scale(sigma, sigma / math.hypot(1, sigma) if _predicts_v(inner) else sigma)
+
+
+def _by_timestep(inner: Any) -> Callable[[float], Scale]:
+    """What a timestep means, of samplers whose latent is alpha image + sigma noise."""
+
+    @cache
+    def scale(time: float) -> Scale:
+        bar = float(inner.alphas_cumprod[round(time)])
+        noise = math.sqrt(1 / bar - 1) if bar else math.inf
+        return Scale(noise, math.sqrt(1 - bar) if _predicts_v(inner) else noise, math.hypot(1, noise))
+
+    return scale
+
+
+def _predicts_v(inner: Any) -> bool:
+    return getattr(inner, "parameterization", "") == "v"
