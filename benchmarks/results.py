@@ -21,37 +21,36 @@ import performance
 from performance import Table
 
 from todo_core import Settings
+from todo_lab.evaluation.report.aggregation import with_schedule
 from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
+from todo_lab.sampling import TRAILING
 from todo_lab.sampling.comparison import most_different
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
-ROWS = pd.read_parquet(RESULTS / "users.parquet")  # at users' settings
-BASE = {"guidance": 6, "denoising": 0.5, "sampler": "DPM++ 2M Karras", "hires_steps": 10, "hires_scale": 2}
-REQUEST = ("layout", "width", "hires_scale", *list(BASE)[:4])
+ROWS = with_schedule(pd.read_parquet(RESULTS / "users.parquet"))  # at users' settings
+BASE = {"guidance": 6, "denoising": 0.5, "sampler": "DPM++ 2M", "schedule": "Karras"}
+BASE |= {"hires_steps": 10, "hires_scale": 2}
+REQUEST = ("layout", "width", "hires_scale", *list(BASE)[:5])
 LAYOUTS = {"SDXL": 2, "SD 1.5": 1}  # latent cells to a token at level 1, a side
 SIDES = (64, 96, 128)  # tokens at level 1; hires passes have 96 or more
 REAL = SIDES[1:]
+EULER_A = {"sampler": "Euler a", "schedule": TRAILING}
 CHANGES: dict[str, dict[str, Any]] = {  # a row -> what differs from the base
     "": {},
     "opening values": {"guidance": 7, "denoising": 0.7, "hires_steps": 20},  # of AUTOMATIC1111's WebUI
-    "Euler a": {"sampler": "Euler a"},
-    "SDE Karras": {"sampler": "DPM++ 2M SDE Karras"},
-    "Euler": {"sampler": "Euler"},
-    "DPM++ 2M": {"sampler": "DPM++ 2M"},
-    "DPM++ 2M, CFG 2.5": {"sampler": "DPM++ 2M", "guidance": 2.5},
+    "Euler a": EULER_A,
+    "SDE Karras": {"sampler": "DPM++ 2M SDE"},
+    "Euler": {"sampler": "Euler", "schedule": TRAILING},
+    "DPM++ 2M": {"schedule": TRAILING},
+    "DPM++ 2M, CFG 2.5": {"schedule": TRAILING, "guidance": 2.5},
     "CFG 2.5": {"guidance": 2.5},
     "CFG 4.5": {"guidance": 4.5},
     "denoising 0.3": {"denoising": 0.3},
     "denoising 0.7": {"denoising": 0.7},
     "6 steps": {"hires_steps": 6},
-    "4 steps": {"guidance": 1.5, "sampler": "Euler a", "hires_steps": 4},  # as with LCM, Lightning and DMD2
+    "4 steps": {**EULER_A, "guidance": 1.5, "hires_steps": 4},  # as with LCM, Lightning and DMD2
     # as users of Illustrious and NoobAI run it
-    "Euler a, 15 steps, 1.5x, denoising 0.35": {
-        "sampler": "Euler a",
-        "hires_steps": 15,
-        "denoising": 0.35,
-        "hires_scale": 1.5,
-    },
+    "Euler a, 15 steps, 1.5x, denoising 0.35": {**EULER_A, "hires_steps": 15, "denoising": 0.35, "hires_scale": 1.5},
 }
 WITH_NOISE = ("Euler a", "SDE Karras", "Euler a, 15 steps, 1.5x, denoising 0.35")
 WISHES = {  # preset -> who wants it, and what it aims at in the mean

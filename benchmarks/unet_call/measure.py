@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -28,7 +27,7 @@ from todo_core.patching.steps import rows_of
 from todo_core.patching.time import memory, pacing
 from todo_core.patching.time.prediction_plan import Part
 from todo_core.samplers import Course
-from todo_lab.sampling.passes import make_scheduler
+from todo_lab.sampling.samplers import make_scheduler
 from unet_call.models import Subject
 from unet_call.variants import BASELINE, NAMES, OF_PASSES, variants
 
@@ -221,9 +220,8 @@ def moving(subject: Subject, side: int, batch: int, steps: int) -> Callable[[int
     call = subject.call(side, batch)
     latent, time_of = call.args[:2]
     noise = torch.randn_like(latent)
-    scheduler = make_scheduler(SimpleNamespace(prediction="epsilon"), "DPM++ 2M Karras")  # type: ignore[arg-type]
-    scheduler.set_timesteps(2 * steps)
-    times = [time.expand_as(time_of) for time in scheduler.timesteps[steps:].to(time_of)]
+    scheduler = make_scheduler("DPM++ 2M", "Karras", steps, 2 * steps)
+    times = [time.expand_as(time_of) for time in scheduler.timesteps.to(time_of)]
     return lambda step: call.func(latent + DRIFT * step * noise, times[step], *call.args[2:], **call.keywords)
 
 

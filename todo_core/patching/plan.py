@@ -27,7 +27,7 @@ WORTH_PREDICTING = 1 / 3
 # auto reduces tokens in place of predictions where that saves this part of a step: in SD 1.5 from 1536 px on. A line
 # multiplies the noise of the moving position, so one of both is closer than both (docs/results)
 WORTH_REDUCING = 0.4
-# Of deep layers the error is measured inside, and shows three to four times as much as that of whole steps (docs/results)
+# The error of deep layers is measured inside, and shows three to four times as much as that of whole steps
 OF_DEEP = 1 / 4
 # Tokens are reduced in steps that together have this part of the pass's weight, for each unit of tolerance
 LIGHT = 6.4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..sampling import SAMPLERS
+from ..sampling import SAMPLERS, SCHEDULES
 
 PROMPTS = (
     "a pink heart and a yellow star over woven cloth",
@@ -15,10 +15,10 @@ PROMPTS = (
 )
 """Captions for the pocket model: the first one is the default, the page offers all."""
 OWN_PROMPTS = ("a lighthouse on a cliff at dusk, waves, long exposure photograph",)
-POCKET_DEFAULTS = {"guidance": 6.0, "sampler": "DPM++ 2M Karras", "hires_scale": 4.0, "hires_steps": 10}
+POCKET_DEFAULTS = {"guidance": 6.0, "sampler": "DPM++ 2M", "hires_scale": 4.0, "hires_steps": 10}
 """The base of docs/results, with 64 x 64 tokens at level 1."""
 DEFAULTS = (
-    "Defaults: 20 steps at 128 x 128 pixels, then 10 steps at 512 x 512, DPM++ 2M Karras, guidance 6. A model of your "
+    "Defaults: 20 steps at 128 x 128 pixels, then 10 steps at 512 x 512, DPM++ 2M, guidance 6. A model of your "
     "own starts at the size it was trained for, then doubles it; guidance is 7.5, or 5 for SDXL."
 )
 OWN_MODEL = (
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     picture.add_argument("--steps", type=int, help="of the first pass")
     picture.add_argument("--guidance", type=float, help="scale of classifier-free guidance")
     picture.add_argument("--sampler", help=f"one of {', '.join(SAMPLERS)}")
+    picture.add_argument("--schedule", help=f"one of {', '.join(SCHEDULES)}")
     picture.add_argument("--hires-scale", type=float, help="factor by which the hires pass enlarges each side")
     picture.add_argument("--hires-steps", type=int, help="of the hires pass")
     picture.add_argument("--denoising", type=float, help="strength of the hires pass, at most 1")

@@ -19,7 +19,7 @@ from todo_core.webui.panel.controls import build as build_control
 from todo_core.webui.panel.controls import control_value
 
 from ..pocket.model.vocabulary import vocabulary
-from ..sampling import SAMPLERS
+from ..sampling import SAMPLERS, SCHEDULES
 from ..sampling.comparison import Comparison
 from ..sampling.request import Request
 from . import files, page_html, results
@@ -36,7 +36,13 @@ ABOUT_POCKET = (
     "those of this model on this computer. The README's table is about SD 1.5 and SDXL on a graphics card. There, "
     "other parts of a step take most of the time, so its factors differ."
 )
-ROWS = (("width", "height", "seed"), ("steps", "guidance"), ("hires_scale", "hires_steps"), ("denoising", "sampler"))
+ROWS = (
+    ("width", "height", "seed"),
+    ("steps", "guidance"),
+    ("hires_scale", "hires_steps"),
+    ("denoising", "sampler", "schedule"),
+)
+CHOICES = {"sampler": SAMPLERS, "schedule": SCHEDULES}
 SLIDERS = {
     **dict.fromkeys(("steps", "hires_steps"), (1, 50, 1)),
     "guidance": (1, 15, 0.5),
@@ -235,8 +241,8 @@ def _request_control(name: str, value: Any, multiple: int) -> Any:
     if name in SLIDERS:
         least, most, step = SLIDERS[name]
         return gr.Slider(least, most, value, step=step, **common)
-    if name == "sampler":
-        return gr.Dropdown(list(SAMPLERS), value=value, **common)
+    if name in CHOICES:
+        return gr.Dropdown(list(CHOICES[name]), value=value, **common)
     return gr.Number(value, step=1 if name == "seed" else multiple, elem_id=name, **common)
 
 

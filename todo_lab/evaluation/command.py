@@ -24,7 +24,7 @@ from todo_core.errors import SettingsError
 from ..command_line import USAGE_ERROR
 from ..environment import INTERRUPTED
 from ..pocket.model.pocket_model import Pocket
-from ..sampling import SAMPLERS
+from ..sampling import SAMPLERS, SCHEDULES
 from ..sampling.request import Request
 from .backends.peers import PEERS
 from .backends.source import POCKET, Source
@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 ENGINES = ("local", "processes", "ray")
 REPORT_PACKAGES = ("pandas", "pyarrow", "matplotlib")
 GUIDANCE = 7.5  # usual for real models
+OF_BOTH = ("negative", "steps", "hires_steps", "denoising", "sampler", "schedule")  # options that a request has, too
 FLAG = {"action": "store_true"}
 OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
     "the model": [
@@ -61,7 +62,8 @@ OPTIONS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("hires-steps", {"type": int, "default": Request.hires_steps}, "of the hires pass (%(default)s)"),
         ("denoising", {"type": float, "default": Request.denoising}, "of the hires pass (%(default)s)"),
         ("guidance", {"type": float}, f"default: {Request.guidance} on the pocket model, else {GUIDANCE}"),
-        ("sampler", {"choices": SAMPLERS, "default": Request.sampler}, "of both passes (%(default)s)"),
+        ("sampler", {"default": Request.sampler}, f"of both passes: {', '.join(SAMPLERS)} (%(default)s)"),
+        ("schedule", {"default": Request.schedule}, f"of the sampler: {', '.join(SCHEDULES)} (%(default)s)"),
         ("negative", {"default": "", "metavar": "TEXT"}, "negative prompt of all images"),
     ],
     "the run": [
@@ -96,7 +98,7 @@ def plan_jobs(options: argparse.Namespace) -> list[Job]:
     base = Request(
         prompt="",
         guidance=options.guidance or (Request.guidance if is_pocket else GUIDANCE),
-        **{name: getattr(options, name) for name in ("negative", "steps", "hires_steps", "denoising", "sampler")},
+        **{name: getattr(options, name) for name in OF_BOTH},
     )
     prompts = evenly_spaced(load_prompts(options.prompts or ("pocket" if is_pocket else "checkpoint")), options.limit)
     sizes = [_size(text) for text in options.sizes or (["128x128"] if is_pocket else ["512x512"])]

@@ -20,6 +20,7 @@ def format_infotext(request: Request, model: str, reduction: Mapping[str, str] |
     values = {
         "Steps": request.steps,
         "Sampler": request.sampler,
+        "Schedule type": request.resolved.schedule,
         "CFG scale": f"{request.guidance:g}",
         "Seed": request.seed,
         "Size": f"{request.width}x{request.height}",

@@ -28,6 +28,7 @@ from todo_core.settings import VERSION_KEY, Settings
 from todo_core.token_grid import TokenGrid
 
 from .request import Request
+from .samplers import make_scheduler
 
 OnStep = Callable[[str, int, int], None]
 HIRES_SEED_OFFSET = 2**32  # added to the seed, so that the hires pass draws noise of its own
@@ -109,10 +110,9 @@ def first_pass(
     """Sample at the base size. `settings` act if they include the first pass. Options: see `hires_passes`."""
     request.check_sizes(model.multiple)
     acting = settings if settings and settings.includes("first") else None
-    scheduler = make_scheduler(model, request.sampler)
-    scheduler.set_timesteps(request.steps, device=model.device)
+    scheduler = _scheduler(model, request, request.steps, request.steps)
     made = Sampled("first", _first_noise(model, request) * scheduler.init_noise_sigma)
-    for _ in _sample(model, request, made, scheduler, 0, acting, request.seed, on_step):
+    for _ in _sample(model, request, made, scheduler, acting, request.seed, on_step):
         pass
     return made
 
@@ -139,27 +139,21 @@ def hires_passes(
     made, runs = [], []
     for settings, start in zip(variants, firsts, strict=True):
         acting = settings if settings and settings.includes("hires") else None
-        scheduler = make_scheduler(model, request.sampler)
-        steps = round(request.hires_steps / request.denoising)
-        scheduler.set_timesteps(steps, device=model.device)
-        # a second-order sampler lists each timestep but the first twice
-        begin = (steps - request.hires_steps) * scheduler.order
-        if hasattr(scheduler, "set_begin_index"):  # only schedulers that count their steps have it
-            scheduler.set_begin_index(begin)
+        scheduler = _scheduler(model, request, request.hires_steps, round(request.hires_steps / request.denoising))
         seed = request.seed + HIRES_SEED_OFFSET
-        made.append(Sampled("hires", _enlarged(model, request, start, scheduler, begin)))
-        runs.append(_sample(model, request, made[-1], scheduler, begin, acting, seed, on_step))
+        made.append(Sampled("hires", _enlarged(model, request, start, scheduler)))
+        runs.append(_sample(model, request, made[-1], scheduler, acting, seed, on_step))
     for _ in zip(*runs, strict=True):
         pass
     return made
 
 
-def _enlarged(model: LatentModel, request: Request, first: Sampled, scheduler: Any, begin: int) -> Tensor:
+def _enlarged(model: LatentModel, request: Request, first: Sampled, scheduler: Any) -> Tensor:
     """The first pass's latents at the hires size, with the noise of the first hires step."""
     width, height = request.hires_size
     enlarged = functional.interpolate(first.latents.float(), (height // 8, width // 8), mode="bicubic", antialias=True)
     noise = _noise(model, enlarged.shape, request.seed + HIRES_SEED_OFFSET)
-    return scheduler.add_noise(enlarged.to(noise), noise, scheduler.timesteps[begin : begin + 1])
+    return scheduler.add_noise(enlarged.to(noise), noise, scheduler.timesteps[:1])
 
 
 def warm_up(
@@ -178,30 +172,10 @@ def decode_image(model: LatentModel, result: Sampled) -> np.ndarray:
     return ((image.permute(1, 2, 0) + 1) * 127.5).round().to(torch.uint8).numpy()
 
 
-def make_scheduler(model: LatentModel, sampler: str) -> Any:
-    """Make a diffusers scheduler with Stable Diffusion's noise schedule."""
-    import diffusers
-
-    karras = {"use_karras_sigmas": True}
-    classes: dict[str, tuple[str, dict[str, Any]]] = {
-        "DDIM": ("DDIMScheduler", {"clip_sample": False, "set_alpha_to_one": False}),
-        "Euler": ("EulerDiscreteScheduler", {}),
-        "Euler a": ("EulerAncestralDiscreteScheduler", {}),
-        "Heun": ("HeunDiscreteScheduler", {}),
-        "DPM++ 2M": ("DPMSolverMultistepScheduler", {}),
-        "DPM++ 2M Karras": ("DPMSolverMultistepScheduler", karras),
-        "DPM++ 2M SDE Karras": ("DPMSolverMultistepScheduler", {**karras, "algorithm_type": "sde-dpmsolver++"}),
-    }
-    name, options = classes[sampler]
-    return getattr(diffusers, name)(
-        num_train_timesteps=1000,
-        beta_start=0.00085,
-        beta_end=0.012,
-        beta_schedule="scaled_linear",
-        prediction_type=model.prediction,
-        timestep_spacing="trailing",
-        **options,
-    )
+def _scheduler(model: LatentModel, request: Request, steps: int, of: int) -> Any:
+    asked, is_xl = request.resolved, detect(model.target).depth > 0  # SDXL alone does not attend at the latent's size
+    facts: dict[str, Any] = {"prediction": model.prediction, "is_xl": is_xl, "device": model.device}
+    return make_scheduler(asked.sampler, asked.schedule, steps, of, **facts)
 
 
 def _first_noise(model: LatentModel, request: Request) -> Tensor:
@@ -217,20 +191,18 @@ def _sample(
     request: Request,
     result: Sampled,
     scheduler: Any,
-    begin: int,
     settings: Settings | None,
     seed: int,
     on_step: OnStep | None,
 ) -> Iterator[None]:
     """Sample into `result`; yields after each step. The hooks are on the model during a step only."""
-    timesteps = scheduler.timesteps[begin:]
-    order = list(dict.fromkeys(timesteps.tolist()))  # second-order samplers list a timestep twice
+    order = list(dict.fromkeys(scheduler.timesteps.tolist()))  # second-order samplers list a timestep twice
     draws_noise = "generator" in inspect.signature(scheduler.step).parameters
     noise_options = {"generator": torch.Generator().manual_seed(seed + 1)} if draws_noise else {}
-    result.driver = _driver(model, settings, result, scheduler, begin, len(order))
+    result.driver = _driver(model, settings, result, scheduler, [order.index(time) for time in timesteps.tolist()])
     with torch.inference_mode():
         context = model.context([request.prompt, request.negative])
-    for timestep in timesteps:
+    for timestep in scheduler.timesteps:
         step = order.index(timestep.item())
         if on_step:
             on_step(result.name, step, len(order))
@@ -255,16 +227,13 @@ def _guided(
 
 
 def _driver(
-    model: LatentModel, settings: Settings | None, made: Sampled, scheduler: Any, begin: int, steps: int
+    model: LatentModel, settings: Settings | None, made: Sampled, scheduler: Any, steps: Sequence[int]
 ) -> Driver | None:
-    """That of a pass of so many steps, from a place of the schedule on; None where nothing is to be reduced."""
+    """That of a pass whose calls belong to these steps; None where nothing is to be reduced."""
     if settings is None or settings.method == "none":
         return None
-    driver = Driver(f"the {made.name} pass", settings)
-    times = scheduler.timesteps[begin:].tolist()
-    order = list(dict.fromkeys(times))
-    course = course_of_scheduler(scheduler, begin, [order.index(time) for time in times])
-    driver.use_model(detect(model.target), (), Pass(TokenGrid.of(made.latents.shape), steps, course))
+    driver, course = Driver(f"the {made.name} pass", settings), course_of_scheduler(scheduler, 0, steps)
+    driver.use_model(detect(model.target), (), Pass(TokenGrid.of(made.latents.shape), steps[-1] + 1, course))
     return driver
 
 

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from todo_core.errors import SettingsError
 
-from . import SAMPLERS
+from . import AUTOMATIC, SAMPLERS, SCHEDULES, TRAILING
+
+OF_DDIM = (AUTOMATIC, "DDIM", TRAILING)  # it has timesteps of its own
+
+
+def split_sampler(name: str) -> tuple[str, str]:
+    """A sampler and its schedule, which old infotexts name together; "" where the name has none.
+
+    >>> split_sampler("DPM++ 2M Karras"), split_sampler("Euler a")
+    (('DPM++ 2M', 'Karras'), ('Euler a', ''))
+    """
+    for schedule in SCHEDULES:
+        if name.endswith(f" {schedule}"):
+            return name.removesuffix(f" {schedule}"), schedule
+    return name, ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """One picture and its hires pass. Sizes are in pixels; `hires_steps` counts the steps that run.
 
-    Raises SettingsError, which names the field, the value and what is allowed.
+    A sampler may be named with its schedule, as in old infotexts: "DPM++ 2M Karras". Raises SettingsError, which names
+    the field, the value and what is allowed.
     """
 
     prompt: str
@@ -25,15 +40,26 @@ class Request:
     steps: int = 20
     guidance: float = 2.5
     sampler: str = "DDIM"
+    schedule: str = AUTOMATIC
     hires_scale: float = 2.0
     hires_steps: int = 12
     denoising: float = 0.5
 
     def __post_init__(self) -> None:
+        sampler, schedule = split_sampler(str(self.sampler))
+        object.__setattr__(self, "sampler", sampler)
+        object.__setattr__(self, "schedule", schedule or self.schedule)
         for name, (allowed, is_valid) in _RULES.items():
             value = getattr(self, name)
             if not is_valid(value):
                 raise SettingsError(name, value, allowed)
+        if self.sampler == "DDIM" and self.schedule not in OF_DDIM:
+            raise SettingsError("schedule", self.schedule, f"with the sampler DDIM {' or '.join(OF_DDIM)}")
+
+    @property
+    def resolved(self) -> Request:
+        """The same, with the schedule that Automatic means; a schedule of the sampler's own has no other name."""
+        return replace(self, schedule=SAMPLERS[self.sampler]) if self.schedule == AUTOMATIC else self
 
     @property
     def hires_size(self) -> tuple[int, int]:
@@ -77,6 +103,7 @@ _RULES: dict[str, tuple[str, Callable[[object], bool]]] = {
     "steps": _integer(1, 1000),
     "guidance": _number(1, 30),
     "sampler": (" or ".join(SAMPLERS), lambda value: value in SAMPLERS),
+    "schedule": (" or ".join(SCHEDULES), lambda value: value in SCHEDULES),
     "hires_scale": _number(1, 8),
     "hires_steps": _integer(1, 1000),
     "denoising": _number(0.05, 1),

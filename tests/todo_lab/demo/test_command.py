@@ -20,7 +20,7 @@ from tests.todo_lab.saved_pipelines import save_sd1, save_sdxl  # noqa: E402
 from todo_core import Settings  # noqa: E402
 from todo_lab.demo.model_runner import ModelRunner  # noqa: E402
 from todo_lab.demo.options import DEFAULTS, OWN_PROMPTS, POCKET_DEFAULTS, PROMPTS  # noqa: E402
-from todo_lab.sampling import SAMPLERS  # noqa: E402
+from todo_lab.sampling import SAMPLERS, SCHEDULES  # noqa: E402
 from todo_lab.sampling.checkpoints import Checkpoint, XLCheckpoint  # noqa: E402
 from todo_lab.sampling.request import Request  # noqa: E402
 
@@ -106,6 +106,7 @@ def test_the_help_names_the_defaults():
     ("options", "text"),
     [
         (["--width", "68"], "width = 68 is not possible; allowed: a whole number from 64 to 4096, a multiple of 8"),
+        (["--schedule", "Karas"], "schedule = 'Karas' is not possible; allowed: Automatic or Karras or"),
         (["--prompt", "a cat"], "The pocket model does not know"),
         (["--preset", "none"], "preset = 'none' is not possible; allowed: 'Balanced'"),
         (["--set", "factor=2"], "set = 'factor=2' is not possible; allowed: NAME=VALUE"),
@@ -169,7 +170,8 @@ def test_help_needs_nothing_installed():
     assert done.returncode == 0, done.stderr
     assert "--no-page" in done.stdout
     assert "examples:" in done.stdout
-    assert ", ".join(SAMPLERS) in " ".join(done.stdout.split())
+    for names in (SAMPLERS, SCHEDULES):
+        assert ", ".join(names) in " ".join(done.stdout.split())
 
 
 WITHOUT_INSTALLING = "import sys, app; app.DEMO.ensure = lambda: sys.exit('installs'); sys.exit(app.main(sys.argv[1:]))"

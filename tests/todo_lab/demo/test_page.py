@@ -137,9 +137,9 @@ def test_a_comparison_shows_pictures_with_their_infotext_figures_and_plan(page, 
     assert "left" in texts[-1]
     assert hook_count(runner.model.target) == 0
     plain, ours, tome = (picture.info["parameters"] for picture in (out.baseline, out.own, out.other))
-    assert plain.startswith("a red ball on stripes\nSteps: 1, Sampler: DDIM,")
+    assert plain.startswith("a red ball on stripes\nSteps: 1, Sampler: DDIM, Schedule type: DDIM,")
     assert "ToDo" not in plain
-    used = "ToDo start: auto (0), ToDo end: auto (0.5), ToDo interval: auto (1)"
+    used = "ToDo start: auto (0.5), ToDo end: auto (1), ToDo interval: auto (1)"
     assert ours.endswith(f"ToDo method: downsample, ToDo factor 1: 2, {used}, ToDo version: {__version__}")
     assert "ToDo method: similarity" in tome
 

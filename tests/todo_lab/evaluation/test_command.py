@@ -81,6 +81,7 @@ def test_a_full_disk_is_one_line_and_keeps_the_rows(done, tmp_path, monkeypatch,
     [
         (["--presets", "no such"], "presets = 'no such' is not possible; allowed: 'all', 'Balanced'"),
         (["--sizes", "64"], "64"), (["--prompts", "/no/file"], "/no/file"),
+        (["--sampler", "no such"], "sampler = 'no such'"), (["--schedule", "no such"], "schedule = 'no such'"),
         (["--limit", "0"], "limit = 0"), (["--limit", "-3"], "limit = -3"), (["--runs", "0"], "runs = 0"),
         (["--peer", "nobody"], "nobody"), (["--sizes", "65x64"], "65"), (["--grid", "/no/grid"], "/no/grid"),
         (["--sizes", "72x64"], "width = 72"), (["--hires", "1.3"], "hires_scale = 1.3"),
@@ -122,12 +123,14 @@ def test_a_run_stops_when_its_time_is_up_and_continues(tmp_path):
 
 def test_a_grid_changes_the_request_too(tmp_path):
     grid = tmp_path / "grid.yaml"
-    grid.write_text("requests: [{}, {guidance: [1, 7], sampler: Euler}]\nsettings: [{factor_1: 2}]")
+    grid.write_text("requests: [{}, {guidance: [1, 7], sampler: Euler, schedule: Beta}]\nsettings: [{factor_1: 2}]")
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    options = parser.parse_args([str(tmp_path / "out"), "--grid", str(grid), "--limit", "2"])
+    options = parser.parse_args([str(tmp_path / "out"), "--grid", str(grid), "--limit", "2", "--schedule", "Trailing"])
     scenes = [job.scene.request for job in plan_jobs(options)[::2]]
-    assert [(each.guidance, each.sampler) for each in scenes[::2]] == [(2.5, "DDIM"), (1, "Euler"), (7, "Euler")]
+    assert [(each.guidance, each.sampler, each.schedule) for each in scenes[::2]] == [
+        (2.5, "DDIM", "Trailing"), (1, "Euler", "Beta"), (7, "Euler", "Beta")
+    ]  # fmt: skip
     assert len({each.prompt for each in scenes}) == 2
     grid.write_text("requests: [{guidence: 7}]")
     with pytest.raises(SettingsError, match="guidence"):

@@ -82,7 +82,7 @@ def test_a_reduced_first_pass_leads_to_the_reduced_hires_pass_alone(pocket):
     assert found.reduced_first.record.steps == {0, 1}
 
 
-@pytest.mark.parametrize(("acts_in", "start"), [("first", 0.5), ("hires", 0.33), ("all", 0.33)])
+@pytest.mark.parametrize(("acts_in", "start"), [("first", 0.5), ("hires", 0.67), ("all", 0.67)])
 def test_the_infotext_of_an_image_tells_its_last_pass_that_was_reduced(pocket, acts_in, start):
     (found,) = compare_all(pocket, ASKED, [replace(TODO, passes=acts_in, start="auto")])
     written = passes.what_ran(found.reduced_first, found.reduced)

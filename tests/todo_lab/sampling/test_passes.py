@@ -68,11 +68,21 @@ def test_progress_counts_every_step(pocket):
     [
         ("width", 100), ("height", 0), ("width", 64.0), ("steps", 0), ("hires_steps", 0), ("denoising", 0),
         ("denoising", 1.2), ("denoising", float("nan")), ("seed", -1), ("seed", 2**32), ("guidance", 0.5),
-        ("sampler", "Euler b"), ("hires_scale", 0.5), ("prompt", None), ("steps", True),
+        ("sampler", "Euler b"), ("hires_scale", 0.5), ("prompt", None), ("steps", True), ("schedule", "Uniform"),
+        ("schedule", "Karras"), ("sampler", "Euler b Karras"),
     ],
 )  # fmt: skip
 def test_a_bad_request_names_field_value_and_what_is_allowed(field, value):
+    """DDIM, the default, has timesteps of its own."""
     with pytest.raises(SettingsError) as error:
         replace(ASKED, **{field: value})
     assert error.value.field == field
     assert error.value.allowed in str(error.value)
+
+
+def test_a_sampler_may_be_named_with_its_schedule_and_automatic_is_that_of_the_webui():
+    old, new = (replace(ASKED, sampler=name) for name in ("DPM++ 2M Karras", "DPM++ 2M"))
+    assert (old.sampler, old.schedule, new.schedule) == ("DPM++ 2M", "Karras", "Automatic")
+    assert new.resolved == old == old.resolved
+    assert replace(old, sampler="DPM++ 2M SDE").schedule == "Karras"
+    assert [replace(ASKED, sampler=name).resolved.schedule for name in ("Euler a", "UniPC")] == ["Normal", "Automatic"]

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...sampling import TRAILING
+from ...sampling.request import split_sampler
 from ..running.measurement import Row
 from ..variants import BASELINE
 
@@ -18,13 +20,21 @@ MIN_PROMPTS = 5  # with fewer the interval is too narrow
 DIFFERENCES = ("mse", "ssim", "high_frequency", "st_lpips")
 BOUNDED: dict[str, Callable[..., Any]] = {"speed": np.nanmedian}
 BOUNDED |= dict.fromkeys(("mse", "ssim", "high_frequency"), np.nanmean)
-REQUEST = ("steps", "guidance", "sampler", "hires_steps", "denoising")  # what a grid may change, but for the size
+REQUEST = (
+    "steps",
+    "guidance",
+    "sampler",
+    "schedule",
+    "hires_steps",
+    "denoising",
+)  # what a grid may change, but for the size
+NAMES = ("sampler", "schedule")
 NUMBERS = ("hires_seconds", "baseline_step_seconds", "peak_mib", *DIFFERENCES, "psnr", "multiplications")
 
 
 def to_table(rows: list[Row]) -> pd.DataFrame:
     """One row per image. ``speed`` is that of the hires pass to the scene's baseline."""
-    table = pd.DataFrame(rows)
+    table = with_schedule(pd.DataFrame(rows))
     for name in NUMBERS:  # an empty column has the dtype object
         table[name] = pd.to_numeric(table[name]) if name in table else math.nan
     baseline = table[table["variant"] == BASELINE.name].set_index("scene")
@@ -34,6 +44,14 @@ def to_table(rows: list[Row]) -> pd.DataFrame:
     untimed = before["multiplications"] / table["multiplications"]
     table["speed"] = (slowdown * before["hires_seconds"] / table["hires_seconds"]).fillna(untimed)
     return table.sort_values("scene", kind="stable", ignore_index=True)  # stable: the variants keep their order
+
+
+def with_schedule(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows with their schedule. Older ones name it with the sampler, or had diffusers' own."""
+    if "schedule" in table or "sampler" not in table:
+        return table
+    pairs = table["sampler"].map(split_sampler)
+    return table.assign(sampler=pairs.str[0], schedule=pairs.str[1].replace("", TRAILING))
 
 
 def split_requests(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
@@ -46,7 +64,7 @@ def split_requests(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, pd.Data
 
 def _changes(first: pd.Series, other: pd.Series) -> list[str]:
     changed = [name for name in REQUEST if other[name] != first[name]]
-    return [str(other[name]) if name == "sampler" else f"{name.replace('_', ' ')} {other[name]:g}" for name in changed]
+    return [str(other[n]) if n in NAMES else f"{n.replace('_', ' ')} {other[n]:g}" for n in changed]
 
 
 def psnr_by_request(requests: dict[str, pd.DataFrame]) -> pd.DataFrame:

@@ -70,7 +70,9 @@ def _what_ran(table: pd.DataFrame, about: dict[str, Any]) -> list[str]:
     first = table.iloc[0]
     scenes, prompts, seeds = (table[name].nunique() for name in ("scene", "prompt", "seed"))
     sizes = {f"{r.width} x {r.height} to {r.hires_width} x {r.hires_height}" for r in table.itertuples()}
-    passes = f"{first['sampler']}, {first['steps']} steps, {first['hires_steps']} hires steps"
+    passes = (
+        f"{first['sampler']}, schedule {first['schedule']}, {first['steps']} steps, {first['hires_steps']} hires steps"
+    )
     ran = (
         f"{len(table)} images of {scenes} scenes; prompts: {prompts}, seeds: {seeds}; {', '.join(sorted(sizes))} "
         f"pixels; {passes}, denoising {first['denoising']:g}, guidance {first['guidance']:g}. "

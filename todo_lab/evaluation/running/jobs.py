@@ -65,4 +65,6 @@ def make_scenes(
         for seed in seeds
         for prompt in prompts
     ]
-    return [Scene(number, request) for number, request in enumerate(dict.fromkeys(requests))]
+    # a row says which schedule ran, and two names of one are one scene
+    unique = dict.fromkeys(request.resolved for request in requests)
+    return [Scene(number, request) for number, request in enumerate(unique)]

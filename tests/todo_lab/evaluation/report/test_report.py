@@ -60,10 +60,20 @@ def test_other_sizes_and_requests_have_a_report_with_a_table_of_their_own(tmp_pa
     work = small_jobs(variants.unique_variants(ONE), ["a cat"], size=(64, 96), changes=changes)
     sweep(tmp_path, work)
     text = report.write_report(tmp_path)
-    assert "| variant | guidance 7 | Euler |" in text
+    assert "| variant | guidance 7 | Euler, Normal |" in text
     assert "made once" in text
     (table,) = (part for part in text.split("## ") if part.startswith("Table"))
     assert "| ToDo 2 | 1 |" in table
+
+
+def test_rows_from_before_schedules_keep_theirs():
+    """Samplers named none where diffusers spaced the timesteps."""
+    old = pd.DataFrame({"sampler": ["DPM++ 2M Karras", "Euler", "DPM++ 2M"]})
+    made = aggregation.with_schedule(old)
+    assert [*zip(made["sampler"], made["schedule"], strict=True)] == [
+        ("DPM++ 2M", "Karras"), ("Euler", "Trailing"), ("DPM++ 2M", "Trailing")
+    ]  # fmt: skip
+    assert aggregation.with_schedule(made) is made
 
 
 def test_a_folder_without_rows_has_no_report(tmp_path):

@@ -118,6 +118,14 @@ def test_every_combination_is_a_job_with_a_key_of_its_own(chosen):
     assert {job.scene.request.height for job in made()} == {64, 96}
 
 
+def test_two_names_of_a_schedule_are_one_scene_and_another_schedule_has_another_key():
+    names = [{"sampler": "DPM++ 2M Karras"}, {"sampler": "DPM++ 2M"}, {"sampler": "DPM++ 2M", "schedule": "Trailing"}]
+    options = {"seeds": [1], "sizes": [(64, 64)], "scales": [2], "base": Request(prompt="")}
+    scenes = make_scenes(["a"], changes=names, **options)
+    assert [scene.request.schedule for scene in scenes] == ["Karras", "Trailing"]
+    assert len({Job(scene, variants.BASELINE).key for scene in scenes}) == 2
+
+
 def test_the_key_of_a_job_holds_the_settings_that_have_an_effect(monkeypatch):
     """A row of another default is not taken for one of today's."""
 
