@@ -70,6 +70,10 @@ class Sampler:
         """Those of its run, as last set; None if they are unknown."""
         return None
 
+    def run(self) -> Any:
+        """What is another object in each of its runs: by default, the list of timesteps."""
+        return self.timesteps()
+
     def step_index(self) -> int | None:
         """The index of the next call in ``timesteps``; None where the sampler does not count its steps."""
         return None

@@ -38,7 +38,7 @@ def unet():
 
 def generate(pipe, steps=8, side=128, **more):
     torch.manual_seed(3)
-    size = {} if "image" in more else {"height": side, "width": side}
+    size = {} if {"image", "width"} & more.keys() else {"height": side, "width": side}
     text = {"prompt_embeds": words(1, seed=4), "negative_prompt_embeds": words(1, seed=5)}
     return pipe(**text, num_inference_steps=steps, output_type="latent", **size, **more).images
 
@@ -113,6 +113,37 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
             found.append((*ran(session), set(session.record.levels)))
     assert found == [(*MODEL, {1}), (*DEEP, {1}), (*MODEL, {1}), (*MODEL, {1})]
     assert session.plan.settings is session.settings
+
+
+@pytest.mark.parametrize("settings", [{"interval": 2}, WHOLE])
+@pytest.mark.parametrize(("stop", "strength"), [(0, 0.8), (0, 0.5), (2, 0.5)])  # where the last one ended, or later
+def test_an_image_after_a_stopped_one_is_that_of_a_fresh_patch(stop, strength, settings, unet):
+    class StoppedError(Exception):
+        pass
+
+    def end_step(pipe, step, *_):
+        if step == stop:
+            raise StoppedError
+        return {}
+
+    pipe = pipeline(diffusers.StableDiffusionImg2ImgPipeline, EulerDiscreteScheduler(), unet)
+    with patched(pipe, **settings) as session:
+        with pytest.raises(StoppedError):
+            generate(pipe, 10, image=noise(1, 4, 16, 16, seed=7), strength=0.8, callback_on_step_end=end_step)
+        found = generate(pipe, 10, image=noise(1, 4, 16, 16), strength=strength)
+    with patched(pipe, **settings) as fresh:
+        assert torch.equal(found, generate(pipe, 10, image=noise(1, 4, 16, 16), strength=strength))
+    assert str(session.record) == str(fresh.record)
+
+
+def test_the_views_of_a_panorama_belong_to_one_pass(unet):
+    pipe = pipeline(diffusers.StableDiffusionPanoramaPipeline, diffusers.DDIMScheduler(), unet)
+    pipe.vae_scale_factor = 8  # its own windows of 64 x 64 are too large for a test
+    pipe.get_views = lambda *_, **__: [(0, 16, 0, 16), (0, 16, 8, 24)]
+    with patched(pipe, factor_1=2, interval=2) as session:
+        generate(pipe, width=192, height=128)
+    assert session.record.deep.predicted_calls == dict.fromkeys((2, 4, 6), 2)
+    assert session._counter.passes == 1
 
 
 @pytest.mark.parametrize(
