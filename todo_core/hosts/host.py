@@ -151,6 +151,15 @@ def has_foreign_forward(module: Module) -> bool:
     return "forward" in vars(module) and not any(hasattr(module, mark) for mark in harmless)
 
 
+def counts_calls(model: Module) -> bool:
+    """Whether a layer seems to count its calls: its class was replaced by one that a function has made, with numbers.
+
+    As HiDiffusion's. Those of tomesd have no numbers.
+    """
+    made = {kind for kind in map(type, model.modules()) if "<locals>" in kind.__qualname__}
+    return any(type(value) is int and not name.startswith("__") for kind in made for name, value in vars(kind).items())
+
+
 def original(model: Any) -> Any:
     """The module inside the wrapper that torch.compile returns; any other model itself."""
     return getattr(model, "_orig_mod", model)

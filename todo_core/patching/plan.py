@@ -34,10 +34,11 @@ LIGHT = 2.8
 LIGHT_UNKNOWN = 0.3  # the start where the weights are not known
 TOO_LITTLE = "little of this model's work is below level 1"
 ALTERNATES = "the prompt changes in each step"
-Holder = Literal["forward", "ControlNet", "pipeline"]
+Holder = Literal["forward", "counter", "ControlNet", "pipeline"]
 # why whole UNet calls cannot be predicted where something else has hold of the model
 HELD: dict[Holder, Reason] = {
     "forward": "another forward is on the model",
+    "counter": "another program counts the calls of the model's layers",
     "ControlNet": "ControlNet is on",  # it will put a forward on the UNet
     "pipeline": "whole steps of a diffusers pipeline cannot be predicted",  # its UNet runs: too late for a forward
 }
