@@ -293,7 +293,8 @@ def _changes(plan: Plan, host: Host) -> Iterator[tuple[str, Settings]]:
     settings = plan.settings
     if settings.interval != 1:
         yield "interval", replace(settings, interval="auto")
-        if host.deep_transformers and _is_worth_predicting(host, plan.facts, plan.levels):
+        is_short = (plan.facts.steps or AUTO_FEWEST) < AUTO_FEWEST  # perhaps a part of a pass, whose others it would hurt
+        if not is_short and host.deep_transformers and _is_worth_predicting(host, plan.facts, plan.levels):
             yield "interval", replace(settings, interval=2)
     if settings.method != "downsample":
         yield "ratio_1", replace(settings, ratio_1=0.5)
