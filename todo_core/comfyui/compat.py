@@ -53,7 +53,9 @@ def show_on_node(text: str, node: str | None) -> None:
     """Show a text on the node of this id, in the browser, if there is one. Versions before May 2025 cannot.
 
     In a subgraph the id is "graph:node". The graph shows the text too: the page draws no node inside a closed one.
+    Each part has a line of its own: the page breaks long lines inside words.
     """
+    text = text.replace("; ", ";\n")
     send = getattr(server(), "send_progress_text", None)
     while send and node:
         send(text, node)

@@ -20,7 +20,7 @@ from tests.models import ldm_sd1
 from tests.todo_core.contract.watch import Watch
 from tests.todo_core.test_samplers import sampler
 from todo_core import Settings, SettingsError, __version__, apply_patch, remove_patch
-from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
+from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS, compat
 from todo_core.comfyui.inputs import MAIN, REST, settings_of
 from todo_core.hosts import detect
 from todo_core.samplers import WHY_NOT
@@ -92,7 +92,8 @@ def test_label_help_limits_and_choices_are_the_declared_ones():
         assert options["tooltip"].startswith(declared.help)
         if name != "seed":
             assert kind[0] == options["default"] == "preset"
-            assert {declared.parse(value) for value in kind[1:]} >= {*declared.choices, declared.default}
+            used = {getattr(preset, name) for preset in BUILT_IN.values()}
+            assert {declared.parse(value) for value in kind[1:]} >= {*declared.choices, declared.default, *used}
         if declared.kind == "factor":
             assert [value for value in kind if value != "preset"] == ["auto", *"12345678"]
             assert {2, "2", "auto"} <= {value for value in (2, "2", "auto") if value in kind}, "a program's number"
@@ -122,6 +123,19 @@ def test_values_replace_those_of_the_preset():
         settings_of("Balanced", {}, {"factor_1": "9"})
     with pytest.raises(SettingsError, match=r"ratio_1 = 0.9 is not possible; allowed: at most 0.75"):
         settings_of("Balanced", more(method="similarity", ratio_1=0.9), {})
+
+
+def test_inputs_that_the_other_node_has_today_count_where_older_prompts_have_them():
+    """ComfyUI hands over no input that a node does not declare."""
+    inputs = {"predict": "whole", "tolerance": ["5", 0], "seed": 3, "interval": "preset"}
+    prompt, node = {"9": {"class_type": "ToDoSettings", "inputs": inputs}}, NODE_CLASS_MAPPINGS["ToDoSettings"]()
+    assert {"prompt", "node"} == node.INPUT_TYPES()["hidden"].keys()
+    (rest,) = node.collect(prompt=prompt, node="9", seed=3)
+    with pytest.raises(SettingsError, match="tolerance"):  # of a link, the value is not known here
+        settings_of("Balanced", rest, {})
+    del rest["tolerance"]
+    assert settings_of("Balanced", rest, dict.fromkeys(MAIN, "preset")) == Settings(predict="whole", seed=3)
+    assert settings_of("Balanced", rest, {"predict": "deep"}) == Settings(predict="deep", seed=3)
 
 
 # samplings ------------------------------------------------------------------------------------------------------------
@@ -265,6 +279,14 @@ def test_the_line_is_shown_on_each_graph_around_the_node(shown, model):
     assert len({text for text, _ in shown}) == 1
 
 
+def test_each_part_of_the_line_has_a_line_on_the_node(monkeypatch):
+    """The page breaks long lines inside words."""
+    told, page = [], SimpleNamespace(send_progress_text=lambda text, node: told.append(text))
+    monkeypatch.setattr(compat, "server", lambda: page)
+    compat.show_on_node("level 1 from 256 to 64 tokens; 9 % less work", "7")
+    assert told == ["level 1 from 256 to 64 tokens;\n9 % less work"]
+
+
 @pytest.mark.parametrize("area_first", [True, False])
 def test_an_area_of_the_latent_does_not_end_the_reduction(shown, model, monkeypatch, area_first):
     """Its calls have a size at which nothing is to be reduced."""
@@ -363,7 +385,12 @@ def test_elsewhere_the_root_has_no_nodes_and_imports_nothing():
 def test_the_nodes_are_found_where_upstreams_are_and_by_what_they_do():
     for node in NODE_CLASS_MAPPINGS.values():
         assert node.CATEGORY == "model/patch/unet"
-    assert {"tome", "token merging", "faster hires", "optimize"} <= set(NODE_CLASS_MAPPINGS["ToDo"].SEARCH_ALIASES)
+    node, name = NODE_CLASS_MAPPINGS["ToDo"], NODE_DISPLAY_NAME_MAPPINGS["ToDo"]
+    assert {"tome", "token merging", "faster hires", "optimize"} <= set(node.SEARCH_ALIASES)
+    found = " ".join([name, *node.SEARCH_ALIASES])
+    assert all(word in found for word in ("hires", "upscale", "speed", "SDXL", "cache", "faster large images"))
+    assert "whole steps" in node.DESCRIPTION
+    assert node.DESCRIPTION.count(". ") == 1
 
 
 # the double -----------------------------------------------------------------------------------------------------------
