@@ -63,7 +63,7 @@ def rest_input(setting: Setting) -> Input:
     if setting.kind == "seed":
         # without the last one, the page would change the value after each run
         return "INT", {**options, "default": -1, "min": -1, "max": LARGEST_SEED, "control_after_generate": False}
-    listed = _LISTED.get(setting.name, _LISTED.get(setting.kind, setting.choices))
+    listed: Iterable[Any] = _LISTED.get(setting.name, _LISTED.get(setting.kind, setting.choices))
     if setting.kind == "number":
         listed = sorted({*listed, *(getattr(preset, setting.name) for preset in BUILT_IN.values())})
     if setting.has_auto:

@@ -82,9 +82,7 @@ class ToDoSettings:
         """The inputs, as ComfyUI asks for them."""
         return {"required": {}, "optional": rest_inputs(), "hidden": {"prompt": "PROMPT", "node": "UNIQUE_ID"}}
 
-    def collect(
-        self, prompt: Mapping[str, Any] | None = None, node: str | None = None, **values: Any
-    ) -> tuple[dict[str, Any]]:
+    def collect(self, prompt: Mapping[str, Any] | None = None, node: str = "", **values: Any) -> tuple[dict[str, Any]]:
         """The inputs as they are set, for the node *ToDo*. Some are its own today, and older prompts have them here."""
         own = (prompt or {}).get(node, {"inputs": {}})["inputs"]
         return ({name: own[name] for name in MAIN if name in own} | values,)

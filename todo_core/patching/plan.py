@@ -293,7 +293,8 @@ def _changes(plan: Plan, host: Host) -> Iterator[tuple[str, Settings]]:
     settings = plan.settings
     if settings.interval != 1:
         yield "interval", replace(settings, interval="auto")
-        is_short = (plan.facts.steps or AUTO_FEWEST) < AUTO_FEWEST  # perhaps a part of a pass, whose others it would hurt
+        # a short pass may be a part of one: the interval would act in the other parts too
+        is_short = (plan.facts.steps or AUTO_FEWEST) < AUTO_FEWEST
         if not is_short and host.deep_transformers and _is_worth_predicting(host, plan.facts, plan.levels):
             yield "interval", replace(settings, interval=2)
     if settings.method != "downsample":

@@ -84,8 +84,8 @@ class Setting:
             return value
         if self.has_auto and isinstance(value, str) and value == "auto":  # a str: arrays compare each number
             return value
-        if self.kind == "seed" and (value is None or (isinstance(value, (int, float)) and value == -1)):  # -1 is random for the WebUI's own seed, too
-            return None
+        if self.kind == "seed" and (value is None or (isinstance(value, (int, float)) and value == -1)):
+            return None  # -1 is random for the WebUI's own seed, too
         if self.kind in ("number", "share", "factor", "integer", "seed") and self._is_number(value):
             return float(value) if self.is_real else int(value)
         raise SettingsError(self.name, value, self.allowed)

@@ -97,6 +97,19 @@ def test_with_schedulers_that_add_no_noise_whole_steps_are_predicted(name, confi
         assert session.record.deep.predicted_calls.keys() >= DEEP[1]
 
 
+@pytest.mark.parametrize("name", ["EulerAncestralDiscreteScheduler", "EulerDiscreteScheduler"])
+def test_where_auto_leaves_whole_steps_out_a_note_says_why_once(name, unet, caplog):
+    pipe = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(), unet)
+    with patched(pipe, factor_1=2, tolerance=1) as session:
+        for _ in range(2):
+            generate(pipe)
+    is_left_out, why = "Ancestral" in name, f"no whole step predicted: {WHY_NOT['adds noise']}"
+    assert session.record.steps
+    assert bool(session.record.whole.predicted_calls) != is_left_out
+    assert session.record.notes == [why] * is_left_out
+    assert caplog.messages == [f"ToDo: {why}"] * is_left_out
+
+
 def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
     found = []

@@ -26,7 +26,8 @@ class PresetRow:
 
     def build_choice(self) -> Any:
         """The list of presets."""
-        self.choice = gr.Dropdown(self._presets.names, value=DEFAULT, label=texts.PRESET.label, elem_id=self._id, min_width=160)
+        names, label = self._presets.names, texts.PRESET.label
+        self.choice = gr.Dropdown(names, value=DEFAULT, label=label, elem_id=self._id, min_width=160)
         self.choice.webui_tooltip = texts.PRESET.help
         self.choice.do_not_save_to_config = True
         return self.choice
