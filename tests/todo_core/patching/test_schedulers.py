@@ -169,7 +169,7 @@ def test_the_views_of_a_panorama_belong_to_one_pass(unet):
         ("EulerDiscreteScheduler", {}, 20, 0.5),
         # each call is a step where timesteps round to one, as the last two do here
         ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}, 50, 0.2),
-        ("DPMSolverMultistepScheduler", {"use_exponential_sigmas": True}, 50, 0.2),
+        pytest.param("DPMSolverMultistepScheduler", {"use_exponential_sigmas": True}, 50, 0.2, id="exponential"),
         ("UniPCMultistepScheduler", {"use_karras_sigmas": True}, 50, 0.2),
     ],
 )
