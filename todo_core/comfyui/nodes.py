@@ -28,8 +28,9 @@ class ToDo:
         "Wire it before the KSampler of the large pass; after a run, the node tells what was left out."
     )
     SEARCH_ALIASES = (
-        "faster hires", "hires fix", "upscale", "speed up", "accelerate", "optimize", "optimization", "SDXL",
-        "step cache", "token merging", "token downsampling", "tome", "tomesd", "hypertile",
+        "hires", "hires fix", "faster hires", "upscale", "speed", "speed up", "faster", "accelerate", "optimize",
+        "optimization", "SDXL", "cache", "step cache", "token merging", "token downsampling", "tome", "tomesd",
+        "hypertile",
     )  # fmt: skip
     CATEGORY, FUNCTION, RETURN_TYPES = _CATEGORY, "patch", ("MODEL",)
     OUTPUT_TOOLTIPS = ("The model, reduced while it samples.",)
@@ -89,7 +90,7 @@ class ToDoSettings:
 
 
 NODE_CLASS_MAPPINGS = {"ToDo": ToDo, "ToDoSettings": ToDoSettings}
-NODE_DISPLAY_NAME_MAPPINGS = {"ToDo": "ToDo: faster large images", "ToDoSettings": "ToDo settings"}
+NODE_DISPLAY_NAME_MAPPINGS = {"ToDo": "ToDo: faster large images (hires fix)", "ToDoSettings": "ToDo settings"}
 
 
 def note_settings(data: dict[str, Any]) -> dict[str, Any]:
