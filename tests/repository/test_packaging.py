@@ -146,8 +146,31 @@ def test_the_places_of_the_version_agree():
     assert dated in (ROOT / "CHANGELOG.md").read_text()
 
 
+def workflow(name):
+    return yaml.safe_load((ROOT / f".github/workflows/{name}.yml").read_text())
+
+
+def test_nothing_is_published_before_the_tests_nor_by_an_action_that_others_can_change():
+    published, tested = workflow("publish"), workflow("tests")
+    assert published["jobs"]["publish"]["needs"] == "tests"
+    assert published["jobs"]["tests"]["uses"] == "./.github/workflows/tests.yml"
+    triggers = tested[True]  # YAML's "on"
+    assert "workflow_call" in triggers
+    assert triggers["push"] == {"branches": ["**"]}, "a tag's tests run once"
+    for path in (ROOT / ".github/workflows").iterdir():
+        for owner, version in re.findall(r"uses: ([\w-]+)/\S+@(\S+)", path.read_text()):
+            assert owner == "actions" or re.fullmatch("[0-9a-f]{40}", version)
+
+
+def test_the_oldest_versions_that_are_declared_are_tested():
+    commands = [step.get("run", "") for step in workflow("tests")["jobs"]["oldest"]["steps"]]
+    declared = re.findall(r"(torch|diffusers)>=([\d.]+)", str(EXTRAS["diffusers"]))
+    assert len(declared) == 2
+    assert all(f"{name}=={version}." in " ".join(commands) for name, version in declared)
+
+
 def test_each_ci_runs_the_documented_command():
-    (job,) = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"].values()
+    job = workflow("tests")["jobs"]["all"]
     assert "python3 tests/run.py" in (ROOT / "README.md").read_text()
     assert 'python3 tests/run.py "$@"' in (ROOT / ".ci/run").read_text().splitlines()
     assert ".ci/run --all" in [step.get("run") for step in job["steps"]]

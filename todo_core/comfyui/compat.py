@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from textwrap import fill
 from typing import Any
 
 from ..hosts.conditions import chain_of
 
+_LINE = 39  # characters: a node's usual width
 _KEY = "todo"  # of our wrappers, so that a second node replaces the first
 _REPLACED = "todo_replaced"  # in the options of a UNet call: the blocks whose self-attention is replaced
 
@@ -52,7 +54,9 @@ def show_on_node(text: str, node: str | None) -> None:
     """Show a text on the node of this id, in the browser, if there is one. Versions before May 2025 cannot.
 
     In a subgraph the id is "graph:node". The graph shows the text too: the page draws no node inside a closed one.
+    Each part begins a line, and lines are short: classic nodes break long ones inside words.
     """
+    text = "\n".join(fill(part, _LINE) for part in text.replace("; ", ";\n").splitlines())
     send = getattr(server(), "send_progress_text", None)
     while send and node:
         send(text, node)

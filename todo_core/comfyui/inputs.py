@@ -23,7 +23,7 @@ _LISTED = {
     "flag": (True, False),
     "number": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9),
     "integer": (1, 2, 3, 4, 8),
-    "tolerance": (0.04, 0.08, 0.16, 0.32, 0.64),
+    "tolerance": (0.04, 0.08, 0.32, 0.64),
 }
 
 
@@ -63,7 +63,9 @@ def rest_input(setting: Setting) -> Input:
     if setting.kind == "seed":
         # without the last one, the page would change the value after each run
         return "INT", {**options, "default": -1, "min": -1, "max": LARGEST_SEED, "control_after_generate": False}
-    listed = _LISTED.get(setting.name, _LISTED.get(setting.kind, setting.choices))
+    listed: Iterable[Any] = _LISTED.get(setting.name, _LISTED.get(setting.kind, setting.choices))
+    if setting.kind == "number":
+        listed = sorted({*listed, *(getattr(preset, setting.name) for preset in BUILT_IN.values())})
     if setting.has_auto:
         listed = ("auto", *map(setting.format, setting.listed))
     options["tooltip"] += f" {AS_PRESET}: as the preset has it."
@@ -72,9 +74,9 @@ def rest_input(setting: Setting) -> Input:
 
 def settings_of(preset: Any, rest: Mapping[str, Any], main: Mapping[str, Any]) -> Settings:
     """The preset with what the inputs of both nodes set. Raises SettingsError."""
-    base, chosen = Settings.preset(preset), {**rest, **main}
-    left = {name for name, value in chosen.items() if value == AS_PRESET or (name, value) == ("seed", -1)}
-    return Settings.parse(base.to_dict() | {name: value for name, value in chosen.items() if name not in left})
+    base, given = Settings.preset(preset), (*rest.items(), *main.items())
+    chosen = {name: value for name, value in given if value != AS_PRESET and (name, value) != ("seed", -1)}
+    return Settings.parse(base.to_dict() | chosen)
 
 
 def settings_of_nodes(prompt: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -24,12 +24,13 @@ class ToDo:
     """Model in, model out. Samplers that get the model from here reduce self-attention."""
 
     DESCRIPTION = (
-        "Large images take less time: self-attention has fewer keys and values, and lower layers are predicted where "
-        "that pays. Put it before the KSampler of the large pass. The node shows what was reduced."
+        "Large images take less time: whole steps and layers are predicted, and self-attention reads fewer tokens. "
+        "Wire it before the KSampler of the large pass; after a run, the node tells what was left out."
     )
     SEARCH_ALIASES = (
-        "faster hires", "hires fix", "speed up", "accelerate", "optimize", "optimization", "token merging",
-        "token downsampling", "tome", "tomesd", "hypertile", "step cache",
+        "hires", "hires fix", "faster hires", "upscale", "speed", "speed up", "faster", "accelerate", "optimize",
+        "optimization", "SDXL", "cache", "step cache", "token merging", "token downsampling", "tome", "tomesd",
+        "hypertile",
     )  # fmt: skip
     CATEGORY, FUNCTION, RETURN_TYPES = _CATEGORY, "patch", ("MODEL",)
     OUTPUT_TOOLTIPS = ("The model, reduced while it samples.",)
@@ -80,15 +81,16 @@ class ToDoSettings:
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:
         """The inputs, as ComfyUI asks for them."""
-        return {"required": {}, "optional": rest_inputs()}
+        return {"required": {}, "optional": rest_inputs(), "hidden": {"prompt": "PROMPT", "node": "UNIQUE_ID"}}
 
-    def collect(self, **values: Any) -> tuple[dict[str, Any]]:
-        """The inputs as they are set, for the node *ToDo*."""
-        return (values,)
+    def collect(self, prompt: Mapping[str, Any] | None = None, node: str = "", **values: Any) -> tuple[dict[str, Any]]:
+        """The inputs as they are set, for the node *ToDo*. Some are its own today, and older prompts have them here."""
+        own = (prompt or {}).get(node, {"inputs": {}})["inputs"]
+        return ({name: own[name] for name in MAIN if name in own} | values,)
 
 
 NODE_CLASS_MAPPINGS = {"ToDo": ToDo, "ToDoSettings": ToDoSettings}
-NODE_DISPLAY_NAME_MAPPINGS = {"ToDo": "ToDo", "ToDoSettings": "ToDo settings"}
+NODE_DISPLAY_NAME_MAPPINGS = {"ToDo": "ToDo: faster large images (hires fix)", "ToDoSettings": "ToDo settings"}
 
 
 def note_settings(data: dict[str, Any]) -> dict[str, Any]:

@@ -114,6 +114,11 @@ class _Scheduler(Sampler):
             self._all, self._end, self._kept = times, end, times[times >= round(trained * (1 - end))]
         return self._kept
 
+    def run(self) -> Any:
+        """The list that the running call goes through: panorama puts copies of it into the scheduler for each view."""
+        of_call = self._call().get("timesteps")
+        return self.timesteps() if of_call is None else of_call
+
     def step_index(self) -> int | None:
         """Before the first step it is where the pipeline begins."""
         scheduler = self._scheduler

@@ -70,6 +70,10 @@ class Sampler:
         """Those of its run, as last set; None if they are unknown."""
         return None
 
+    def run(self) -> Any:
+        """What is another object in each of its runs: by default, the list of timesteps."""
+        return self.timesteps()
+
     def step_index(self) -> int | None:
         """The index of the next call in ``timesteps``; None where the sampler does not count its steps."""
         return None
@@ -141,6 +145,15 @@ def has_foreign_forward(module: Module) -> bool:
     """
     harmless = ("__webui_hypertile_params", "_hf_hook", "_diffusers_hook", "_orig_mod")
     return "forward" in vars(module) and not any(hasattr(module, mark) for mark in harmless)
+
+
+def counts_calls(model: Module) -> bool:
+    """Whether a layer seems to count its calls: its class was replaced by one that a function has made, with numbers.
+
+    As HiDiffusion's. Those of tomesd have no numbers.
+    """
+    made = {kind for kind in map(type, model.modules()) if "<locals>" in kind.__qualname__}
+    return any(type(value) is int and not name.startswith("__") for kind in made for name, value in vars(kind).items())
 
 
 def original(model: Any) -> Any:

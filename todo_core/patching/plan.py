@@ -35,10 +35,11 @@ LIGHT_UNKNOWN = 0.3  # the start where the weights are not known
 TOO_LITTLE = "little of this model's work is below level 1"
 ALTERNATES = "the prompt changes in each step"
 SPLIT = "another model or GPU has a part of the guidance"
-Holder = Literal["forward", "ControlNet", "pipeline"]
+Holder = Literal["forward", "counter", "ControlNet", "pipeline"]
 # why whole UNet calls cannot be predicted where something else has hold of the model
 HELD: dict[Holder, Reason] = {
     "forward": "another forward is on the model",
+    "counter": "another program counts the calls of the model's layers",
     "ControlNet": "ControlNet is on",  # it will put a forward on the UNet
     "pipeline": "whole steps of a diffusers pipeline cannot be predicted",  # its UNet runs: too late for a forward
 }
@@ -300,7 +301,9 @@ def _changes(plan: Plan, host: Host) -> Iterator[tuple[str, Settings]]:
     settings = plan.settings
     if settings.interval != 1:
         yield "interval", replace(settings, interval="auto")
-        if host.deep_transformers and _is_worth_predicting(host, plan.facts, plan.levels):
+        # a short pass may be a part of one: the interval would act in the other parts too
+        is_short = (plan.facts.steps or AUTO_FEWEST) < AUTO_FEWEST
+        if not is_short and host.deep_transformers and _is_worth_predicting(host, plan.facts, plan.levels):
             yield "interval", replace(settings, interval=2)
     if settings.method != "downsample":
         yield "ratio_1", replace(settings, ratio_1=0.5)

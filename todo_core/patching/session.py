@@ -260,6 +260,8 @@ class Session:
                     self._idle_notes.end()
                     self.record.reset()
                 self._passes = self._counter.passes
+                if holder_of(self.host.unet) == "counter":  # since the patch
+                    self._facts = replace(self._facts, holder="counter")
             if self._counter.takes_turns:
                 self.record.note("several generations take turns on this model: their steps are counted as one's")
         elif unet is not self.host.unet and len({row.seed for row in self._step.rows}) > 1:  # torch.nn.DataParallel

@@ -56,7 +56,7 @@ class StepCounter:
     """Counts the steps of a pass by timestep, for a session without ``begin_step``.
 
     With a scheduler, a pass goes from the timestep of its first call to the end of the scheduler's list: img2img
-    begins in the middle of the list. A new list, or an earlier index in it, begins a new pass. A scheduler
+    begins in the middle of the list. Another run, or an earlier index in the list, begins a new pass. A scheduler
     that counts its steps tells the index: its list may have one timestep twice, and a GPU need not be waited for.
     Without one, each lower timestep is a new step, and a higher one begins a new pass. After a second higher one in a
     row, as in DDIM inversion, each counts as a step.
@@ -64,8 +64,9 @@ class StepCounter:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._listed: Tensor | None = None  # the schedule that was read
-        self._of_pass: list[list[float]] | None = None  # the timesteps of the last call that the schedule has listed
+        self._run: Any = None  # of which the schedule was read
+        self._of_pass: Any = None  # the run of the last call that the schedule has listed
+        self._before: Any = None  # the run of the pass before
         self._timesteps: list[list[float]] = []  # the schedule's, and the same rounded to bfloat16
         self._numbers: list[int] = []  # the step of each of them
         self._first_number = self._index = 0  # of the pass, and in the scheduler's list of the last call
@@ -92,26 +93,29 @@ class StepCounter:
             self.course = self.doubt = None
             return self._count(time()), None
         timestep = self._timesteps[0][index]
-        if self._timesteps is not self._of_pass or index < self._index:
+        is_other = self._run is not self._of_pass
+        if is_other or index < self._index:
             self._first_number = self._numbers[index]
-            self._begin_pass(timestep)
-            steps = [number - self._first_number for number in self._numbers[index:]]
-            self.course = self._host.sampler.course(index, steps)
-            self.doubt = None if self.course else UNKNOWN
-        self._of_pass, self._index, self._last = self._timesteps, index, timestep
+            goes_on = is_other and self._run is self._before
+            self._begin_pass(timestep, goes_on=goes_on)
+            if not goes_on:
+                steps = [number - self._first_number for number in self._numbers[index:]]
+                self.course = self._host.sampler.course(index, steps)
+                self.doubt = None if self.course else UNKNOWN
+        if is_other:
+            self._before, self._of_pass = self._of_pass, self._run
+        self._index, self._last = index, timestep
         return self._numbers[index] - self._first_number, self._numbers[-1] + 1 - self._first_number
 
     def _read_schedule(self) -> None:
-        """Read the scheduler's list, once a pass. Panorama puts an equal one back for each of its views."""
-        schedule = self._host.sampler.timesteps()
-        if schedule is self._listed:
+        """Read the scheduler's list, once a run."""
+        sampler = self._host.sampler
+        run = sampler.run()
+        if run is self._run:
             return
-        timesteps = [] if schedule is None else [schedule.tolist(), schedule.bfloat16().tolist()]
-        self._listed = schedule
-        if timesteps != self._timesteps:
-            self._timesteps = timesteps
-            merges = self._host.sampler.repeats_timesteps()
-            self._numbers = _numbers(timesteps[0], merges=merges) if timesteps else []
+        self._run, schedule = run, sampler.timesteps()
+        self._timesteps = [] if schedule is None else [schedule.tolist(), schedule.bfloat16().tolist()]
+        self._numbers = _numbers(self._timesteps[0], merges=sampler.repeats_timesteps()) if self._timesteps else []
 
     def _index_of(self, time: Callable[[], float], *, waits: bool) -> int | None:
         """The index of a call in the scheduler's list; None where it is not there."""
@@ -134,8 +138,8 @@ class StepCounter:
         self._last = timestep
         return self._number
 
-    def _begin_pass(self, timestep: float) -> None:
-        is_cut_short = timestep < self._first and self._last > timestep / 2
+    def _begin_pass(self, timestep: float, *, goes_on: bool = False) -> None:
+        is_cut_short = goes_on or (timestep < self._first and self._last > timestep / 2)
         self._cut_short = self._cut_short + 1 if is_cut_short else 0
         self._first = timestep
         self.passes += 1

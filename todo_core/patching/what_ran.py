@@ -155,15 +155,26 @@ def _why_nothing(record: Record, plan: Plan | None, steps: int, steps_in_window:
 def _why_not_more(record: Record, plan: Plan) -> list[Reason]:
     """What of a plan did not come about, or auto has left out, although something was reduced."""
     reasons, planned = list[Reason](), [name for name, part in plan.parts.items() if part.predicts]
-    told = any(note.endswith(UNPREDICTED) for note in record.notes)
-    if planned and not record.predicted and not told:
+    if planned and not record.predicted and not _is_told(record):
         reasons.append(f"nothing predicted: {_why_not_predicted(record, plan, planned[0])}")
     elif planned and record.begun_anew:
         reasons.append(f"predictions began anew: {record.begun_anew}")
-    is_auto = plan.settings.predict == plan.settings.interval == "auto"
-    if is_auto and not told and not record.whole.predicted_calls and (record.predicted or not planned):
-        reasons.append(f"no whole step predicted: {_why_not_predicted(record, plan, 'whole')}")
+    if (why := _why_no_whole_step(record, plan)) and (record.predicted or not planned):
+        reasons.append(why)
     return reasons + ([f"all tokens kept: {plan.why_all_tokens}"] if plan.why_all_tokens else [])
+
+
+def _why_no_whole_step(record: Record, plan: Plan) -> Reason | None:
+    """Why auto has predicted no whole step; None where it has, or was not asked to."""
+    is_auto = plan.settings.predict == plan.settings.interval == "auto"
+    if not is_auto or record.whole.predicted_calls or _is_told(record):
+        return None
+    return f"no whole step predicted: {_why_not_predicted(record, plan, 'whole')}"
+
+
+def _is_told(record: Record) -> bool:
+    """Whether a note says that nothing is predicted."""
+    return any(note.endswith(UNPREDICTED) for note in record.notes)
 
 
 def _why_not_predicted(record: Record, plan: Plan, name: Part) -> Reason:
@@ -179,7 +190,7 @@ def _why_not_predicted(record: Record, plan: Plan, name: Part) -> Reason:
 
 
 class IdleNotes:
-    """Notes, and so logs, that a whole pass was not reduced: for a session that nobody asks what it did."""
+    """Notes, and so logs, that a pass was not reduced, or no whole step predicted: where nobody asks what was done."""
 
     def __init__(self, record: Record) -> None:
         self._record, self._planned = record, False
@@ -198,6 +209,8 @@ class IdleNotes:
         self._plan, self._planned = None, False
 
     def _tell(self, plan: Plan) -> None:
+        if self._record.acted and plan.facts.steps:  # a loop of one's own tells no steps, and predicts nothing by auto
+            self._record.note(_why_no_whole_step(self._record, plan))
         if plan.settings.method == "none" or self._record.acted or self._record.notes:
             return
         (why,) = why_less(self._record, plan, self._step + 1, int(self._planned))

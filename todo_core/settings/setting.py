@@ -77,14 +77,15 @@ class Setting:
 
     def check(self, value: Any) -> Any:
         """Return ``value`` in its own type, or raise SettingsError."""
+        value = value.item() if getattr(value, "shape", None) == () else value  # numpy's numbers
         if self.kind == "choice" and isinstance(value, str) and value in self.choices:
             return value
         if self.kind == "flag" and isinstance(value, bool):
             return value
-        if self.has_auto and value == "auto":
+        if self.has_auto and isinstance(value, str) and value == "auto":  # a str: arrays compare each number
             return value
-        if self.kind == "seed" and value in (None, -1):  # -1 is random for the WebUI's own seed, too
-            return None
+        if self.kind == "seed" and (value is None or (isinstance(value, (int, float)) and value == -1)):
+            return None  # -1 is random for the WebUI's own seed, too
         if self.kind in ("number", "share", "factor", "integer", "seed") and self._is_number(value):
             return float(value) if self.is_real else int(value)
         raise SettingsError(self.name, value, self.allowed)

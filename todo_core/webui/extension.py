@@ -92,7 +92,14 @@ def generation_of(p: Any) -> Generation | None:
 
 
 def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:
-    """WebUI callback: these parameters are about to be pasted into the page. Changes to them take effect."""
+    """WebUI callback: these parameters are about to be pasted into the page, not those of an API request.
+
+    Changes to them take effect.
+    """
+    try:
+        infotext.settings_of(params)
+    except SettingsError as error:
+        params[infotext.ERROR_KEY] = page_text(error)
     if not compat.merging_is_always_on():
         infotext.convert_token_merging(params)
 

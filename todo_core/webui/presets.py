@@ -17,11 +17,11 @@ LONGEST_NAME = 60
 class Presets:
     """The built-in presets and those of the user, in the JSON file ``path``: {name: {setting: value}}.
 
-    A file that cannot be read is renamed, never overwritten. ``trouble`` then says so.
+    A file with other content is renamed. One that cannot be opened stays, and nothing is saved. ``trouble`` says so.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._is_closed = path, False
         self.trouble = ""
         self._own = self._load()
 
@@ -55,6 +55,8 @@ class Presets:
 
     def _store(self, own: dict[str, Settings]) -> None:
         """Write a new file, then replace the old one by it: a crash leaves no incomplete file."""
+        if self._is_closed:
+            raise OSError(self.trouble)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         new_file = self._path.with_suffix(".tmp")
         new_file.write_text(json.dumps({n: s.to_dict() for n, s in own.items()}, indent=1, ensure_ascii=False), "utf-8")
@@ -63,10 +65,18 @@ class Presets:
 
     def _load(self) -> dict[str, Settings]:
         try:
-            return _parsed(json.loads(self._path.read_text("utf-8")))
+            return self._read()
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, TypeError) as error:  # SettingsError is a ValueError
+        except OSError as error:
+            self._is_closed, self.trouble = True, f"Your presets could not be opened ({error}). Restart to try again."
+            return {}
+
+    def _read(self) -> dict[str, Settings]:
+        content = self._path.read_bytes()
+        try:
+            return _parsed(json.loads(content.decode()))
+        except (ValueError, TypeError) as error:  # SettingsError is a ValueError
             renamed = _free_name(self._path.with_suffix(".broken.json"))
             os.replace(self._path, renamed)
             self.trouble = f"Your presets could not be read ({error}). The file is kept as {renamed.name}."

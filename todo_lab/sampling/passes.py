@@ -196,10 +196,11 @@ def _sample(
     on_step: OnStep | None,
 ) -> Iterator[None]:
     """Sample into `result`; yields after each step. The hooks are on the model during a step only."""
-    order = list(dict.fromkeys(scheduler.timesteps.tolist()))  # second-order samplers list a timestep twice
+    times = scheduler.timesteps.tolist()
+    order = list(dict.fromkeys(times))  # second-order samplers list a timestep twice
     draws_noise = "generator" in inspect.signature(scheduler.step).parameters
     noise_options = {"generator": torch.Generator().manual_seed(seed + 1)} if draws_noise else {}
-    result.driver = _driver(model, settings, result, scheduler, [order.index(time) for time in timesteps.tolist()])
+    result.driver = _driver(model, settings, result, scheduler, [order.index(time) for time in times])
     with torch.inference_mode():
         context = model.context([request.prompt, request.negative])
     for timestep in scheduler.timesteps:

@@ -87,7 +87,7 @@ def show_latents(samples):
 
 
 def note_line(text, node, *args, **kwargs):
-    LINES.append(text)
+    LINES.append(text.replace("\n", " "))  # as in the log
     return show(text, node, *args, **kwargs)
 
 

@@ -204,12 +204,19 @@ def model_of(unet):
 
 
 def install(monkeypatch):
-    """Put the double in the place of ComfyUI's modules; returns the texts that nodes show, with the node's id."""
+    """Put the double in the place of ComfyUI's modules; returns the texts that nodes show, with the node's id.
+
+    The texts are in one line, as in the log.
+    """
     shown = []
+
+    def show(text, node):
+        shown.append((text.replace("\n", " "), node))
+
     comfy, extension, server = ModuleType("comfy"), ModuleType("comfy.patcher_extension"), ModuleType("server")
     extension.WrappersMP, extension.add_wrapper_with_key = WrappersMP, add_wrapper_with_key
     comfy.patcher_extension = extension
-    instance = SimpleNamespace(send_progress_text=lambda text, node: shown.append((text, node)), on_prompt_handlers=[])
+    instance = SimpleNamespace(send_progress_text=show, on_prompt_handlers=[])
     instance.add_on_prompt_handler = instance.on_prompt_handlers.append
     server.PromptServer = SimpleNamespace(instance=instance)
     for name, module in (("comfy", comfy), ("comfy.patcher_extension", extension), ("server", server)):

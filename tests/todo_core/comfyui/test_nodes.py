@@ -20,7 +20,7 @@ from tests.comfyui.probe import sampling_contract
 from tests.models import ldm_sd1
 from tests.todo_core.contract.watch import Watch
 from todo_core import Settings, SettingsError, __version__, apply_patch, remove_patch
-from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
+from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS, compat
 from todo_core.comfyui.asked import guidance_of
 from todo_core.comfyui.inputs import MAIN, REST, settings_of
 from todo_core.hosts import detect
@@ -93,7 +93,8 @@ def test_label_help_limits_and_choices_are_the_declared_ones():
         assert options["tooltip"].startswith(declared.help)
         if name != "seed":
             assert kind[0] == options["default"] == "preset"
-            assert {declared.parse(value) for value in kind[1:]} >= {*declared.choices, declared.default}
+            used = {getattr(preset, name) for preset in BUILT_IN.values()}
+            assert {declared.parse(value) for value in kind[1:]} >= {*declared.choices, declared.default, *used}
         if declared.kind == "factor":
             assert [value for value in kind if value != "preset"] == ["auto", *"12345678"]
             assert {2, "2", "auto"} <= {value for value in (2, "2", "auto") if value in kind}, "a program's number"
@@ -123,6 +124,19 @@ def test_values_replace_those_of_the_preset():
         settings_of("Balanced", {}, {"factor_1": "9"})
     with pytest.raises(SettingsError, match=r"ratio_1 = 0.9 is not possible; allowed: at most 0.75"):
         settings_of("Balanced", more(method="similarity", ratio_1=0.9), {})
+
+
+def test_inputs_that_the_other_node_has_today_count_where_older_prompts_have_them():
+    """ComfyUI hands over no input that a node does not declare."""
+    inputs = {"predict": "whole", "tolerance": ["5", 0], "seed": 3, "interval": "preset"}
+    prompt, node = {"9": {"class_type": "ToDoSettings", "inputs": inputs}}, NODE_CLASS_MAPPINGS["ToDoSettings"]()
+    assert {"prompt", "node"} == node.INPUT_TYPES()["hidden"].keys()
+    (rest,) = node.collect(prompt=prompt, node="9", seed=3)
+    with pytest.raises(SettingsError, match="tolerance"):  # of a link, the value is not known here
+        settings_of("Balanced", rest, {})
+    del rest["tolerance"]
+    assert settings_of("Balanced", rest, dict.fromkeys(MAIN, "preset")) == Settings(predict="whole", seed=3)
+    assert settings_of("Balanced", rest, {"predict": "deep"}) == Settings(predict="deep", seed=3)
 
 
 # samplings ------------------------------------------------------------------------------------------------------------
@@ -324,6 +338,14 @@ def test_the_line_is_shown_on_each_graph_around_the_node(shown, model):
     assert len({text for text, _ in shown}) == 1
 
 
+def test_each_part_of_the_line_has_short_lines_on_the_node(monkeypatch):
+    """Classic nodes break long ones inside words."""
+    told, page = [], SimpleNamespace(send_progress_text=lambda text, node: told.append(text))
+    monkeypatch.setattr(compat, "server", lambda: page)
+    compat.show_on_node("level 1 from 256 to 64 tokens (downsample) in 2 of 8 steps; 9 % less work", "7")
+    assert told == ["level 1 from 256 to 64 tokens\n(downsample) in 2 of 8 steps;\n9 % less work"]
+
+
 @pytest.mark.parametrize("area_first", [True, False])
 def test_an_area_of_the_latent_does_not_end_the_reduction(shown, model, monkeypatch, area_first):
     """Its calls have a size at which nothing is to be reduced."""
@@ -421,7 +443,13 @@ def test_elsewhere_the_root_has_no_nodes_and_imports_nothing():
 def test_the_nodes_are_found_where_upstreams_are_and_by_what_they_do():
     for node in NODE_CLASS_MAPPINGS.values():
         assert node.CATEGORY == "model/patch/unet"
-    assert {"tome", "token merging", "faster hires", "optimize"} <= set(NODE_CLASS_MAPPINGS["ToDo"].SEARCH_ALIASES)
+    node, name = NODE_CLASS_MAPPINGS["ToDo"], NODE_DISPLAY_NAME_MAPPINGS["ToDo"]
+    assert {"tome", "token merging", "faster hires", "optimize"} <= set(node.SEARCH_ALIASES)
+    found = " ".join([name, *node.SEARCH_ALIASES])
+    assert all(word in found for word in ("upscale", "speed", "SDXL", "cache", "faster large images"))
+    assert "hires" in name, "the page ranks by names: it would stand below core nodes that have nothing to do with it"
+    assert "whole steps" in node.DESCRIPTION
+    assert node.DESCRIPTION.count(". ") == 1
 
 
 # the double -----------------------------------------------------------------------------------------------------------
@@ -460,8 +488,11 @@ def test_the_example_is_the_same_in_both_forms_and_has_the_nodes_inputs():
         (run,) = (each for each in json.loads(picture.info["prompt"]).values() if each["class_type"] == "ToDo")
     (node,) = (each for each in workflow["nodes"] if each["type"] == "ToDo")
     project = re.search(r'^name = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
-    packs = {each["type"]: each["properties"]["cnr_id"] for each in workflow["nodes"] if each["properties"]["ver"]}
-    assert packs == {each["type"]: "comfy-core" for each in workflow["nodes"]} | {"ToDo": project}
+    (note,) = (each for each in workflow["nodes"] if each["type"] == "MarkdownNote")  # the page's own: of no pack
+    assert "whole steps" in note["widgets_values"][0].lower()
+    others = [each for each in workflow["nodes"] if each is not note]
+    packs = {each["type"]: each["properties"]["cnr_id"] for each in others if each["properties"]["ver"]}
+    assert packs == {each["type"]: "comfy-core" for each in others} | {"ToDo": project}
     defaults = [inputs_of("ToDo")[name][1]["default"] for name in ("preset", *MAIN)]
     assert node["widgets_values"] == defaults
     assert [run["inputs"][name] for name in ("preset", *MAIN)] == defaults

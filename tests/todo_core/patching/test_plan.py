@@ -95,7 +95,7 @@ OFF = {"interval": 1}
         ("SD 1.5", 128, OFF | {"target": "all", "attn": False}, 20, NO_PART, ""),
         ("SD 1.5", 4, OFF | {"method": "similarity", "ratio_1": 0.01}, 20, SMALL, RATIO_HALF),
         ("SDXL", 128, OFF, 20, TRAINED_XL, FACTOR_2),  # the user wants nothing predicted
-        ("SDXL", 128, {}, 5, f"{TRAINED_XL}; {FEW}", BY_2),
+        ("SDXL", 128, {}, 5, f"{TRAINED_XL}; {FEW}", FACTOR_2),  # it may be a part of a pass, as by SplitSigmas
         ("SDXL", 128, {}, None, TRAINED_XL, BY_2),
         ("SDXL", 128, OFF, 4, TRAINED_XL, FACTOR_2),
         ("SDXL", 128, {}, 3, f"{TRAINED_XL}; {FEW}", FACTOR_2),

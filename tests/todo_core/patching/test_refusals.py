@@ -8,7 +8,7 @@ import pytest
 import torch
 from diffusers import AutoencoderKL, ControlNetModel, ControlNetXSAdapter, UNet2DModel, UNetControlNetXSModel
 from diffusers.models import attention_processor
-from diffusers.models.controlnets.multicontrolnet import MultiControlNetModel
+from diffusers.pipelines.controlnet.pipeline_controlnet import MultiControlNetModel
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
 from tests.models import LatentDiffusion, assert_close, diffusers_unet, hook_count, keys_of, lengths, noise, snapshot

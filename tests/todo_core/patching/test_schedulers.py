@@ -41,7 +41,7 @@ def unet():
 
 def generate(pipe, steps=8, side=128, **more):
     torch.manual_seed(3)
-    size = {} if "image" in more else {"height": side, "width": side}
+    size = {} if {"image", "width"} & more.keys() else {"height": side, "width": side}
     text = {"prompt_embeds": words(1, seed=4), "negative_prompt_embeds": words(1, seed=5)}
     return pipe(**text, num_inference_steps=steps, output_type="latent", **size, **more).images
 
@@ -100,6 +100,19 @@ def test_with_schedulers_that_add_no_noise_whole_steps_are_predicted(name, confi
         assert session.record.deep.predicted_calls.keys() >= DEEP[1]
 
 
+@pytest.mark.parametrize("name", ["EulerAncestralDiscreteScheduler", "EulerDiscreteScheduler"])
+def test_where_auto_leaves_whole_steps_out_a_note_says_why_once(name, unet, caplog):
+    pipe = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(), unet)
+    with patched(pipe, factor_1=2, tolerance=1) as session:
+        for _ in range(2):
+            generate(pipe)
+    is_left_out, why = "Ancestral" in name, f"no whole step predicted: {WHY_NOT['adds noise']}"
+    assert session.record.steps
+    assert bool(session.record.whole.predicted_calls) != is_left_out
+    assert session.record.notes == [why] * is_left_out
+    assert caplog.messages == [f"ToDo: {why}"] * is_left_out
+
+
 def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
     found = []
@@ -118,6 +131,37 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
     assert session.plan.settings is session.settings
 
 
+@pytest.mark.parametrize("settings", [{"interval": 2}, WHOLE])
+@pytest.mark.parametrize(("stop", "strength"), [(0, 0.8), (0, 0.5), (2, 0.5)])  # where the last one ended, or later
+def test_an_image_after_a_stopped_one_is_that_of_a_fresh_patch(stop, strength, settings, unet):
+    class StoppedError(Exception):
+        pass
+
+    def end_step(pipe, step, *_):
+        if step == stop:
+            raise StoppedError
+        return {}
+
+    pipe = pipeline(diffusers.StableDiffusionImg2ImgPipeline, EulerDiscreteScheduler(), unet)
+    with patched(pipe, **settings) as session:
+        with pytest.raises(StoppedError):
+            generate(pipe, 10, image=noise(1, 4, 16, 16, seed=7), strength=0.8, callback_on_step_end=end_step)
+        found = generate(pipe, 10, image=noise(1, 4, 16, 16), strength=strength)
+    with patched(pipe, **settings) as fresh:
+        assert torch.equal(found, generate(pipe, 10, image=noise(1, 4, 16, 16), strength=strength))
+    assert str(session.record) == str(fresh.record)
+
+
+def test_the_views_of_a_panorama_belong_to_one_pass(unet):
+    pipe = pipeline(diffusers.StableDiffusionPanoramaPipeline, diffusers.DDIMScheduler(), unet)
+    pipe.vae_scale_factor = 8  # its own windows of 64 x 64 are too large for a test
+    pipe.get_views = lambda *_, **__: [(0, 16, 0, 16), (0, 16, 8, 24)]
+    with patched(pipe, factor_1=2, interval=2) as session:
+        generate(pipe, width=192, height=128)
+    assert session.record.deep.predicted_calls == dict.fromkeys((2, 4, 6), 2)
+    assert session._counter.passes == 1
+
+
 @pytest.mark.parametrize(
     ("name", "config", "steps", "strength"),
     [
@@ -128,7 +172,7 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
         ("EulerDiscreteScheduler", {}, 20, 0.5),
         # each call is a step where timesteps round to one, as the last two do here
         ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}, 50, 0.2),
-        ("DPMSolverMultistepScheduler", {"use_exponential_sigmas": True}, 50, 0.2),
+        pytest.param("DPMSolverMultistepScheduler", {"use_exponential_sigmas": True}, 50, 0.2, id="exponential"),
         ("UniPCMultistepScheduler", {"use_karras_sigmas": True}, 50, 0.2),
     ],
 )

@@ -110,6 +110,17 @@ def test_generations_that_take_turns_are_noticed_and_no_others(passes, takes_tur
     assert counting.takes_turns == takes_turns
 
 
+def test_runs_that_come_back_take_turns_and_others_do_not():
+    runs, found = {name: torch.tensor(DOWN) for name in "abc"}, []
+    for order in ("aabbcc", "aabb", "abab"):
+        counting = counter()
+        for name in order:
+            counting._host.sampler._schedule = runs[name]
+            steps(counting, [900 - 100 * order.count(name)])
+        found.append((counting.passes, counting.takes_turns))
+    assert found == [(3, False), (2, False), (4, True)]
+
+
 def test_a_session_tells_so_once(ldm_sd1):
     latent = noise(1, 4, 8, 8)
     with patched(ldm_sd1.unet, factor_1=2) as session:

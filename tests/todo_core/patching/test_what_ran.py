@@ -223,7 +223,8 @@ def passes(made, count=1, steps=8, acted=False):
     return before_the_end, told.notes
 
 
-SMALL, LARGE = plan(FULL, OFF, OFF), plan(whole=OFF, deep=OFF)
+SMALL = plan(FULL, OFF, OFF)
+LARGE = replace(plan(whole=OFF, deep=OFF), settings=Settings(interval=1))
 IDLE = [f"nothing to reduce at 512 x 512: {TRAINED}"]
 
 

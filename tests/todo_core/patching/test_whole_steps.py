@@ -12,6 +12,7 @@ from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, p
 from tests.todo_core.test_pacing import naive_cost
 from todo_core import Settings, patched
 from todo_core.hosts import detect
+from todo_core.patching.plan import HELD
 from todo_core.patching.session import Session
 from todo_core.patching.time.pacing import Budget
 from todo_core.patching.time.prediction import History
@@ -113,6 +114,34 @@ def test_a_forward_of_somebody_else_stays_and_that_of_the_class_is_no_obstacle(l
     what = "the model" if predict == "whole" else "a deep transformer"
     note = f"{what} runs in every step: another {type(module).__name__}.forward is on it"
     assert session.record.notes == ([] if is_own else [note])
+
+
+@pytest.mark.parametrize(("numbers", "predicted"), [({"calls": 0}, set()), ({"parent": None}, {3})])
+@pytest.mark.parametrize("is_patched", [True, False])
+def test_where_another_program_s_layers_count_their_calls_each_runs(ldm_sd1, is_patched, numbers, predicted):
+    """As HiDiffusion's, which change the image by that count. Those of tomesd have no numbers."""
+    layer = ldm_sd1.unet.input_blocks[0]
+    own = type(layer)
+
+    def replace_class():
+        class Other(own):
+            vars().update(numbers)
+
+        layer.__class__ = Other
+
+    settings = OFF | {"predict": "whole", "interval": 2}
+    try:
+        if not is_patched:
+            replace_class()
+        with patched(ldm_sd1.unet, **settings) as session:
+            if is_patched:
+                replace_class()
+            for time, latent in zip(TIMES, chain(5), strict=False):
+                ldm_sd1(latent, time)
+    finally:
+        layer.__class__ = own
+    assert session.record.whole.predicted_in == predicted
+    assert bool(predicted) != (f"{HELD['counter']}: layers below level 1 are predicted" in session.record.notes)
 
 
 AUTO_TIMES = range(950, 10, -47)  # 20 steps

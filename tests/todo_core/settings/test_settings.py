@@ -7,6 +7,7 @@ import math
 import pickle
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,6 +116,15 @@ def test_numbers_are_kept_in_their_fields_own_type():
     assert [(value, type(value)) for value in kept] == [(2, int), (0, float), (3, int), (7, int)]
     assert hash(settings) == hash(Settings(factor_1=2, ratio_1=0.0, sx=3, seed=7))
     assert Settings(seed=-1).seed is Settings.parse({"seed": "-1"}).seed is None
+
+
+def test_numbers_of_numpy_are_numbers_and_arrays_are_refused():
+    taken = {"factor_1": np.int64(2), "tolerance": np.float32(0.25), "seed": np.array(7), "random": np.bool_(False)}
+    settings = Settings(**taken)
+    kept = [getattr(settings, name) for name in taken]
+    assert [(value, type(value)) for value in kept] == [(2, int), (0.25, float), (7, int), (False, bool)]
+    for name in SETTINGS:
+        assert refused(**{name: np.array([2, 3])}).field == name
 
 
 @pytest.mark.parametrize("make", [Settings, lambda **values: Settings.parse(values)])

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -71,6 +72,21 @@ def test_a_name_that_cannot_be_is_refused_and_nothing_is_written(path, name):
 def test_names_are_exact_and_an_unknown_one_is_told_those_there_are(path, name):
     with pytest.raises(SettingsError, match="preset.*ToMe paper"):
         Presets(path).get(name)
+
+
+@pytest.mark.parametrize(("content", "owner", "name"), [(None, Path, "read_bytes"), ("{", os, "replace")])
+def test_a_file_that_cannot_be_opened_or_set_aside_stays_and_is_said(path, monkeypatch, content, owner, name):
+    Presets(path).save("mine", OWN)
+    content = path.write_text(content, "utf-8") and content if content else path.read_text("utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, Mock(side_effect=PermissionError("locked by another program")))
+        presets = Presets(path)
+    assert presets.names == list(BUILT_IN)
+    assert "locked by another program" in presets.trouble
+    with pytest.raises(OSError, match="could not be opened"):
+        presets.save("new", OWN)
+    assert [each.name for each in path.parent.iterdir()] == ["presets.json"]
+    assert path.read_text("utf-8") == content
 
 
 @pytest.mark.parametrize(

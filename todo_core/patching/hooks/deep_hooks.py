@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from ...hosts import has_foreign_forward
+from ...hosts import counts_calls, has_foreign_forward
 from ..plan import Holder
 from ..time.memory import CallMemory
 from ..time.prediction_plan import Part
@@ -87,7 +87,7 @@ class DeepHooks:
 def holder_of(unet: Module) -> Holder | None:
     """What else has hold of this UNet."""
     is_free = isinstance(vars(unet).get("forward"), Forward) or not has_other_forward(unet)
-    return None if is_free else "forward"
+    return "counter" if counts_calls(unet) else None if is_free else "forward"
 
 
 class WholeHooks(DeepHooks):

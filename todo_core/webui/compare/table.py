@@ -59,6 +59,10 @@ class ComparisonRow:
     images: Sequence[dict[str, float | None]] = ()  # mse, psnr and ssim of each
     plain: str = ""  # the row of as many plain steps
 
+    def is_faster_than(self, other: ComparisonRow) -> bool:
+        """Whether its time is less, by more than the spread of both."""
+        return (self.seconds or 0) + (self.spread or 0) < (other.seconds or 0) - (other.spread or 0)
+
     def cells(self) -> list[str]:
         """Name, seconds, ratio, MSE, PSNR and SSIM as text for the page."""
         seconds = _text(self.seconds, "{:.2f}") + _text(self.spread, " ± {:.2f}")
@@ -108,7 +112,10 @@ class ComparisonTable:
 
     @property
     def verdict(self) -> str:
-        """Which variant is the closest for its time, in one sentence; empty without rows of plain steps."""
+        """Which variant is the closest for its time, in one sentence; empty without rows of plain steps.
+
+        A variant whose time is that of the baseline, within their spreads, is the closest for no time.
+        """
         rows, found = {row.name: row for row in self.rows}, []
         for row in self.rows:
             plain = rows.get(row.plain)
@@ -116,6 +123,9 @@ class ComparisonTable:
                 found.append((math.log((row.mse + 1e-12) / (plain.mse + 1e-12)), row, plain))
         if not found:
             return ""
+        found = [each for each in found if each[1].is_faster_than(rows[BASELINE_NAME])]
+        if not found:
+            return "No verdict: the times differ by no more than their spread. More repeats or larger images may help."
         gain, row, plain = min(found, key=lambda each: each[0])
         if gain >= 0:
             return "Plain steps are closer to the baseline than each variant in its time."

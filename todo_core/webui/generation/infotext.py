@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from ... import __version__
@@ -15,7 +13,7 @@ from ...settings import METHOD_KEY, SETTINGS, VERSION_KEY, Settings
 
 KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)
 ENABLED_KEY = "ToDo enabled"  # no image has it: the keys of one that was reduced say so
-log = logging.getLogger("todo_core")
+ERROR_KEY = "ToDo error"  # in the infotext that is pasted into the page: what this version does not know of it
 
 
 def clear(params: dict[str, Any]) -> None:
@@ -109,33 +107,38 @@ class PasteField(str):
         return self._pasted(params)
 
 
-def pasted_enabled(text_of: Callable[[SettingsError], str]) -> Callable[[Mapping[str, Any]], bool]:
-    """A function from the infotext to whether its image was reduced. It warns of values that are rounded or unknown."""
+def pasted_enabled(params: Mapping[str, Any]) -> bool:
+    """Whether the image of an infotext was reduced. The page warns of values that are rounded or unknown."""
     import gradio as gr
 
-    def pasted(params: Mapping[str, Any]) -> bool:
-        try:
-            settings = settings_of(params)
-        except SettingsError as error:
-            text = f"ToDo is off: this version does not know a value of the pasted image. {text_of(error)}"
-            gr.Warning(text)
-            log.error(text)  # the API shows no warnings
-            return False
-        for name, key in _THEIR_FACTORS.items() if settings else ():
-            if re.fullmatch(r"\d*\.\d*[1-9]\d*", str(params.get(key))):
-                gr.Warning(f"{SETTINGS[name].label}: {params[key]} of the image is now {getattr(settings, name)}.")
-        return settings is not None
-
-    return pasted
+    if ERROR_KEY in params:
+        text = f"ToDo is off: this version does not know a value of the pasted image. {params[ERROR_KEY]}"
+        gr.Warning(text)
+        return False
+    try:
+        settings = settings_of(params)
+    except SettingsError:
+        return True  # an API request: the generation reports what ``pasted_setting`` hands on
+    for name, key in _THEIR_FACTORS.items() if settings else ():
+        if re.fullmatch(r"\d*\.\d*[1-9]\d*", str(params.get(key))):
+            gr.Warning(f"{SETTINGS[name].label}: {params[key]} of the image is now {getattr(settings, name)}.")
+    return settings is not None
 
 
 def pasted_setting(name: str, show: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:
-    """A function from the infotext to the value of this setting's control; None leaves the control alone."""
+    """A function from the infotext to the value of this setting's control; None leaves the control alone.
+
+    An API request with an unknown value gets it, or a sentence about it, as its method: that one may be any text.
+    """
 
     def pasted(params: Mapping[str, Any]) -> Any:
-        settings = None
-        with suppress(SettingsError):  # ``pasted_enabled`` tells it
+        if ERROR_KEY in params:
+            return None
+        try:
             settings = settings_of(params)
+        except SettingsError as error:
+            told = error.value if error.field == name else str(error)
+            return told if name == "method" else None
         return None if settings is None else show(getattr(settings, name))
 
     return pasted

@@ -20,7 +20,6 @@ from .. import compat
 from ..generation import infotext
 from ..presets import Presets
 from . import controls, texts
-from .error_text import page_text
 from .estimate_line import NOT_LOADED, PREDICTION, PageRun, estimate_line
 from .preset_row import PresetRow
 
@@ -49,7 +48,7 @@ class Panel:
     @property
     def infotext_fields(self) -> list[tuple[Any, infotext.PasteField]]:
         """(control, its infotext key) for each of them."""
-        fields = [(self.enabled, infotext.PasteField.of(infotext.ENABLED_KEY, infotext.pasted_enabled(page_text)))]
+        fields = [(self.enabled, infotext.PasteField.of(infotext.ENABLED_KEY, infotext.pasted_enabled))]
         for name, setting in SETTINGS.items():
             pasted = infotext.pasted_setting(name, partial(controls.control_value, setting))
             fields.append((self.controls[name], infotext.PasteField.of(setting.infotext_key, pasted)))

@@ -26,8 +26,8 @@ class PresetRow:
 
     def build_choice(self) -> Any:
         """The list of presets."""
-        names = [*self._presets.names, CUSTOM]
-        self.choice = gr.Dropdown(names, value=DEFAULT, label=texts.PRESET.label, elem_id=self._id, min_width=160)
+        names, label = self._presets.names, texts.PRESET.label
+        self.choice = gr.Dropdown(names, value=DEFAULT, label=label, elem_id=self._id, min_width=160)
         self.choice.webui_tooltip = texts.PRESET.help
         self.choice.do_not_save_to_config = True
         return self.choice
@@ -61,7 +61,9 @@ class PresetRow:
             return self._chosen(CUSTOM)
 
     def _chosen(self, name: str) -> Any:
-        return gr.update(choices=[*self._presets.names, CUSTOM], value=name)
+        """The state of the choice. Nobody can choose "custom": it is listed only while the controls are no preset's."""
+        names = self._presets.names
+        return gr.update(choices=names if name in names else [*names, name], value=name)
 
     def _fill(self, name: str) -> list[Any]:
         if name not in self._presets.names:

@@ -434,6 +434,23 @@ def test_beside_each_variant_run_plain_steps_that_take_its_time(
 
 
 @pytest.mark.parametrize(
+    ("seconds", "spread", "said"),
+    [
+        ((0.76, 0.74), 0.21, "No verdict: the times differ by no more than their spread. "),
+        ((4.0, 3.0), 0.51, "No verdict: "),
+        ((4.0, 3.0), 0.49, "Closest for its time: a"),
+        ((4.0, 3.0), None, "Closest for its time: a"),
+    ],
+)
+def test_noise_names_no_winner(seconds, spread, said):
+    baseline, ours = ({"seconds": each, "spread": spread, "ratio": seconds[0] / each} for each in seconds)
+    plain = ours | {"mse": 0.01, "psnr": 20.0}
+    named = {"baseline": baseline, "a": ours | {"mse": 0.001, "psnr": 30.0, "plain": "19 plain steps"}}
+    table = ComparisonTable(["hires"], [ComparisonRow(k, **v) for k, v in (named | {"19 plain steps": plain}).items()])
+    assert table.verdict.startswith(said)
+
+
+@pytest.mark.parametrize(
     ("kind", "passes", "hires_steps", "seconds", "expected", "name"),
     [
         (Compared, "hires", 0, {"hires": 2}, (10, 5), "5 plain steps"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.settings.test_settings import valid_settings
 from tests.todo_core.webui.webui_double import pasted
-from todo_core import SETTINGS, Settings
+from todo_core import SETTINGS, Settings, SettingsError
 from todo_core.settings import BUILT_IN
 from todo_core.webui.extension import on_infotext_pasted
 from todo_core.webui.generation import request
@@ -142,11 +142,24 @@ UNKNOWN = [
 
 @pytest.mark.parametrize(("params", "told"), UNKNOWN)
 def test_an_infotext_with_unknown_values_is_told_once_and_only_switches_off(shared_page, params, told):
-    fields = shared_page.panel.infotext_fields
+    fields, params = shared_page.panel.infotext_fields, {**params}
     on_infotext_pasted("", params)  # not by API
     with pytest.warns(UserWarning, match=f"^ToDo is off: .* the pasted image. {re.escape(told)}") as warned:
         values = pasted(fields, params)
     assert (len(warned), values.pop(shared_page.panel.enabled), {*values.values()}) == (1, False, {None})
+
+
+@pytest.mark.parametrize(("params", "told"), UNKNOWN)
+def test_by_api_a_generation_reports_unknown_values_of_its_infotext(shared_page, params, told):
+    panel = shared_page.panel
+    values = pasted(panel.infotext_fields, params)
+    assert values[panel.enabled] is True
+    args = [control.value if values[control] is None else values[control] for control in panel.inputs]
+    with pytest.raises(SettingsError) as error:
+        read(args)
+    name, value = error.value.field, str(error.value.value)
+    assert name == "method"
+    assert value == "median" or value.startswith("factor_1 = ")
 
 
 GOOD = {"method": "similarity", "start": 0.5, "end": 0.7}
@@ -183,7 +196,7 @@ def test_one_answer_alone_tells_the_line_the_preset_and_what_is_shown(page):
     page.ask(question=7, width=512, height=512, hires=False)
     assert page.of("line")["value"] == '<span data-question="7">Nothing to reduce: hires fix is off.</span>'
     assert page.of("preset")["value"] == "mine"
-    assert page.of("preset")["choices"][-2:] == ["mine", "custom"], "saved after the page was built"
+    assert page.of("preset")["choices"] == [*BUILT_IN, "mine"], "saved after the page was built; custom is no choice"
     assert page.of("advanced")["label"] == "Advanced (Method; Start/end unit)", "cluster has no cells"
     page.ask(question=8, width=512, height=512, hires=True)
     assert not any(page.handlers(name, "change") for name in SETTINGS), "several answers would race"
@@ -230,6 +243,7 @@ def test_an_own_preset_stays_chosen_beside_an_equal_one_and_replacing_and_deleti
     assert page.of("preset")["value"] == "mine", "Balanced has these settings too"
     page.set(factor_1=4)
     assert page.of("preset")["value"] == "custom"
+    assert page.of("preset")["choices"] == [*BUILT_IN, "mine", "custom"]
     assert page.save(" mine") == "Click \U0001f4be again to replace mine."
     assert page.presets.get("mine") == Settings()
     assert page.save("mine") == "Saved as mine."
