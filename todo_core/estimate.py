@@ -16,7 +16,7 @@ from .patching.time.prediction_plan import Part
 from .patching.work import layout_of
 
 USUAL_STEPS = 10  # of a hires pass
-# of the steps that can be predicted, those that usually are with a tolerance of 0.16, and more with each doubling of it
+# of the steps that can be predicted, those that usually are with a tolerance of 0.07, and more with each doubling of it
 # (docs/results: 10 steps in both layouts)
 _USUAL: dict[Part, tuple[float, float]] = {"whole": (0.54, 0.27), "deep": (0.5, 0.0)}
 _DEEP_ALONE = (0.6, 0.3)  # where no whole step is predicted
@@ -66,6 +66,6 @@ def _usually_predicted(plan: Plan, name: Part, steps: int) -> list[int]:
     if part.tolerance is None or not possible:
         return possible
     usual, more = _USUAL[name] if plan.whole.predicts else _DEEP_ALONE
-    share = min(1, max(0, usual + more * math.log2(max(plan.settings.tolerance, 0.01) / 0.16)))
+    share = min(1, max(0, usual + more * math.log2(max(plan.settings.tolerance, 0.01) / 0.07)))
     count = round(len(possible) * share)
     return [possible[index * len(possible) // count] for index in range(count)] if count else []

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.models import full_layout
+from tests.todo_core.patching.test_plan import course_of
 from todo_core import Settings, TokenGrid
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
@@ -82,22 +83,22 @@ def test_no_preset_is_farther_than_as_many_plain_steps(aim):
             assert plain.empty or own["psnr"].min() > plain["psnr"].min(), (layout, side, name)
 
 
-@pytest.mark.parametrize("sampler", ["steady", "adds noise"])
+@pytest.mark.parametrize("adds_noise", [False, True])
 @pytest.mark.parametrize("layout", results.LAYOUTS)
 @pytest.mark.parametrize("aim", results.TOLERANCES)
-def test_a_preset_does_what_its_rows_did(aim, layout, sampler):
+def test_a_preset_does_what_its_rows_did(aim, layout, adds_noise):
     size = TokenGrid(*2 * (96 * results.LAYOUTS[layout],))
-    facts = Pass(size, 10, weights=(0.5,) * 10, sampler=sampler)
+    facts = Pass(size, 10, course_of((0.5,) * 10, adds_noise=adds_noise))
     plan = make_plan(Settings.preset(aim), detect(full_layout(layout)), facts)
-    name = "Euler a" if sampler == "adds noise" else ""
+    name = "Euler a" if adds_noise else ""
     predicted = f"predicted, tolerance {plan.settings.tolerance:g}"
     assert results.variant_of(aim, layout, name) == ("ToDo 2, " if plan.reduced else "") + predicted
-    assert plan.predicts == (layout == "SDXL" or sampler == "steady")
+    assert plan.predicts == (layout == "SDXL" or not adds_noise)
 
 
 def test_readme_tells_the_work_and_the_time_that_balanced_leaves_in_sdxl():
     told, host = " ".join((ROOT / "README.md").read_text("utf-8").split()), detect(full_layout("SDXL"))
-    facts = Pass(TokenGrid(192, 192), 10, (0.5,) * 10, "steady")
+    facts = Pass(TokenGrid(192, 192), 10, course_of((0.5,) * 10))
     estimate = Estimate.of(host, make_plan(Settings(), host, facts))
     assert f"*Balanced* leaves {100 * (1 - estimate.saved):.0f} % of the multiplications" in told
     time = 100 / float(told.partition("| hires pass |")[2].partition("| SDXL, 1536 px |")[2].split("x")[0])

@@ -81,7 +81,11 @@ def guidance_of(guider: Any, model_options: dict[str, Any]) -> Guidance | None:
 
     options = {name: model_options[name] for name in ("disable_cfg1_optimization",) if name in model_options}
     add_wrapper_with_key(WrappersMP.CALC_COND_BATCH, _KEY, outputs, options, is_model_options=True)
-    guided = guider.predict_noise(torch.zeros(_MOST_PROMPTS, 1, 1, 1), torch.ones(_MOST_PROMPTS), options)
+    try:
+        guided = guider.predict_noise(torch.zeros(_MOST_PROMPTS, 1, 1, 1), torch.ones(_MOST_PROMPTS), options)
+    except Exception as error:  # whatever a guider raises that wants a true latent
+        log.debug("ToDo cannot ask %s", type(guider).__name__, exc_info=error)
+        return None
     weights = tuple(guided.flatten()[:asked].tolist())
     is_split = bool(models - {id(guider.inner_model)}) or len(model_options.get("multigpu_clones") or ()) > 1
     return Guidance(weights if abs(sum(weights) - 1) < 1e-3 else None, is_split)

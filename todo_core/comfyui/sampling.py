@@ -101,7 +101,7 @@ class Sampling(Driver):
         super().__init__(f"the sampling at {Pass(self._size).pixels}", settings)
         self._rows = rows_of([(seed or 0) + i for i in range(shape[0])])  # seeds as other programs count them
         self._patches = _KeysPatches()
-        self._sigmas, self._steps = sigmas, max(1, len(sigmas) - 1)
+        self._sigmas, self._listed, self._steps = sigmas, sigmas.tolist(), max(1, len(sigmas) - 1)
         self._counts_calls = False  # a call may begin no step of the list, or one of several
         self._total: int | None = self._steps
 
@@ -127,7 +127,7 @@ class Sampling(Driver):
 
     def _facts(self, host: Host, guidance: asked.Guidance | None) -> Pass:
         """What ComfyUI knows of the sampling, and what its sampler tells."""
-        course, falls = None, self._sigmas[0] > self._sigmas[-1]  # FlipSigmas turns the schedule round
+        course, falls = None, self._listed[0] > self._listed[-1]  # FlipSigmas turns the schedule round
         if asked.is_own(self._sampler) and falls:
             course = asked.course_of(self._sampler, self._guider, self._sigmas, self._steps_of)
             self._counts_calls = not (course and self._keeps_to_list(course.times))
@@ -142,7 +142,7 @@ class Sampling(Driver):
 
     def _keeps_to_list(self, times: Sequence[float]) -> bool:
         """Whether each step of the list has a call. dpm_fast and dpm_adaptive make sigmas of their own."""
-        starts = self._sigmas[:-1].tolist()
+        starts = self._listed[:-1]
         return len({*starts}) == len(starts) and all(
             any(abs(time - start) <= _ROUNDING * start for time in times) for start in starts
         )
@@ -162,8 +162,8 @@ class Sampling(Driver):
 
     def _step_at(self, sigma: float) -> int:
         """The step that begins at this sigma or before: samplers also call the denoiser between two steps."""
-        starts = self._sigmas[:-1].tolist()
-        if starts[0] < float(self._sigmas[-1]):
+        starts = self._listed[:-1]
+        if starts[0] < self._listed[-1]:
             begun = sum(each <= sigma * (1 + _ROUNDING) for each in starts)
         else:
             begun = sum(each >= sigma * (1 - _ROUNDING) for each in starts)

@@ -227,8 +227,8 @@ HEAVY_FIRST = (0.22, 0.19, 0.16, 0.13, 0.09, 0.07, 0.05, 0.03, 0.02, 0.04)
     ("settings", "steps", "known", "window"),
     [
         ({}, 10, HEAVY_FIRST, (0.3, 1)),
-        ({"tolerance": 0.08}, 10, HEAVY_FIRST, (0.5, 1)),
-        ({"tolerance": 0.32}, 10, HEAVY_FIRST, (0.1, 1)),
+        ({"tolerance": 0.035}, 10, HEAVY_FIRST, (0.5, 1)),
+        ({"tolerance": 0.14}, 10, HEAVY_FIRST, (0.1, 1)),
         ({}, 10, HEAVY_FIRST[::-1], (0, 0.7)),
         ({"start": 0}, 10, HEAVY_FIRST[::-1], (0, 0.7)),
         ({"end": 1}, 10, HEAVY_FIRST, (0.3, 1)),

@@ -106,7 +106,7 @@ def test_where_auto_leaves_whole_steps_out_a_note_says_why_once(name, unet, capl
     with patched(pipe, factor_1=2, tolerance=1) as session:
         for _ in range(2):
             generate(pipe)
-    is_left_out, why = "Ancestral" in name, f"no whole step predicted: {WHY_NOT['adds noise']}"
+    is_left_out, why = "Ancestral" in name, f"no whole step predicted: {NOISY}"
     assert session.record.steps
     assert bool(session.record.whole.predicted_calls) != is_left_out
     assert session.record.notes == [why] * is_left_out

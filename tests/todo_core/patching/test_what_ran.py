@@ -155,8 +155,8 @@ def test_the_work_in_words():
 SHORT = "they need 4 steps"
 NOTE = f"{SHORT}: nothing is predicted"
 BY_HAND = BY_2 | {"whole": "only layers are asked for"}
-MEASURED = plan(whole=NOISE, tolerance=0.08)  # half of the user's
-ABOVE = "error 0.21, tolerance 0.16"
+MEASURED = plan(whole=NOISE, tolerance=0.035)  # half of the user's
+ABOVE = "error 0.21, tolerance 0.07"
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ ABOVE = "error 0.21, tolerance 0.16"
         # the error that was above the tolerance, in the user's terms; below it, another cause
         (ran(error=0.102, begun_anew=ROWS), MEASURED, [ABOVE]),
         (ran(error=0.203), plan(whole=NOISE, tolerance=0.0), [ABOVE]),
-        (ran(error=0.05), MEASURED, [TOO_FEW]),
-        (ran(error=0.102), plan(tolerance=0.08), [TOO_FEW]),  # of whole steps, which come first
-        (ran(LEVEL_1, error=0.102), plan(tolerance=0.08), [f"nothing predicted: {TOO_FEW}"]),
+        (ran(error=0.03), MEASURED, [TOO_FEW]),
+        (ran(error=0.102), plan(tolerance=0.16), [TOO_FEW]),  # of whole steps, which come first
+        (ran(LEVEL_1, error=0.102), plan(tolerance=0.16), [f"nothing predicted: {TOO_FEW}"]),
         # less than could be
         (ran(LEVEL_1), plan(**BY_HAND), [f"nothing predicted: {TOO_FEW}"]),
         (ran(LEVEL_1, begun_anew=ROWS), plan(**BY_HAND), [f"nothing predicted: {ROWS}"]),

@@ -23,19 +23,16 @@ log = logging.getLogger("todo_core")
 _OWN = ("k_diffusion", "modules", "modules_forge", "backend", "ldm_patched")
 
 
-def is_own(function: Any) -> bool:
-    """Whether a sampler's function is one of the WebUI's."""
-    return getattr(function, "__module__", "").partition(".")[0] in _OWN
-
-
 def course_of(params: Any, inner: Any) -> Course | None:
     """The course of the running pass; None where its sampler does not tell. ``inner`` is the model around the UNet.
 
     The function that calls the sampler has its arguments: its own it may have changed by now.
     """
-    sampler, latent = params.denoiser.sampler, params.x
+    function, latent = getattr(getattr(params.denoiser, "sampler", None), "func", None), params.x
+    if not callable(function) or function.__module__.partition(".")[0] not in _OWN:
+        return None
     given = dict(variable("extra_params_kwargs") or {})
-    parameters = inspect.signature(sampler.func).parameters
+    parameters = inspect.signature(function).parameters
     timed = "timesteps" in parameters
     scale = _by_timestep(inner) if timed else _by_sigma(inner)
 
@@ -46,7 +43,7 @@ def course_of(params: Any, inner: Any) -> Course | None:
     def run(model: StandIn, x: Tensor) -> Tensor:
         if "noise_sampler" in given:  # of these images' seeds
             given["noise_sampler"] = lambda *_: torch.randn_like(x)
-        last: Tensor = sampler.func(model, x, extra_args={}, callback=model.report, disable=True, **given)
+        last: Tensor = function(model, x, extra_args={}, callback=model.report, disable=True, **given)
         return last
 
     device = latent.device if latent.device.type == "cuda" else torch.device("cpu")
@@ -54,7 +51,7 @@ def course_of(params: Any, inner: Any) -> Course | None:
         with _own_noise():
             return ask(run, lambda errs: _Denoiser(params.denoiser, reply, errs), scale, device)
     except Exception as error:  # whatever a sampler raises that wants a true latent
-        log.debug("ToDo cannot ask %s", sampler.func, exc_info=error)
+        log.debug("ToDo cannot ask %s", function, exc_info=error)
         return None
 
 

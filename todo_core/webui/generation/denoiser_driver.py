@@ -68,8 +68,7 @@ class DenoiserDriver(Driver):
 
     def _facts(self, host: Host, params: Any) -> Pass:
         """What the WebUI knows of the pass."""
-        own = asked.is_own(getattr(params.denoiser.sampler, "func", None))
-        course = asked.course_of(params, compat.around_unet(self._model())) if own else None
+        course = asked.course_of(params, compat.around_unet(self._model()))
         steps = len(course.times) if course else int(params.denoiser.total_steps)
         return Pass(self._latent, steps, course, None if course else UNKNOWN)
 
