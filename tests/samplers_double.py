@@ -24,7 +24,9 @@ def euler(model, x, sigmas, extra_args=None, callback=None, disable=None, s_chur
 
 def ancestral(model, x, sigmas, extra_args=None, callback=None, disable=None, eta=1.0, noise_sampler=None):
     """Euler's method to a lower noise, and fresh noise after it."""
-    draw = noise_sampler or (lambda *_: torch.randn_like(x))
+    draw = noise_sampler or (
+        lambda sigma, _: torch.randn(x.shape, generator=torch.Generator().manual_seed(int(1000 * sigma)))
+    )
     for i, (sigma, following) in enumerate(pairwise(sigmas)):
         denoised = model(x, sigma * x.new_ones(len(x)), **(extra_args or {}))
         if callback:

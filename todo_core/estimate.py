@@ -18,7 +18,7 @@ from .patching.work import layout_of
 USUAL_STEPS = 10  # of a hires pass
 # of the steps that can be predicted, those that usually are with a tolerance of 0.07, and more with each doubling of it
 # (docs/results: 10 steps in both layouts)
-_USUAL: dict[Part, tuple[float, float]] = {"whole": (0.54, 0.27), "deep": (0.5, 0.0)}
+_USUAL: dict[Part, tuple[float, float]] = {"whole": (0.35, 0.2), "deep": (0.5, 0.1)}
 _DEEP_ALONE = (0.6, 0.3)  # where no whole step is predicted
 
 

@@ -24,7 +24,7 @@ from todo_core import Session, TokenGrid
 from todo_core.estimate import Estimate
 from todo_core.patching.plan import Pass
 from todo_core.patching.steps import rows_of
-from todo_core.patching.time import memory, pacing
+from todo_core.patching.time import pacing
 from todo_core.patching.time.prediction_plan import Part
 from todo_core.samplers import Course
 from todo_lab.sampling.samplers import make_scheduler
@@ -184,11 +184,11 @@ def step_seconds(subject: Subject, variant: Variant, call: Callable[[], Any], st
         if session:
             session.detach()
 
-    def gap_of(cost: float, tolerance: float, *_: Any) -> int:
+    def gap(_: Any, cost: float, tolerance: float, *more: Any) -> int:
         part: Part = "whole" if session and tolerance == session.plan.whole.tolerance else "deep"
         return pacing.LONGEST if step in predicted[part] else 1
 
-    with mock.patch.object(memory, "gap_of", gap_of):
+    with mock.patch.object(pacing.Budget, "gap", gap):
         return subject.clock.seconds(run)
 
 

@@ -35,8 +35,13 @@ FLOORS = {
         "estimate tomesd",
         "webui comfyui",
     ],
-    "todo_core/hosts": ["host", "ldm_layers conditions compiled_code", "ldm diffusers patchers", "detection"],
-    "todo_core/comfyui": ["compat inputs", "sampling", "nodes"],
+    "todo_core/hosts": [
+        "host stack",
+        "ldm_layers conditions compiled_code schedulers",
+        "ldm diffusers patchers",
+        "detection",
+    ],
+    "todo_core/comfyui": ["compat inputs asked", "sampling", "nodes"],
     "todo_core/webui": ["compat presets", "generation", "panel", "compare", "extension"],
     "todo_lab": [
         "python_version",

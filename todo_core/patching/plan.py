@@ -188,7 +188,7 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
         elif whole.predicts:
             whole = replace(whole, why=f"fewer tokens {what}")
     if settings.predict == "whole" and whole.predicts:
-        deep = replace(deep, why="whole steps are predicted", may_change=not (facts.course and facts.steps))
+        deep = replace(deep, why="whole steps are predicted", may_change=True)  # if the calls are other than told
     start, end = _window(settings, facts)
     after: tuple[LevelPlan, ...] = ()
     if settings.afterwards != "none" and settings.end not in ("auto", 1):

@@ -148,7 +148,7 @@ class Guider:
         own = self.model_options
         self.model_options = {"transformer_options": copy.copy(own["transformer_options"])}
         self.model_options["transformer_options"]["wrappers"] = copy.deepcopy(self.model_patcher.wrappers)
-        sigmas = torch.tensor([*torch.linspace(10, 1, steps), 0.0] if sigmas is None else sigmas)
+        sigmas = torch.tensor([*torch.linspace(2, 0.2, steps), 0.0] if sigmas is None else sigmas)
         begin = begin or (noise(*shape, seed=seed), torch.zeros(shape))
         run = Executor(self._outer_sample, self, _wrappers("outer_sample", self.model_options))
         try:
@@ -185,7 +185,7 @@ class Guider:
 
     def _call(self, x, text, parts, sigma, model_options):
         """A call of the UNet, after those of its ControlNets."""
-        time = torch.full((len(x),), float(sigma[0]) * 90)
+        time = torch.full((len(x),), min(999, float(sigma[0]) * 450))
         for control in (cond["control"] for cond in self.conds["positive"] if "control" in cond):
             control.get_control(x, time, text)
         options = {**model_options["transformer_options"], "cond_or_uncond": parts}

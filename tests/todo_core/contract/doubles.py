@@ -139,7 +139,7 @@ class A1111(Double):
     def request_of(self, job):
         kind = ProcessingImg2Img if job.kind == "img2img" else Processing
         p = kind(**self.basics(job), split=job.split)
-        p.sampler_function, p.eta = webui_double.SAMPLERS[job.sampler], float(job.sampler == "ancestral")
+        p.sampler_function, p.eta = webui_double.SAMPLERS[job.sampler], 0.3 * (job.sampler == "ancestral")
         p.refiner = next(((number, self.models[1]) for number, event in job.events.items() if event == "swap"), None)
         runs = [self.controlnet] * 2 if job.beside == "controlnet" else []  # two units may share a network
         units = script_with(torch.nn.Conv2d(4, 4, 1), IDLE, None, *runs)
@@ -223,7 +223,9 @@ class ComfyUI(Double):
         conds = dict.fromkeys(("positive", "negative"), [{"control": control} if job.beside == "controlnet" else {}])
         self.guider = comfyui_double.Guider(model, conds, split=job.split)
         each = torch.cat([models.noise(1, *latent.shape[1:], seed=seed) for seed in job.seeds])
-        sampler = comfyui_double.SAMPLERS[job.sampler]
+        options = {"eta": 0.3} if job.sampler == "ancestral" else {}
+        function = comfyui_double.SAMPLERS[job.sampler].sampler_function
+        sampler = SimpleNamespace(sampler_function=function, extra_options=options)
         return self.guider.sample(job.steps, seed=job.seeds[0], sampler=sampler, begin=(each, latent))
 
     def _patched(self, settings):
