@@ -134,7 +134,7 @@ def beside_plain_steps(layout: str, side: int, variant: str, part: pd.DataFrame)
     own, steps = of(variant, part), int(part["hires_steps"].iloc[0])
     speed = speed_at_full_size(layout, side, variant, own)
     plain = {round(float(name.split()[-1]) * steps): name for name in set(part["variant"]) if "fewer" in name}
-    count = min((each for each in plain if each >= round(steps / speed)), default=steps)
+    count = min((each for each in plain if each >= math.ceil(steps / speed)), default=steps)
     return speed, count, of(plain.get(count, ""), part)
 
 
@@ -207,7 +207,7 @@ def of_parts(parts: dict[tuple[str, int], pd.DataFrame], variants: tuple[str, ..
     for variant in variants:
         each = [of(variant, part) for part in parts.values()]
         cells = ["" if own.empty else f"{own['work'].mean():.2f}: {psnr(own):.1f}" for own in each]
-        found.append([shown(variant), *cells])
+        found += [[shown(variant), *cells]] if any(cells) else []
     return found
 
 

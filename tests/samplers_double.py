@@ -89,7 +89,7 @@ def adaptive(model, x, sigmas, extra_args=None, callback=None, disable=None):
     """What it does next depends on what it sees."""
     while sigmas[0] > 0.1:
         denoised = model(x, sigmas[:1].expand(len(x)), **(extra_args or {}))
-        sigmas = sigmas[:1] / (1.5 + float(denoised.abs().max().clamp(max=5)))
+        sigmas = sigmas[:1] / (1.2 + float(denoised.abs().max().clamp(max=0.3)))
         x = denoised + (x - denoised) / 2
     return x
 

@@ -22,11 +22,12 @@ from torch import Tensor
 
 NOISY = "this sampler adds noise in each step. DPM++ 2M and Euler do not"
 SEVERAL = "this sampler calls the model more than once a step. DPM++ 2M and Euler do it once"
-GROWS = "this sampler multiplies errors with this schedule. Karras and Euler do not"
+GROWS = "errors grow too much with this sampler and schedule. Those of DPM++ 2M Karras and Euler do not"
 UNKNOWN = "it is not known what this sampler does with the model's outputs"
 DISAGREES = "the model is not called with the noise that the sampler has told"
 
 MOST_GROWTH = 3.0  # of an error, beside that of Euler's method, up to which whole steps are predicted
+MOST_CALLS = 600  # of a sampler that is asked
 _SAME = 0.02  # of the noise of a call, up to which it is the one that was told
 _ROUNDING = 1e-3
 
@@ -103,6 +104,8 @@ class StandIn:
     def __call__(self, x: Tensor, time: Any, *args: Any, **kwargs: Any) -> Tensor:
         """A call of the model: notes it, and replies."""
         call, error = len(self.times), torch.zeros_like(x)
+        if call >= MOST_CALLS:
+            raise RuntimeError("a sampler does not end")
         if self.errs and call + 1 < len(x):
             error[call + 1] = 1
         self.times.append(float(time.flatten()[0] if isinstance(time, Tensor) else time))
@@ -134,21 +137,20 @@ def ask(
     scale: Callable[[float], Scale],
     device: torch.device,
     steps_of: Callable[[Sequence[float]], Sequence[int]] | None = None,
-    most_calls: int = 400,
 ) -> Course | None:
     """Ask a sampler: ``run(model, x)`` is its function, and returns the last latent. None where it does not answer.
 
     ``stand_in(errs)`` makes the model, ``steps_of`` the step of each call from the calls' times; else each is a step.
     """
-    ran = []
-    for errs in (True, False):
-        model, x = stand_in(errs), torch.zeros(most_calls + 1, 1, 1, 1, device=device)
+
+    def result(rows: int, *, errs: bool) -> tuple[StandIn, Tensor]:
+        model = stand_in(errs)
         with own_noise(device):
-            last = run(model, x).flatten().double()
-        ran.append((model, last))
-    (asked, moved), (plain, still) = ran
-    count = len(asked.times)
-    if asked.times != plain.times or not 0 < count <= most_calls:
+            return model, run(model, torch.zeros(rows, 1, 1, 1, device=device)).flatten().double()
+
+    count = len(result(1, errs=False)[0].times)  # then as many rows as it takes: UniPC computes a lot for each
+    (asked, moved), (plain, still) = (result(count + 1, errs=errs) for errs in (True, False))
+    if not asked.times or asked.times != plain.times or len(asked.times) != count:
         return None
     begins = {**asked.begins, count: moved}
     # the plain run reports as often, but its latents are all alike
@@ -185,7 +187,6 @@ def course_of(
     ``response`` (begins, calls) is what a unit error in each call has moved the latent by, as each step of the sampler
     ``begins``: before this call, and at the end. ``steps`` are those that the program counts.
     """
-    count = len(times)
     of_latent = [*(each.latent for each in scales), 1.0]
     moved = response * torch.tensor([of_latent[begin] for begin in begins], dtype=torch.float64)[:, None]
     moved = torch.where(response == 0, 0.0, moved)  # also where a latent of noise alone has no scale
@@ -193,11 +194,13 @@ def course_of(
     noise = [each.noise for each in scales]
     if min(noise) <= 0 or any(after > before * (1 + _ROUNDING) for before, after in pairwise(noise)):
         return None
-    calls_twice = count > len(begins)
+    parts = [*pairwise(sorted({0, *begins}))]
+    calls_twice = any(end - first > 1 for first, end in parts[1:])  # PLMS and UniPC do so in their first step alone
     euler = [each.error * (1 - after / each.noise) for each, after in zip(scales, [*noise[1:], 0.0], strict=True)]
-    growth = max(float(each) / alone for each, alone in zip(most, euler, strict=True) if alone > 0)
+    heavy = max(euler) / 10  # in a light step no error grows to much
+    growth = max(float(each) / alone for each, alone in zip(most, euler, strict=True) if alone > heavy)
     weights = [0.0] * (steps[-1] + 1)
-    for first, end in pairwise(sorted({0, *begins})):  # a try of a step moves nothing by itself: its calls share it
+    for first, end in parts:  # a try of a step moves nothing by itself: its calls share it
         for step in steps[first:end]:
             weights[step] += float(most[first:end].mean())
     if not all(0 < weight < math.inf for weight in weights[:-1]) or not weights[-1] < math.inf:

@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,8 +23,13 @@ _KEY, _MOST_PROMPTS = "todo_asks", 8
 
 def is_own(sampler: Any) -> bool:
     """Whether a sampler is one of ComfyUI's. One of another node may keep a state, or wrap one that does."""
-    function = getattr(sampler, "sampler_function", None)
-    return getattr(function, "__module__", "").partition(".")[0] in _OWN
+    return _is_of_comfyui(getattr(sampler, "sampler_function", None))
+
+
+def _is_of_comfyui(thing: Any) -> bool:
+    """Whether a function or class is ComfyUI's. It loads its extra nodes by file: their module's name is a path."""
+    module = getattr(thing, "__module__", "")
+    return module.partition(".")[0] in _OWN or PurePath(module).parent.name == "comfy_extras"
 
 
 def course_of(
@@ -67,7 +73,7 @@ def guidance_of(guider: Any, model_options: dict[str, Any]) -> Guidance | None:
 
     It gets outputs of 0, but for a 1 of one prompt in each row. PerpNeg's are not weighted: its weights are None.
     """
-    if type(guider).__module__.partition(".")[0] not in _OWN:
+    if not _is_of_comfyui(type(guider)):
         return None
     from comfy.patcher_extension import WrappersMP, add_wrapper_with_key
 

@@ -218,7 +218,7 @@ class Split(Guider):
     ],
 )
 def test_a_guider_is_asked_what_it_makes_of_its_prompts(shown, model, kind, options, weights, is_split):
-    kind.__module__ = "comfy_extras.nodes_custom_sampler"
+    kind.__module__ = "/programs/ComfyUI/comfy_extras/nodes_custom_sampler"  # as it loads them
     found = guidance_of(kind(model), options)
     assert (found.weights, found.is_split) == (pytest.approx(weights), is_split)
     kind.__module__ = "a_node"
@@ -285,7 +285,7 @@ def test_steps_that_another_node_answers_outside_of_ours_are_not_counted_as_comp
     ("name", "sigmas", "whole", "reduced"),
     [
         ("own_sigmas", None, 2, 1),
-        ("adaptive", None, 1, 2),  # their number is unknown: the window goes by the noise
+        ("adaptive", None, 2, 6),  # their number is unknown: the window goes by the noise
         ("euler", [10, 10, 7, 7, 7, 1, 0], 5, 1),  # nor is it known here
     ],
 )

@@ -15,7 +15,7 @@ from todo_core.patching.time.prediction_plan import DEEP
 OURS = {"factor_1": 2, "factor_2": 1, "interval": 1, "start": 0, "end": 1}
 PREDICTS = OURS | {"interval": 2}
 WHOLE = PREDICTS | {"predict": "whole"}
-AUTO = OURS | {"interval": "auto", "tolerance": 1}
+AUTO = OURS | {"interval": "auto", "tolerance": 0.2}
 WRITTEN = {"method": "downsample", "factor 1": "2", "interval": "1", "start": "0", "end": "1"}  # of OURS in an infotext
 BOTH_PASSES = WRITTEN | {"passes": "all"}
 IMAGES = {}  # of undisturbed runs

@@ -130,7 +130,7 @@ class Sampler:
         denoiser.step, denoiser.steps, denoiser.total_steps = 0, p.steps, p.steps * calls
         extra_params_kwargs = {"timesteps": torch.linspace(1, 999, p.steps).long()} if self.is_timed else {}
         if not self.is_timed:
-            extra_params_kwargs["sigmas"] = torch.linspace(2, 0, p.steps + 1)
+            extra_params_kwargs["sigmas"] = torch.linspace(2**0.5, 0, p.steps + 1) ** 2
         parameters = inspect.signature(self.func).parameters
         extra_params_kwargs |= {"eta": p.eta} if "eta" in parameters else {}
         extra_params_kwargs |= {"s_churn": p.s_churn} if "s_churn" in parameters else {}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import io
 import logging
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from functools import cache
 from typing import Any
 
@@ -48,7 +49,7 @@ def course_of(params: Any, inner: Any) -> Course | None:
 
     device = latent.device if latent.device.type == "cuda" else torch.device("cpu")
     try:
-        with _own_noise():
+        with _own_noise(), redirect_stderr(io.StringIO()):  # UniPC shows a progress bar, whatever it is told
             return ask(run, lambda errs: _Denoiser(params.denoiser, reply, errs), scale, device)
     except Exception as error:  # whatever a sampler raises that wants a true latent
         log.debug("ToDo cannot ask %s", function, exc_info=error)

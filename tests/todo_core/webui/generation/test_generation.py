@@ -48,8 +48,8 @@ def todo_of(done):
 @pytest.mark.parametrize(
     ("chosen", "used"),
     [
-        ({"factor_1": "auto", "interval": 1}, {"factor 1": "2", "start": "0.6", "end": "1"}),
-        ({"tolerance": 1, "end": 0.9}, {"start": "0", **WHOLE_AND_DEEP}),
+        ({"factor_1": "auto", "interval": 1}, {"factor 1": "2", "start": "0.4", "end": "1"}),
+        ({"tolerance": 0.05, "end": 0.9}, {"start": "0.5", **WHOLE_AND_DEEP}),
     ],
 )
 def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, chosen, used, monkeypatch):
@@ -168,10 +168,9 @@ def test_what_only_predicted_is_told_and_its_infotext_repeats_the_image(webui, o
         ({"sampler_function": SAMPLERS["ddim"]}, None),
         ({"sampler_function": SAMPLERS["ddim"], "eta": 0.5}, NOISY),
         ({"sampler_function": SAMPLERS["euler"], "s_churn": 5.0}, NOISY),
-        ({"sampler_function": SAMPLERS["adaptive"]}, UNKNOWN),
         ({}, UNKNOWN),  # another extension's is not asked
     ],
-    ids=["ddim", "eta", "churn", "adaptive", "not asked"],
+    ids=["ddim", "eta", "churn", "not asked"],
 )
 def test_the_sampler_is_asked_what_it_does(webui, request_, why):
     told = webui.generate(Processing(steps=7, **request_), WHOLE).comments
