@@ -260,7 +260,7 @@ def test_a_replacement_that_may_keep_a_map_ends_predictions(shown, model, monkey
         assert f"computed in {5 if predict == 'deep' else 6} of 8 steps" in line
 
 
-@pytest.mark.parametrize("sigmas", [(10.0, 5.0), None])
+@pytest.mark.parametrize("sigmas", [(2.0, 1.0), None])
 def test_an_adapter_that_ends_beside_another_begins_the_predictions_anew(shown, model, sigmas):
     """A T2I adapter has no layers of a UNet, and adds to the same ones as another."""
     control = comfyui_double.Control(None, comfyui_double.Control(None), sigmas)

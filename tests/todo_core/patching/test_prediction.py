@@ -209,7 +209,7 @@ def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch)
     monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
 
     def computed(*drifts, is_split=False):
-        session, ran = session_of(ldm_sd1, interval="auto", tolerance=0.1), []
+        session, ran = session_of(ldm_sd1, interval="auto", predict="deep", tolerance=0.05), []
         session._facts = replace(session._facts, course=Course((1.0,) * 14, (*range(14),), (0.1,) * 14))
         rows = [Row(image=image, weight=weight) for image in range(len(drifts)) for weight in (3.0, -2.0)]
         first = detect(ldm_sd1.unet).deep_transformers[0].transformer_blocks[0]
