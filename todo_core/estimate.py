@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from .hosts import Host
 from .patching.plan import Plan
+from .patching.time.prediction import Hold
 from .patching.time.prediction_plan import Part
 from .patching.work import layout_of
 
@@ -19,6 +20,7 @@ USUAL_STEPS = 10  # of a hires pass
 # of the steps that can be predicted, those that usually are with a tolerance of 0.07, and more with each doubling of it
 # (docs/results: 10 steps in both layouts)
 _USUAL: dict[Part, tuple[float, float]] = {"whole": (0.35, 0.2), "deep": (0.5, 0.1)}
+_USUAL_HELD = (0.2, 0.2)  # of whole steps whose denoised image is held
 _DEEP_ALONE = (0.6, 0.3)  # where no whole step is predicted
 
 
@@ -65,7 +67,7 @@ def _usually_predicted(plan: Plan, name: Part, steps: int) -> list[int]:
     possible = sorted({*range(steps)} - {*part.computed_steps(steps)}) if part.predicts else []
     if part.tolerance is None or not possible:
         return possible
-    usual, more = _USUAL[name] if plan.whole.predicts else _DEEP_ALONE
+    usual, more = _USUAL_HELD if part.way is Hold else _USUAL[name] if plan.whole.predicts else _DEEP_ALONE
     share = min(1, max(0, usual + more * math.log2(max(plan.settings.tolerance, 0.01) / 0.07)))
     count = round(len(possible) * share)
     return [possible[index * len(possible) // count] for index in range(count)] if count else []

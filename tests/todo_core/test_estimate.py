@@ -125,7 +125,7 @@ def test_a_larger_tolerance_saves_more(layout, pixels, adds_noise):
     made = [Estimate.of(host, make_plan(BUILT_IN[name], host, facts)) for name in ("Fast", "Balanced", "Closest")]
     saved, whole = [each.saved for each in made], [len(each.predicted["whole"]) for each in made]
     assert sorted({*saved}, reverse=True) == saved or (pixels, adds_noise, layout) == (1024, True, "SDXL")
-    assert bool(whole[0]) == (not adds_noise and (layout, pixels) != ("SD 1.5", 2048))
+    assert bool(whole[0]) == (adds_noise or (layout, pixels) != ("SD 1.5", 2048))
 
 
 class Linear(torch.nn.Module):
