@@ -20,11 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NOISY = "this sampler adds noise in each step. DPM++ 2M and Euler do not"
-SEVERAL = "this sampler calls the model more than once a step. DPM++ 2M and Euler do it once"
-GROWS = "errors grow too much with this sampler and schedule. Those of DPM++ 2M Karras and Euler do not"
-UNKNOWN = "it is not known what this sampler does with the model's outputs"
-DISAGREES = "the model is not called with the noise that the sampler has told"
+from .reason import Reason
 
 MOST_GROWTH = 3.0  # of an error, beside that of Euler's method, up to which whole steps are predicted
 MOST_CALLS = 600  # of a sampler that is asked
@@ -59,13 +55,13 @@ class Course:
         return cls((*noise[:-1],), (*range(len(weights)),), (*weights,), adds_noise, calls_twice)
 
     @property
-    def why_not_whole(self) -> str | None:
+    def why_not_whole(self) -> Reason | None:
         """Why whole steps cannot be continued by a line."""
         if self.adds_noise:
-            return NOISY
+            return Reason.NOISY
         if self.calls_twice:
-            return SEVERAL
-        return GROWS if self.growth > MOST_GROWTH else None
+            return Reason.SEVERAL
+        return Reason.GROWS if self.growth > MOST_GROWTH else None
 
     def agrees(self, call: int, time: float) -> bool:
         """Whether the model is called with this in call number ``call``, from 0."""

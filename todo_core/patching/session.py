@@ -24,6 +24,7 @@ from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import is_compiled
 from ..hosts.conditions import conditions_of, has_controlnet, replaces_attention, weights_of_parts
+from ..reason import Reason, Why
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from .hooks.deep_hooks import DeepHooks, WholeHooks, holder_of
@@ -32,11 +33,11 @@ from .hooks.module_calls import Args, Hook, Kwargs, argument, remove_forwards
 from .hooks.module_hooks import ModuleHooks
 from .hooks.running_calls import Shared, UNetCall
 from .plan import Pass, Plan, make_plan
-from .record import UNPREDICTED, Record
-from .space.level_plan import LEVELS, Reason
+from .record import Record
+from .space.level_plan import LEVELS
 from .steps import Row, Step, StepCounter, rows_inside, timesteps_of
 from .time.memory import MOST_CALLS, CallMemory, Memory
-from .what_ran import NOT_CALLED, IdleNotes
+from .what_ran import IdleNotes
 
 CHECKPOINTED = (
     "its blocks are checkpointed, and the backward pass would compute them without the reduction. "
@@ -190,7 +191,7 @@ class Session:
         own = rows if fixed is None else [replace(row, seed=fixed) for row in rows]
         self._step = Step(number, total, tuple(own), guidance)
 
-    def doubt(self, why: Reason) -> None:
+    def doubt(self, why: Why) -> None:
         """Believe no more what the sampler has told of the pass, which is why nothing is predicted from now on."""
         self._facts = replace(self._facts, course=None, doubt=why)
 
@@ -229,7 +230,7 @@ class Session:
             self.plan = plan
             self.record.note(plan.note)
             if plan.whole.predicts and has_controlnet(kwargs):
-                self.record.note("ControlNets run in predicted steps too")
+                self.record.note(Reason.CONTROLNETS_TOO)
         self._add_levels(level.level for level in plan.reduced)
         if self._blocked and not self._compiled:
             self._put_forwards_on(self._blocked)
@@ -263,9 +264,9 @@ class Session:
                 if holder_of(self.host.unet) == "counter":  # since the patch
                     self._facts = replace(self._facts, holder="counter")
             if self._counter.takes_turns:
-                self.record.note("several generations take turns on this model: their steps are counted as one's")
+                self.record.note(Reason.TAKES_TURNS)
         elif unet is not self.host.unet and len({row.seed for row in self._step.rows}) > 1:  # torch.nn.DataParallel
-            self.record.note("replicas of this model run side by side: images may swap their seeds")
+            self.record.note(Reason.SEEDS_SWAP)
 
     def _plan_call(self, latent: Tensor) -> Plan:
         """The plan for a call with this latent: that of the last call, if the same facts hold."""
@@ -291,9 +292,9 @@ class Session:
         anew = own.begin_call(step, rows, latent, timestep, conditions, others, plan.parts, gaps)
         self.record.note_memory(memory.least_tolerances, anew)
         if memory.has_too_many:
-            self.record.note(f"of a step's calls, the first {MOST_CALLS} are predicted")
+            self.record.note(Reason.MOST_CALLS(MOST_CALLS))
         if memory.has_nan:
-            self.record.note("the model's output is not a number (NaN)")
+            self.record.note(Reason.IS_NAN)
         return own
 
     def _may_predict(self, unet: Module, latent: Tensor, args: Args, kwargs: Kwargs) -> bool:
@@ -305,24 +306,24 @@ class Session:
             return False
         if unet is not self.host.unet:
             remove_forwards(unet)  # a replica's would run the module that it is a copy of
-            self.record.note(f"replicas of this model run side by side: {UNPREDICTED}")
+            self.record.note(Reason.UNPREDICTED(Reason.REPLICAS))
             return False
         if self._calls.are_of_several_threads:
-            self.record.note(f"several threads run this model at a time: {UNPREDICTED}")
+            self.record.note(Reason.UNPREDICTED(Reason.THREADS))
             return False
         if self._asks_for_gradients(args, kwargs):
-            self.record.note(f"a call asks for gradients: {UNPREDICTED}")
+            self.record.note(Reason.UNPREDICTED(Reason.GRADIENTS))
             return False
         heard = [hook for module in self._deep for hook in module._forward_hooks.values()]
         if not all(isinstance(hook, Hook) for hook in heard):  # as self-attention guidance does in diffusers
-            self.record.note(f"something else listens to a layer below level 1: {UNPREDICTED}")
+            self.record.note(Reason.UNPREDICTED(Reason.LISTENED))
             return False
         # so does self-attention guidance in ComfyUI, to read it after the call; another guidance in later calls alone
         if self._memory.is_first(self._step.number) and replaces_attention(kwargs):
-            self.record.note(f"something else replaces a self-attention, and may read it: {UNPREDICTED}")
+            self.record.note(Reason.UNPREDICTED(Reason.ATTENTION_READ))
             return False
         if self.plan.deep.predicts and (why := self._memory.why_no_room(self.host, latent)):
-            self.record.note(f"{why}: {UNPREDICTED}")
+            self.record.note(Reason.UNPREDICTED(why))
             return False
         return True
 
@@ -336,7 +337,7 @@ class Session:
         """The timestep of a call: that of its first row."""
         times = timesteps_of(timestep)
         if len(set(times)) > 1:
-            self.record.note("the rows of a call have different timesteps: the step of the first row counts for all")
+            self.record.note(Reason.SEVERAL_TIMES)
         return times[0]
 
     def _progress(self, time: Callable[[], float]) -> float:
@@ -345,7 +346,7 @@ class Session:
             return self._step.number / self._step.total
         done = self.host.sampler.progress(time())
         if not 0 <= done <= 1 and (self.plan.start, self.plan.end) != (0, 1):
-            self.record.note("its timesteps are not 1,000 trained ones: Start and End cannot follow the noise")
+            self.record.note(Reason.UNTRAINED_TIMES)
         return done
 
     def _stop_reducing(self, error: Exception) -> None:
@@ -386,6 +387,5 @@ class Session:
         ran = self.record.ran_call(call.step, call.planned, call.predicted)
         if call.memory and ran:
             call.memory.end_call(output, ran)
-        if call.levels and not call.reduced and not self.record.notes:
-            why = call.why_not or f"{NOT_CALLED}. Something replaces, caches or compiles it"
-            self.record.note(f"a call that was to be reduced has reduced nothing: {why}")
+        if call.levels and not call.reduced and not self.record.noted:
+            self.record.note(Reason.CALL_NOT_REDUCED(call.why_not or Reason.BYPASSED))

@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from ..hosts import Host
-from ..samplers import UNKNOWN, Course
+from ..reason import Reason
+from ..samplers import Course
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class StepCounter:
         self._rose = False
         self.passes = 0  # that have begun
         self.course: Course | None = None  # of the pass, if its sampler tells it
-        self.doubt: str | None = None  # why it does not
+        self.doubt: Reason | None = None  # why it does not
 
     @property
     def takes_turns(self) -> bool:
@@ -101,7 +102,7 @@ class StepCounter:
             if not goes_on:
                 steps = [number - self._first_number for number in self._numbers[index:]]
                 self.course = self._host.sampler.course(index, steps)
-                self.doubt = None if self.course else UNKNOWN
+                self.doubt = None if self.course else Reason.UNKNOWN
         if is_other:
             self._before, self._of_pass = self._of_pass, self._run
         self._index, self._last = index, timestep

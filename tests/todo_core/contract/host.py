@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pytest
 
 from todo_core.patching.plan import HELD
-from todo_core.samplers import NOISY, SEVERAL
+from todo_core.reason import Reason
 
 Event = Literal[
     "cancel",  # the user has cancelled before this call: the program notices it in its own way
@@ -128,9 +128,9 @@ class Host:
     lacks: Mapping[str, str] = {}  # what it cannot do of ``Job.needs``: why, in words
     # why whole steps are not predicted, as todo_core says it: beside another forward, and with samplers
     not_whole: Mapping[str, str] = {
-        "forward": HELD["forward"],
-        "ancestral": NOISY,
-        "heun": SEVERAL,
+        "forward": str(HELD["forward"]),
+        "ancestral": str(Reason.NOISY),
+        "heun": str(Reason.SEVERAL),
     }
     # whether auto finds a good part of the model's work below level 1; None: unknown
     has_deep_work: bool | None = False

@@ -19,7 +19,7 @@ from todo_core import apply_patch, patched, remove_patch
 from todo_core.hosts import detect
 from todo_core.hosts.schedulers import course_of_scheduler
 from todo_core.patching.session import Session
-from todo_core.samplers import NOISY, SEVERAL, UNKNOWN
+from todo_core.reason import Reason
 
 # predicted of 8 steps with interval 2
 DEEP, MODEL = ("layers below level 1", {2, 4, 6}), ("whole model", {3, 5})
@@ -89,7 +89,7 @@ def test_with_schedulers_that_add_no_noise_whole_steps_are_predicted(name, confi
     pipe, calls_made = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet), []
     is_whole = calls < 8
     with unet.conv_in.register_forward_hook(lambda *_: calls_made.append(1)):
-        notes = [] if is_whole else [SEVERAL if calls == 15 else NOISY]
+        notes = [] if is_whole else [Reason.SEVERAL if calls == 15 else Reason.NOISY]
         (what, steps), latents = predicted(pipe, *notes)
     assert len(calls_made) == calls
     assert what == (MODEL if is_whole else DEEP)[0]
@@ -106,7 +106,7 @@ def test_where_auto_leaves_whole_steps_out_a_note_says_why_once(name, unet, capl
     with patched(pipe, factor_1=2, tolerance=1) as session:
         for _ in range(2):
             generate(pipe)
-    is_left_out, why = "Ancestral" in name, f"no whole step predicted: {NOISY}"
+    is_left_out, why = "Ancestral" in name, f"no whole step predicted: {Reason.NOISY}"
     assert session.record.steps
     assert bool(session.record.whole.predicted_calls) != is_left_out
     assert session.record.notes == [why] * is_left_out
@@ -307,11 +307,11 @@ def test_the_weight_of_a_step_is_what_an_error_in_it_moves(name, config, least, 
     ("name", "config", "eta", "why"),
     [
         ("DDIMScheduler", {}, None, None),
-        ("DDIMScheduler", {}, 1.0, NOISY),
-        ("KDPM2DiscreteScheduler", {}, None, SEVERAL),
-        ("KDPM2AncestralDiscreteScheduler", {}, None, NOISY),
-        ("HeunDiscreteScheduler", {}, None, SEVERAL),
-        ("TCDScheduler", {}, 0.3, NOISY),
+        ("DDIMScheduler", {}, 1.0, Reason.NOISY),
+        ("KDPM2DiscreteScheduler", {}, None, Reason.SEVERAL),
+        ("KDPM2AncestralDiscreteScheduler", {}, None, Reason.NOISY),
+        ("HeunDiscreteScheduler", {}, None, Reason.SEVERAL),
+        ("TCDScheduler", {}, 0.3, Reason.NOISY),
         ("DDIMScheduler", V | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}, None, None),
         ("EDMEulerScheduler", {}, None, None),  # its timesteps are log(sigma) / 4
         ("EulerDiscreteScheduler", CONTINUOUS | {"use_karras_sigmas": True}, None, None),
@@ -338,12 +338,12 @@ def test_a_pipeline_tells_eta_and_why_nothing_is_predicted(unet):
     pipe = pipeline(StableDiffusionPipeline, diffusers.DDIMScheduler(), unet)
     with patched(pipe, **WHOLE) as session:
         generate(pipe, eta=1.0)
-    assert session.plan.whole.why == NOISY
+    assert session.plan.whole.why == Reason.NOISY
     pipe.scheduler = diffusers.DDIMScheduler()
     pipe.scheduler.step = lambda *_, **__: 1 / 0
     with patched(pipe, **WHOLE) as session, pytest.raises(ZeroDivisionError):
         generate(pipe)
-    assert session.plan.whole.why == UNKNOWN
+    assert session.plan.whole.why == Reason.UNKNOWN
 
 
 @pytest.mark.parametrize(

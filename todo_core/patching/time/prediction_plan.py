@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..space.level_plan import Reason
+from ...reason import Why
 from . import pacing
 
 Part = Literal["whole", "deep"]
 PARTS: tuple[Part, ...] = ("whole", "deep")
-WHOLE, DEEP = "whole steps", "layers below level 1"  # in words
+NAMES: dict[Part, str] = {"whole": "whole steps", "deep": "layers below level 1"}
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class PredictionPlan:
     schedule and sampler of a pass are known.
     """
 
-    what: str
+    part: Part
     interval: int = 1
     tolerance: float | None = None
     computed_first: int = pacing.COMPUTED_FIRST  # steps of a pass; its last one is computed too
-    why: Reason | None = None
+    why: Why | None = None
     may_change: bool = False
 
     @property
@@ -56,7 +56,7 @@ class PredictionPlan:
 
     def __str__(self) -> str:
         if self.why:
-            return f"{self.what}, not predicted: {self.why}"
+            return f"{NAMES[self.part]}, not predicted: {self.why}"
         if self.tolerance is None:
-            return f"{self.what}, computed in 1 of {self.interval} steps"
-        return f"{self.what}, computed as the error asks, tolerance {self.tolerance:g}"
+            return f"{NAMES[self.part]}, computed in 1 of {self.interval} steps"
+        return f"{NAMES[self.part]}, computed as the error asks, tolerance {self.tolerance:g}"

@@ -11,8 +11,9 @@ from ...estimate import USUAL_STEPS, Estimate
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
 from ...patching.plan import Pass, Plan, make_plan
-from ...patching.what_ran import less_work
-from ...settings import HIRES_OFF, METHOD_NONE, SETTINGS, Settings
+from ...patching.what_ran import less_work, nothing_to_reduce
+from ...reason import Reason
+from ...settings import SETTINGS, Settings
 from ...token_grid import TokenGrid
 from .error_text import page_text
 
@@ -78,7 +79,7 @@ def estimate_line(
 def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PageRun]:
     """The passes in which ToDo acts; none while the page has no size."""
     if settings.method == "none":
-        raise _NoPass(METHOD_NONE)
+        raise _NoPass(Reason.METHOD_NONE)
     if not fields.get("width") or not fields.get("height"):
         return []
     width, height = int(fields["width"]), int(fields["height"])
@@ -97,7 +98,7 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
         alternates = bool(fields.get("hires_alternates"))
         passes.append(PageRun(name, *_hires_size(width, height, fields), steps, sampler, alternates, controlnet))
     if not passes:
-        raise _NoPass(HIRES_OFF)
+        raise _NoPass(Reason.HIRES_OFF)
     return passes
 
 
@@ -118,7 +119,8 @@ def _plan(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRu
 def _estimate(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRun, Pass], Pass]) -> str:
     plan = _plan(page, settings, host, known)
     if not plan.reduces:
-        return plan.nothing_to_reduce[0].upper() + plan.nothing_to_reduce[1:]
+        text = f"{nothing_to_reduce(plan)}."
+        return text[0].upper() + text[1:]
     text = f"{page.name}{page.width} x {page.height}: {_summary(Estimate.of(host, plan))}"
     return f"{text} ({plan.note})" if plan.note else text
 
@@ -136,7 +138,7 @@ def _summary(estimate: Estimate) -> str:
         parts.append(f"{about}{whole}{of_all} predicted")
     if deep := len(estimate.predicted["deep"]):
         parts.append(f"{about}{deep}{' more partly' if whole else f'{of_all} partly predicted'}")
-    return ", ".join([*parts, less_work(estimate.saved, about)])
+    return ", ".join([*parts, str(less_work(estimate.saved, about))])
 
 
 def _fewer_keys(plan: Plan, steps: int) -> str:
