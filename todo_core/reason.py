@@ -40,24 +40,23 @@ class Because:
 
 @dataclass(frozen=True)
 class Measured:
-    """A number that the measured error decides anew in each batch, or its range: lines are equal whatever it is."""
+    """A number that the measured error decides anew in each batch, or several: lines are equal whatever it is."""
 
-    low: float = field(compare=False)
-    high: float = field(compare=False)
+    numbers: tuple[float, ...] = field(compare=False)
 
     def __str__(self) -> str:
-        return f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+        return " to ".join(dict.fromkeys(f"{end(self.numbers):g}" for end in (min, max)))
 
 
-def measured(number: float) -> Measured:
-    """One number."""
-    return Measured(number, number)
+def measured(*numbers: float) -> Measured:
+    """One number, or those of several batches."""
+    return Measured(numbers)
 
 
 def merged(line: Any, other: Any) -> Any:
     """Two equal lines as one, which has the range of their measured numbers."""
     if isinstance(line, Measured):
-        return Measured(min(line.low, other.low), max(line.high, other.high))
+        return measured(*line.numbers, *other.numbers)
     if isinstance(line, Because):
         return Because(line.code, merged(line.numbers, other.numbers))
     return tuple(map(merged, line, other)) if isinstance(line, tuple) else line

@@ -42,7 +42,15 @@ FLOORS = {
         "ldm diffusers patchers",
         "detection",
     ],
-    "todo_core/patching": ["steps space", "time work", "plan record", "what_ran hooks", "session", "driver patch"],
+    "todo_core/patching": [
+        "steps space",
+        "time work",
+        "plan record",
+        "what_ran hooks",
+        "guard",
+        "session",
+        "driver patch",
+    ],
     "todo_core/comfyui": ["compat inputs asked", "sampling", "nodes"],
     "todo_core/webui": ["compat presets", "generation", "panel", "compare", "extension"],
     "todo_lab": [

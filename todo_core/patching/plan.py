@@ -178,7 +178,7 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
         elif whole.predicts:
             whole = replace(whole, why=Reason.FEWER_TOKENS(100 * saved, facts.pixels))
     if settings.predict == "whole" and whole.predicts:
-        deep = replace(deep, why=Reason.WHOLE_INSTEAD, may_change=True)  # if the calls are other than told
+        deep = replace(deep, why=Reason.WHOLE_INSTEAD)
     start, end = _window(settings, facts)
     after: tuple[LevelPlan, ...] = ()
     if settings.afterwards != "none" and settings.end not in ("auto", 1):
@@ -226,11 +226,8 @@ def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
         why = HELD[facts.holder] if facts.holder else facts.course.why_not_whole if facts.course else facts.doubt
     if not why and facts.is_video:
         why = Reason.VIDEO
-    if why:
-        return replace(plan, why=why, may_change=False)
-    if settings.predict == "auto" and facts.course is None:
-        return replace(plan, why=plan.why or Reason.UNKNOWN, may_change=True)
-    return plan
+    is_unknown = settings.predict == "auto" and facts.course is None
+    return replace(plan, why=why or plan.why or (Reason.UNKNOWN if is_unknown else None))
 
 
 def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> PredictionPlan:
@@ -244,7 +241,7 @@ def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[Lev
             why = Reason.TOO_LITTLE
         elif is_compiled(host.unet):  # a predicted transformer would run uncompiled
             why = Reason.COMPILED
-    return replace(plan, why=why, may_change=False) if why else plan
+    return replace(plan, why=why or plan.why)
 
 
 def _why_off(settings: Settings, facts: Pass) -> Why | None:
@@ -266,10 +263,9 @@ def _by_interval(part: Part, settings: Settings, facts: Pass, computed_first: in
         tolerance = settings.tolerance * (OF_DEEP if (part, settings.predict) == ("deep", "auto") else 1)
         needed = facts.doubt or (Reason.SCHEDULE_UNKNOWN if steps else Reason.STEPS_UNKNOWN)
         why = None if facts.weights else needed
-    may_change = why is not None
     if steps and steps < fewest:
-        why, may_change = Reason.TOO_FEW_STEPS(NAMES[part], fewest), False
-    return PredictionPlan(part, int(interval), tolerance, computed_first, why, may_change)
+        why = Reason.TOO_FEW_STEPS(NAMES[part], fewest)
+    return PredictionPlan(part, int(interval), tolerance, computed_first, why)
 
 
 def _is_worth_predicting(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:

@@ -239,12 +239,7 @@ A, B = words(2), words(2, seed=9)
 @pytest.mark.parametrize(
     ("latents", "texts", "predicted", "why"),
     [
-        (
-            chain(10),
-            [A] * 4 + [B] * 6,
-            {2, 6, 8},
-            Reason.CONDITIONING,
-        ),  # another prompt, in a step that would be predicted
+        (chain(10), [A] * 4 + [B] * 6, {2, 6, 8}, Reason.CONDITIONING),  # another prompt, in a predicted step
         (chain(10), [A] * 5 + [B] * 5, {2, 4, 8}, Reason.CONDITIONING),  # in a computed step
         (chain(10), [A] * 5 + [words(2)[:, 1:]] * 5, {2, 4, 7}, Reason.CONDITIONING),  # a shorter one
         ([*chain(5), *chain(10, rows=3)[5:]], [A] * 5 + [words(3)] * 5, {2, 4, 7}, Reason.ROWS),

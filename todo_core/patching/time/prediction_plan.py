@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...reason import Why
+from ...reason import Reason, Why
 from . import pacing
 
 Part = Literal["whole", "deep"]
 PARTS: tuple[Part, ...] = ("whole", "deep")
 NAMES: dict[Part, str] = {"whole": "whole steps", "deep": "layers below level 1"}
+# why a part is not predicted until steps, schedule and sampler of a pass are known, or its calls are other than told
+NOT_YET = {Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN, Reason.UNKNOWN, Reason.WHOLE_INSTEAD}
 
 
 @dataclass(frozen=True)
@@ -19,8 +21,7 @@ class PredictionPlan:
     """A part of the UNet that is predicted in some steps: the whole of it, or the transformers below level 1.
 
     It runs in every ``interval``-th step; with a ``tolerance``, in those that the measured error asks for, and
-    ``interval`` is the longest gap (`pacing`). ``why`` says why it runs in every step. It ``may_change`` once steps,
-    schedule and sampler of a pass are known.
+    ``interval`` is the longest gap (`pacing`). ``why`` says why it runs in every step.
     """
 
     part: Part
@@ -28,12 +29,16 @@ class PredictionPlan:
     tolerance: float | None = None
     computed_first: int = pacing.COMPUTED_FIRST  # steps of a pass; its last one is computed too
     why: Why | None = None
-    may_change: bool = False
 
     @property
     def predicts(self) -> bool:
         """Whether it is predicted in some steps."""
         return self.why is None
+
+    @property
+    def may_predict(self) -> bool:
+        """Whether it is predicted in some steps, or may be once more is known of the pass."""
+        return self.why is None or self.why in NOT_YET
 
     def computes(
         self, step: int, steps: int | None, computed: Sequence[int], gap: Callable[[], int] | None = None

@@ -44,10 +44,6 @@ class PageRun(NamedTuple):
     controlnet: bool
 
 
-class _NoPass(Exception):
-    """Why ToDo acts in no pass."""
-
-
 def estimate_line(
     page: str, values: Mapping[str, Any], model: Any, known: Callable[[PageRun, Pass], Pass], *, is_img2img: bool
 ) -> Answer:
@@ -60,8 +56,8 @@ def estimate_line(
         passes = _passes(settings, fields, is_img2img=is_img2img)
     except SettingsError as error:
         return Answer(page_text(error))
-    except _NoPass as reason:
-        return Answer(f"Nothing to reduce: {reason}.")
+    if isinstance(passes, Reason):
+        return Answer(f"Nothing to reduce: {passes}.")
     if not passes:
         return Answer("Estimate: once the size is known.")
     if model is None:
@@ -76,10 +72,10 @@ def estimate_line(
     return Answer(text.replace(".; ", ". "), can_predict)  # why a pass is not reduced is a sentence
 
 
-def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PageRun]:
-    """The passes in which ToDo acts; none while the page has no size."""
+def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PageRun] | Reason:
+    """The passes in which ToDo acts, or why in none; an empty list while the page has no size."""
     if settings.method == "none":
-        raise _NoPass(Reason.METHOD_NONE)
+        return Reason.METHOD_NONE
     if not fields.get("width") or not fields.get("height"):
         return []
     width, height = int(fields["width"]), int(fields["height"])
@@ -97,9 +93,7 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
         sampler = fields.get("hires_sampler") or sampler
         alternates = bool(fields.get("hires_alternates"))
         passes.append(PageRun(name, *_hires_size(width, height, fields), steps, sampler, alternates, controlnet))
-    if not passes:
-        raise _NoPass(Reason.HIRES_OFF)
-    return passes
+    return passes or Reason.HIRES_OFF
 
 
 def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int, int]:
