@@ -21,14 +21,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from .reason import Reason
+
 log = logging.getLogger("todo_core")
 Answer = TypeVar("Answer")
-
-NOISY = "this sampler adds noise in each step. DPM++ 2M and Euler do not"
-SEVERAL = "this sampler calls the model more than once a step. DPM++ 2M and Euler do it once"
-GROWS = "errors grow too much with this sampler and schedule. Those of DPM++ 2M Karras and Euler do not"
-UNKNOWN = "it is not known what this sampler does with the model's outputs"
-DISAGREES = "the model is not called with the noise that the sampler has told"
 
 MOST_GROWTH = 3.0  # of an error, beside that of Euler's method, up to which whole steps are predicted
 MOST_CALLS = 600  # of a sampler that is asked
@@ -102,12 +98,12 @@ class Course:
         return self.adds_noise or self.calls_twice
 
     @property
-    def why_not_whole(self) -> str | None:
+    def why_not_whole(self) -> Reason | None:
         """Why whole steps cannot be predicted."""
         if self.growth > MOST_GROWTH:
-            return GROWS
+            return Reason.GROWS
         if self.holds and not all(math.isfinite(scale.kept) for scale in self.scales):
-            return NOISY if self.adds_noise else SEVERAL
+            return Reason.NOISY if self.adds_noise else Reason.SEVERAL
         return None
 
     def agrees(self, call: int, time: float) -> bool:

@@ -28,7 +28,8 @@ CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.contr
 # the rooms of each house, from the ground up
 FLOORS = {
     "todo_core": [
-        "errors image_difference samplers token_grid",
+        "errors image_difference reason token_grid",
+        "samplers",
         "reduction",
         "settings hosts",
         "patching",
@@ -40,6 +41,15 @@ FLOORS = {
         "ldm_layers conditions compiled_code schedulers",
         "ldm diffusers patchers",
         "detection",
+    ],
+    "todo_core/patching": [
+        "steps space",
+        "time work",
+        "plan record",
+        "what_ran hooks",
+        "guard",
+        "session",
+        "driver patch",
     ],
     "todo_core/comfyui": ["compat inputs asked", "sampling", "nodes"],
     "todo_core/webui": ["compat presets", "generation", "panel", "compare", "extension"],

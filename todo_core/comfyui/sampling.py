@@ -19,7 +19,7 @@ from ..hosts.patchers import with_keys_patch
 from ..patching.driver import Driver
 from ..patching.plan import Pass
 from ..patching.steps import rows_of
-from ..samplers import UNKNOWN
+from ..reason import Reason
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from . import asked, compat
@@ -113,7 +113,7 @@ class Sampling(Driver):
     def line(self) -> str:
         """The line for the user: what ran, or why nothing did."""
         steps = self.begun if self.interrupted or self._counts_calls else self._steps
-        return self.status(steps, "model calls" if self._counts_calls else "steps")
+        return str(self.status(steps, "model calls" if self._counts_calls else "steps"))
 
     def _call(self, sigma: float, model_options: dict[str, Any]) -> None:
         guidance = asked.guidance_of(self._guider, model_options)
@@ -134,7 +134,7 @@ class Sampling(Driver):
             self._total = len(course.weights) if course else None
         is_video = any(isinstance_str(site.transformer, "SpatialVideoTransformer") for site in host.sites)
         is_split = bool(guidance and guidance.is_split)
-        doubt = None if course else UNKNOWN
+        doubt = None if course else Reason.UNKNOWN
         return Pass(self._size, self._total, course, doubt, is_video=is_video, is_split=is_split)
 
     def _steps_of(self, times: Sequence[float]) -> Sequence[int]:
@@ -154,7 +154,7 @@ class Sampling(Driver):
         def patch_unless_replaced(x: Any, keys: Any, values: Any, options: Any) -> tuple[Any, Any, Any]:
             if compat.is_replaced(options):
                 if driver.reduces_this_block:
-                    driver.record.note("another node replaces a self-attention: it is not reduced")
+                    driver.record.note(Reason.REPLACED)
                 return x, keys, values
             return patch(x, keys, values, options)
 

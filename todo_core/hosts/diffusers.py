@@ -13,6 +13,7 @@ from typing import Any
 from torch.nn import Module
 
 from ..errors import UnsupportedModelError
+from ..reason import Reason
 from ..samplers import Course
 from ..token_grid import TokenGrid
 from .host import Arguments, Host, LogSigmas, Sampler, find_sites, isinstance_str, original
@@ -62,13 +63,13 @@ def _side(size: Any) -> Any:
     return size[0] if isinstance(size, (list, tuple)) else size
 
 
-def _conflict(attention: Any, _: TokenGrid) -> str:
+def _conflict(attention: Any, _: TokenGrid) -> Reason | None:
     if "_original_forward" in vars(attention):  # SD.Next's HyperTile splits queries alone, and then loses their order
-        return "HyperTile splits it into tiles"
+        return Reason.HYPERTILE
     if type(getattr(attention, "processor", None)).__name__.startswith("PAG"):  # it ignores the context
-        return "perturbed-attention guidance replaces it"
+        return Reason.PERTURBED
     is_fused = "Fused" in type(getattr(attention, "processor", None)).__name__
-    return "its query, key and value projections are fused; call unfuse_qkv_projections() first" if is_fused else ""
+    return Reason.FUSED if is_fused else None
 
 
 class _Scheduler(Sampler):

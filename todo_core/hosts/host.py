@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from .. import samplers
+from ..reason import Reason
 from ..token_grid import TokenGrid
 
 IMAGE_PIXELS = 8  # image pixels per latent pixel, each side
@@ -117,7 +118,7 @@ class Host:
     depth: int  # how often the latent is halved before level 1
     trained_side: float  # of the latent at the size that the model was trained at, in latent pixels
     arguments: Arguments
-    conflict: Callable[[Module, TokenGrid], str]  # why an attention with this grid must stay whole now, or ""
+    conflict: Callable[[Module, TokenGrid], Reason | None]  # why an attention with this grid must stay whole now
     modules: Callable[[], Iterator[tuple[int, Module]]]  # (depth of the output, module), in running order
     sampler: Sampler = field(default_factory=Sampler)
     patch_keys: Callable[[KeysPatch], Handle] | None = None  # the host's own way to change the keys of each block

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.nn import Module
 
+from ..reason import Reason
 from ..token_grid import TokenGrid
 from .host import IMAGE_PIXELS, Host, find_sites, original
 from .ldm_layers import ARGUMENTS, in_running_order, is_controlnet, is_unet, text_width, trained_side
@@ -35,11 +36,11 @@ def _trained_side(model: Any, unet: Any, block: Any) -> float:
     return getattr(model, "image_size", None) or getattr(unet, "image_size", None) or 64
 
 
-def _conflict(attention: Module, grid: TokenGrid) -> str:
+def _conflict(attention: Module, grid: TokenGrid) -> Reason | None:
     """HyperTile cuts each side by a divisor of it that leaves tiles of its size or more; large tiles cut nothing."""
     hypertile: Any = getattr(attention, "__webui_hypertile_params", None)
     if not getattr(hypertile, "enabled", False):
-        return ""
+        return None
     smallest = int(max(128, hypertile.tile_size) / IMAGE_PIXELS * 2**hypertile.depth)
     is_cut = any(side % tile == 0 for side in grid.size for tile in range(smallest, side))
-    return "HyperTile splits it into tiles" if is_cut else ""
+    return Reason.HYPERTILE if is_cut else None

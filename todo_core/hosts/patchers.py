@@ -31,7 +31,7 @@ def find(model: Any) -> Host | None:
     width = text_width(sites[0].block) if sites else None  # None too where the weights are packed
     side = trained_side(width, velocity=predicts_velocity(inner), is_sdxl=getattr(model, "is_sdxl", False))
     modules, patch_keys = partial(in_running_order, unet), partial(PatchHandle, model)
-    return Host("UNet", unet, sites, depth, side, ARGUMENTS, lambda *_: "", modules, sampler_of(inner), patch_keys)
+    return Host("UNet", unet, sites, depth, side, ARGUMENTS, lambda *_: None, modules, sampler_of(inner), patch_keys)
 
 
 def _patcher(model: Any) -> Any:

@@ -13,16 +13,16 @@ from typing import Any
 
 from ..errors import UnsupportedModelError
 from ..hosts import Host, find_controlnet
-from ..samplers import DISAGREES, Course
+from ..reason import Because, Reason, Why
+from ..samplers import Course
 from ..settings import Settings
 from .hooks.deep_hooks import holder_of
 from .hooks.module_calls import guarded
 from .plan import Pass, Plan
 from .record import Record
 from .session import Session
-from .space.level_plan import Reason
 from .steps import Row
-from .what_ran import as_infotext, in_words, less_work, why_less, work_saved
+from .what_ran import Ran, as_infotext, in_words, less_work, nothing_to_reduce, why_less, work_saved
 
 log = logging.getLogger("todo_core")
 
@@ -79,7 +79,7 @@ class Driver:
         self._step, self._has_changed_model = -1, bool(self._sessions)
         facts = replace(facts, holder=facts.holder or holder_of(host.unet))
         if self._disagrees:  # on the model before
-            facts = replace(facts, course=None, doubt=DISAGREES)
+            facts = replace(facts, course=None, doubt=Reason.DISAGREES)
         self.course = facts.course
         found = (find_controlnet(module) for module in controlnets)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
@@ -102,7 +102,7 @@ class Driver:
         if self.course and time is not None and not self.course.agrees(self._called, time):
             self.course, self._disagrees = None, True
             for session in self._sessions:
-                session.doubt(DISAGREES)
+                session.doubt(Reason.DISAGREES)
         scale = self.course.scales[self._called] if self.course and time is not None else None
         self._called += 1
         if number != self._step:
@@ -144,39 +144,38 @@ class Driver:
         self.error = error
         self.remove()
         is_expected = isinstance(error, UnsupportedModelError)
-        line = failed(self.name, error)
+        line = str(failed(self.name, error))
         log.log(logging.WARNING if is_expected else logging.ERROR, line, exc_info=None if is_expected else error)
 
-    def status(self, steps: int, unit: str = "steps") -> str:
+    def status(self, steps: int, unit: str = "steps") -> Because:
         """What happened in a pass of so many steps or model calls, in one line."""
         if self.error:
             return failed(self.name, self.error)
         if self.plan and not self.plan.reduces and not self.record.acted:
-            return f"ToDo found {self.plan.nothing_to_reduce}"
-        return f"ToDo reduced {'' if self.record.acted else 'nothing in '}{self.name}: {self.in_words(steps, unit)}"
+            return Ran.FOUND(nothing_to_reduce(self.plan))
+        return (Ran.REDUCED if self.record.acted else Ran.NOTHING)(self.name, self.in_words(steps, unit))
 
-    def in_words(self, steps: int, unit: str = "steps") -> str:
+    def in_words(self, steps: int, unit: str = "steps") -> tuple[Why, ...]:
         """What was reduced in so many steps or calls, what that saved, and why not more; or why nothing was."""
         steps = max(steps, self.begun)
         skipped = self._skipped + (0 if self.interrupted else steps - self.begun)
-        if skipped:
-            self.record.cause = f"another cache answers for the model in {skipped} of {steps} {unit}"
+        cause = Reason.CACHED(skipped, steps, unit) if skipped else None
         ran = in_words(self.record, steps, unit, skipped) if self.record.acted else []
-        return "; ".join([*ran, *self._less_work(steps - skipped), *self.why_less(steps)])
+        return (*ran, *self._less_work(steps - skipped), *self.why_less(steps, cause))
 
-    def _less_work(self, steps: int) -> list[str]:
+    def _less_work(self, steps: int) -> list[Because]:
         """What was saved in steps with one model."""
         if not self.record.acted or not self.plan or not self.host or self._has_changed_model:
             return []
         saved = guarded(_note_no_count, work_saved, self.record, self.plan, self.host, steps)
         return [] if saved is None else [less_work(saved)]
 
-    def why_less(self, steps: int) -> list[Reason]:
-        """Why nothing was reduced in a pass of so many steps, or what else was not."""
+    def why_less(self, steps: int, cause: Why | None = None) -> list[Why]:
+        """Why nothing was reduced in a pass of so many steps, or what else was not; ``cause`` is one that we know."""
         plan = None if self.interrupted and self.record.acted else self.plan
-        reasons = why_less(self.record, plan, steps, len(self._begun_inside))
+        reasons = why_less(replace(self.record, cause=cause), plan, steps, len(self._begun_inside))
         if self.interrupted:
-            return [*reasons, "interrupted"] if self.record.acted else ["it was interrupted"]
+            return [*reasons, Reason.INTERRUPTED] if self.record.acted else [Reason.IT_WAS_INTERRUPTED]
         return reasons
 
     def as_infotext(self) -> dict[str, str]:
@@ -195,8 +194,8 @@ def _note_no_count(error: Exception) -> None:
     log.warning("ToDo cannot count the work that it has saved", exc_info=error)
 
 
-def failed(name: str, error: Exception) -> str:
+def failed(name: str, error: Exception) -> Because:
     """The line of a pass with an error of ours, or with a model that cannot be reduced."""
     if isinstance(error, UnsupportedModelError):
-        return f"ToDo cannot reduce {error.model_name}: {error.reason}"
-    return f"ToDo stopped in {name}: {error}"
+        return Ran.CANNOT(error.model_name, error.reason)
+    return Ran.STOPPED(name, str(error))

@@ -10,19 +10,19 @@ from typing import Literal
 from ..hosts import Host
 from ..hosts.compiled_code import is_compiled
 from ..hosts.host import IMAGE_PIXELS
-from ..samplers import UNKNOWN, Course
-from ..settings import METHOD_NONE, SETTINGS, Settings
+from ..reason import Reason, Why
+from ..samplers import Course
+from ..settings import SETTINGS, Settings
 from ..token_grid import TokenGrid
-from .space.level_plan import LEVELS, LevelPlan, Reason
+from .space.level_plan import LEVELS, LevelPlan
 from .space.methods import plan_level
 from .time import pacing
 from .time.prediction import Hold, Line
-from .time.prediction_plan import DEEP, WHOLE, Part, PredictionPlan, Way
+from .time.prediction_plan import NAMES, Part, PredictionPlan, Way
 from .time.schedule import Weights, light_steps
 from .work import layout_of
 
 AUTO_FEWEST = 6  # steps of a pass in which auto predicts
-TOO_SHORT = f"auto predicts nothing in fewer than {AUTO_FEWEST} steps"
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
 WORTH_PREDICTING = 1 / 3
 # auto reduces tokens in place of predictions by a line where that saves this part of a pass: in SD 1.5 at 2048 px. A
@@ -33,16 +33,13 @@ OF_DEEP = 1 / 4
 # Tokens are reduced in steps that together have this part of the pass's weight, for each unit of tolerance
 LIGHT = 6.4
 LIGHT_UNKNOWN = 0.3  # the start where the weights are not known
-TOO_LITTLE = "little of this model's work is below level 1"
-ALTERNATES = "the prompt changes in each step"
-SPLIT = "another model or GPU has a part of the guidance"
 Holder = Literal["forward", "counter", "ControlNet", "pipeline"]
 # why whole UNet calls cannot be predicted where something else has hold of the model
 HELD: dict[Holder, Reason] = {
-    "forward": "another forward is on the model",
-    "counter": "another program counts the calls of the model's layers",
-    "ControlNet": "ControlNet is on",  # it will put a forward on the UNet
-    "pipeline": "whole steps of a diffusers pipeline cannot be predicted",  # its UNet runs: too late for a forward
+    "forward": Reason.OTHER_FORWARD,
+    "counter": Reason.COUNTER,
+    "ControlNet": Reason.CONTROLNET,  # it will put a forward on the UNet
+    "pipeline": Reason.PIPELINE,  # its UNet runs: too late for a forward
 }
 # Start and end are compared with step / steps up to this: 7 / 10 in floats must not be less than 0.7.
 _ROUNDING = 1e-6
@@ -55,7 +52,7 @@ class Pass:
     size: TokenGrid  # of its latent
     steps: int | None = None  # None where nobody knows
     course: Course | None = None  # what its sampler has told; None where it has not
-    doubt: Reason | None = None  # why what it told is not believed, or nothing is known of it although it was asked
+    doubt: Why | None = None  # why what it told is not believed, or nothing is known of it although it was asked
     holder: Holder | None = None  # what else has hold of the model
     is_video: bool = False
     alternates: bool = False  # the prompt changes in each step
@@ -87,7 +84,7 @@ class Plan:
     whole: PredictionPlan
     deep: PredictionPlan
     after: tuple[LevelPlan, ...] = ()
-    advice: str = ""  # where nothing is reduced: what would help most
+    advice: Why | None = None  # where nothing is reduced: what would help most
 
     @cached_property
     def parts(self) -> dict[Part, PredictionPlan]:
@@ -110,45 +107,39 @@ class Plan:
         return tuple(level for level in (*self.levels, *self.after) if level.reduces)
 
     @property
-    def reason(self) -> Reason | None:
-        """Why nothing is reduced."""
+    def reasons(self) -> tuple[Why, ...]:
+        """Why nothing is reduced; none where something is."""
+        settings, whys = self.settings, [level.why for level in self.levels]
+        is_off = settings.factor_1 == 1 if settings.method == "downsample" else settings.ratio_1 == 0
         if self.reduces:
-            return None
-        settings, of_deep = self.settings, self.why_not_predicted
+            return ()
         if settings.method == "downsample" and settings.factor_1 == "auto":  # level 1 says what to do
             is_short = settings.interval == "auto" and (self.facts.steps or AUTO_FEWEST) < AUTO_FEWEST
-            return f"{self.levels[0].why}; {TOO_SHORT}" if is_short else self.levels[0].why
-        is_off = settings.factor_1 == 1 if settings.method == "downsample" else settings.ratio_1 == 0
-        if settings.interval != 1 and is_off:
-            return of_deep
-        whys = [level.why for level in self.levels] + ([of_deep] if settings.interval != 1 else [])
-        return "; ".join(filter(None, dict.fromkeys(whys)))
+            whys = [whys[0], Reason.TOO_SHORT(AUTO_FEWEST) if is_short else None]
+        elif settings.interval != 1:
+            whys = [*(() if is_off else whys), self.why_not_predicted]
+        return tuple(why for why in dict.fromkeys(whys) if why)
 
     @property
-    def nothing_to_reduce(self) -> str:
-        """What a plan that reduces nothing says: its size in image pixels, the reason, and what would help."""
-        return f"nothing to reduce at {self.facts.pixels}: {self.reason}.{f' {self.advice}.' if self.advice else ''}"
-
-    @property
-    def why_not_predicted(self) -> Reason | None:
+    def why_not_predicted(self) -> Why | None:
         """Why nothing is predicted. Whole steps are for any model, so theirs counts where they were tried."""
         if self.predicts:
             return None
-        part = self.settings.predict
-        return self.whole.why if part == "whole" or (part == "auto" and self.deep.why == TOO_LITTLE) else self.deep.why
+        part, is_little = self.settings.predict, self.deep.why is Reason.TOO_LITTLE
+        return self.whole.why if part == "whole" or (part == "auto" and is_little) else self.deep.why
 
     @property
-    def note(self) -> Reason | None:
+    def note(self) -> Why | None:
         """Why a prediction that was asked for by name is done in another way, or not, where something else is done."""
         part, interval = self.settings.predict, self.settings.interval
         if interval == 1 or not self.reduces or self.whole.predicts or part == interval == "auto":
             return None
         if self.deep.predicts:
-            return f"{self.whole.why}: {DEEP} are predicted" if part == "whole" else None
-        return f"{self.why_not_predicted}: nothing is predicted"
+            return Reason.DEEP_INSTEAD(self.whole.why) if part == "whole" else None
+        return Reason.UNPREDICTED(self.why_not_predicted)
 
     @property
-    def why_all_tokens(self) -> Reason | None:
+    def why_all_tokens(self) -> Why | None:
         """Why *auto* keeps all tokens of level 1 although something else is done; None where it does not."""
         is_auto = self.settings.method == "downsample" and self.settings.factor_1 == "auto"
         return self.levels[0].why if is_auto and self.predicts and not self.reduced else None
@@ -185,13 +176,12 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
     continues = any(part.predicts and part.way is Line for part in (whole, deep))
     if is_auto and continues and any(level.reduces for level in levels):
         saved = _saved(host, facts, levels) * (end - start)
-        what = f"save {100 * saved:.0f} % of the pass at {facts.pixels}"
         if saved < WORTH_REDUCING or settings.predict != "auto":
-            levels = tuple(_kept(level, f"fewer would {what}") for level in levels)
+            levels = tuple(_kept(level, Reason.FEWER_WOULD_SAVE(100 * saved, facts.pixels)) for level in levels)
         elif whole.predicts:
-            whole = replace(whole, why=f"fewer tokens {what}")
+            whole = replace(whole, why=Reason.FEWER_TOKENS(100 * saved, facts.pixels))
     if settings.predict == "whole" and whole.predicts:
-        deep = replace(deep, why="whole steps are predicted", may_change=True)  # if the calls are other than told
+        deep = replace(deep, why=Reason.WHOLE_INSTEAD)
     after: tuple[LevelPlan, ...] = ()
     if settings.afterwards != "none" and settings.end not in ("auto", 1):
         after = _plan_levels(settings, settings.afterwards, host, facts.size)
@@ -203,7 +193,7 @@ def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -
     return tuple(plan_level(settings, method, level, size.halved(level.depth)) for level in levels)
 
 
-def _kept(level: LevelPlan, why: Reason) -> LevelPlan:
+def _kept(level: LevelPlan, why: Why) -> LevelPlan:
     """The level with all its tokens."""
     return replace(level, keys=level.grid.tokens, target_grid=None, amount=0, why=level.why or why)
 
@@ -231,57 +221,54 @@ def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
     """Whole steps: by name, or by ``auto`` where the sampler has told that a line may continue them."""
     asked = settings.predict == "whole" or (settings.predict == "auto" and settings.interval in ("auto", 1))
     way = Hold if facts.course and facts.course.holds else Line
-    plan = _by_interval(WHOLE, settings, facts, way, computed_first=way.computed_first)
-    why = _why_off(settings, facts) or (None if asked else "only layers are asked for")
+    plan = _by_interval("whole", settings, facts, way, computed_first=way.computed_first)
+    why = _why_off(settings, facts) or (None if asked else Reason.LAYERS_ALONE)
     if not why and host.network != "UNet":
-        why = "whole steps of the UNet are predicted"
+        why = Reason.NOT_THE_UNET
     if not why:
         why = HELD[facts.holder] if facts.holder else facts.course.why_not_whole if facts.course else facts.doubt
     if not why and facts.is_video:
-        why = "whole steps of a video model cannot be predicted"
-    if why:
-        return replace(plan, why=why, may_change=False)
-    if settings.predict == "auto" and facts.course is None:
-        return replace(plan, why=plan.why or UNKNOWN, may_change=True)
-    return plan
+        why = Reason.VIDEO
+    is_unknown = settings.predict == "auto" and facts.course is None
+    return replace(plan, why=why or plan.why or (Reason.UNKNOWN if is_unknown else None))
 
 
 def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> PredictionPlan:
     """The deep transformers: by ``auto`` where they are a good part of a step's work."""
-    plan = _by_interval(DEEP, settings, facts, Line, computed_first=2)
+    plan = _by_interval("deep", settings, facts, Line, computed_first=2)
     why = _why_off(settings, facts)
     if not why and not host.deep_transformers:
-        why = "this model has no transformer below level 1"
+        why = Reason.NOTHING_DEEP
     if not why and settings.interval == "auto":
         if not _is_worth_predicting(host, facts, levels):
-            why = TOO_LITTLE
+            why = Reason.TOO_LITTLE
         elif is_compiled(host.unet):  # a predicted transformer would run uncompiled
-            why = "auto predicts no deep transformers in a compiled model"
-    return replace(plan, why=why, may_change=False) if why else plan
+            why = Reason.COMPILED
+    return replace(plan, why=why or plan.why)
 
 
-def _why_off(settings: Settings, facts: Pass) -> Reason | None:
+def _why_off(settings: Settings, facts: Pass) -> Why | None:
     """Why nothing is predicted, whichever part it is of."""
     if settings.method == "none":
-        return METHOD_NONE
+        return Reason.METHOD_NONE
     if settings.interval == 1:
-        return "the interval is 1"
-    return ALTERNATES if facts.alternates else SPLIT if facts.is_split else None
+        return Reason.INTERVAL_1
+    return Reason.ALTERNATES if facts.alternates else Reason.SPLIT if facts.is_split else None
 
 
-def _by_interval(what: str, settings: Settings, facts: Pass, way: Way, computed_first: int) -> PredictionPlan:
+def _by_interval(part: Part, settings: Settings, facts: Pass, way: Way, computed_first: int) -> PredictionPlan:
     """The interval in this pass, and why the pass is too short for it, or too little is known of it."""
     interval, steps = settings.interval, facts.steps
-    fewest, tolerance, why = computed_first + 2, None, None
+    fewest, tolerance = computed_first + 2, None
+    why: Why | None = None
     if interval == "auto":
         fewest, computed_first, interval = AUTO_FEWEST, way.computed_first, pacing.LONGEST
-        tolerance = settings.tolerance * (OF_DEEP if (what, settings.predict) == (DEEP, "auto") else 1)
-        needed = facts.doubt or f"auto needs to know the {'noise schedule' if steps else 'number of steps'}"
+        tolerance = settings.tolerance * (OF_DEEP if (part, settings.predict) == ("deep", "auto") else 1)
+        needed = facts.doubt or (Reason.SCHEDULE_UNKNOWN if steps else Reason.STEPS_UNKNOWN)
         why = None if facts.weights else needed
-    may_change = why is not None
     if steps and steps < fewest:
-        why, may_change = f"{what} need {fewest} or more steps", False
-    return PredictionPlan(what, int(interval), tolerance, way, computed_first, why, may_change)
+        why = Reason.TOO_FEW_STEPS(NAMES[part], fewest)
+    return PredictionPlan(part, int(interval), tolerance, way, computed_first, why)
 
 
 def _is_worth_predicting(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:
@@ -291,12 +278,12 @@ def _is_worth_predicting(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -
     return without <= (1 - WORTH_PREDICTING) * whole
 
 
-def _advice(plan: Plan, host: Host) -> str:
+def _advice(plan: Plan, host: Host) -> Why | None:
     """The change of a setting that would help most where nothing is reduced."""
     for name, changed in _changes(plan, host):
         if _plan(changed, host, plan.facts).reduces:
-            return f"Set {SETTINGS[name].label} to {getattr(changed, name)}"
-    return ""
+            return Reason.SET(SETTINGS[name].label, getattr(changed, name))
+    return None
 
 
 def _changes(plan: Plan, host: Host) -> Iterator[tuple[str, Settings]]:

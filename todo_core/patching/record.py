@@ -9,10 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .space.level_plan import LevelPlan, Reason
-from .time.prediction_plan import DEEP, Part
-
-UNPREDICTED = "nothing is predicted"
+from ..reason import Why
+from .space.level_plan import LevelPlan
+from .time.prediction_plan import NAMES, Part
 
 log = logging.getLogger("todo_core")
 
@@ -48,13 +47,13 @@ class Record:
 
     ran_in: dict[LevelPlan, set[int]] = field(default_factory=dict)
     networks: set[str] = field(default_factory=set)  # "UNet", "ControlNet"
-    notes: list[str] = field(default_factory=list)
-    cause: Reason | None = None  # why nothing was predicted of what could be, where somebody knows it
+    noted: list[Why] = field(default_factory=list)
+    cause: Why | None = None  # why nothing was predicted of what could be, where somebody knows it
     called_in: set[int] = field(default_factory=set)  # steps in which the model has run, or was predicted
     whole: PartRecord = field(default_factory=lambda: PartRecord("whole model"))
-    deep: PartRecord = field(default_factory=lambda: PartRecord(DEEP))
-    begun_anew: Reason | None = None  # why a prediction could not go on from what was known of earlier steps
-    _logged: set[str] = field(default_factory=set)  # notes, of all passes
+    deep: PartRecord = field(default_factory=lambda: PartRecord(NAMES["deep"]))
+    begun_anew: Why | None = None  # why a prediction could not go on from what was known of earlier steps
+    _logged: set[Why] = field(default_factory=set)  # notes, of all passes
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a patched model has run nothing."""
@@ -64,6 +63,11 @@ class Record:
         ran = [f"level {plan.level} by {plan.method} in {len(steps)} steps" for plan, steps in self.ran_in.items()]
         ran += [f"{part.name} predicted in {_predicted(part)}" for part in self.predicted]
         return f"<Record: {'; '.join([*ran, *self.notes]) or 'nothing was reduced yet'}>"
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes in words."""
+        return [*map(str, self.noted)]
 
     @property
     def parts(self) -> dict[Part, PartRecord]:
@@ -105,7 +109,7 @@ class Record:
             of_all = ran
         return found
 
-    def note_memory(self, least_error: Mapping[Part, float], begun_anew: Reason | None) -> None:
+    def note_memory(self, least_error: Mapping[Part, float], begun_anew: Why | None) -> None:
         """What is remembered as a call begins: ``PartRecord.least_error``, and ``begun_anew`` in this call."""
         for name, part in self.parts.items():
             part.least_error = least_error[name]
@@ -124,13 +128,13 @@ class Record:
         self.ran_in.setdefault(plan, set()).add(step)
         self.networks.add(network)
 
-    def note(self, text: str | None) -> None:
+    def note(self, why: Why | None) -> None:
         """Add a note, if there is one, once; the first time that it is true, log it."""
-        if text and text not in self.notes:
-            self.notes.append(text)
-        if text and text not in self._logged:
-            self._logged.add(text)
-            log.warning("ToDo: %s", text)
+        if why and why not in self.noted:
+            self.noted.append(why)
+        if why and why not in self._logged:
+            self._logged.add(why)
+            log.warning("ToDo: %s", why)
 
     def reset(self) -> None:
         """Clear everything: another pass begins."""

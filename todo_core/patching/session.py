@@ -11,38 +11,30 @@ the UNet in mid-pass, and SD.Next's session is attached when the UNet is running
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ..errors import UnsupportedModelError
-from ..hosts import Handle, Host
-from ..hosts.compiled_code import is_compiled
-from ..hosts.conditions import conditions_of, has_controlnet, replaces_attention, weights_of_parts
+from ..hosts import Host
+from ..hosts.conditions import conditions_of, has_controlnet, weights_of_parts
+from ..reason import Reason, Why
 from ..samplers import Scale
 from ..settings import Settings
 from ..token_grid import TokenGrid
-from .hooks.deep_hooks import DeepHooks, WholeHooks, holder_of
-from .hooks.keys_hooks import KeysHooks, PatchedKeysHooks, SiteHooks, keys_patch
-from .hooks.module_calls import Args, Hook, Kwargs, argument, remove_forwards
-from .hooks.module_hooks import ModuleHooks
+from .guard import GuardedCall, refuse_checkpoints, why_not_predicted
+from .hooks.attachment import Attachment
+from .hooks.deep_hooks import holder_of
+from .hooks.module_calls import Args, Kwargs, argument, remove_forwards
 from .hooks.running_calls import Shared, UNetCall
 from .plan import Pass, Plan, make_plan
-from .record import UNPREDICTED, Record
-from .space.level_plan import LEVELS, Reason
+from .record import Record
 from .steps import Row, Step, StepCounter, rows_inside, timesteps_of
 from .time.memory import MOST_CALLS, CallMemory, Memory
-from .what_ran import NOT_CALLED, IdleNotes
-
-CHECKPOINTED = (
-    "its blocks are checkpointed, and the backward pass would compute them without the reduction. "
-    "Switch gradient checkpointing off, or use torch.no_grad()"
-)
+from .what_ran import IdleNotes
 
 
 class Session:
@@ -76,106 +68,37 @@ class Session:
         self.controls: Sequence[bool] = ()  # which ControlNets and the like act in the step, where somebody tells it
         self.controlnets: Sequence[Session] = ()  # that run beside this UNet
         self.has_run = False  # since the last call of the UNet beside it
-        self._names = host.arguments.latent, host.arguments.timestep
-        self._on_error, modules = self._stop_reducing if on_error else None, self.plan.levels[0].modules
-        self._shared = Shared(host, self.record, self._on_error, modules)
-        self._calls = self._shared.calls
-        self._patch_keys = None if modules else host.patch_keys
-        kind = ModuleHooks if modules else PatchedKeysHooks if self._patch_keys else KeysHooks
-        self._sites: list[SiteHooks] = [kind(site, self._shared) for site in host.sites if site.level in LEVELS]
-        self._deep = host.deep_transformers
-        self._predictors = self._hooks_that_predict()
-        self._blocked: list[DeepHooks] = []  # by another forward on their modules
-        self._watches = False  # whether the model's own code runs
-        self._compiled, self._looks = False, 2  # how often to look yet
-        self._levels: set[int] = set()  # whose blocks have hooks
-        self._handles: list[Handle] = []
+        shared = Shared(host, self.record, self._stop_reducing if on_error else None, self.plan.levels[0].modules)
+        self._calls = shared.calls
+        self._attachment = Attachment(self.plan, shared)
 
     def __repr__(self) -> str:
         state = "attached to" if self.is_attached else "not attached to"
         return f"<Session {state} {type(self.host.unet).__name__}; {self.plan}; {self.record}>".replace("\n", "; ")
 
-    def _hooks_that_predict(self) -> list[DeepHooks]:
-        """Those that the pass needs, or may need where it is not known before its first call."""
-        plan, hooks = self.plan, list[DeepHooks]()
-        if plan.whole.predicts or plan.whole.may_change:
-            hooks.append(WholeHooks(self.host.unet, self._shared))
-        if plan.deep.predicts or plan.deep.may_change:
-            hooks += [DeepHooks(transformer, self._shared) for transformer in self._deep]
-        return hooks
-
     def attach(self) -> Session:
         """Put the hooks on the model, and on the blocks that the plan reduces; a call may add some."""
-        self.detach()
-        unet = self.host.unet
-        self._handles += [
-            Hook(self.begin_call, self._on_error).before(unet),
-            Hook(self._end_call).after(unet, always=True),
-        ]
-        if self._patch_keys:
-            hooks_of = {hooks.site: hooks for hooks in self._sites}
-            self._handles.append(self._patch_keys(keys_patch(hooks_of, self._shared)))
-        compiled = self._is_compiled()  # such code cannot get hooks while it runs
-        self._add_levels(LEVELS if compiled else [level.level for level in self.plan.reduced])
-        self._put_forwards_on(self._predictors)
-        self._watches = bool(self.host.sites) and not compiled
-        if self._watches:
-            self._handles.append(Hook(self._note_run).before(self.host.sites[0].transformer))
-        if compiled:
-            torch.compiler.reset()
+        self._attachment.put_on(self.plan, self.begin_call, self._note_run, self._end_call)
         return self
-
-    def _put_forwards_on(self, predictors: Iterable[DeepHooks]) -> None:
-        """Where another forward is in the way, that is noted, and the next call looks again."""
-        put = [(predictor, predictor.attach()) for predictor in predictors]
-        self._handles += [handle for _, handles in put for handle in handles]
-        self._blocked = [predictor for predictor, handles in put if not handles]
-
-    def _is_compiled(self) -> bool:
-        """Whether the model has compiled code. Looked up when hooks first go on, and off: a call may compile it."""
-        if self._looks:
-            self._looks, self._compiled = self._looks - 1, is_compiled(self.host.unet)
-        return self._compiled
-
-    def _add_levels(self, levels: Iterable[int]) -> None:
-        """Hook the blocks of these levels, once. In SDXL most blocks stand at the one that is seldom reduced."""
-        missing = {*levels} - self._levels
-        sites = [hooks for hooks in self._sites if hooks.site.level in missing]
-        for transformer in {hooks.site.transformer: None for hooks in sites}:
-            self._handles.append(Hook(self._read_grid, self._on_error).before(transformer))
-        for hooks in sites:
-            self._handles += hooks.attach()
-        self._levels |= missing
 
     @property
     def is_attached(self) -> bool:
         """Whether the hooks are on the model."""
-        return bool(self._handles)
+        return bool(self._attachment)
 
     def remove(self) -> None:
         """Take every hook off, and free what is remembered of earlier steps."""
-        self._looks = 2
-        self.detach()
-        self._looks = 2
+        self._attachment.remove()
         self._idle_notes.end()
         self._memory.reset()
 
     def detach(self) -> None:
         """Take every hook off. ``attach`` goes on where the pass was."""
-        if self._handles and self._is_compiled():
-            torch.compiler.reset()
-        while self._handles:
-            self._handles.pop().remove()
-        self._levels.clear()
-        self._blocked.clear()
-        self._calls.clear()
+        self._attachment.take_off()
 
     def note_conflicts(self) -> None:
         """Note the layers that the plan reduces and that must not be reduced at the moment."""
-        plans = {level.level: level for level in self.plan.reduced}
-        for hooks in self._sites:
-            if hooks.site.level in plans:
-                hooks.note_conflict(plans[hooks.site.level])
+        self._attachment.note_conflicts(self.plan)
 
     def begin_step(
         self, number: int, total: int | None, rows: Sequence[Row], guidance: Sequence[float] | None = None
@@ -195,7 +118,7 @@ class Session:
         """What the sampler's next call means, where it has told."""
         self._step.scale = scale
 
-    def doubt(self, why: Reason) -> None:
+    def doubt(self, why: Why) -> None:
         """Believe no more what the sampler has told of the pass, which is why nothing is predicted from now on."""
         self._facts = replace(self._facts, course=None, doubt=why)
 
@@ -220,10 +143,11 @@ class Session:
         """The UNet is about to run. A hook calls this, and a caller that has attached the session in this call."""
         call, outer = self._calls.begin(unet)
         self.has_run = True
-        latent, timestep = (argument(args, kwargs, i, name) for i, name in enumerate(self._names))
-        # the backward pass would compute checkpointed blocks again, and no session would reduce them then
-        if torch.is_grad_enabled() and self.host.is_checkpointed() and self._asks_for_gradients(args, kwargs):
-            raise UnsupportedModelError(self.host.unet, CHECKPOINTED)
+        names = self.host.arguments
+        latent, timestep = argument(args, kwargs, 0, names.latent), argument(args, kwargs, 1, names.timestep)
+        refuse_checkpoints(self.host, args, kwargs)
+        if unet is not self.host.unet:
+            remove_forwards(unet)  # a replica's would run the module that it is a copy of
         time = cache(lambda: self._time(timestep))
         if not outer:
             waits = isinstance(timestep, Tensor) and timestep.device.type != "cpu"
@@ -234,19 +158,18 @@ class Session:
             self.plan = plan
             self.record.note(plan.note)
             if plan.whole.predicts and has_controlnet(kwargs):
-                self.record.note("ControlNets run in predicted steps too")
-        self._add_levels(level.level for level in plan.reduced)
-        if self._blocked and not self._compiled:
-            self._put_forwards_on(self._blocked)
+                self.record.note(Reason.CONTROLNETS_TOO)
+        self._attachment.add(plan)
         progress = self._progress(time)
         planned = () if outer else tuple(part for part, each in plan.parts.items() if each.predicts)
         memory = None
-        if planned and self._may_predict(unet, latent, args, kwargs):
+        is_first, has_threads = self._memory.is_first(self._step.number), self._calls.are_of_several_threads
+        if planned and self._may_predict(GuardedCall(self.host, unet, args, kwargs, is_first, has_threads), latent):
             memory = self._remember(rows, latent, timestep, args, kwargs)
         elif not outer:
             self._memory.free()
         call.plan, call.step, call.rows, call.planned, call.memory = plan, self._step.number, rows, planned, memory
-        call.levels, call.has_run = {level.level: level for level in plan.at(progress)}, not self._watches
+        call.levels, call.has_run = {level.level: level for level in plan.at(progress)}, not self._attachment.watches
 
     def _rows_of(self, count: int, kwargs: Kwargs, outer: UNetCall | None) -> tuple[Row, ...]:
         """The rows of a call. One inside a call belongs to the same step and images."""
@@ -269,9 +192,9 @@ class Session:
                 if holder_of(self.host.unet) == "counter":  # since the patch
                     self._facts = replace(self._facts, holder="counter")
             if self._counter.takes_turns:
-                self.record.note("several generations take turns on this model: their steps are counted as one's")
+                self.record.note(Reason.TAKES_TURNS)
         elif unet is not self.host.unet and len({row.seed for row in self._step.rows}) > 1:  # torch.nn.DataParallel
-            self.record.note("replicas of this model run side by side: images may swap their seeds")
+            self.record.note(Reason.SEEDS_SWAP)
 
     def _plan_call(self, latent: Tensor) -> Plan:
         """The plan for a call with this latent: that of the last call, if the same facts hold."""
@@ -297,52 +220,29 @@ class Session:
         anew = own.begin_call(step, rows, latent, timestep, conditions, others, plan.parts, gaps)
         self.record.note_memory(memory.least_tolerances, anew)
         if memory.has_too_many:
-            self.record.note(f"of a step's calls, the first {MOST_CALLS} are predicted")
+            self.record.note(Reason.MOST_CALLS(MOST_CALLS))
         if memory.has_nan:
-            self.record.note("the model's output is not a number (NaN)")
+            self.record.note(Reason.IS_NAN)
         return own
 
-    def _may_predict(self, unet: Module, latent: Tensor, args: Args, kwargs: Kwargs) -> bool:
+    def _may_predict(self, asked: GuardedCall, latent: Tensor) -> bool:
         """Whether anything may be remembered and predicted in this call; with a note where not.
 
         The last step is computed, and nobody continues it.
         """
         if self._step.number + 1 == self._step.total:
             return False
-        if unet is not self.host.unet:
-            remove_forwards(unet)  # a replica's would run the module that it is a copy of
-            self.record.note(f"replicas of this model run side by side: {UNPREDICTED}")
-            return False
-        if self._calls.are_of_several_threads:
-            self.record.note(f"several threads run this model at a time: {UNPREDICTED}")
-            return False
-        if self._asks_for_gradients(args, kwargs):
-            self.record.note(f"a call asks for gradients: {UNPREDICTED}")
-            return False
-        heard = [hook for module in self._deep for hook in module._forward_hooks.values()]
-        if not all(isinstance(hook, Hook) for hook in heard):  # as self-attention guidance does in diffusers
-            self.record.note(f"something else listens to a layer below level 1: {UNPREDICTED}")
-            return False
-        # so does self-attention guidance in ComfyUI, to read it after the call; another guidance in later calls alone
-        if self._memory.is_first(self._step.number) and replaces_attention(kwargs):
-            self.record.note(f"something else replaces a self-attention, and may read it: {UNPREDICTED}")
-            return False
-        if self.plan.deep.predicts and (why := self._memory.why_no_room(self.host, latent)):
-            self.record.note(f"{why}: {UNPREDICTED}")
-            return False
-        return True
-
-    def _asks_for_gradients(self, args: Args, kwargs: Kwargs) -> bool:
-        if not torch.is_grad_enabled():  # before anything else: samplers run without, at every step
-            return False
-        tensors = (*args, *kwargs.values(), *self.host.unet.parameters())
-        return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)
+        why = why_not_predicted(asked)
+        if not why and self.plan.deep.predicts:
+            why = self._memory.why_no_room(self.host, latent)
+        self.record.note(why and Reason.UNPREDICTED(why))
+        return why is None
 
     def _time(self, timestep: Any) -> float:
         """The timestep of a call: that of its first row."""
         times = timesteps_of(timestep)
         if len(set(times)) > 1:
-            self.record.note("the rows of a call have different timesteps: the step of the first row counts for all")
+            self.record.note(Reason.SEVERAL_TIMES)
         return times[0]
 
     def _progress(self, time: Callable[[], float]) -> float:
@@ -351,7 +251,7 @@ class Session:
             return self._step.number / self._step.total
         done = self.host.sampler.progress(time())
         if not 0 <= done <= 1 and (self.plan.start, self.plan.end) != (0, 1):
-            self.record.note("its timesteps are not 1,000 trained ones: Start and End cannot follow the noise")
+            self.record.note(Reason.UNTRAINED_TIMES)
         return done
 
     def _stop_reducing(self, error: Exception) -> None:
@@ -361,11 +261,6 @@ class Session:
             call.stop()
         if self._report_error:
             self._report_error(error)
-
-    def _read_grid(self, transformer: Module, args: Args, kwargs: Kwargs) -> None:
-        call = self._calls.current
-        if call and call.levels:
-            call.grid = TokenGrid.of(argument(args, kwargs, 0, self.host.arguments.hidden).shape)
 
     def _note_run(self, *_: Any) -> None:
         """The first transformer, which is never predicted, runs: EasyCache of ComfyUI acts inside the UNet's call."""
@@ -392,6 +287,5 @@ class Session:
         ran = self.record.ran_call(call.step, call.planned, call.predicted)
         if call.memory and ran:
             call.memory.end_call(output, ran)
-        if call.levels and not call.reduced and not self.record.notes:
-            why = call.why_not or f"{NOT_CALLED}. Something replaces, caches or compiles it"
-            self.record.note(f"a call that was to be reduced has reduced nothing: {why}")
+        if call.levels and not call.reduced and not self.record.noted:
+            self.record.note(Reason.CALL_NOT_REDUCED(call.why_not or Reason.BYPASSED))

@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from ..hosts import Host
-from ..samplers import UNKNOWN, Course, Scale
+from ..reason import Reason
+from ..samplers import Course, Scale
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class StepCounter:
         self._rose = False
         self.passes = 0  # that have begun
         self.course: Course | None = None  # of the pass, if its sampler tells it
-        self.doubt: str | None = None  # why it does not
+        self.doubt: Reason | None = None  # why it does not
 
     @property
     def takes_turns(self) -> bool:
@@ -103,7 +104,7 @@ class StepCounter:
             if not goes_on:
                 steps = [number - self._first_number for number in self._numbers[index:]]
                 self.course, self._first_index = self._host.sampler.course(index, steps), index
-                self.doubt = None if self.course else UNKNOWN
+                self.doubt = None if self.course else Reason.UNKNOWN
         if is_other:
             self._before, self._of_pass = self._of_pass, self._run
         self._index, self._last = index, timestep

@@ -12,16 +12,31 @@ from dataclasses import replace
 from typing import Any
 
 from ..hosts import Host
+from ..reason import Because, Reason, Why, Words, measured
 from ..settings import SETTINGS, Settings
 from .plan import Plan
-from .record import UNPREDICTED, Record
-from .space.level_plan import Reason
+from .record import Record
 from .time.prediction_plan import Part
 from .work import Kind, layout_of
 
-NO_STEP, OUTSIDE = "no step ran", "no step is between Start and End"
-NOT_CALLED = "its self-attention was not called"
-TOO_FEW = "too few steps ran in a row"
+
+class Ran(Words):
+    """What the line of a pass says."""
+
+    REDUCED = "ToDo reduced {}: {}"
+    NOTHING = "ToDo reduced nothing in {}: {}"
+    NO_PASS = "ToDo reduced nothing: {}"
+    FOUND = "ToDo found {}."
+    CANNOT = "ToDo cannot reduce {}: {}"
+    STOPPED = "ToDo stopped in {}: {}"
+    LEVEL = "level {} from {:,} to {:,} tokens ({}) in {} of {}"
+    COMPUTED = "{} computed in {} of {}"
+    OF_THESE = "{}, {} in {} of these {}"
+    SKIPPED = "the model was not called in {}"
+    CONTROLNET_TOO = "ControlNet too"
+    CONTROLNET_ALONE = "in ControlNet alone"
+    LESS = "{}{} % less work"
+    MORE = "{}{} % more work"
 
 
 def as_infotext(record: Record, plan: Plan | None, counts: Sequence[tuple[int, int]]) -> dict[str, str]:
@@ -73,7 +88,7 @@ def _used(record: Record, plan: Plan, counts: Sequence[tuple[int, int]]) -> dict
     return used
 
 
-def in_words(record: Record, steps: int, unit: str = "steps", skipped: int = 0) -> list[str]:
+def in_words(record: Record, steps: int, unit: str = "steps", skipped: int = 0) -> list[Why]:
     """Which levels were reduced, and how many of ``steps`` were computed.
 
     In ``skipped`` of the steps somebody else has not called the model.
@@ -81,23 +96,23 @@ def in_words(record: Record, steps: int, unit: str = "steps", skipped: int = 0) 
     steps_of: dict[tuple[int, int, int, str], set[int]] = {}
     for level, ran_in in record.ran_in.items():  # a refiner's plan may differ in what the line does not tell
         steps_of.setdefault((level.level, level.grid.tokens, level.keys, level.method), set()).update(ran_in)
-    lines = [
-        f"level {level} from {tokens:,} to {left:,} tokens ({method}) in {len(ran_in)} of {_counted(steps, unit)}"
-        for (level, tokens, left, method), ran_in in sorted(steps_of.items())
+    lines: list[Any] = [
+        Ran.LEVEL(*level, len(ran_in), _counted(steps, unit)) for level, ran_in in sorted(steps_of.items())
     ]
     lines += [_computed(record, steps, unit, skipped)] if record.predicted else []
-    lines += [f"the model was not called in {skipped}"] if skipped else []
+    lines += [Ran.SKIPPED(skipped)] if skipped else []
     if "ControlNet" in record.networks:
-        lines.append("ControlNet too" if "UNet" in record.networks else "in ControlNet alone")
+        lines.append(Ran.CONTROLNET_TOO if "UNet" in record.networks else Ran.CONTROLNET_ALONE)
     return lines
 
 
-def _computed(record: Record, steps: int, unit: str, skipped: int) -> str:
-    unit, parts = "model calls" if any(part.is_mixed for part in record.predicted) else unit, list[str]()
-    for part, (ran, of_all) in zip(record.predicted, record.counts(steps, skipped), strict=True):
-        of_what = f"these {of_all}" if parts else _counted(of_all, unit)
-        parts.append(f"{part.name} {'' if parts else 'computed '}in {ran} of {of_what}")
-    return ", ".join(parts)
+def _computed(record: Record, steps: int, unit: str, skipped: int) -> Because:
+    unit = "model calls" if any(part.is_mixed for part in record.predicted) else unit
+    (first, *more), ((ran, of_all), *counts) = record.predicted, record.counts(steps, skipped)
+    line = Ran.COMPUTED(first.name, measured(ran), _counted(of_all, unit))
+    for part, (ran, of_all) in zip(more, counts, strict=True):
+        line = Ran.OF_THESE(line, part.name, measured(ran), measured(of_all))
+    return line
 
 
 def _counted(number: int, unit: str) -> str:
@@ -123,70 +138,76 @@ def work_saved(record: Record, plan: Plan, host: Host, steps: int) -> float | No
     return layout_of(host).share_saved(plan.facts.size, calls, steps)
 
 
-def less_work(saved: float, about: str = "") -> str:
+def less_work(saved: float, about: str = "") -> Because:
     """A share of the work, in words; ``about`` stands before a number that is no more than usual."""
     percent = round(100 * abs(saved))
-    return f"{f'{about}{percent}' if percent else 'under 1'} % {'more' if saved < 0 else 'less'} work"
+    return (Ran.MORE if saved < 0 else Ran.LESS)(about if percent else "under ", measured(percent or 1))
 
 
-def why_less(record: Record, plan: Plan | None, steps: int, steps_in_window: int) -> list[Reason]:
+def nothing_to_reduce(plan: Plan) -> Because:
+    """What a plan that reduces nothing says: its size in image pixels, the reasons, and what would help."""
+    told = Reason.NOTHING_TO_REDUCE(plan.facts.pixels, plan.reasons)
+    return Reason.ADVISED(told, plan.advice) if plan.advice else told
+
+
+def why_less(record: Record, plan: Plan | None, steps: int, steps_in_window: int) -> list[Why]:
     """Why nothing was reduced in a pass of ``steps``, or what else was not; then the notes.
 
     ``plan`` is that of a pass that has ended; of another one, nothing is told but notes.
     """
     if not record.acted:
-        return [_why_nothing(record, plan, steps, steps_in_window)]
-    return [*(_why_not_more(record, plan) if plan else ()), *record.notes]
+        return _why_nothing(record, plan, steps, steps_in_window)
+    return [*(_why_not_more(record, plan) if plan else ()), *record.noted]
 
 
-def _why_nothing(record: Record, plan: Plan | None, steps: int, steps_in_window: int) -> Reason:
-    if plan and plan.reason:
-        return plan.reason
-    if notes := [note for note in record.notes if not plan or note != plan.note]:
-        return "; ".join(notes)
+def _why_nothing(record: Record, plan: Plan | None, steps: int, steps_in_window: int) -> list[Why]:
+    if plan and plan.reasons:
+        return [*plan.reasons]
+    if notes := [note for note in record.noted if not plan or note != plan.note]:
+        return notes
     if not steps or not plan:
-        return NO_STEP
+        return [Reason.NO_STEP]
     if not steps_in_window:
-        return OUTSIDE
+        return [Reason.OUTSIDE]
     planned = [name for name, part in plan.parts.items() if part.predicts]
-    return _why_not_predicted(record, plan, planned[0]) if planned else NOT_CALLED
+    return [_why_not_predicted(record, plan, planned[0]) if planned else Reason.NOT_CALLED]
 
 
-def _why_not_more(record: Record, plan: Plan) -> list[Reason]:
+def _why_not_more(record: Record, plan: Plan) -> list[Why]:
     """What of a plan did not come about, or auto has left out, although something was reduced."""
-    reasons, planned = list[Reason](), [name for name, part in plan.parts.items() if part.predicts]
+    reasons, planned = list[Why](), [name for name, part in plan.parts.items() if part.predicts]
     if planned and not record.predicted and not _is_told(record):
-        reasons.append(f"nothing predicted: {_why_not_predicted(record, plan, planned[0])}")
+        reasons.append(Reason.NOTHING_PREDICTED(_why_not_predicted(record, plan, planned[0])))
     elif planned and record.begun_anew:
-        reasons.append(f"predictions began anew: {record.begun_anew}")
+        reasons.append(Reason.BEGAN_ANEW(record.begun_anew))
     if (why := _why_no_whole_step(record, plan)) and (record.predicted or not planned):
         reasons.append(why)
-    return reasons + ([f"all tokens kept: {plan.why_all_tokens}"] if plan.why_all_tokens else [])
+    return reasons + ([Reason.TOKENS_KEPT(plan.why_all_tokens)] if plan.why_all_tokens else [])
 
 
-def _why_no_whole_step(record: Record, plan: Plan) -> Reason | None:
+def _why_no_whole_step(record: Record, plan: Plan) -> Why | None:
     """Why auto has predicted no whole step; None where it has, or was not asked to."""
     is_auto = plan.settings.predict == plan.settings.interval == "auto"
     if not is_auto or record.whole.predicted_calls or _is_told(record):
         return None
-    return f"no whole step predicted: {_why_not_predicted(record, plan, 'whole')}"
+    return Reason.NO_WHOLE_STEP(_why_not_predicted(record, plan, "whole"))
 
 
 def _is_told(record: Record) -> bool:
     """Whether a note says that nothing is predicted."""
-    return any(note.endswith(UNPREDICTED) for note in record.notes)
+    return any(note.code is Reason.UNPREDICTED for note in record.noted)
 
 
-def _why_not_predicted(record: Record, plan: Plan, name: Part) -> Reason:
+def _why_not_predicted(record: Record, plan: Plan, name: Part) -> Why:
     """Why nothing of a part was predicted."""
     part, least = plan.parts[name], record.parts[name].least_error
     if part.why:
         return part.why
     if part.tolerance is None or not part.tolerance < least < math.inf:
-        return record.cause or record.begun_anew or TOO_FEW
+        return record.cause or record.begun_anew or Reason.TOO_FEW
     asked = plan.settings.tolerance  # by auto, each part has its own
     error = least * (asked / part.tolerance if part.tolerance else 1)
-    return f"error {math.ceil(100 * error) / 100:g}, tolerance {asked:g}"
+    return Reason.ABOVE(measured(math.ceil(100 * error) / 100), asked)
 
 
 class IdleNotes:
@@ -211,8 +232,8 @@ class IdleNotes:
     def _tell(self, plan: Plan) -> None:
         if self._record.acted and plan.facts.steps:  # a loop of one's own tells no steps, and predicts nothing by auto
             self._record.note(_why_no_whole_step(self._record, plan))
-        if plan.settings.method == "none" or self._record.acted or self._record.notes:
+        if plan.settings.method == "none" or self._record.acted or self._record.noted:
             return
-        (why,) = why_less(self._record, plan, self._step + 1, int(self._planned))
-        text = plan.nothing_to_reduce if plan.reason else f"nothing was reduced at {plan.facts.pixels}: {why}"
-        self._record.note(text.removesuffix("."))
+        whys = why_less(self._record, plan, self._step + 1, int(self._planned))
+        nothing = Reason.NOTHING_REDUCED(plan.facts.pixels, tuple(whys))
+        self._record.note(nothing_to_reduce(plan) if plan.reasons else nothing)

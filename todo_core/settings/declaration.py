@@ -19,7 +19,6 @@ NEAREST = ("nearest", "nearest-exact")
 Resample = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "area", "max"]
 Method = Literal["downsample", "similarity", "cluster"]
 METHODS = get_args(Method)
-METHOD_NONE, HIRES_OFF = "the method is none", "hires fix is off"  # why nothing is reduced
 
 
 def acts(settings: Settings) -> bool:

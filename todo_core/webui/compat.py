@@ -11,6 +11,7 @@ from modules import processing, scripts, sd_models, sd_samplers, shared
 from ..hosts.conditions import acts_at, chain_of
 from ..hosts.host import original
 from ..patching.steps import Row, rows_inside
+from ..reason import Reason, Why
 from ..samplers import Course
 
 
@@ -71,11 +72,11 @@ def rows_of(params: Any) -> list[Row]:
     return list(rows_inside(rows, count))
 
 
-def why_rows_change(p: Any) -> str | None:
+def why_rows_change(p: Any) -> Why | None:
     """The option that has left the negative prompt out of some steps, if one has: the WebUI then writes its key."""
     ngms, early = "Negative Guidance minimum sigma", "Ignore negative prompt during early sampling"
     names = [name for key, name in (("NGMS", ngms), ("Skip Early CFG", early)) if key in p.extra_generation_params]
-    return f"{names[0]} leaves out the negative prompt in some steps" if names else None
+    return Reason.LEFT_OUT(names[0]) if names else None
 
 
 def guidance_of(params: Any) -> float | None:

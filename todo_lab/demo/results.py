@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from todo_core.settings import BUILT_IN, METHOD_NONE, Settings, preset_name
+from todo_core.reason import Reason
+from todo_core.settings import BUILT_IN, Settings, preset_name
 from todo_core.settings.declaration import DEFAULT
 
 from ..sampling.comparison import Comparison
@@ -35,8 +36,8 @@ def plan_lines(comparison: Comparison) -> list[str]:
 def what_acted(comparison: Comparison) -> str:
     """What acted in the hires pass and in how many steps, or why nothing did."""
     driver, is_off = comparison.reduced.driver, comparison.settings.method == "none"
-    why = METHOD_NONE if is_off else "the settings act in the first pass only"
-    told = driver.in_words(comparison.request.hires_steps) if driver else why
+    why = str(Reason.METHOD_NONE) if is_off else "the settings act in the first pass only"
+    told = "; ".join(map(str, driver.in_words(comparison.request.hires_steps))) if driver else why
     return told if comparison.reduced.record.acted else f"nothing reduced: {told}"
 
 

@@ -84,7 +84,7 @@ class Sampled:
     @property
     def why_less(self) -> list[str]:
         """Why nothing was reduced, or less than could be, and notes."""
-        return self.driver.why_less(len({*self.steps})) if self.driver else []
+        return [*map(str, self.driver.why_less(len({*self.steps})))] if self.driver else []
 
     @property
     def total_seconds(self) -> float:

@@ -24,7 +24,7 @@ from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS, c
 from todo_core.comfyui.asked import guidance_of
 from todo_core.comfyui.inputs import MAIN, REST, settings_of
 from todo_core.hosts import detect
-from todo_core.samplers import DISAGREES, UNKNOWN
+from todo_core.reason import Reason
 from todo_core.settings import BUILT_IN, SETTINGS
 
 from . import comfyui_double
@@ -165,8 +165,8 @@ def sampler(name, package="comfy.k_diffusion.sampling", **options):
         (sampler("euler", s_churn=5.0), "whole model computed in 4 of 6 model calls"),  # an image is held
         (sampler("ancestral"), "whole model computed in 4 of 6 steps"),
         (sampler("ancestral", eta=0.0), "whole model computed in 5 of 6 steps"),
-        (sampler("euler", package="a_node"), UNKNOWN),  # it may keep a state
-        (sampler("adaptive"), UNKNOWN),
+        (sampler("euler", package="a_node"), str(Reason.UNKNOWN)),  # it may keep a state
+        (sampler("adaptive"), str(Reason.UNKNOWN)),
     ],
 )
 def test_the_sampler_is_asked_what_it_does(shown, model, asked, told):
@@ -181,7 +181,7 @@ def test_a_schedule_that_the_calls_do_not_keep_to_is_not_believed(shown, model, 
     inside = lambda self, noise, latent, sampler, sigmas, *more: told(self, noise, latent, sampler, 1.5 * sigmas, *more)  # noqa: E731
     monkeypatch.setattr(comfyui_double.Guider, "_outer_sample", inside)
     Guider(todo(model, factor_1="1", interval="auto")).sample(steps=8)
-    assert DISAGREES in shown[0][0]
+    assert str(Reason.DISAGREES) in shown[0][0]
     assert "computed in" not in shown[0][0]
 
 

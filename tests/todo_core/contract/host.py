@@ -126,7 +126,7 @@ class Host:
 
     lacks: Mapping[str, str] = {}  # what it cannot do of ``Job.needs``: why, in words
     # why whole steps are not predicted, as todo_core says it: beside another forward, and at all
-    not_whole: Mapping[str, str] = {"forward": HELD["forward"]}
+    not_whole: Mapping[str, str] = {"forward": str(HELD["forward"])}
     # whether auto finds a good part of the model's work below level 1; None: unknown
     has_deep_work: bool | None = False
     tells_cancels = True  # the line ends with "interrupted"

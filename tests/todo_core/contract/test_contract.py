@@ -9,12 +9,12 @@ import re
 import pytest
 import torch
 
-from todo_core.patching.time.memory import CONDITIONING
-from todo_core.patching.time.prediction_plan import DEEP
+from todo_core.patching.time.prediction_plan import NAMES
+from todo_core.reason import Reason
 
 OURS = {"factor_1": 2, "factor_2": 1, "interval": 1, "start": 0, "end": 1}
 PREDICTS = OURS | {"interval": 2}
-WHOLE = PREDICTS | {"predict": "whole"}
+WHOLE, DEEP = PREDICTS | {"predict": "whole"}, NAMES["deep"]
 AUTO = OURS | {"interval": "auto", "tolerance": 0.1}
 WRITTEN = {"method": "downsample", "factor 1": "2", "interval": "1", "start": "0", "end": "1"}  # of OURS in an infotext
 BOTH_PASSES = WRITTEN | {"passes": "all"}
@@ -202,7 +202,7 @@ def test_a_prompt_that_changes_in_mid_pass_begins_the_predictions_anew(host, cha
     assert made.parts == [4] * 10
     assert made.told == made.seen
     told = "nothing predicted" if len(computed) == 10 else "predictions began anew"
-    assert host.counts_steps or f"{told}: {CONDITIONING}" in made.line
+    assert host.counts_steps or f"{told}: {Reason.CONDITIONING}" in made.line
 
 
 # other things in the same pass ----------------------------------------------------------------------------------------

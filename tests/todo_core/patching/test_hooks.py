@@ -14,6 +14,7 @@ from todo_core import Session, patched
 from todo_core.hosts import detect
 from todo_core.patching.hooks.module_calls import Forward
 from todo_core.patching.steps import rows_of
+from todo_core.reason import Reason
 
 SIZE = (16, 8)
 TOKENS = 16 * 8
@@ -332,7 +333,7 @@ def test_sessions_and_records_read_well(ldm_sd1):
         assert "attached to UNetModel; level 1: 32 x 32, 1,024 tokens -> 256 by downsample" in repr(session)
         assert repr(session.record) == "<Record: nothing was reduced yet>"
         ldm_sd1(LATENT)
-        session.record.note("a note")
+        session.record.note(Reason.MASK)
         assert repr(session.record) == "<Record: level 1 by downsample in 1 steps; a note>"
     assert "not attached" in repr(session)
     assert "\n" not in repr(session)

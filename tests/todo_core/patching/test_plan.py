@@ -3,6 +3,7 @@
 import functools
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -16,10 +17,12 @@ from tests.models import LatentDiffusion, diffusers_unet, full_layout, ldm_unet,
 from tests.naive import examples
 from todo_core import Settings, TokenGrid, patched
 from todo_core.hosts import detect
-from todo_core.patching.plan import ALTERNATES, HELD, SPLIT, Pass, make_plan
+from todo_core.patching.plan import HELD, Pass, make_plan
 from todo_core.patching.time.prediction import Hold
-from todo_core.patching.time.prediction_plan import DEEP, WHOLE, PredictionPlan
-from todo_core.samplers import GROWS, NOISY, SEVERAL, Course, Scale
+from todo_core.patching.time.prediction_plan import NAMES, PredictionPlan
+from todo_core.patching.what_ran import nothing_to_reduce
+from todo_core.reason import Reason
+from todo_core.samplers import Course, Scale
 
 
 def course_of(weights, **told):
@@ -93,7 +96,7 @@ UNCLEAR = {"scales": (Scale(1.0, 1.0),)}  # of a model whose input is not known
         ("SD 1.5", 48, {}, 20, TRAINED, FACTOR_2),
         ("SD 1.5", 64, {"factor_2": 1}, 20, TRAINED, FACTOR_2),
         ("SD 1.5", 64, {}, 5, f"{TRAINED}; {FEW}", FACTOR_2),
-        ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, NOISY, ""),  # the user wants all tokens
+        ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, str(Reason.NOISY), ""),  # the user wants all tokens
         ("SD 1.5", 64, {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, SHORT, ""),
         ("SD 1.5", 64, OFF | {"method": "similarity", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
         ("SD 1.5", 64, OFF | {"method": "cluster", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
@@ -116,21 +119,20 @@ def test_a_plan_that_reduces_nothing_says_why_and_what_would_help_most(layout, s
     assert made.at(0.5) == ()
     assert not made.predicts
     assert all((level.keys, level.target_grid) == (level.grid.tokens, None) for level in made.levels)
-    assert (made.reason, made.advice) == (reason, advice)
-    line = f"nothing to reduce at {pixels} x {pixels}: {reason}."
-    assert made.nothing_to_reduce == (f"{line} {advice}." if advice else line)
+    line = f"nothing to reduce at {pixels} x {pixels}: {reason}"
+    assert str(nothing_to_reduce(made)) == (f"{line}. {advice}" if advice else line)
 
 
 # predictions ----------------------------------------------------------------------------------------------------------
 
-LITTLE = "little of this model's work is below level 1"
-DEEP_NEED, WHOLE_NEED = (f"{what} need {{}} or more steps" for what in (DEEP, WHOLE))
+LITTLE, GROWS, NOISY, SEVERAL = Reason.TOO_LITTLE, Reason.GROWS, Reason.NOISY, Reason.SEVERAL
+DEEP_NEED, WHOLE_NEED = (partial(Reason.TOO_FEW_STEPS, NAMES[part]) for part in ("deep", "whole"))
+ALTERNATES, SPLIT, INTERVAL_1 = Reason.ALTERNATES, Reason.SPLIT, Reason.INTERVAL_1
 BY_WHOLE = {"predict": "whole", "interval": 2}
 STEADY, NOISE = {}, {"adds_noise": True}
 NOBODY = {"course": None}  # tells what the sampler does
-VIDEO = "whole steps of a video model cannot be predicted"
-ONLY, DONE = "only layers are asked for", "whole steps are predicted"
-NO_STEPS, NO_SCHEDULE = (f"auto needs to know the {what}" for what in ("number of steps", "noise schedule"))
+VIDEO, ONLY, DONE = Reason.VIDEO, Reason.LAYERS_ALONE, Reason.WHOLE_INSTEAD
+NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -146,39 +148,39 @@ NO_STEPS, NO_SCHEDULE = (f"auto needs to know the {what}" for what in ("number o
         ("SD 1.5", {}, 6, NOISE, None, LITTLE, ""),
         ("SD 1.5", {}, 6, STEADY | UNCLEAR, None, LITTLE, ""),
         ("SDXL", {}, 10, NOBODY, NO_SCHEDULE, NO_SCHEDULE, ""),
-        ("SDXL", {}, 10, NOBODY | {"doubt": "the calls differ"}, "the calls differ", "the calls differ", ""),
+        ("SDXL", {}, 10, NOBODY | {"doubt": Reason.DISAGREES}, Reason.DISAGREES, Reason.DISAGREES, ""),
         ("SDXL", {}, 10, {"growth": 4.1}, GROWS, None, ""),
         ("SDXL", {}, 10, {"is_split": True}, SPLIT, SPLIT, ""),
         ("SDXL", {}, 10, {"calls_twice": True}, None, None, ""),
         ("SDXL", {}, 10, {"calls_twice": True} | UNCLEAR, SEVERAL, None, ""),
         ("SDXL", {}, 10, NOISE | {"growth": 4.1}, GROWS, None, ""),
-        ("SDXL", {}, 5, STEADY, WHOLE_NEED.format(6), DEEP_NEED.format(6), ""),
+        ("SDXL", {}, 5, STEADY, WHOLE_NEED(6), DEEP_NEED(6), ""),
         ("SDXL", {}, None, NOBODY, NO_STEPS, NO_STEPS, ""),
         ("SDXL", {}, 6, STEADY | {"holder": "ControlNet"}, HELD["ControlNet"], None, ""),
         ("SDXL", {}, 10, STEADY | {"is_video": True}, VIDEO, None, ""),
         ("SDXL", {}, 8, STEADY | {"alternates": True}, ALTERNATES, ALTERNATES, ""),
-        ("SDXL", {"interval": 1}, 16, STEADY, "the interval is 1", "the interval is 1", ""),
+        ("SDXL", {"interval": 1}, 16, STEADY, INTERVAL_1, INTERVAL_1, ""),
         # deep transformers by name, and by a number
         ("SDXL", {"predict": "deep"}, 6, STEADY, ONLY, None, ""),
         ("SDXL", {"interval": 2}, 6, STEADY, ONLY, None, ""),
         ("SD 1.5", {"interval": 2}, 4, STEADY, ONLY, None, ""),
-        ("SD 1.5", {"interval": 2}, 3, STEADY, ONLY, DEEP_NEED.format(4), DEEP_NEED.format(4)),
+        ("SD 1.5", {"interval": 2}, 3, STEADY, ONLY, DEEP_NEED(4), DEEP_NEED(4)),
         ("SD 1.5", {"predict": "deep"}, 6, STEADY, ONLY, LITTLE, LITTLE),
         ("SDXL", {"interval": 2}, 8, STEADY | {"alternates": True}, ALTERNATES, ALTERNATES, ALTERNATES),
         ("SD 1.5", {"interval": 3}, None, {}, ONLY, None, ""),
         ("SD 1.5", {"interval": 2, "end": 0.25}, 8, STEADY, ONLY, None, ""),  # the window is that of tokens
         # whole steps by name, and where they cannot be, deep transformers
         ("SDXL", {"predict": "whole"}, 6, STEADY, None, DONE, ""),
-        ("SDXL", {"predict": "whole"}, 5, STEADY, WHOLE_NEED.format(6), DEEP_NEED.format(6), WHOLE_NEED.format(6)),
+        ("SDXL", {"predict": "whole"}, 5, STEADY, WHOLE_NEED(6), DEEP_NEED(6), WHOLE_NEED(6)),
         ("SDXL", {"predict": "whole", "interval": 4}, 5, {}, None, DONE, ""),
-        ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, WHOLE_NEED.format(5), None, WHOLE_NEED.format(5)),
+        ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, WHOLE_NEED(5), None, WHOLE_NEED(5)),
         ("SDXL", BY_WHOLE, None, {}, None, DONE, ""),
         ("SDXL", BY_WHOLE, 4, NOISE, None, DONE, ""),
         ("SDXL", BY_WHOLE, 16, NOISE | UNCLEAR, NOISY, None, NOISY),
         ("SDXL", BY_WHOLE, 16, {"is_video": True}, VIDEO, None, VIDEO),
         ("SDXL", BY_WHOLE, None, NOISE | {"holder": "pipeline"}, HELD["pipeline"], None, HELD["pipeline"]),
         ("SDXL", BY_WHOLE, 16, {"alternates": True}, ALTERNATES, ALTERNATES, ALTERNATES),
-        ("SDXL", BY_WHOLE | {"interval": 1}, 16, NOISE, "the interval is 1", "the interval is 1", ""),
+        ("SDXL", BY_WHOLE | {"interval": 1}, 16, NOISE, INTERVAL_1, INTERVAL_1, ""),
         ("SD 1.5", {"predict": "whole"}, 20, NOISE | UNCLEAR, NOISY, LITTLE, NOISY),
     ],
 )
@@ -187,7 +189,7 @@ def test_what_is_predicted_and_why_not_where_it_was_asked_for(layout, settings, 
     made = make_plan(settings, detect(full_layout(layout)), pass_of(size, steps, **facts))
     assert made.settings is settings
     assert (made.whole.why, made.deep.why) == (whole, deep)
-    assert made.note == (f"{note}: {'nothing is' if deep else 'layers below level 1 are'} predicted" if note else None)
+    assert made.note == ((Reason.UNPREDICTED if deep else Reason.DEEP_INSTEAD)(note) if note else None)
     tolerances = (0.1, 0.025) if settings.predict == "auto" else (0.1, 0.1)
     for part, tolerance, first in zip(made.parts.values(), tolerances, (3, 2), strict=True):
         if part.predicts and settings.interval == "auto":
@@ -196,9 +198,9 @@ def test_what_is_predicted_and_why_not_where_it_was_asked_for(layout, settings, 
         elif part.predicts:
             first = 2 if part.way is Hold else first
             assert (part.tolerance, part.computed_first, part.interval) == (None, first, settings.interval)
-            assert f"{part.what}, computed in 1 of {settings.interval} steps" in str(made)
+            assert f"{NAMES[part.part]}, computed in 1 of {settings.interval} steps" in str(made)
         elif settings.interval != 1:
-            assert f"{part.what}, not predicted: {part.why}" in str(made)
+            assert f"{NAMES[part.part]}, not predicted: {part.why}" in str(made)
 
 
 @pytest.mark.parametrize(
@@ -225,11 +227,11 @@ def test_tokens_are_reduced_where_they_save_much_or_no_line_is_continued(layout,
     made = make_plan(Settings(**settings), detect(full_layout(layout)), facts)
     assert bool(made.reduced) == made.levels[0].reduces == reduced
     if reduced and pixels == 2048:  # in place of whole steps: one spoils the other
-        assert made.whole.why == "fewer tokens save 34 % of the pass at 2048 x 2048"
+        assert str(made.whole.why) == "fewer tokens save 34 % of the pass at 2048 x 2048"
     if not reduced:
         shares = {"SDXL": {1536: 4, 2048: 6}, "SD 1.5": {768: 8, 1024: 11, 2048: 20}}
         share = shares[layout][pixels]
-        assert made.why_all_tokens == f"fewer would save {share} % of the pass at {pixels} x {pixels}"
+        assert str(made.why_all_tokens) == f"fewer would save {share} % of the pass at {pixels} x {pixels}"
         assert made.levels[0].keys == made.levels[0].grid.tokens
     assert reduced or made.why_all_tokens
 
@@ -266,9 +268,9 @@ def test_the_steps_that_weigh_most_keep_all_tokens(settings, steps, known, windo
 @pytest.mark.parametrize("steps", [1, 4, 5, 9, 16])
 def test_the_first_steps_the_last_and_every_nth_are_computed(first, interval, steps):
     expected = {*range(first), *range(first - 1 + interval, steps, interval), steps - 1}
-    made = PredictionPlan(DEEP, interval, computed_first=first)
+    made = PredictionPlan("deep", interval, computed_first=first)
     assert made.computed_steps(steps) == sorted(step for step in expected if step < steps)
-    assert replace(made, why="the interval is 1").computed_steps(steps) == [*range(steps)]
+    assert replace(made, why=INTERVAL_1).computed_steps(steps) == [*range(steps)]
 
 
 def test_models_of_which_nothing_can_be_predicted_say_so(diffusers_sdxl, monkeypatch):
@@ -277,17 +279,16 @@ def test_models_of_which_nothing_can_be_predicted_say_so(diffusers_sdxl, monkeyp
     facts = pass_of(TokenGrid(128, 128), 10)
     host = replace(detect(diffusers_sdxl.unet), network="ControlNet")
     made = make_plan(Settings(**BY_WHOLE), host, facts)
-    assert (made.whole.why, made.deep.why) == ("whole steps of the UNet are predicted", None)
+    assert (made.whole.why, made.deep.why) == (Reason.NOT_THE_UNET, None)
     types = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("CrossAttnUpBlock2D",)}
     one_level = diffusers_unet(block_out_channels=(32,), mid_block_type=None, **types)
     why = make_plan(Settings(interval=2), detect(one_level), facts).deep.why
-    assert why == "this model has no transformer below level 1"
+    assert why is Reason.NOTHING_DEEP
     auto, by_two = (Settings(interval=interval) for interval in ("auto", 2))
     assert make_plan(auto, detect(diffusers_sdxl.unet), facts).deep.predicts
     compiled = diffusers_sdxl.copy().unet
     next(m for m in compiled.modules() if type(m).__name__ == "BasicTransformerBlock").compile(backend="eager")
-    why = "auto predicts no deep transformers in a compiled model"
-    assert make_plan(auto, detect(compiled), facts).deep.why == why
+    assert make_plan(auto, detect(compiled), facts).deep.why is Reason.COMPILED
     for settings, predicts in ((auto, False), (by_two, True)):
         with patched(compiled, settings) as session:
             assert {"forward" in vars(m) for m in session.host.deep_transformers} == {predicts}
@@ -349,8 +350,8 @@ def test_a_level_without_attention_says_so():
     first, second = made.levels
     assert first.reduces
     assert (first.blocks, second.blocks) == (3, 0)
-    assert second.why == "this model has no attention at level 2"
-    assert second.why in str(made)
+    assert str(second.why) == "this model has no attention at level 2"
+    assert str(second.why) in str(made)
 
 
 def test_blocks_that_only_look_at_the_text_are_no_level():

@@ -25,8 +25,9 @@ from todo_core.patching.plan import Pass
 from todo_core.patching.session import Session
 from todo_core.patching.steps import Row, rows_of
 from todo_core.patching.time import memory
-from todo_core.patching.time.memory import CONDITIONING, IMAGE, OTHERS, ROWS, SIZE, SPOILT, bytes_needed
+from todo_core.patching.time.memory import bytes_needed
 from todo_core.patching.time.prediction import Hold, Line, Moment, fit_numbers
+from todo_core.reason import Reason
 from todo_core.samplers import Course, Scale
 from todo_core.token_grid import TokenGrid
 
@@ -276,13 +277,16 @@ A, B = words(2), words(2, seed=9)
 @pytest.mark.parametrize(
     ("latents", "texts", "predicted", "why"),
     [
-        (chain(10), [A] * 4 + [B] * 6, {2, 6, 8}, CONDITIONING),  # another prompt, in a step that would be predicted
-        (chain(10), [A] * 5 + [B] * 5, {2, 4, 8}, CONDITIONING),  # in a computed step
-        (chain(10), [A] * 5 + [words(2)[:, 1:]] * 5, {2, 4, 7}, CONDITIONING),  # a shorter one
-        ([*chain(5), *chain(10, rows=3)[5:]], [A] * 5 + [words(3)] * 5, {2, 4, 7}, ROWS),
-        ([*chain(5), *(latent[..., 8:] for latent in chain(10)[5:])], [A] * 10, {2, 4, 7}, SIZE),
+        (chain(10), [A] * 4 + [B] * 6, {2, 6, 8}, Reason.CONDITIONING),  # another prompt, in a predicted step
+        (chain(10), [A] * 5 + [B] * 5, {2, 4, 8}, Reason.CONDITIONING),  # in a computed step
+        (chain(10), [A] * 5 + [words(2)[:, 1:]] * 5, {2, 4, 7}, Reason.CONDITIONING),  # a shorter one
+        ([*chain(5), *chain(10, rows=3)[5:]], [A] * 5 + [words(3)] * 5, {2, 4, 7}, Reason.ROWS),
+        ([*chain(5), *(latent[..., 8:] for latent in chain(10)[5:])], [A] * 10, {2, 4, 7}, Reason.SIZE),
         # a second generation on one patch, in the same step: its latent is no small change of the last one
-        *(([*chain(2), *(by * latent for latent in chain(2, seed=50))], [A] * 4, set(), IMAGE) for by in (0.5, 1, 2)),
+        *(
+            ([*chain(2), *(by * latent for latent in chain(2, seed=50))], [A] * 4, set(), Reason.IMAGE)
+            for by in (0.5, 1, 2)
+        ),
         # as in the first step of DPM++ 2M SDE with few steps, on a model with random weights
         *(([growth**i * latent for i, latent in enumerate(chain(6))], [A] * 6, {2, 4}, None) for growth in (0.4, 2.5)),
     ],
@@ -371,7 +375,7 @@ def test_a_number_that_is_not_finite_does_not_reach_later_steps(ldm_sd1, predict
         outputs = run(ldm_sd1, session, chain(10), call)
     assert [i for i, output in enumerate(outputs) if not output.isfinite().all()] == [broken]
     assert predicted_in(session), "it goes on later"
-    assert session.record.begun_anew == SPOILT
+    assert session.record.begun_anew == Reason.SPOILT
 
 
 def test_of_a_latent_without_numbers_nothing_is_predicted_and_a_note_says_so(ldm_sd1):
@@ -411,7 +415,7 @@ def test_an_adapter_that_changes_in_mid_pass_begins_anew(ldm_sd1, before, change
     session = session_of(small, interval=2)
     run(small, session, chain(10), switch)
     assert predicted_in(session) == ({2, 4, 8} if loads_at == 0 else {2, 5, 8})
-    assert session.record.begun_anew == OTHERS
+    assert session.record.begun_anew == Reason.OTHERS
 
 
 @pytest.mark.parametrize(("runs", "predict"), [("before", "deep"), ("inside", "deep"), ("", "deep"), ("", "whole")])

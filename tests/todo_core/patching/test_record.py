@@ -2,6 +2,7 @@
 
 from todo_core.patching.record import Record
 from todo_core.patching.space.level_plan import LevelPlan
+from todo_core.reason import Reason
 from todo_core.token_grid import TokenGrid
 
 LEVEL = LevelPlan(1, 5, "downsample", TokenGrid(64, 64), 1024, 2)
@@ -35,10 +36,10 @@ def test_another_pass_begins_with_nothing_and_a_note_is_logged_once(caplog):
     assert not record.acted
     for _ in range(2):
         record.ran(LEVEL, 0, "UNet")
-        record.note("a note")
-        record.note_memory({"whole": 0.1, "deep": 0.2}, "the rows change")
+        record.note(Reason.MASK)
+        record.note_memory({"whole": 0.1, "deep": 0.2}, Reason.ROWS)
         record.note_memory({"whole": 0.1, "deep": 0.2}, None)
-        assert (record.acted, record.notes, record.begun_anew) == (True, ["a note"], "the rows change")
+        assert (record.acted, record.notes, record.begun_anew) == (True, ["it has a mask"], Reason.ROWS)
         record.reset()
-        assert record == Record(_logged={"a note"})
+        assert record == Record(_logged={Reason.MASK})
     assert len(caplog.records) == 1

@@ -22,7 +22,7 @@ from todo_core.hosts import detect
 from todo_core.hosts.schedulers import course_of_scheduler
 from todo_core.patching.session import Session
 from todo_core.patching.time.prediction import Hold
-from todo_core.samplers import GROWS, UNKNOWN
+from todo_core.reason import Reason
 
 # predicted of 8 steps with interval 2
 DEEP, MODEL = ("layers below level 1", {2, 4, 6}), ("whole model", {3, 5})
@@ -105,7 +105,7 @@ def test_where_auto_leaves_whole_steps_out_a_note_says_why_once(is_left_out, une
     with patched(pipe, factor_1=2, tolerance=1) as session:
         for _ in range(2):
             generate(pipe)
-    why = f"no whole step predicted: {GROWS}"
+    why = f"no whole step predicted: {Reason.GROWS}"
     assert session.record.steps
     assert bool(session.record.whole.predicted_calls) != is_left_out
     assert session.record.notes == [why] * is_left_out
@@ -344,7 +344,7 @@ def test_a_pipeline_tells_eta_and_why_nothing_is_predicted(unet):
     pipe.scheduler.step = lambda *_, **__: 1 / 0
     with patched(pipe, **WHOLE) as session, pytest.raises(ZeroDivisionError):
         generate(pipe)
-    assert session.plan.whole.why == UNKNOWN
+    assert session.plan.whole.why == Reason.UNKNOWN
 
 
 @pytest.mark.parametrize(

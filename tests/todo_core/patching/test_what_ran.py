@@ -16,16 +16,17 @@ from todo_core.patching.driver import Driver
 from todo_core.patching.plan import Pass, Plan
 from todo_core.patching.record import Record
 from todo_core.patching.space.level_plan import LevelPlan
-from todo_core.patching.time.memory import ROWS
-from todo_core.patching.time.prediction_plan import DEEP, WHOLE, PredictionPlan
-from todo_core.patching.what_ran import NO_STEP, NOT_CALLED, OUTSIDE, TOO_FEW
+from todo_core.patching.time.prediction_plan import PARTS, PredictionPlan
 from todo_core.patching.work import Layout
+from todo_core.reason import Reason, measured
 from todo_core.token_grid import TokenGrid
 
 GRID = TokenGrid(64, 64)
 LEVEL_1, LEVEL_2 = (LevelPlan(level, 5, "downsample", GRID, 1024, 2) for level in (1, 2))
 SIMILAR = replace(LEVEL_1, method="similarity", amount=0.5)
-OFF, NOISE, TRAINED = "the interval is 1", "this sampler adds noise", "this model was trained at 512 x 512"
+OFF, NOISE, TRAINED = Reason.INTERVAL_1, Reason.NOISY, Reason.TRAINED_AT(512)
+NO_STEP, NOT_CALLED, OUTSIDE, TOO_FEW = Reason.NO_STEP, Reason.NOT_CALLED, Reason.OUTSIDE, Reason.TOO_FEW
+ROWS, NAN, TURNS = Reason.ROWS, Reason.IS_NAN, Reason.TAKES_TURNS
 FULL = replace(LEVEL_1, keys=4096, why=TRAINED)
 DEEP_RAN = {"deep": ([3, 5], [0, 1, 2, 4, 6, 7])}  # predicted in two steps, and computed in six
 BOTH_RAN = {"whole": ([3, 5], [0, 1, 2, 4, 6, 7]), "deep": ([4], [0, 1, 2, 6, 7])}
@@ -42,7 +43,7 @@ def ran(*levels, networks=("UNet",), notes=(), begun_anew=None, error=math.inf, 
 
 def plan(level=LEVEL_1, whole=None, deep=None, tolerance=None, **settings):
     """A plan with these reasons why a part is not predicted."""
-    parts = (PredictionPlan(what, 2, tolerance, why=why) for what, why in ((WHOLE, whole), (DEEP, deep)))
+    parts = (PredictionPlan(what, 2, tolerance, why=why) for what, why in zip(PARTS, (whole, deep), strict=True))
     return Plan(Settings(**settings), Pass(GRID, 8), (level,), 0.0, 1.0, *parts)
 
 
@@ -103,7 +104,7 @@ MIXED = {"deep": ([2, 3], [0, 0, 1, 1, 2, 3])}  # as with Heun in ComfyUI
     ],
 )
 def test_what_ran_is_told_in_words(record, steps, skipped, words):
-    assert what_ran.in_words(record, steps, skipped=skipped) == words
+    assert [*map(str, what_ran.in_words(record, steps, skipped=skipped))] == words
 
 
 HALF = replace(LEVEL_1, keys=2048)
@@ -138,25 +139,27 @@ def test_layers_that_nobody_can_count_do_not_cost_the_line(monkeypatch, caplog):
     monkeypatch.setattr(Driver, "plan", plan(whole=OFF, deep=OFF, interval=1))
     driver.record = ran(LEVEL_1)
     driver.interrupted = True
-    assert re.fullmatch(rf"ToDo reduced the pass: {re.escape(TOKENS)}; \d+ % less work; interrupted", driver.status(8))
+    assert re.fullmatch(
+        rf"ToDo reduced the pass: {re.escape(TOKENS)}; \d+ % less work; interrupted", str(driver.status(8))
+    )
     monkeypatch.setattr(Layout, "share_saved", lambda *_: 1 / 0)
-    assert driver.status(8) == f"ToDo reduced the pass: {TOKENS}; interrupted"
+    assert str(driver.status(8)) == f"ToDo reduced the pass: {TOKENS}; interrupted"
     assert "cannot count" in caplog.text
 
 
 def test_the_work_in_words():
-    assert [*map(what_ran.less_work, (0.416, 0.004, -0.012))] == [
+    assert [str(what_ran.less_work(saved)) for saved in (0.416, 0.004, -0.012)] == [
         "42 % less work",
         "under 1 % less work",
         "1 % more work",
     ]
 
 
-SHORT = "they need 4 steps"
-NOTE = f"{SHORT}: nothing is predicted"
-BY_HAND = BY_2 | {"whole": "only layers are asked for"}
+SHORT = Reason.TOO_FEW_STEPS("layers", 4)
+NOTE = Reason.UNPREDICTED(SHORT)
+BY_HAND = BY_2 | {"whole": Reason.LAYERS_ALONE}
 MEASURED = plan(whole=NOISE, tolerance=0.035)  # half of the user's
-ABOVE = "error 0.21, tolerance 0.07"
+ABOVE = Reason.ABOVE(measured(0.21), 0.07)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,7 @@ ABOVE = "error 0.21, tolerance 0.07"
         # nothing at all: the plan's reason, notes, the prediction, the layers
         (ran(), plan(FULL, OFF, OFF, interval=1), [TRAINED]),
         (ran(), plan(FULL, deep=SHORT, factor_1=1, **BY_HAND), [SHORT]),
-        (ran(notes=["a note", "another"]), plan(), ["a note; another"]),
+        (ran(notes=[NAN, TURNS]), plan(), [NAN, TURNS]),
         (ran(), None, [NO_STEP]),
         (ran(), plan(), [TOO_FEW]),
         (ran(begun_anew=ROWS), plan(), [ROWS]),
@@ -175,23 +178,24 @@ ABOVE = "error 0.21, tolerance 0.07"
         (ran(error=0.203), plan(whole=NOISE, tolerance=0.0), [ABOVE]),
         (ran(error=0.03), MEASURED, [TOO_FEW]),
         (ran(error=0.102), plan(tolerance=0.16), [TOO_FEW]),  # of whole steps, which come first
-        (ran(LEVEL_1, error=0.102), plan(tolerance=0.16), [f"nothing predicted: {TOO_FEW}"]),
+        (ran(LEVEL_1, error=0.102), plan(tolerance=0.16), [Reason.NOTHING_PREDICTED(TOO_FEW)]),
         # less than could be
-        (ran(LEVEL_1), plan(**BY_HAND), [f"nothing predicted: {TOO_FEW}"]),
-        (ran(LEVEL_1, begun_anew=ROWS), plan(**BY_HAND), [f"nothing predicted: {ROWS}"]),
-        (ran(begun_anew=ROWS, **DEEP_RAN), plan(**BY_HAND), [f"predictions began anew: {ROWS}"]),
+        (ran(LEVEL_1), plan(**BY_HAND), [Reason.NOTHING_PREDICTED(TOO_FEW)]),
+        (ran(LEVEL_1, begun_anew=ROWS), plan(**BY_HAND), [Reason.NOTHING_PREDICTED(ROWS)]),
+        (ran(begun_anew=ROWS, **DEEP_RAN), plan(**BY_HAND), [Reason.BEGAN_ANEW(ROWS)]),
         (ran(LEVEL_1, notes=[NOTE]), plan(deep=SHORT, **BY_HAND), [NOTE]),
         (ran(LEVEL_1), plan(whole=OFF, deep=OFF, interval=1), []),
-        (ran(LEVEL_1, **DEEP_RAN), plan(whole=NOISE), [f"no whole step predicted: {NOISE}"]),
-        (ran(LEVEL_1), plan(whole=SHORT, deep="little work"), [f"no whole step predicted: {SHORT}"]),
-        (ran(notes=["a note"], **BOTH_RAN), plan(FULL), [f"all tokens kept: {TRAINED}", "a note"]),
+        (ran(LEVEL_1, **DEEP_RAN), plan(whole=NOISE), [Reason.NO_WHOLE_STEP(NOISE)]),
+        (ran(LEVEL_1), plan(whole=SHORT, deep=Reason.TOO_LITTLE), [Reason.NO_WHOLE_STEP(SHORT)]),
+        (ran(notes=[NAN], **BOTH_RAN), plan(FULL), [Reason.TOKENS_KEPT(TRAINED), NAN]),
         (ran(**BOTH_RAN), plan(FULL, factor_1=1), []),
         # of a pass that has not ended
-        (ran(LEVEL_1, notes=["a note"]), None, ["a note"]),
+        (ran(LEVEL_1, notes=[NAN]), None, [NAN]),
     ],
 )
 def test_it_says_why_nothing_or_less_was_done(record, made, why):
-    assert what_ran.why_less(record, made, 8, 8) == why
+    found = what_ran.why_less(record, made, 8, 8)
+    assert (found, [*map(str, found)]) == (why, [*map(str, why)])
 
 
 def test_what_is_outside_the_window_or_did_not_run_is_said_to_be_so():
@@ -204,9 +208,9 @@ def test_what_is_outside_the_window_or_did_not_run_is_said_to_be_so():
 def test_the_line_of_a_pass_that_was_interrupted_gives_no_reasons_but_notes():
     driver = Driver("the pass", Settings())
     driver.interrupted = True
-    assert driver.status(8) == "ToDo reduced nothing in the pass: it was interrupted"
-    driver.record = ran(LEVEL_1, notes=["a note"])
-    assert driver.status(8) == f"ToDo reduced the pass: {TOKENS}; a note; interrupted"
+    assert str(driver.status(8)) == "ToDo reduced nothing in the pass: it was interrupted"
+    driver.record = ran(LEVEL_1, notes=[NAN])
+    assert str(driver.status(8)) == f"ToDo reduced the pass: {TOKENS}; {NAN}; interrupted"
 
 
 def passes(made, count=1, steps=8, acted=False):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from todo_core.samplers import GROWS, NOISY
+from todo_core.reason import Reason
 
 from ..helpers import FACTOR_2, REDUCED, assert_reduced, todo_keys
 
@@ -50,7 +50,7 @@ def test_requests(webui, name):
     hires = REDUCED if settings == WITH_TODO else set()
     result = assert_reduced(webui, settings, hires, differs=True, **STEPS, **request)
     assert_planned(result.hires, expected)
-    why = GROWS if request.get("sampler_name") == "LMS" else NOISY
+    why = Reason.GROWS if request.get("sampler_name") == "LMS" else Reason.NOISY
     assert (f"{why}: layers below level 1 are predicted" in result.comments) == ((settings, expected) == (WHOLE, DEEP))
     ran = "whole" if expected == WHOLE else "deep"
     assert todo_keys(result.infotext).get("ToDo predict") == (ran if settings == WHOLE else f"auto ({ran})")

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...hosts import counts_calls, has_foreign_forward
+from ...reason import Reason
 from ..plan import Holder
 from ..time.memory import CallMemory
 from ..time.prediction_plan import Part
@@ -34,7 +35,7 @@ class DeepHooks:
 
     def _note_other_forward(self) -> None:
         name = type(self._module).__name__
-        self._shared.record.note(f"{self.what} runs in every step: another {name}.forward is on it")
+        self._shared.record.note(Reason.RUNS_ALWAYS(self.what, name))
 
     def _is_covered(self) -> bool:
         """Whether somebody has put a forward over ours since, as DeepCache does: both would leave out runs."""

@@ -14,13 +14,12 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...hosts import KeysPatch, Site
+from ...reason import Reason, Why
 from ...reduction import Reduction
 from ..space.level_plan import LevelPlan, Place
 from ..steps import seeds_of_rows
 from .module_calls import Args, Changed, Hook, Kwargs, attention_arguments, guarded, untraced, with_argument
 from .running_calls import Shared, UNetCall
-
-MASK = "it has a mask"
 
 
 class SiteHooks:
@@ -65,9 +64,9 @@ class SiteHooks:
 
         return plan.reduction(tokens, Place(call.step, self.site.rank, seeds))
 
-    def _skip(self, why: str) -> None:
+    def _skip(self, why: Why) -> None:
         """Note why the layer is left alone."""
-        self._shared.record.note(f"a layer at level {self.site.level} is not reduced: {why}")
+        self._shared.record.note(Reason.NOT_REDUCED(self.site.level, why))
 
 
 class KeysHooks(SiteHooks):
@@ -80,13 +79,13 @@ class KeysHooks(SiteHooks):
 
     def _reduce(self, attention: Module, args: Args, kwargs: Kwargs) -> Changed:
         x, context, mask = attention_arguments(args, kwargs, self._names)
-        shorten = self._shortener(attention, x, x, context, MASK if mask is not None else "")
+        shorten = self._shortener(attention, x, x, context, None if mask is None else Reason.MASK)
         if shorten is None:
             return None
         return with_argument(args, kwargs, 1, self._names.context, shorten(x if context is None else context))
 
     def _shortener(
-        self, attention: Module, queries: Tensor, x: Tensor, context: Any, conflict: str
+        self, attention: Module, queries: Tensor, x: Tensor, context: Any, conflict: Why | None
     ) -> Callable[[Tensor], Tensor] | None:
         """What shortens the keys, (b, grids * h*w, c) to (b, grids * kept, c); None where they must stay as they are.
 
@@ -106,7 +105,7 @@ class KeysHooks(SiteHooks):
         self._shared.record.ran(plan, call.step, self._shared.host.network)
         return lambda keys: reduced.merge(keys.reshape(grids.shape)).reshape(keys.shape[0], -1, keys.shape[-1])
 
-    def _key_grids(self, x: Tensor, context: Any, n: int, conflict: str) -> Tensor | None:
+    def _key_grids(self, x: Tensor, context: Any, n: int, conflict: Why | None) -> Tensor | None:
         """The tokens that the keys are made of, as (grids, n, c); None, with a note, where they must not be reduced.
 
         ``x`` (b, tokens, c) is the attention's input. The cases:
@@ -117,9 +116,9 @@ class KeysHooks(SiteHooks):
         """
         tokens, why = x if context is None else context, conflict
         if tokens.ndim != 3 or tokens.shape[1] % n or tokens.shape[-1] != x.shape[-1]:
-            why = f"its keys are not whole grids of {n:,} tokens"
+            why = Reason.NO_GRID(n)
         elif tokens is not x and (tokens.shape[0] != x.shape[0] or tokens.shape[1] <= x.shape[1]):
-            why = "its keys come from another source"
+            why = Reason.OTHER_SOURCE
         if why:
             self._skip(why)
             return None
@@ -144,9 +143,9 @@ class PatchedKeysHooks(KeysHooks):
     def patch(self, x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
         """Shorten keys and values. ``x`` may be shorter already: the host's token merging merges only that."""
         block: Any = self.site.block
-        conflict = "its values are not those of its keys" if values.shape != keys.shape else ""
+        conflict = Reason.OTHER_VALUES if values.shape != keys.shape else None
         if x.shape[0] != keys.shape[0]:  # reForge's HyperTile splits the queries alone
-            conflict = "its queries are split into tiles"
+            conflict = Reason.TILED_QUERIES
         shorten = self._shortener(block.attn1, x, keys, None, conflict)
         if shorten is None:
             return None

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...hosts import has_foreign_forward
-from .keys_hooks import MASK, SiteHooks
+from ...reason import Reason, Why
+from .keys_hooks import SiteHooks
 from .module_calls import Args, Changed, Hook, Kwargs, argument, with_argument
 from .running_calls import BlockRun
 
@@ -43,7 +44,7 @@ class ModuleHooks(SiteHooks):
         if acting is None:
             return None
         call, plan = acting
-        mask = MASK if argument(args, kwargs, 2, self._names.mask) is not None else ""
+        mask = None if argument(args, kwargs, 2, self._names.mask) is None else Reason.MASK
         if why := self._why_whole(module, x, block_input, plan.grid.tokens, mask):
             self._skip(why)
             return None
@@ -59,14 +60,14 @@ class ModuleHooks(SiteHooks):
         self._shared.record.ran(plan, call.step, self._shared.host.network)
         return with_argument(args, kwargs, 0, self._names.hidden, merged)
 
-    def _why_whole(self, module: Module, x: Tensor, block_input: Tensor, n: int, mask: str) -> str:
+    def _why_whole(self, module: Module, x: Tensor, block_input: Tensor, n: int, mask: Why | None) -> Why | None:
         """Why the module may not see fewer than the block's tokens, if so."""
         name = next((name for name in self._shared.modules if getattr(self.site.block, name, None) is module), "")
         if has_foreign_forward(module):
-            return f"another extension has replaced its {name}.forward"
+            return Reason.REPLACED_FORWARD(name)
         if x.shape != block_input.shape or x.shape[1] != n:
-            return f"its input is not a grid of {n:,} tokens"
-        return mask if name == "attn1" else ""
+            return Reason.NO_INPUT_GRID(n)
+        return mask if name == "attn1" else None
 
     def _unmerge(self, module: Module, args: Args, output: Tensor) -> Tensor | None:
         call = self._calls.current

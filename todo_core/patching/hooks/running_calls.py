@@ -12,11 +12,12 @@ from torch.nn import Module
 
 from ...hosts import Host, Site
 from ...hosts.stack import find_frame
+from ...reason import Why
 from ...reduction import Reduction
 from ...token_grid import TokenGrid
 from ..plan import Plan
 from ..record import Record
-from ..space.level_plan import LevelPlan, Reason
+from ..space.level_plan import LevelPlan
 from ..steps import Row, rows_inside
 from ..time.memory import CallMemory
 from ..time.prediction_plan import Part
@@ -53,7 +54,7 @@ class UNetCall:
     has_run: bool = False  # the model's own code; another cache may have answered in its place
     predicted: set[Part] = field(default_factory=set)
     reduced: bool = False
-    why_not: Reason | None = None  # why a layer was not reduced, where no note says so
+    why_not: Why | None = None  # why a layer was not reduced, where no note says so
 
     @property
     def has_ended(self) -> bool:

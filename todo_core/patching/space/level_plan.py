@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from ...reason import Why
 from ...reduction import Reduction
 from ...token_grid import TokenGrid
 
 LEVELS = (1, 2)
-Reason = str  # a clause that says why something is not done; None in its place: it is done
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class LevelPlan:
     modules: tuple[str, ...] = ()
     compared: int = 0
     reducer: Reducer | None = field(default=None, compare=False)
-    why: Reason | None = None
+    why: Why | None = None
 
     @property
     def reduces(self) -> bool:

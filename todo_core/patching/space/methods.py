@@ -13,11 +13,12 @@ from torch import Tensor
 
 from ... import reduction
 from ...hosts import Level
+from ...reason import Reason, Why
 from ...reduction import Reduction
 from ...reduction.downsampling import Size
-from ...settings import METHOD_NONE, Settings
+from ...settings import Settings
 from ...token_grid import TokenGrid
-from .level_plan import LevelPlan, Place, Reason, Reducer
+from .level_plan import LevelPlan, Place, Reducer
 
 # auto reduces where the image's sides are so many times longer than in training: 1.25 is the smallest measured.
 AUTO_FROM = 1.2
@@ -37,21 +38,21 @@ def plan_level(settings: Settings, method: str, level: Level, grid: TokenGrid) -
     modules = chosen if settings.target == "all" else ()
     full = LevelPlan(level.number, level.blocks, method, grid, grid.tokens, modules=modules)
     if not level.blocks:
-        return replace(full, why=f"this model has no attention at level {level.number}")
+        return replace(full, why=Reason.NO_ATTENTION(level.number))
     if method == "none":
-        return replace(full, why=METHOD_NONE)
+        return replace(full, why=Reason.METHOD_NONE)
     if settings.target == "all" and not modules:
-        return replace(full, why="target is all, but attn, crossattn and mlp are off")
+        return replace(full, why=Reason.NO_TARGET)
     planned = METHODS[method](full, settings, level)
     if planned.keys < grid.tokens or planned.why:
         return planned
-    return replace(planned, why=f"a grid of {grid} is too small to lose a token")
+    return replace(planned, why=Reason.TOO_SMALL(grid))
 
 
 def _plan_downsample(full: LevelPlan, settings: Settings, level: Level) -> LevelPlan:
     chosen = settings.factor_1 if full.level == 1 else settings.factor_2
     if chosen == 1:
-        return replace(full, why=f"the factor of level {level.number} is 1")
+        return replace(full, why=Reason.FACTOR_1(level.number))
     if chosen == "auto" and (why := _why_not_auto(full, level)):
         return replace(full, why=why)
     factor = AUTO_FACTOR if chosen == "auto" else chosen
@@ -65,12 +66,12 @@ def _plan_downsample(full: LevelPlan, settings: Settings, level: Level) -> Level
     return replace(full, target_grid=target, keys=target.tokens, amount=factor, reducer=reducer)
 
 
-def _why_not_auto(full: LevelPlan, level: Level) -> Reason | None:
+def _why_not_auto(full: LevelPlan, level: Level) -> Why | None:
     if full.grid.scale(level.trained_side) < AUTO_FROM:
-        return f"this model was trained at {level.trained_pixels:g} x {level.trained_pixels:g}"
+        return Reason.TRAINED_AT(level.trained_pixels)
     if full.level > 1:
-        return "auto reduces only level 1 at this size"
-    return f"auto keeps fewer than {AUTO_FEWEST} tokens" if full.grid.tokens < AUTO_FEWEST else None
+        return Reason.LEVEL_1_ALONE
+    return Reason.FEW_TOKENS(AUTO_FEWEST) if full.grid.tokens < AUTO_FEWEST else None
 
 
 def _strided(size: Size, factor: int, exact: bool, tokens: Tensor, place: Place) -> Reduction:
@@ -110,8 +111,7 @@ def _ratio(full: LevelPlan, settings: Settings) -> float:
 
 
 def _by_ratio(full: LevelPlan, ratio: float, keys: int, reducer: Reducer) -> LevelPlan:
-    why = None if ratio else f"the ratio of level {full.level} is 0"
-    return replace(full, keys=keys, amount=ratio, reducer=reducer, why=why)
+    return replace(full, keys=keys, amount=ratio, reducer=reducer, why=None if ratio else Reason.RATIO_0(full.level))
 
 
 def _on_device(x: Tensor, device: torch.device) -> Tensor:

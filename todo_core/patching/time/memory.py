@@ -19,8 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 from ...hosts import Host, weight_shape
 from ...hosts.conditions import Adapters
+from ...reason import Reason, Why
 from ...token_grid import TokenGrid
-from ..space.level_plan import Reason
 from ..steps import Row, Step, timesteps_of
 from .pacing import Budget, Guided, Pace
 from .prediction import Hold, Line, Moment, fit_numbers
@@ -31,11 +31,6 @@ MOST_CALLS = 8  # of a step, that are remembered
 ROOM = 1 / 8  # the part of the free memory of a GPU that the histories may take; the UNet's call needs the rest
 Gap = Callable[[], int]
 Changes = dict[Reason, Tensor]  # truth values that stay on the device: what has changed, if it has
-# why a prediction begins anew: what must be as in the last call
-ROWS, SIZE = "the number of rows changes", "the size changes"
-CONDITIONING, IMAGE = "the conditioning, such as the prompt, changes", "the image changes"
-OTHERS = "the arguments of the model change"
-SPOILT = "the model's output has NaN or infinity"
 
 
 @dataclass(eq=False)
@@ -77,7 +72,7 @@ class PartMemory:
     def end_call(self, step: int, is_spoilt: Tensor | None) -> None:
         """The part has run. With NaN or infinity in the output, nothing of it is continued."""
         self.computed.append(step)
-        self.changed, self.changed_since = self.changed_since, {} if is_spoilt is None else {SPOILT: is_spoilt}
+        self.changed, self.changed_since = self.changed_since, {} if is_spoilt is None else {Reason.SPOILT: is_spoilt}
 
     def end_step(self, step: int, time: Tensor) -> None:
         """The step of the last call has ended: what it has measured counts from now on."""
@@ -123,7 +118,8 @@ class CallMemory:
         """
         others, shapes = (others, type(latent), latent.dtype, latent.device), [each.shape for each in conditions]
         # the type: tensors of torch.export have no values
-        signature = {ROWS: latent.shape[0], SIZE: latent.shape[1:], CONDITIONING: shapes, OTHERS: others}
+        signature: dict[Reason, Any] = {Reason.ROWS: latent.shape[0], Reason.SIZE: latent.shape[1:]}
+        signature |= {Reason.CONDITIONING: shapes, Reason.OTHERS: others}
         latent = latent.to(torch.float32, copy=True)  # EasyCache of ComfyUI goes on with it in place
         is_new = signature != self.signature
         whys: list[Reason | None] = [why for why, value in self.signature.items() if value != signature[why]]
@@ -184,9 +180,9 @@ class CallMemory:
     def _differs(self, latent: Tensor, conditions: Sequence[Tensor]) -> Changes:
         """Whether a condition or the image differs from the last call's."""
         # by the angle, more than 60 degrees: a latent may grow in a pass, and another image's is about at right angles
-        differs = {IMAGE: 2 * (latent * self.latent).sum() < latent.norm() * self.latent.norm()}
+        differs = {Reason.IMAGE: 2 * (latent * self.latent).sum() < latent.norm() * self.latent.norm()}
         for condition, before in zip(conditions, self.conditions, strict=True):
-            differs = _either(differs, {CONDITIONING: (condition != before).any().to(latent.device)})
+            differs = _either(differs, {Reason.CONDITIONING: (condition != before).any().to(latent.device)})
         return differs
 
 
@@ -201,7 +197,7 @@ class Memory:
         self.free()
         self.adapters = Adapters()
         self._has_looked = False
-        self._lacks_room: Reason | None = None
+        self._lacks_room: Why | None = None
 
     def free(self) -> None:
         """Forget the calls: nothing will be predicted any more in this pass."""
@@ -215,13 +211,13 @@ class Memory:
         self.has_nan = False  # an error that was measured is no number
         self._budgets: dict[Part, Budget] = {part: Budget() for part in PARTS}
 
-    def why_no_room(self, host: Host, latent: Tensor) -> Reason | None:
+    def why_no_room(self, host: Host, latent: Tensor) -> Why | None:
         """Why the histories do not fit on the GPU beside the model. Looked up once a pass."""
         if not self._has_looked:
             self._has_looked = True
             (kept, fit), free = bytes_needed(host, latent), free_bytes(latent.device)
-            words = f"the interval needs {(kept + fit) / 2**20:,.0f} MiB, and the GPU has {free / 2**20:,.0f} MiB free"
-            self._lacks_room = None if kept <= ROOM * free and kept + fit <= free else words
+            fits = kept <= ROOM * free and kept + fit <= free
+            self._lacks_room = None if fits else Reason.NO_ROOM((kept + fit) / 2**20, free / 2**20)
         return self._lacks_room
 
     def is_first(self, step: int) -> bool:

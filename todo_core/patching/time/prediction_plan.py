@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..space.level_plan import Reason
+from ...reason import Reason, Why
 from .prediction import Hold, Line
 
 Way = type[Line] | type[Hold]
 Part = Literal["whole", "deep"]
 PARTS: tuple[Part, ...] = ("whole", "deep")
-WHOLE, DEEP = "whole steps", "layers below level 1"  # in words
+NAMES: dict[Part, str] = {"whole": "whole steps", "deep": "layers below level 1"}
+# why a part is not predicted until steps, schedule and sampler of a pass are known, or its calls are other than told
+NOT_YET = {Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN, Reason.UNKNOWN, Reason.WHOLE_INSTEAD}
 
 
 @dataclass(frozen=True)
@@ -20,22 +22,25 @@ class PredictionPlan:
     """A part of the UNet that is predicted in some steps: the whole of it, or the transformers below level 1.
 
     It runs in every ``interval``-th step; with a ``tolerance``, in those that the measured error asks for, and
-    ``interval`` is the longest gap (`pacing`). ``why`` says why it runs in every step. It ``may_change`` once steps,
-    schedule and sampler of a pass are known.
+    ``interval`` is the longest gap (`pacing`). ``why`` says why it runs in every step.
     """
 
-    what: str
+    part: Part
     interval: int = 1
     tolerance: float | None = None
     way: Way = Line
     computed_first: int = Line.computed_first  # steps of a pass; its last one is computed too
-    why: Reason | None = None
-    may_change: bool = False
+    why: Why | None = None
 
     @property
     def predicts(self) -> bool:
         """Whether it is predicted in some steps."""
         return self.why is None
+
+    @property
+    def may_predict(self) -> bool:
+        """Whether it is predicted in some steps, or may be once more is known of the pass."""
+        return self.why is None or self.why in NOT_YET
 
     def computes(
         self, step: int, steps: int | None, computed: Sequence[int], gap: Callable[[], int] | None = None
@@ -58,7 +63,7 @@ class PredictionPlan:
 
     def __str__(self) -> str:
         if self.why:
-            return f"{self.what}, not predicted: {self.why}"
+            return f"{NAMES[self.part]}, not predicted: {self.why}"
         if self.tolerance is None:
-            return f"{self.what}, computed in 1 of {self.interval} steps"
-        return f"{self.what}, computed as the error asks, tolerance {self.tolerance:g}"
+            return f"{NAMES[self.part]}, computed in 1 of {self.interval} steps"
+        return f"{NAMES[self.part]}, computed as the error asks, tolerance {self.tolerance:g}"

@@ -9,8 +9,7 @@ from ...hosts import Handle, Host, detect
 from ...patching.driver import Driver
 from ...patching.hooks.module_calls import guarded
 from ...patching.plan import Pass
-from ...patching.time.memory import ROWS
-from ...samplers import UNKNOWN
+from ...reason import Because, Reason
 from ...settings import Settings
 from ...token_grid import TokenGrid
 from .. import compat
@@ -37,14 +36,14 @@ class DenoiserDriver(Driver):
     def close(self) -> None:
         """The pass is over: take everything off. An InterruptedException from inside the UNet skips ``_end_step``."""
         self.interrupted = self.interrupted or compat.is_interrupted()
-        if self.record.begun_anew == ROWS:
-            self.record.begun_anew = compat.why_rows_change(self._p) or ROWS
+        if self.record.begun_anew is Reason.ROWS:
+            self.record.begun_anew = compat.why_rows_change(self._p) or Reason.ROWS
         self.remove()
         if self._step_hook:
             self._step_hook.remove()
         self._write_infotext()
 
-    def line(self) -> str:
+    def line(self) -> Because:
         """The line for the user: what ran, or why nothing did."""
         return self.status(self.begun, "steps" if max(self.begun, self._calls) <= self._steps else "model calls")
 
@@ -70,7 +69,7 @@ class DenoiserDriver(Driver):
         """What the WebUI knows of the pass."""
         course = asked.course_of(params, compat.around_unet(self._model()))
         steps = len(course.times) if course else int(params.denoiser.total_steps)
-        return Pass(self._latent, steps, course, None if course else UNKNOWN)
+        return Pass(self._latent, steps, course, None if course else Reason.UNKNOWN)
 
     def _end_step(self, *_: Any) -> None:
         self.end_step()

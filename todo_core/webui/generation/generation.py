@@ -9,7 +9,9 @@ from typing import Any
 from ...errors import UnsupportedModelError
 from ...hosts import detect
 from ...patching.driver import failed
-from ...settings import HIRES_OFF, METHOD_NONE, Settings
+from ...patching.what_ran import Ran
+from ...reason import Because, Reason
+from ...settings import Settings
 from ...token_grid import TokenGrid
 from .. import compat
 from . import infotext
@@ -39,7 +41,7 @@ class Generation:
         self._current: DenoiserDriver | None = None
         self._name = ""  # of the pass that was announced last, with its sampler
         self._sampler: Any = None
-        self._merging: list[str] = []  # lines about the WebUI's token merging
+        self._merging: list[Because] = []  # lines about the WebUI's token merging
         self._has_steps = self._is_sampled = False
 
     @property
@@ -123,9 +125,9 @@ class Generation:
         if self._settings:
             lines = [*self._merging, *(sampled.line() for sampled in self._passes)]
             cell = cell_of(self.p)
-            for line in lines or [f"ToDo reduced nothing: {self._why_no_pass(self._settings)}"]:
-                tell(self.p, f"ToDo with {cell}: {line.removeprefix('ToDo ')}" if cell else line)
-                log.info(line)
+            for line in lines or [Ran.NO_PASS(self._why_no_pass(self._settings))]:
+                tell(self.p, line, cell)
+                log.info(str(line))
         self._passes = []
 
     def _note_merging(self, settings: Settings, pass_name: str) -> None:
@@ -135,15 +137,15 @@ class Generation:
         """
         ratio = compat.merging_ratio(self.p, pass_name)
         if ratio and not (settings.target == "keys/values" and compat.has_patcher(self._model())):
-            self._merging.append(f"Token merging ({ratio:g}) is on: ToDo skips the layers that it merges")
+            self._merging.append(Reason.MERGING(ratio))
 
-    def _why_no_pass(self, settings: Settings) -> str:
+    def _why_no_pass(self, settings: Settings) -> Reason:
         if settings.method == "none":
-            return METHOD_NONE
+            return Reason.METHOD_NONE
         if self._has_steps and not self._name:
-            return "a script runs the sampler by itself"
+            return Reason.BY_SCRIPT
         if compat.pass_of(self.p) == "img2img":
-            return "no pass ran"
+            return Reason.NO_PASS
         if settings.passes == "hires":
-            return HIRES_OFF if not self.p.enable_hr else "the hires pass did not run"
-        return "the first pass did not run"
+            return Reason.NO_HIRES if self.p.enable_hr else Reason.HIRES_OFF
+        return Reason.NO_FIRST

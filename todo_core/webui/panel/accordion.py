@@ -14,7 +14,7 @@ from modules.ui_components import FormRow, InputAccordion
 from ... import __version__
 from ...errors import SettingsError
 from ...patching.plan import Pass
-from ...samplers import UNKNOWN
+from ...reason import Reason
 from ...settings import SETTINGS, Settings
 from .. import compat
 from ..generation import infotext
@@ -125,7 +125,7 @@ def _known(model: Any, page: PageRun, facts: Pass) -> Pass:
     if compat.is_pipeline(model):
         facts = replace(facts, holder="pipeline")
     course = compat.course_on_page(page.sampler, page.steps)
-    return replace(facts, course=course, doubt=None if course else UNKNOWN)
+    return replace(facts, course=course, doubt=None if course else Reason.UNKNOWN)
 
 
 def fold_title(values: dict[str, Any], shown: set[str]) -> str:

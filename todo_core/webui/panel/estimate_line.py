@@ -11,8 +11,9 @@ from ...estimate import USUAL_STEPS, Estimate
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
 from ...patching.plan import Pass, Plan, make_plan
-from ...patching.what_ran import less_work
-from ...settings import HIRES_OFF, METHOD_NONE, SETTINGS, Settings
+from ...patching.what_ran import less_work, nothing_to_reduce
+from ...reason import Reason
+from ...settings import SETTINGS, Settings
 from ...token_grid import TokenGrid
 from .error_text import page_text
 
@@ -43,10 +44,6 @@ class PageRun(NamedTuple):
     controlnet: bool
 
 
-class _NoPass(Exception):
-    """Why ToDo acts in no pass."""
-
-
 def estimate_line(
     page: str, values: Mapping[str, Any], model: Any, known: Callable[[PageRun, Pass], Pass], *, is_img2img: bool
 ) -> Answer:
@@ -59,8 +56,8 @@ def estimate_line(
         passes = _passes(settings, fields, is_img2img=is_img2img)
     except SettingsError as error:
         return Answer(page_text(error))
-    except _NoPass as reason:
-        return Answer(f"Nothing to reduce: {reason}.")
+    if isinstance(passes, Reason):
+        return Answer(f"Nothing to reduce: {passes}.")
     if not passes:
         return Answer("Estimate: once the size is known.")
     if model is None:
@@ -75,10 +72,10 @@ def estimate_line(
     return Answer(text.replace(".; ", ". "), can_predict)  # why a pass is not reduced is a sentence
 
 
-def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PageRun]:
-    """The passes in which ToDo acts; none while the page has no size."""
+def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PageRun] | Reason:
+    """The passes in which ToDo acts, or why in none; an empty list while the page has no size."""
     if settings.method == "none":
-        raise _NoPass(METHOD_NONE)
+        return Reason.METHOD_NONE
     if not fields.get("width") or not fields.get("height"):
         return []
     width, height = int(fields["width"]), int(fields["height"])
@@ -96,9 +93,7 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
         sampler = fields.get("hires_sampler") or sampler
         alternates = bool(fields.get("hires_alternates"))
         passes.append(PageRun(name, *_hires_size(width, height, fields), steps, sampler, alternates, controlnet))
-    if not passes:
-        raise _NoPass(HIRES_OFF)
-    return passes
+    return passes or Reason.HIRES_OFF
 
 
 def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int, int]:
@@ -118,7 +113,8 @@ def _plan(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRu
 def _estimate(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRun, Pass], Pass]) -> str:
     plan = _plan(page, settings, host, known)
     if not plan.reduces:
-        return plan.nothing_to_reduce[0].upper() + plan.nothing_to_reduce[1:]
+        text = f"{nothing_to_reduce(plan)}."
+        return text[0].upper() + text[1:]
     text = f"{page.name}{page.width} x {page.height}: {_summary(Estimate.of(host, plan))}"
     return f"{text} ({plan.note})" if plan.note else text
 
@@ -136,7 +132,7 @@ def _summary(estimate: Estimate) -> str:
         parts.append(f"{about}{whole}{of_all} predicted")
     if deep := len(estimate.predicted["deep"]):
         parts.append(f"{about}{deep}{' more partly' if whole else f'{of_all} partly predicted'}")
-    return ", ".join([*parts, less_work(estimate.saved, about)])
+    return ", ".join([*parts, str(less_work(estimate.saved, about))])
 
 
 def _fewer_keys(plan: Plan, steps: int) -> str:

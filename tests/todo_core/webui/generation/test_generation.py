@@ -18,7 +18,8 @@ from tests.todo_core.contract.watch import Watch
 from tests.todo_core.settings.test_settings import valid_settings
 from tests.todo_core.webui.webui_double import SAMPLERS, Processing, ProcessingImg2Img, WebUI, pasted
 from todo_core import SETTINGS, Settings, __version__
-from todo_core.samplers import DISAGREES, UNKNOWN
+from todo_core.patching.what_ran import Ran
+from todo_core.reason import Reason, measured
 from todo_core.webui import compat
 from todo_core.webui.generation import asked
 from todo_core.webui.generation.comments import tell
@@ -168,7 +169,7 @@ def test_what_only_predicted_is_told_and_its_infotext_repeats_the_image(webui, o
         ({"sampler_function": SAMPLERS["ddim"]}, "computed in 5 of 6 steps"),
         ({"sampler_function": SAMPLERS["ddim"], "eta": 0.5}, "computed in 4 of 6 steps"),
         ({"sampler_function": SAMPLERS["euler"], "s_churn": 5.0}, "computed in 5 of 7 steps"),
-        ({}, UNKNOWN),  # another extension's is not asked
+        ({}, str(Reason.UNKNOWN)),  # another extension's is not asked
     ],
     ids=["ddim", "eta", "churn", "not asked"],
 )
@@ -195,7 +196,7 @@ def test_a_schedule_that_the_calls_do_not_keep_to_is_not_believed(webui, monkeyp
     changed = lambda name: {**own(name), "sigmas": lists[wrong](own(name)["sigmas"])}  # noqa: E731
     monkeypatch.setattr(asked, "variable", changed)
     told = webui.generate(Processing(steps=6, sampler_function=SAMPLERS["euler"]), WHOLE).comments
-    assert (DISAGREES if wrong == "shifted" else UNKNOWN) in told
+    assert str(Reason.DISAGREES if wrong == "shifted" else Reason.UNKNOWN) in told
     assert "computed in" not in told.replace("layers below level 1 computed in", "")
 
 
@@ -353,20 +354,29 @@ def test_a_pass_that_is_announced_twice_or_shares_its_sampler_counts_once(webui,
     assert not (one_sampler and webui.sampler.model_wrap_cfg._forward_hooks)
 
 
+def computed(whole, deep, percent):
+    first = Ran.COMPUTED("whole model", measured(whole), "10 steps")
+    both = Ran.OF_THESE(first, "layers below level 1", measured(deep), measured(whole))
+    return Ran.REDUCED("it", (both, Ran.LESS("", measured(percent))))
+
+
+def above(error):
+    return Ran.NO_PASS(Reason.ABOVE(measured(error), 0.16))
+
+
 COMPUTED = "ToDo reduced it: whole model computed in {0} of 10 steps, layers below level 1 in {1} of these {0}"
 COMPUTED += "; {2} % less work"
+A, FIRST, HIRES = (Ran.FOUND(name) for name in ("a", "first", "hires"))
+IN_8, IN_9 = (Ran.LEVEL(1, 4096, 1024, "downsample", steps, "10 steps") for steps in (8, 9))
 TOLD = [
-    (["a", "a", "a"], ["a (3 times)"]),
-    (["first", "hires", "first", "hires"], ["first (2 times)", "hires (2 times)"]),
+    ([A, A, A], ["ToDo found a. (3 times)"]),
+    ([FIRST, HIRES, FIRST, HIRES], ["ToDo found first. (2 times)", "ToDo found hires. (2 times)"]),
     (
-        [COMPUTED.format(*each) for each in ((7, 4, 45), (10, 6, 20), (9, 5, 32))],
+        [computed(7, 4, 45), computed(10, 6, 20), computed(9, 5, 32)],
         [f"{COMPUTED.format('7 to 10', '4 to 6', '20 to 45')} (3 times)"],
     ),
-    (
-        ["ToDo reduced nothing: error 0.25, tolerance 0.16", "ToDo reduced nothing: error 4.1, tolerance 0.16"],
-        ["ToDo reduced nothing: error 0.25 to 4.1, tolerance 0.16 (2 times)"],
-    ),
-    (["in 8 of 10 steps", "in 9 of 10 steps"], ["in 8 of 10 steps", "in 9 of 10 steps"]),
+    ([above(0.25), above(4.1)], ["ToDo reduced nothing: error 0.25 to 4.1, tolerance 0.16 (2 times)"]),
+    ([IN_8, IN_9], [str(IN_8), str(IN_9)]),
 ]
 
 

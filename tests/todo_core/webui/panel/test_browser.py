@@ -8,7 +8,7 @@ import pytest
 from tests.models import LatentDiffusion, ldm_unet
 from tests.todo_core.webui.page import served
 from tests.webui.page import browser as web
-from todo_core.samplers import UNKNOWN
+from todo_core.reason import Reason
 from todo_core.settings import Settings
 from todo_core.webui.panel import accordion
 from todo_core.webui.panel.estimate_line import PREDICTION
@@ -138,7 +138,7 @@ def test_the_line_knows_what_keeps_steps_from_being_predicted(page, panel):
     panel.wait_until_shown(used)
     panel.set(interval=2, predict="whole")
     open_hires(page)
-    wait_for_line(page, UNKNOWN)  # as far as the double of the WebUI knows
+    wait_for_line(page, str(Reason.UNKNOWN))  # as far as the double of the WebUI knows
     controlnet = page.locator("#txt2img_controlnet_ControlNet-0_controlnet_enable_checkbox input")
     controlnet.check()
     wait_for_line(page, "ControlNet is on: layers below level 1 are predicted")

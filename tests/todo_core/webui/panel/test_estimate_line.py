@@ -8,8 +8,7 @@ import pytest
 
 from tests.models import LatentDiffusion, ldm_unet
 from todo_core import Settings
-from todo_core.patching.plan import ALTERNATES
-from todo_core.samplers import NOISY as ADDS_NOISE
+from todo_core.reason import Reason
 from todo_core.samplers import Course, Scale
 from todo_core.webui.panel.estimate_line import estimate_line
 
@@ -40,8 +39,8 @@ def known(page, facts):
 MULTISTEP, WHOLE = {"sampler": "DPM++ 2M"}, {"predict": "whole", "interval": 2}
 ALONE, AUTO = WHOLE | {"factor_1": 1}, {"predict": "whole", "interval": "auto"}
 TALL, LESS = {"width": 512, "height": 768}, r"\d\d? % less work$"
-NOISY, LAYERS = re.escape(ADDS_NOISE), r"layers below level 1 are predicted\)$"
-NOTHING = f"{ALTERNATES}: nothing is predicted"
+NOISY, LAYERS = re.escape(str(Reason.NOISY)), r"layers below level 1 are predicted\)$"
+NOTHING = f"{Reason.ALTERNATES}: nothing is predicted"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ NOTHING = f"{ALTERNATES}: nothing is predicted"
         (MULTISTEP | {"hires_alternates": True}, WHOLE, rf" % less work \({NOTHING}\)$"),
         (MULTISTEP | {"alternates": True}, WHOLE, LESS),  # the hires pass has a prompt of its own
         (MULTISTEP | {"hires_alternates": True}, {"interval": 2}, rf" % less work \({NOTHING}\)$"),
-        (MULTISTEP | {"hires_alternates": True}, ALONE, f"^Nothing to reduce at 1024 x 1024: {ALTERNATES}.$"),
+        (MULTISTEP | {"hires_alternates": True}, ALONE, f"^Nothing to reduce at 1024 x 1024: {Reason.ALTERNATES}.$"),
         (MULTISTEP | {"alternates": True, "steps": 20, "denoising": 1}, WHOLE | {"factor_1": 2}, NOTHING),
         (MULTISTEP | {"steps": 4}, {"predict": "whole"}, r" 4 steps.* \(whole steps need 6 or more steps: nothing is"),
         # img2img has the steps of its denoising strength
