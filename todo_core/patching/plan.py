@@ -138,8 +138,10 @@ class Plan:
 
     @property
     def note(self) -> Reason | None:
-        """Why a prediction that was asked for by name is done in another way, or not, where something else is done."""
+        """What the line tells beside what is done: a prediction that was asked for by name is done in another way."""
         part, interval = self.settings.predict, self.settings.interval
+        if self.facts.is_split and self.reduces:
+            return f"{SPLIT}, which is neither reduced nor counted: nothing is predicted"
         if interval == 1 or not self.reduces or self.whole.predicts or part == interval == "auto":
             return None
         if self.deep.predicts:
