@@ -191,6 +191,8 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
             whole = replace(whole, why=f"fewer tokens {what}")
     if settings.predict == "whole" and whole.predicts:
         deep = replace(deep, why="whole steps are predicted", may_change=True)  # if the calls are other than told
+    if host.network != "UNet":
+        whole = replace(whole, why=whole.why or "whole steps of the UNet are predicted", may_change=False)
     start, end = _window(settings, facts)
     after: tuple[LevelPlan, ...] = ()
     if settings.afterwards != "none" and settings.end not in ("auto", 1):
@@ -232,8 +234,6 @@ def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
     asked = settings.predict == "whole" or (settings.predict == "auto" and settings.interval in ("auto", 1))
     plan = _by_interval(WHOLE, settings, facts, computed_first=3)
     why = _why_off(settings, facts) or (None if asked else "only layers are asked for")
-    if not why and host.network != "UNet":
-        why = "whole steps of the UNet are predicted"
     if not why:
         why = HELD[facts.holder] if facts.holder else facts.course.why_not_whole if facts.course else facts.doubt
     if not why and facts.is_video:

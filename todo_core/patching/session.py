@@ -227,7 +227,7 @@ class Session:
         plan = self._plan_call(latent)
         if not outer:
             self.plan = plan
-            self.record.note(plan.note)
+            self.record.note(plan.note if self.host.network == "UNet" else None)  # a ControlNet does what the UNet does
             if plan.whole.predicts and has_controlnet(kwargs):
                 self.record.note("ControlNets run in predicted steps too")
         self._add_levels(level.level for level in plan.reduced)
