@@ -135,7 +135,7 @@ class Generation:
         """
         ratio = compat.merging_ratio(self.p, pass_name)
         if ratio and not (settings.target == "keys/values" and compat.has_patcher(self._model())):
-            self._merging.append(f"Token merging ({ratio:g}) is on: ToDo skips the layers that it merges")
+            self._merging.append(compat.merging_line(ratio))
 
     def _why_no_pass(self, settings: Settings) -> str:
         if settings.method == "none":

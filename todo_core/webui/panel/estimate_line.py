@@ -31,7 +31,8 @@ class Answer(NamedTuple):
 class PageRun(NamedTuple):
     """A pass in which ToDo acts: the size of its image in pixels, its steps and sampler. Only several have names.
 
-    ``alternates`` is whether its prompt has "[a|b]", and so changes in each step.
+    One that begins with an image runs the last ``steps`` of so many, ``of_steps``. ``alternates`` is whether its prompt
+    has "[a|b]", and so changes in each step.
     """
 
     name: str
@@ -41,6 +42,9 @@ class PageRun(NamedTuple):
     sampler: str
     alternates: bool
     controlnet: bool
+    scheduler: str
+    of_steps: int | None = None
+    is_hires: bool = False
 
 
 class _NoPass(Exception):
@@ -48,11 +52,17 @@ class _NoPass(Exception):
 
 
 def estimate_line(
-    page: str, values: Mapping[str, Any], model: Any, known: Callable[[PageRun, Pass], Pass], *, is_img2img: bool
+    page: str,
+    values: Mapping[str, Any],
+    model: Any,
+    known: Callable[[PageRun, Pass], Pass],
+    beside: Callable[[PageRun], str] = lambda _: "",
+    *,
+    is_img2img: bool,
 ) -> Answer:
     """``page`` is JSON from todo.js: the WebUI's fields. ``values`` are those of the panel.
 
-    ``known`` adds to the facts of a pass what the WebUI knows of it.
+    ``known`` adds to the facts of a pass what the WebUI knows of it; ``beside`` names what else acts in it.
     """
     try:
         settings, fields = Settings.parse(values), json.loads(page or "{}")
@@ -69,7 +79,7 @@ def estimate_line(
         host = detect(model)
     except UnsupportedModelError as error:
         return Answer(f"ToDo cannot reduce {error.model_name}: {error.reason}.")
-    text = "; ".join(_estimate(each, settings, host, known) for each in passes)
+    text = "; ".join(_estimate(each, settings, host, known, beside) for each in passes)
     parts = [Settings.parse({**values, "predict": part}) for part in SETTINGS["predict"].choices]
     can_predict = any(_plan(each, part, host, known).predicts for each in passes for part in parts)
     return Answer(text.replace(".; ", ". "), can_predict)  # why a pass is not reduced is a sentence
@@ -82,23 +92,36 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
     if not fields.get("width") or not fields.get("height"):
         return []
     width, height = int(fields["width"]), int(fields["height"])
-    steps, sampler = int(fields.get("steps") or USUAL_STEPS), fields.get("sampler", "")
-    alternates, controlnet = bool(fields.get("alternates")), bool(fields.get("controlnet"))
+    steps = int(fields.get("steps") or USUAL_STEPS)
+    page = PageRun(
+        "", width, height, steps, fields.get("sampler", ""), bool(fields.get("alternates")),
+        bool(fields.get("controlnet")), fields.get("scheduler", ""),
+    )  # fmt: skip
     if is_img2img:  # of its steps, those of the denoising strength run
-        steps = min(steps, int(steps * fields.get("denoising", 1)) + 1)
-        return [PageRun("", width, height, steps, sampler, alternates, controlnet)]
-    first = PageRun("First pass ", width, height, steps, sampler, alternates, controlnet)
-    passes = [first] if settings.includes("first") else []
+        return [page._replace(steps=min(steps, int(steps * fields.get("denoising", 1)) + 1), of_steps=steps)]
+    passes = [page._replace(name="First pass ")] if settings.includes("first") else []
     by_button = fields.get("upscale_button") and not fields.get("hires") and not passes
     if settings.includes("hires") and (fields.get("hires") or by_button):
         name = BY_BUTTON if by_button else "Hires pass " if passes else ""
-        steps = int(fields.get("hires_steps") or steps)
-        sampler = fields.get("hires_sampler") or sampler
-        alternates = bool(fields.get("hires_alternates"))
-        passes.append(PageRun(name, *_hires_size(width, height, fields), steps, sampler, alternates, controlnet))
+        passes.append(_hires(page, fields)._replace(name=name))
     if not passes:
         raise _NoPass(HIRES_OFF)
     return passes
+
+
+def _hires(page: PageRun, fields: Mapping[str, Any]) -> PageRun:
+    """The hires pass: all its steps run, and are the last ones of a longer schedule."""
+    steps, (width, height) = int(fields.get("hires_steps") or page.steps), _hires_size(page.width, page.height, fields)
+    return page._replace(
+        width=width,
+        height=height,
+        steps=steps,
+        of_steps=int(steps / min(float(fields.get("hires_denoising") or 1), 0.999)),
+        sampler=fields.get("hires_sampler") or page.sampler,
+        scheduler=fields.get("hires_scheduler") or page.scheduler,
+        alternates=bool(fields.get("hires_alternates")),
+        is_hires=True,
+    )
 
 
 def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int, int]:
@@ -115,12 +138,19 @@ def _plan(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRu
     return make_plan(settings, host, known(page, Pass(latent, page.steps, alternates=page.alternates)))
 
 
-def _estimate(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRun, Pass], Pass]) -> str:
+def _estimate(
+    page: PageRun,
+    settings: Settings,
+    host: Host,
+    known: Callable[[PageRun, Pass], Pass],
+    beside: Callable[[PageRun], str],
+) -> str:
     plan = _plan(page, settings, host, known)
     if not plan.reduces:
         return plan.nothing_to_reduce[0].upper() + plan.nothing_to_reduce[1:]
     text = f"{page.name}{page.width} x {page.height}: {_summary(Estimate.of(host, plan))}"
-    return f"{text} ({plan.note})" if plan.note else text
+    notes = "; ".join(filter(None, (plan.note, beside(page))))
+    return f"{text} ({notes})" if notes else text
 
 
 def _summary(estimate: Estimate) -> str:
@@ -131,6 +161,8 @@ def _summary(estimate: Estimate) -> str:
         parts.append(keys)
     elif plan.why_all_tokens:
         parts.append("all tokens")
+    if plan.predicts and not any(estimate.predicted.values()):
+        parts.append("hardly a step predicted")
     of_all = f" of {estimate.steps} steps"
     if whole := len(estimate.predicted["whole"]):
         parts.append(f"{about}{whole}{of_all} predicted")

@@ -31,8 +31,8 @@ def answer(model, fields, *, is_img2img=False, **settings):
 
 def known(page, facts):
     """Weights that fall: 6 of 10 steps are light."""
-    steps = range(page.steps)
-    weights, adds_noise = tuple(page.steps - step for step in steps), page.sampler != "DPM++ 2M"
+    steps, all_weigh = range(page.steps), page.steps * (page.steps + 1) / 2
+    weights, adds_noise = tuple((page.steps - step) / all_weigh for step in steps), page.sampler != "DPM++ 2M"
     course = Course((1.0,) * page.steps, (*steps,), weights, adds_noise)
     return replace(facts, course=course, holder="ControlNet" if page.controlnet else None)
 
@@ -67,6 +67,7 @@ NOTHING = f"{ALTERNATES}: nothing is predicted"
         ({"steps": 8, "hires_sampler": "DPM++ 2M"}, ALONE, f": 2 of 8 steps predicted, {LESS}"),
         # what the measured error will allow
         (MULTISTEP, AUTO | {"factor_1": 1}, r": about (\d) of 10 steps predicted, about \1[0] % less work$"),
+        (MULTISTEP, AUTO | {"factor_1": 1, "tolerance": 0}, ": hardly a step predicted, under 1 % less work$"),
         (MULTISTEP, AUTO | {"factor_1": 2}, rf": 4x .* in 6 of 10 steps, about \d of 10 steps predicted, about {LESS}"),
         # why steps are not predicted as wanted
         ({}, WHOLE, rf" % less work \({NOISY}: {LAYERS}"),
