@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from .hosts import Host
 from .patching.plan import Plan
 from .patching.time.pacing import Budget
+from .patching.time.prediction import Hold
 from .patching.time.prediction_plan import Part
 from .patching.work import layout_of
 
 USUAL_STEPS = 10  # of a hires pass
-# C of `pacing` in ten steps; it grows with the square of a step's length (docs/results: DPM++ 2M Karras, 10 steps, and
-# Euler, 20 steps, both layouts)
-_USUAL_COST = 0.25
+# C of `pacing` (docs/results: DPM++ 2M Karras, 10 steps; Euler and Euler a, 20 steps, both layouts): of a line in ten
+# steps, where it grows with the square of a step's length, and of an image that is held
+_OF_A_LINE, _OF_A_HELD_IMAGE = 0.125, 0.3
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,11 @@ def _usually_predicted(plan: Plan, name: Part, steps: Sequence[int]) -> list[int
     """Those of these steps of the pass in which a part is predicted."""
     part, count, computed, budget = plan.parts[name], len(steps), list[int](), Budget()
     weights = [plan.facts.weights[step] for step in steps] if plan.facts.weights else []
-    cost = _USUAL_COST * (USUAL_STEPS / (plan.facts.steps or USUAL_STEPS)) ** 2
+    of_a_line = _OF_A_LINE * (USUAL_STEPS / (plan.facts.steps or USUAL_STEPS)) ** 2
+    cost = _OF_A_HELD_IMAGE if part.way is Hold else of_a_line
 
     def gap() -> int:
-        return budget.gap(cost, part.tolerance or 0, weights, computed[-1])
+        return budget.gap(cost, part.tolerance or 0, weights, computed, part.way.growth)
 
     for step in range(count):
         if part.computes(step, count, computed, None if part.tolerance is None else gap):

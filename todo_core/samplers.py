@@ -7,6 +7,7 @@ without errors is noise that the sampler has added.
 
 from __future__ import annotations
 
+import logging
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -15,10 +16,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate, pairwise
 from operator import mul
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+log = logging.getLogger("todo_core")
+Answer = TypeVar("Answer")
 
 NOISY = "this sampler adds noise in each step. DPM++ 2M and Euler do not"
 SEVERAL = "this sampler calls the model more than once a step. DPM++ 2M and Euler do it once"
@@ -33,57 +37,85 @@ _ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
+class Scale:
+    """What a time of the sampler means: ``noise`` is sigma / alpha.
+
+    The denoised image is ``kept`` times the UNet's input less ``error`` times its output. ``latent`` is what the
+    sampler's latent is multiplied by to have the image's scale: 1 / alpha, or 1 where it adds noise to the whole image.
+    """
+
+    noise: float
+    error: float
+    latent: float = 1.0
+    kept: float = math.nan  # where it is not known
+
+    @classmethod
+    def of(cls, noise: float, *, predicts_v: bool, latent: float = 1.0) -> Scale:
+        """That of a UNet whose input is alpha image + sigma noise, with alpha^2 + sigma^2 = 1.
+
+        >>> Scale.of(0.75, predicts_v=True)
+        Scale(noise=0.75, error=0.6, latent=1.0, kept=0.8)
+        """
+        length = math.hypot(1, noise)  # 1 / alpha
+        sigma = noise / length if noise < math.inf else 1.0
+        return cls(noise, sigma, latent, 1 / length) if predicts_v else cls(noise, noise, latent, length)
+
+    def denoised(self, x: Tensor, output: Tensor) -> Tensor:
+        """The denoised image by the UNet's input and output."""
+        return self.kept * x.float() - self.error * output.float()
+
+    def output(self, x: Tensor, denoised: Tensor) -> Tensor:
+        """The UNet's output with which this input would have this denoised image."""
+        return ((self.kept * x.float() - denoised) / self.error).to(x.dtype)
+
+
+@dataclass(frozen=True)
 class Course:
     """The model's calls in a pass, as its sampler has told them.
 
-    ``times`` are what the sampler tells the model at each call, sigmas or timesteps, and ``steps`` the step of each
-    call. The weight of a step is how far an error of 1 in its calls' outputs moves the image, at most in one step:
-    solvers of higher order take a part of it back in the next ones.
+    ``times`` are what the sampler tells the model at each call, sigmas or timesteps, and ``scales`` what they mean. The
+    weight of a step is how far an error of 1 in its calls' outputs moves the image, at most in one step: solvers of
+    higher order take a part of it back in the next ones.
     """
 
     times: tuple[float, ...]
-    steps: tuple[int, ...]
+    scales: tuple[Scale, ...]
     weights: tuple[float, ...]
     adds_noise: bool = False
     calls_twice: bool = False
     growth: float = 1.0  # how many times as far as by Euler's method, the most in a step
 
     @classmethod
-    def of_noise(cls, noise: Sequence[float], *, adds_noise: bool = False, calls_twice: bool = False) -> Course:
-        """That of Euler's method between these levels of noise, sigma / alpha, for a model that predicts v.
+    def of_noise(
+        cls, noise: Sequence[float], *, adds_noise: bool = False, calls_twice: bool = False, predicts_v: bool = True
+    ) -> Course:
+        """That of Euler's method between these levels of noise, sigma / alpha.
 
         >>> Course.of_noise([1, 0.5, 0]).weights
         (0.35355339059327373, 0.4472135954999579)
         """
-        weights = [before / math.hypot(1, before) * (1 - after / before) for before, after in pairwise(noise)]
-        return cls((*noise[:-1],), (*range(len(weights)),), (*weights,), adds_noise, calls_twice)
+        scales = [Scale.of(each, predicts_v=predicts_v) for each in noise[:-1]]
+        weights = [each.error * (1 - after / each.noise) for each, after in zip(scales, noise[1:], strict=True)]
+        return cls((*noise[:-1],), (*scales,), (*weights,), adds_noise, calls_twice)
+
+    @property
+    def holds(self) -> bool:
+        """Whether whole steps hold the denoised image: a line would multiply fresh noise."""
+        return self.adds_noise or self.calls_twice
 
     @property
     def why_not_whole(self) -> str | None:
-        """Why whole steps cannot be continued by a line."""
-        if self.adds_noise:
-            return NOISY
-        if self.calls_twice:
-            return SEVERAL
-        return GROWS if self.growth > MOST_GROWTH else None
+        """Why whole steps cannot be predicted."""
+        if self.growth > MOST_GROWTH:
+            return GROWS
+        if self.holds and not all(math.isfinite(scale.kept) for scale in self.scales):
+            return NOISY if self.adds_noise else SEVERAL
+        return None
 
     def agrees(self, call: int, time: float) -> bool:
         """Whether the model is called with this in call number ``call``, from 0."""
         told = self.times[call] if call < len(self.times) else math.nan
         return abs(time - told) <= _SAME * abs(told) + 1e-6
-
-
-@dataclass(frozen=True)
-class Scale:
-    """What a time of the sampler means: ``noise`` is sigma / alpha.
-
-    An error of 1 in the UNet's output moves the denoised image by ``error``. ``latent`` is what the sampler's latent is
-    multiplied by to have the image's scale: 1 / alpha, or 1 where the sampler adds noise to the whole image.
-    """
-
-    noise: float
-    error: float
-    latent: float = 1.0
 
 
 @dataclass
@@ -129,6 +161,15 @@ class StandIn:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
+
+
+def or_none(question: Callable[[], Answer], whom: Any) -> Answer | None:
+    """The answer; None where who is asked raises, as those do that want a true latent."""
+    try:
+        return question()
+    except Exception as error:
+        log.debug("ToDo cannot ask %s", whom, exc_info=error)
+        return None
 
 
 def ask(
@@ -196,7 +237,7 @@ def course_of(
         return None
     parts = [*pairwise(sorted({0, *begins}))]
     calls_twice = any(end - first > 1 for first, end in parts[1:])  # PLMS and UniPC do so in their first step alone
-    euler = [each.error * (1 - after / each.noise) for each, after in zip(scales, [*noise[1:], 0.0], strict=True)]
+    euler = [abs(each.error) * (1 - after / each.noise) for each, after in zip(scales, [*noise[1:], 0.0], strict=True)]
     heavy = max(euler) / 10  # in a light step no error grows to much
     growth = max(float(each) / alone for each, alone in zip(most, euler, strict=True) if alone > heavy)
     weights = [0.0] * (steps[-1] + 1)
@@ -205,7 +246,7 @@ def course_of(
             weights[step] += float(most[first:end].mean())
     if not all(0 < weight < math.inf for weight in weights[:-1]) or not weights[-1] < math.inf:
         return None  # the last step may move nothing: some lists end where the trained noise does
-    return Course((*times,), (*steps,), (*weights,), adds_noise, calls_twice, 1.0 if calls_twice else growth)
+    return Course((*times,), (*scales,), (*weights,), adds_noise, calls_twice, 1.0 if calls_twice else growth)
 
 
 def scale_of(sampling: Any) -> Callable[[float], Scale]:
@@ -217,7 +258,9 @@ def scale_of(sampling: Any) -> Callable[[float], Scale]:
         time = torch.tensor([sigma])
         latent = 1 / float(sampling.noise_scaling(time, zero.clone(), one.clone()))
         noise = latent * float(sampling.noise_scaling(time, one.clone(), zero.clone()))
-        return Scale(noise, abs(float(sampling.calculate_denoised(time, one, zero))), latent)
+        error = -float(sampling.calculate_denoised(time, one, zero))
+        kept = float(sampling.calculate_denoised(time, zero, one)) / float(sampling.calculate_input(time, one))
+        return Scale(noise, error, latent, kept)
 
     return scale
 

@@ -25,6 +25,7 @@ from todo_core.estimate import Estimate
 from todo_core.patching.plan import Pass
 from todo_core.patching.steps import rows_of
 from todo_core.patching.time import pacing
+from todo_core.patching.time.prediction import Line
 from todo_core.patching.time.prediction_plan import Part
 from todo_core.samplers import Course
 from todo_lab.sampling.samplers import make_scheduler
@@ -196,7 +197,7 @@ def of_steps(seconds: Sequence[float], session: Session | None, steps: int) -> R
     """The seconds of a pass and of each kind of step: medians. Of the computed ones, some measure the error too."""
     whole_in, deep_in = (part.predicted_in for part in session.record.parts.values()) if session else (set(), set())
     measures = session is not None and any(each.predicts and each.tolerance for each in session.plan.parts.values())
-    measured = set(range(pacing.COMPUTED_FIRST - 1, steps - 1)) if measures else set()
+    measured = set(range(Line.computed_first - 1, steps - 1)) if measures else set()
     kinds: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for number, value in enumerate(seconds):
         step = number % steps

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..samplers import Course, StandIn, ask, scale_of
-
-log = logging.getLogger("todo_core")
+from ..samplers import Course, StandIn, ask, or_none, scale_of
 
 _OWN = ("comfy", "comfy_extras")  # packages whose samplers and guiders keep nothing between two runs
 _KEY, _MOST_PROMPTS = "todo_asks", 8
@@ -53,11 +51,8 @@ def course_of(
         return last
 
     real = SimpleNamespace(inner_model=guider)
-    try:
-        return ask(run, lambda errs: StandIn(real, reply, errs), scale, sigmas.device, steps_of)
-    except Exception as error:  # whatever a sampler raises that wants a true latent
-        log.debug("ToDo cannot ask %s", function, exc_info=error)
-        return None
+    model = partial(StandIn, real, reply)
+    return or_none(lambda: ask(run, model, scale, sigmas.device, steps_of), function)
 
 
 @dataclass(frozen=True)
@@ -87,10 +82,9 @@ def guidance_of(guider: Any, model_options: dict[str, Any]) -> Guidance | None:
 
     options = {name: model_options[name] for name in ("disable_cfg1_optimization",) if name in model_options}
     add_wrapper_with_key(WrappersMP.CALC_COND_BATCH, _KEY, outputs, options, is_model_options=True)
-    try:
-        guided = guider.predict_noise(torch.zeros(_MOST_PROMPTS, 1, 1, 1), torch.ones(_MOST_PROMPTS), options)
-    except Exception as error:  # whatever a guider raises that wants a true latent
-        log.debug("ToDo cannot ask %s", type(guider).__name__, exc_info=error)
+    latent, sigmas = torch.zeros(_MOST_PROMPTS, 1, 1, 1), torch.ones(_MOST_PROMPTS)
+    guided: Tensor | None = or_none(lambda: guider.predict_noise(latent, sigmas, options), type(guider))
+    if guided is None:
         return None
     weights = tuple(guided.flatten()[:asked].tolist())
     is_split = bool(models - {id(guider.inner_model)}) or len(model_options.get("multigpu_clones") or ()) > 1

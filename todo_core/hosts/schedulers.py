@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-import logging
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ..samplers import Course, Scale, course_of, own_noise
-
-log = logging.getLogger("todo_core")
+from ..samplers import Course, Scale, course_of, or_none, own_noise
 
 
 def course_of_scheduler(
@@ -27,12 +25,13 @@ def course_of_scheduler(
     noise = scheduler_noise(scheduler, scheduler.timesteps)
     if noise is None or not times:
         return None
-    try:
-        run = [_run(copy.deepcopy(scheduler), first, len(times), eta, errs=errs) for errs in (True, False)]
-    except Exception as error:  # whatever a scheduler of somebody else's raises
-        log.debug("ToDo cannot ask %s", type(scheduler).__name__, exc_info=error)
+
+    def run() -> list[tuple[torch.Tensor, list[float]]]:
+        return [_run(copy.deepcopy(scheduler), first, len(times), eta, errs=errs) for errs in (True, False)]
+
+    if (told := or_none(run, type(scheduler))) is None:
         return None
-    (moved, inputs), (still, _) = run
+    (moved, inputs), (still, _) = told
     scales = [_scale(scheduler, n, unit) for n, unit in zip(noise[first:], inputs, strict=False)]
     begins = sorted({*range(0, len(times), getattr(scheduler, "order", 1)), len(times)})
     response, adds_noise = (moved - still)[begins, 1:], bool(still.abs().max() > 1e-6)
@@ -62,10 +61,12 @@ def _scale(scheduler: Any, noise: float, unit: float) -> Scale:
     """That of a call with this noise, in which the UNet gets ``unit`` times the scheduler's latent."""
     if unit < 1 and not hasattr(scheduler, "precondition_noise"):  # KDPM2 lists other sigmas than it calls with
         noise = math.sqrt(1 / unit**2 - 1)
-    length = math.hypot(1, noise)
-    kind = getattr(scheduler.config, "prediction_type", "epsilon")
-    error = noise if kind == "epsilon" else 1.0 if kind == "sample" else noise / length if noise < math.inf else 1.0
-    return Scale(noise, error, unit * length)
+    latent, kind = unit * math.hypot(1, noise), getattr(scheduler.config, "prediction_type", "epsilon")
+    if kind == "sample":
+        return Scale(noise, -1.0, latent, 0.0)
+    scale = Scale.of(noise, predicts_v=kind != "epsilon", latent=latent)
+    is_edm = hasattr(scheduler, "precondition_noise")  # it scales its input otherwise
+    return replace(scale, kept=math.nan) if is_edm else scale
 
 
 def scheduler_noise(scheduler: Any, timesteps: Any) -> list[float] | None:

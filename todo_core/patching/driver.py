@@ -47,6 +47,7 @@ class Driver:
         self._step = -1
         self._called = 0  # how often the sampler has called the model
         self.course: Course | None = None  # what it has told of the pass, as long as it calls so
+        self._disagrees = False  # it has called otherwise
 
     @property
     def host(self) -> Host | None:
@@ -77,6 +78,8 @@ class Driver:
         self.remove()
         self._step, self._has_changed_model = -1, bool(self._sessions)
         facts = replace(facts, holder=facts.holder or holder_of(host.unet))
+        if self._disagrees:  # on the model before
+            facts = replace(facts, course=None, doubt=DISAGREES)
         self.course = facts.course
         found = (find_controlnet(module) for module in controlnets)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
@@ -97,9 +100,10 @@ class Driver:
         is what the sampler has called the model with, as in `Course.times`.
         """
         if self.course and time is not None and not self.course.agrees(self._called, time):
-            self.course = None
+            self.course, self._disagrees = None, True
             for session in self._sessions:
                 session.doubt(DISAGREES)
+        scale = self.course.scales[self._called] if self.course and time is not None else None
         self._called += 1
         if number != self._step:
             self._step = number
@@ -107,6 +111,7 @@ class Driver:
             for session in self._sessions:
                 session.begin_step(number, total, rows, guidance)
             self._sessions[0].controls = self.controls
+        self._sessions[0].tell(scale)
         acts = self._sessions[0].acts_in_step()
         if acts:
             self._begun_inside.add(number)

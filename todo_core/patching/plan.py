@@ -16,7 +16,8 @@ from ..token_grid import TokenGrid
 from .space.level_plan import LEVELS, LevelPlan, Reason
 from .space.methods import plan_level
 from .time import pacing
-from .time.prediction_plan import DEEP, WHOLE, Part, PredictionPlan
+from .time.prediction import Hold, Line
+from .time.prediction_plan import DEEP, WHOLE, Part, PredictionPlan, Way
 from .time.schedule import Weights, light_steps
 from .work import layout_of
 
@@ -24,9 +25,9 @@ AUTO_FEWEST = 6  # steps of a pass in which auto predicts
 TOO_SHORT = f"auto predicts nothing in fewer than {AUTO_FEWEST} steps"
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
 WORTH_PREDICTING = 1 / 3
-# auto reduces tokens in place of predictions where that saves this part of a step: in SD 1.5 from 1536 px on. A line
-# multiplies the noise of the moving position, so one of both is closer than both (docs/results)
-WORTH_REDUCING = 0.4
+# auto reduces tokens in place of predictions by a line where that saves this part of a pass: in SD 1.5 at 2048 px. A
+# line multiplies the noise of the moving position, so one of both is closer than both; a held image does not
+WORTH_REDUCING = 0.28
 # The error of deep layers is measured inside, and shows three to four times as much as that of whole steps
 OF_DEEP = 1 / 4
 # Tokens are reduced in steps that together have this part of the pass's weight, for each unit of tolerance
@@ -182,9 +183,11 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
     levels = _plan_levels(settings, settings.method, host, facts.size)
     deep = _plan_deep(settings, host, facts, levels)
     is_auto = settings.interval == settings.factor_1 == "auto" and settings.method == "downsample"
-    if is_auto and (whole.predicts or deep.predicts) and any(level.reduces for level in levels):  # one spoils the other
-        saved = _saved(host, facts, levels)
-        what = f"save {100 * saved:.0f} % of a step at {facts.pixels}"
+    start, end = _window(settings, facts)
+    continues = any(part.predicts and part.way is Line for part in (whole, deep))
+    if is_auto and continues and any(level.reduces for level in levels):
+        saved = _saved(host, facts, levels) * (end - start)
+        what = f"save {100 * saved:.0f} % of the pass at {facts.pixels}"
         if saved < WORTH_REDUCING or settings.predict != "auto":
             levels = tuple(_kept(level, f"fewer would {what}") for level in levels)
         elif whole.predicts:
@@ -193,7 +196,6 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
         deep = replace(deep, why="whole steps are predicted", may_change=True)  # if the calls are other than told
     if host.network != "UNet":
         whole = replace(whole, why=whole.why or "whole steps of the UNet are predicted", may_change=False)
-    start, end = _window(settings, facts)
     after: tuple[LevelPlan, ...] = ()
     if settings.afterwards != "none" and settings.end not in ("auto", 1):
         after = _plan_levels(settings, settings.afterwards, host, facts.size)
@@ -232,7 +234,8 @@ def _window(settings: Settings, facts: Pass) -> tuple[float, float]:
 def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
     """Whole steps: by name, or by ``auto`` where the sampler has told that a line may continue them."""
     asked = settings.predict == "whole" or (settings.predict == "auto" and settings.interval in ("auto", 1))
-    plan = _by_interval(WHOLE, settings, facts, computed_first=3)
+    way = Hold if facts.course and facts.course.holds else Line
+    plan = _by_interval(WHOLE, settings, facts, way, computed_first=way.computed_first)
     why = _why_off(settings, facts) or (None if asked else "only layers are asked for")
     if not why:
         why = HELD[facts.holder] if facts.holder else facts.course.why_not_whole if facts.course else facts.doubt
@@ -247,7 +250,7 @@ def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
 
 def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> PredictionPlan:
     """The deep transformers: by ``auto`` where they are a good part of a step's work."""
-    plan = _by_interval(DEEP, settings, facts, computed_first=2)
+    plan = _by_interval(DEEP, settings, facts, Line, computed_first=2)
     why = _why_off(settings, facts)
     if not why and not host.deep_transformers:
         why = "this model has no transformer below level 1"
@@ -268,19 +271,19 @@ def _why_off(settings: Settings, facts: Pass) -> Reason | None:
     return ALTERNATES if facts.alternates else SPLIT if facts.is_split else None
 
 
-def _by_interval(what: str, settings: Settings, facts: Pass, computed_first: int) -> PredictionPlan:
+def _by_interval(what: str, settings: Settings, facts: Pass, way: Way, computed_first: int) -> PredictionPlan:
     """The interval in this pass, and why the pass is too short for it, or too little is known of it."""
     interval, steps = settings.interval, facts.steps
     fewest, tolerance, why = computed_first + 2, None, None
     if interval == "auto":
-        fewest, computed_first, interval = AUTO_FEWEST, pacing.COMPUTED_FIRST, pacing.LONGEST
+        fewest, computed_first, interval = AUTO_FEWEST, way.computed_first, pacing.LONGEST
         tolerance = settings.tolerance * (OF_DEEP if (what, settings.predict) == (DEEP, "auto") else 1)
         needed = facts.doubt or f"auto needs to know the {'noise schedule' if steps else 'number of steps'}"
         why = None if facts.weights else needed
     may_change = why is not None
     if steps and steps < fewest:
         why, may_change = f"{what} need {fewest} or more steps", False
-    return PredictionPlan(what, int(interval), tolerance, computed_first, why, may_change)
+    return PredictionPlan(what, int(interval), tolerance, way, computed_first, why, may_change)
 
 
 def _is_worth_predicting(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:

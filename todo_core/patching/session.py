@@ -24,6 +24,7 @@ from ..errors import UnsupportedModelError
 from ..hosts import Handle, Host
 from ..hosts.compiled_code import is_compiled
 from ..hosts.conditions import conditions_of, has_controlnet, replaces_attention, weights_of_parts
+from ..samplers import Scale
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from .hooks.deep_hooks import DeepHooks, WholeHooks, holder_of
@@ -190,6 +191,10 @@ class Session:
         own = rows if fixed is None else [replace(row, seed=fixed) for row in rows]
         self._step = Step(number, total, tuple(own), guidance)
 
+    def tell(self, scale: Scale | None) -> None:
+        """What the sampler's next call means, where it has told."""
+        self._step.scale = scale
+
     def doubt(self, why: Reason) -> None:
         """Believe no more what the sampler has told of the pass, which is why nothing is predicted from now on."""
         self._facts = replace(self._facts, course=None, doubt=why)
@@ -254,6 +259,7 @@ class Session:
         """Count the step of a call, where nobody tells it. To read its ``time``, the program may wait for a GPU."""
         if self._counter:
             self._step = Step(*self._counter.step_of(time, waits=waits), self._step.rows)
+            self._step.scale = self._counter.scale
             if self._counter.passes != self._passes:
                 self._memory.reset()
                 if self._passes:

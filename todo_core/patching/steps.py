@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ..hosts import Host
-from ..samplers import UNKNOWN, Course
+from ..samplers import UNKNOWN, Course, Scale
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Step:
     total: int | None = None
     rows: tuple[Row, ...] = (Row(),)
     guidance: Sequence[float] | None = None
+    scale: Scale | None = None  # of the sampler's call, where it has told
     rows_done: int = 0
 
     def next_rows(self, count: int) -> tuple[Row, ...]:
@@ -69,7 +70,8 @@ class StepCounter:
         self._before: Any = None  # the run of the pass before
         self._timesteps: list[list[float]] = []  # the schedule's, and the same rounded to bfloat16
         self._numbers: list[int] = []  # the step of each of them
-        self._first_number = self._index = 0  # of the pass, and in the scheduler's list of the last call
+        self._first_number = self._first_index = 0  # of the pass, and in the scheduler's list
+        self._index = 0  # of the last call
         self._first = self._last = -math.inf  # timesteps of the pass and of the last call
         self._number = self._cut_short = 0
         self._rose = False
@@ -100,12 +102,17 @@ class StepCounter:
             self._begin_pass(timestep, goes_on=goes_on)
             if not goes_on:
                 steps = [number - self._first_number for number in self._numbers[index:]]
-                self.course = self._host.sampler.course(index, steps)
+                self.course, self._first_index = self._host.sampler.course(index, steps), index
                 self.doubt = None if self.course else UNKNOWN
         if is_other:
             self._before, self._of_pass = self._of_pass, self._run
         self._index, self._last = index, timestep
         return self._numbers[index] - self._first_number, self._numbers[-1] + 1 - self._first_number
+
+    @property
+    def scale(self) -> Scale | None:
+        """What the time of the last call means, where the sampler tells."""
+        return self.course.scales[self._index - self._first_index] if self.course else None
 
     def _read_schedule(self) -> None:
         """Read the scheduler's list, once a run."""

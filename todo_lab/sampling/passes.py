@@ -207,7 +207,7 @@ def _sample(
         step = order.index(timestep.item())
         if on_step:
             on_step(result.name, step, len(order))
-        with torch.inference_mode(), _reduced(result.driver, step, len(order), request):
+        with torch.inference_mode(), _reduced(result.driver, step, timestep, len(order), request):
             started = _synchronized_time(model.device)
             guided = _guided(model, scheduler, result.latents, timestep, context, request.guidance)
             result.latents = scheduler.step(guided, timestep, result.latents, **noise_options).prev_sample
@@ -239,13 +239,13 @@ def _driver(
 
 
 @contextmanager
-def _reduced(driver: Driver | None, step: int, steps: int, request: Request) -> Iterator[None]:
+def _reduced(driver: Driver | None, step: int, time: Tensor, steps: int, request: Request) -> Iterator[None]:
     """The hooks are on the model for this step. An error of theirs is raised: no measurement goes on without them."""
     if driver is None:
         yield
         return
     rows = rows_of([request.seed], (request.guidance, 1 - request.guidance))
-    driver.begin_step(step, steps, rows)
+    driver.begin_step(step, steps, rows, time=float(time))
     try:
         yield
     except BaseException:

@@ -34,6 +34,9 @@ class Sampling:
     def noise_scaling(self, sigma, noise, latent):
         return latent + sigma * noise
 
+    def calculate_input(self, sigma, latent):
+        return latent / (sigma**2 + 1) ** 0.5
+
     def calculate_denoised(self, sigma, output, latent):
         return latent - sigma * output
 
@@ -177,7 +180,8 @@ class Guider:
         return uncond + self.cfg * (cond - uncond)
 
     def _calc_cond_batch(self, model, conds, x, sigma, model_options):
-        x_in, text = torch.cat([x, x]) / (sigma[0] ** 2 + 1) ** 0.5, words(2).repeat_interleave(len(x), 0)
+        x_in = model.model_sampling.calculate_input(sigma[0], torch.cat([x, x]))
+        text = words(2).repeat_interleave(len(x), 0)
         halves = len(x) if self.split else 2 * len(x)
         parts = zip(x_in.split(halves), text.split(halves), [[1], [0]] if self.split else [[1, 0]], strict=True)
         uncond, cond = torch.cat([self._call(*part, sigma, model_options) for part in parts]).chunk(2)

@@ -167,7 +167,7 @@ class Forge(A1111):
 
 class SDNextHost(A1111):
     lacks = dict.fromkeys(("split", "swap", "controlnet"), "has pipelines, which do it in another way")
-    not_whole = dict.fromkeys(("forward", "ancestral", "heun", "euler"), HELD["pipeline"])
+    not_whole = dict.fromkeys(("forward", "all"), HELD["pipeline"])
     tells_cancels = survives_a_stop = False  # it has no event after one
     waits_with = 1  # it finds the passes out
     stop = Double.stop

@@ -18,7 +18,6 @@ from typing import Any, Literal
 import pytest
 
 from todo_core.patching.plan import HELD
-from todo_core.samplers import NOISY, SEVERAL
 
 Event = Literal[
     "cancel",  # the user has cancelled before this call: the program notices it in its own way
@@ -126,12 +125,8 @@ class Host:
     """A program. What differs between programs stands here, each time as the usual answer."""
 
     lacks: Mapping[str, str] = {}  # what it cannot do of ``Job.needs``: why, in words
-    # why whole steps are not predicted, as todo_core says it: beside another forward, and with samplers
-    not_whole: Mapping[str, str] = {
-        "forward": HELD["forward"],
-        "ancestral": NOISY,
-        "heun": SEVERAL,
-    }
+    # why whole steps are not predicted, as todo_core says it: beside another forward, and at all
+    not_whole: Mapping[str, str] = {"forward": HELD["forward"]}
     # whether auto finds a good part of the model's work below level 1; None: unknown
     has_deep_work: bool | None = False
     tells_cancels = True  # the line ends with "interrupted"

@@ -26,8 +26,8 @@ from todo_core.patching.session import Session
 from todo_core.patching.steps import Row, rows_of
 from todo_core.patching.time import memory
 from todo_core.patching.time.memory import CONDITIONING, IMAGE, OTHERS, ROWS, SIZE, SPOILT, bytes_needed
-from todo_core.patching.time.prediction import History, fit_numbers
-from todo_core.samplers import Course
+from todo_core.patching.time.prediction import Hold, Line, Moment, fit_numbers
+from todo_core.samplers import Course, Scale
 from todo_core.token_grid import TokenGrid
 
 OFF = {"factor_1": 1, "factor_2": 1, "start": 0, "end": 1}
@@ -72,6 +72,10 @@ def tokens(x):
     return x.double().flatten(2).transpose(1, 2).numpy()
 
 
+def at(time):
+    return Moment(torch.tensor(float(time)))
+
+
 # the formula --------------------------------------------------------------------------------------------------------
 
 
@@ -81,66 +85,100 @@ def tokens(x):
 )
 def test_a_prediction_equals_the_naive_formula(rows, channels, height, width, span, seed):
     """Of two modules, whose weights are found at once."""
-    shape, histories, expected = (rows, channels, height, width), (History(), History()), []
+    shape, histories, expected = (rows, channels, height, width), (Line(), Line()), []
     times = (10.0, torch.tensor(10 - span).item(), torch.tensor(10 - 1.7 * span).item())
     x = noise(*shape, seed=seed).double()
     for number, history in enumerate(histories):
         x_a, x_b, y_a, y_b = (noise(*shape, seed=seed + 4 * number + i).double() for i in range(1, 5))
-        history.add(torch.tensor(times[0]), x_a, y_a - x_a)
+        history.add(at(times[0]), x_a, y_a - x_a)
         assert not history.can_predict(x)
-        history.add(torch.tensor(times[1]), x_b, y_b - x_b)
+        history.add(at(times[1]), x_b, y_b - x_b)
         assert history.can_predict(x)
         expected.append(naive([(times[0], x_a, y_a), (times[1], x_b, y_b)], times[2], x))
-    History.fit(histories)
+    Line.fit(histories)
     for history, output in zip(histories, expected, strict=True):
-        torch.testing.assert_close(x + history.predict(torch.tensor(times[2]), x), output, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(x + history.predict(at(times[2]), x), output, rtol=1e-5, atol=1e-5)
 
 
 def test_autocast_does_not_reach_the_solution():
-    runs, plain, cast = [noise(1, 8, 5, 5, seed=i) for i in range(5)], History(), History()
+    runs, plain, cast = [noise(1, 8, 5, 5, seed=i) for i in range(5)], Line(), Line()
     for i in range(2):
-        plain.add(torch.tensor(float(i)), runs[i], runs[i + 2])
+        plain.add(at(i), runs[i], runs[i + 2])
         with torch.autocast("cpu", torch.bfloat16):
-            cast.add(torch.tensor(float(i)), runs[i], runs[i + 2])
+            cast.add(at(i), runs[i], runs[i + 2])
     assert torch.equal(cast._weights, plain._weights)
     with torch.autocast("cpu", torch.bfloat16):
-        made = cast.predict(torch.tensor(2.0), runs[4])
+        made = cast.predict(at(2.0), runs[4])
     assert made.dtype == torch.float32
-    torch.testing.assert_close(made, plain.predict(torch.tensor(2.0), runs[4]), rtol=0.05, atol=0.05)
+    torch.testing.assert_close(made, plain.predict(at(2.0), runs[4]), rtol=0.05, atol=0.05)
 
 
 def test_equal_times_and_equal_inputs_give_the_last_residual():
-    x, history = noise(1, 3, 4, 4), History()
-    history.add(torch.tensor(5.0), x, x + 1)
-    history.add(torch.tensor(5.0), x, x + 2)
-    assert torch.equal(history.predict(torch.tensor(4.0), x), x + 2)
+    x, history = noise(1, 3, 4, 4), Line()
+    history.add(at(5.0), x, x + 1)
+    history.add(at(5.0), x, x + 2)
+    assert torch.equal(history.predict(at(4.0), x), x + 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bits_hold_the_solution_of_large_values(dtype):
     """Products of such inputs are beyond float16."""
     inputs = [600 * noise(1, 4, 16, 16, seed=i) for i in range(3)]
-    history, exact = History(), History()
+    history, exact = Line(), Line()
     for time, x in enumerate(inputs[:2]):
         for each, kind in ((history, dtype), (exact, torch.float64)):
-            each.add(torch.tensor(float(time)), x.to(kind), 1.5 * x.to(kind))
-    predicted = history.predict(torch.tensor(2.0), inputs[2].to(dtype))
+            each.add(at(time), x.to(kind), 1.5 * x.to(kind))
+    predicted = history.predict(at(2.0), inputs[2].to(dtype))
     assert predicted.dtype == dtype
-    expected = exact.predict(torch.tensor(2.0), inputs[2].double())
+    expected = exact.predict(at(2.0), inputs[2].double())
     error = (predicted.double() - expected).norm() / expected.norm()
     assert error < {torch.float16: 5e-3, torch.bfloat16: 4e-2}[dtype]
 
 
 def test_other_shapes_begin_a_new_history():
-    history = History()
+    history = Line()
     for size in (4, 5, 5):
         assert not history.can_predict(noise(1, 2, size, size))
-        history.add(torch.tensor(float(size)), noise(1, 2, size, size), noise(1, 2, size, size, seed=2))
+        history.add(at(size), noise(1, 2, size, size), noise(1, 2, size, size, seed=2))
     assert history.can_predict(noise(1, 2, 5, 5))
     assert not history.can_predict(noise(1, 2, 4, 4))
     assert not history.can_predict(noise(1, 2, 5, 5).double())
     with pytest.raises(ValueError, match="two computed runs"):
-        History().predict(torch.tensor(0.0), noise(1, 2, 5, 5))
+        Line().predict(at(0.0), noise(1, 2, 5, 5))
+
+
+@pytest.mark.parametrize(("spacing", "after"), [(1, 1), (1, 4), (3, 2)])
+def test_the_error_of_a_line_grows_with_both_its_runs(spacing, after):
+    """Of a parabola, t squared, it is the product of how far both are."""
+    line, x = Line(), noise(1, 2, 3, 3)
+    for time in (0, spacing):
+        line.add(at(time), x, torch.full_like(x, time**2))
+    missed = (spacing + after) ** 2 - line.predict(at(spacing + after), x)
+    torch.testing.assert_close(missed, torch.full_like(x, Line.growth(after, spacing)))
+
+
+@examples(40)
+@given(st.floats(0.03, 14), st.floats(0.03, 14), st.sampled_from(["noise", "v", "image"]), st.integers(0, 10**6))
+def test_a_held_image_is_that_of_the_new_output(before, after, kind, seed):
+    hold, (x_a, x_b, image, drawn) = Hold(), (noise(2, 3, 5, 4, seed=seed + i) for i in range(4))
+
+    def output(x, sigma):
+        """Of a UNet that sees this image in alpha image + sigma noise = x."""
+        alpha = 1 / math.hypot(1, sigma)
+        drawn = (x - alpha * image) / (alpha * sigma)
+        return {"noise": drawn, "v": alpha * drawn - alpha * sigma * image, "image": image}[kind]
+
+    def moment(sigma):
+        scale = Scale(sigma, -1.0, kept=0.0) if kind == "image" else Scale.of(sigma, predicts_v=kind == "v")
+        return Moment(torch.zeros(()), scale)
+
+    assert not hold.can_predict(x_b)
+    hold.add(moment(before), x_a, output(x_a, before))
+    assert hold.can_predict(x_b)
+    assert not hold.can_predict(drawn[:1])
+    torch.testing.assert_close(hold.predict(moment(after), x_b), output(x_b, after), rtol=1e-3, atol=1e-3)
+    with pytest.raises(ValueError, match="a computed call must come"):
+        Hold().predict(moment(after), x_b)
 
 
 # in a model ---------------------------------------------------------------------------------------------------------
@@ -210,7 +248,7 @@ def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch)
 
     def computed(*drifts, is_split=False):
         session, ran = session_of(ldm_sd1, interval="auto", predict="deep", tolerance=0.05), []
-        session._facts = replace(session._facts, course=Course((1.0,) * 14, (*range(14),), (0.1,) * 14))
+        session._facts = replace(session._facts, course=Course.of_noise([0.1 * i for i in range(14, -1, -1)]))
         rows = [Row(image=image, weight=weight) for image in range(len(drifts)) for weight in (3.0, -2.0)]
         first = detect(ldm_sd1.unet).deep_transformers[0].transformer_blocks[0]
         with first.register_forward_hook(lambda *_: ran.append(step)):
@@ -451,12 +489,12 @@ def test_the_memory_that_is_asked_for_is_that_of_the_histories(any_model, latent
 
 @pytest.mark.parametrize("shape", [(64, 8, 16), (64, 4, 7), (128, 4, 4), (64, 16, 16), (32, 32, 32)])
 def test_the_memory_of_the_fit_is_that_which_torch_allocates(shape):
-    histories = [History() for _ in range(3)]
+    histories = [Line() for _ in range(3)]
     for seed, history in enumerate(histories):
         for time in (0.0, 1.0):
-            history.add(torch.tensor(time), noise(2, *shape, seed=seed), noise(2, *shape, seed=int(time)))
+            history.add(at(time), noise(2, *shape, seed=seed), noise(2, *shape, seed=int(time)))
     with torch.profiler.profile(profile_memory=True) as profile:
-        History.fit(histories)
+        Line.fit(histories)
     events = sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns())
     peak = max(accumulate(event.nbytes() for event in events if event.name() == "[memory]"))
     assert 4 * 2 * 3 * fit_numbers(shape[0], shape[1] * -(-shape[2] // 2)) == pytest.approx(peak, rel=0.06)

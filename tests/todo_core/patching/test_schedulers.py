@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import math
 import pickle
 from functools import partial
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import torch
 from accelerate import cpu_offload_with_hook
 from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline
 
+import todo_core.samplers
 from tests.models import diffusers_unet, hook_count, noise, pipeline, snapshot, words
 from tests.todo_core.patching.test_copies import COPIES
 from tests.todo_core.test_pacing import ALPHA_BARS
@@ -19,10 +21,12 @@ from todo_core import apply_patch, patched, remove_patch
 from todo_core.hosts import detect
 from todo_core.hosts.schedulers import course_of_scheduler
 from todo_core.patching.session import Session
-from todo_core.samplers import NOISY, SEVERAL, UNKNOWN
+from todo_core.patching.time.prediction import Hold
+from todo_core.samplers import GROWS, UNKNOWN
 
 # predicted of 8 steps with interval 2
 DEEP, MODEL = ("layers below level 1", {2, 4, 6}), ("whole model", {3, 5})
+HELD_STEPS = {2, 4, 6}  # of a held image
 WHOLE = {"predict": "whole", "interval": 2}
 CONTINUOUS = {"timestep_type": "continuous", "prediction_type": "v_prediction"}
 
@@ -78,35 +82,30 @@ def test_a_loop_of_ones_own_is_counted_by_its_own_timesteps(unet):
         ("LMSDiscreteScheduler", {}, 6),
         ("PNDMScheduler", {"skip_prk_steps": True}, 7),  # it calls the model twice at its second timestep
         ("UniPCMultistepScheduler", {}, 6),
-        # with others tokens are reduced and deep layers predicted
-        ("EulerAncestralDiscreteScheduler", {}, 8),
-        ("DPMSolverMultistepScheduler", {"algorithm_type": "sde-dpmsolver++"}, 8),
-        ("DDPMScheduler", {}, 8),
-        ("HeunDiscreteScheduler", {}, 15),  # no noise, but two calls a step
+        # under noise, and with two calls a step, an image is held from the second computed step on
+        ("EulerAncestralDiscreteScheduler", {}, 5),
+        ("DPMSolverMultistepScheduler", {"algorithm_type": "sde-dpmsolver++"}, 5),
+        ("DDPMScheduler", {}, 5),
+        ("HeunDiscreteScheduler", {}, 10),  # its first step has one call: the second ones are a step behind
     ],
 )
-def test_with_schedulers_that_add_no_noise_whole_steps_are_predicted(name, config, calls, unet):
+def test_whole_steps_are_predicted(name, config, calls, unet):
     pipe, calls_made = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(**config), unet), []
-    is_whole = calls < 8
     with unet.conv_in.register_forward_hook(lambda *_: calls_made.append(1)):
-        notes = [] if is_whole else [SEVERAL if calls == 15 else NOISY]
-        (what, steps), latents = predicted(pipe, *notes)
+        (what, steps), _ = predicted(pipe)
     assert len(calls_made) == calls
-    assert what == (MODEL if is_whole else DEEP)[0]
-    assert steps == (MODEL if is_whole else DEEP)[1] or calls == 15
-    if not is_whole:
-        with patched(pipe, interval=2) as session:
-            assert torch.equal(latents, generate(pipe))
-        assert session.record.deep.predicted_calls.keys() >= DEEP[1]
+    assert what == MODEL[0]
+    assert steps == {5: HELD_STEPS, 10: set()}.get(calls, MODEL[1])
 
 
-@pytest.mark.parametrize("name", ["EulerAncestralDiscreteScheduler", "EulerDiscreteScheduler"])
-def test_where_auto_leaves_whole_steps_out_a_note_says_why_once(name, unet, caplog):
-    pipe = pipeline(StableDiffusionPipeline, getattr(diffusers, name)(), unet)
+@pytest.mark.parametrize("is_left_out", [True, False])
+def test_where_auto_leaves_whole_steps_out_a_note_says_why_once(is_left_out, unet, caplog, monkeypatch):
+    pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
+    monkeypatch.setattr(todo_core.samplers, "MOST_GROWTH", 0.5 if is_left_out else 3)
     with patched(pipe, factor_1=2, tolerance=1) as session:
         for _ in range(2):
             generate(pipe)
-    is_left_out, why = "Ancestral" in name, f"no whole step predicted: {NOISY}"
+    why = f"no whole step predicted: {GROWS}"
     assert session.record.steps
     assert bool(session.record.whole.predicted_calls) != is_left_out
     assert session.record.notes == [why] * is_left_out
@@ -127,7 +126,7 @@ def test_a_patch_follows_the_scheduler_and_the_size_of_each_generation(unet):
                 pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
             generate(pipe, side=side)
             found.append((*ran(session), set(session.record.levels)))
-    assert found == [(*MODEL, {1}), (*DEEP, {1}), (*MODEL, {1}), (*MODEL, {1})]
+    assert found == [(*MODEL, {1}), (MODEL[0], HELD_STEPS, {1}), (*MODEL, {1}), (*MODEL, {1})]
     assert session.plan.settings is session.settings
 
 
@@ -304,25 +303,27 @@ def test_the_weight_of_a_step_is_what_an_error_in_it_moves(name, config, least, 
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "eta", "why"),
+    ("name", "config", "eta", "told"),
     [
-        ("DDIMScheduler", {}, None, None),
-        ("DDIMScheduler", {}, 1.0, NOISY),
-        ("KDPM2DiscreteScheduler", {}, None, SEVERAL),
-        ("KDPM2AncestralDiscreteScheduler", {}, None, NOISY),
-        ("HeunDiscreteScheduler", {}, None, SEVERAL),
-        ("TCDScheduler", {}, 0.3, NOISY),
-        ("DDIMScheduler", V | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}, None, None),
-        ("EDMEulerScheduler", {}, None, None),  # its timesteps are log(sigma) / 4
-        ("EulerDiscreteScheduler", CONTINUOUS | {"use_karras_sigmas": True}, None, None),
+        ("DDIMScheduler", {}, None, (False, False)),
+        ("DDIMScheduler", {}, 1.0, (True, False)),
+        ("KDPM2DiscreteScheduler", {}, None, (False, True)),
+        ("KDPM2AncestralDiscreteScheduler", {}, None, (True, True)),
+        ("HeunDiscreteScheduler", {}, None, (False, True)),
+        ("TCDScheduler", {}, 0.3, (True, False)),
+        ("DDIMScheduler", V | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}, None, (False, False)),
+        ("EDMEulerScheduler", {}, None, (False, False)),  # its timesteps are log(sigma) / 4
+        ("EulerDiscreteScheduler", CONTINUOUS | {"use_karras_sigmas": True}, None, (False, False)),
     ],
 )
-def test_a_scheduler_is_asked_what_it_does(name, config, eta, why):
+def test_a_scheduler_is_asked_what_it_does(name, config, eta, told):
     scheduler = getattr(diffusers, name)(**({} if name == "EDMEulerScheduler" else SD), **config)
     scheduler.set_timesteps(12)
     before = copy.deepcopy(vars(scheduler))
     course = course_of_scheduler(scheduler, 0, eta=eta)
-    assert course.why_not_whole == why
+    assert (course.adds_noise, course.calls_twice) == told
+    assert course.why_not_whole is None
+    assert all(math.isfinite(scale.kept) != name.startswith("EDM") for scale in course.scales)
     assert all(0 < weight < 10_000 for weight in course.weights[:-1])
     assert str(vars(scheduler)) == str(before)
 
@@ -338,7 +339,7 @@ def test_a_pipeline_tells_eta_and_why_nothing_is_predicted(unet):
     pipe = pipeline(StableDiffusionPipeline, diffusers.DDIMScheduler(), unet)
     with patched(pipe, **WHOLE) as session:
         generate(pipe, eta=1.0)
-    assert session.plan.whole.why == NOISY
+    assert session.plan.whole.way is Hold
     pipe.scheduler = diffusers.DDIMScheduler()
     pipe.scheduler.step = lambda *_, **__: 1 / 0
     with patched(pipe, **WHOLE) as session, pytest.raises(ZeroDivisionError):

@@ -66,8 +66,10 @@ class DeepHooks:
 
     def _predict(self, memory: CallMemory, args: Args, kwargs: Kwargs) -> Tensor | None:
         """The output (b, c, h, w); None if too little is known."""
-        history, x = memory.parts[self.part].histories[self._module], self._input(args, kwargs)
-        return self._output(x, history.predict(memory.time, x)) if history.can_predict(x) else None
+        history, x = memory.parts[self.part].histories.get(self._module), self._input(args, kwargs)
+        if history is None or not history.can_predict(x):
+            return None
+        return self._output(x, history.predict(memory.now, x))
 
     def _output(self, x: Tensor, predicted: Tensor) -> Tensor:
         return x + predicted

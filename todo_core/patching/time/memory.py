@@ -23,8 +23,8 @@ from ...token_grid import TokenGrid
 from ..space.level_plan import Reason
 from ..steps import Row, Step, timesteps_of
 from .pacing import Budget, Guided, Pace
-from .prediction import History, fit_numbers
-from .prediction_plan import PARTS, Part, PredictionPlan
+from .prediction import Hold, Line, Moment, fit_numbers
+from .prediction_plan import PARTS, Part, PredictionPlan, Way
 from .schedule import Weights
 
 MOST_CALLS = 8  # of a step, that are remembered
@@ -46,7 +46,8 @@ class PartMemory:
     measures: bool = False  # what an error of a prediction would be, in the call that runs
     computed: list[int] = field(default_factory=list)  # steps
     pace: Pace = field(default_factory=Pace)
-    histories: dict[Module, History] = field(default_factory=lambda: defaultdict(History))
+    way: Way = Line
+    histories: dict[Module, Line | Hold] = field(default_factory=dict)
     changed: Changes = field(default_factory=dict)  # between the last two computed steps
     changed_since: Changes = field(default_factory=dict)  # and after the last one
 
@@ -55,6 +56,7 @@ class PartMemory:
 
         ``gap`` tells when it must run, where the measured error decides.
         """
+        self.way = plan.way
         self.predicts = runs and not plan.computes(step.number, step.total, self.computed, gap)
         why = self._why_changed() if self.predicts else None
         if why:
@@ -62,7 +64,7 @@ class PartMemory:
             self.predicts = False
         self.measures = runs and plan.predicts and plan.tolerance is not None and not self.predicts
         if self.predicts or self.measures:
-            History.fit(self.histories.values())
+            Line.fit(self.histories.values())
         return why
 
     def _why_changed(self) -> Reason | None:
@@ -80,11 +82,11 @@ class PartMemory:
     def end_step(self, step: int, time: Tensor) -> None:
         """The step of the last call has ended: what it has measured counts from now on."""
         if self.measures and len(self.computed) > 1 and self.computed[-1] == step:
-            self.pace.end_step(time, self.computed[-1] - self.computed[-2])
+            self.pace.end_step(time, self.computed[-1] - self.computed[-2], self.way.growth)
 
     def forget(self) -> None:
         """Begin anew."""
-        self.computed, self.histories, self.pace = [], defaultdict(History), Pace()
+        self.computed, self.histories, self.pace = [], {}, Pace()
         self.changed, self.changed_since = {}, {}
 
 
@@ -98,7 +100,7 @@ class CallMemory:
     signature: dict[Reason, Any] = field(default_factory=dict)  # what must be as in the last call
     conditions: tuple[Tensor, ...] = ()  # copies of those of the last call, such as the prompt, (b, tokens, c)
     latent: Tensor = field(default_factory=lambda: torch.zeros(()))
-    time: Tensor = field(default_factory=lambda: torch.zeros(()))
+    now: Moment = field(default_factory=lambda: Moment(torch.zeros(())))
     rows: Sequence[Row] = ()
     step: int = -1  # of the last call
     nets: Sequence[bool] = field(default_factory=list)  # which ControlNets have run in the last call
@@ -126,7 +128,8 @@ class CallMemory:
         is_new = signature != self.signature
         whys: list[Reason | None] = [why for why, value in self.signature.items() if value != signature[why]]
         differs = {} if is_new else self._differs(latent, conditions)
-        self.rows, self.time, self.step = rows, _time_on(latent.device, time), step.number
+        self.rows, self.step = rows, step.number
+        self.now = Moment(_time_on(latent.device, time), step.scale)
         runs = True
         for name, plan in plans.items():
             part = self.parts[name]
@@ -149,7 +152,7 @@ class CallMemory:
     def end_step(self) -> None:
         """The step of the last call has ended."""
         for part in self.parts.values():
-            part.end_step(self.step, self.time)
+            part.end_step(self.step, self.now.time)
 
     def end_call(self, output: Any, ran: Sequence[Part]) -> None:
         """A call has ended in which these parts ran."""
@@ -161,10 +164,10 @@ class CallMemory:
     def learn(self, name: Part, module: Module, x: Tensor, target: Tensor, output: Tensor) -> None:
         """A module of a part has run: its input, what is predicted of it, and its output, all (b, c, h, w)."""
         part = self.parts[name]
-        history = part.histories[module]
+        history = part.histories.setdefault(module, part.way())
         if part.measures and history.can_predict(x):
-            self._measure(part.pace, module, history.predict(self.time, x) - target, output)
-        history.add(self.time, x, target)
+            self._measure(part.pace, module, history.predict(self.now, x) - target, output)
+        history.add(self.now, x, target)
 
     def _measure(self, pace: Pace, module: Module, error: Tensor, output: Tensor) -> None:
         earlier, guided = self.unpaired.pop(module, (pace, Guided()))
@@ -267,9 +270,9 @@ class Memory:
 
         def of_the_worst() -> int:
             if part not in self._gaps:
-                computed = [step for call in self._last for step in call.parts[part].computed[-1:]]
-                budget, last = self._budgets[part], max(computed, default=-1)
-                self._gaps[part] = budget.gap(self._cost(part), tolerance, weights, last)
+                computed = max((call.parts[part].computed[-2:] for call in self._last), key=lambda last: last[-1:])
+                gap = self._budgets[part].gap(self._cost(part), tolerance, weights, computed, plan.way.growth)
+                self._gaps[part] = gap
             return self._gaps[part]
 
         return of_the_worst

@@ -1,17 +1,19 @@
 """How many steps may pass until a predicted part runs again: from the error that a prediction would have had.
 
 In each computed step the part is predicted as well, which costs little, and the error is known. An ODE solver chooses
-the length of its steps in the same way. Let a and b be the last two computed steps, b the last one:
+the length of its steps in the same way. Let z, a and b be the last three computed steps, b the last one:
 
 - e is the root of the mean, over the predicted modules, of (mean square of the error) / (mean square of the output),
   both after guidance: y_uncond + g (y_cond - y_uncond). Of several images it is that of the worst;
-- C = e / (b - a)^2, for a line's error grows with the square of the gap;
+- G(j, s) is how the error of a prediction grows j steps after the last computed step, which came s steps after the one
+  before it: j (j + s) of a line, the root of j of an image that is held (`prediction`);
+- C = e / G(b - a, a - z);
 - w_i is how far an error of 1 in step i moves the image (`samplers`).
 
 A pass of n steps has one budget, the tolerance, and may have spent a part of it by each step. With S spent so far, the
 next gap is the largest k, up to LONGEST, with
 
-    S + C (1 w_{b+1} + 4 w_{b+2} + ... + (k - 1)^2 w_{b+k-1}) <= tolerance (b + k + 1) / n
+    S + C (G(1, b - a) w_{b+1} + ... + G(k - 1, b - a) w_{b+k-1}) <= tolerance (b + k + 1) / n
 
 What a gap has spent is known better once it is over: by the geometric mean of C before and after it.
 
@@ -21,15 +23,15 @@ Kin: SADA (arXiv 2507.17135) decides by the stability of the sampler, TeaCache (
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from ..steps import Row
 
-COMPUTED_FIRST = 3  # steps: the third has the first error
 LONGEST = 6
+Growth = Callable[[int, int], float]  # G
 UNKNOWN_GUIDANCE = 7.0  # a usual one; errors of rows that nobody can pair count as often
 
 
@@ -39,6 +41,7 @@ class Budget:
     def __init__(self) -> None:
         self._spent = 0.0  # S
         self._last, self._cost = -1, 0.0  # the last computed step, and C there
+        self._spacing = 1  # of it and the computed step before
         self._open: list[int] = []  # steps that were predicted since
         self.least_tolerance = math.inf  # with which a step would have been predicted
 
@@ -46,15 +49,18 @@ class Budget:
         """A step was predicted."""
         self._open.append(step)
 
-    def gap(self, cost: float, tolerance: float, weights: Sequence[float], computed: int) -> int:
-        """The largest gap after the ``computed`` step; ``cost`` is C there. A cost of NaN allows none."""
-        if computed != self._last:
+    def gap(
+        self, cost: float, tolerance: float, weights: Sequence[float], computed: Sequence[int], grows: Growth
+    ) -> int:
+        """The largest gap after the ``computed`` steps; ``cost`` is C after the last one. A cost of NaN allows none."""
+        before, last = computed[-2:]
+        if last != self._last:
             between = math.sqrt(self._cost * cost) if self._cost * cost < math.inf else self._cost
-            self._spent += sum(between * (step - self._last) ** 2 * weights[step] for step in self._open)
-            self._open, self._last, self._cost = [], computed, cost
+            self._spent += sum(between * grows(step - self._last, self._spacing) * weights[step] for step in self._open)
+            self._open, self._last, self._spacing, self._cost = [], last, last - before, cost
         gap, steps, error = 1, len(weights), self._spent
-        for step in range(computed + 1, min(computed + LONGEST, steps - 1)):  # the last step is computed
-            error += cost * (step - computed) ** 2 * weights[step]
+        for step in range(last + 1, min(last + LONGEST, steps - 1)):  # the last step is computed
+            error += cost * grows(step - last, self._spacing) * weights[step]
             needed = error * steps / (step + 2)
             if gap == 1:
                 self.least_tolerance = min(self.least_tolerance, needed)
@@ -116,15 +122,16 @@ class Pace:
     def __init__(self) -> None:
         self._errors: list[Tensor] = []  # of this step: (images,) for each module
         self._time: Tensor | None = None  # of the last computed step
+        self._spacing = 1  # of it and the one before
         self.cost: Tensor | None = None  # C of the last error, a 0-dimensional tensor; None while none is known
 
     def measure(self, errors: Tensor) -> None:
         """A module has run: the relative square of its prediction's error, of each image, (images,)."""
         self._errors.append(errors)
 
-    def end_step(self, time: Tensor, since: int) -> None:
+    def end_step(self, time: Tensor, spacing: int, grows: Growth) -> None:
         """A computed step has ended: its timestep (0-dimensional), and how many steps ago the last one was."""
         if self._errors and self._time is not None:
-            cost = torch.stack(self._errors).mean(0).amax().sqrt() / since**2
+            cost = torch.stack(self._errors).mean(0).amax().sqrt() / grows(spacing, self._spacing)
             self.cost = cost.masked_fill(time == self._time, math.inf)  # Heun's second call: its error tells nothing
-        self._errors, self._time = [], time
+        self._errors, self._time, self._spacing = [], time, spacing

@@ -6,14 +6,19 @@ far the input is off its own line:
 
     r = r_b + s (r_b - r_a) + W (x - x_b - s (x_b - x_a)),    s = (t - t_b) / (t_b - t_a)
 
-W is a matrix over the channels, one for each row: the ridge solution that maps x_b - x_a to r_b - r_a, both as means
-over two tokens side by side: half of the tokens give about the same W, in a third to a half of the time.
+Its error grows with (t - t_a) (t - t_b). W is a matrix over the channels, one for each row: the ridge solution that
+maps x_b - x_a to r_b - r_a, both as means over two tokens side by side: half of the tokens give about the same W, in a
+third to a half of the time.
 Kin: DeepCache (arXiv 2312.00858) keeps features of deep layers, TaylorSeer (arXiv 2503.06923) continues their line,
 Spectrum (arXiv 2603.01623) continues that of the UNet's output.
+
+A line multiplies the fresh noise of samplers that add some. For these the denoised image of the last computed call is
+held, and turned back into an output for the new latent. Kin: FSampler and Spectrum for ComfyUI, ZEUS.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,8 +28,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
+from ...samplers import Scale
+
 RIDGE = 0.3  # of the mean square of a channel; of 0.03, 0.1, 0.3 and 1 the best at intervals 2 and 3 together
 _TINY = 1e-30  # so that inputs that do not change give W = 0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a call is: its timestep, a 0-dimensional tensor, and what it means, where the sampler has told."""
+
+    time: Tensor
+    scale: Scale | None = None
 
 
 @dataclass
@@ -36,8 +51,15 @@ class Run:
     target: Tensor
 
 
-class History:
-    """The last two computed runs of one module."""
+class Line:
+    """The line through the last two computed runs of one module."""
+
+    computed_first = 3  # steps: the third has the first error
+
+    @staticmethod
+    def growth(after: int, spacing: int) -> float:
+        """How the error grows with the steps ``after`` the last run, which came ``spacing`` after the one before."""
+        return after * (after + spacing)
 
     def __init__(self) -> None:
         self._last: Run | None = None
@@ -46,12 +68,12 @@ class History:
         self._slope: Tensor | None = None  # (r_b - r_a) - W (x_b - x_a)
         self._weights = torch.zeros(())  # W, (b, c, c)
 
-    def add(self, time: Tensor, x: Tensor, target: Tensor) -> None:
+    def add(self, now: Moment, x: Tensor, target: Tensor) -> None:
         """A computed run: the input, and what is to be predicted from it, both (b, c, h, w)."""
-        run, before, self._changes, self._slope = Run(time, x, target), self._last, None, None
+        run, before, self._changes, self._slope = Run(now.time, x, target), self._last, None, None
         if before and _are_alike(before.x, x):
             self._changes = x - before.x, target - before.target
-            passed = time - before.time
+            passed = run.time - before.time
             self._rate = passed.reciprocal().masked_fill_(passed == 0, 0)
         self._last = run
 
@@ -60,21 +82,21 @@ class History:
         knows_two = self._slope is not None or self._changes is not None
         return knows_two and self._last is not None and _are_alike(self._last.x, x)
 
-    def predict(self, time: Tensor, x: Tensor) -> Tensor:
-        """What the module would make of ``x`` at this time, (b, c, h, w). Nothing here waits for a GPU."""
+    def predict(self, now: Moment, x: Tensor) -> Tensor:
+        """What the module would make of ``x``, (b, c, h, w). Nothing here waits for a GPU."""
         self.fit([self])
         last = self._last
         if last is None or self._slope is None:
             raise ValueError("two computed runs must come before a prediction")
-        passed = ((time - last.time) * self._rate).to(x.dtype)
+        passed = ((now.time - last.time) * self._rate).to(x.dtype)
         return torch.addcmul(last.target, self._slope, passed) + _mapped(self._weights, x - last.x)
 
     @staticmethod
-    def fit(histories: Iterable[History]) -> None:
+    def fit(histories: Iterable[Line | Hold]) -> None:
         """Find W of all that have a new run: those of one shape at once, in which a GPU is several times faster."""
-        groups: defaultdict[tuple[Any, ...], list[History]] = defaultdict(list)
+        groups: defaultdict[tuple[Any, ...], list[Line]] = defaultdict(list)
         for history in histories:
-            if history._changes:
+            if isinstance(history, Line) and history._changes:
                 x, _ = history._changes
                 groups[x.shape, x.dtype, x.device].append(history)
         for group in groups.values():
@@ -83,6 +105,34 @@ class History:
             for history, (x, r), own in zip(group, changes, weights, strict=True):
                 history._weights, history._changes = own, None
                 history._slope = r - _mapped(own, x)
+
+
+class Hold:
+    """The denoised image of the last computed call of a UNet. Its error grows about as a walk at random."""
+
+    computed_first = 2
+
+    @staticmethod
+    def growth(after: int, spacing: int) -> float:
+        """How the error grows with the steps ``after`` the last computed one."""
+        return math.sqrt(after)
+
+    def __init__(self) -> None:
+        self._image: Tensor | None = None
+
+    def add(self, now: Moment, x: Tensor, target: Tensor) -> None:
+        """A computed call: the UNet's input and output, both (b, c, h, w)."""
+        self._image = now.scale.denoised(x, target) if now.scale else None
+
+    def can_predict(self, x: Tensor) -> bool:
+        """Whether an image like ``x`` is known."""
+        return self._image is not None and (self._image.shape, self._image.device) == (x.shape, x.device)
+
+    def predict(self, now: Moment, x: Tensor) -> Tensor:
+        """What the UNet would make of ``x``, (b, c, h, w)."""
+        if self._image is None or now.scale is None:
+            raise ValueError("a computed call must come before a prediction")
+        return now.scale.output(x, self._image)
 
 
 def _mapped(weights: Tensor, x: Tensor) -> Tensor:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..space.level_plan import Reason
-from . import pacing
+from .prediction import Hold, Line
 
+Way = type[Line] | type[Hold]
 Part = Literal["whole", "deep"]
 PARTS: tuple[Part, ...] = ("whole", "deep")
 WHOLE, DEEP = "whole steps", "layers below level 1"  # in words
@@ -26,7 +27,8 @@ class PredictionPlan:
     what: str
     interval: int = 1
     tolerance: float | None = None
-    computed_first: int = pacing.COMPUTED_FIRST  # steps of a pass; its last one is computed too
+    way: Way = Line
+    computed_first: int = Line.computed_first  # steps of a pass; its last one is computed too
     why: Reason | None = None
     may_change: bool = False
 

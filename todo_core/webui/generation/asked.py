@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import inspect
 import io
-import logging
 import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...hosts.stack import variable
-from ...samplers import Course, Scale, StandIn, ask, scale_of
-
-log = logging.getLogger("todo_core")
+from ...samplers import Course, Scale, StandIn, ask, or_none, scale_of
 
 # packages whose samplers keep nothing between two runs; one of an extension may, and is not asked
 _OWN = ("k_diffusion", "modules", "modules_forge", "backend", "ldm_patched")
@@ -48,12 +45,8 @@ def course_of(params: Any, inner: Any) -> Course | None:
         return last
 
     device = latent.device if latent.device.type == "cuda" else torch.device("cpu")
-    try:
-        with _own_noise(), redirect_stderr(io.StringIO()):  # UniPC shows a progress bar, whatever it is told
-            return ask(run, lambda errs: _Denoiser(params.denoiser, reply, errs), scale, device)
-    except Exception as error:  # whatever a sampler raises that wants a true latent
-        log.debug("ToDo cannot ask %s", function, exc_info=error)
-        return None
+    with _own_noise(), redirect_stderr(io.StringIO()):  # UniPC shows a progress bar, whatever it is told
+        return or_none(lambda: ask(run, lambda errs: _Denoiser(params.denoiser, reply, errs), scale, device), function)
 
 
 @contextmanager
@@ -85,7 +78,7 @@ def _by_sigma(inner: Any) -> Callable[[float], Scale]:
     sampling: Any = getattr(inner, "predictor", None) or getattr(inner, "model_sampling", None)
     if sampling is not None:
         return scale_of(sampling)
-    return lambda sigma: Scale(sigma, sigma / math.hypot(1, sigma) if _predicts_v(inner) else sigma)
+    return partial(Scale.of, predicts_v=_predicts_v(inner))
 
 
 def _by_timestep(inner: Any) -> Callable[[float], Scale]:
@@ -95,7 +88,7 @@ def _by_timestep(inner: Any) -> Callable[[float], Scale]:
     def scale(time: float) -> Scale:
         bar = float(inner.alphas_cumprod[round(time)])
         noise = math.sqrt(1 / bar - 1) if bar else math.inf
-        return Scale(noise, math.sqrt(1 - bar) if _predicts_v(inner) else noise, math.hypot(1, noise))
+        return Scale.of(noise, predicts_v=_predicts_v(inner), latent=math.hypot(1, noise))
 
     return scale
 

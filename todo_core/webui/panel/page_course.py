@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,9 +37,7 @@ def course_of(page: PageRun, model: Any) -> Course | None:
         log.debug("ToDo does not know the schedule of %s", page, exc_info=error)
         noise = [((page.steps - step) / page.steps) ** 2 for step in range(page.steps + 1)]
     predicts_v = getattr(model, "parameterization", "") == "v"
-    errors = [each / math.hypot(1, each) if predicts_v else each for each in noise]
-    weights = [error * (1 - after / each) for error, (each, after) in zip(errors, pairwise(noise), strict=False)]
-    return Course((*noise[:-1],), (*range(len(weights)),), (*weights,), adds_noise, calls_twice)
+    return Course.of_noise(noise, adds_noise=adds_noise, calls_twice=calls_twice, predicts_v=predicts_v)
 
 
 def _noise_of(page: PageRun, model: Any) -> list[float]:

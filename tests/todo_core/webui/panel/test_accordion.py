@@ -208,7 +208,7 @@ def test_one_answer_alone_tells_the_line_the_preset_and_what_is_shown(page):
     assert page.of("line")["value"] == f'<span data-question="8" data-ask-again>{not_yet}</span>'
 
 
-@pytest.mark.parametrize(("sampler", "is_steady"), [("DPM++ 2M", True), ("Euler a", False)])
+@pytest.mark.parametrize(("sampler", "is_steady"), [("DPM++ 2M", True), ("Euler a", True), ("of an extension", False)])
 def test_the_sampler_of_the_page_decides_what_is_predicted_and_shown(page, monkeypatch, sampler, is_steady):
     """The schedule is known in the pass alone, and auto needs it there."""
     model = LatentDiffusion(shallow_ldm_unet(), image_size=64)

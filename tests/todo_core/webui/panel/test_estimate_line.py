@@ -10,7 +10,7 @@ from tests.models import LatentDiffusion, ldm_unet
 from todo_core import Settings
 from todo_core.patching.plan import ALTERNATES
 from todo_core.samplers import NOISY as ADDS_NOISE
-from todo_core.samplers import Course
+from todo_core.samplers import Course, Scale
 from todo_core.webui.panel.estimate_line import estimate_line
 
 HIRES = {"width": 512, "height": 512, "hires": True, "scale": 2, "resize_x": 0, "resize_y": 0}
@@ -33,7 +33,7 @@ def known(page, facts):
     """Weights that fall: 6 of 10 steps are light."""
     steps, all_weigh = range(page.steps), page.steps * (page.steps + 1) / 2
     weights, adds_noise = tuple((page.steps - step) / all_weigh for step in steps), page.sampler != "DPM++ 2M"
-    course = Course((1.0,) * page.steps, (*steps,), weights, adds_noise)
+    course = Course((1.0,) * page.steps, (Scale(1.0, 1.0),) * page.steps, weights, adds_noise)
     return replace(facts, course=course, holder="ControlNet" if page.controlnet else None)
 
 
