@@ -233,8 +233,7 @@ class Session:
         if not outer:
             self.plan = plan
             self.record.note(plan.note if self.host.network == "UNet" else None)  # a ControlNet does what the UNet does
-            if plan.whole.predicts and has_controlnet(kwargs):
-                self.record.note("ControlNets run in predicted steps too")
+            call.has_controlnet = has_controlnet(kwargs)
         self._add_levels(level.level for level in plan.reduced)
         if self._blocked and not self._compiled:
             self._put_forwards_on(self._blocked)
@@ -389,6 +388,8 @@ class Session:
     def _count(self, call: UNetCall, output: Any) -> None:
         """A call has ended in which the model's own code has run, or was predicted by us."""
         self.record.called_in.add(call.step)
+        if "whole" in call.predicted and call.has_controlnet:
+            self.record.note("ControlNets run in predicted steps too")
         ran = self.record.ran_call(call.step, call.planned, call.predicted)
         if call.memory and ran:
             call.memory.end_call(output, ran)
