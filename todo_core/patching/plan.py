@@ -117,7 +117,8 @@ class Plan:
         settings, of_deep = self.settings, self.why_not_predicted
         if settings.method == "downsample" and settings.factor_1 == "auto":  # level 1 says what to do
             is_short = settings.interval == "auto" and (self.facts.steps or AUTO_FEWEST) < AUTO_FEWEST
-            return f"{self.levels[0].why}; {TOO_SHORT}" if is_short else self.levels[0].why
+            others = [TOO_SHORT if is_short else of_deep] if settings.interval != 1 else []
+            return "; ".join(filter(None, (self.levels[0].why, *others)))
         is_off = settings.factor_1 == 1 if settings.method == "downsample" else settings.ratio_1 == 0
         if settings.interval != 1 and is_off:
             return of_deep

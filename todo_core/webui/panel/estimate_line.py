@@ -157,7 +157,7 @@ def _summary(estimate: Estimate) -> str:
     """The keys that are left out, the steps that are predicted, and the work that both save."""
     plan, parts = estimate.plan, list[str]()
     about = "about " if estimate.is_usual else ""
-    if keys := _fewer_keys(plan, estimate.steps):
+    if keys := _fewer_keys(estimate, about):
         parts.append(keys)
     elif plan.why_all_tokens:
         parts.append("all tokens")
@@ -171,16 +171,18 @@ def _summary(estimate: Estimate) -> str:
     return ", ".join([*parts, less_work(estimate.saved, about)])
 
 
-def _fewer_keys(plan: Plan, steps: int) -> str:
-    """By how much each level is reduced, and in how many steps; empty where none is."""
+def _fewer_keys(estimate: Estimate, about: str) -> str:
+    """By how much each level is reduced, and in how many of the steps that run; empty where none is."""
+    plan, steps, whole = estimate.plan, estimate.steps, estimate.predicted["whole"]
     levels = [level for level in plan.levels if level.reduces] or [level for level in plan.after if level.reduces]
     if not levels:
         return ""
-    acting = sum(bool(plan.at(step / steps)) for step in range(steps))
+    acting = sum(bool(plan.at(step / steps)) for step in range(steps) if step not in whole)
     times = " and ".join(dict.fromkeys(_times(level.grid.tokens / level.keys) for level in levels))
     what = "keys" if plan.settings.target == "keys/values" else "tokens"
     where = "" if levels[0].level == 1 else " at level 2"
-    return f"{times} fewer {what}{where} in {f'all {steps}' if acting == steps else f'{acting} of {steps}'} steps"
+    of_steps = f"all {steps}" if acting == steps else f"{about if whole else ''}{acting} of {steps}"
+    return f"{times} fewer {what}{where} in {of_steps} steps"
 
 
 def _times(factor: float) -> str:
