@@ -64,8 +64,8 @@ def _usually_predicted(plan: Plan, name: Part, steps: Sequence[int]) -> list[int
     """Those of these steps of the pass in which a part is predicted."""
     part, count, computed, budget = plan.parts[name], len(steps), list[int](), Budget()
     weights = [plan.facts.weights[step] for step in steps] if plan.facts.weights else []
-    of_a_line = _OF_A_LINE * (USUAL_STEPS / (plan.facts.steps or USUAL_STEPS)) ** 2
-    cost = _OF_A_HELD_IMAGE if part.way is Hold else of_a_line
+    of_all = plan.facts.steps or USUAL_STEPS
+    cost = _OF_A_HELD_IMAGE if part.way is Hold else _OF_A_LINE * (USUAL_STEPS / of_all) ** 2
 
     def gap() -> int:
         return budget.gap(cost, part.tolerance or 0, weights, computed, part.way.growth)

@@ -128,18 +128,18 @@ _DOWNSAMPLING_FACTORS = ("token_downsampling_factor", "token_downsampling_factor
 
 def merging_is_always_on() -> bool:
     """Whether the WebUI's options merge tokens in every generation."""
-    return bool(merging_on_page(is_hires=True))
+    return bool(merging_on_page("hr"))
 
 
 def merging_line(ratio: float) -> str:
-    """What the line tells of the WebUI's token merging."""
-    return f"Token merging ({ratio:g}) is on: ToDo skips the layers that it merges"
+    """What the line tells of the WebUI's token merging, if it is on."""
+    return f"Token merging ({ratio:g}) is on: ToDo skips the layers that it merges" if ratio else ""
 
 
-def merging_on_page(*, is_hires: bool) -> float:
-    """How many of the tokens the WebUI's options merge in a pass of the page; 0 is off."""
-    names = ("token_merging_ratio_hr", "token_merging_ratio") if is_hires else ("token_merging_ratio",)
-    return next((ratio for name in names if (ratio := getattr(shared.opts, name, 0))), 0.0)
+def merging_on_page(kind: str) -> float:
+    """How many of the tokens the WebUI's options merge in a pass of the page, "first", "hr" or "img2img"; 0 is off."""
+    names = (f"token_merging_ratio_{kind}", "token_merging_ratio")
+    return next(filter(None, (getattr(shared.opts, name, 0) for name in names)), 0)
 
 
 def downsampling_is_on(p: Any) -> bool:

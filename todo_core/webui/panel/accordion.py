@@ -108,8 +108,8 @@ def _answer_the_page(tab: str, panel: Panel, row: PresetRow, page: Any, answers:
     def answer(fields: str, preset: str, *values: Any) -> list[Any]:
         by_name = dict(zip(SETTINGS, values, strict=True))
         model, shown = compat.loaded_model(), controls.shown(tab, by_name)
-        known, is_img2img = partial(_known, model), tab == "img2img"
-        text, can_predict = estimate_line(fields, by_name, model, known, _merging, is_img2img=is_img2img)
+        webui = partial(_known, model), lambda page: compat.merging_line(compat.merging_on_page(page.kind))
+        text, can_predict = estimate_line(fields, by_name, model, *webui, is_img2img=tab == "img2img")
         shown -= set() if can_predict else PREDICTION
         visible = [gr.update(visible=name in shown) for name in SETTINGS]
         fold = gr.update(label=fold_title(by_name, shown))
@@ -120,21 +120,15 @@ def _answer_the_page(tab: str, panel: Panel, row: PresetRow, page: Any, answers:
         control.change(fn=None, _js="todoAskSoon")
 
 
-def _merging(page: PageRun) -> str:
-    """That the WebUI's token merging acts in a pass, if it does."""
-    ratio = compat.merging_on_page(is_hires=page.is_hires)
-    return compat.merging_line(ratio) if ratio else ""
-
-
 def _known(model: Any, page: PageRun, facts: Pass) -> Pass:
     """The facts of a pass, with what the WebUI knows of it."""
     if page.controlnet and not compat.has_patcher(model):
         facts = replace(facts, holder="ControlNet")
     if compat.is_pipeline(model):
         facts = replace(facts, holder="pipeline")
-    course = course_of(page, model)
-    steps = len(course.weights) if course else facts.steps
-    return replace(facts, steps=steps, course=course, doubt=None if course else UNKNOWN)
+    if course := course_of(page, model):
+        return replace(facts, steps=len(course.weights), course=course)
+    return replace(facts, doubt=UNKNOWN)
 
 
 def fold_title(values: dict[str, Any], shown: set[str]) -> str:

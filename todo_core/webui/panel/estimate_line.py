@@ -44,7 +44,7 @@ class PageRun(NamedTuple):
     controlnet: bool
     scheduler: str
     of_steps: int | None = None
-    is_hires: bool = False
+    kind: str = "first"  # "hr" or "img2img"
 
 
 class _NoPass(Exception):
@@ -85,7 +85,7 @@ def estimate_line(
     return Answer(text.replace(".; ", ". "), can_predict)  # why a pass is not reduced is a sentence
 
 
-def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PageRun]:
+def _passes(settings: Settings, fields: Any, *, is_img2img: bool) -> list[PageRun]:
     """The passes in which ToDo acts; none while the page has no size."""
     if settings.method == "none":
         raise _NoPass(METHOD_NONE)
@@ -94,11 +94,12 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
     width, height = int(fields["width"]), int(fields["height"])
     steps = int(fields.get("steps") or USUAL_STEPS)
     page = PageRun(
-        "", width, height, steps, fields.get("sampler", ""), bool(fields.get("alternates")),
-        bool(fields.get("controlnet")), fields.get("scheduler", ""),
+        "", width, height, steps, fields.get("sampler", ""), fields.get("alternates"),
+        fields.get("controlnet"), fields.get("scheduler"),
     )  # fmt: skip
     if is_img2img:  # of its steps, those of the denoising strength run
-        return [page._replace(steps=min(steps, int(steps * fields.get("denoising", 1)) + 1), of_steps=steps)]
+        ran = min(steps, int(steps * fields.get("denoising", 1)) + 1)
+        return [page._replace(steps=ran, of_steps=steps, kind="img2img")]
     passes = [page._replace(name="First pass ")] if settings.includes("first") else []
     by_button = fields.get("upscale_button") and not fields.get("hires") and not passes
     if settings.includes("hires") and (fields.get("hires") or by_button):
@@ -109,22 +110,22 @@ def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) 
     return passes
 
 
-def _hires(page: PageRun, fields: Mapping[str, Any]) -> PageRun:
+def _hires(page: PageRun, fields: Any) -> PageRun:
     """The hires pass: all its steps run, and are the last ones of a longer schedule."""
     steps, (width, height) = int(fields.get("hires_steps") or page.steps), _hires_size(page.width, page.height, fields)
     return page._replace(
         width=width,
         height=height,
         steps=steps,
-        of_steps=int(steps / min(float(fields.get("hires_denoising") or 1), 0.999)),
+        of_steps=int(steps / min(fields.get("hires_denoising") or 1, 0.999)),
         sampler=fields.get("hires_sampler") or page.sampler,
         scheduler=fields.get("hires_scheduler") or page.scheduler,
-        alternates=bool(fields.get("hires_alternates")),
-        is_hires=True,
+        alternates=fields.get("hires_alternates"),
+        kind="hr",
     )
 
 
-def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int, int]:
+def _hires_size(width: int, height: int, fields: Any) -> tuple[int, int]:
     """The WebUI's rule: a scale, or a width, a height or both; a side that is 0 follows the other side."""
     to_x, to_y = int(fields.get("resize_x") or 0), int(fields.get("resize_y") or 0)
     if not to_x and not to_y:
