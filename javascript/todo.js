@@ -8,16 +8,22 @@
         txt2img: {
             width: "txt2img_width", height: "txt2img_height", scale: "txt2img_hr_scale",
             resize_x: "txt2img_hr_resize_x", resize_y: "txt2img_hr_resize_y",
-            steps: "txt2img_steps", hires_steps: "txt2img_hires_steps",
+            steps: "txt2img_steps", hires_steps: "txt2img_hires_steps", hires_denoising: "txt2img_denoising_strength",
         },
         img2img: {
             width: "img2img_width", height: "img2img_height", scale: "img2img_scale",
             steps: "img2img_steps", denoising: "img2img_denoising_strength",
         },
     };
-    const SAMPLERS = {txt2img: {sampler: "txt2img_sampling", hires_sampler: "hr_sampler"}, img2img: {sampler: "img2img_sampling"}};
+    const CHOICES = {
+        txt2img: {
+            sampler: "txt2img_sampling", scheduler: "txt2img_scheduler",
+            hires_sampler: "hr_sampler", hires_scheduler: "hr_scheduler",
+        },
+        img2img: {sampler: "img2img_sampling", scheduler: "img2img_scheduler"},
+    };
     const ALTERNATES = /(?<!\\)\[[^\[\]]*\|/;  // "[a|b]": another prompt in each step
-    const SAME_SAMPLER = "Use same sampler";
+    const SAME = /^Use same /;  // sampler, scheduler
     const PATIENCE = 10000, RETRY = 3000, DELAY = 150, POLL = 1000;  // milliseconds
 
     const byId = (id) => gradioApp().getElementById ? gradioApp().getElementById(id) : gradioApp().querySelector("#" + id);
@@ -28,9 +34,9 @@
     }
 
     // The WebUI shows samplers in a dropdown, or by an option as radio buttons.
-    function sampler(id) {
+    function choice(id) {
         const box = byId(id), chosen = box?.querySelector("input:checked") ?? box?.querySelector("input:not([type=radio])");
-        return chosen && chosen.value !== SAME_SAMPLER ? chosen.value : "";
+        return chosen && !SAME.test(chosen.value) ? chosen.value : "";
     }
 
     const promptOf = (id) => byId(id)?.querySelector("textarea")?.value;
@@ -59,7 +65,7 @@
     function pageFields(tab) {
         const fields = obstacles(tab);
         for (const [name, id] of Object.entries(FIELDS[tab])) fields[name] = number(id);
-        for (const [name, id] of Object.entries(SAMPLERS[tab])) fields[name] = sampler(id);
+        for (const [name, id] of Object.entries(CHOICES[tab])) fields[name] = choice(id);
         if (tab === "img2img") return scaled(fields);
         const refine = byId("txt2img_enable_hr")?.querySelector("input");  // SD.Next's hires fix
         if (!refine) return {...fields, hires: isOn("txt2img_hr"), upscale_button: Boolean(byId("txt2img_upscale"))};

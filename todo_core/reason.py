@@ -87,7 +87,7 @@ class Reason(Words):
     STEPS_UNKNOWN = "auto needs to know the number of steps"
     SCHEDULE_UNKNOWN = "auto needs to know the noise schedule"
     ALTERNATES = "the prompt changes in each step"
-    SPLIT = "another model or GPU has a part of the guidance"
+    SPLIT = "another model or GPU has a part of the guidance, which is neither reduced nor counted"
     TOO_LITTLE = "little of this model's work is below level 1"
     NOTHING_DEEP = "this model has no transformer below level 1"
     COMPILED = "auto predicts no deep transformers in a compiled model"

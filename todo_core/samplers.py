@@ -82,15 +82,15 @@ class Course:
     growth: float = 1.0  # how many times as far as by Euler's method, the most in a step
 
     @classmethod
-    def of_noise(cls, noise: Sequence[float], *, adds_noise: bool = False, calls_twice: bool = False) -> Course:
-        """That of Euler's method between these levels of noise, sigma / alpha, for a model that predicts v.
+    def of_noise(cls, noise: Sequence[float], *, adds_noise: bool = False, predicts_v: bool = True) -> Course:
+        """That of Euler's method between these levels of noise, sigma / alpha.
 
         >>> Course.of_noise([1, 0.5, 0]).weights
         (0.35355339059327373, 0.4472135954999579)
         """
-        scales = [Scale.of(each, predicts_v=True) for each in noise[:-1]]
+        scales = [Scale.of(each, predicts_v=predicts_v) for each in noise[:-1]]
         weights = [each.error * (1 - after / each.noise) for each, after in zip(scales, noise[1:], strict=True)]
-        return cls((*noise[:-1],), (*scales,), (*weights,), adds_noise, calls_twice)
+        return cls((*noise[:-1],), (*scales,), (*weights,), adds_noise)
 
     @property
     def holds(self) -> bool:

@@ -150,6 +150,27 @@ def test_controlnet(run, named):
     assert "ControlNet too" in " ".join(reduced.lines)
 
 
+@pytest.mark.parametrize("is_split", [True, False])
+def test_the_line_says_where_another_model_has_a_part_of_the_guidance(comfyui, seed, is_split):
+    graph = Graph()
+    model, clip, _ = graph("CheckpointLoaderSimple", ckpt_name=comfyui.checkpoint)
+    other = graph("unCLIPCheckpointLoader", ckpt_name=comfyui.checkpoint)[0] if is_split else model
+    texts = [graph("CLIPTextEncode", clip=clip, text=text)[0] for text in ("a red house", "")]
+    reduced = graph("ToDoProbeWatch", model=add_todo(graph, model, OURS), name="", happens="{}")[0]
+    wired = {"model": reduced, "positive": texts[0], "model_negative": other, "negative": texts[1]}
+    guider = graph("DualModelGuider", **wired, cfg=5.0)[0]
+    sigmas = graph("BasicScheduler", model=reduced, scheduler="normal", steps=4, denoise=1.0)[0]
+    latent = graph("EmptyLatentImage", width=64, height=64, batch_size=1)[0]
+    noise = graph("RandomNoise", noise_seed=seed)[0]
+    wired = {"noise": noise, "guider": guider, "sampler": graph("KSamplerSelect", sampler_name="euler")[0]}
+    graph("ToDoProbeShow", samples=graph("SamplerCustomAdvanced", **wired, sigmas=sigmas, latent_image=latent)[0])
+    result = comfyui.run(graph)
+    assert result.ok, result.error
+    assert result.level_1().count(REDUCED) == (4 if is_split else 8)
+    assert ("which is neither reduced nor counted" in result.lines[0]) == is_split
+    assert ("less work" in result.lines[0]) != is_split
+
+
 def test_a_repeated_graph_runs_nothing(run):
     assert run(OURS, name="once").seen
     assert not run(OURS, name="once").seen

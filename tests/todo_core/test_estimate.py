@@ -98,7 +98,7 @@ def test_whole_steps_save_their_share(ldm_sd1):
 
 def test_layers_are_predicted_in_the_steps_in_which_the_model_runs():
     host, size = detect(models.full_layout("SDXL")), TokenGrid(192, 192)
-    plan = make_plan(Settings(), host, Pass(size, 10, course_of((0.5,) * 10)))
+    plan = make_plan(Settings(), host, Pass(size, 10, course_of((0.04,) * 10)))
     estimate, work = Estimate.of(host, plan), partial(Layout.of(host).work, size, ())
     whole, deep = estimate.predicted.values()
     assert whole
@@ -116,15 +116,19 @@ def test_the_real_size_of_sd15():
     assert layout.work(TokenGrid(64, 64), ()) == pytest.approx(401e9, rel=0.02)
 
 
+# other ways to do less are chosen there: whole steps or layers, whole steps or tokens
+OTHERWISE = [(1024, True, "SDXL"), (2048, False, "SD 1.5")]
+
+
 @pytest.mark.parametrize("adds_noise", [True, False])
 @pytest.mark.parametrize("pixels", [1024, 2048])
 @pytest.mark.parametrize("layout", ["SD 1.5", "SDXL"])
 def test_a_larger_tolerance_saves_more(layout, pixels, adds_noise):
     host, size = detect(models.full_layout(layout)), TokenGrid(pixels // 8, pixels // 8)
-    facts = Pass(size, 20, course_of((0.5,) * 20, adds_noise=adds_noise))
+    facts = Pass(size, 20, course_of((0.1,) * 20, adds_noise=adds_noise))
     made = [Estimate.of(host, make_plan(BUILT_IN[name], host, facts)) for name in ("Fast", "Balanced", "Closest")]
     saved, whole = [each.saved for each in made], [len(each.predicted["whole"]) for each in made]
-    assert sorted({*saved}, reverse=True) == saved or (pixels, adds_noise, layout) == (1024, True, "SDXL")
+    assert sorted({*saved}, reverse=True) == saved or (pixels, adds_noise, layout) in OTHERWISE
     assert bool(whole[0]) == (adds_noise or (layout, pixels) != ("SD 1.5", 2048))
 
 

@@ -115,7 +115,8 @@ class Plan:
             return ()
         if settings.method == "downsample" and settings.factor_1 == "auto":  # level 1 says what to do
             is_short = settings.interval == "auto" and (self.facts.steps or AUTO_FEWEST) < AUTO_FEWEST
-            whys = [whys[0], Reason.TOO_SHORT(AUTO_FEWEST) if is_short else None]
+            of_steps = Reason.TOO_SHORT(AUTO_FEWEST) if is_short else self.why_not_predicted
+            whys = [whys[0], of_steps if settings.interval != 1 else None]
         elif settings.interval != 1:
             whys = [*(() if is_off else whys), self.why_not_predicted]
         return tuple(why for why in dict.fromkeys(whys) if why)
@@ -130,8 +131,10 @@ class Plan:
 
     @property
     def note(self) -> Why | None:
-        """Why a prediction that was asked for by name is done in another way, or not, where something else is done."""
+        """What the line tells beside what is done: a prediction that was asked for by name is done in another way."""
         part, interval = self.settings.predict, self.settings.interval
+        if self.facts.is_split and self.reduces:
+            return Reason.UNPREDICTED(Reason.SPLIT)
         if interval == 1 or not self.reduces or self.whole.predicts or part == interval == "auto":
             return None
         if self.deep.predicts:
@@ -182,6 +185,8 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
             whole = replace(whole, why=Reason.FEWER_TOKENS(100 * saved, facts.pixels))
     if settings.predict == "whole" and whole.predicts:
         deep = replace(deep, why=Reason.WHOLE_INSTEAD)
+    if host.network != "UNet":
+        whole = replace(whole, why=whole.why or Reason.NOT_THE_UNET)
     after: tuple[LevelPlan, ...] = ()
     if settings.afterwards != "none" and settings.end not in ("auto", 1):
         after = _plan_levels(settings, settings.afterwards, host, facts.size)
@@ -223,8 +228,6 @@ def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
     way = Hold if facts.course and facts.course.holds else Line
     plan = _by_interval("whole", settings, facts, way, computed_first=way.computed_first)
     why = _why_off(settings, facts) or (None if asked else Reason.LAYERS_ALONE)
-    if not why and host.network != "UNet":
-        why = Reason.NOT_THE_UNET
     if not why:
         why = HELD[facts.holder] if facts.holder else facts.course.why_not_whole if facts.course else facts.doubt
     if not why and facts.is_video:

@@ -156,9 +156,8 @@ class Session:
         plan = self._plan_call(latent)
         if not outer:
             self.plan = plan
-            self.record.note(plan.note)
-            if plan.whole.predicts and has_controlnet(kwargs):
-                self.record.note(Reason.CONTROLNETS_TOO)
+            self.record.note(plan.note if self.host.network == "UNet" else None)  # a ControlNet does what the UNet does
+            call.has_controlnet = has_controlnet(kwargs)
         self._attachment.add(plan)
         progress = self._progress(time)
         planned = () if outer else tuple(part for part, each in plan.parts.items() if each.predicts)
@@ -284,6 +283,8 @@ class Session:
     def _count(self, call: UNetCall, output: Any) -> None:
         """A call has ended in which the model's own code has run, or was predicted by us."""
         self.record.called_in.add(call.step)
+        if "whole" in call.predicted and call.has_controlnet:
+            self.record.note(Reason.CONTROLNETS_TOO)
         ran = self.record.ran_call(call.step, call.planned, call.predicted)
         if call.memory and ran:
             call.memory.end_call(output, ran)

@@ -122,9 +122,10 @@ def _counted(number: int, unit: str) -> str:
 def work_saved(record: Record, plan: Plan, host: Host, steps: int) -> float | None:
     """The share of the UNet's work in these steps that was saved, from 0 to 1.
 
-    None where it is not known: calls of one step had several sizes, or only a ControlNet was reduced.
+    None where it is not known: calls of one step had several sizes, only a ControlNet was reduced, or another model has
+    a part of the guidance.
     """
-    if record.networks == {"ControlNet"}:
+    if record.networks == {"ControlNet"} or plan.facts.is_split:
         return None
     acted = record.steps
     calls: defaultdict[Kind, float] = defaultdict(float, {((), False): steps - len(acted)})

@@ -6,13 +6,12 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from modules import processing, scripts, sd_models, sd_samplers, shared
+from modules import processing, scripts, sd_models, shared
 
 from ..hosts.conditions import acts_at, chain_of
 from ..hosts.host import original
 from ..patching.steps import Row, rows_inside
 from ..reason import Reason, Why
-from ..samplers import Course
 
 
 def has_pipelines(p: Any) -> bool:
@@ -88,24 +87,6 @@ def guidance_of(params: Any) -> float | None:
     return float(scale) * part if isinstance(scale, (int, float)) else None
 
 
-# what the panel says before a pass; in a pass the sampler itself is asked
-_NOISY = ("euler_a", "euler_ancestral", "sde", "2s_a", "dpm_2_a", "lcm", "ddpm", "restart")  # in names
-_SEVERAL = ("heun", "dpm_2", "dpm_fast", "dpm_ad")
-
-
-def course_on_page(label: str, steps: int) -> Course | None:
-    """What a pass of the sampler of this name usually does, with the user's options; None for an unknown name."""
-    if not (aliases := getattr(sd_samplers.find_sampler_config(label), "aliases", ())):
-        return None
-    may_add = ["eta_ddim"] * ("ddim" in aliases) + ["s_churn"] * ("k_euler" in aliases)
-    adds_noise = any(each in alias for alias in aliases for each in _NOISY)
-    adds_noise = adds_noise or any(getattr(shared.opts, name, 0) for name in may_add)
-    calls_twice = any(each in alias for alias in aliases for each in _SEVERAL)
-    # the schedule is known in the pass alone: here its steps weigh less and less, about as those of Karras
-    noise = [((steps - step) / steps) ** 2 for step in range(steps + 1)]
-    return Course.of_noise(noise, adds_noise=adds_noise, calls_twice=calls_twice)
-
-
 def unet_of(sd_model: Any) -> Any:
     """The module that each step calls. The Forge family keeps it in a patcher, SD.Next in a pipeline."""
     if hasattr(sd_model, "unet"):
@@ -148,8 +129,13 @@ _DOWNSAMPLING_FACTORS = ("token_downsampling_factor", "token_downsampling_factor
 
 def merging_is_always_on() -> bool:
     """Whether the WebUI's options merge tokens in every generation."""
-    names = ("token_merging_ratio", "token_merging_ratio_hr")
-    return any(getattr(shared.opts, name, 0) for name in names)
+    return bool(merging_on_page("hr"))
+
+
+def merging_on_page(kind: str) -> float:
+    """How many of the tokens the WebUI's options merge in a pass of the page, "first", "hr" or "img2img"; 0 is off."""
+    names = (f"token_merging_ratio_{kind}", "token_merging_ratio")
+    return next(filter(None, (getattr(shared.opts, name, 0) for name in names)), 0)
 
 
 def downsampling_is_on(p: Any) -> bool:

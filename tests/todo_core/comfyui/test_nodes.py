@@ -6,6 +6,7 @@ import logging
 import re
 import subprocess
 import sys
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -202,10 +203,13 @@ class Split(Guider):
 
     def predict_noise(self, x, sigma, model_options, seed=None):
         wrappers, found = comfyui_double._wrappers("calc_cond_batch", model_options), []
-        for model, cond in ((self.inner_model, "positive"), (SimpleNamespace(), "negative")):
-            run = comfyui_double.Executor(None, self, wrappers)
+        for model, cond in ((self.inner_model, "positive"), (copy(self.inner_model), "negative")):
+            run = comfyui_double.Executor(lambda *of: self._calc_cond_batch(*of)[:1], self, wrappers)
             found += run(model, [self.conds[cond]], x, sigma, model_options)
         return found[1] + self.cfg * (found[0] - found[1])
+
+
+Two.__module__ = Split.__module__ = "comfy.samplers"
 
 
 @pytest.mark.parametrize(
@@ -224,6 +228,18 @@ def test_a_guider_is_asked_what_it_makes_of_its_prompts(shown, model, kind, opti
     kind.__module__ = "a_node"
     assert guidance_of(kind(model), options) is None
     kind.__module__ = "comfy.samplers"
+
+
+@pytest.mark.parametrize("interval", ["auto", "1", "2"])
+def test_the_line_says_that_the_guidance_of_another_model_or_gpu_is_not_counted(shown, model, interval):
+    Split(todo(model, interval=interval)).sample()
+    assert shown[-1][0].endswith(
+        "in 4 of 4 steps; another model or GPU has a part of the guidance, which is neither reduced nor counted: "
+        "nothing is predicted"
+    )
+    Guider(todo(model, interval=interval)).sample()
+    assert "less work" in shown[-1][0]
+    assert "another model" not in shown[-1][0]
 
 
 def test_steps_are_counted_in_a_schedule_that_rises(shown, model):

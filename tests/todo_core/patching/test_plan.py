@@ -80,6 +80,7 @@ FEW = "auto predicts nothing in fewer than 6 steps"
 TRAINED, TRAINED_XL = (f"this model was trained at {side} x {side}" for side in (512, 1024))
 RATIOS = "the ratio of level 1 is 0; the ratio of level 2 is 0"
 SHORT = "whole steps need 6 or more steps"
+NO_STEPS, NO_SCHEDULE = (f"auto needs to know the {what}" for what in ("number of steps", "noise schedule"))
 LEVEL_2 = "the factor of level 1 is 1; auto reduces only level 1 at this size"
 NO_PART = "target is all, but attn, crossattn and mlp are off"
 SMALL = "a grid of 4 x 4 is too small to lose a token; the ratio of level 2 is 0"
@@ -92,9 +93,9 @@ UNCLEAR = {"scales": (Scale(1.0, 1.0),)}  # of a model whose input is not known
 @pytest.mark.parametrize(
     ("layout", "side", "settings", "steps", "reason", "advice"),
     [
-        ("SD 1.5", 64, {}, 20, TRAINED, FACTOR_2),
-        ("SD 1.5", 48, {}, 20, TRAINED, FACTOR_2),
-        ("SD 1.5", 64, {"factor_2": 1}, 20, TRAINED, FACTOR_2),
+        ("SD 1.5", 64, {}, 20, f"{TRAINED}; {Reason.NOISY}", FACTOR_2),
+        ("SD 1.5", 48, {}, 20, f"{TRAINED}; {Reason.NOISY}", FACTOR_2),
+        ("SD 1.5", 64, {"factor_2": 1}, 20, f"{TRAINED}; {Reason.NOISY}", FACTOR_2),
         ("SD 1.5", 64, {}, 5, f"{TRAINED}; {FEW}", FACTOR_2),
         ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, str(Reason.NOISY), ""),  # the user wants all tokens
         ("SD 1.5", 64, {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, SHORT, ""),
@@ -105,7 +106,7 @@ UNCLEAR = {"scales": (Scale(1.0, 1.0),)}  # of a model whose input is not known
         ("SD 1.5", 4, OFF | {"method": "similarity", "ratio_1": 0.01}, 20, SMALL, RATIO_HALF),
         ("SDXL", 128, OFF, 20, TRAINED_XL, FACTOR_2),  # the user wants nothing predicted
         ("SDXL", 128, {}, 5, f"{TRAINED_XL}; {FEW}", FACTOR_2),  # it may be a part of a pass, as by SplitSigmas
-        ("SDXL", 128, {}, None, TRAINED_XL, BY_2),
+        ("SDXL", 128, {}, None, f"{TRAINED_XL}; {NO_STEPS}", BY_2),
         ("SDXL", 128, OFF, 4, TRAINED_XL, FACTOR_2),
         ("SDXL", 128, {}, 3, f"{TRAINED_XL}; {FEW}", FACTOR_2),
         ("SDXL", 128, {"method": "none", "interval": 3}, 20, "the method is none", ""),
@@ -150,7 +151,7 @@ NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
         ("SDXL", {}, 10, NOBODY, NO_SCHEDULE, NO_SCHEDULE, ""),
         ("SDXL", {}, 10, NOBODY | {"doubt": Reason.DISAGREES}, Reason.DISAGREES, Reason.DISAGREES, ""),
         ("SDXL", {}, 10, {"growth": 4.1}, GROWS, None, ""),
-        ("SDXL", {}, 10, {"is_split": True}, SPLIT, SPLIT, ""),
+        ("SDXL", {}, 10, {"is_split": True}, SPLIT, SPLIT, SPLIT),
         ("SDXL", {}, 10, {"calls_twice": True}, None, None, ""),
         ("SDXL", {}, 10, {"calls_twice": True} | UNCLEAR, SEVERAL, None, ""),
         ("SDXL", {}, 10, NOISE | {"growth": 4.1}, GROWS, None, ""),
@@ -279,7 +280,7 @@ def test_models_of_which_nothing_can_be_predicted_say_so(diffusers_sdxl, monkeyp
     facts = pass_of(TokenGrid(128, 128), 10)
     host = replace(detect(diffusers_sdxl.unet), network="ControlNet")
     made = make_plan(Settings(**BY_WHOLE), host, facts)
-    assert (made.whole.why, made.deep.why) == (Reason.NOT_THE_UNET, None)
+    assert (made.whole.why, made.deep.why) == (Reason.NOT_THE_UNET, DONE)
     types = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("CrossAttnUpBlock2D",)}
     one_level = diffusers_unet(block_out_channels=(32,), mid_block_type=None, **types)
     why = make_plan(Settings(interval=2), detect(one_level), facts).deep.why

@@ -418,7 +418,9 @@ def test_an_adapter_that_changes_in_mid_pass_begins_anew(ldm_sd1, before, change
     assert session.record.begun_anew == Reason.OTHERS
 
 
-@pytest.mark.parametrize(("runs", "predict"), [("before", "deep"), ("inside", "deep"), ("", "deep"), ("", "whole")])
+@pytest.mark.parametrize(
+    ("runs", "predict"), [("before", "deep"), ("inside", "deep"), ("", "deep"), ("", "whole"), ("before", "whole")]
+)
 def test_a_controlnet_that_ends_beside_another_begins_anew(runs, predict):
     """They run inside the UNet's call in AUTOMATIC1111. Other programs tell which of them act."""
     unet, nets = shallow_ldm_unet(), [ControlNet(shallow_ldm_unet(seed, num_res_blocks=1)) for seed in (3, 4)]
@@ -433,12 +435,14 @@ def test_a_controlnet_that_ends_beside_another_begins_anew(runs, predict):
 
     unet.time_embed.register_forward_hook(lambda *_: run_nets() if runs == "inside" else None)
     for step, latent in enumerate(chain(10)):
-        driver.controls = () if runs else (True, step < 5)
+        driver.controls = () if runs and predict == "deep" else (True, step < 5)
         driver.begin_step(step, 10, rows_of((0,), (None, None)))
         if runs == "before":
             run_nets()
         unet(latent, torch.full((2,), float(TIMES[step])), [words(2)] * 2)
     assert {*range(10)} - {*ran} == ({2, 4, 7} if predict == "deep" else {3, 8})
+    assert bool(driver.record.deep.predicted_calls) == (predict == "deep"), "also those of the ControlNets"
+    assert driver.record.notes == []
 
 
 @pytest.mark.parametrize("entry", ["input", "middle", "output"])

@@ -227,7 +227,7 @@ def passes(made, count=1, steps=8, acted=False):
     return before_the_end, told.notes
 
 
-SMALL = plan(FULL, OFF, OFF)
+SMALL = replace(plan(FULL, OFF, OFF), settings=Settings(interval=1))
 LARGE = replace(plan(whole=OFF, deep=OFF), settings=Settings(interval=1))
 IDLE = [f"nothing to reduce at 512 x 512: {TRAINED}"]
 

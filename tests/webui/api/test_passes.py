@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from todo_core.samplers import UNKNOWN
+
 from ..helpers import FACTOR_2, REDUCED, assert_reduced, level_1, reduced, todo_keys
 from .test_prediction import WITH_TODO, assert_planned
 
@@ -138,3 +140,11 @@ def test_a_transformer_is_named_and_its_image_is_the_baselines(request, webui):
     assert "is not a UNet of SD 1, SD 2 or SDXL" in result.comments
     assert np.array_equal(result.pixels, baseline.pixels)
     assert "ToDo" not in result.infotext
+
+
+def test_the_line_tells_the_sampler_that_stands_in_the_way_also_at_the_trained_size(webui):
+    if webui.family != "a1111":
+        pytest.skip("has DPM adaptive in AUTOMATIC1111 alone")
+    line = webui.txt2img({}, sampler_name="DPM adaptive").comments
+    assert "this model was trained at" in line
+    assert UNKNOWN in line

@@ -43,6 +43,7 @@ class UNetCall:
     levels: dict[int, LevelPlan] = field(default_factory=dict)  # of the plan, in this step
     step: int = 0
     rows: tuple[Row, ...] = (Row(),)
+    has_controlnet: bool = False  # that has run for it
     planned: tuple[Part, ...] = ()  # the plan has these predicted in some steps
     memory: CallMemory | None = None  # where they are run or predicted by it
     # where the call is

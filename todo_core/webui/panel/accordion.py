@@ -14,13 +14,14 @@ from modules.ui_components import FormRow, InputAccordion
 from ... import __version__
 from ...errors import SettingsError
 from ...patching.plan import Pass
-from ...reason import Reason
+from ...reason import Reason, Why
 from ...settings import SETTINGS, Settings
 from .. import compat
 from ..generation import infotext
 from ..presets import Presets
 from . import controls, texts
 from .estimate_line import NOT_LOADED, PREDICTION, PageRun, estimate_line
+from .page_course import course_of
 from .preset_row import PresetRow
 
 STRENGTH, WINDOW = ("factor_1", "ratio_1", "interval"), ("start", "end")
@@ -107,7 +108,9 @@ def _answer_the_page(tab: str, panel: Panel, row: PresetRow, page: Any, answers:
     def answer(fields: str, preset: str, *values: Any) -> list[Any]:
         by_name = dict(zip(SETTINGS, values, strict=True))
         model, shown = compat.loaded_model(), controls.shown(tab, by_name)
-        text, can_predict = estimate_line(fields, by_name, model, partial(_known, model), is_img2img=tab == "img2img")
+        text, can_predict = estimate_line(
+            fields, by_name, model, partial(_known, model), _beside, is_img2img=tab == "img2img"
+        )
         shown -= set() if can_predict else PREDICTION
         visible = [gr.update(visible=name in shown) for name in SETTINGS]
         fold = gr.update(label=fold_title(by_name, shown))
@@ -118,14 +121,21 @@ def _answer_the_page(tab: str, panel: Panel, row: PresetRow, page: Any, answers:
         control.change(fn=None, _js="todoAskSoon")
 
 
+def _beside(page: PageRun) -> Why | None:
+    """What else of the WebUI acts in a pass."""
+    ratio = compat.merging_on_page(page.kind)
+    return Reason.MERGING(ratio) if ratio else None
+
+
 def _known(model: Any, page: PageRun, facts: Pass) -> Pass:
     """The facts of a pass, with what the WebUI knows of it."""
     if page.controlnet and not compat.has_patcher(model):
         facts = replace(facts, holder="ControlNet")
     if compat.is_pipeline(model):
         facts = replace(facts, holder="pipeline")
-    course = compat.course_on_page(page.sampler, page.steps)
-    return replace(facts, course=course, doubt=None if course else Reason.UNKNOWN)
+    if course := course_of(page, model):
+        return replace(facts, steps=len(course.weights), course=course)
+    return replace(facts, doubt=Reason.UNKNOWN)
 
 
 def fold_title(values: dict[str, Any], shown: set[str]) -> str:

@@ -12,7 +12,7 @@ from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
 from ...patching.plan import Pass, Plan, make_plan
 from ...patching.what_ran import less_work, nothing_to_reduce
-from ...reason import Reason
+from ...reason import Reason, Why
 from ...settings import SETTINGS, Settings
 from ...token_grid import TokenGrid
 from .error_text import page_text
@@ -32,7 +32,8 @@ class Answer(NamedTuple):
 class PageRun(NamedTuple):
     """A pass in which ToDo acts: the size of its image in pixels, its steps and sampler. Only several have names.
 
-    ``alternates`` is whether its prompt has "[a|b]", and so changes in each step.
+    One that begins with an image runs the last ``steps`` of so many, ``of_steps``. ``alternates`` is whether its prompt
+    has "[a|b]", and so changes in each step.
     """
 
     name: str
@@ -42,14 +43,23 @@ class PageRun(NamedTuple):
     sampler: str
     alternates: bool
     controlnet: bool
+    scheduler: str
+    of_steps: int | None = None
+    kind: str = "first"  # "hr" or "img2img"
 
 
 def estimate_line(
-    page: str, values: Mapping[str, Any], model: Any, known: Callable[[PageRun, Pass], Pass], *, is_img2img: bool
+    page: str,
+    values: Mapping[str, Any],
+    model: Any,
+    known: Callable[[PageRun, Pass], Pass],
+    beside: Callable[[PageRun], Why | None] = lambda _: None,
+    *,
+    is_img2img: bool,
 ) -> Answer:
     """``page`` is JSON from todo.js: the WebUI's fields. ``values`` are those of the panel.
 
-    ``known`` adds to the facts of a pass what the WebUI knows of it.
+    ``known`` adds to the facts of a pass what the WebUI knows of it; ``beside`` names what else acts in it.
     """
     try:
         settings, fields = Settings.parse(values), json.loads(page or "{}")
@@ -66,37 +76,51 @@ def estimate_line(
         host = detect(model)
     except UnsupportedModelError as error:
         return Answer(f"ToDo cannot reduce {error.model_name}: {error.reason}.")
-    text = "; ".join(_estimate(each, settings, host, known) for each in passes)
+    text = "; ".join(_estimate(each, settings, host, known, beside) for each in passes)
     parts = [Settings.parse({**values, "predict": part}) for part in SETTINGS["predict"].choices]
     can_predict = any(_plan(each, part, host, known).predicts for each in passes for part in parts)
     return Answer(text.replace(".; ", ". "), can_predict)  # why a pass is not reduced is a sentence
 
 
-def _passes(settings: Settings, fields: Mapping[str, Any], *, is_img2img: bool) -> list[PageRun] | Reason:
+def _passes(settings: Settings, fields: Any, *, is_img2img: bool) -> list[PageRun] | Reason:
     """The passes in which ToDo acts, or why in none; an empty list while the page has no size."""
     if settings.method == "none":
         return Reason.METHOD_NONE
     if not fields.get("width") or not fields.get("height"):
         return []
     width, height = int(fields["width"]), int(fields["height"])
-    steps, sampler = int(fields.get("steps") or USUAL_STEPS), fields.get("sampler", "")
-    alternates, controlnet = bool(fields.get("alternates")), bool(fields.get("controlnet"))
+    steps = int(fields.get("steps") or USUAL_STEPS)
+    page = PageRun(
+        "", width, height, steps, fields.get("sampler", ""), fields.get("alternates"),
+        fields.get("controlnet"), fields.get("scheduler"),
+    )  # fmt: skip
     if is_img2img:  # of its steps, those of the denoising strength run
-        steps = min(steps, int(steps * fields.get("denoising", 1)) + 1)
-        return [PageRun("", width, height, steps, sampler, alternates, controlnet)]
-    first = PageRun("First pass ", width, height, steps, sampler, alternates, controlnet)
-    passes = [first] if settings.includes("first") else []
+        ran = min(steps, int(steps * fields.get("denoising", 1)) + 1)
+        return [page._replace(steps=ran, of_steps=steps, kind="img2img")]
+    passes = [page._replace(name="First pass ")] if settings.includes("first") else []
     by_button = fields.get("upscale_button") and not fields.get("hires") and not passes
     if settings.includes("hires") and (fields.get("hires") or by_button):
         name = BY_BUTTON if by_button else "Hires pass " if passes else ""
-        steps = int(fields.get("hires_steps") or steps)
-        sampler = fields.get("hires_sampler") or sampler
-        alternates = bool(fields.get("hires_alternates"))
-        passes.append(PageRun(name, *_hires_size(width, height, fields), steps, sampler, alternates, controlnet))
+        passes.append(_hires(page, fields)._replace(name=name))
     return passes or Reason.HIRES_OFF
 
 
-def _hires_size(width: int, height: int, fields: Mapping[str, Any]) -> tuple[int, int]:
+def _hires(page: PageRun, fields: Any) -> PageRun:
+    """The hires pass: all its steps run, and are the last ones of a longer schedule."""
+    steps, (width, height) = int(fields.get("hires_steps") or page.steps), _hires_size(page.width, page.height, fields)
+    return page._replace(
+        width=width,
+        height=height,
+        steps=steps,
+        of_steps=int(steps / min(fields.get("hires_denoising") or 1, 0.999)),
+        sampler=fields.get("hires_sampler") or page.sampler,
+        scheduler=fields.get("hires_scheduler") or page.scheduler,
+        alternates=fields.get("hires_alternates"),
+        kind="hr",
+    )
+
+
+def _hires_size(width: int, height: int, fields: Any) -> tuple[int, int]:
     """The WebUI's rule: a scale, or a width, a height or both; a side that is 0 follows the other side."""
     to_x, to_y = int(fields.get("resize_x") or 0), int(fields.get("resize_y") or 0)
     if not to_x and not to_y:
@@ -110,23 +134,32 @@ def _plan(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRu
     return make_plan(settings, host, known(page, Pass(latent, page.steps, alternates=page.alternates)))
 
 
-def _estimate(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRun, Pass], Pass]) -> str:
+def _estimate(
+    page: PageRun,
+    settings: Settings,
+    host: Host,
+    known: Callable[[PageRun, Pass], Pass],
+    beside: Callable[[PageRun], Why | None],
+) -> str:
     plan = _plan(page, settings, host, known)
     if not plan.reduces:
         text = f"{nothing_to_reduce(plan)}."
         return text[0].upper() + text[1:]
     text = f"{page.name}{page.width} x {page.height}: {_summary(Estimate.of(host, plan))}"
-    return f"{text} ({plan.note})" if plan.note else text
+    notes = "; ".join(map(str, filter(None, (plan.note, beside(page)))))
+    return f"{text} ({notes})" if notes else text
 
 
 def _summary(estimate: Estimate) -> str:
     """The keys that are left out, the steps that are predicted, and the work that both save."""
     plan, parts = estimate.plan, list[str]()
     about = "about " if estimate.is_usual else ""
-    if keys := _fewer_keys(plan, estimate.steps):
+    if keys := _fewer_keys(estimate, about):
         parts.append(keys)
     elif plan.why_all_tokens:
         parts.append("all tokens")
+    if plan.predicts and not any(estimate.predicted.values()):
+        parts.append("hardly a step predicted")
     of_all = f" of {estimate.steps} steps"
     if whole := len(estimate.predicted["whole"]):
         parts.append(f"{about}{whole}{of_all} predicted")
@@ -135,16 +168,18 @@ def _summary(estimate: Estimate) -> str:
     return ", ".join([*parts, str(less_work(estimate.saved, about))])
 
 
-def _fewer_keys(plan: Plan, steps: int) -> str:
-    """By how much each level is reduced, and in how many steps; empty where none is."""
+def _fewer_keys(estimate: Estimate, about: str) -> str:
+    """By how much each level is reduced, and in how many of the steps that run; empty where none is."""
+    plan, steps, whole = estimate.plan, estimate.steps, estimate.predicted["whole"]
     levels = [level for level in plan.levels if level.reduces] or [level for level in plan.after if level.reduces]
     if not levels:
         return ""
-    acting = sum(bool(plan.at(step / steps)) for step in range(steps))
+    acting = sum(bool(plan.at(step / steps)) for step in range(steps) if step not in whole)
     times = " and ".join(dict.fromkeys(_times(level.grid.tokens / level.keys) for level in levels))
     what = "keys" if plan.settings.target == "keys/values" else "tokens"
     where = "" if levels[0].level == 1 else " at level 2"
-    return f"{times} fewer {what}{where} in {f'all {steps}' if acting == steps else f'{acting} of {steps}'} steps"
+    of_steps = f"all {steps}" if acting == steps else f"{about if whole else ''}{acting} of {steps}"
+    return f"{times} fewer {what}{where} in {of_steps} steps"
 
 
 def _times(factor: float) -> str:

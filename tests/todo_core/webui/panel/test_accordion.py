@@ -3,10 +3,12 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import gradio as gr
 import pytest
+import torch
 from hypothesis import given, settings
 
 from tests.models import LatentDiffusion, shallow_ldm_unet
@@ -18,6 +20,8 @@ from todo_core.webui.extension import on_infotext_pasted
 from todo_core.webui.generation import request
 from todo_core.webui.panel import accordion
 from todo_core.webui.panel.controls import control_value
+from todo_core.webui.panel.estimate_line import PageRun
+from todo_core.webui.panel.page_course import course_of
 from todo_core.webui.presets import Presets
 
 
@@ -204,7 +208,7 @@ def test_one_answer_alone_tells_the_line_the_preset_and_what_is_shown(page):
     assert page.of("line")["value"] == f'<span data-question="8" data-ask-again>{not_yet}</span>'
 
 
-@pytest.mark.parametrize(("sampler", "is_steady"), [("DPM++ 2M", True), ("Euler a", False)])
+@pytest.mark.parametrize(("sampler", "is_steady"), [("DPM++ 2M", True), ("Euler a", True), ("of an extension", False)])
 def test_the_sampler_of_the_page_decides_what_is_predicted_and_shown(page, monkeypatch, sampler, is_steady):
     """The schedule is known in the pass alone, and auto needs it there."""
     model = LatentDiffusion(shallow_ldm_unet(), image_size=64)
@@ -216,6 +220,38 @@ def test_the_sampler_of_the_page_decides_what_is_predicted_and_shown(page, monke
     page.set(factor_1=2)
     page.ask(width=1024, height=1024, steps=20, hires=True, sampler=sampler)
     assert "tolerance" in page.shown, "it decides start and end too"
+
+
+def passes(sampler, scheduler="", steps=10, of_steps=None):
+    """The number of calls, and the shares of the weight that the first and the last but one of them have."""
+    model = SimpleNamespace(alphas_cumprod=torch.linspace(0.9999, 0.005, 1000))
+    page = PageRun("", 512, 512, steps, sampler, False, False, scheduler, of_steps)
+    weights = course_of(page, model).weights
+    return len(weights), weights[0] / sum(weights), weights[-2] / sum(weights)
+
+
+def test_the_schedule_of_the_page_is_the_one_that_the_webui_makes():
+    karras, uniform = (passes("Euler", name, of_steps=20) for name in ("Karras", "Uniform"))
+    assert karras[0] == uniform[0] == 10
+    assert karras[1] > 0.25 > uniform[1] == pytest.approx(uniform[2], rel=0.01)
+    assert passes("Euler", "Uniform")[0] == passes("Euler", "Karras")[0] == 10
+    # the WebUI's own: DDIM makes 4 calls of 6 hires steps, UniPC 5
+    assert [passes(name, steps=6, of_steps=12)[0] for name in ("DDIM", "UniPC")] == [4, 5]
+    assert [passes(name, steps=20)[0] for name in ("DDIM", "UniPC")] == [19, 20]
+    assert passes("Euler", "Unknown")[0] == 10, "as a guess"
+
+
+def test_the_webuis_token_merging_is_named(page, monkeypatch, opts):
+    monkeypatch.setattr(accordion.compat, "loaded_model", lambda: LatentDiffusion(shallow_ldm_unet(), image_size=64))
+    fields = {"width": 512, "height": 512, "steps": 20, "hires": True, "sampler": "DPM++ 2M", "scheduler": "Karras"}
+    named = "(Token merging (0.5) is on: ToDo skips the layers that it merges)"
+    for name, passes in (("token_merging_ratio", ["hires", "first"]), ("token_merging_ratio_hr", ["hires"])):
+        opts.reset()
+        setattr(opts, name, 0.5)
+        for each in ("hires", "first"):
+            page.set(passes=each, factor_1=2)
+            page.ask(**fields)
+            assert (named in page.of("line")["value"].replace("&nbsp;", " ")) == (each in passes)
 
 
 def test_settings_and_defaults_have_the_settings_and_nothing_else_of_the_panel(page):
