@@ -102,8 +102,6 @@ class Reason(Words):
     DEEP_INSTEAD = "{}: layers below level 1 are predicted"
     UNPREDICTED = "{}: nothing is predicted"
     # what the sampler has told
-    NOISY = "this sampler adds noise in each step. DPM++ 2M and Euler do not"
-    SEVERAL = "this sampler calls the model more than once a step. DPM++ 2M and Euler do it once"
     GROWS = "errors grow too much with this sampler and schedule. Those of DPM++ 2M Karras and Euler do not"
     UNKNOWN = "it is not known what this sampler does with the model's outputs"
     DISAGREES = "the model is not called with the noise that the sampler has told"

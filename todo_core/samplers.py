@@ -77,12 +77,11 @@ class Course:
     times: tuple[float, ...]
     scales: tuple[Scale, ...]
     weights: tuple[float, ...]
-    adds_noise: bool = False
-    calls_twice: bool = False
+    holds: bool = False  # whole steps hold the denoised image: noise is added, or a step has two calls
     growth: float = 1.0  # how many times as far as by Euler's method, the most in a step
 
     @classmethod
-    def of_noise(cls, noise: Sequence[float], *, adds_noise: bool = False, predicts_v: bool = True) -> Course:
+    def of_noise(cls, noise: Sequence[float], *, holds: bool = False, predicts_v: bool = True) -> Course:
         """That of Euler's method between these levels of noise, sigma / alpha.
 
         >>> Course.of_noise([1, 0.5, 0]).weights
@@ -90,12 +89,7 @@ class Course:
         """
         scales = [Scale.of(each, predicts_v=predicts_v) for each in noise[:-1]]
         weights = [each.error * (1 - after / each.noise) for each, after in zip(scales, noise[1:], strict=True)]
-        return cls((*noise[:-1],), (*scales,), (*weights,), adds_noise)
-
-    @property
-    def holds(self) -> bool:
-        """Whether whole steps hold the denoised image: a line would multiply fresh noise."""
-        return self.adds_noise or self.calls_twice
+        return cls((*noise[:-1],), (*scales,), (*weights,), holds)
 
     @property
     def why_not_whole(self) -> Reason | None:
@@ -103,7 +97,7 @@ class Course:
         if self.growth > MOST_GROWTH:
             return Reason.GROWS
         if self.holds and not all(math.isfinite(scale.kept) for scale in self.scales):
-            return Reason.NOISY if self.adds_noise else Reason.SEVERAL
+            return Reason.UNKNOWN
         return None
 
     def agrees(self, call: int, time: float) -> bool:
@@ -240,7 +234,7 @@ def course_of(
             weights[step] += float(most[first:end].mean())
     if not all(0 < weight < math.inf for weight in weights[:-1]) or not weights[-1] < math.inf:
         return None  # the last step may move nothing: some lists end where the trained noise does
-    return Course((*times,), (*scales,), (*weights,), adds_noise, calls_twice, 1.0 if calls_twice else growth)
+    return Course((*times,), (*scales,), (*weights,), adds_noise or calls_twice, 1.0 if calls_twice else growth)
 
 
 def scale_of(sampling: Any) -> Callable[[float], Scale]:

@@ -33,12 +33,12 @@ def course_of(weights, **told):
 
 def pass_of(size, steps, **facts):
     """One of so many steps, all alike."""
-    told = {name: facts.pop(name) for name in ("adds_noise", "calls_twice", "growth", "scales") if name in facts}
+    told = {name: facts.pop(name) for name in ("holds", "growth", "scales") if name in facts}
     return Pass(size, steps, **{"course": steps and course_of((0.5,) * steps, **told)} | facts)
 
 
 def plan(model, height, width=None, steps=None, **settings):
-    told = {name: settings.pop(name) for name in ("adds_noise", "scales") if name in settings}
+    told = {name: settings.pop(name) for name in ("holds", "scales") if name in settings}
     return make_plan(Settings(**settings), detect(model), pass_of(TokenGrid(height, width or height), steps, **told))
 
 
@@ -93,11 +93,11 @@ UNCLEAR = {"scales": (Scale(1.0, 1.0),)}  # of a model whose input is not known
 @pytest.mark.parametrize(
     ("layout", "side", "settings", "steps", "reason", "advice"),
     [
-        ("SD 1.5", 64, {}, 20, f"{TRAINED}; {Reason.NOISY}", FACTOR_2),
-        ("SD 1.5", 48, {}, 20, f"{TRAINED}; {Reason.NOISY}", FACTOR_2),
-        ("SD 1.5", 64, {"factor_2": 1}, 20, f"{TRAINED}; {Reason.NOISY}", FACTOR_2),
+        ("SD 1.5", 64, {}, 20, f"{TRAINED}; {Reason.UNKNOWN}", FACTOR_2),
+        ("SD 1.5", 48, {}, 20, f"{TRAINED}; {Reason.UNKNOWN}", FACTOR_2),
+        ("SD 1.5", 64, {"factor_2": 1}, 20, f"{TRAINED}; {Reason.UNKNOWN}", FACTOR_2),
         ("SD 1.5", 64, {}, 5, f"{TRAINED}; {FEW}", FACTOR_2),
-        ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, str(Reason.NOISY), ""),  # the user wants all tokens
+        ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, str(Reason.UNKNOWN), ""),  # the user wants all tokens
         ("SD 1.5", 64, {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, SHORT, ""),
         ("SD 1.5", 64, OFF | {"method": "similarity", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
         ("SD 1.5", 64, OFF | {"method": "cluster", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
@@ -114,7 +114,7 @@ UNCLEAR = {"scales": (Scale(1.0, 1.0),)}  # of a model whose input is not known
 )
 def test_a_plan_that_reduces_nothing_says_why_and_what_would_help_most(layout, side, settings, steps, reason, advice):
     is_noisy = settings.get("predict") != "whole"
-    made = plan(full_layout(layout), side, steps=steps, adds_noise=is_noisy, **UNCLEAR, **settings)
+    made = plan(full_layout(layout), side, steps=steps, holds=is_noisy, **UNCLEAR, **settings)
     pixels = side * 8
     assert not made.reduces
     assert made.at(0.5) == ()
@@ -126,11 +126,11 @@ def test_a_plan_that_reduces_nothing_says_why_and_what_would_help_most(layout, s
 
 # predictions ----------------------------------------------------------------------------------------------------------
 
-LITTLE, GROWS, NOISY, SEVERAL = Reason.TOO_LITTLE, Reason.GROWS, Reason.NOISY, Reason.SEVERAL
+LITTLE, GROWS, UNKNOWN = Reason.TOO_LITTLE, Reason.GROWS, Reason.UNKNOWN
 DEEP_NEED, WHOLE_NEED = (partial(Reason.TOO_FEW_STEPS, NAMES[part]) for part in ("deep", "whole"))
 ALTERNATES, SPLIT, INTERVAL_1 = Reason.ALTERNATES, Reason.SPLIT, Reason.INTERVAL_1
 BY_WHOLE = {"predict": "whole", "interval": 2}
-STEADY, NOISE = {}, {"adds_noise": True}
+STEADY, NOISE = {}, {"holds": True}
 NOBODY = {"course": None}  # tells what the sampler does
 VIDEO, ONLY, DONE = Reason.VIDEO, Reason.LAYERS_ALONE, Reason.WHOLE_INSTEAD
 NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
@@ -145,15 +145,13 @@ NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
         ("SD 1.5", {}, 6, STEADY, None, LITTLE, ""),
         ("SD 1.5", {"method": "similarity", "target": "all"}, 10, STEADY, None, LITTLE, ""),
         ("SDXL", {}, 10, NOISE, None, None, ""),
-        ("SDXL", {}, 10, NOISE | UNCLEAR, NOISY, None, ""),
+        ("SDXL", {}, 10, NOISE | UNCLEAR, UNKNOWN, None, ""),
         ("SD 1.5", {}, 6, NOISE, None, LITTLE, ""),
         ("SD 1.5", {}, 6, STEADY | UNCLEAR, None, LITTLE, ""),
         ("SDXL", {}, 10, NOBODY, NO_SCHEDULE, NO_SCHEDULE, ""),
         ("SDXL", {}, 10, NOBODY | {"doubt": Reason.DISAGREES}, Reason.DISAGREES, Reason.DISAGREES, ""),
         ("SDXL", {}, 10, {"growth": 4.1}, GROWS, None, ""),
         ("SDXL", {}, 10, {"is_split": True}, SPLIT, SPLIT, SPLIT),
-        ("SDXL", {}, 10, {"calls_twice": True}, None, None, ""),
-        ("SDXL", {}, 10, {"calls_twice": True} | UNCLEAR, SEVERAL, None, ""),
         ("SDXL", {}, 10, NOISE | {"growth": 4.1}, GROWS, None, ""),
         ("SDXL", {}, 5, STEADY, WHOLE_NEED(6), DEEP_NEED(6), ""),
         ("SDXL", {}, None, NOBODY, NO_STEPS, NO_STEPS, ""),
@@ -177,12 +175,12 @@ NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
         ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, WHOLE_NEED(5), None, WHOLE_NEED(5)),
         ("SDXL", BY_WHOLE, None, {}, None, DONE, ""),
         ("SDXL", BY_WHOLE, 4, NOISE, None, DONE, ""),
-        ("SDXL", BY_WHOLE, 16, NOISE | UNCLEAR, NOISY, None, NOISY),
+        ("SDXL", BY_WHOLE, 16, NOISE | UNCLEAR, UNKNOWN, None, UNKNOWN),
         ("SDXL", BY_WHOLE, 16, {"is_video": True}, VIDEO, None, VIDEO),
         ("SDXL", BY_WHOLE, None, NOISE | {"holder": "pipeline"}, HELD["pipeline"], None, HELD["pipeline"]),
         ("SDXL", BY_WHOLE, 16, {"alternates": True}, ALTERNATES, ALTERNATES, ALTERNATES),
         ("SDXL", BY_WHOLE | {"interval": 1}, 16, NOISE, INTERVAL_1, INTERVAL_1, ""),
-        ("SD 1.5", {"predict": "whole"}, 20, NOISE | UNCLEAR, NOISY, LITTLE, NOISY),
+        ("SD 1.5", {"predict": "whole"}, 20, NOISE | UNCLEAR, UNKNOWN, LITTLE, UNKNOWN),
     ],
 )
 def test_what_is_predicted_and_why_not_where_it_was_asked_for(layout, settings, steps, facts, whole, deep, note):

@@ -238,7 +238,7 @@ def test_scheduler_and_guidance_are_those_of_the_pipeline_that_runs(unet, patche
         unet.register_forward_pre_hook(lambda *_: found.append(session.host.sampler.weights()))
         generate(other, image=noise(1, 4, 16, 16), strength=1.0, guidance_scale=9.0)
     assert found == [(-8.0, 9.0)] * 8
-    assert (session.plan.facts.course.adds_noise, session.plan.facts.steps) == (True, 8)
+    assert (session.plan.facts.course.holds, session.plan.facts.steps) == (True, 8)
     assert ran(session) == DEEP
 
 
@@ -305,15 +305,15 @@ def test_the_weight_of_a_step_is_what_an_error_in_it_moves(name, config, least, 
 @pytest.mark.parametrize(
     ("name", "config", "eta", "told"),
     [
-        ("DDIMScheduler", {}, None, (False, False)),
-        ("DDIMScheduler", {}, 1.0, (True, False)),
-        ("KDPM2DiscreteScheduler", {}, None, (False, True)),
-        ("KDPM2AncestralDiscreteScheduler", {}, None, (True, True)),
-        ("HeunDiscreteScheduler", {}, None, (False, True)),
-        ("TCDScheduler", {}, 0.3, (True, False)),
-        ("DDIMScheduler", V | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}, None, (False, False)),
-        ("EDMEulerScheduler", {}, None, (False, False)),  # its timesteps are log(sigma) / 4
-        ("EulerDiscreteScheduler", CONTINUOUS | {"use_karras_sigmas": True}, None, (False, False)),
+        ("DDIMScheduler", {}, None, False),
+        ("DDIMScheduler", {}, 1.0, True),
+        ("KDPM2DiscreteScheduler", {}, None, True),
+        ("KDPM2AncestralDiscreteScheduler", {}, None, True),
+        ("HeunDiscreteScheduler", {}, None, True),
+        ("TCDScheduler", {}, 0.3, True),
+        ("DDIMScheduler", V | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}, None, False),
+        ("EDMEulerScheduler", {}, None, False),  # its timesteps are log(sigma) / 4
+        ("EulerDiscreteScheduler", CONTINUOUS | {"use_karras_sigmas": True}, None, False),
     ],
 )
 def test_a_scheduler_is_asked_what_it_does(name, config, eta, told):
@@ -321,7 +321,7 @@ def test_a_scheduler_is_asked_what_it_does(name, config, eta, told):
     scheduler.set_timesteps(12)
     before = copy.deepcopy(vars(scheduler))
     course = course_of_scheduler(scheduler, 0, eta=eta)
-    assert (course.adds_noise, course.calls_twice) == told
+    assert course.holds == told
     assert course.why_not_whole is None
     assert all(math.isfinite(scale.kept) != name.startswith("EDM") for scale in course.scales)
     assert all(0 < weight < 10_000 for weight in course.weights[:-1])

@@ -24,7 +24,7 @@ from todo_core.token_grid import TokenGrid
 GRID = TokenGrid(64, 64)
 LEVEL_1, LEVEL_2 = (LevelPlan(level, 5, "downsample", GRID, 1024, 2) for level in (1, 2))
 SIMILAR = replace(LEVEL_1, method="similarity", amount=0.5)
-OFF, NOISE, TRAINED = Reason.INTERVAL_1, Reason.NOISY, Reason.TRAINED_AT(512)
+OFF, NOISE, TRAINED = Reason.INTERVAL_1, Reason.GROWS, Reason.TRAINED_AT(512)
 NO_STEP, NOT_CALLED, OUTSIDE, TOO_FEW = Reason.NO_STEP, Reason.NOT_CALLED, Reason.OUTSIDE, Reason.TOO_FEW
 ROWS, NAN, TURNS = Reason.ROWS, Reason.IS_NAN, Reason.TAKES_TURNS
 FULL = replace(LEVEL_1, keys=4096, why=TRAINED)

@@ -76,7 +76,7 @@ def test_a_pass_equals_the_loop(name, settings, predicted, request):
 def test_under_noise_the_denoised_image_is_held(ldm_sd1, predicts_v):
     """Of v, the image is alpha x - sigma v; of noise, (x - sigma e) / alpha."""
     levels = [1.5, 1.2, 0.9, 0.6, 0.4, 0.2, 0.0]
-    course = Course.of_noise(levels, adds_noise=True)
+    course = Course.of_noise(levels, holds=True)
     course = replace(course, scales=tuple(Scale.of(level, predicts_v=predicts_v) for level in levels[:-1]))
     driver, latents, outputs, images = Driver("a pass", Settings(**WHOLE, interval=2)), chain(6), [], []
     driver.use_model(detect(ldm_sd1.unet), (), Pass(TokenGrid(16, 16), 6, course))

@@ -10,12 +10,13 @@ STEPS = {"hr_second_pass_steps": 8}
 DEEP = {"factor_1": 1, "factor_2": 1, "interval": 2}  # no reduction beside it
 WITH_TODO = DEEP | FACTOR_2
 WHOLE = DEEP | {"predict": "whole"}
+HELD = "whole steps of which an image is held"
 NO_NOISE = ["DPM++ 2M", "Euler", "DDIM", "UniPC"]
 REQUESTS = {
     **{f"whole steps, {sampler}": (WHOLE, {"sampler_name": sampler}, WHOLE) for sampler in NO_NOISE},
-    "noise": (WHOLE, {"sampler_name": "DPM++ 2M SDE"}, DEEP),
+    "noise": (WHOLE, {"sampler_name": "DPM++ 2M SDE"}, HELD),
     "errors that grow": (WHOLE, {"sampler_name": "LMS"}, DEEP),
-    "churn": (WHOLE, {"s_churn": 5}, DEEP),
+    "churn": (WHOLE, {"s_churn": 5}, HELD),
     "deep layers, AND": (WITH_TODO, {"prompt": "a cat AND a dog :0.5", "batch_size": 2}, DEEP),
     "whole steps, two calls": (WHOLE, {"negative_prompt": "many words, " * 90}, WHOLE),  # a step on A1111
 }
@@ -40,7 +41,7 @@ def assert_planned(events, settings):
     assert len(deep) >= len(expected) - 2, "UniPC makes one call less than it has steps, DDIM two"
     expected = [*expected[: len(deep) - 1], True]
     assert [bool(count) for count in deep] == expected
-    assert [bool(count) for count in shallow] == (expected if settings == WHOLE else [True] * len(deep))
+    assert [bool(count) for count in shallow] == ([True] * len(deep) if settings == DEEP else expected)
     assert all(len(set(counts) - {0}) == 1 for counts in (shallow, deep))
 
 
@@ -50,9 +51,9 @@ def test_requests(webui, name):
     hires = REDUCED if settings == WITH_TODO else set()
     result = assert_reduced(webui, settings, hires, differs=True, **STEPS, **request)
     assert_planned(result.hires, expected)
-    why = Reason.GROWS if request.get("sampler_name") == "LMS" else Reason.NOISY
-    assert (f"{why}: layers below level 1 are predicted" in result.comments) == ((settings, expected) == (WHOLE, DEEP))
-    ran = "whole" if expected == WHOLE else "deep"
+    grows = f"{Reason.GROWS}: layers below level 1 are predicted" in result.comments
+    assert grows == ((settings, expected) == (WHOLE, DEEP))
+    ran = "deep" if expected == DEEP else "whole"
     assert todo_keys(result.infotext).get("ToDo predict") == (ran if settings == WHOLE else f"auto ({ran})")
 
 

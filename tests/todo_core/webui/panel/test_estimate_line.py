@@ -31,15 +31,15 @@ def answer(model, fields, *, is_img2img=False, **settings):
 def known(page, facts):
     """Weights that fall: 6 of 10 steps are light."""
     steps, all_weigh = range(page.steps), page.steps * (page.steps + 1) / 2
-    weights, adds_noise = tuple((page.steps - step) / all_weigh for step in steps), page.sampler != "DPM++ 2M"
-    course = Course((1.0,) * page.steps, (Scale(1.0, 1.0),) * page.steps, weights, adds_noise)
+    weights, holds = tuple((page.steps - step) / all_weigh for step in steps), page.sampler != "DPM++ 2M"
+    course = Course((1.0,) * page.steps, (Scale(1.0, 1.0),) * page.steps, weights, holds)
     return replace(facts, course=course, holder="ControlNet" if page.controlnet else None)
 
 
 MULTISTEP, WHOLE = {"sampler": "DPM++ 2M"}, {"predict": "whole", "interval": 2}
 ALONE, AUTO = WHOLE | {"factor_1": 1}, {"predict": "whole", "interval": "auto"}
 TALL, LESS = {"width": 512, "height": 768}, r"\d\d? % less work$"
-NOISY, LAYERS = re.escape(str(Reason.NOISY)), r"layers below level 1 are predicted\)$"
+UNCLEAR, LAYERS = re.escape(str(Reason.UNKNOWN)), r"layers below level 1 are predicted\)$"
 NOTHING = f"{Reason.ALTERNATES}: nothing is predicted"
 
 
@@ -73,9 +73,9 @@ NOTHING = f"{Reason.ALTERNATES}: nothing is predicted"
             rf": 4x .* in about 4 of 10 steps, about \d of 10 steps predicted, about {LESS}",
         ),
         # why steps are not predicted as wanted
-        ({}, WHOLE, rf" % less work \({NOISY}: {LAYERS}"),
+        ({}, WHOLE, rf" % less work \({UNCLEAR}: {LAYERS}"),
         (MULTISTEP | {"controlnet": True}, WHOLE, rf" % less work \(ControlNet is on: {LAYERS}"),
-        (MULTISTEP | {"hires_sampler": "Euler a"}, WHOLE, rf" % less work \({NOISY}: {LAYERS}"),
+        (MULTISTEP | {"hires_sampler": "Euler a"}, WHOLE, rf" % less work \({UNCLEAR}: {LAYERS}"),
         (MULTISTEP | {"hires_alternates": True}, WHOLE, rf" % less work \({NOTHING}\)$"),
         (MULTISTEP | {"alternates": True}, WHOLE, LESS),  # the hires pass has a prompt of its own
         (MULTISTEP | {"hires_alternates": True}, {"interval": 2}, rf" % less work \({NOTHING}\)$"),
@@ -100,7 +100,7 @@ NOTHING = f"{Reason.ALTERNATES}: nothing is predicted"
         ({"hires": False}, {}, "hires fix is off"),
         ({}, {"method": "none"}, "the method is none"),
         ({"width": 0}, {}, "once the size is known"),
-        ({"scale": 1}, {}, f"^Nothing to reduce at 512 x 512: .* trained at 512 x 512; {NOISY}. Set Factor, level 1"),
+        ({"scale": 1}, {}, f"^Nothing to reduce at 512 x 512: .* trained at 512 x 512; {UNCLEAR}. Set Factor, level 1"),
         ({}, {"factor_1": 1, "interval": 1}, "the factor of level 1 is 1"),
     ],
 )
