@@ -29,6 +29,7 @@ from todo_core.patching.time.prediction import Line
 from todo_core.patching.time.prediction_plan import Part
 from todo_core.samplers import Course
 from todo_lab.sampling.samplers import make_scheduler
+from todo_lab.sampling.schedules import SIGMAS
 from unet_call.models import Subject
 from unet_call.variants import BASELINE, NAMES, OF_PASSES, variants
 
@@ -161,7 +162,8 @@ def sessions(subject: Subject, side: int, args: argparse.Namespace) -> dict[str,
 
     One of `PYTHON_SIDE` counts as twice the trained side, so that presets reduce there too.
     """
-    facts = Pass(TokenGrid(side, side), args.steps, Course.of_noise([*range(args.steps, -1, -1)]))
+    noise = SIGMAS["Karras"](2 * args.steps)[-args.steps - 1 :]  # with denoising 0.5
+    facts = Pass(TokenGrid(side, side), args.steps, Course.of_noise(noise.tolist()))
     host = subject.host if side > PYTHON_SIDE else replace(subject.host, trained_side=side / 2)
     made: dict[str, Variant] = {UNPATCHED: (None, {})}
     for name, settings in OF_PASSES.items():

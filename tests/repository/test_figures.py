@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.models import full_layout
-from tests.todo_core.patching.test_plan import course_of
 from todo_core import Settings, TokenGrid
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
 from todo_core.patching.plan import Pass, make_plan
+from todo_core.samplers import Course
 from todo_lab.evaluation.variants import from_grid
+from todo_lab.sampling.schedules import SIGMAS
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 import pages  # noqa: E402
 from pages import results  # noqa: E402
 
+KARRAS = SIGMAS["Karras"](20)[-11:].tolist()  # 10 steps at denoising 0.5
 RESULTS = ROOT / "docs" / "results" / "README.md"
 
 
@@ -88,7 +90,7 @@ def test_no_preset_is_farther_than_as_many_plain_steps(aim):
 @pytest.mark.parametrize("aim", results.TOLERANCES)
 def test_a_preset_does_what_its_rows_did(aim, layout, is_noisy):
     size = TokenGrid(*2 * (96 * results.LAYOUTS[layout],))
-    facts = Pass(size, 10, course_of((0.5,) * 10, holds=is_noisy))
+    facts = Pass(size, 10, Course.of_noise(KARRAS, holds=is_noisy))
     plan = make_plan(Settings.preset(aim), detect(full_layout(layout)), facts)
     name = "Euler a" if is_noisy else ""
     predicted = f"predicted, tolerance {plan.settings.tolerance:g}"
@@ -98,7 +100,7 @@ def test_a_preset_does_what_its_rows_did(aim, layout, is_noisy):
 
 def test_readme_tells_the_work_and_the_time_that_balanced_leaves_in_sdxl():
     told, host = " ".join((ROOT / "README.md").read_text("utf-8").split()), detect(full_layout("SDXL"))
-    facts = Pass(TokenGrid(192, 192), 10, course_of((0.5,) * 10))
+    facts = Pass(TokenGrid(192, 192), 10, Course.of_noise(KARRAS))
     estimate = Estimate.of(host, make_plan(Settings(), host, facts))
     assert f"*Balanced* leaves {100 * (1 - estimate.saved):.0f} % of the multiplications" in told
     time = 100 / float(told.partition("| hires pass |")[2].partition("| SDXL, 1536 px |")[2].split("x")[0])

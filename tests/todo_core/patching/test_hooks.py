@@ -334,7 +334,7 @@ def test_sessions_and_records_read_well(ldm_sd1):
         assert repr(session.record) == "<Record: nothing was reduced yet>"
         ldm_sd1(LATENT)
         session.record.note(Reason.MASK)
-        assert repr(session.record) == "<Record: level 1 by downsample in 1 steps; a note>"
+        assert repr(session.record) == "<Record: level 1 by downsample in 1 steps; it has a mask>"
     assert "not attached" in repr(session)
     assert "\n" not in repr(session)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from todo_core.samplers import UNKNOWN
+from todo_core.reason import Reason
 
 from ..helpers import FACTOR_2, REDUCED, assert_reduced, level_1, reduced, todo_keys
 from .test_prediction import WITH_TODO, assert_planned
@@ -147,4 +147,4 @@ def test_the_line_tells_the_sampler_that_stands_in_the_way_also_at_the_trained_s
         pytest.skip("has DPM adaptive in AUTOMATIC1111 alone")
     line = webui.txt2img({}, sampler_name="DPM adaptive").comments
     assert "this model was trained at" in line
-    assert UNKNOWN in line
+    assert str(Reason.UNKNOWN) in line
