@@ -275,9 +275,9 @@ Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 
 DEFAULT, CUSTOM = "Balanced", "custom"  # names of the default settings, and of settings that no preset has
 PRESETS: Mapping[str, tuple[Settings, str]] = {
-    DEFAULT: (Settings(), "predicts steps and layers; reduces tokens where that saves more"),
-    "Closest": (Settings(tolerance=0.04), "as Balanced, with a smaller error: the closest image"),
-    "Fast": (Settings(tolerance=0.12), "as Balanced, with a larger error: speed first"),
+    DEFAULT: (Settings(), "differences are hard to see: predicts steps and layers, reduces tokens"),
+    "Closest": (Settings(tolerance=0.04), "differences are very hard to see: as Balanced, with a smaller error"),
+    "Fast": (Settings(tolerance=0.12), "differences are visible side by side: as Balanced, with a larger error"),
     "ToDo only": (Settings(interval=1), "reduces tokens in the steps that weigh little, predicts nothing"),
     "ToDo paper": (
         Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1, start=0, end=1),

@@ -10,7 +10,7 @@ import gradio as gr
 from modules.ui_components import FormRow, ToolButton
 
 from ...errors import SettingsError
-from ...settings import SETTINGS, Settings
+from ...settings import PRESET_HELP, SETTINGS, Settings
 from ...settings.declaration import CUSTOM, DEFAULT
 from ..presets import Presets
 from . import texts
@@ -27,7 +27,9 @@ class PresetRow:
     def build_choice(self) -> Any:
         """The list of presets."""
         names, label = self._presets.names, texts.PRESET.label
-        self.choice = gr.Dropdown(names, value=DEFAULT, label=label, elem_id=self._id, min_width=160)
+        self.choice = gr.Dropdown(
+            names, value=DEFAULT, label=label, info=_what_it_does(DEFAULT), elem_id=self._id, min_width=160
+        )
         self.choice.webui_tooltip = texts.PRESET.help
         self.choice.do_not_save_to_config = True
         return self.choice
@@ -63,7 +65,7 @@ class PresetRow:
     def _chosen(self, name: str) -> Any:
         """The state of the choice. Nobody can choose "custom": it is listed only while the controls are no preset's."""
         names = self._presets.names
-        return gr.update(choices=names if name in names else [*names, name], value=name)
+        return gr.update(choices=names if name in names else [*names, name], value=name, info=_what_it_does(name))
 
     def _fill(self, name: str) -> list[Any]:
         if name not in self._presets.names:
@@ -95,6 +97,12 @@ class PresetRow:
         except OSError as error:
             return gr.update(), html.escape(str(error))
         return self._chosen(choice), html.escape(message)
+
+
+def _what_it_does(name: str) -> str:
+    """The line under the label of a built-in preset: what its help begins with."""
+    does = PRESET_HELP.get(name, "").partition(":")[0]
+    return does[:1].upper() + does[1:]
 
 
 def _parsed(values: Sequence[Any]) -> Settings:
