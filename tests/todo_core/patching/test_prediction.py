@@ -242,6 +242,20 @@ def session_of(small, size=16, **settings):
     return Session(detect(small.unet), Settings(**(OFF | settings)), Pass(TokenGrid(size, size)))
 
 
+def test_a_call_of_a_step_that_begins_anew_leaves_the_others_their_gaps(ldm_sd1):
+    """A prompt that changes in mid-pass, of one of two calls."""
+    settings, course = Settings(**OFF, predict="whole", tolerance=1), Course.of_noise([*range(10, -1, -1)])
+    errors, facts = [], Pass(TokenGrid(16, 16), 10, course)
+    session = Session(detect(ldm_sd1.unet), settings, facts, on_error=errors.append)
+    for step, latent in enumerate(chain(10)):
+        session.attach().begin_step(step, 10, rows_of([1], (3.0, -2.0)))
+        for place in (0, 1):
+            ldm_sd1(latent[:1], TIMES[step], words(1, seed=5 if place and step > 3 else place))
+        session.detach()
+    assert not errors
+    assert session.record.begun_anew is Reason.CONDITIONING
+
+
 @pytest.mark.long
 def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch):
     """By the worst of their errors: a long negative prompt makes two calls of each step."""

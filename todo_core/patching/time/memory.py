@@ -206,6 +206,7 @@ class Memory:
         self._step, self._index = -1, 0
         self._last: list[CallMemory] = []  # of the calls of the last step
         self._costs: dict[Part, float] | None = None  # unknown
+        self._computed: dict[Part, list[int]] = {}  # the last two computed steps before this one
         self._gaps: dict[Part, int] = {}  # in this step
         self.has_too_many = False  # calls in a step
         self.has_nan = False  # an error that was measured is no number
@@ -254,6 +255,9 @@ class Memory:
         self._gaps.clear()
         for memory in self._last:
             memory.end_step()
+        for part in PARTS:
+            computed = [memory.parts[part].computed[-2:] for memory in self._last]
+            self._computed[part] = max(computed, key=lambda each: (each[-1:], len(each)), default=[])
         for part, budget in self._budgets.items():
             if any(memory.parts[part].predicts for memory in self._last):
                 budget.predict(self._step)
@@ -265,8 +269,10 @@ class Memory:
             return None
 
         def of_the_worst() -> int:
+            computed = self._computed[part]
+            if len(computed) < 2:  # the calls of the last step have begun anew
+                return 1
             if part not in self._gaps:
-                computed = max((call.parts[part].computed[-2:] for call in self._last), key=lambda last: last[-1:])
                 gap = self._budgets[part].gap(self._cost(part), tolerance, weights, computed, plan.way.growth)
                 self._gaps[part] = gap
             return self._gaps[part]
