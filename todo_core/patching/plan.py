@@ -223,7 +223,7 @@ def _window(settings: Settings, facts: Pass) -> tuple[float, float]:
 
 
 def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
-    """Whole steps: by name, or by ``auto`` where the sampler has told that a line may continue them."""
+    """Whole steps: by name, or by ``auto`` where the sampler has told what it does."""
     asked = settings.predict == "whole" or (settings.predict == "auto" and settings.interval in ("auto", 1))
     way = Hold if facts.course and facts.course.holds else Line
     plan = _by_interval("whole", settings, facts, way, computed_first=way.computed_first)
