@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from todo_core import Settings
+from todo_core.reason import Reason
 from todo_lab.demo import page_html, pictures, results
 
 BUSY = "This machine is busy: the speeds are uncertain."
@@ -34,10 +35,10 @@ def test_a_caption_has_the_time_and_the_speed_of_the_same_steps(timed, baseline,
 
 
 def test_the_data_has_the_measured_seconds_and_the_notes_of_each_variant(opening, monkeypatch):
-    monkeypatch.setattr(opening[0].reduced.record, "notes", ["another extension tiles level 1"])
+    monkeypatch.setattr(opening[0].reduced.record, "noted", [Reason.MASK])
     data = results.comparison_data(opening, "pocket")
     assert list(data["variants"]) == ["custom", "ToMe paper"]
-    assert data["variants"]["custom"]["plan"][-1] == "another extension tiles level 1"
+    assert data["variants"]["custom"]["plan"][-1] == str(Reason.MASK)
     for each, told in zip(opening, data["variants"].values(), strict=True):
         assert told["seconds"] == sum(told["step_seconds"]) == each.reduced.total_seconds
         assert told["speed"] == each.timing.speed
