@@ -207,7 +207,6 @@ class Memory:
         self._last: list[CallMemory] = []  # of the calls of the last step
         self._costs: dict[Part, float] | None = None  # unknown
         self._computed: dict[Part, list[int]] = {}  # the last two computed steps before this one
-        self._gaps: dict[Part, int] = {}  # in this step
         self.has_too_many = False  # calls in a step
         self.has_nan = False  # an error that was measured is no number
         self._budgets: dict[Part, Budget] = {part: Budget() for part in PARTS}
@@ -252,7 +251,6 @@ class Memory:
         for pace, guided in self._unpaired.values():
             pace.measure(guided.errors(is_all=is_all))
         self._unpaired.clear()
-        self._gaps.clear()
         for memory in self._last:
             memory.end_step()
         for part in PARTS:
@@ -272,10 +270,7 @@ class Memory:
             computed = self._computed[part]
             if len(computed) < 2:  # the calls of the last step have begun anew
                 return 1
-            if part not in self._gaps:
-                gap = self._budgets[part].gap(self._cost(part), tolerance, weights, computed, plan.way.growth)
-                self._gaps[part] = gap
-            return self._gaps[part]
+            return self._budgets[part].gap(self._cost(part), tolerance, weights, computed, plan.way.growth)
 
         return of_the_worst
 

@@ -76,9 +76,11 @@ def estimate_line(
         host = detect(model)
     except UnsupportedModelError as error:
         return Answer(f"ToDo cannot reduce {error.model_name}: {error.reason}.")
-    text = "; ".join(_estimate(each, settings, host, known, beside) for each in passes)
+    facts = [known(each, _facts(each)) for each in passes]
+    plans = [make_plan(settings, host, each) for each in facts]
+    text = "; ".join(_estimate(*each, host, beside) for each in zip(passes, plans, strict=True))
     parts = [Settings.parse({**values, "predict": part}) for part in SETTINGS["predict"].choices]
-    can_predict = any(_plan(each, part, host, known).predicts for each in passes for part in parts)
+    can_predict = any(make_plan(part, host, each).predicts for each in facts for part in parts)
     return Answer(text.replace(".; ", ". "), can_predict)  # why a pass is not reduced is a sentence
 
 
@@ -129,19 +131,12 @@ def _hires_size(width: int, height: int, fields: Any) -> tuple[int, int]:
     return to_x or to_y * width // height, to_y or to_x * height // width
 
 
-def _plan(page: PageRun, settings: Settings, host: Host, known: Callable[[PageRun, Pass], Pass]) -> Plan:
+def _facts(page: PageRun) -> Pass:
     latent = TokenGrid(max(1, page.height // IMAGE_PIXELS), max(1, page.width // IMAGE_PIXELS))
-    return make_plan(settings, host, known(page, Pass(latent, page.steps, alternates=page.alternates)))
+    return Pass(latent, page.steps, alternates=page.alternates)
 
 
-def _estimate(
-    page: PageRun,
-    settings: Settings,
-    host: Host,
-    known: Callable[[PageRun, Pass], Pass],
-    beside: Callable[[PageRun], Why | None],
-) -> str:
-    plan = _plan(page, settings, host, known)
+def _estimate(page: PageRun, plan: Plan, host: Host, beside: Callable[[PageRun], Why | None]) -> str:
     if not plan.reduces:
         text = f"{nothing_to_reduce(plan)}."
         return text[0].upper() + text[1:]
