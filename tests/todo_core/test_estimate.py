@@ -125,7 +125,7 @@ OTHERWISE = [(1024, True, "SDXL"), (2048, False, "SD 1.5")]
 @pytest.mark.parametrize("layout", ["SD 1.5", "SDXL"])
 def test_a_larger_tolerance_saves_more(layout, pixels, holds):
     host, size = detect(models.full_layout(layout)), TokenGrid(pixels // 8, pixels // 8)
-    facts = Pass(size, 20, course_of((0.1,) * 20, holds=holds))
+    facts = Pass(size, 20, course_of((0.05,) * 20, holds=holds))
     made = [Estimate.of(host, make_plan(BUILT_IN[name], host, facts)) for name in ("Fast", "Balanced", "Closest")]
     saved, whole = [each.saved for each in made], [len(each.predicted["whole"]) for each in made]
     assert sorted({*saved}, reverse=True) == saved or (pixels, holds, layout) in OTHERWISE

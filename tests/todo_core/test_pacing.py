@@ -64,10 +64,10 @@ def test_the_gaps_are_the_longest_that_the_budget_of_the_pass_allows(costs, tole
 
 @examples(200)
 @given(weights_of_steps, st.floats(0, 1))
-def test_the_light_steps_are_those_that_the_heavier_ends_leave(weights, share):
-    first, end = light_steps(weights, share)
+def test_the_light_steps_are_those_that_the_heavier_ends_leave(weights, most):
+    first, end = light_steps(weights, most)
     left, steps = [*weights], [*range(len(weights))]
-    while len(left) > 1 and sum(left) > share * sum(weights):
+    while len(left) > 1 and sum(left) > most:
         at = 0 if left[0] >= left[-1] else -1
         left.pop(at), steps.pop(at)
     assert [*range(first, end)] == steps

@@ -30,8 +30,8 @@ WORTH_PREDICTING = 1 / 3
 WORTH_REDUCING = 0.28
 # The error of deep layers is measured inside, and shows three to four times as much as that of whole steps
 OF_DEEP = 1 / 4
-# Tokens are reduced in steps that together have this part of the pass's weight, for each unit of tolerance
-LIGHT = 6.4
+# Tokens are reduced in steps that together have this weight, for each unit of tolerance
+LIGHT = 5.0
 LIGHT_UNKNOWN = 0.3  # the start where the weights are not known
 Holder = Literal["forward", "counter", "ControlNet", "pipeline"]
 # why whole UNet calls cannot be predicted where something else has hold of the model

@@ -149,7 +149,7 @@ class Settings:
     predict: Annotated[Literal["auto", "deep", "whole"], Setting("What is predicted", predicts)] = "auto"
     """deep: layers below level 1. auto: both."""
 
-    tolerance: Annotated[float, Setting("Error tolerance", decides, maximum=1, step=0.01)] = 0.07
+    tolerance: Annotated[float, Setting("Error tolerance", decides, maximum=1, step=0.01)] = 0.1
     """The error that auto allows. More: faster."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields
@@ -276,8 +276,8 @@ Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 DEFAULT, CUSTOM = "Balanced", "custom"  # names of the default settings, and of settings that no preset has
 PRESETS: Mapping[str, tuple[Settings, str]] = {
     DEFAULT: (Settings(), "differences are hard to see: predicts steps and layers, reduces tokens"),
-    "Closest": (Settings(tolerance=0.04), "differences are very hard to see: as Balanced, with a smaller error"),
-    "Fast": (Settings(tolerance=0.12), "differences are visible side by side: as Balanced, with a larger error"),
+    "Closest": (Settings(tolerance=0.05), "differences are very hard to see: as Balanced, with a smaller error"),
+    "Fast": (Settings(tolerance=0.16), "differences are visible side by side: as Balanced, with a larger error"),
     "ToDo only": (Settings(interval=1), "reduces tokens in the steps that weigh little, predicts nothing"),
     "ToDo paper": (
         Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1, start=0, end=1),

@@ -34,7 +34,7 @@ def course_of(weights, **told):
 def pass_of(size, steps, **facts):
     """One of so many steps, all alike."""
     told = {name: facts.pop(name) for name in ("holds", "growth", "scales") if name in facts}
-    return Pass(size, steps, **{"course": steps and course_of((0.5,) * steps, **told)} | facts)
+    return Pass(size, steps, **{"course": steps and course_of((0.125,) * steps, **told)} | facts)
 
 
 def plan(model, height, width=None, steps=None, **settings):
@@ -239,8 +239,8 @@ def test_tokens_are_reduced_where_they_save_much_or_no_line_is_continued(layout,
     ("settings", "steps", "known", "window"),
     [
         ({}, 10, HEAVY_FIRST, (0.3, 1)),
-        ({"tolerance": 0.035}, 10, HEAVY_FIRST, (0.5, 1)),
-        ({"tolerance": 0.14}, 10, HEAVY_FIRST, (0.1, 1)),
+        ({"tolerance": 0.05}, 10, HEAVY_FIRST, (0.5, 1)),
+        ({"tolerance": 0.16}, 10, HEAVY_FIRST, (0.1, 1)),
         ({}, 10, HEAVY_FIRST[::-1], (0, 0.7)),
         ({"start": 0}, 10, HEAVY_FIRST[::-1], (0, 0.7)),
         ({"end": 1}, 10, HEAVY_FIRST, (0.3, 1)),

@@ -244,8 +244,8 @@ def session_of(small, size=16, **settings):
 
 def test_a_call_of_a_step_that_begins_anew_leaves_the_others_their_gaps(ldm_sd1):
     """A prompt that changes in mid-pass, of one of two calls."""
-    settings, course = Settings(**OFF, predict="whole", tolerance=1), Course.of_noise([*range(10, -1, -1)])
-    errors, facts = [], Pass(TokenGrid(16, 16), 10, course)
+    errors, settings = [], Settings(**OFF, predict="whole", tolerance=1)
+    facts = Pass(TokenGrid(16, 16), 10, Course.of_noise([0.1 * i for i in range(10, -1, -1)]))
     session = Session(detect(ldm_sd1.unet), settings, facts, on_error=errors.append)
     for step, latent in enumerate(chain(10)):
         session.attach().begin_step(step, 10, rows_of([1], (3.0, -2.0)))
@@ -590,7 +590,7 @@ def test_where_the_negative_prompt_is_left_out_the_error_is_that_without_guidanc
 
     def least_error(weight):
         session, both = (
-            session_of(ldm_sd1, interval="auto", predict="deep", tolerance=1),
+            session_of(ldm_sd1, interval="auto", predict="deep", tolerance=0),
             () if left_out else (7.0, -6.0),
         )
         rows = [Row(weight=each) for each in (*both, weight) * len(TIMES)]

@@ -8,13 +8,13 @@ from __future__ import annotations
 Weights = tuple[float, ...]  # one a step
 
 
-def light_steps(weights: Weights, share: float) -> tuple[int, int]:
-    """The first step, and the one after the last, of those that together have at most this share of the weight.
+def light_steps(weights: Weights, most: float) -> tuple[int, int]:
+    """The first step, and the one after the last, of those that together have at most this weight.
 
     The heavier end of the pass is left out first; one step always stays.
     """
     first, end = 0, len(weights)
-    while end - first > 1 and sum(weights[first:end]) > share * sum(weights):
+    while end - first > 1 and sum(weights[first:end]) > most:
         if weights[first] >= weights[end - 1]:
             first += 1
         else:

@@ -223,11 +223,12 @@ def test_the_sampler_of_the_page_decides_what_is_predicted_and_shown(page, monke
 
 
 def passes(sampler, scheduler="", steps=10, of_steps=None):
-    """The number of calls, and the shares of the weight that the first and the last but one of them have."""
+    """The number of calls, and the shares of the way that the first and the last but one of them go."""
     model = SimpleNamespace(alphas_cumprod=torch.linspace(0.9999, 0.005, 1000))
     page = PageRun("", 512, 512, steps, sampler, False, False, scheduler, of_steps)
-    weights = course_of(page, model).weights
-    return len(weights), weights[0] / sum(weights), weights[-2] / sum(weights)
+    course = course_of(page, model)
+    ways = [weight / (1 + at.noise**2) for weight, at in zip(course.weights, course.scales, strict=True)]
+    return len(ways), ways[0] / sum(ways), ways[-2] / sum(ways)
 
 
 def test_the_schedule_of_the_page_is_the_one_that_the_webui_makes():

@@ -56,7 +56,7 @@ NOTHING = f"{Reason.ALTERNATES}: nothing is predicted"
         ({}, {"factor_1": 3}, ": 8.9x fewer keys in 6 of 10 steps, "),
         ({}, {"start": 0, "end": 0.7}, ": 4x fewer keys in 7 of 10 steps, "),
         ({}, {"start": 0, "end": 1}, ": 4x fewer keys in all 10 steps, "),
-        ({}, {"tolerance": 0.044}, ": 4x fewer keys in 5 of 10 steps, "),
+        ({}, {"tolerance": 0.06}, ": 4x fewer keys in 5 of 10 steps, "),
         # the steps and the sampler of the hires pass
         ({}, {"interval": 2}, f": 4x fewer keys in 6 of 10 steps, 4 of 10 steps partly predicted, {LESS}"),
         ({}, {"interval": 2, "factor_1": 1}, f": 4 of 10 steps partly predicted, {LESS}"),
@@ -84,7 +84,7 @@ NOTHING = f"{Reason.ALTERNATES}: nothing is predicted"
         (MULTISTEP | {"steps": 4}, {"predict": "whole"}, r" 4 steps.* \(whole steps need 6 or more steps: nothing is"),
         # img2img has the steps of its denoising strength
         ({"denoising": 1}, {"factor_1": 2}, "^512 x 512: 4x fewer keys in 6 of 10 steps"),
-        ({"steps": 20, "denoising": 0.25}, {"factor_1": 2}, " in 3 of 6 steps"),
+        ({"steps": 20, "denoising": 0.25}, {"factor_1": 2}, " in 4 of 6 steps"),
         # the size of the hires pass
         ({"scale": 1.5}, {"factor_1": 2}, "^768 x 768:"),
         (TALL | {"resize_x": 1024}, {}, "^1024 x 1536:"),
