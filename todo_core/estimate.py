@@ -68,11 +68,11 @@ def _usually_predicted(plan: Plan, name: Part, steps: Sequence[int]) -> list[int
     of_a_line = _OF_A_LINE if name == "whole" else _OF_DEEP
     cost = _OF_A_HELD_IMAGE if part.way is Hold else of_a_line * (USUAL_STEPS / of_all) ** 2
 
-    def gap() -> int:
-        return budget.gap(cost, part.tolerance or 0, weights, computed, part.way.growth)
-
     for step in range(count):
-        if part.computes(step, count, computed, None if part.tolerance is None else gap):
+        gap = None
+        if part.tolerance is not None and len(computed) > 1:
+            gap = budget.gap(cost, part.tolerance, weights, computed, part.way.growth)
+        if part.computes(step, count, computed, gap):
             computed.append(step)
         else:
             budget.predict(step)

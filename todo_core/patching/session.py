@@ -215,7 +215,7 @@ class Session:
         conditions, others = conditions_of(argument(args, kwargs, 2, self.host.arguments.context), kwargs)
         others += [[row.seed for row in rows], memory.adapters.state(self.host.unet)]
         others += [self.host.sampler.controls(), self.controls]
-        gaps = {part: memory.gap(part, each, step.total, plan.facts.weights) for part, each in plan.parts.items()}
+        gaps = memory.gaps(plan.parts, plan.facts.weights)
         anew = own.begin_call(step, rows, latent, timestep, conditions, others, plan.parts, gaps)
         self.record.note_memory(memory.least_tolerances, anew)
         if memory.has_too_many:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,6 @@ from .schedule import Weights
 
 MOST_CALLS = 8  # of a step, that are remembered
 ROOM = 1 / 8  # the part of the free memory of a GPU that the histories may take; the UNet's call needs the rest
-Gap = Callable[[], int]
 Changes = dict[Reason, Tensor]  # truth values that stay on the device: what has changed, if it has
 
 
@@ -46,11 +45,8 @@ class PartMemory:
     changed: Changes = field(default_factory=dict)  # between the last two computed steps
     changed_since: Changes = field(default_factory=dict)  # and after the last one
 
-    def begin_call(self, step: Step, plan: PredictionPlan, gap: Gap | None, *, runs: bool) -> Reason | None:
-        """Decide whether the part runs, if what it is a part of ``runs``; returns why it begins anew, if it does.
-
-        ``gap`` tells when it must run, where the measured error decides.
-        """
+    def begin_call(self, step: Step, plan: PredictionPlan, gap: int | None, *, runs: bool) -> Reason | None:
+        """Decide whether the part runs, if what it is a part of ``runs``; returns why it begins anew, if it does."""
         self.way = plan.way
         self.predicts = runs and not plan.computes(step.number, step.total, self.computed, gap)
         why = self._why_changed() if self.predicts else None
@@ -109,12 +105,12 @@ class CallMemory:
         conditions: Sequence[Tensor],
         others: Any,
         plans: Mapping[Part, PredictionPlan],
-        gaps: Mapping[Part, Gap | None],
+        gaps: Mapping[Part, int | None],
     ) -> Reason | None:
         """Decide what of a call runs; returns why something begins anew, if it does.
 
         ``latent`` is (b, c, h, w), ``time`` the timestep of its first row. ``others`` must be as in the last call;
-        another condition, or a latent that points elsewhere than the last one, begins anew.
+        another condition, or a latent that points elsewhere than the last one, begins anew. ``gaps``: see `Memory.gaps`.
         """
         others, shapes = (others, type(latent), latent.dtype, latent.device), [each.shape for each in conditions]
         # the type: tensors of torch.export have no values
@@ -260,19 +256,20 @@ class Memory:
             if any(memory.parts[part].predicts for memory in self._last):
                 budget.predict(self._step)
 
-    def gap(self, part: Part, plan: PredictionPlan, steps: int | None, weights: Weights | None) -> Gap | None:
-        """The gap that the errors of all calls of the last step allow: halves of a batch skip the same steps."""
-        tolerance = plan.tolerance
-        if tolerance is None or not steps or not weights:
+    def gaps(self, plans: Mapping[Part, PredictionPlan], weights: Weights | None) -> dict[Part, int | None]:
+        """The gap of each part that the errors of all calls of the last step allow; None where errors do not decide.
+
+        Halves of a batch skip the same steps.
+        """
+        return {part: self._gap(part, plan, weights) for part, plan in plans.items()}
+
+    def _gap(self, part: Part, plan: PredictionPlan, weights: Weights | None) -> int | None:
+        if plan.tolerance is None or not weights:
             return None
-
-        def of_the_worst() -> int:
-            computed = self._computed[part]
-            if len(computed) < 2:  # the calls of the last step have begun anew
-                return 1
-            return self._budgets[part].gap(self._cost(part), tolerance, weights, computed, plan.way.growth)
-
-        return of_the_worst
+        computed = self._computed.get(part, [])
+        if len(computed) < 2:  # the first steps of the pass, or the calls of the last one have begun anew
+            return 1
+        return self._budgets[part].gap(self._cost(part), plan.tolerance, weights, computed, plan.way.growth)
 
     @property
     def least_tolerances(self) -> dict[Part, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,16 +42,14 @@ class PredictionPlan:
         """Whether it is predicted in some steps, or may be once more is known of the pass."""
         return self.why is None or self.why in NOT_YET
 
-    def computes(
-        self, step: int, steps: int | None, computed: Sequence[int], gap: Callable[[], int] | None = None
-    ) -> bool:
+    def computes(self, step: int, steps: int | None, computed: Sequence[int], gap: int | None = None) -> bool:
         """Whether it runs in ``step`` of ``steps``, after these computed steps. The first ones and the last one do.
 
-        ``gap`` tells the one that the last errors allow, where they decide.
+        ``gap`` is the one that the last errors allow, where they decide.
         """
         if not self.predicts or len(computed) < self.computed_first or (steps is not None and step + 1 >= steps):
             return True
-        return step - computed[-1] >= (gap() if gap else self.interval)
+        return step - computed[-1] >= (gap or self.interval)
 
     def computed_steps(self, steps: int) -> list[int]:
         """The steps of a pass of so many in which it runs; the fewest, where the measured error decides."""
