@@ -110,7 +110,8 @@ class CallMemory:
         """Decide what of a call runs; returns why something begins anew, if it does.
 
         ``latent`` is (b, c, h, w), ``time`` the timestep of its first row. ``others`` must be as in the last call;
-        another condition, or a latent that points elsewhere than the last one, begins anew. ``gaps``: see `Memory.gaps`.
+        another condition, or a latent that points elsewhere than the last one, begins anew. ``gaps`` are those
+        of `Memory.gaps`.
         """
         others, shapes = (others, type(latent), latent.dtype, latent.device), [each.shape for each in conditions]
         # the type: tensors of torch.export have no values
