@@ -55,7 +55,7 @@ def apply_patch(
     mlp: bool = False,
     interval: int | Literal["auto"] = "auto",
     predict: Literal["auto", "deep", "whole"] = "auto",
-    tolerance: float = 0.1,
+    tolerance: float = 0.08,
 ) -> Session: ...
 @contextmanager
 def patched(
@@ -85,5 +85,5 @@ def patched(
     mlp: bool = False,
     interval: int | Literal["auto"] = "auto",
     predict: Literal["auto", "deep", "whole"] = "auto",
-    tolerance: float = 0.1,
+    tolerance: float = 0.08,
 ) -> Iterator[Session]: ...

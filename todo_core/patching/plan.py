@@ -31,7 +31,7 @@ WORTH_REDUCING = 0.28
 # The error of deep layers is measured inside, and shows three to four times as much as that of whole steps
 OF_DEEP = 1 / 4
 # Tokens are reduced in steps that together have this weight, for each unit of tolerance
-LIGHT = 5.0
+LIGHT = 6.25
 LIGHT_UNKNOWN = 0.3  # the start where the weights are not known
 Holder = Literal["forward", "counter", "ControlNet", "pipeline"]
 # why whole UNet calls cannot be predicted where something else has hold of the model

@@ -149,7 +149,7 @@ class Settings:
     predict: Annotated[Literal["auto", "deep", "whole"], Setting("What is predicted", predicts)] = "auto"
     """deep: layers below level 1. auto: both."""
 
-    tolerance: Annotated[float, Setting("Error tolerance", decides, maximum=1, step=0.01)] = 0.1
+    tolerance: Annotated[float, Setting("Error tolerance", decides, maximum=1, step=0.01)] = 0.08
     """The error that auto allows. More: faster."""
 
     if not TYPE_CHECKING:  # type checkers and editors have the signature that dataclasses make of the fields

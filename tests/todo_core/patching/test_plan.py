@@ -184,12 +184,12 @@ NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
     ],
 )
 def test_what_is_predicted_and_why_not_where_it_was_asked_for(layout, settings, steps, facts, whole, deep, note):
-    settings, size = Settings(**({"tolerance": 0.1} | settings)), TokenGrid(160, 160)
+    settings, size = Settings(**({"tolerance": 0.04} | settings)), TokenGrid(160, 160)
     made = make_plan(settings, detect(full_layout(layout)), pass_of(size, steps, **facts))
     assert made.settings is settings
     assert (made.whole.why, made.deep.why) == (whole, deep)
     assert made.note == ((Reason.UNPREDICTED if deep else Reason.DEEP_INSTEAD)(note) if note else None)
-    tolerances = (0.1, 0.025) if settings.predict == "auto" else (0.1, 0.1)
+    tolerances = (0.04, 0.01) if settings.predict == "auto" else (0.04, 0.04)
     for part, tolerance, first in zip(made.parts.values(), tolerances, (3, 2), strict=True):
         if part.predicts and settings.interval == "auto":
             assert (part.tolerance, part.computed_first) == (pytest.approx(tolerance), 2 if part.way is Hold else 3)
@@ -239,8 +239,8 @@ def test_tokens_are_reduced_where_they_save_much_or_no_line_is_continued(layout,
     ("settings", "steps", "known", "window"),
     [
         ({}, 10, HEAVY_FIRST, (0.3, 1)),
-        ({"tolerance": 0.05}, 10, HEAVY_FIRST, (0.5, 1)),
-        ({"tolerance": 0.16}, 10, HEAVY_FIRST, (0.1, 1)),
+        ({"tolerance": 0.04}, 10, HEAVY_FIRST, (0.5, 1)),
+        ({"tolerance": 0.13}, 10, HEAVY_FIRST, (0.1, 1)),
         ({}, 10, HEAVY_FIRST[::-1], (0, 0.7)),
         ({"start": 0}, 10, HEAVY_FIRST[::-1], (0, 0.7)),
         ({"end": 1}, 10, HEAVY_FIRST, (0.3, 1)),

@@ -158,8 +158,8 @@ def test_the_work_in_words():
 SHORT = Reason.TOO_FEW_STEPS("layers", 4)
 NOTE = Reason.UNPREDICTED(SHORT)
 BY_HAND = BY_2 | {"whole": Reason.LAYERS_ALONE}
-MEASURED = plan(whole=NOISE, tolerance=0.05)  # half of the user's
-ABOVE = Reason.ABOVE(measured(0.21), 0.1)
+MEASURED = plan(whole=NOISE, tolerance=0.04)  # half of the user's
+ABOVE = Reason.ABOVE(measured(0.21), 0.08)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ TABLE = {
     "mlp": (False, *FLAG),
     "interval": ("auto", *FACTORS),
     "predict": ("auto", ["auto", "deep", "whole"], NO_CHOICE, None),
-    "tolerance": (0.1, [0.0, 0.5, 1.0], [*NO_SHARE, "auto"], "a number from 0 to 1"),
+    "tolerance": (0.08, [0.0, 0.5, 1.0], [*NO_SHARE, "auto"], "a number from 0 to 1"),
 }
 DEFAULTS = {name: default for name, (default, *_) in TABLE.items()}
 DOWNSAMPLE = {"ToDo method": "downsample"}
