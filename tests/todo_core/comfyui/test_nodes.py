@@ -18,7 +18,7 @@ from torch import nn
 
 from tests import samplers_double
 from tests.comfyui.probe import sampling_contract
-from tests.models import ldm_sd1
+from tests.models import ldm_sd1, shallow
 from tests.todo_core.contract.watch import Watch
 from todo_core import Settings, SettingsError, __version__, apply_patch, remove_patch
 from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS, compat
@@ -42,7 +42,7 @@ def shown(monkeypatch):
 
 @pytest.fixture
 def model():
-    return model_of(ldm_sd1().unet)
+    return model_of(shallow().unet)
 
 
 def todo(model, node="7", **values):
@@ -150,7 +150,7 @@ def test_of_the_tiles_of_a_prompt_the_line_tells_how_many_were_reduced(shown, mo
         monkeypatch.setattr(instance, "last_prompt_id", prompt, raising=False)
         Guider(reduced).sample()
     line = "ToDo reduced the sampling at 128 x 128: level 1 from 256 to 64 tokens (downsample) in 4 of 4 steps"
-    line += "; 9 % less work"
+    line += "; 7 % less work"
     assert shown == [(line, "7"), (f"2 of 2 samplings reduced. {line}", "7"), (line, "7")]
     assert [record.message for record in caplog.records] == [text for text, _ in shown]
 
@@ -162,9 +162,7 @@ def sampler(name, package="comfy.k_diffusion.sampling", **options):
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (sampler("euler"), "whole model computed in 5 of 6 steps"),
         (sampler("euler", s_churn=5.0), "whole model computed in 4 of 6 model calls"),  # an image is held
-        (sampler("ancestral"), "whole model computed in 4 of 6 steps"),
         (sampler("ancestral", eta=0.0), "whole model computed in 5 of 6 steps"),
         (sampler("euler", package="a_node"), str(Reason.UNKNOWN)),  # it may keep a state
         (sampler("adaptive"), str(Reason.UNKNOWN)),
@@ -337,8 +335,9 @@ def test_the_last_of_two_nodes_counts_and_clones_have_their_own_settings(shown, 
     [([("input", 1)], {REDUCED, WHOLE}), ([("middle", 0), ("input", 4)], {REDUCED})],
     ids=["at level 1", "where nothing is reduced"],
 )
-def test_a_replaced_self_attention_keeps_its_keys_and_is_told_where_it_would_be_reduced(shown, model, blocks, expected):
+def test_a_replaced_self_attention_keeps_its_keys_and_is_told_where_it_would_be_reduced(shown, blocks, expected):
     """PAG and SAG give the values back in the place of an output."""
+    model = model_of(ldm_sd1().unet)
     patched = todo(model)
     replaced = dict.fromkeys(blocks, lambda q, k, v, _: v)
     patched.model_options["transformer_options"].update({"patches_replace": {"attn1": replaced}})
