@@ -240,6 +240,21 @@ def test_the_line_says_that_the_guidance_of_another_model_or_gpu_is_not_counted(
     assert "another model" not in shown[-1][0]
 
 
+def test_tokens_are_reduced_in_the_steps_that_weigh_little(shown, model):
+    calls, _ = lengths(model, lambda: Guider(todo(model, start="auto")).sample(sigmas=[10, 5, 2.5, 1.2, 0.6, 0.3, 0]))
+    assert calls == [{WHOLE}] * 2 + [{REDUCED}] * 4
+
+
+def test_an_error_counts_as_the_guidance_of_its_rows_has_it(shown, model):
+    """Another node's guider is not asked, and its rows count as with a usual guidance."""
+
+    def error(kind):
+        kind(todo(model, factor_1="1", interval="auto", tolerance="0")).sample(steps=6)
+        return float(re.search(r"error ([\d.]+), tolerance 0", shown[-1][0])[1])
+
+    assert error(type("Other", (Guider,), {"__module__": "a_node"})) > 3 * error(Guider)
+
+
 def test_steps_are_counted_in_a_schedule_that_rises(shown, model):
     """FlipSigmas turns it round."""
     calls, _ = lengths(model, lambda: Guider(todo(model, start=0.5)).sample(sigmas=[1e-4, 1, 4, 7, 10]))

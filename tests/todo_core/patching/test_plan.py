@@ -196,6 +196,12 @@ def test_what_is_predicted_and_why_not_where_it_was_asked_for(layout, settings, 
             assert f"{NAMES[part.part]}, not predicted: {part.why}" in str(made)
 
 
+@pytest.mark.parametrize("side", [16, 640])
+def test_auto_predicts_layers_below_level_1_of_sdxl_and_none_of_sd_1_5(side):
+    assert plan(full_layout("SDXL"), side, steps=10, factor_1=1).deep.predicts
+    assert plan(full_layout("SD 1.5"), side, steps=10, factor_1=1).deep.why is LITTLE
+
+
 @pytest.mark.parametrize(
     ("layout", "pixels", "settings", "facts", "reduced"),
     [

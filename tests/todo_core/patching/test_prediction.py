@@ -275,7 +275,7 @@ def test_with_auto_all_calls_of_a_step_skip_the_same_steps(shallow, monkeypatch)
         session.remove()
         return ran, session.record
 
-    (few, _), (many, _), (both, record) = computed(0.02), computed(0.1), computed(0.02, 0.1)
+    (few, _), (many, _), (both, record) = computed(0.02), computed(0.1), computed(0.1, 0.02)
     assert few != many, "each alone skips other steps"
     assert both == sorted(2 * sorted(set(both))), "two runs in each computed step"
     assert len(set(both)) >= max(len(few), len(many))
@@ -391,9 +391,12 @@ def test_a_number_that_is_not_finite_does_not_reach_later_steps(shallow, predict
     assert session.record.begun_anew == Reason.SPOILT
 
 
-def test_of_a_latent_without_numbers_nothing_is_predicted_and_a_note_says_so(shallow):
+@pytest.mark.parametrize("by", [math.nan, 0])
+def test_where_the_error_is_no_number_nothing_is_predicted_and_a_note_says_so(shallow, by):
+    """The error of an output of zeros, beside that output, is none either."""
     session = session_of(shallow, interval="auto", predict="whole", tolerance=1)
-    run(shallow, session, [latent * math.nan for latent in chain(10)], guidance=1)
+    with shallow.unet.out.register_forward_hook(lambda module, args, output: output * by):
+        run(shallow, session, chain(10), guidance=1)
     assert not predicted_in(session)
     assert session.record.notes == ["the model's output is not a number (NaN)"]
 
