@@ -13,6 +13,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 NO_BROWSER = "needs a browser, none is installed. Give --webui-browser PATH, or run: playwright install chromium"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # in every process that a test starts
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # else each page of a test tells gradio's makers, twice
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,8 +58,8 @@ def _lent(*names, double=False):
 
 
 any_model = _lent("ldm_sd1", "ldm_sd2", "ldm_sdxl", "diffusers_sd1", "diffusers_sd2", "diffusers_sdxl")
-ldm_sd1, ldm_sdxl, diffusers_sd1, diffusers_sdxl = map(
-    _lent, ("ldm_sd1", "ldm_sdxl", "diffusers_sd1", "diffusers_sdxl")
+shallow, ldm_sd1, ldm_sdxl, diffusers_sd1, diffusers_sdxl = map(
+    _lent, ("shallow", "ldm_sd1", "ldm_sdxl", "diffusers_sd1", "diffusers_sdxl")
 )
 sd1, sdxl = _lent("ldm_sd1", "diffusers_sd1"), _lent("ldm_sdxl", "diffusers_sdxl")
 sd1_double, ldm_sd1_double = _lent("ldm_sd1", "diffusers_sd1", double=True), _lent("ldm_sd1", double=True)

@@ -136,6 +136,12 @@ def shallow_ldm_unet(seed=0, **changes):
 
 
 @functools.cache
+def shallow():
+    """The cheapest: see ``shallow_ldm_unet``."""
+    return Small(shallow_ldm_unet(), {}, 0)
+
+
+@functools.cache
 def ldm_sd1():
     """SD1.5 in ldm: 3 blocks at level 1 and 3 at level 2."""
     return Small(ldm_unet(), _LDM_SD, 0)
@@ -186,10 +192,10 @@ def diffusers_unet(seed=0, **changes):
     return randomised(UNet2DConditionModel(**(config | changes)), seed)
 
 
-def shallow_diffusers_unet(seed=0):
+def shallow_diffusers_unet(seed=0, **changes):
     """One transformer at level 1, first of all, and one below it, in the middle."""
     few = {"down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"), "up_block_types": ("UpBlock2D",) * 2}
-    return diffusers_unet(seed, block_out_channels=(32, 64), attention_head_dim=2, **few)
+    return diffusers_unet(seed, block_out_channels=(32, 64), attention_head_dim=2, **few, **changes)
 
 
 @functools.cache
@@ -222,8 +228,10 @@ def diffusers_sdxl():
 
 @functools.cache
 def full_layout(name):
-    """The UNet of "SD 1.5" or "SDXL" in its full width, without weights: for plans and estimates."""
+    """The host of "SD 1.5" or "SDXL" in its full width, without weights: its plans and estimates count it once."""
     from diffusers import UNet2DConditionModel
+
+    from todo_core.hosts import detect
 
     changes = {
         **XL_BLOCKS,
@@ -233,7 +241,8 @@ def full_layout(name):
         "cross_attention_dim": 2048,
     }
     with torch.device("meta"):
-        return UNet2DConditionModel(**(changes if name == "SDXL" else {"sample_size": 64, "cross_attention_dim": 768}))
+        unet = UNet2DConditionModel(**(changes if name == "SDXL" else {"sample_size": 64, "cross_attention_dim": 768}))
+    return detect(unet)
 
 
 def small_vae():
@@ -262,7 +271,8 @@ def pipeline(kind, scheduler, unet):
     return pipe
 
 
-SMALL = {build.__name__: build for build in (ldm_sd1, ldm_sd2, ldm_sdxl, diffusers_sd1, diffusers_sd2, diffusers_sdxl)}
+BUILDS = shallow, ldm_sd1, ldm_sd2, ldm_sdxl, diffusers_sd1, diffusers_sd2, diffusers_sdxl
+SMALL = {build.__name__: build for build in BUILDS}
 
 
 @functools.cache

@@ -115,11 +115,13 @@ def kmeans_groups(values, count, rounds):
         groups[rank * count // len(values)].append(item)
     for _ in range(rounds):
         centres = [sum(values[item] for item in group) / len(group) for group in groups]
-        groups = [[] for _ in range(count)]
+        before, groups = groups, [[] for _ in range(count)]
         for item, value in enumerate(values):
             groups[min(range(count), key=lambda k: abs(centres[k] - value))].append(item)
         if not all(groups):
             return None
+        if groups == before:  # as all later rounds would leave them
+            break
     return {frozenset(group) for group in groups}
 
 

@@ -10,7 +10,6 @@ import pytest
 from tests.models import full_layout
 from todo_core import Settings, TokenGrid
 from todo_core.estimate import Estimate
-from todo_core.hosts import detect
 from todo_core.patching.plan import Pass, make_plan
 from todo_core.samplers import Course
 from todo_lab.evaluation.variants import from_grid
@@ -91,7 +90,7 @@ def test_no_preset_is_farther_than_as_many_plain_steps(aim):
 def test_a_preset_does_what_its_rows_did(aim, layout, is_noisy):
     size = TokenGrid(*2 * (96 * results.LAYOUTS[layout],))
     facts = Pass(size, 10, Course.of_noise(KARRAS, holds=is_noisy))
-    plan = make_plan(Settings.preset(aim), detect(full_layout(layout)), facts)
+    plan = make_plan(Settings.preset(aim), full_layout(layout), facts)
     name = "Euler a" if is_noisy else ""
     predicted = f"predicted, tolerance {plan.settings.tolerance:g}"
     assert results.variant_of(aim, layout, name) == ("ToDo 2, " if plan.reduced else "") + predicted
@@ -99,7 +98,7 @@ def test_a_preset_does_what_its_rows_did(aim, layout, is_noisy):
 
 
 def test_readme_tells_the_work_and_the_time_that_balanced_leaves_in_sdxl():
-    told, host = " ".join((ROOT / "README.md").read_text("utf-8").split()), detect(full_layout("SDXL"))
+    told, host = " ".join((ROOT / "README.md").read_text("utf-8").split()), full_layout("SDXL")
     facts = Pass(TokenGrid(192, 192), 10, Course.of_noise(KARRAS))
     estimate = Estimate.of(host, make_plan(Settings(), host, facts))
     assert f"*Balanced* leaves {100 * (1 - estimate.saved):.0f} % of the multiplications" in told

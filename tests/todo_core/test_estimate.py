@@ -54,8 +54,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
-def test_multiply_adds_are_those_that_torch_counts(any_model, settings):
+@pytest.mark.parametrize(
+    ("any_model", "name"),
+    [("ldm_sd1", name) for name in CASES]
+    + [(model, "ToMe everywhere") for model in models.SMALL if model not in ("shallow", "ldm_sd1")],
+    indirect=["any_model"],
+)
+def test_multiply_adds_are_those_that_torch_counts(any_model, name):
+    settings = CASES[name]
     ours, theirs = estimated(any_model, (16, 24), settings), counted(any_model, (16, 24), settings)
     assert left(ours, detect(any_model.unet)) == pytest.approx(
         theirs, rel=0.015
@@ -72,6 +78,7 @@ def test_the_window_weighs_the_steps_and_past_its_end_the_other_method_counts(ld
     assert both == pytest.approx(0.6 * always + 0.4 * then)
 
 
+@pytest.mark.parametrize("any_model", ["ldm_sd1", "diffusers_sdxl"], indirect=True)
 def test_predicted_transformers_count_as_what_torch_sees_when_they_do_not_run(any_model):
     small, size = any_model, (16, 24)
     host = detect(small.unet)
@@ -97,7 +104,7 @@ def test_whole_steps_save_their_share(ldm_sd1):
 
 
 def test_layers_are_predicted_in_the_steps_in_which_the_model_runs():
-    host, size = detect(models.full_layout("SDXL")), TokenGrid(192, 192)
+    host, size = models.full_layout("SDXL"), TokenGrid(192, 192)
     plan = make_plan(Settings(), host, Pass(size, 10, course_of((0.04,) * 10)))
     estimate, work = Estimate.of(host, plan), partial(Layout.of(host).work, size, ())
     whole, deep = estimate.predicted.values()
@@ -112,7 +119,7 @@ def test_layers_are_predicted_in_the_steps_in_which_the_model_runs():
 @torch.no_grad()
 def test_the_real_size_of_sd15():
     """SD1.5 is known to take about 400 billion multiply-adds a row at latent 64."""
-    layout = Layout.of(detect(models.full_layout("SD 1.5")))
+    layout = Layout.of(models.full_layout("SD 1.5"))
     assert layout.work(TokenGrid(64, 64), ()) == pytest.approx(401e9, rel=0.02)
 
 
@@ -124,7 +131,7 @@ OTHERWISE = [(1024, True, "SDXL"), (2048, False, "SD 1.5")]
 @pytest.mark.parametrize("pixels", [1024, 2048])
 @pytest.mark.parametrize("layout", ["SD 1.5", "SDXL"])
 def test_a_larger_tolerance_saves_more(layout, pixels, holds):
-    host, size = detect(models.full_layout(layout)), TokenGrid(pixels // 8, pixels // 8)
+    host, size = models.full_layout(layout), TokenGrid(pixels // 8, pixels // 8)
     facts = Pass(size, 20, course_of((0.05,) * 20, holds=holds))
     made = [Estimate.of(host, make_plan(BUILT_IN[name], host, facts)) for name in ("Fast", "Balanced", "Closest")]
     saved, whole = [each.saved for each in made], [len(each.predicted["whole"]) for each in made]

@@ -18,7 +18,6 @@ TOKENS = {"interval": 1, "start": 0, "end": 1}
 OFF = {**TOKENS, "factor_1": 1, "factor_2": 1}
 REDUCED = {
     "ToDo 2": {**OFF, "factor_1": 2},
-    "ToDo 3 and 2, fixed": {**OFF, "factor_1": 3, "factor_2": 2, "phase": "fixed"},
     "ToDo 2, area": {**OFF, "factor_1": 2, "resample": "area"},
     "ToDo 2, max": {**OFF, "factor_1": 2, "resample": "max"},
     "ToMe 0.5": {"method": "similarity", "target": "all", "ratio_1": 0.5, **TOKENS},
@@ -27,7 +26,6 @@ REDUCED = {
 }
 PREDICTED = {
     "deep layers": {**OFF, "interval": 2, "predict": "deep"},
-    "deep layers, ToDo 2": {**OFF, "factor_1": 2, "interval": 2, "predict": "deep"},
     "whole steps": {**OFF, "interval": 2, "predict": "whole"},
     "deep layers, measured": {**OFF, "factor_1": 2, "interval": "auto", "predict": "deep"},
     "whole steps, measured": {**OFF, "factor_1": 2, "interval": "auto", "predict": "whole", "tolerance": 1},

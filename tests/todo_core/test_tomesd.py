@@ -11,9 +11,7 @@ from tests.models import SMALL, LatentDiffusion, hook_count, noise
 from todo_core import SettingsError, remove_patch
 from todo_core import tomesd as ours
 
-ATTENTION = {"merge_crossattn": False, "merge_mlp": False}
-OTHERS = {"merge_attn": False, "merge_crossattn": True}, {"merge_attn": False, "merge_mlp": True}
-EVERYTHING = {"merge_crossattn": True, "merge_mlp": True}
+ONLY_CROSS, ONLY_MLP = ({"merge_attn": False, part: True} for part in ("merge_crossattn", "merge_mlp"))
 LATENT = noise(2, 4, 16, 16)
 
 
@@ -43,10 +41,15 @@ def by_us(small, latent=LATENT, **arguments):
 
 
 @pytest.mark.parametrize("max_downsample", [1, 2])
-@pytest.mark.parametrize("part", [ATTENTION, *OTHERS, EVERYTHING], ids=["attn", "crossattn", "mlp", "all three"])
 @pytest.mark.parametrize(
-    ("ratio", "size", "cell"),
-    [(0.25, (16, 16), {}), (0.75, (24, 16), {}), (0.6, (8, 24), {"sx": 2, "sy": 4}), (0.6, (24, 16), {"sx": 4})],
+    ("part", "ratio", "size", "cell"),
+    [
+        ({}, 0.25, (16, 16), {}),
+        (ONLY_CROSS, 0.75, (24, 16), {}),
+        (ONLY_MLP, 0.6, (8, 24), {"sx": 2, "sy": 4}),
+        ({"merge_crossattn": True, "merge_mlp": True}, 0.6, (24, 16), {"sx": 4}),
+    ],
+    ids=["attn", "crossattn", "mlp", "all three"],
 )
 def test_the_result_is_tomesds(sd1, ratio, size, cell, part, max_downsample):
     latent = noise(2, 4, *size)

@@ -53,7 +53,7 @@ class Double(Host):
         super().__init__(request)
         request.getfixturevalue("monkeypatch").setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)  # it is small
         self.unets = [self.unet]
-        self.controlnet = ControlNet(models.shallow_ldm_unet(seed=3, num_res_blocks=1))
+        self.controlnet = ControlNet(unet_of_ldm(seed=3, num_res_blocks=1))
 
     def stop(self):
         """What ends the program inside a call of the UNet."""
@@ -95,7 +95,7 @@ class A1111(Double):
     survives_a_stop = True
 
     def __init__(self, request):
-        self.models = [self.model(unet_of_ldm()), self.model(models.shallow_ldm_unet(seed=5, num_res_blocks=1))]
+        self.models = [self.model(unet_of_ldm()), self.model(unet_of_ldm(seed=5, num_res_blocks=1))]
         self.unet = self.unet_of(self.models[0])
         super().__init__(request)
         self.unets = [self.unet_of(model) for model in self.models]

@@ -61,7 +61,7 @@ def slow(*case):
         slow("default backend", "before", {"factor_1": 2}),
         slow("wrapper", "after", {"factor_1": 2, "phase": "rotate"}),
         slow("in place", "after", {"factor_1": 2, "target": "all", "crossattn": True, "mlp": True}),
-        ("blocks", "after", {"method": "similarity", "ratio_1": 0.5}),
+        slow("blocks", "after", {"method": "similarity", "ratio_1": 0.5}),
     ],
 )
 def test_a_model_compiled_before_or_after_the_patch_is_reduced_at_any_step_and_size(small, how, when, settings):
@@ -114,7 +114,7 @@ def test_whole_steps_of_a_compiled_model(when):
         expected = generate()
     if when == "before":
         pipe.unet = torch.compile(unet, backend=backend)
-        plain = generate()
+        assert_differs(expected, generate())
     session = apply_patch(pipe, **whole)
     if when == "after":
         pipe.unet = torch.compile(unet, backend=backend)
@@ -125,10 +125,6 @@ def test_whole_steps_of_a_compiled_model(when):
     assert session.record.notes == []
     for part in ("conv1", "attn2", "ff_"):
         assert any(part in graph for graph in graphs), part
-    remove_patch(pipe)
-    if when == "before":
-        assert_close(generate(), plain)
-        assert_differs(expected, plain)
     torch.compiler.reset()
 
 
@@ -159,8 +155,10 @@ def test_code_compiled_with_a_patch_goes_with_it_and_gets_nothing_where_it_still
     resets, plain = [], small(LATENT)
     monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(1))
     session = apply_patch(small.unet, target="all", factor_1=2)
+    uncompiled = small(LATENT)
+    assert_differs(uncompiled, plain)
     other = compiled(small, "blocks")
-    assert_differs(other(LATENT), plain)
+    assert_close(other(LATENT), uncompiled)
     assert not resets
     session.detach()
     assert resets

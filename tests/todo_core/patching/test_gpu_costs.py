@@ -26,7 +26,7 @@ LAUNCHES = [
     ("ToDo 2", {"factor_1": 2}, {64: 5, 256: 5}),
     ("ToDo 2, max", {"factor_1": 2, "resample": "max"}, {64: 5}),
     ("ToDo 2, area", {"factor_1": 2, "resample": "area"}, {64: 5}),
-    ("ToMe 0.5", TOME, {64: 160, 128: 200, 256: 700}),
+    ("ToMe 0.5", TOME, {64: 160, 256: 700}),
     ("ToMe 0.5, random", {**TOME, "random": True}, {64: 160}),
     ("ToMe 0.5, keys/values", {**TOME, "target": "keys/values"}, {64: 150}),
     ("cluster 0.5", {"method": "cluster", "ratio_1": 0.5}, {64: 930}),
@@ -87,7 +87,7 @@ def test_launches_are_few_and_nothing_waits(settings, most):
         assert "factor_1" not in settings or {*count.written} == {torch.float16}
 
 
-@pytest.mark.parametrize("side", [64, 128, 256])
+@pytest.mark.parametrize("side", [64, 256])
 def test_the_search_needs_no_more_memory_than_the_rest_of_the_block_and_float32_for_sums_alone(side):
     for _ in range(2):
         with Count() as plain:
@@ -132,9 +132,9 @@ def test_a_patch_reads_the_timestep_once_a_call_or_not_at_all_where_the_sampler_
 
 @pytest.mark.long
 def test_a_call_of_sdxls_layout_runs_few_functions_of_ours():
-    """Of its 70 blocks the plan reduces 10. A GPU that waits for Python gains nothing."""
+    """The plan reduces 10 blocks, of 28 here and of 70 there. A GPU that waits for Python gains nothing."""
     widths = {"block_out_channels": (32, 64, 64), "norm_num_groups": 8}
-    unet = unet_of(**XL_BLOCKS, **widths, transformer_layers_per_block=(1, 2, 10))
+    unet = unet_of(**XL_BLOCKS, **widths, transformer_layers_per_block=(1, 2, 3))
     ran = Counter()
 
     def note(frame, event, _):

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import todo_core.patching.plan
 from tests.controlnet_double import ControlNet
-from tests.models import Small, noise, shallow_ldm_unet, words
+from tests.models import noise, shallow_ldm_unet, words
 from tests.naive import examples
 from tests.todo_core.test_pacing import ALPHA_BARS
 from todo_core import Settings, patched
@@ -242,41 +242,40 @@ def session_of(small, size=16, **settings):
     return Session(detect(small.unet), Settings(**(OFF | settings)), Pass(TokenGrid(size, size)))
 
 
-def test_a_call_of_a_step_that_begins_anew_leaves_the_others_their_gaps(ldm_sd1):
+def test_a_call_of_a_step_that_begins_anew_leaves_the_others_their_gaps(shallow):
     """A prompt that changes in mid-pass, of one of two calls."""
     errors, settings = [], Settings(**OFF, predict="whole", tolerance=1)
     facts = Pass(TokenGrid(16, 16), 10, Course.of_noise([0.1 * i for i in range(10, -1, -1)]))
-    session = Session(detect(ldm_sd1.unet), settings, facts, on_error=errors.append)
+    session = Session(detect(shallow.unet), settings, facts, on_error=errors.append)
     for step, latent in enumerate(chain(10)):
         session.attach().begin_step(step, 10, rows_of([1], (3.0, -2.0)))
         for place in (0, 1):
-            ldm_sd1(latent[:1], TIMES[step], words(1, seed=5 if place and step > 3 else place))
+            shallow(latent[:1], TIMES[step], words(1, seed=5 if place and step > 3 else place))
         session.detach()
     assert not errors
     assert session.record.begun_anew is Reason.CONDITIONING
 
 
-@pytest.mark.long
-def test_with_auto_all_calls_of_a_step_skip_the_same_steps(ldm_sd1, monkeypatch):
+def test_with_auto_all_calls_of_a_step_skip_the_same_steps(shallow, monkeypatch):
     """By the worst of their errors: a long negative prompt makes two calls of each step."""
     monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
 
     def computed(*drifts, is_split=False):
-        session, ran = session_of(ldm_sd1, interval="auto", predict="deep", tolerance=0.05), []
+        session, ran = session_of(shallow, interval="auto", predict="deep", tolerance=0.05), []
         session._facts = replace(session._facts, course=Course.of_noise([0.1 * i for i in range(14, -1, -1)]))
         rows = [Row(image=image, weight=weight) for image in range(len(drifts)) for weight in (3.0, -2.0)]
-        first = detect(ldm_sd1.unet).deep_transformers[0].transformer_blocks[0]
+        first = detect(shallow.unet).deep_transformers[0].transformer_blocks[0]
         with first.register_forward_hook(lambda *_: ran.append(step)):
             for step, latents in enumerate(zip(*(chain(14, drift=drift) for drift in drifts), strict=True)):
                 session.attach().begin_step(step, 14, rows)
                 for place, latent in enumerate(latents):
                     for row in (slice(0, 1), slice(1, 2)) if is_split else (slice(0, 2),):
-                        ldm_sd1(latent[row], 900 * (1 - step / 15), words(2, seed=place)[row])
+                        shallow(latent[row], 900 * (1 - step / 15), words(2, seed=place)[row])
                 session.detach()
         session.remove()
         return ran, session.record
 
-    (few, _), (many, _), (both, record) = computed(0.02), computed(0.1), computed(0.02, 0.1)
+    (few, _), (many, _), (both, record) = computed(0.02), computed(0.1), computed(0.1, 0.02)
     assert few != many, "each alone skips other steps"
     assert both == sorted(2 * sorted(set(both))), "two runs in each computed step"
     assert len(set(both)) >= max(len(few), len(many))
@@ -305,31 +304,31 @@ A, B = words(2), words(2, seed=9)
         *(([growth**i * latent for i, latent in enumerate(chain(6))], [A] * 6, {2, 4}, None) for growth in (0.4, 2.5)),
     ],
 )
-def test_what_changes_begins_anew_and_an_image_that_grows_does_not(ldm_sd1, latents, texts, predicted, why):
-    session = session_of(ldm_sd1, interval=2)
-    run(ldm_sd1, session, latents, lambda step, latent: ldm_sd1(latent, TIMES[step], texts[step].clone()))
+def test_what_changes_begins_anew_and_an_image_that_grows_does_not(shallow, latents, texts, predicted, why):
+    session = session_of(shallow, interval=2)
+    run(shallow, session, latents, lambda step, latent: shallow(latent, TIMES[step], texts[step].clone()))
     assert predicted_in(session) == predicted
     assert session.record.begun_anew == why
 
 
-def test_a_caller_may_go_on_with_its_latent_in_place(ldm_sd1):
+def test_a_caller_may_go_on_with_its_latent_in_place(shallow):
     """As EasyCache of ComfyUI does."""
-    session = session_of(ldm_sd1, interval=2)
-    run(ldm_sd1, session, chain(10), lambda step, latent: (ldm_sd1(latent, TIMES[step]), latent.neg_()))
+    session = session_of(shallow, interval=2)
+    run(shallow, session, chain(10), lambda step, latent: (shallow(latent, TIMES[step]), latent.neg_()))
     assert predicted_in(session) == {2, 4, 6, 8}
 
 
 @pytest.mark.parametrize("calls", [8, 9])
-def test_of_a_steps_calls_the_first_eight_are_predicted_and_a_note_says_so(calls):
+def test_of_a_steps_calls_the_first_eight_are_predicted_and_a_note_says_so(shallow, calls):
     """As with tiles, which are alike from step to step."""
-    small, ran = Small(shallow_ldm_unet(), {}, 0), []
-    session = session_of(small, interval=2)
+    session, ran = session_of(shallow, interval=2), []
     first = session.host.deep_transformers[0].transformer_blocks[0]
-    first.register_forward_hook(lambda *_: ran.append(step))
-    for step, latent in enumerate(chain(4)):
-        session.attach().begin_step(step, 4, rows_of((0,), (None, None)))
-        for _ in range(calls):
-            small(latent, TIMES[step])
+    with first.register_forward_hook(lambda *_: ran.append(step)):
+        for step, latent in enumerate(chain(4)):
+            session.attach().begin_step(step, 4, rows_of((0,), (None, None)))
+            for _ in range(calls):
+                shallow(latent, TIMES[step])
+    session.remove()
     assert ran.count(2) == calls - 8
     assert session.record.notes == ["of a step's calls, the first 8 are predicted"] * (calls - 8)
 
@@ -340,19 +339,19 @@ def histories(session):
     return [history for part in parts for history in part.histories.values()]
 
 
-def test_memory_is_freed_at_the_end_of_a_pass_an_error_and_removal(ldm_sd1):
-    latents, session = chain(4), session_of(ldm_sd1, interval=2)
-    run(ldm_sd1, session, latents, steps=4)
+def test_memory_is_freed_at_the_end_of_a_pass_an_error_and_removal(shallow):
+    latents, session = chain(4), session_of(shallow, interval=2)
+    run(shallow, session, latents, steps=4)
     assert not histories(session), "the last step has run"
-    run(ldm_sd1, session, latents[:2], steps=9)
-    assert len(histories(session)) == 7
+    run(shallow, session, latents[:2], steps=9)
+    assert len(histories(session)) == 2
     session.remove()
     assert not histories(session)
-    run(ldm_sd1, session, latents[:1], steps=9)
+    run(shallow, session, latents[:1], steps=9)
     assert histories(session)
     fails = session.attach().host.unet.out.register_forward_pre_hook(lambda *_: 1 / 0)
     with fails, pytest.raises(ZeroDivisionError):
-        ldm_sd1(latents[1], TIMES[1])
+        shallow(latents[1], TIMES[1])
     assert not histories(session)
     session.remove()
 
@@ -360,18 +359,18 @@ def test_memory_is_freed_at_the_end_of_a_pass_an_error_and_removal(ldm_sd1):
 # what may not be replaced -------------------------------------------------------------------------------------------
 
 
-def test_a_forward_put_over_ours_predicts_no_more_and_goes_on_after_removal(ldm_sd1):
+def test_a_forward_put_over_ours_predicts_no_more_and_goes_on_after_removal(shallow):
     """As DeepCache's helper does, which leaves out runs of its own."""
-    first, ran = detect(ldm_sd1.unet).deep_transformers[0], []
-    plain, session = ldm_sd1(chain(1)[0]), session_of(ldm_sd1, interval=2).attach()
+    first, ran = detect(shallow.unet).deep_transformers[0], []
+    plain, session = shallow(chain(1)[0]), session_of(shallow, interval=2).attach()
     below = first.forward
     first.forward = lambda *args, **kwargs: below(*args, **kwargs)
     with first.transformer_blocks[0].register_forward_hook(lambda *_: ran.append(1)):
         for step, latent in enumerate(chain(5)):
             session.begin_step(step, 5, rows_of((0, 0)))
-            ldm_sd1(latent, TIMES[step])
+            shallow(latent, TIMES[step])
         session.remove()
-        after = ldm_sd1(chain(1)[0])
+        after = shallow(chain(1)[0])
     del first.forward
     assert len(ran) == 6
     assert torch.equal(after, plain)
@@ -380,21 +379,24 @@ def test_a_forward_put_over_ours_predicts_no_more_and_goes_on_after_removal(ldm_
 
 
 @pytest.mark.parametrize(("predict", "broken"), [("deep", 1), ("deep", 3), ("whole", 1), ("whole", 2), ("whole", 4)])
-def test_a_number_that_is_not_finite_does_not_reach_later_steps(ldm_sd1, predict, broken):
+def test_a_number_that_is_not_finite_does_not_reach_later_steps(shallow, predict, broken):
     """One NaN inside the model in one computed step. The loop around it goes on with good latents."""
-    (norm, *_), now = [m for m in ldm_sd1.unet.modules() if isinstance(m, torch.nn.LayerNorm)], []
-    session = session_of(ldm_sd1, interval=2, predict=predict)
-    call = lambda step, latent: now.append(step) or ldm_sd1(latent, TIMES[step])  # noqa: E731
+    (norm, *_), now = [m for m in shallow.unet.modules() if isinstance(m, torch.nn.LayerNorm)], []
+    session = session_of(shallow, interval=2, predict=predict)
+    call = lambda step, latent: now.append(step) or shallow(latent, TIMES[step])  # noqa: E731
     with norm.register_forward_hook(lambda m, a, y: y * math.nan if len(now) == broken + 1 else None):
-        outputs = run(ldm_sd1, session, chain(10), call)
+        outputs = run(shallow, session, chain(10), call)
     assert [i for i, output in enumerate(outputs) if not output.isfinite().all()] == [broken]
     assert predicted_in(session), "it goes on later"
     assert session.record.begun_anew == Reason.SPOILT
 
 
-def test_of_a_latent_without_numbers_nothing_is_predicted_and_a_note_says_so(ldm_sd1):
-    session = session_of(ldm_sd1, interval="auto", predict="whole", tolerance=1)
-    run(ldm_sd1, session, [latent * math.nan for latent in chain(10)], guidance=1)
+@pytest.mark.parametrize("by", [math.nan, 0])
+def test_where_the_error_is_no_number_nothing_is_predicted_and_a_note_says_so(shallow, by):
+    """The error of an output of zeros, beside that output, is none either."""
+    session = session_of(shallow, interval="auto", predict="whole", tolerance=1)
+    with shallow.unet.out.register_forward_hook(lambda module, args, output: output * by):
+        run(shallow, session, chain(10), guidance=1)
     assert not predicted_in(session)
     assert session.record.notes == ["the model's output is not a number (NaN)"]
 
@@ -413,10 +415,10 @@ LORA = {"_active_adapter": ["a"], "_disable_adapters": False, "scaling": {"a": 1
     ids=["off", "another", "scale", "IP-Adapter"],
 )
 @pytest.mark.parametrize("loads_at", [0, 3])
-def test_an_adapter_that_changes_in_mid_pass_begins_anew(ldm_sd1, before, change, loads_at):
+def test_an_adapter_that_changes_in_mid_pass_begins_anew(shallow, before, change, loads_at):
     """As peft's LoRAs, of which some act in few layers, and the processors of diffusers' IP-Adapters."""
-    small = ldm_sd1.copy()
-    layer = small.unet.output_blocks[4][1].transformer_blocks[0].attn2.to_k
+    small = shallow.copy()
+    layer = detect(small.unet).deep_transformers[0].transformer_blocks[0].attn2.to_k
 
     def switch(step, latent):
         if step == loads_at:
@@ -528,19 +530,19 @@ def test_the_memory_of_the_fit_is_that_which_torch_allocates(shape):
         ("whole", memory.ROOM, lambda kept, fit: 0, {3}),
     ],
 )
-def test_without_room_on_the_gpu_deep_transformers_are_computed(ldm_sd1, monkeypatch, predict, room, free, predicted):
+def test_without_room_on_the_gpu_deep_transformers_are_computed(shallow, monkeypatch, predict, room, free, predicted):
     latent, looked = noise(2, 4, 16, 8), []
 
     def free_bytes(device):
         looked.append(device)
-        return free(*bytes_needed(detect(ldm_sd1.unet), latent))
+        return free(*bytes_needed(detect(shallow.unet), latent))
 
     monkeypatch.setattr(memory, "free_bytes", free_bytes)
     monkeypatch.setattr(memory, "ROOM", room)
-    with patched(ldm_sd1.unet, **OFF, predict=predict, interval=2) as session:
+    with patched(shallow.unet, **OFF, predict=predict, interval=2) as session:
         for step in range(6):
             session.begin_step(step, 6, rows_of((1, 1)))
-            ldm_sd1(latent + 0.01 * step, TIMES[0] - step)
+            shallow(latent + 0.01 * step, TIMES[0] - step)
     assert predicted_in(session) == predicted
     assert ("MiB free: nothing is predicted" in "".join(session.record.notes)) == (not predicted)
     assert len(looked) == (predict == "deep")  # a GPU may take its time
@@ -584,24 +586,24 @@ def test_a_compiled_model_is_predicted_too(diffusers_sd1):
 
 
 @pytest.mark.parametrize("left_out", [True, False])
-def test_where_the_negative_prompt_is_left_out_the_error_is_that_without_guidance(ldm_sd1, monkeypatch, left_out):
+def test_where_the_negative_prompt_is_left_out_the_error_is_that_without_guidance(shallow, monkeypatch, left_out):
     """As by NGMS. A row of the prompt alone beside both, as ComfyUI has for an area, counts several times."""
     monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
 
     def least_error(weight):
         session, both = (
-            session_of(ldm_sd1, interval="auto", predict="deep", tolerance=0),
+            session_of(shallow, interval="auto", predict="deep", tolerance=0),
             () if left_out else (7.0, -6.0),
         )
         rows = [Row(weight=each) for each in (*both, weight) * len(TIMES)]
         monkeypatch.setattr(session, "_rows_of", lambda count, *_: tuple(rows.pop(0) for _ in range(count)))
 
         def call(step, latent):
-            output = ldm_sd1(latent[: len(both)], TIMES[step]) if both else None
-            alone = ldm_sd1(latent[:1, :, :8], TIMES[step])
+            output = shallow(latent[: len(both)], TIMES[step]) if both else None
+            alone = shallow(latent[:1, :, :8], TIMES[step])
             return alone if output is None else output
 
-        run(ldm_sd1, session, chain(10), call)
+        run(shallow, session, chain(10), call)
         return session.record.deep.least_error
 
     with_guidance, without = least_error(7.0), least_error(1.0)

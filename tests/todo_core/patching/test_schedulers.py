@@ -14,7 +14,7 @@ from accelerate import cpu_offload_with_hook
 from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline
 
 import todo_core.samplers
-from tests.models import diffusers_unet, hook_count, noise, pipeline, snapshot, words
+from tests.models import hook_count, noise, pipeline, shallow_diffusers_unet, snapshot, words
 from tests.todo_core.patching.test_copies import COPIES
 from tests.todo_core.test_pacing import ALPHA_BARS
 from todo_core import apply_patch, patched, remove_patch
@@ -40,7 +40,7 @@ def ran(session):
 @pytest.fixture
 def unet():
     """Trained at 64 x 64 pixels."""
-    return diffusers_unet(sample_size=8)
+    return shallow_diffusers_unet(sample_size=8)
 
 
 def generate(pipe, steps=8, side=128, **more):
@@ -76,15 +76,11 @@ def test_a_loop_of_ones_own_is_counted_by_its_own_timesteps(unet):
     ("name", "config", "calls"),
     [
         ("DDIMScheduler", {}, 6),
-        ("DEISMultistepScheduler", {}, 6),
         ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}, 6),
-        ("EulerDiscreteScheduler", {}, 6),
-        ("LMSDiscreteScheduler", {}, 6),
         ("PNDMScheduler", {"skip_prk_steps": True}, 7),  # it calls the model twice at its second timestep
         ("UniPCMultistepScheduler", {}, 6),
         # under noise, and with two calls a step, an image is held from the second computed step on
         ("EulerAncestralDiscreteScheduler", {}, 5),
-        ("DPMSolverMultistepScheduler", {"algorithm_type": "sde-dpmsolver++"}, 5),
         ("DDPMScheduler", {}, 5),
         ("HeunDiscreteScheduler", {}, 10),  # its first step has one call: the second ones are a step behind
     ],
@@ -171,7 +167,6 @@ def test_the_views_of_a_panorama_belong_to_one_pass(unet):
         ("EulerDiscreteScheduler", {}, 20, 0.5),
         # each call is a step where timesteps round to one, as the last two do here
         ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}, 50, 0.2),
-        pytest.param("DPMSolverMultistepScheduler", {"use_exponential_sigmas": True}, 50, 0.2, id="exponential"),
         ("UniPCMultistepScheduler", {"use_karras_sigmas": True}, 50, 0.2),
     ],
 )
@@ -198,7 +193,7 @@ def test_the_steps_are_those_of_the_pipelines_own_schedule(name, config, steps, 
     ],
 )
 def test_a_pipeline_tells_whether_it_has_rows_of_the_negative_prompt(scale, time_cond_proj_dim, weights):
-    unet = diffusers_unet(sample_size=8, time_cond_proj_dim=time_cond_proj_dim)
+    unet = shallow_diffusers_unet(sample_size=8, time_cond_proj_dim=time_cond_proj_dim)
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
     assert detect(pipe).sampler.weights() is None  # it has not run yet
     found = []
@@ -219,7 +214,8 @@ def test_a_pipeline_that_edits_an_image_has_a_third_part_of_rows(unet):
     pipe = Running(unet=unet, _guidance_scale=7.5, _image_guidance_scale=1.5)
     assert pipe() == (7.5, -6.0, -0.5)
     assert detect(pipe).sampler.weights() is None, "a loop of one's own has its own guidance"
-    assert Running(unet=diffusers_unet(1), _guidance_scale=3.0)(pipe) is None, "as has a pipeline of another UNet"
+    other = Running(unet=shallow_diffusers_unet(1), _guidance_scale=3.0)
+    assert other(pipe) is None, "as has a pipeline of another UNet"
 
 
 @pytest.mark.parametrize(("guidance_scale", "known"), [(7.5, None), (1.0, (1.0,))])
@@ -277,23 +273,22 @@ def effect(scheduler, first, call):
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "least", "most"),
+    ("name", "config", "first", "least", "most"),
     [
         # one step moves the image and nothing takes it back: the way is what it moves in the end
-        ("EulerDiscreteScheduler", {}, 0.99, 1.01),
-        ("EulerDiscreteScheduler", {"use_karras_sigmas": True}, 0.99, 1.01),
-        ("DDIMScheduler", {"clip_sample": False, "set_alpha_to_one": True}, 0.99, 1.01),
-        ("EulerAncestralDiscreteScheduler", {}, 0.99, 1.01),
+        ("EulerDiscreteScheduler", {}, 0, 0.99, 1.01),
+        ("EulerDiscreteScheduler", {"use_karras_sigmas": True}, 5, 0.99, 1.01),
+        ("DDIMScheduler", {"clip_sample": False, "set_alpha_to_one": True}, 0, 0.99, 1.01),
+        ("EulerAncestralDiscreteScheduler", {}, 5, 0.99, 1.01),
         # solvers that take a part back
-        ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}, 0.9, 4),
-        ("DPMSolverMultistepScheduler", {"algorithm_type": "sde-dpmsolver++"}, 0.9, 9),
-        ("UniPCMultistepScheduler", {}, 0.9, 20),
-        ("DEISMultistepScheduler", {}, 0.5, 9),
-        ("LMSDiscreteScheduler", {"use_karras_sigmas": True}, 0.9, 9),
+        ("DPMSolverMultistepScheduler", {"use_karras_sigmas": True}, 5, 0.9, 4),
+        ("DPMSolverMultistepScheduler", {"algorithm_type": "sde-dpmsolver++"}, 0, 0.9, 9),
+        ("UniPCMultistepScheduler", {}, 5, 0.9, 20),
+        ("DEISMultistepScheduler", {}, 0, 0.5, 9),
+        ("LMSDiscreteScheduler", {"use_karras_sigmas": True}, 5, 0.9, 9),
     ],
 )
-@pytest.mark.parametrize("first", [0, 5])
-def test_the_weight_of_a_step_is_what_an_error_in_it_moves(name, config, least, most, first):
+def test_the_weight_of_a_step_is_what_an_error_in_it_moves(name, config, first, least, most):
     scheduler = getattr(diffusers, name)(**SD, **config)
     scheduler.set_timesteps(12)
     course = course_of_scheduler(scheduler, first)

@@ -10,7 +10,6 @@ import pytest
 
 from tests import models
 from todo_core import Settings
-from todo_core.hosts import detect
 from todo_core.patching import what_ran
 from todo_core.patching.driver import Driver
 from todo_core.patching.plan import Pass, Plan
@@ -125,7 +124,7 @@ HALF = replace(LEVEL_1, keys=2048)
     ],
 )
 def test_the_work_that_was_saved_is_that_of_what_ran(record, calls):
-    host, made = detect(models.full_layout("SD 1.5")), plan()
+    host, made = models.full_layout("SD 1.5"), plan()
     work = partial(Layout.of(host).work, GRID)
     kinds = work([LEVEL_1]), work((), predicts=True), work([LEVEL_1], predicts=True), work(())
     left = calls and sum(count * each for count, each in zip(calls, kinds, strict=True)) / (8 * work(()))
@@ -134,7 +133,7 @@ def test_the_work_that_was_saved_is_that_of_what_ran(record, calls):
 
 
 def test_layers_that_nobody_can_count_do_not_cost_the_line(monkeypatch, caplog):
-    driver, host = Driver("the pass", Settings()), detect(models.full_layout("SD 1.5"))
+    driver, host = Driver("the pass", Settings()), models.full_layout("SD 1.5")
     monkeypatch.setattr(Driver, "host", host)
     monkeypatch.setattr(Driver, "plan", plan(whole=OFF, deep=OFF, interval=1))
     driver.record = ran(LEVEL_1)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tests.models import Small, noise, shallow_ldm_unet, snapshot, words
+from tests.models import noise, snapshot, words
 from tests.todo_core.patching import test_prediction as below_level_1
 from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, predicted_in, run, session_of, weights_of
 from tests.todo_core.test_pacing import naive_cost
@@ -49,14 +49,14 @@ FOUR, THREE = {"predict": "deep", "interval": 4}, {"predict": "whole", "interval
 DEEP_2, WHOLE_2 = {"predict": "deep", "interval": 2}, {"predict": "whole", "interval": 2}
 REDUCED = {"factor_1": 2, "phase": "fixed"}
 MODELS = [f"{library}_{layout}" for library in ("ldm", "diffusers") for layout in ("sd1", "sdxl")]
-CASES = [(name, *case) for name in MODELS for case in ((FOUR, {2, 3, 4, 6}), (THREE, {3, 4, 6}))]
+CASES = [*((name, FOUR, {2, 3, 4, 6}) for name in MODELS), ("diffusers_sdxl", THREE, {3, 4, 6})]
 CASES += [("ldm_sd1", DEEP_2, {2, 4, 6}), ("ldm_sd1", WHOLE_2, {3, 5})]
 CASES += [("ldm_sd1", DEEP_2 | REDUCED, {2, 4, 6}), ("ldm_sd1", WHOLE_2 | REDUCED, {3, 5})]
 
 
 @pytest.mark.parametrize(("name", "settings", "predicted"), CASES)
 def test_a_pass_equals_the_loop(name, settings, predicted, request):
-    small, latents = request.getfixturevalue(name), chain(8)
+    small, latents = request.getfixturevalue(name), [latent[..., :8] for latent in chain(8)]
     session, before = session_of(small, **settings), snapshot(small.unet)
     ours = run(small, session, latents)
     assert snapshot(small.unet) == before
@@ -73,20 +73,20 @@ def test_a_pass_equals_the_loop(name, settings, predicted, request):
 
 
 @pytest.mark.parametrize("predicts_v", [True, False])
-def test_under_noise_the_denoised_image_is_held(ldm_sd1, predicts_v):
+def test_under_noise_the_denoised_image_is_held(shallow, predicts_v):
     """Of v, the image is alpha x - sigma v; of noise, (x - sigma e) / alpha."""
     levels = [1.5, 1.2, 0.9, 0.6, 0.4, 0.2, 0.0]
     course = Course.of_noise(levels, holds=True)
     course = replace(course, scales=tuple(Scale.of(level, predicts_v=predicts_v) for level in levels[:-1]))
     driver, latents, outputs, images = Driver("a pass", Settings(**WHOLE, interval=2)), chain(6), [], []
-    driver.use_model(detect(ldm_sd1.unet), (), Pass(TokenGrid(16, 16), 6, course))
+    driver.use_model(detect(shallow.unet), (), Pass(TokenGrid(16, 16), 6, course))
     for step, (x, time, level) in enumerate(zip(latents, TIMES, levels, strict=False)):
         driver.begin_step(step, 6, rows_of([1, 2]), time=level)
-        outputs.append(ldm_sd1(x, time))
+        outputs.append(shallow(x, time))
         driver.end_step()
         alpha = (1 + level**2) ** -0.5
         sigma = level * alpha
-        output = ldm_sd1(x, time) if step not in (2, 4) else None
+        output = shallow(x, time) if step not in (2, 4) else None
         if output is None and predicts_v:
             output = (alpha * x - images[-1]) / sigma
         elif output is None:
@@ -97,46 +97,46 @@ def test_under_noise_the_denoised_image_is_held(ldm_sd1, predicts_v):
     assert driver.record.whole.predicted_in == {2, 4}
 
 
-def test_the_least_error_is_the_least_tolerance_that_predicts(ldm_sd1):
+def test_the_least_error_is_the_least_tolerance_that_predicts(shallow):
     first, *others = chain(8)
     latents = [first, *(first + 0.02 * (each - first) for each in others)]  # alike, so that the error is small
 
     def ran(tolerance):
-        session = session_of(ldm_sd1, **WHOLE | {"interval": "auto", "tolerance": tolerance})
-        run(ldm_sd1, session, latents)
+        session = session_of(shallow, **WHOLE | {"interval": "auto", "tolerance": tolerance})
+        run(shallow, session, latents)
         return session.record
 
     error = ran(0).whole.least_error
     assert [bool(ran(part * error).whole.predicted_in) for part in (0.999, 1.001)] == [False, True]
 
 
-def test_the_window_is_that_of_tokens(ldm_sd1):
-    session = session_of(ldm_sd1, factor_1=2, interval=2, start=0.25, end=0.75)
-    run(ldm_sd1, session, chain(8))
+def test_the_window_is_that_of_tokens(shallow):
+    session = session_of(shallow, factor_1=2, interval=2, start=0.25, end=0.75)
+    run(shallow, session, chain(8))
     assert session.record.ran_in.popitem()[1] == {2, 3, 4, 5}
     assert predicted_in(session) == {2, 4, 6}
 
 
 @pytest.mark.parametrize(("predict", "step"), [("deep", 2), ("whole", 3)])
-def test_an_error_in_a_prediction_costs_no_image(ldm_sd1, predict, step, monkeypatch):
+def test_an_error_in_a_prediction_costs_no_image(shallow, predict, step, monkeypatch):
     errors, latents = [], chain(5)
     monkeypatch.setattr(Line, "predict", lambda *_: 1 / 0)
     settings = Settings(**OFF, predict=predict, interval=2)
-    ours = run(ldm_sd1, Session(detect(ldm_sd1.unet), settings, on_error=errors.append), latents)
+    ours = run(shallow, Session(detect(shallow.unet), settings, on_error=errors.append), latents)
     assert [type(error) for error in errors] == [ZeroDivisionError]
-    assert torch.equal(ours[step], ldm_sd1(latents[step], TIMES[step]))
+    assert torch.equal(ours[step], shallow(latents[step], TIMES[step]))
 
 
 @pytest.mark.parametrize(
     ("predict", "is_own", "predicted"), [("deep", False, {2}), ("whole", False, set()), ("whole", True, {3})]
 )
-def test_a_forward_of_somebody_else_stays_and_that_of_the_class_is_no_obstacle(ldm_sd1, predict, is_own, predicted):
+def test_a_forward_of_somebody_else_stays_and_that_of_the_class_is_no_obstacle(shallow, predict, is_own, predicted):
     """sd-webui-controlnet leaves the class's on the instance after an image."""
-    module = ldm_sd1.unet if predict == "whole" else detect(ldm_sd1.unet).deep_transformers[0]
-    session, own = session_of(ldm_sd1, predict=predict, interval=2), module.forward
+    module = shallow.unet if predict == "whole" else detect(shallow.unet).deep_transformers[0]
+    session, own = session_of(shallow, predict=predict, interval=2), module.forward
     theirs = module.forward = own if is_own else lambda *args, **kwargs: own(*args, **kwargs)
     try:
-        run(ldm_sd1, session, chain(5))
+        run(shallow, session, chain(5))
         assert vars(module)["forward"] is theirs
     finally:
         del module.forward
@@ -148,9 +148,9 @@ def test_a_forward_of_somebody_else_stays_and_that_of_the_class_is_no_obstacle(l
 
 @pytest.mark.parametrize(("numbers", "predicted"), [({"calls": 0}, set()), ({"parent": None}, {3})])
 @pytest.mark.parametrize("is_patched", [True, False])
-def test_where_another_program_s_layers_count_their_calls_each_runs(ldm_sd1, is_patched, numbers, predicted):
+def test_where_another_program_s_layers_count_their_calls_each_runs(shallow, is_patched, numbers, predicted):
     """As HiDiffusion's, which change the image by that count. Those of tomesd have no numbers."""
-    layer = ldm_sd1.unet.input_blocks[0]
+    layer = shallow.unet.input_blocks[0]
     own = type(layer)
 
     def replace_class():
@@ -163,11 +163,11 @@ def test_where_another_program_s_layers_count_their_calls_each_runs(ldm_sd1, is_
     try:
         if not is_patched:
             replace_class()
-        with patched(ldm_sd1.unet, **settings) as session:
+        with patched(shallow.unet, **settings) as session:
             if is_patched:
                 replace_class()
             for time, latent in zip(TIMES, chain(5), strict=False):
-                ldm_sd1(latent, time)
+                shallow(latent, time)
     finally:
         layer.__class__ = own
     assert session.record.whole.predicted_in == predicted
@@ -182,13 +182,13 @@ CALM, ROUGH = 0.02, 0.3  # how much of a latent is new in a step
     ("drifts", "tolerance"),
     [([CALM] * 8 + [ROUGH] * 5 + [CALM] * 6, 0.5), ([ROUGH] * 5 + [CALM] * 8 + [0.2] * 6, 1.0)],
 )
-def test_auto_computes_the_steps_that_the_measured_errors_ask_for(drifts, tolerance):
-    small, latents = Small(shallow_ldm_unet(), {}, 0), [noise(2, 4, 8, 8, seed=3)]
+def test_auto_computes_the_steps_that_the_measured_errors_ask_for(shallow, drifts, tolerance):
+    latents = [noise(2, 4, 8, 8, seed=3)]
     for i, drift in enumerate(drifts, 1):
         latents.append((1 - drift) * latents[-1] + drift * noise(2, 4, 8, 8, seed=3 + i))
-    session = session_of(small, 8, predict="whole", interval="auto", tolerance=tolerance)
-    theirs, computed = by_a_loop(small, latents, 1, tolerance, AUTO_TIMES)
-    ours = run(small, session, latents, times=AUTO_TIMES, guidance=GUIDANCE)
+    session = session_of(shallow, 8, predict="whole", interval="auto", tolerance=tolerance)
+    theirs, computed = by_a_loop(shallow, latents, 1, tolerance, AUTO_TIMES)
+    ours = run(shallow, session, latents, times=AUTO_TIMES, guidance=GUIDANCE)
     assert len({after - before for before, after in pairwise(computed[2:])}) > 2
     assert sorted(session.record.whole.computed_calls) == computed
     assert predicted_in(session) == set(range(20)) - set(computed)
@@ -197,18 +197,18 @@ def test_auto_computes_the_steps_that_the_measured_errors_ask_for(drifts, tolera
 
 
 @pytest.mark.parametrize("predict", ["deep", "whole"])
-def test_a_cache_inside_the_model_s_call_is_neither_counted_nor_learned(ldm_sd1, predict, monkeypatch):
+def test_a_cache_inside_the_model_s_call_is_neither_counted_nor_learned(shallow, predict, monkeypatch):
     """EasyCache of ComfyUI 0.33 answers in the place of the UNet's own code, inside its forward: here in step 4."""
-    unet, session, cached = ldm_sd1.unet, session_of(ldm_sd1, predict=predict, interval=2), [False]
+    unet, session, cached = shallow.unet, session_of(shallow, predict=predict, interval=2), [False]
     own = type(unet).forward
     monkeypatch.setattr(type(unet), "forward", lambda self, *a, **k: a[0] * 50 if cached[0] else own(self, *a, **k))
     latents, record = chain(9), session.record.parts[predict]
 
     def call(step, latent):
         cached[0] = step == 4
-        return ldm_sd1(latent, TIMES[step])
+        return shallow(latent, TIMES[step])
 
-    outputs = run(ldm_sd1, session, latents, call)
+    outputs = run(shallow, session, latents, call)
     assert torch.equal(outputs[4], latents[4] * 50)
     assert 4 not in record.predicted_calls | record.computed_calls
     assert not session.record.notes
@@ -261,17 +261,17 @@ class WithVariance(Inpainting):
 
 
 @pytest.mark.parametrize("kind", [Inpainting, WithVariance])
-def test_input_and_output_may_have_more_channels_than_the_latent(ldm_sd1, kind):
+def test_input_and_output_may_have_more_channels_than_the_latent(shallow, kind):
     """Mask and masked image, which never change, say nothing of the output's line."""
-    model, latents = kind(ldm_sd1.unet).eval(), chain(6)
+    model, latents = kind(shallow.unet).eval(), chain(6)
     rest = noise(2, 5 if kind is Inpainting else 0, 16, 16, seed=7)
-    session = Session(replace(detect(ldm_sd1.unet), unet=model), Settings(**WHOLE, interval=2))
+    session = Session(replace(detect(shallow.unet), unet=model), Settings(**WHOLE, interval=2))
 
     @torch.no_grad()
     def call(step, latent):
         return model(torch.cat([latent, rest], 1), torch.full((2,), float(TIMES[step])), words(2))
 
-    outputs = run(ldm_sd1, session, latents, call)
+    outputs = run(shallow, session, latents, call)
     assert predicted_in(session) == {3}
     runs = [(TIMES[i], latents[i], latents[i] + outputs[i][:, :4]) for i in (1, 2)]
     expected = naive(runs, TIMES[3], latents[3]).float() - latents[3]
@@ -279,21 +279,21 @@ def test_input_and_output_may_have_more_channels_than_the_latent(ldm_sd1, kind):
     assert {len(output[0]) for output in outputs} == {8 if kind is WithVariance else 4}
 
 
-def test_an_output_of_an_unknown_kind_is_an_error_of_ours_alone(ldm_sd1, monkeypatch):
-    own, errors = type(ldm_sd1.unet).forward, []
-    monkeypatch.setattr(type(ldm_sd1.unet), "forward", lambda *args, **kwargs: {"y": own(*args, **kwargs)})
-    session = Session(detect(ldm_sd1.unet), Settings(**WHOLE, interval=2), on_error=errors.append)
-    output, *_ = run(ldm_sd1, session, chain(5))
+def test_an_output_of_an_unknown_kind_is_an_error_of_ours_alone(shallow, monkeypatch):
+    own, errors = type(shallow.unet).forward, []
+    monkeypatch.setattr(type(shallow.unet), "forward", lambda *args, **kwargs: {"y": own(*args, **kwargs)})
+    session = Session(detect(shallow.unet), Settings(**WHOLE, interval=2), on_error=errors.append)
+    output, *_ = run(shallow, session, chain(5))
     assert set(output) == {"y"}
     assert {type(error) for error in errors} == {KeyError}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_sixteen_bits(ldm_sd1, dtype):
+def test_sixteen_bits(shallow, dtype):
     """The output's dtype is kept where the latent's is another, as under autocast."""
-    session, latents = session_of(ldm_sd1, predict="whole", interval=2), chain(5)
-    with ldm_sd1.unet.out.register_forward_hook(lambda _, args, output: output.to(dtype)):
-        exact = by_a_loop(ldm_sd1, latents, 2)[0][3]
-        made = run(ldm_sd1, session, latents)
+    session, latents = session_of(shallow, predict="whole", interval=2), chain(5)
+    with shallow.unet.out.register_forward_hook(lambda _, args, output: output.to(dtype)):
+        exact = by_a_loop(shallow, latents, 2)[0][3]
+        made = run(shallow, session, latents)
     assert {each.dtype for each in made} == {dtype}
     assert (made[3].float() - exact.float()).norm() < 0.05 * exact.float().norm()

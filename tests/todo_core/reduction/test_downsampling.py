@@ -40,11 +40,11 @@ def test_a_stride_keeps_rows_and_columns_and_each_token_gets_its_own_cell_or_the
     assert max(row, column) < factor
     rows, columns = range(row, size[0], factor), range(column, size[1], factor)
     assert tokens == [y * size[1] + x for y in rows for x in columns]
-    given_back = reduction.unmerge(reduction.merge(token_ids(size)))[0, :, 0].reshape(size)
+    given_back = reduction.unmerge(reduction.merge(token_ids(size)))[0, :, 0].reshape(size).tolist()
     for y in range(size[0]):
         for x in range(size[1]):
             cell = min(y // factor, len(rows) - 1), min(x // factor, len(columns) - 1)
-            assert given_back[y, x] == rows[cell[0]] * size[1] + columns[cell[1]]
+            assert given_back[y][x] == rows[cell[0]] * size[1] + columns[cell[1]]
 
 
 @given(GRIDS, FACTORS, TURNS, st.booleans())

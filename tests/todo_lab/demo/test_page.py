@@ -1,6 +1,8 @@
 """The page: its functions, and requests to a real gradio server."""
 
 import re
+from copy import copy
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -13,7 +15,7 @@ from tests.models import hook_count
 from todo_core import SETTINGS, SettingsError, __version__
 from todo_core.settings import BUILT_IN
 from todo_core.webui.panel.controls import control_value
-from todo_lab.demo import model_runner, page_html
+from todo_lab.demo import page_html
 from todo_lab.demo.page import REQUEST_FIELDS, Page, parse_values, request_controls
 from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.sampling.request import Request
@@ -36,6 +38,20 @@ def url(page):
     _, url, _ = page.blocks.launch(prevent_thread_lock=True, quiet=True, server_port=None, show_error=True)
     yield url
     page.blocks.close()
+
+
+@pytest.fixture
+def instant(runner, opening, monkeypatch):
+    """Runs take no time: each variant has the opening pictures, and steps shorter than those of the one before."""
+
+    def result(request, settings):
+        reduced.step_seconds = [0.9 * each for each in reduced.step_seconds]
+        return replace(opening[0], request=request, settings=settings, reduced=copy(reduced))
+
+    reduced = copy(opening[0].reduced)
+    compare = Mock(side_effect=lambda request, variants, **_: [result(request, each) for each in variants])
+    monkeypatch.setattr(runner, "compare", compare)
+    return compare
 
 
 def values(**changes):
@@ -144,6 +160,7 @@ def test_a_comparison_shows_pictures_with_their_infotext_figures_and_plan(page, 
     assert "ToDo method: similarity" in tome
 
 
+@pytest.mark.usefixtures("instant")
 def test_presets_keep_the_speed_and_psnr_that_they_had_with_the_same_request(page, quick):
     same = {name: value for name, value in quick.items() if name != "factor_1"}
     balanced = told(page, *values(**same))
@@ -162,11 +179,9 @@ def speed(out, name):
     return f"{out.data['variants'][name]['speed']:.2f}x"
 
 
-def test_all_presets_run_in_one_comparison(page, quick, monkeypatch):
-    compare_all = Mock(side_effect=model_runner.compare_all)
-    monkeypatch.setattr(model_runner, "compare_all", compare_all)
+def test_all_presets_run_in_one_comparison(page, quick, instant):
     out = told(page, *values(**quick), job="compare_presets")
-    assert compare_all.call_count == 1
+    assert instant.call_count == 1
     assert out.known[1].keys() == {"custom", *BUILT_IN}
     assert "not run" not in out.presets
     assert "<b>custom</b>" in out.presets
@@ -174,6 +189,7 @@ def test_all_presets_run_in_one_comparison(page, quick, monkeypatch):
     assert "<dt>custom</dt>" in out.own_caption
 
 
+@pytest.mark.usefixtures("instant")
 def test_beside_tome_stands_the_default(page, quick):
     tome = {name: control_value(s, getattr(BUILT_IN["ToMe paper"], name)) for name, s in SETTINGS.items()}
     same = {name: value for name, value in quick.items() if name != "factor_1"}

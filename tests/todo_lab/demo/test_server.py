@@ -46,7 +46,7 @@ def status(port):
     return urlopen(f"http://127.0.0.1:{port}", timeout=60).status
 
 
-@pytest.mark.parametrize("proxy", ["", "http://127.0.0.1:9", "socks5://127.0.0.1:9"])
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9"])
 def test_the_page_is_served_at_the_given_port_until_it_is_interrupted(serve, port, monkeypatch, capsys, caplog, proxy):
     """A proxy does not keep it from itself."""
     launch, found = create_autospec(gr.Blocks.launch, side_effect=gr.Blocks.launch), []
@@ -62,20 +62,18 @@ def test_the_page_is_served_at_the_given_port_until_it_is_interrupted(serve, por
         urlopen(f"http://127.0.0.1:{port}", timeout=5)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_pictures_lie_in_a_folder_of_its_own_which_goes_with_it(serve, tmp_path, monkeypatch, name):
+def test_pictures_lie_in_a_folder_of_its_own_which_goes_with_it(serve, tmp_path):
     """Also with a closed terminal."""
     (tmp_path / "gradio").write_text("what gradio would use belongs to somebody else")
-    number, found = getattr(signal, name), []
-    before = signal.signal(number, signal.SIG_DFL)
+    found, before = [], signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     def look(port):
         found.extend(tmp_path.rglob("*.png"))
-        signal.raise_signal(number)
+        signal.raise_signal(signal.SIGHUP)
 
     end_in_order()
-    assert serve(look).code == 128 + number
-    signal.signal(number, before)
+    assert serve(look).code == 128 + signal.SIGHUP
+    signal.signal(signal.SIGHUP, before)
     assert len(found) == 6  # three pictures, what is enlarged, two maps
     assert {path.relative_to(tmp_path).parts[0][:10] for path in found} == {"todo-demo-"}
     assert [path.name for path in tmp_path.iterdir()] == ["gradio"]

@@ -19,7 +19,7 @@ def chosen():
     return variants.unique_variants([*ours, variants.from_peer("tomesd", {"ratio": 0.5})])
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def work(chosen):
     """Three prompts, one seed, one size."""
     return small_jobs(chosen, PROMPTS)

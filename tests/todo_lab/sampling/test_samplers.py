@@ -26,7 +26,7 @@ def sampled(scheduler):
 @pytest.mark.parametrize(("sampler", "schedule"), [(sampler, each) for sampler in OF for each in OF[sampler]])
 def test_a_sampler_finds_the_image(sampler, schedule):
     asked = Request(prompt="", sampler=sampler, schedule=schedule).resolved
-    for steps, of in ((4, 4), (10, 20), (20, 20)):
+    for steps, of in ((4, 4), (10, 20)):
         made = make_scheduler(asked.sampler, asked.schedule, steps, of)
         assert len(made.timesteps) == steps * made.order - (made.order == 2)
         # those that end above no noise leave 3 % of it

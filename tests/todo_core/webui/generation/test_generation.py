@@ -226,12 +226,13 @@ def test_a_placeholder_is_no_loaded_model(webui, monkeypatch):
     assert compat.loaded_model() is None
 
 
-def test_every_row_of_an_and_prompt_belongs_to_its_image():
-    parts = [[1, 1], [1], [1, 1, 1]]
+def test_every_row_of_an_and_prompt_belongs_to_its_image_and_the_weights_of_an_image_make_1():
+    parts = [[SimpleNamespace(weight=weight) for weight in each] for each in ((0.5, 1), (1,), (1, 1, 1))]
     sampler = SimpleNamespace(sampler_extra_args={"cond": SimpleNamespace(batch=parts)})
-    denoiser = SimpleNamespace(p=SimpleNamespace(seeds=[7, 8, 9]), sampler=sampler)
-    params = SimpleNamespace(x=torch.zeros(9, 4, 1, 1), denoiser=denoiser)
-    assert [row.seed for row in compat.rows_of(params)] == [7, 7, 8, 9, 9, 9, 7, 8, 9]
+    denoiser = SimpleNamespace(p=SimpleNamespace(seeds=[7, 8, 9], cfg_scale=2), sampler=sampler)
+    rows = compat.rows_of(SimpleNamespace(x=torch.zeros(9, 4, 1, 1), denoiser=denoiser))
+    assert [row.seed for row in rows] == [7, 7, 8, 9, 9, 9, 7, 8, 9]
+    assert [row.weight for row in rows] == [1, 2, 2, 2, 2, 2, -2, -1, -5]
 
 
 def test_which_adapters_act_is_told_in_the_forge_family_by_the_noise():
@@ -279,7 +280,7 @@ POSSIBLE = valid_settings().map(lambda wanted: ({"enabled": True, **wanted.to_di
 
 
 @given(SENT | POSSIBLE, st.integers(1, 6), st.sampled_from([64, 80, 112]))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_sent_an_image_comes_out_and_what_is_told_is_written(webui, sent, steps, width):
     """``generate`` lets no error of the script pass. An image that is not finite or flat would be a fault too."""
     done = webui.generate(Processing(steps=steps, width=width), *sent)

@@ -95,7 +95,7 @@ def read(args):
 
 
 @given(valid_settings())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_what_is_set_is_asked_for_by_position_and_by_name_and_decides_what_is_shown(shared_page, wanted):
     shared_page.set(wanted)
     by_name = {"enabled": True, **wanted.to_dict()}
@@ -106,7 +106,7 @@ def test_what_is_set_is_asked_for_by_position_and_by_name_and_decides_what_is_sh
 
 
 @given(valid_settings().filter(lambda wanted: wanted.method != "none"))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_pasting_what_was_written_restores_every_setting_in_use(shared_page, wanted):
     panel = shared_page.panel
     values = pasted(panel.infotext_fields, wanted.to_infotext())

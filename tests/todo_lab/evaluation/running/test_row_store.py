@@ -12,17 +12,23 @@ from todo_core import SettingsError
 from todo_lab.evaluation.running.row_store import ROWS_FILE, RowStore
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 7, 12, 13, 20])
-def test_a_stopped_run_continues_without_repeating_or_losing_a_row(tmp_path, work, count):
-    complete, broken = tmp_path / "complete", tmp_path / "broken"
-    sweep(complete, work, runs=2)
+@pytest.fixture(scope="module")
+def complete(work, tmp_path_factory):
+    """The folder of a run that was never stopped."""
+    folder = tmp_path_factory.mktemp("complete")
+    sweep(folder, work, runs=2)
+    return folder
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 12, 13, 20])
+def test_a_stopped_run_continues_without_repeating_or_losing_a_row(tmp_path, work, complete, count):
     with pytest.raises(KeyboardInterrupt):
-        sweep(broken, work, Double(stop_at=count), runs=2)
-    sweep(broken, work, resume=True, runs=2)
-    assert [row["key"] for row in rows_of(broken)] == [job.key for job in work]
-    for ours, theirs in zip(rows_of(broken), rows_of(complete), strict=True):
+        sweep(tmp_path, work, Double(stop_at=count), runs=2)
+    sweep(tmp_path, work, resume=True, runs=2)
+    assert [row["key"] for row in rows_of(tmp_path)] == [job.key for job in work]
+    for ours, theirs in zip(rows_of(tmp_path), rows_of(complete), strict=True):
         assert not differing(ours, theirs)
-        assert (broken / ours["image"]).read_bytes() == (complete / theirs["image"]).read_bytes()
+        assert (tmp_path / ours["image"]).read_bytes() == (complete / theirs["image"]).read_bytes()
 
 
 def test_a_run_continues_with_what_is_open_alone(tmp_path, work):
