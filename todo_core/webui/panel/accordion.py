@@ -20,6 +20,7 @@ from .. import compat
 from ..generation import infotext
 from ..presets import Presets
 from . import controls, texts
+from .controls import QUIET
 from .estimate_line import NOT_LOADED, PREDICTION, PageRun, estimate_line
 from .page_course import course_of
 from .preset_row import PresetRow
@@ -89,14 +90,10 @@ def build(tab: str, presets: Presets) -> Panel:
     panel = Panel(enabled, made)
     row.connect(panel.settings)
     controls.watch_saved_defaults(tab, made)
-    made["method"].input(_papers_target, [made["method"]], [made["target"]], **controls.QUIET)
+    of_papers = {"similarity": "all"}  # the target; of the others it is the default
+    made["method"].input(lambda name: of_papers.get(name, "keys/values"), [made["method"]], [made["target"]], **QUIET)
     _answer_the_page(tab, panel, row, page, [line, row.choice, advanced])
     return panel
-
-
-def _papers_target(method: str) -> str:
-    """The target of the method's paper."""
-    return "all" if method == "similarity" else "keys/values"
 
 
 def _answer_the_page(tab: str, panel: Panel, row: PresetRow, page: Any, answers: list[Any]) -> None:
@@ -108,34 +105,26 @@ def _answer_the_page(tab: str, panel: Panel, row: PresetRow, page: Any, answers:
     def answer(fields: str, preset: str, *values: Any) -> list[Any]:
         by_name = dict(zip(SETTINGS, values, strict=True))
         model, shown = compat.loaded_model(), controls.shown(tab, by_name)
-        text, can_predict = estimate_line(
-            fields, by_name, model, partial(_known, model), _beside, is_img2img=tab == "img2img"
-        )
+        text, can_predict = estimate_line(fields, by_name, model, partial(_known, model), is_img2img=tab == "img2img")
         shown -= set() if can_predict else PREDICTION
         visible = [gr.update(visible=name in shown) for name in SETTINGS]
         fold = gr.update(label=fold_title(by_name, shown))
         return [answered(fields, text), row.state(preset, values), fold, *visible]
 
-    page.change(answer, [page, row.choice, *panel.settings], [*answers, *panel.settings], **controls.QUIET)
+    page.change(answer, [page, row.choice, *panel.settings], [*answers, *panel.settings], **QUIET)
     for control in panel.settings:
         control.change(fn=None, _js="todoAskSoon")
 
 
-def _beside(page: PageRun) -> Why | None:
-    """What else of the WebUI acts in a pass."""
-    ratio = compat.merging_on_page(page.kind)
-    return Reason.MERGING(ratio) if ratio else None
-
-
-def _known(model: Any, page: PageRun, facts: Pass) -> Pass:
-    """The facts of a pass, with what the WebUI knows of it."""
+def _known(model: Any, page: PageRun, facts: Pass) -> tuple[Pass, Why | None]:
+    """The facts of a pass, with what the WebUI knows of it; and what else of the WebUI acts in it."""
     if page.controlnet and not compat.has_patcher(model):
         facts = replace(facts, holder="ControlNet")
     if compat.is_pipeline(model):
         facts = replace(facts, holder="pipeline")
-    if course := course_of(page, model):
-        return replace(facts, steps=len(course.weights), course=course)
-    return replace(facts, doubt=Reason.UNKNOWN)
+    course, ratio = course_of(page, model), compat.merging_on_page(page.kind)
+    steps = len(course.weights) if course else facts.steps
+    return replace(facts, steps=steps, course=course, is_asked=True), Reason.MERGING(ratio) if ratio else None
 
 
 def fold_title(values: dict[str, Any], shown: set[str]) -> str:

@@ -52,14 +52,13 @@ def estimate_line(
     page: str,
     values: Mapping[str, Any],
     model: Any,
-    known: Callable[[PageRun, Pass], Pass],
-    beside: Callable[[PageRun], Why | None] = lambda _: None,
+    known: Callable[[PageRun, Pass], tuple[Pass, Why | None]],
     *,
     is_img2img: bool,
 ) -> Answer:
     """``page`` is JSON from todo.js: the WebUI's fields. ``values`` are those of the panel.
 
-    ``known`` adds to the facts of a pass what the WebUI knows of it; ``beside`` names what else acts in it.
+    ``known`` adds to the facts of a pass what the WebUI knows of it, and names what else acts in it.
     """
     try:
         settings, fields = Settings.parse(values), json.loads(page or "{}")
@@ -76,11 +75,10 @@ def estimate_line(
         host = detect(model)
     except UnsupportedModelError as error:
         return Answer(f"ToDo cannot reduce {error.model_name}: {error.reason}.")
-    facts = [known(each, _facts(each)) for each in passes]
-    plans = [make_plan(settings, host, each) for each in facts]
-    text = "; ".join(_estimate(*each, host, beside) for each in zip(passes, plans, strict=True))
+    told = [(each, *known(each, _facts(each))) for each in passes]
+    text = "; ".join(_estimate(page, make_plan(settings, host, facts), host, note) for page, facts, note in told)
     parts = [Settings.parse({**values, "predict": part}) for part in SETTINGS["predict"].choices]
-    can_predict = any(make_plan(part, host, each).predicts for each in facts for part in parts)
+    can_predict = any(make_plan(part, host, facts).predicts for _, facts, _ in told for part in parts)
     return Answer(text.replace(".; ", ". "), can_predict)  # why a pass is not reduced is a sentence
 
 
@@ -136,12 +134,12 @@ def _facts(page: PageRun) -> Pass:
     return Pass(latent, page.steps, alternates=page.alternates)
 
 
-def _estimate(page: PageRun, plan: Plan, host: Host, beside: Callable[[PageRun], Why | None]) -> str:
+def _estimate(page: PageRun, plan: Plan, host: Host, note: Why | None) -> str:
     if not plan.reduces:
         text = f"{nothing_to_reduce(plan)}."
         return text[0].upper() + text[1:]
     text = f"{page.name}{page.width} x {page.height}: {_summary(Estimate.of(host, plan))}"
-    notes = "; ".join(map(str, filter(None, (plan.note, beside(page)))))
+    notes = "; ".join(map(str, filter(None, (plan.note, note))))
     return f"{text} ({notes})" if notes else text
 
 

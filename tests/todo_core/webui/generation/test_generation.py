@@ -229,7 +229,7 @@ def test_a_placeholder_is_no_loaded_model(webui, monkeypatch):
 def test_every_row_of_an_and_prompt_belongs_to_its_image():
     parts = [[1, 1], [1], [1, 1, 1]]
     sampler = SimpleNamespace(sampler_extra_args={"cond": SimpleNamespace(batch=parts)})
-    denoiser = SimpleNamespace(p=SimpleNamespace(seeds=[7, 8, 9]), sampler=sampler)
+    denoiser = SimpleNamespace(p=SimpleNamespace(seeds=[7, 8, 9], cfg_scale=7.0), sampler=sampler)
     params = SimpleNamespace(x=torch.zeros(9, 4, 1, 1), denoiser=denoiser)
     assert [row.seed for row in compat.rows_of(params)] == [7, 7, 8, 9, 9, 9, 7, 8, 9]
 

@@ -33,7 +33,7 @@ def known(page, facts):
     steps, all_weigh = range(page.steps), page.steps * (page.steps + 1) / 2
     weights, holds = tuple((page.steps - step) / all_weigh for step in steps), page.sampler != "DPM++ 2M"
     course = Course((1.0,) * page.steps, (Scale(1.0, 1.0),) * page.steps, weights, holds)
-    return replace(facts, course=course, holder="ControlNet" if page.controlnet else None)
+    return replace(facts, course=course, holder="ControlNet" if page.controlnet else None), None
 
 
 MULTISTEP, WHOLE = {"sampler": "DPM++ 2M"}, {"predict": "whole", "interval": 2}
