@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from ..errors import SettingsError
 
-METHOD_KEY, VERSION_KEY = "ToDo method", "ToDo version"
+VERSION_KEY = "ToDo version"
 Factor = int | Literal["auto"]
 Share = float | Literal["auto"]
 _KINDS = {bool: "flag", float: "number", int: "integer", Factor: "factor", Share: "share", int | None: "seed"}

@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import __version__
 from ...errors import SettingsError
-from ...settings import METHOD_KEY, SETTINGS, VERSION_KEY, Settings
+from ...settings import SETTINGS, VERSION_KEY, Settings
 
 KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)
 ENABLED_KEY = "ToDo enabled"  # no image has it: the keys of one that was reduced say so
@@ -65,7 +65,7 @@ def convert_token_merging(params: dict[str, Any]) -> None:
     The WebUI merges in cells of 2 x 2 with fixed destinations. So it removes at most three quarters of the tokens.
     ``Token merging ratio`` applies to the first pass and to img2img.
     """
-    is_ours = any(key in params for key in (METHOD_KEY, VERSION_KEY, "ToDo factor"))
+    is_ours = any(key in params for key in (SETTINGS["method"].infotext_key, VERSION_KEY, "ToDo factor"))
     if is_ours or not any(key in params for key in _MERGING_KEYS):
         return
     first, hires = (float(params.get(key, 0)) for key in _MERGING_KEYS)
