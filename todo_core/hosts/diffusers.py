@@ -60,10 +60,10 @@ def _in_running_order(unet: Any) -> Iterator[tuple[int, Module]]:
 def _conflict(attention: Any, _: TokenGrid) -> Reason | None:
     if "_original_forward" in vars(attention):  # SD.Next's HyperTile splits queries alone, and then loses their order
         return Reason.HYPERTILE
-    if type(getattr(attention, "processor", None)).__name__.startswith("PAG"):  # it ignores the context
+    processor = type(getattr(attention, "processor", None)).__name__
+    if processor.startswith("PAG"):  # it ignores the context
         return Reason.PERTURBED
-    is_fused = "Fused" in type(getattr(attention, "processor", None)).__name__
-    return Reason.FUSED if is_fused else None
+    return Reason.FUSED if "Fused" in processor else None
 
 
 class _Scheduler(Sampler):

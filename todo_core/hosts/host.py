@@ -208,8 +208,5 @@ def blocks_of(transformer: Module) -> list[Any]:
     blocks: Any = transformer._modules.get("transformer_blocks")
     if blocks is None or not any(isinstance_str(transformer, name) for name in _TRANSFORMERS):
         return []
-    return [b for b in blocks if hasattr(b, "attn1") and not _has_only_cross_attention(b)]
-
-
-def _has_only_cross_attention(block: Any) -> bool:
-    return bool(getattr(block, "disable_self_attn", False) or getattr(block, "only_cross_attention", False))
+    marks = ("disable_self_attn", "only_cross_attention")  # of blocks whose attn1 is cross-attention
+    return [b for b in blocks if hasattr(b, "attn1") and not any(getattr(b, mark, False) for mark in marks)]

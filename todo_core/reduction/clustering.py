@@ -66,7 +66,8 @@ def _kmeans(values: Tensor, groups: int) -> Tensor:
         middles = (centres[:, 1:] + centres[:, :-1]) / 2
         # each value joins the nearest centre
         starts = torch.searchsorted(values.contiguous(), middles.contiguous())
-        group = _groups_between(_spread_out(starts, n), n)
+        is_start = torch.zeros_like(exact).scatter_(1, _spread_out(starts, n), 1)
+        group = is_start.cumsum(dim=1)
     return group
 
 
@@ -76,9 +77,3 @@ def _spread_out(starts: Tensor, n: int) -> Tensor:
     rank = torch.arange(1, k, device=starts.device)
     apart = (starts - rank).clamp(min=0).cummax(dim=1).values + rank
     return apart.minimum(n - k + rank)
-
-
-def _groups_between(starts: Tensor, n: int) -> Tensor:
-    """The group of each of n values (b, n), from the distinct starts (b, k - 1) of the groups 1 to k - 1."""
-    is_start = torch.zeros(starts.shape[0], n, dtype=torch.int64, device=starts.device)
-    return is_start.scatter_(1, starts, 1).cumsum(dim=1)

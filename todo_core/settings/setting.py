@@ -86,7 +86,7 @@ class Setting:
             return value
         if self.kind == "seed" and (value is None or (isinstance(value, (int, float)) and value == -1)):
             return None  # -1 is random for the WebUI's own seed, too
-        if self.kind in ("number", "share", "factor", "integer", "seed") and self._is_number(value):
+        if self.kind not in ("choice", "flag") and self._is_number(value):
             return float(value) if self.is_real else int(value)
         raise SettingsError(self.name, value, self.allowed)
 
