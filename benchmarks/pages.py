@@ -23,7 +23,8 @@ try:
 
     from todo_core import SETTINGS, Settings
     from todo_core.comfyui.inputs import REST
-    from todo_core.settings import BUILT_IN, METHODS, PRESET_HELP, Setting
+    from todo_core.settings import BUILT_IN, PRESET_HELP, Setting
+    from todo_core.settings.declaration import METHODS
     from todo_lab.evaluation.report.document import markdown_table
 except ModuleNotFoundError as error:
     raise SystemExit(f"{error.name} is missing. Use .venv-test/bin/python; python3 tests/run.py makes it.") from None

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from modules import scripts
 
+from todo_core.errors import SettingsError
 from todo_core.webui.compare import controls as compare_controls
 from todo_core.webui.compare import runner
 from todo_core.webui.compare.request import CompareRequest
 from todo_core.webui.extension import presets_file
 from todo_core.webui.panel import texts
-from todo_core.webui.panel.error_text import PanelError
 from todo_core.webui.presets import Presets
 
 FILE = presets_file(Path(scripts.basedir()))
@@ -49,6 +49,6 @@ class CompareScript(scripts.Script):
         presets = Presets(FILE)
         try:
             chosen = CompareRequest.of(names, heat_maps, repeats, plain_steps, presets)
-        except PanelError as error:
+        except SettingsError as error:
             return runner.refused(p, error)
         return runner.run(p, chosen, presets, title=self.title())

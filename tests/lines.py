@@ -1,6 +1,6 @@
 """How large each room is and may be: python tests/lines.py prints its tokens, which are limited, and its lines.
 
-A limit leaves room for about 3 % more than there was. Raise one only with a feature that is worth it, in a commit that
+A limit leaves room for about 2 % more than there was. Raise one only with a feature that is worth it, in a commit that
 says so; whoever makes a room smaller lowers it.
 """
 
@@ -11,7 +11,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MOST = {"todo_core": 67_000, "todo_lab": 54_400, "benchmarks": 11_300, "tests": 168_000}  # tokens
+MOST = {"todo_core": 66_800, "todo_lab": 54_400, "benchmarks": 11_300, "tests": 168_000}  # tokens
 LAYOUT = {"ENCODING", "COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER"}
 
 

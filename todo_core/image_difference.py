@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,8 +47,5 @@ def heat_map(reference: np.ndarray, image: np.ndarray, gain: float = HEAT_GAIN) 
 
 def _same_size(reference: np.ndarray, image: np.ndarray) -> None:
     if reference.shape != image.shape:
-        raise ValueError(f"images of {_size(reference.shape)} and {_size(image.shape)} cannot be compared")
-
-
-def _size(shape: Sequence[int]) -> str:
-    return f"{shape[1]} x {shape[0]}"
+        first, second = (f"{width} x {height}" for height, width, *_ in (reference.shape, image.shape))
+        raise ValueError(f"images of {first} and {second} cannot be compared")

@@ -27,7 +27,7 @@ log = logging.getLogger("todo_core")
 Answer = TypeVar("Answer")
 
 MOST_GROWTH = 3.0  # of an error, beside that of Euler's method, up to which whole steps are predicted
-MOST_CALLS = 600  # of a sampler that is asked
+MOST_CALLS = 1_200  # of a sampler that is asked: schedulers of diffusers may list 1,100
 MOST_NOISE = 30.0  # sigma / alpha: schedules with zero terminal signal begin with more
 _SAME = 0.02  # of the noise of a call, up to which it is the one that was told
 _ROUNDING = 1e-3
@@ -165,38 +165,42 @@ def or_none(question: Callable[[], Answer], whom: Any) -> Answer | None:
 
 def ask(
     run: Callable[[StandIn, Tensor], Tensor],
-    stand_in: Callable[..., StandIn],
-    scale: Callable[[float], Scale],
+    stand_in: Callable[[bool], StandIn],
+    scales_of: Callable[[Sequence[float]], Sequence[Scale]],
     device: torch.device,
     steps_of: Callable[[Sequence[float]], Sequence[int]] | None = None,
 ) -> Course | None:
     """Ask a sampler: ``run(model, x)`` is its function, and returns the last latent. None where it does not answer.
 
-    ``stand_in(errs)`` makes the model, ``steps_of`` the step of each call from the calls' times; else each is a step.
+    ``stand_in(errs)`` makes the model. ``scales_of`` tells what the calls' times mean, ``steps_of`` the step of each;
+    without it each call is one.
     """
 
     def result(rows: int, *, errs: bool) -> tuple[StandIn, Tensor]:
         model = stand_in(errs)
-        with own_noise(device):
+        with _own_noise(device):
             return model, run(model, torch.zeros(rows, 1, 1, 1, device=device)).flatten().double()
 
-    count = len(result(1, errs=False)[0].times)  # then as many rows as it takes: UniPC computes a lot for each
-    (asked, moved), (plain, still) = (result(count + 1, errs=errs) for errs in (True, False))
-    if not asked.times or asked.times != plain.times or len(asked.times) != count:
-        return None
-    begins = {**asked.begins, count: moved}
-    # the plain run reports as often, but its latents are all alike
-    plain_begins = dict(zip(asked.begins, plain.begins.values(), strict=True)) | {count: still}
-    still_at, moved_at = (torch.stack([at[begin] for begin in sorted(at)]).cpu() for at in (plain_begins, begins))
-    scales, adds_noise = [scale(time) for time in asked.times], bool(still_at.abs().max() > 1e-6)
-    response, steps = (moved_at - still_at)[:, 1 : 1 + count], steps_of(asked.times) if steps_of else range(count)
-    return course_of(asked.times, scales, response, steps, sorted(begins), adds_noise=adds_noise)
+    def course() -> Course | None:
+        count = len(result(1, errs=False)[0].times)  # then as many rows as it takes: UniPC computes a lot for each
+        (asked, moved), (plain, still) = (result(count + 1, errs=errs) for errs in (True, False))
+        if not asked.times or asked.times != plain.times or len(asked.times) != count:
+            return None
+        begins = {**asked.begins, count: moved}
+        # the plain run reports as often, but its latents are all alike
+        plain_begins = dict(zip(asked.begins, plain.begins.values(), strict=True)) | {count: still}
+        still_at, moved_at = (torch.stack([at[begin] for begin in sorted(at)]).cpu() for at in (plain_begins, begins))
+        adds_noise, response = bool(still_at.abs().max() > 1e-6), (moved_at - still_at)[:, 1 : 1 + count]
+        steps = steps_of(asked.times) if steps_of else range(count)
+        return _course(asked.times, scales_of(asked.times), response, steps, sorted(begins), adds_noise=adds_noise)
+
+    return or_none(course, run)
 
 
 @contextmanager
-def own_noise(device: torch.device | None = None) -> Iterator[None]:
+def _own_noise(device: torch.device) -> Iterator[None]:
     """In this block the noise is always the same; afterwards torch goes on where it was."""
-    is_cuda = device is not None and device.type == "cuda"
+    is_cuda = device.type == "cuda"
     with torch.random.fork_rng([device] if is_cuda else []), torch.no_grad():
         torch.default_generator.manual_seed(0)
         if is_cuda:
@@ -205,7 +209,7 @@ def own_noise(device: torch.device | None = None) -> Iterator[None]:
         yield
 
 
-def course_of(
+def _course(
     times: Sequence[float],
     scales: Sequence[Scale],
     response: Tensor,

@@ -38,7 +38,7 @@ class TokenGrid:
 
     def halved(self, times: int) -> TokenGrid:
         """The grid after this many stride-2 convolutions with padding 1; they round odd sides up."""
-        return TokenGrid(-(-self.height // 2**times), -(-self.width // 2**times))
+        return self.strided(2**times)
 
     def strided(self, factor: int) -> TokenGrid:
         """The most lines that are left if every ``factor``-th row and column stays."""

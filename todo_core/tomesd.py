@@ -7,12 +7,14 @@ the block, so that a run can be repeated; tomesd takes them from torch's global 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from .errors import SettingsError
+from .hosts import detect
 from .patching import patch
 from .settings import Settings
+
+remove_patch = patch.remove_patch
 
 
 def apply_patch(
@@ -31,11 +33,9 @@ def apply_patch(
     ``max_downsample`` is 1 or 2, counted from the latent, as in tomesd. SDXL has its first attention at 2, so 1 merges
     nothing there. 4 and 8 raise SettingsError, and so does a ``ratio`` above 1 - 1/(sx*sy), which tomesd would lower.
     """
-    from .hosts import detect
-
     if max_downsample not in (1, 2):
         raise SettingsError("max_downsample", max_downsample, "1 or 2")
-    levels = round(math.log2(max_downsample)) + 1 - detect(model).depth
+    levels = max_downsample - detect(model).depth  # 1 or 2, as many as it names
     settings = Settings(
         method="similarity",
         target="all",
@@ -53,8 +53,3 @@ def apply_patch(
     )
     patch.apply_patch(model, settings)
     return model
-
-
-def remove_patch(model: Any) -> Any:
-    """Take the patch off; returns ``model``."""
-    return patch.remove_patch(model)

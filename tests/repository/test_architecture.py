@@ -40,7 +40,6 @@ FLOORS = {
         "host stack",
         "ldm_layers conditions compiled_code schedulers",
         "ldm diffusers patchers",
-        "detection",
     ],
     "todo_core/patching": [
         "steps space",

@@ -26,7 +26,7 @@ def asked(function, sigmas, real=None, scale=None, **options):
     def run(model, x):
         return function(model, x, torch.tensor(sigmas), callback=model.report, disable=True, **options)
 
-    return ask(run, lambda errs: StandIn(real, reply, errs), scale, CPU)
+    return ask(run, lambda errs: StandIn(real, reply, errs), lambda times: [*map(scale, times)], CPU)
 
 
 def effects(function, sigmas, call):

@@ -50,9 +50,8 @@ def course_of(
         last: Tensor = function(model, x, sigmas.clone(), **options)
         return last
 
-    real = SimpleNamespace(inner_model=guider)
-    model = partial(StandIn, real, reply)
-    return or_none(lambda: ask(run, model, scale, sigmas.device, steps_of), function)
+    model = partial(StandIn, SimpleNamespace(inner_model=guider), reply)
+    return ask(run, model, lambda times: [*map(scale, times)], sigmas.device, steps_of)
 
 
 @dataclass(frozen=True)

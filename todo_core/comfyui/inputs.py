@@ -46,18 +46,13 @@ def preset_input() -> Input:
     return list(BUILT_IN), {"default": next(iter(BUILT_IN)), "tooltip": "\n".join(lines)}
 
 
-def main_input(setting: Setting) -> Input:
-    """An input of the node ToDo."""
-    kind, options = rest_input(setting)
-    return kind, {**options, "advanced": True}
+def inputs_of(names: Iterable[str], **more: Any) -> dict[str, Input]:
+    """The inputs of these settings; ``more`` are options of each."""
+    inputs = ((name, _input(SETTINGS[name])) for name in names)
+    return {name: (kind, options | more) for name, (kind, options) in inputs}
 
 
-def rest_inputs() -> dict[str, Input]:
-    """The inputs of the node ToDo settings."""
-    return {name: rest_input(SETTINGS[name]) for name in REST}
-
-
-def rest_input(setting: Setting) -> Input:
+def _input(setting: Setting) -> Input:
     """An input that is left to the preset by default."""
     options = {"tooltip": setting.help, "display_name": setting.label}
     if setting.kind == "seed":

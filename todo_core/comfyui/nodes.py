@@ -9,9 +9,8 @@ from typing import Any, Literal
 from .. import __version__
 from ..errors import UnsupportedModelError
 from ..hosts import detect
-from ..settings import SETTINGS
 from . import compat
-from .inputs import MAIN, main_input, preset_input, rest_inputs, settings_of, settings_of_nodes, why_not
+from .inputs import MAIN, REST, inputs_of, preset_input, settings_of, settings_of_nodes, why_not
 from .sampling import reduced_sampling
 
 log = logging.getLogger("todo_core")
@@ -39,11 +38,10 @@ class ToDo:
     def INPUT_TYPES(cls) -> dict[str, Any]:
         """The inputs, as ComfyUI asks for them."""
         model = ("MODEL", {"tooltip": "SD 1, SD 2, SDXL or Stable Video Diffusion. Other models pass through."})
-        shown = {name: main_input(SETTINGS[name]) for name in MAIN}
         settings = (_TYPE, {"tooltip": "From the node ToDo settings, on top of the preset."})
         return {
             "required": {"model": model, "preset": preset_input()},
-            "optional": {**shown, "settings": settings},  # a program may leave them out
+            "optional": {**inputs_of(MAIN, advanced=True), "settings": settings},  # a program may leave them out
             "hidden": {"node": "UNIQUE_ID"},
         }
 
@@ -81,7 +79,7 @@ class ToDoSettings:
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:
         """The inputs, as ComfyUI asks for them."""
-        return {"required": {}, "optional": rest_inputs(), "hidden": {"prompt": "PROMPT", "node": "UNIQUE_ID"}}
+        return {"required": {}, "optional": inputs_of(REST), "hidden": {"prompt": "PROMPT", "node": "UNIQUE_ID"}}
 
     def collect(self, prompt: Mapping[str, Any] | None = None, node: str = "", **values: Any) -> tuple[dict[str, Any]]:
         """The inputs as they are set, for the node *ToDo*. Some are its own today, and older prompts have them here."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ..hosts import Handle, Host, KeysPatch, detect
+from ..hosts import Host, detect
 from ..hosts.conditions import acts_at
-from ..hosts.host import isinstance_str
+from ..hosts.host import Handle, KeysPatch, isinstance_str
 from ..hosts.patchers import with_keys_patch
 from ..patching.driver import Driver
 from ..patching.plan import Pass
@@ -38,7 +38,7 @@ def reduced_sampling(settings: Settings, tell: Callable[[str], None]) -> Callabl
         sampling = Sampling(settings, executor.class_obj, noise.shape, seed, sampler, sigmas)
 
         def step(executor: Any, x: Any, sigma: Any, model_options: Any = None, seed: Any = None) -> Any:
-            sampling.call(float(sigma.flatten()[0]), model_options or {})
+            sampling.attempt(sampling.begin, float(sigma.flatten()[0]), model_options or {})
             return executor(x, sigma, sampling.options(model_options or {}), seed)
 
         compat.wrap_steps(executor.class_obj, step)
@@ -115,7 +115,8 @@ class Sampling(Driver):
         steps = self.begun if self.interrupted or self._counts_calls else self._steps
         return str(self.status(steps, "model calls" if self._counts_calls else "steps"))
 
-    def _call(self, sigma: float, model_options: dict[str, Any]) -> None:
+    def begin(self, sigma: float, model_options: dict[str, Any]) -> None:
+        """The denoiser is about to be called."""
         guidance = asked.guidance_of(self._guider, model_options)
         if self.host is None:
             host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
@@ -134,8 +135,7 @@ class Sampling(Driver):
             self._total = len(course.weights) if course else None
         is_video = any(isinstance_str(site.transformer, "SpatialVideoTransformer") for site in host.sites)
         is_split = bool(guidance and guidance.is_split)
-        doubt = None if course else Reason.UNKNOWN
-        return Pass(self._size, self._total, course, doubt, is_video=is_video, is_split=is_split)
+        return Pass(self._size, self._total, course, is_asked=True, is_video=is_video, is_split=is_split)
 
     def _steps_of(self, times: Sequence[float]) -> Sequence[int]:
         return [self._step_at(time) for time in times] if self._keeps_to_list(times) else range(len(times))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from types import CodeType
 from typing import Any
 
 import torch
@@ -27,14 +26,11 @@ def is_compiled(unet: Module) -> bool:
     modules = set(unet.modules())
     if any(getattr(module, "_compiled_call_impl", None) or "_orig_mod" in module._modules for module in modules):
         return True
-    forwards = {getattr(kind.forward, "__code__", None) for kind in {type(module) for module in modules}}
-    if not any(_has_compiled_code(code) for code in forwards if code):
+    codes = {getattr(kind.forward, "__code__", None) for kind in {type(module) for module in modules}} - {None}
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    compiled_of: Any = getattr(dynamo, "_debug_get_cache_entry_list", None)  # None in another torch
+    if compiled_of and not any(map(compiled_of, codes)):
         return False
     # models of one class share that code, and a wrapper is known by its owner alone
-    wrapper: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
+    wrapper: Any = getattr(dynamo, "OptimizedModule", ())
     return any(one._modules.get("_orig_mod") in modules for one in gc.get_objects() if issubclass(type(one), wrapper))
-
-
-def _has_compiled_code(code: CodeType) -> bool:
-    compiled_of: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
-    return bool(compiled_of(code)) if compiled_of else True  # unknown to this torch: look for a wrapper

@@ -16,7 +16,7 @@ from ..errors import UnsupportedModelError
 from ..reason import Reason
 from ..samplers import Course
 from ..token_grid import TokenGrid
-from .host import Arguments, Host, LogSigmas, Sampler, find_sites, isinstance_str, original
+from .host import Arguments, Host, LogSigmas, Sampler, isinstance_str, original
 from .schedulers import course_of_scheduler
 from .stack import find_frame
 
@@ -35,10 +35,9 @@ def find(model: Any) -> Host | None:
     network = "UNet" if hasattr(unet, "up_blocks") else "ControlNet" if hasattr(unet, "controlnet_down_blocks") else ""
     if not (network and hasattr(unet, "down_blocks") and hasattr(unet, "mid_block")):
         return None
-    sites, depth = find_sites(_in_running_order(unet))
-    side = float(_side(getattr(unet.config, "sample_size", None)) or 64)
-    modules, sampler = partial(_in_running_order, unet), _Scheduler(unet, model)
-    return Host(network, unet, sites, depth, side, _ARGUMENTS, _conflict, modules, sampler)
+    size = getattr(unet.config, "sample_size", None)  # a number, or (height, width)
+    side = float((size[0] if isinstance(size, (list, tuple)) else size) or 64)
+    return Host(network, unet, partial(_in_running_order, unet), side, _ARGUMENTS, _conflict, _Scheduler(unet, model))
 
 
 def _in_running_order(unet: Any) -> Iterator[tuple[int, Module]]:
@@ -58,18 +57,13 @@ def _in_running_order(unet: Any) -> Iterator[tuple[int, Module]]:
         yield depth, unet.conv_out
 
 
-def _side(size: Any) -> Any:
-    """``sample_size`` may be a number or (height, width)."""
-    return size[0] if isinstance(size, (list, tuple)) else size
-
-
 def _conflict(attention: Any, _: TokenGrid) -> Reason | None:
     if "_original_forward" in vars(attention):  # SD.Next's HyperTile splits queries alone, and then loses their order
         return Reason.HYPERTILE
-    if type(getattr(attention, "processor", None)).__name__.startswith("PAG"):  # it ignores the context
+    processor = type(getattr(attention, "processor", None)).__name__
+    if processor.startswith("PAG"):  # it ignores the context
         return Reason.PERTURBED
-    is_fused = "Fused" in type(getattr(attention, "processor", None)).__name__
-    return Reason.FUSED if is_fused else None
+    return Reason.FUSED if "Fused" in processor else None
 
 
 class _Scheduler(Sampler):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
@@ -114,14 +115,32 @@ class Host:
 
     network: str  # "UNet" or "ControlNet"
     unet: Module  # or the ControlNet
-    sites: tuple[Site, ...]
-    depth: int  # how often the latent is halved before level 1
+    modules: Callable[[], Iterator[tuple[int, Module]]]  # (depth of the output, module), in running order
     trained_side: float  # of the latent at the size that the model was trained at, in latent pixels
     arguments: Arguments
-    conflict: Callable[[Module, TokenGrid], Reason | None]  # why an attention with this grid must stay whole now
-    modules: Callable[[], Iterator[tuple[int, Module]]]  # (depth of the output, module), in running order
+    # why an attention with this grid must stay whole now
+    conflict: Callable[[Module, TokenGrid], Reason | None] = lambda *_: None
     sampler: Sampler = field(default_factory=Sampler)
     patch_keys: Callable[[KeysPatch], Handle] | None = None  # the host's own way to change the keys of each block
+
+    @cached_property
+    def _blocks(self) -> list[tuple[int, Module, Any]]:
+        """(depth, transformer, block) of each."""
+        return [(depth, module, block) for depth, module in self.modules() for block in blocks_of(module)]
+
+    @cached_property
+    def depth(self) -> int:
+        """How often the latent is halved before level 1."""
+        return min((depth for depth, *_ in self._blocks), default=0)
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """The blocks with self-attention, in running order."""
+        sites, counts = list[Site](), Counter[int]()
+        for depth, transformer, block in self._blocks:
+            sites.append(Site(depth - self.depth + 1, counts[depth], transformer, block))
+            counts[depth] += 1
+        return tuple(sites)
 
     def is_checkpointed(self) -> bool:
         """Whether a backward pass would run blocks again: ldm and sgm mark their blocks, diffusers what holds them."""
@@ -180,18 +199,6 @@ def weight_shape(layer: Any) -> tuple[int, ...] | None:
     return None if found is None else tuple(found)
 
 
-def find_sites(modules: Iterable[tuple[int, Module]]) -> tuple[tuple[Site, ...], int]:
-    """The sites of a model, and the depth of level 1, from its modules in running order."""
-    blocks = [(depth, transformer, block) for depth, transformer in modules for block in blocks_of(transformer)]
-    smallest_depth = min((depth for depth, *_ in blocks), default=0)
-    counts: Counter[int] = Counter()
-    sites = []
-    for depth, transformer, block in blocks:
-        sites.append(Site(depth - smallest_depth + 1, counts[depth], transformer, block))
-        counts[depth] += 1
-    return tuple(sites), smallest_depth
-
-
 # of ldm and sgm; of diffusers; of Stable Video Diffusion, which has other blocks for time
 _TRANSFORMERS = ("SpatialTransformer", "Transformer2DModel", "TransformerSpatioTemporalModel")
 
@@ -201,8 +208,5 @@ def blocks_of(transformer: Module) -> list[Any]:
     blocks: Any = transformer._modules.get("transformer_blocks")
     if blocks is None or not any(isinstance_str(transformer, name) for name in _TRANSFORMERS):
         return []
-    return [b for b in blocks if hasattr(b, "attn1") and not _has_only_cross_attention(b)]
-
-
-def _has_only_cross_attention(block: Any) -> bool:
-    return bool(getattr(block, "disable_self_attn", False) or getattr(block, "only_cross_attention", False))
+    marks = ("disable_self_attn", "only_cross_attention")  # of blocks whose attn1 is cross-attention
+    return [b for b in blocks if hasattr(b, "attn1") and not any(getattr(b, mark, False) for mark in marks)]

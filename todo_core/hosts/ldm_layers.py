@@ -10,20 +10,17 @@ from typing import Any
 
 from torch.nn import Module
 
-from .host import Arguments, LogSigmas, Sampler, isinstance_str, weight_shape
+from .host import Arguments, LogSigmas, Sampler, blocks_of, isinstance_str, weight_shape
 
 ARGUMENTS = Arguments(latent="x", timestep="timesteps", hidden="x", context="context", mask="mask")
 _SDXL_WIDTHS = (2048, 1280)  # of the text of base and refiner
 
 
-def is_unet(module: Any) -> bool:
-    """Whether ``module`` has the three parts of such a UNet."""
-    return all(hasattr(module, part) for part in ("input_blocks", "middle_block", "output_blocks"))
-
-
-def is_controlnet(module: Any) -> bool:
-    """Whether ``module`` has the parts of a ControlNet for such a UNet."""
-    return all(hasattr(module, part) for part in ("input_blocks", "middle_block", "zero_convs"))
+def network_of(module: Any) -> str:
+    """ "UNet" or "ControlNet" by what follows the middle block of ``module``; empty for anything else."""
+    has_both = hasattr(module, "input_blocks") and hasattr(module, "middle_block")
+    follows = {"UNet": "output_blocks", "ControlNet": "zero_convs"}
+    return next((name for name, part in follows.items() if has_both and hasattr(module, part)), "")
 
 
 def in_running_order(unet: Any) -> Iterator[tuple[int, Module]]:
@@ -47,17 +44,19 @@ def _depth_change(module: Module) -> int:
     return isinstance_str(module, "Downsample") - isinstance_str(module, "Upsample")
 
 
-def text_width(block: Any) -> int | None:
-    """Width of the text that a transformer block attends to: 768 in SD1, 1024 in SD2, 2048 or 1280 in SDXL."""
-    shape = weight_shape(getattr(getattr(block, "attn2", None), "to_k", None))
-    return shape[1] if shape else None
+def trained_side(unet: Module, *, velocity: bool, is_sdxl: bool = False, otherwise: float = 64) -> float:
+    """Side of the latent that a model was trained at, from its family, the width of its text and what it predicts.
 
-
-def trained_side(text_width: int | None, *, velocity: bool, is_sdxl: bool = False) -> float:
-    """Side of the latent that a model was trained at, from its family, the width of its text and what it predicts."""
-    if is_sdxl or text_width in _SDXL_WIDTHS:
+    ``otherwise`` is that of a family without a width of its own. What models tell is wrong in SD 1, SD 2 and SDXL.
+    """
+    block = next((block for module in unet.modules() for block in blocks_of(module)), None)
+    shape = weight_shape(getattr(getattr(block, "attn2", None), "to_k", None))  # None where the weights are packed
+    width = shape[1] if shape else None
+    if is_sdxl or width in _SDXL_WIDTHS:
         return 128
-    return 96 if text_width == 1024 and velocity else 64  # of the two SD2 models, that of 768 pixels predicts velocity
+    if width == 1024 and velocity:  # of the two SD 2 models, that of 768 pixels predicts velocity
+        return 96
+    return 64 if width in (768, 1024) else otherwise
 
 
 def sampler_of(inner: Any) -> Sampler:
@@ -67,10 +66,11 @@ def sampler_of(inner: Any) -> Sampler:
 
 
 def predicts_velocity(inner: Any) -> bool:
-    """Whether a model around the UNet predicts v. Forge keeps a text in a predictor; ComfyUI and the others an enum.
+    """Whether a model around the UNet predicts v. ldm and Forge's predictor have a text, ComfyUI and others an enum.
 
     Stable Video Diffusion does, with EDM's noise.
     """
     in_forge = getattr(getattr(inner, "predictor", None), "prediction_type", "")
     in_others = getattr(getattr(inner, "model_type", None), "name", "")
-    return in_forge == "v_prediction" or in_others in ("V_PREDICTION", "V_PREDICTION_EDM")
+    in_ldm = getattr(inner, "parameterization", "")
+    return in_ldm == "v" or in_forge == "v_prediction" or in_others in ("V_PREDICTION", "V_PREDICTION_EDM")

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from ..errors import UnsupportedModelError
-from .host import Host, KeysPatch, find_sites, isinstance_str, original
-from .ldm_layers import ARGUMENTS, in_running_order, is_unet, predicts_velocity, sampler_of, text_width, trained_side
+from .host import Host, KeysPatch, isinstance_str, original
+from .ldm_layers import ARGUMENTS, in_running_order, network_of, predicts_velocity, sampler_of, trained_side
 
 
 def find(model: Any) -> Host | None:
@@ -24,14 +24,12 @@ def find(model: Any) -> Host | None:
         return None
     inner = _patcher(model).model
     unet = original(getattr(inner, "diffusion_model", inner))
-    if not is_unet(unet):
+    if network_of(unet) != "UNet":
         named = model if hasattr(model, "forge_objects") else inner  # as SD3 and Flux, whose parts have other names
         raise UnsupportedModelError(named, f"its {type(unet).__name__} is not a UNet of SD 1, SD 2 or SDXL")
-    sites, depth = find_sites(in_running_order(unet))
-    width = text_width(sites[0].block) if sites else None  # None too where the weights are packed
-    side = trained_side(width, velocity=predicts_velocity(inner), is_sdxl=getattr(model, "is_sdxl", False))
+    side = trained_side(unet, velocity=predicts_velocity(inner), is_sdxl=getattr(model, "is_sdxl", False))
     modules, patch_keys = partial(in_running_order, unet), partial(PatchHandle, model)
-    return Host("UNet", unet, sites, depth, side, ARGUMENTS, lambda *_: None, modules, sampler_of(inner), patch_keys)
+    return Host("UNet", unet, modules, side, ARGUMENTS, sampler=sampler_of(inner), patch_keys=patch_keys)
 
 
 def _patcher(model: Any) -> Any:

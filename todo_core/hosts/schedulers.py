@@ -7,11 +7,13 @@ import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from ..samplers import Course, Scale, course_of, or_none, own_noise
+from ..samplers import Course, Scale, StandIn, ask
 
 
 def course_of_scheduler(
@@ -21,40 +23,36 @@ def course_of_scheduler(
 
     ``steps`` are those of the timesteps from there on, as many as the pass has.
     """
-    times = scheduler.timesteps.tolist()[first:][: len(steps) if steps is not None else None]
-    noise = scheduler_noise(scheduler, scheduler.timesteps)
-    if noise is None or not times:
+    times, noise = scheduler.timesteps[first:][: len(steps) if steps else None], _noise_of(scheduler)
+    if noise is None or not len(times):
         return None
+    units = [0.0] * len(times)  # what a latent of 1 is for the UNet at each call
 
-    def run() -> list[tuple[torch.Tensor, list[float]]]:
-        return [_run(copy.deepcopy(scheduler), first, len(times), eta, errs=errs) for errs in (True, False)]
+    def run(model: StandIn, x: Tensor) -> Tensor:
+        own = copy.deepcopy(scheduler)
+        if hasattr(own, "set_begin_index"):
+            own.set_begin_index(first)
+        options = _options(own, eta)
+        for call, time in enumerate(times):
+            units[call] = float(own.scale_model_input(torch.ones(1, 1, 1, 1), time))
+            error = model(x, time)
+            if call % getattr(own, "order", 1) == 0:
+                model.report({"x": x})
+            x = own.step(error, time, x, **options)[0]
+        return x
 
-    if (told := or_none(run, type(scheduler))) is None:
-        return None
-    (moved, inputs), (still, _) = told
-    scales = [_scale(scheduler, n, unit) for n, unit in zip(noise[first:], inputs, strict=False)]
-    begins = sorted({*range(0, len(times), getattr(scheduler, "order", 1)), len(times)})
-    response, adds_noise = (moved - still)[begins, 1:], bool(still.abs().max() > 1e-6)
-    return course_of(times, scales, response, steps or range(len(times)), begins, adds_noise=adds_noise)
+    def scales(_: Sequence[float]) -> list[Scale]:
+        return [_scale(scheduler, *each) for each in zip(noise[first:], units, strict=False)]
+
+    model = partial(StandIn, scheduler, lambda x, error, *_: error)
+    return ask(run, model, scales, torch.device("cpu"), (lambda _: steps) if steps else None)
 
 
-def _run(scheduler: Any, first: int, count: int, eta: float | None, *, errs: bool) -> tuple[torch.Tensor, list[float]]:
-    """The latent at each call and at the end, (calls + 1, n), and what a latent of 1 is for the UNet at each call."""
-    options: dict[str, Any] = {"return_dict": False}
+def _options(scheduler: Any, eta: float | None) -> dict[str, Any]:
+    """The arguments of a step, of those that this scheduler takes."""
+    options = {"generator": torch.Generator().manual_seed(0), "eta": eta}
     takes = inspect.signature(scheduler.step).parameters
-    options |= {"generator": torch.Generator().manual_seed(0)} if "generator" in takes else {}
-    options |= {"eta": eta} if eta is not None and "eta" in takes else {}
-    if hasattr(scheduler, "set_begin_index"):
-        scheduler.set_begin_index(first)
-    x, one, latents, inputs = torch.zeros(count + 1, 1, 1, 1), torch.ones(1, 1, 1, 1), [], []
-    with own_noise():
-        for call, time in enumerate(scheduler.timesteps[first : first + count]):
-            inputs.append(float(scheduler.scale_model_input(one, time)))
-            error = torch.zeros_like(x)
-            error[call + 1] = float(errs)
-            latents.append(x.flatten().double())
-            x = scheduler.step(error, time, x, **options)[0]
-    return torch.stack([*latents, x.flatten().double()]), inputs
+    return {"return_dict": False} | {name: v for name, v in options.items() if name in takes and v is not None}
 
 
 def _scale(scheduler: Any, noise: float, unit: float) -> Scale:
@@ -69,18 +67,15 @@ def _scale(scheduler: Any, noise: float, unit: float) -> Scale:
     return replace(scale, kept=math.nan) if is_edm else scale
 
 
-def scheduler_noise(scheduler: Any, timesteps: Any) -> list[float] | None:
-    """sigma / alpha at each of a scheduler's timesteps; None if it does not tell, or has another kind of noise.
+def _noise_of(scheduler: Any) -> list[float] | None:
+    """sigma / alpha at each of a scheduler's timesteps; None if it has another kind of noise, as flow matching has.
 
     Those without sigmas tell the noise that they were trained with.
     """
-    sigmas, bars = getattr(scheduler, "sigmas", None), getattr(scheduler, "alphas_cumprod", None)
-    is_flow = bars is None and not hasattr(scheduler, "precondition_noise")
-    if timesteps is None or is_flow:
+    times, sigmas = scheduler.timesteps, getattr(scheduler, "sigmas", None)
+    bars: Any = getattr(scheduler, "alphas_cumprod", None)
+    if bars is None and not hasattr(scheduler, "precondition_noise"):
         return None
-    if sigmas is not None and len(sigmas) >= len(timesteps):
-        return [float(sigma) for sigma in sigmas[: len(timesteps)]]
-    if bars is None:
-        return None
-    found: list[float] = (1 / bars[timesteps.long().to(bars.device)] - 1).sqrt().tolist()
-    return found
+    if sigmas is None or len(sigmas) < len(times):
+        sigmas = (1 / bars[times.long().to(bars.device)] - 1).sqrt()
+    return [float(sigma) for sigma in sigmas[: len(times)]]

@@ -7,7 +7,7 @@ model and its ControlNets, the number of each step, the seeds of its rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,14 +64,10 @@ class Driver:
         """How many steps have begun."""
         return len(self._begun)
 
-    def call(self, *of_the_host: Any) -> None:
-        """The model is about to be called. An error of ours ends the reduction."""
+    def attempt(self, tell: Callable[..., None], *call: Any) -> None:
+        """``tell`` the driver that the model is about to be called. An error of ours ends the reduction."""
         if not self.error:
-            guarded(self.fail, self._call, *of_the_host)
-
-    def _call(self, *of_the_host: Any) -> None:
-        """What a program tells of the call: the model, where it is another one, and the step."""
-        raise NotImplementedError
+            guarded(self.fail, tell, *call)
 
     def use_model(self, host: Host, controlnets: Iterable[Any], facts: Pass) -> None:
         """The first step is about to begin, or one on another model than the last."""
@@ -79,7 +75,7 @@ class Driver:
         self._step, self._has_changed_model = -1, bool(self._sessions)
         facts = replace(facts, holder=facts.holder or holder_of(host.unet))
         if self._disagrees:  # on the model before
-            facts = replace(facts, course=None, doubt=Reason.DISAGREES)
+            facts = replace(facts, course=None, disagrees=True)
         self.course = facts.course
         found = (find_controlnet(module) for module in controlnets)
         hosts = [host, *(replace(net, trained_side=host.trained_side) for net in found if net)]
@@ -102,7 +98,7 @@ class Driver:
         if self.course and time is not None and not self.course.agrees(self._called, time):
             self.course, self._disagrees = None, True
             for session in self._sessions:
-                session.doubt(Reason.DISAGREES)
+                session.disagree()
         scale = self.course.scales[self._called] if self.course and time is not None else None
         self._called += 1
         if number != self._step:

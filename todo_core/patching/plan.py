@@ -52,7 +52,8 @@ class Pass:
     size: TokenGrid  # of its latent
     steps: int | None = None  # None where nobody knows
     course: Course | None = None  # what its sampler has told; None where it has not
-    doubt: Why | None = None  # why what it told is not believed, or nothing is known of it although it was asked
+    is_asked: bool = False  # its sampler
+    disagrees: bool = False  # the model is called otherwise than it has told
     holder: Holder | None = None  # what else has hold of the model
     is_video: bool = False
     alternates: bool = False  # the prompt changes in each step
@@ -62,6 +63,12 @@ class Pass:
     def weights(self) -> Weights | None:
         """Of the steps, where the course of the pass is known."""
         return self.course.weights if self.course else None
+
+    @property
+    def doubt(self) -> Reason | None:
+        """Why its sampler has told nothing, or is not believed."""
+        is_unknown = self.is_asked and not self.course
+        return Reason.DISAGREES if self.disagrees else Reason.UNKNOWN if is_unknown else None
 
     @property
     def pixels(self) -> str:

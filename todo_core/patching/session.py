@@ -21,7 +21,7 @@ from torch.nn import Module
 
 from ..hosts import Host
 from ..hosts.conditions import conditions_of, has_controlnet, weights_of_parts
-from ..reason import Reason, Why
+from ..reason import Reason
 from ..samplers import Scale
 from ..settings import Settings
 from ..token_grid import TokenGrid
@@ -118,9 +118,9 @@ class Session:
         """What the sampler's next call means, where it has told."""
         self._step.scale = scale
 
-    def doubt(self, why: Why) -> None:
-        """Believe no more what the sampler has told of the pass, which is why nothing is predicted from now on."""
-        self._facts = replace(self._facts, course=None, doubt=why)
+    def disagree(self) -> None:
+        """Believe no more what the sampler has told of the pass: nothing is predicted from now on."""
+        self._facts = replace(self._facts, course=None, disagrees=True)
 
     def acts_in_step(self) -> bool:
         """Whether anything happens in the step of ``begin_step``; True too where its calls' timesteps decide.
@@ -200,7 +200,7 @@ class Session:
         known = self._facts
         if self._counter:
             counter = self._counter
-            known = replace(known, course=known.course or counter.course, doubt=known.doubt or counter.doubt)
+            known = replace(known, course=known.course or counter.course, is_asked=known.is_asked or counter.is_asked)
         if known.weights and len(known.weights) != self._step.total:
             known = replace(known, course=None)
         size, steps = TokenGrid.of(latent.shape), self._step.total

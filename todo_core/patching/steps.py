@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor
 
 from ..hosts import Host
-from ..reason import Reason
 from ..samplers import Course, Scale
 
 
@@ -78,7 +77,7 @@ class StepCounter:
         self._rose = False
         self.passes = 0  # that have begun
         self.course: Course | None = None  # of the pass, if its sampler tells it
-        self.doubt: Reason | None = None  # why it does not
+        self.is_asked = False  # whether it was
 
     @property
     def takes_turns(self) -> bool:
@@ -93,7 +92,7 @@ class StepCounter:
         self._read_schedule()
         index = self._index_of(time, waits=waits)
         if index is None:
-            self.course = self.doubt = None
+            self.course, self.is_asked = None, False
             return self._count(time()), None
         timestep = self._timesteps[0][index]
         is_other = self._run is not self._of_pass
@@ -104,7 +103,7 @@ class StepCounter:
             if not goes_on:
                 steps = [number - self._first_number for number in self._numbers[index:]]
                 self.course, self._first_index = self._host.sampler.course(index, steps), index
-                self.doubt = None if self.course else Reason.UNKNOWN
+                self.is_asked = True
         if is_other:
             self._before, self._of_pass = self._of_pass, self._run
         self._index, self._last = index, timestep

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from ..hosts import Host, blocks_of, isinstance_str, weight_shape
+from ..hosts.host import Host, blocks_of, isinstance_str, weight_shape
 from ..token_grid import TokenGrid
 from .space.level_plan import LevelPlan
 

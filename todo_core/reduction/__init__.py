@@ -10,20 +10,10 @@ from typing import Protocol
 from torch import Tensor
 
 from .clustering import cluster
-from .downsampling import downsample, stride, turns_per_cycle
+from .downsampling import downsample, stride
 from .matching import cell_count, match, random_draws, removable
 
-__all__ = [
-    "Reduction",
-    "cell_count",
-    "cluster",
-    "downsample",
-    "match",
-    "random_draws",
-    "removable",
-    "stride",
-    "turns_per_cycle",
-]
+__all__ = ["Reduction", "cell_count", "cluster", "downsample", "match", "random_draws", "removable", "stride"]
 
 
 class Reduction(Protocol):

@@ -6,11 +6,13 @@ One-dimensional k-means is Lloyd's algorithm on sorted values, where every group
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .grouping import Grouping, widened
+from .tokens import gather_tokens, in_channels, wide
 
 _UNIT = 2.0**32  # of a cosine, as a whole number
 _ROUNDS = 8  # of k-means; after this many the groups hardly change
@@ -26,11 +28,30 @@ def cluster(metric: Tensor, groups: int) -> Grouping:
     tensor([[0, 0, 1, 1]])
     """
     b, n, _ = metric.shape
-    wide = widened(metric)
-    closeness = F.cosine_similarity(wide, wide.mean(1, keepdim=True), dim=-1)
+    tokens = metric.to(wide(metric.dtype))
+    closeness = F.cosine_similarity(tokens, tokens.mean(1, keepdim=True), dim=-1)
     values, order = closeness.sort(dim=1, stable=True)
     sorted_group = _kmeans(values, groups)
     return Grouping(torch.empty_like(order).scatter_(1, order, sorted_group.expand(b, n)), groups)
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """``index`` (b, N), int64: the group, 0 to ``groups`` - 1, of each token. No group is empty."""
+
+    index: Tensor
+    groups: int
+
+    def merge(self, x: Tensor) -> Tensor:
+        """The mean of each group: (b, N, c) -> (b, groups, c). Half precision is summed in float32."""
+        tokens = x.to(wide(x.dtype))
+        means = tokens.new_zeros(x.shape[0], self.groups, x.shape[-1])
+        means.scatter_reduce_(1, in_channels(self.index, x), tokens, reduce="mean", include_self=False)
+        return means.to(x.dtype)
+
+    def unmerge(self, y: Tensor) -> Tensor:
+        """Each token gets the result of its group: (b, groups, c) -> (b, N, c)."""
+        return gather_tokens(y, self.index)
 
 
 def _kmeans(values: Tensor, groups: int) -> Tensor:
@@ -45,7 +66,8 @@ def _kmeans(values: Tensor, groups: int) -> Tensor:
         middles = (centres[:, 1:] + centres[:, :-1]) / 2
         # each value joins the nearest centre
         starts = torch.searchsorted(values.contiguous(), middles.contiguous())
-        group = _groups_between(_spread_out(starts, n), n)
+        is_start = torch.zeros_like(exact).scatter_(1, _spread_out(starts, n), 1)
+        group = is_start.cumsum(dim=1)
     return group
 
 
@@ -55,9 +77,3 @@ def _spread_out(starts: Tensor, n: int) -> Tensor:
     rank = torch.arange(1, k, device=starts.device)
     apart = (starts - rank).clamp(min=0).cummax(dim=1).values + rank
     return apart.minimum(n - k + rank)
-
-
-def _groups_between(starts: Tensor, n: int) -> Tensor:
-    """The group of each of n values (b, n), from the distinct starts (b, k - 1) of the groups 1 to k - 1."""
-    is_start = torch.zeros(starts.shape[0], n, dtype=torch.int64, device=starts.device)
-    return is_start.scatter_(1, starts, 1).cumsum(dim=1)

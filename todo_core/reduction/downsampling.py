@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -22,12 +23,12 @@ RESAMPLES = (*NEAREST, "bilinear", "bicubic", "area", "max")
 
 
 @lru_cache(maxsize=1024)
-def stride(size: Size, factor: int, turn: int, *, exact: bool = True) -> StridedTokens:
+def stride(size: Size, factor: int, turn: int, *, exact: bool = True) -> KeptTokens:
     """Keep every ``factor``-th row and column of a grid of ``size`` (h, w), from a position that ``turn`` chooses.
 
     A cell has factor x factor positions, numbered row by row; fewer if the grid is smaller. Turn 0 keeps the position
-    of the mode "nearest-exact" (``exact``) or "nearest". The next turns walk over the cell, so ``turns_per_cycle``
-    turns in a row keep every token exactly once. Raises ValueError if ``factor`` is below 1.
+    of the mode "nearest-exact" (``exact``) or "nearest". The next turns walk over the cell, so as many turns as it has
+    positions keep every token exactly once. Raises ValueError if ``factor`` is below 1.
 
     >>> tokens = torch.arange(16)[None, :, None]  # a grid of 4 x 4
     >>> [stride((4, 4), 2, turn).merge(tokens).flatten().tolist() for turn in range(4)]
@@ -38,12 +39,8 @@ def stride(size: Size, factor: int, turn: int, *, exact: bool = True) -> Strided
     rows, columns = (min(factor, side) for side in size)
     first = (rows // 2) * columns + columns // 2 if exact else 0
     position = (first + turn * _walk(rows * columns)) % (rows * columns)
-    return StridedTokens(size, factor, *divmod(position, columns))
-
-
-def turns_per_cycle(size: Size, factor: int) -> int:
-    """How many turns in a row keep every token exactly once: the number of positions in a cell."""
-    return min(factor, size[0]) * min(factor, size[1])
+    kept = (KeptLines.strided(*each) for each in zip(size, divmod(position, columns), (factor, factor), strict=True))
+    return KeptTokens(size, *kept)
 
 
 def _walk(positions: int) -> int:
@@ -56,36 +53,6 @@ def _walk(positions: int) -> int:
     while math.gcd(step, positions) > 1:
         step += 1
     return step
-
-
-@dataclass(frozen=True)
-class StridedTokens:
-    """The tokens at rows ``row``, ``row + factor`` ... and columns ``column``, ``column + factor`` ..., as slices."""
-
-    size: Size
-    factor: int
-    row: int
-    column: int
-
-    def merge(self, x: Tensor) -> Tensor:
-        """(b, h*w, c) -> (b, h'*w', c)."""
-        return x.unflatten(1, self.size)[:, self.row :: self.factor, self.column :: self.factor].flatten(1, 2)
-
-    def unmerge(self, y: Tensor) -> Tensor:
-        """(b, h'*w', c) -> (b, h*w, c): each token gets the result of the token kept in its cell.
-
-        A cell at the lower or right edge may keep none. Its tokens get the result of the cell before.
-        """
-        (h, w), f = self.size, self.factor
-        kept = y.unflatten(1, (len(range(self.row, h, f)), -1))
-        kept = _extended(_extended(kept, 1, -(-h // f)), 2, -(-w // f))
-        cells = kept[:, :, None, :, None].expand(-1, -1, f, -1, f, -1)
-        return cells.flatten(3, 4).flatten(1, 2)[:, :h, :w].flatten(1, 2)
-
-
-def _extended(grid: Tensor, dim: int, lines: int) -> Tensor:
-    """``grid`` with its last line along ``dim`` repeated, if one is missing to ``lines``."""
-    return torch.cat([grid, grid.narrow(dim, -1, 1)], dim) if grid.shape[dim] < lines else grid
 
 
 def downsample(size: Size, target: Size, resample: str = "nearest-exact") -> KeptTokens | ResampledGrid:
@@ -102,8 +69,8 @@ def downsample(size: Size, target: Size, resample: str = "nearest-exact") -> Kep
         raise ValueError(f"resample {resample!r} is none of {', '.join(RESAMPLES)}")
     if resample not in NEAREST:
         return ResampledGrid(size, target, resample)
-    rows, columns = (_kept_along(s, t, resample == "nearest-exact") for s, t in zip(size, target, strict=True))
-    return KeptTokens(size, target, rows, columns)
+    kept = (KeptLines.nearest(*each, resample == "nearest-exact") for each in zip(size, target, strict=True))
+    return KeptTokens(size, *kept)
 
 
 @dataclass(frozen=True)
@@ -152,51 +119,56 @@ def _windows(side: int, kept: int, device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True)
+class KeptLines:
+    """The rows, or columns, of a grid that are kept; and for each of all of them, the number of its own kept one."""
+
+    kept: tuple[int, ...]
+    cells: tuple[int, ...]
+
+    @classmethod
+    def strided(cls, side: int, first: int, factor: int) -> KeptLines:
+        """Every ``factor``-th from ``first`` on. A cell at the end may keep none, and belongs to the one before."""
+        kept = tuple(range(first, side, factor))
+        return cls(kept, tuple(min(i // factor, len(kept) - 1) for i in range(side)))
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def nearest(cls, side: int, count: int, exact: bool) -> KeptLines:
+        """As torch's nearest modes do. Cells are side / count long, which need not be a whole number.
+
+        Cell i keeps the line at its beginning, floor(i * side / count), or with ``exact`` at its middle,
+        floor((i + 1/2) * side / count). A kept line belongs to its own cell.
+        """
+        kept = tuple((2 * i + exact) * side // (2 * count) for i in range(count))
+        cells = {i: i * count // side for i in range(side)} | {line: cell for cell, line in enumerate(kept)}
+        return cls(kept, (*cells.values(),))
+
+    @cached_property
+    def as_slice(self) -> slice | None:
+        """The kept ones as a slice, if they are evenly spaced."""
+        steps = {after - line for line, after in pairwise(self.kept)} or {1}
+        return slice(self.kept[0], self.kept[-1] + 1, steps.pop()) if len(steps) == 1 else None
+
+
+@dataclass(frozen=True)
 class KeptTokens:
-    """One token kept of each cell: those where ``rows`` and ``columns`` of the grid cross."""
+    """One token kept of each cell: those where the kept rows and columns of the grid cross."""
 
     size: Size
-    target: Size
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
+    rows: KeptLines
+    columns: KeptLines
 
     def merge(self, x: Tensor) -> Tensor:
         """(b, h*w, c) -> (b, h'*w', c). Evenly spaced lines need no index tensor: a strided view is copied."""
-        grid = x.unflatten(1, self.size)
-        rows, columns = _as_slice(self.rows), _as_slice(self.columns)
+        rows, columns = self.rows.as_slice, self.columns.as_slice
         if rows and columns:
-            return grid[:, rows, columns].flatten(1, 2)
-        return x.index_select(1, _flat_positions(self.rows, self.columns, self.size[1], x.device))
+            return x.unflatten(1, self.size)[:, rows, columns].flatten(1, 2)
+        return x.index_select(1, _flat_positions(self.rows.kept, self.columns.kept, self.size[1], x.device))
 
     def unmerge(self, y: Tensor) -> Tensor:
         """(b, h'*w', c) -> (b, h*w, c): each token gets the result of the token kept in its cell."""
-        rows, columns = _cell_of_each(self.rows, self.size[0]), _cell_of_each(self.columns, self.size[1])
-        return y.index_select(1, _flat_positions(rows, columns, self.target[1], y.device))
-
-
-@lru_cache(maxsize=256)
-def _kept_along(side: int, kept: int, exact: bool) -> tuple[int, ...]:
-    """The token that each cell keeps along a side, as torch's nearest modes do.
-
-    Cells are side / kept tokens long, which need not be a whole number. Cell i keeps the token at its beginning,
-    floor(i * side / kept), or with ``exact`` at its middle, floor((i + 1/2) * side / kept).
-    """
-    return tuple((2 * i + exact) * side // (2 * kept) for i in range(kept))
-
-
-def _as_slice(line: tuple[int, ...]) -> slice | None:
-    """The same numbers as a slice, if they are evenly spaced."""
-    steps = {b - a for a, b in zip(line, line[1:], strict=False)}
-    return slice(line[0], line[-1] + 1, steps.pop() if steps else 1) if len(steps) <= 1 else None
-
-
-@lru_cache(maxsize=1024)
-def _cell_of_each(kept: tuple[int, ...], side: int) -> tuple[int, ...]:
-    """For each of ``side`` tokens, the cell whose result it gets; a kept token gets its own."""
-    cells = [i * len(kept) // side for i in range(side)]
-    for cell, position in enumerate(kept):
-        cells[position] = cell
-    return tuple(cells)
+        width = len(self.columns.kept)
+        return y.index_select(1, _flat_positions(self.rows.cells, self.columns.cells, width, y.device))
 
 
 @kept_tables

@@ -14,10 +14,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .grouping import wide, widened
 from .nearest_destination import nearest_of_all
-from .scores import gather_tokens
 from .tables import kept_tables
+from .tokens import gather_tokens, in_channels, wide
 
 Size = tuple[int, int]
 
@@ -95,9 +94,9 @@ class Matching:
         """The mean of each group: (b, N, c) -> (b, groups, c). Half precision is summed in float32."""
         means = gather_tokens(x, self.stay)
         if self.merged.shape[1]:  # a token that stays alone is copied, not summed
-            destinations, into = means[:, self.alone :], self.into.unsqueeze(-1).expand(-1, -1, x.shape[-1])
-            sums = destinations.to(wide(x.dtype), copy=True)  # gradients need what is written over
-            destinations.copy_(sums.scatter_reduce(1, into, widened(gather_tokens(x, self.merged)), "mean"))
+            destinations, merged = means[:, self.alone :], gather_tokens(x, self.merged).to(wide(x.dtype))
+            sums = destinations.to(merged.dtype, copy=True)  # gradients need what is written over
+            destinations.copy_(sums.scatter_reduce(1, in_channels(self.into, x), merged, "mean"))
         return means
 
     def unmerge(self, y: Tensor) -> Tensor:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .scores import Nearest, gather_tokens, unit
+from .tokens import gather_tokens, wide
 
+# For each source its highest score, and the index of the destination that has it.
+Nearest = tuple[Tensor, Tensor]
+
+# Shorter tokens keep a length below 1. Only tokens of zeros are so short in practice.
+_SHORTEST = 1e-12
 # At most this many scores of an image exist at a time, so that no N x N matrix is ever held.
 _MAX_SCORES = 1 << 22  # pragma: no mutate
 # On a CPU, at most this many sources are scored at a time: their scores then stay in its cache.
@@ -34,6 +39,16 @@ def nearest_of_all(
     if len(nearest) == 1:
         return nearest[0]
     return torch.cat([values for values, _ in nearest], 1), torch.cat([which for _, which in nearest], 1)
+
+
+def unit(tokens: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """The tokens at length 1, in ``dtype`` or their own; tokens of zeros stay as they are. Not differentiable.
+
+    Half precision is squared and divided in float32, but no copy of the tokens in float32 is stored on a GPU.
+    """
+    tokens = tokens.detach()
+    length = torch.linalg.vector_norm(tokens, dim=-1, keepdim=True, dtype=wide(tokens.dtype)).clamp_min(_SHORTEST)
+    return torch.div(tokens, length, out=torch.empty_like(tokens, dtype=dtype or tokens.dtype))
 
 
 def _highest(scores: Tensor, count: int) -> Nearest:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 from ..errors import SettingsError, none_of, unknown_name
-from .setting import METHOD_KEY, VERSION_KEY, Factor, Setting, Share
+from .setting import VERSION_KEY, Factor, Setting, Share
 
 # todo_core.reduction has the next two as well: it needs torch, which app.py installs after it has checked its options
 NEAREST = ("nearest", "nearest-exact")
@@ -39,11 +39,6 @@ def reduces(*methods: str) -> Callable[[Settings], bool]:
 def can_rotate(settings: Settings) -> bool:
     """Whether the resampling keeps one token of each cell, whose position may rotate."""
     return settings.reduces_by("downsample") and settings.resample in NEAREST
-
-
-def draws(settings: Settings) -> bool:
-    """Whether similarity draws its destinations."""
-    return settings.reduces_by("similarity") and settings.random
 
 
 def has_window(settings: Settings) -> bool:
@@ -131,7 +126,7 @@ class Settings:
     random: Annotated[bool, Setting("Random destinations", reduces("similarity"))] = True
     """On: drawn from the image's seed and the step. Off: each cell's upper left token."""
 
-    seed: Annotated[int | None, Setting("Destination seed", draws)] = None
+    seed: Annotated[int | None, Setting("Destination seed", lambda s: s.reduces_by("similarity") and s.random)] = None
     """Empty or -1: each image's own."""
 
     attn: Annotated[bool, Setting("Reduce self-attention", whole_module)] = True
@@ -237,7 +232,7 @@ class Settings:
         >>> Settings.from_infotext({"ToDo method": "downsample", "ToDo factor 1": "auto (2)"}) == Settings()
         True
         """
-        if not infotext.keys() & {METHOD_KEY, VERSION_KEY}:
+        if not infotext.keys() & {SETTINGS["method"].infotext_key, VERSION_KEY}:
             return None
         present = {s.name: infotext[s.infotext_key] for s in SETTINGS.values() if s.infotext_key in infotext}
         return cls.parse({name: str(text).partition(" (")[0] for name, text in present.items()})

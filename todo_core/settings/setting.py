@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from ..errors import SettingsError
 
-METHOD_KEY, VERSION_KEY = "ToDo method", "ToDo version"
+VERSION_KEY = "ToDo version"
 Factor = int | Literal["auto"]
 Share = float | Literal["auto"]
 _KINDS = {bool: "flag", float: "number", int: "integer", Factor: "factor", Share: "share", int | None: "seed"}
@@ -86,7 +86,7 @@ class Setting:
             return value
         if self.kind == "seed" and (value is None or (isinstance(value, (int, float)) and value == -1)):
             return None  # -1 is random for the WebUI's own seed, too
-        if self.kind in ("number", "share", "factor", "integer", "seed") and self._is_number(value):
+        if self.kind not in ("choice", "flag") and self._is_number(value):
             return float(value) if self.is_real else int(value)
         raise SettingsError(self.name, value, self.allowed)
 

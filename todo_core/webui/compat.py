@@ -54,20 +54,19 @@ def rows_of(params: Any) -> list[Row]:
     First come the rows of every image's prompts; a prompt with AND has several, each with a weight. Then all images
     follow without their prompts, in a model for edits once more without their image.
     """
-    denoiser, guidance = params.denoiser, guidance_of(params)
+    denoiser, scale = params.denoiser, guidance_of(params)
     seeds, count = list(denoiser.p.seeds), int(params.x.shape[0])
     cond = getattr(denoiser.sampler, "sampler_extra_args", {}).get("cond")
     prompts = [[float(getattr(part, "weight", 1)) for part in parts] for parts in getattr(cond, "batch", ())]
     if len(prompts) != len(seeds) or sum(map(len, prompts)) > count:
         prompts = [[1.0]] * len(seeds)
-    rows, others = list[Row](), [[1 - (guidance or 0) * sum(own)] for own in prompts]
+    others = [[1 - scale * sum(own)] for own in prompts]
     of_image = getattr(denoiser, "image_cfg_scale", None) if count == 3 * len(seeds) else None
-    if guidance and of_image:
-        others = [[of_image - guidance, 1 - of_image]] * len(seeds)
-    for image, (seed, own) in enumerate(zip(seeds, prompts, strict=True)):
-        rows += [Row(seed, image, None if guidance is None else guidance * weight) for weight in own]
-    for part in range(max(map(len, others))):
-        rows += [Row(seed, i, None if guidance is None else others[i][part]) for i, seed in enumerate(seeds)]
+    if of_image:
+        others = [[of_image - scale, 1 - of_image]] * len(seeds)
+    rows = [Row(seeds[image], image, scale * weight) for image, own in enumerate(prompts) for weight in own]
+    for part in zip(*others, strict=True):
+        rows += [Row(seeds[image], image, weight) for image, weight in enumerate(part)]
     return list(rows_inside(rows, count))
 
 
@@ -78,13 +77,12 @@ def why_rows_change(p: Any) -> Why | None:
     return Reason.LEFT_OUT(names[0]) if names else None
 
 
-def guidance_of(params: Any) -> float | None:
+def guidance_of(params: Any) -> float:
     """The CFG scale of a step. The Forge family has another one for the hires pass, and CFG++ divides it."""
-    p = getattr(params.denoiser, "p", None)
+    p = params.denoiser.p
     of_hires = getattr(p, "hr_cfg", None) if getattr(p, "is_hr_pass", False) else None
-    scale = of_hires or getattr(p, "cfg_scale", None)
     part = getattr(params.denoiser, "cond_scale_miltiplier", 1.0)  # the WebUI's spelling
-    return float(scale) * part if isinstance(scale, (int, float)) else None
+    return float(of_hires or p.cfg_scale) * part
 
 
 def unet_of(sd_model: Any) -> Any:
@@ -125,11 +123,6 @@ def merging_ratio(p: Any, pass_name: str) -> float:
 DOWNSAMPLING = "sd-webui-token-downsampling"
 # its options; an attribute of this name on a processing object overrides the option
 _DOWNSAMPLING_FACTORS = ("token_downsampling_factor", "token_downsampling_factor2")
-
-
-def merging_is_always_on() -> bool:
-    """Whether the WebUI's options merge tokens in every generation."""
-    return bool(merging_on_page("hr"))
 
 
 def merging_on_page(kind: str) -> float:

@@ -100,7 +100,7 @@ def on_infotext_pasted(text: str, params: dict[str, Any]) -> None:
         infotext.settings_of(params)
     except SettingsError as error:
         params[infotext.ERROR_KEY] = page_text(error)
-    if not compat.merging_is_always_on():
+    if not compat.merging_on_page("hr"):
         infotext.convert_token_merging(params)
 
 

@@ -147,7 +147,7 @@ NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
         ("SD 1.5", {}, 6, NOISE, None, LITTLE, ""),
         ("SD 1.5", {}, 6, STEADY | UNCLEAR, None, LITTLE, ""),
         ("SDXL", {}, 10, NOBODY, NO_SCHEDULE, NO_SCHEDULE, ""),
-        ("SDXL", {}, 10, NOBODY | {"doubt": Reason.DISAGREES}, Reason.DISAGREES, Reason.DISAGREES, ""),
+        ("SDXL", {}, 10, NOBODY | {"disagrees": True}, Reason.DISAGREES, Reason.DISAGREES, ""),
         ("SDXL", {}, 10, {"growth": 4.1}, GROWS, None, ""),
         ("SDXL", {}, 10, {"is_split": True}, SPLIT, SPLIT, SPLIT),
         ("SDXL", {}, 10, NOISE | {"growth": 4.1}, GROWS, None, ""),

@@ -11,7 +11,7 @@ from tests.fake_gpu import Count, autocast_to_half
 from tests.naive import cells, examples, group_means, partition, random_tokens, token_ids, tome_groups
 from todo_core.reduction import match, nearest_destination, random_draws, removable
 from todo_core.reduction.matching import _without_autocast
-from todo_core.reduction.scores import unit
+from todo_core.reduction.nearest_destination import unit
 
 AUTOCAST = {"cuda": autocast_to_half, "cpu": lambda: torch.autocast("cpu", torch.bfloat16), "none": nullcontext}
 LAST = float(torch.nextafter(torch.tensor(1.0), torch.tensor(0.0)))

@@ -8,8 +8,8 @@ from typing import TypeAlias
 import torch
 from torch.nn import Module
 
-from ...hosts import Handle
 from ...hosts.compiled_code import is_compiled
+from ...hosts.host import Handle
 from ...token_grid import TokenGrid
 from ..plan import Plan
 from ..space.level_plan import LEVELS

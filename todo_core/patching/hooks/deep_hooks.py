@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from ...hosts import counts_calls, has_foreign_forward
+from ...hosts.host import counts_calls, has_foreign_forward
 from ...reason import Reason
 from ..plan import Holder
 from ..time.memory import CallMemory

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ...hosts import KeysPatch, Site
+from ...hosts.host import KeysPatch, Site
 from ...reason import Reason, Why
 from ...reduction import Reduction
 from ..space.level_plan import LevelPlan, Place

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from ...hosts import has_foreign_forward
+from ...hosts.host import has_foreign_forward
 from ...reason import Reason, Why
 from .keys_hooks import SiteHooks
 from .module_calls import Args, Changed, Hook, Kwargs, argument, with_argument

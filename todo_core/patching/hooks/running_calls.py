@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from ...hosts import Host, Site
+from ...hosts.host import Host, Site
 from ...hosts.stack import find_frame
 from ...reason import Why
 from ...reduction import Reduction

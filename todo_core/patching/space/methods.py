@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ... import reduction
-from ...hosts import Level
+from ...hosts.host import Level
 from ...reason import Reason, Why
 from ...reduction import Reduction
 from ...reduction.downsampling import Size

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 
-from ...hosts import Host, weight_shape
 from ...hosts.conditions import Adapters
+from ...hosts.host import Host, weight_shape
 from ...reason import Reason, Why
 from ...token_grid import TokenGrid
 from ..steps import Row, Step, timesteps_of

@@ -7,7 +7,6 @@ from typing import Any
 
 from ...errors import SettingsError
 from ..panel import texts
-from ..panel.error_text import PanelError
 from ..presets import Presets
 
 FROM_PANEL = texts.COMPARE_WITH_PANEL.label  # stands for a preset
@@ -26,18 +25,15 @@ class CompareRequest:
 
     @classmethod
     def of(cls, names: Any, heat_maps: Any, repeats: Any, plain_steps: Any, presets: Presets) -> CompareRequest:
-        """Check the values; ``names`` is a list, or text with semicolons. Raises PanelError."""
+        """Check the values; ``names`` is a list, or text with semicolons. Raises SettingsError."""
         listed = [name.strip() for name in names.split(SEPARATOR)] if isinstance(names, str) else names
         is_list = isinstance(listed, (list, tuple)) and all(isinstance(name, str) for name in listed)
         chosen = tuple(dict.fromkeys(name for name in listed if name)) if is_list else ()
-        try:
-            if not chosen:
-                raise SettingsError("presets", names, f"at least one of {', '.join([FROM_PANEL, *presets.names])}")
-            for name in chosen:
-                if name != FROM_PANEL:
-                    presets.get(name)
-            if not isinstance(repeats, (int, float)) or repeats not in range(1, MOST_REPEATS + 1):
-                raise SettingsError("repeats", repeats, f"a whole number from 1 to {MOST_REPEATS}")
-        except SettingsError as error:
-            raise PanelError(error) from None
+        if not chosen:
+            raise SettingsError("presets", names, f"at least one of {', '.join([FROM_PANEL, *presets.names])}")
+        for name in chosen:
+            if name != FROM_PANEL:
+                presets.get(name)
+        if not isinstance(repeats, (int, float)) or repeats not in range(1, MOST_REPEATS + 1):
+            raise SettingsError("repeats", repeats, f"a whole number from 1 to {MOST_REPEATS}")
         return cls(chosen, bool(heat_maps), int(repeats), bool(plain_steps))

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from modules import processing, shared
 
+from ...errors import SettingsError
 from .. import compat
 from ..generation import request
 from ..generation.pass_timer import TIMER, StepTimer
-from ..panel.error_text import PanelError
+from ..panel.error_text import page_text
 from ..presets import Presets
 from .output import assemble
 from .request import FROM_PANEL, CompareRequest
@@ -33,22 +34,20 @@ def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
         p.comment(f"{compat.DOWNSAMPLING} is on: ToDo compare switches it off")
     chosen = _without_equals(p, chosen, presets)
     variants: dict[str, Variant] = {}
-    failure: Exception | None = None
-    for name in _rounds(p, chosen, shared.state):
-        failure = _make_or_repeat(variants, name, _prepared(p, name)) or failure
+    failures = [_run(variants, name, _prepared(p, name)) for name in _rounds(p, chosen, shared.state)]
     if chosen.plain_steps:
         _add_plain_steps(p, variants, chosen.repeats, shared.state)
     made = [variant for variant in variants.values() if variant.images or variant.trouble]
     if any(variant.images for variant in made):
         return assemble(p, made, ComparisonTable.of(made), title=title, heat_maps=chosen.heat_maps)
-    if failure:
-        raise failure
+    if failed := [*filter(None, failures)]:
+        raise failed[-1]
     return _without_images(p, "ToDo compare was interrupted before the first image.")
 
 
-def refused(p: Any, error: PanelError) -> Any:
+def refused(p: Any, error: SettingsError) -> Any:
     """A Processed without images that tells why."""
-    return _without_images(p, f"ToDo compare: {error}")
+    return _without_images(p, f"ToDo compare: {page_text(error)}")
 
 
 def _without_images(p: Any, comment: str) -> Any:
@@ -113,19 +112,16 @@ def _copy(p: Any) -> Any:
 
 def _add_plain_steps(p: Any, variants: dict[str, Variant], repeats: int, state: Any) -> None:
     """Make the baseline with fewer steps, for each variant that reduces: as many as take its time."""
-    baseline, plain = baseline_of([*variants.values()]), dict[str, dict[str, float]]()
+    baseline, plain = baseline_of([*variants.values()]), dict[str, Any]()
     for variant in variants.values():
-        times = speeds(variant, baseline)
-        variant.plain = _with_fewer_steps(_prepared(p, BASELINE_NAME), times)
-        if variant.plain:
-            plain.setdefault(variant.plain, times)
-    for name, times in [*plain.items()] * repeats:
+        own_p = _prepared(p, BASELINE_NAME)
+        variant.plain = _with_fewer_steps(own_p, speeds(variant, baseline))
+        plain |= {variant.plain: own_p} if variant.plain else {}
+    for name, own_p in [*plain.items()] * repeats:
         if state.interrupted or state.stopping_generation:
             break
         state.textinfo = f"ToDo compare: {name}"
-        own_p = _prepared(p, BASELINE_NAME)
-        _with_fewer_steps(own_p, times)
-        _make_or_repeat(variants, name, own_p)
+        _run(variants, name, _copy(own_p))
 
 
 def _with_fewer_steps(p: Any, times: dict[str, float]) -> str:
@@ -154,40 +150,37 @@ def _prepared(p: Any, name: str) -> Any:
     return own_p
 
 
-def _make_or_repeat(variants: dict[str, Variant], name: str, p: Any) -> Exception | None:
+def _run(variants: dict[str, Variant], name: str, p: Any) -> Exception | None:
     """The first run of a variant makes its images, later ones time it again. Returns the error if the first fails."""
-    if name not in variants:
-        variants[name] = Variant(name, p)
-        return _make(variants[name])
-    if not variants[name].trouble:
-        _repeat(variants[name], p)
-    return None
-
-
-def _make(variant: Variant) -> Exception | None:
-    """Make the images of a variant; returns the error if it fails."""
-    count = variant.p.n_iter * variant.p.batch_size
-    processed, timer = _timed(variant.name, variant.p)
+    variant = variants.setdefault(name, Variant(name, p))
+    if variant.trouble:
+        return None
+    is_first = variant.p is p
+    if not is_first:
+        p.do_not_save_samples = True
+    processed, timer = _timed(name, p)
+    if isinstance(processed, Exception) and not is_first:
+        return None
     if isinstance(processed, Exception):
         variant.trouble = f"failed: {processed or type(processed).__name__}"
         return processed
-    variant.processed, first = processed, processed.index_of_first_image
-    variant.images = processed.images[first : first + count]
-    variant.infotexts = processed.infotexts[first : first + len(variant.images)]
-    variant.pictures = [np.asarray(image.convert("RGB")) for image in variant.images]
-    variant.reduced = timer.reduced
-    if timer.interrupted or len(variant.images) < count:
-        variant.trouble = "cut short"
-    variant.seconds.append(timer.seconds)
+    if is_first:
+        _keep(variant, processed, timer)
+    elif not timer.interrupted:
+        variant.seconds.append(timer.seconds)
     return None
 
 
-def _repeat(variant: Variant, p: Any) -> None:
-    """Time a variant once more; its images are those of the first round."""
-    p.do_not_save_samples = True
-    processed, timer = _timed(variant.name, p)
-    if not isinstance(processed, Exception) and not timer.interrupted:
-        variant.seconds.append(timer.seconds)
+def _keep(variant: Variant, processed: Any, timer: StepTimer) -> None:
+    """Keep the images of a variant, what was reduced in them, and their times."""
+    count, first = variant.p.n_iter * variant.p.batch_size, processed.index_of_first_image
+    variant.processed, variant.reduced = processed, timer.reduced
+    variant.images = processed.images[first : first + count]
+    variant.infotexts = processed.infotexts[first : first + len(variant.images)]
+    variant.pictures = [np.asarray(image.convert("RGB")) for image in variant.images]
+    variant.seconds.append(timer.seconds)
+    if timer.interrupted or len(variant.images) < count:
+        variant.trouble = "cut short"
 
 
 def _timed(name: str, p: Any) -> tuple[Any, StepTimer]:

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...hosts.ldm_layers import predicts_velocity
 from ...hosts.stack import variable
-from ...samplers import Course, Scale, StandIn, ask, or_none, scale_of
+from ...samplers import Course, Scale, StandIn, ask, scale_of
 
 # packages whose samplers keep nothing between two runs; one of an extension may, and is not asked
 _OWN = ("k_diffusion", "modules", "modules_forge", "backend", "ldm_patched")
@@ -32,7 +33,9 @@ def course_of(params: Any, inner: Any) -> Course | None:
     given = dict(variable("extra_params_kwargs") or {})
     parameters = inspect.signature(function).parameters
     timed = "timesteps" in parameters
-    scale = _by_timestep(inner) if timed else _by_sigma(inner)
+    own: Any = getattr(inner, "predictor", None) or getattr(inner, "model_sampling", None)  # of the Forge family
+    by_sigma = partial(Scale.of, predicts_v=predicts_velocity(inner)) if own is None else scale_of(own)
+    scale = _by_timestep(inner) if timed else by_sigma
 
     def reply(x: Tensor, error: Tensor, time: float, _: Any) -> Tensor:
         of = scale(time)
@@ -46,7 +49,7 @@ def course_of(params: Any, inner: Any) -> Course | None:
 
     device = latent.device if latent.device.type == "cuda" else torch.device("cpu")
     with _own_noise(), redirect_stderr(io.StringIO()):  # UniPC shows a progress bar, whatever it is told
-        return or_none(lambda: ask(run, lambda errs: _Denoiser(params.denoiser, reply, errs), scale, device), function)
+        return ask(run, partial(_Denoiser, params.denoiser, reply), lambda times: [*map(scale, times)], device)
 
 
 @contextmanager
@@ -73,14 +76,6 @@ class _Denoiser(StandIn):
         return self.last_noise_uncond
 
 
-def _by_sigma(inner: Any) -> Callable[[float], Scale]:
-    """What a sigma means. In the Forge family the model's own conversions tell."""
-    sampling: Any = getattr(inner, "predictor", None) or getattr(inner, "model_sampling", None)
-    if sampling is not None:
-        return scale_of(sampling)
-    return partial(Scale.of, predicts_v=_predicts_v(inner))
-
-
 def _by_timestep(inner: Any) -> Callable[[float], Scale]:
     """What a timestep means, of samplers whose latent is alpha image + sigma noise."""
 
@@ -88,10 +83,6 @@ def _by_timestep(inner: Any) -> Callable[[float], Scale]:
     def scale(time: float) -> Scale:
         bar = float(inner.alphas_cumprod[round(time)])
         noise = math.sqrt(1 / bar - 1) if bar else math.inf
-        return Scale.of(noise, predicts_v=_predicts_v(inner), latent=math.hypot(1, noise))
+        return Scale.of(noise, predicts_v=predicts_velocity(inner), latent=math.hypot(1, noise))
 
     return scale
-
-
-def _predicts_v(inner: Any) -> bool:
-    return getattr(inner, "parameterization", "") == "v"

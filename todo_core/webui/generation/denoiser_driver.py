@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ...hosts import Handle, Host, detect
+from ...hosts import Host, detect
+from ...hosts.host import Handle
 from ...patching.driver import Driver
 from ...patching.hooks.module_calls import guarded
 from ...patching.plan import Pass
@@ -47,29 +49,29 @@ class DenoiserDriver(Driver):
         """The line for the user: what ran, or why nothing did."""
         return self.status(self.begun, "steps" if max(self.begun, self._calls) <= self._steps else "model calls")
 
-    def _call(self, params: Any) -> None:
+    def begin(self, params: Any) -> None:
+        """The denoiser is about to call the UNet."""
         denoiser = params.denoiser
         self._steps = int(denoiser.steps or 0)
-        self._current_model(params)
+        self._current_model(partial(self._facts, params))
         self._calls = len(self.course.times) if self.course else int(denoiser.total_steps)
         self.controls = compat.controls_at(params, self._model())
         scale, time = compat.guidance_of(params), float(params.sigma.flatten()[0])
-        guidance = None if scale is None else (scale, 1 - scale)
-        self.begin_step(int(denoiser.step), self._calls, compat.rows_of(params), guidance, time)
+        self.begin_step(int(denoiser.step), self._calls, compat.rows_of(params), (scale, 1 - scale), time)
 
-    def _current_model(self, *of_the_host: Any) -> Host:
+    def _current_model(self, facts: Callable[[Host], Pass]) -> Host:
         """The model; told to the driver in the first step, and when a refiner or a hires checkpoint has replaced it."""
         model, host = self._model(), self.host
         if host is None or host.unet is not compat.unet_of(model):
             host = detect(model)
-            self.use_model(host, compat.controlnets_of(self._p), self._facts(host, *of_the_host))
+            self.use_model(host, compat.controlnets_of(self._p), facts(host))
         return host
 
-    def _facts(self, host: Host, params: Any) -> Pass:
+    def _facts(self, params: Any, _: Host) -> Pass:
         """What the WebUI knows of the pass."""
         course = asked.course_of(params, compat.around_unet(self._model()))
         steps = len(course.times) if course else int(params.denoiser.total_steps)
-        return Pass(self._latent, steps, course, None if course else Reason.UNKNOWN)
+        return Pass(self._latent, steps, course, is_asked=True)
 
     def _end_step(self, *_: Any) -> None:
         self.end_step()

@@ -94,7 +94,7 @@ class Generation:
         if self._timer:
             self._timer.begin_step(params)
         if self._current:
-            self._current.call(params)
+            self._current.attempt(self._current.begin, params)
 
     def end_sampling(self) -> None:
         """The sampler has returned, perhaps because of an interrupt."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import __version__
 from ...errors import SettingsError
-from ...settings import METHOD_KEY, SETTINGS, VERSION_KEY, Settings
+from ...settings import SETTINGS, VERSION_KEY, Settings
 
 KEYS = (*(declared.infotext_key for declared in SETTINGS.values()), VERSION_KEY)
 ENABLED_KEY = "ToDo enabled"  # no image has it: the keys of one that was reduced say so
@@ -65,7 +65,7 @@ def convert_token_merging(params: dict[str, Any]) -> None:
     The WebUI merges in cells of 2 x 2 with fixed destinations. So it removes at most three quarters of the tokens.
     ``Token merging ratio`` applies to the first pass and to img2img.
     """
-    is_ours = any(key in params for key in (METHOD_KEY, VERSION_KEY, "ToDo factor"))
+    is_ours = any(key in params for key in (SETTINGS["method"].infotext_key, VERSION_KEY, "ToDo factor"))
     if is_ours or not any(key in params for key in _MERGING_KEYS):
         return
     first, hires = (float(params.get(key, 0)) for key in _MERGING_KEYS)
@@ -93,52 +93,43 @@ class PasteField(str):
     The WebUI calls it to paste an image. To send the values of one tab to another, it looks for equal keys.
     """
 
-    _pasted: Callable[[Mapping[str, Any]], Any]
+    _name: str
+    _show: Callable[[Any], Any]
 
     @classmethod
-    def of(cls, key: str, pasted: Callable[[Mapping[str, Any]], Any]) -> PasteField:
-        """A field that puts what ``pasted`` finds in an infotext into the control of ``key``."""
+    def of(cls, key: str, name: str, show: Callable[[Any], Any]) -> PasteField:
+        """The field of the setting ``name``, or of "enabled"; ``show`` makes its control's value."""
         field = cls(key)
-        field._pasted = pasted
+        field._name, field._show = name, show
         return field
 
     def __call__(self, params: Mapping[str, Any]) -> Any:
         """The control's value in a pasted infotext; None leaves the control alone."""
-        return self._pasted(params)
+        values = _pasted(params)
+        if self._name == "enabled":
+            _warn(params, values)
+        return self._show(values[self._name]) if self._name in values else None
 
 
-def pasted_enabled(params: Mapping[str, Any]) -> bool:
-    """Whether the image of an infotext was reduced. The page warns of values that are rounded or unknown."""
+def _pasted(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of an infotext by name.
+
+    An API request with an unknown value gets it, or a sentence about it, as its method: that one may be any text, and
+    the generation reports it.
+    """
+    try:
+        settings = None if ERROR_KEY in params else settings_of(params)
+    except SettingsError as error:
+        return {"enabled": True, "method": error.value if error.field == "method" else str(error)}
+    return {"enabled": True, **settings.to_dict()} if settings else {"enabled": False}
+
+
+def _warn(params: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Warn on the page of values that are unknown or rounded."""
     import gradio as gr
 
     if ERROR_KEY in params:
-        text = f"ToDo is off: this version does not know a value of the pasted image. {params[ERROR_KEY]}"
-        gr.Warning(text)
-        return False
-    try:
-        settings = settings_of(params)
-    except SettingsError:
-        return True  # an API request: the generation reports what ``pasted_setting`` hands on
-    for name, key in _THEIR_FACTORS.items() if settings else ():
-        if re.fullmatch(r"\d*\.\d*[1-9]\d*", str(params.get(key))):
-            gr.Warning(f"{SETTINGS[name].label}: {params[key]} of the image is now {getattr(settings, name)}.")
-    return settings is not None
-
-
-def pasted_setting(name: str, show: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:
-    """A function from the infotext to the value of this setting's control; None leaves the control alone.
-
-    An API request with an unknown value gets it, or a sentence about it, as its method: that one may be any text.
-    """
-
-    def pasted(params: Mapping[str, Any]) -> Any:
-        if ERROR_KEY in params:
-            return None
-        try:
-            settings = settings_of(params)
-        except SettingsError as error:
-            told = error.value if error.field == name else str(error)
-            return told if name == "method" else None
-        return None if settings is None else show(getattr(settings, name))
-
-    return pasted
+        gr.Warning(f"ToDo is off: this version does not know a value of the pasted image. {params[ERROR_KEY]}")
+    for name, key in _THEIR_FACTORS.items():
+        if name in values and re.fullmatch(r"\d*\.\d*[1-9]\d*", str(params.get(key))):
+            gr.Warning(f"{SETTINGS[name].label}: {params[key]} of the image is now {values[name]}.")

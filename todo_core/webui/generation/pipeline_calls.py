@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -26,10 +27,10 @@ log = logging.getLogger("todo_core")
 class PipelineDriver(DenoiserDriver):
     """A pass that is to be reduced. Hooks are on the UNet only while it runs a step between start and end."""
 
-    def _call(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:  # type: ignore[override]
+    def begin_in(self, unet: Any, args: Args, kwargs: Kwargs, seeds: list[int]) -> None:
         """The UNet is about to run, with these arguments. Guidance may call it more than once in a step."""
         self.end_step()  # after an error, nobody has done it
-        host = self._current_model(args, kwargs)
+        host = self._current_model(partial(self._facts_of_call, args, kwargs))
         number, total = self._step_of(host, args, kwargs)
         self._steps = self._calls = total
         passed_over = range(self._step + 1, number)
@@ -39,10 +40,10 @@ class PipelineDriver(DenoiserDriver):
             self.begin_call(unet, args, kwargs)  # torch has already listed the hooks that run before this call
             self._step_hook = Hook(self._end_call).after(unet)
 
-    def _facts(self, host: Host, args: Args, kwargs: Kwargs) -> Pass:  # type: ignore[override]
+    def _facts_of_call(self, args: Args, kwargs: Kwargs, host: Host) -> Pass:
         self._counter = StepCounter(host)
         _, total = self._step_of(host, args, kwargs)
-        return Pass(self._latent, total, self._counter.course, self._counter.doubt, holder="pipeline")
+        return Pass(self._latent, total, self._counter.course, self._counter.is_asked, holder="pipeline")
 
     def _step_of(self, host: Host, args: Args, kwargs: Kwargs) -> tuple[int, int]:
         """The number of the step, from 0, and how many the pass has."""
@@ -77,7 +78,7 @@ class PipelineCalls:
             return
         sampled = self._begin_pass(job, argument(args, kwargs, 0, "sample"))
         if isinstance(sampled, PipelineDriver):
-            sampled.call(unet, args, kwargs, list(job.seeds))
+            sampled.attempt(sampled.begin_in, unet, args, kwargs, list(job.seeds))
 
     def _fail(self, error: Exception) -> None:
         """Our errors must not cost the user the image."""

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import SettingsError, unknown_name
-from ...settings import SETTINGS, Settings
+from ...settings import SETTINGS, Setting, Settings
 
+ENABLED = Setting("Enabled", name="enabled", type=bool)
 POSITIONS = ("enabled", *SETTINGS)
 """Names of the positional arguments, as the panel lists its controls."""
 
@@ -38,21 +39,13 @@ def settings_of(
         if "preset" in layer:
             settings = get_preset(layer["preset"]).to_dict()
         settings |= {name: value for name, value in layer.items() if name not in ("enabled", "preset")}
-        enabled = parse_enabled(layer.get("enabled", True))
+        enabled = ENABLED.parse(layer.get("enabled", True))
     return Settings.parse(settings) if enabled else None
 
 
 def has_names(args: Sequence[Any]) -> bool:
     """Whether ``args`` are a mapping of names, as only the API sends it."""
     return bool(args) and isinstance(args[0], Mapping)
-
-
-def parse_enabled(value: Any) -> bool:
-    """Read "enabled", which may be text. Raises SettingsError."""
-    flag = {"true": True, "false": False}.get(value.strip().lower(), value) if isinstance(value, str) else value
-    if not isinstance(flag, bool):
-        raise SettingsError("enabled", value, "True or False")
-    return flag
 
 
 def override(p: Any, name: str, value: Any, label: str = "") -> None:

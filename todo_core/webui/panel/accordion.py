@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,15 +12,16 @@ import gradio as gr
 from modules.ui_components import FormRow, InputAccordion
 
 from ... import __version__
-from ...errors import SettingsError
-from ...patching.plan import Pass
+from ...patching.plan import Holder, Pass
 from ...reason import Reason, Why
 from ...settings import SETTINGS, Settings
 from .. import compat
 from ..generation import infotext
 from ..presets import Presets
 from . import controls, texts
-from .estimate_line import NOT_LOADED, PREDICTION, PageRun, estimate_line
+from .controls import QUIET
+from .error_text import page_text
+from .estimate_line import NOT_LOADED, PREDICTION, Answer, PageRun, estimate_line
 from .page_course import course_of
 from .preset_row import PresetRow
 
@@ -49,10 +50,10 @@ class Panel:
     @property
     def infotext_fields(self) -> list[tuple[Any, infotext.PasteField]]:
         """(control, its infotext key) for each of them."""
-        fields = [(self.enabled, infotext.PasteField.of(infotext.ENABLED_KEY, infotext.pasted_enabled))]
+        fields = [(self.enabled, infotext.PasteField.of(infotext.ENABLED_KEY, "enabled", bool))]
         for name, setting in SETTINGS.items():
-            pasted = infotext.pasted_setting(name, partial(controls.control_value, setting))
-            fields.append((self.controls[name], infotext.PasteField.of(setting.infotext_key, pasted)))
+            field = infotext.PasteField.of(setting.infotext_key, name, partial(controls.control_value, setting))
+            fields.append((self.controls[name], field))
         return fields
 
     @property
@@ -63,7 +64,7 @@ class Panel:
 
 def build(tab: str, presets: Presets) -> Panel:
     """Build the accordion of ``tab`` ("txt2img" or "img2img") in the open gradio context."""
-    row, made, start = PresetRow(tab, presets), dict[str, Any](), controls.shown(tab, {})
+    row, made, start = PresetRow(tab, presets), dict[str, Any](), controls.shown(tab, Settings())
 
     def build_row(name: str, settings: tuple[str, ...], *classes: str, has_lines: bool = False) -> None:
         """One row of controls. With ``has_lines`` their help is a line on the page, else a tooltip."""
@@ -88,15 +89,10 @@ def build(tab: str, presets: Presets) -> Panel:
         gr.HTML(f"ToDo {__version__}", elem_classes=["todo-version"])
     panel = Panel(enabled, made)
     row.connect(panel.settings)
-    controls.watch_saved_defaults(tab, made)
-    made["method"].input(_papers_target, [made["method"]], [made["target"]], **controls.QUIET)
+    of_papers = {"similarity": "all"}  # the target; of the others it is the default
+    made["method"].input(lambda name: of_papers.get(name, "keys/values"), [made["method"]], [made["target"]], **QUIET)
     _answer_the_page(tab, panel, row, page, [line, row.choice, advanced])
     return panel
-
-
-def _papers_target(method: str) -> str:
-    """The target of the method's paper."""
-    return "all" if method == "similarity" else "keys/values"
 
 
 def _answer_the_page(tab: str, panel: Panel, row: PresetRow, page: Any, answers: list[Any]) -> None:
@@ -106,45 +102,35 @@ def _answer_the_page(tab: str, panel: Panel, row: PresetRow, page: Any, answers:
     """
 
     def answer(fields: str, preset: str, *values: Any) -> list[Any]:
-        by_name = dict(zip(SETTINGS, values, strict=True))
-        model, shown = compat.loaded_model(), controls.shown(tab, by_name)
-        text, can_predict = estimate_line(
-            fields, by_name, model, partial(_known, model), _beside, is_img2img=tab == "img2img"
-        )
-        shown -= set() if can_predict else PREDICTION
+        settings, error = controls.settings_of(dict(zip(SETTINGS, values, strict=True)))
+        shown, model = controls.shown(tab, settings), compat.loaded_model()
+        told = estimate_line(fields, settings, model, partial(_known, model), is_img2img=tab == "img2img")
+        if error:
+            told = Answer(page_text(error))
+        shown -= set() if told.can_predict else PREDICTION
         visible = [gr.update(visible=name in shown) for name in SETTINGS]
-        fold = gr.update(label=fold_title(by_name, shown))
-        return [answered(fields, text), row.state(preset, values), fold, *visible]
+        fold = gr.update(label=texts.ADVANCED.label if error else fold_title(settings, shown))
+        return [answered(fields, told.line), row.state(preset, None if error else settings), fold, *visible]
 
-    page.change(answer, [page, row.choice, *panel.settings], [*answers, *panel.settings], **controls.QUIET)
+    page.change(answer, [page, row.choice, *panel.settings], [*answers, *panel.settings], **QUIET)
     for control in panel.settings:
         control.change(fn=None, _js="todoAskSoon")
 
 
-def _beside(page: PageRun) -> Why | None:
-    """What else of the WebUI acts in a pass."""
-    ratio = compat.merging_on_page(page.kind)
-    return Reason.MERGING(ratio) if ratio else None
-
-
-def _known(model: Any, page: PageRun, facts: Pass) -> Pass:
-    """The facts of a pass, with what the WebUI knows of it."""
-    if page.controlnet and not compat.has_patcher(model):
-        facts = replace(facts, holder="ControlNet")
+def _known(model: Any, page: PageRun) -> tuple[Pass, Why | None]:
+    """What the WebUI knows of a pass, and what else of the WebUI acts in it."""
+    holder: Holder | None = "ControlNet" if page.controlnet and not compat.has_patcher(model) else None
     if compat.is_pipeline(model):
-        facts = replace(facts, holder="pipeline")
-    if course := course_of(page, model):
-        return replace(facts, steps=len(course.weights), course=course)
-    return replace(facts, doubt=Reason.UNKNOWN)
+        holder = "pipeline"
+    course, ratio = course_of(page, model), compat.merging_on_page(page.kind)
+    steps = len(course.weights) if course else page.steps
+    facts = Pass(page.latent, steps, course, is_asked=True, holder=holder, alternates=page.alternates)
+    return facts, Reason.MERGING(ratio) if ratio else None
 
 
-def fold_title(values: dict[str, Any], shown: set[str]) -> str:
+def fold_title(settings: Settings, shown: set[str]) -> str:
     """The title of the fold, with the labels of its settings that are shown and not at their defaults."""
     title = texts.ADVANCED.label
-    try:
-        settings = Settings.parse(values)
-    except SettingsError:
-        return title
     active = [n for n in ADVANCED if n in shown and getattr(settings, n) != SETTINGS[n].default]
     return f"{title} ({'; '.join(SETTINGS[n].label for n in active)})" if active else title
 

@@ -9,7 +9,7 @@ from ...errors import SettingsError
 from ...settings import SETTINGS
 from ..generation import request
 from ..presets import Presets
-from .error_text import PanelError
+from .error_text import page_text
 
 PREFIX = "[ToDo] "
 
@@ -25,7 +25,7 @@ def register(module: Any, presets: Callable[[], Presets]) -> None:
 def _axes(option: Callable[..., Any], presets: Callable[[], Presets]) -> Iterator[Any]:
     flags = ["True", "False"]
     yield _axis(option, "preset", "Preset", str, lambda name: presets().get(name), lambda: presets().names)
-    yield _axis(option, "enabled", "Enabled", str, request.parse_enabled, lambda: flags)
+    yield _axis(option, "enabled", request.ENABLED.label, str, request.ENABLED.parse, lambda: flags)
     for name, setting in SETTINGS.items():
         kind = str if setting.kind in ("choice", "flag", "seed") else _Number(float if setting.is_real else int)
         listed = {"choice": list(setting.choices), "flag": flags}.get(setting.kind)
@@ -63,6 +63,6 @@ def _axis(
             for value in values:
                 parse(value)
         except SettingsError as error:
-            raise PanelError(error) from None
+            raise ValueError(page_text(error)) from None
 
     return option(PREFIX + label, kind, apply, confirm=confirm, choices=choices)

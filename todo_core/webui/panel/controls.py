@@ -53,28 +53,17 @@ def _build(setting: Setting, common: dict[str, Any]) -> Any:
     return gr.Slider(value=float(value), **limits, **common)
 
 
-def shown(tab: str, values: Mapping[str, Any]) -> set[str]:
-    """The settings to show in a tab: those that have an effect beside the others."""
-    return set(_used(values)) - (ONLY_TXT2IMG if tab == "img2img" else set())
-
-
-def _used(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """The settings that have an effect. One that is not possible, as while it is typed, counts as its default."""
+def settings_of(values: Mapping[str, Any]) -> tuple[Settings, SettingsError | None]:
+    """The settings of the controls, and what is not possible, as while it is typed: that counts as its default."""
     try:
-        return Settings.parse(values).used
+        return Settings.parse(values), None
     except SettingsError as error:
-        if error.field not in values:
-            return tuple(SETTINGS)
-        return _used({name: value for name, value in values.items() if name != error.field})
+        possible = {name: value for name, value in values.items() if name != error.field}
+        if len(possible) == len(values):  # not even a default is possible beside the other numbers
+            possible = {name: value for name, value in values.items() if SETTINGS[name].choices}
+        return settings_of(possible)[0], error
 
 
-def watch_saved_defaults(tab: str, controls: dict[str, Any]) -> None:
-    """Set what is shown once the WebUI has loaded the user's saved defaults; ``controls`` are all, by name."""
-
-    def set_initial(_: Any) -> None:
-        names = shown(tab, {name: control.value for name, control in controls.items()})
-        for name, control in controls.items():
-            control.visible = name in names
-
-    for control in controls.values():
-        control.init_field = set_initial  # the WebUI calls it after it has loaded the control's default
+def shown(tab: str, settings: Settings) -> set[str]:
+    """The settings to show in a tab: those that have an effect beside the others."""
+    return set(settings.used) - (ONLY_TXT2IMG if tab == "img2img" else set())

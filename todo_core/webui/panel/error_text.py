@@ -18,14 +18,6 @@ _OTHER_LABELS = {
 }
 
 
-class PanelError(SettingsError):
-    """A SettingsError whose text is for the page, where the WebUI shows the text of an exception."""
-
-    def __init__(self, error: SettingsError) -> None:
-        super().__init__(error.field, error.value, error.allowed)
-        self.args = (page_text(error),)
-
-
 def page_text(error: SettingsError) -> str:
     """The error by label: "Factor, level 1: 'x' is not possible. Use auto or a whole number from 1 to 8."."""
     if isinstance(error, UnknownNameError):

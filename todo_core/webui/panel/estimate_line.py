@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ...errors import SettingsError, UnsupportedModelError
+from ...errors import UnsupportedModelError
 from ...estimate import USUAL_STEPS, Estimate
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
@@ -15,7 +16,6 @@ from ...patching.what_ran import less_work, nothing_to_reduce
 from ...reason import Reason, Why
 from ...settings import SETTINGS, Settings
 from ...token_grid import TokenGrid
-from .error_text import page_text
 
 BY_BUTTON = "Hires fix is off. With \N{SPARKLES} "  # the button under an image runs the hires pass alone
 NOT_LOADED = "Estimate: once the checkpoint is loaded."
@@ -47,25 +47,25 @@ class PageRun(NamedTuple):
     of_steps: int | None = None
     kind: str = "first"  # "hr" or "img2img"
 
+    @property
+    def latent(self) -> TokenGrid:
+        """Its size in latent pixels."""
+        return TokenGrid(max(1, self.height // IMAGE_PIXELS), max(1, self.width // IMAGE_PIXELS))
+
 
 def estimate_line(
     page: str,
-    values: Mapping[str, Any],
+    settings: Settings,
     model: Any,
-    known: Callable[[PageRun, Pass], Pass],
-    beside: Callable[[PageRun], Why | None] = lambda _: None,
+    known: Callable[[PageRun], tuple[Pass, Why | None]],
     *,
     is_img2img: bool,
 ) -> Answer:
-    """``page`` is JSON from todo.js: the WebUI's fields. ``values`` are those of the panel.
+    """``page`` is JSON from todo.js: the WebUI's fields. ``settings`` are those of the panel.
 
-    ``known`` adds to the facts of a pass what the WebUI knows of it; ``beside`` names what else acts in it.
+    ``known`` tells the facts of a pass, and what else acts in it.
     """
-    try:
-        settings, fields = Settings.parse(values), json.loads(page or "{}")
-        passes = _passes(settings, fields, is_img2img=is_img2img)
-    except SettingsError as error:
-        return Answer(page_text(error))
+    passes = _passes(settings, json.loads(page or "{}"), is_img2img=is_img2img)
     if isinstance(passes, Reason):
         return Answer(f"Nothing to reduce: {passes}.")
     if not passes:
@@ -76,11 +76,11 @@ def estimate_line(
         host = detect(model)
     except UnsupportedModelError as error:
         return Answer(f"ToDo cannot reduce {error.model_name}: {error.reason}.")
-    facts = [known(each, _facts(each)) for each in passes]
-    plans = [make_plan(settings, host, each) for each in facts]
-    text = "; ".join(_estimate(*each, host, beside) for each in zip(passes, plans, strict=True))
-    parts = [Settings.parse({**values, "predict": part}) for part in SETTINGS["predict"].choices]
-    can_predict = any(make_plan(part, host, each).predicts for each in facts for part in parts)
+    told = [(each, *known(each)) for each in passes]
+    text = "; ".join(_estimate(page, make_plan(settings, host, facts), host, note) for page, facts, note in told)
+    choices: tuple[Any, ...] = SETTINGS["predict"].choices
+    parts = [replace(settings, predict=part) for part in choices]
+    can_predict = any(make_plan(part, host, facts).predicts for _, facts, _ in told for part in parts)
     return Answer(text.replace(".; ", ". "), can_predict)  # why a pass is not reduced is a sentence
 
 
@@ -131,17 +131,12 @@ def _hires_size(width: int, height: int, fields: Any) -> tuple[int, int]:
     return to_x or to_y * width // height, to_y or to_x * height // width
 
 
-def _facts(page: PageRun) -> Pass:
-    latent = TokenGrid(max(1, page.height // IMAGE_PIXELS), max(1, page.width // IMAGE_PIXELS))
-    return Pass(latent, page.steps, alternates=page.alternates)
-
-
-def _estimate(page: PageRun, plan: Plan, host: Host, beside: Callable[[PageRun], Why | None]) -> str:
+def _estimate(page: PageRun, plan: Plan, host: Host, note: Why | None) -> str:
     if not plan.reduces:
         text = f"{nothing_to_reduce(plan)}."
         return text[0].upper() + text[1:]
     text = f"{page.name}{page.width} x {page.height}: {_summary(Estimate.of(host, plan))}"
-    notes = "; ".join(map(str, filter(None, (plan.note, beside(page)))))
+    notes = "; ".join(map(str, filter(None, (plan.note, note))))
     return f"{text} ({notes})" if notes else text
 
 
@@ -170,13 +165,10 @@ def _fewer_keys(estimate: Estimate, about: str) -> str:
     if not levels:
         return ""
     acting = sum(bool(plan.at(step / steps)) for step in range(steps) if step not in whole)
-    times = " and ".join(dict.fromkeys(_times(level.grid.tokens / level.keys) for level in levels))
+    factors = (level.grid.tokens / level.keys for level in levels)
+    # to two digits: 1.7x, 8.9x, 16x
+    times = " and ".join(dict.fromkeys(f"{round(each, 1 if each < 10 else 0):g}x" for each in factors))
     what = "keys" if plan.settings.target == "keys/values" else "tokens"
     where = "" if levels[0].level == 1 else " at level 2"
     of_steps = f"all {steps}" if acting == steps else f"{about if whole else ''}{acting} of {steps}"
     return f"{times} fewer {what}{where} in {of_steps} steps"
-
-
-def _times(factor: float) -> str:
-    """A factor in words, to two digits: 1.7x, 8.9x, 16x."""
-    return f"{round(factor, 1 if factor < 10 else 0):g}x"

@@ -11,6 +11,7 @@ from typing import Any
 
 from modules import sd_samplers, shared
 
+from ...hosts.ldm_layers import predicts_velocity
 from ...samplers import Course, or_none
 from .. import compat
 from .estimate_line import PageRun
@@ -28,7 +29,7 @@ def course_of(page: PageRun, model: Any) -> Course | None:
     # SD.Next's would change the pipeline; where it is not known, it is about that of Karras
     known = None if compat.is_pipeline(model) else or_none(lambda: _noise_of(page, model), page)
     noise = known or [((page.steps - step) / page.steps) ** 2 for step in range(page.steps + 1)]
-    return Course.of_noise(noise, holds=holds, predicts_v=getattr(model, "parameterization", "") == "v")
+    return Course.of_noise(noise, holds=holds, predicts_v=predicts_velocity(model))
 
 
 def _noise_of(page: PageRun, model: Any) -> list[float]:

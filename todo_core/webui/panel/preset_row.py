@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
@@ -55,12 +55,9 @@ class PresetRow:
             click = self._buttons[name].click(change, [self._message, *inputs], [self.choice, self._message], **QUIET)
             click.then(fn=None, _js="todoAskSoon")
 
-    def state(self, chosen: str, values: Sequence[Any]) -> Any:
-        """The choice for these values of all controls; ``chosen`` if it has them. The list is that of now."""
-        try:
-            return self._chosen(self._presets.name_of(_parsed(values), chosen))
-        except SettingsError:
-            return self._chosen(CUSTOM)
+    def state(self, chosen: str, settings: Settings | None) -> Any:
+        """The choice for the settings of the controls; ``chosen`` if it has them. The list is that of now."""
+        return self._chosen(self._presets.name_of(settings, chosen) if settings else CUSTOM)
 
     def _chosen(self, name: str) -> Any:
         """The state of the choice. Nobody can choose "custom": it is listed only while the controls are no preset's."""
@@ -77,7 +74,8 @@ class PresetRow:
         name = name.strip()
         if question := self._question(message, name, f"Click {texts.BUTTONS['save'].label} again to replace {name}."):
             return gr.update(), question
-        return self._change(lambda: self._presets.save(name, _parsed(values)), name, f"Saved as {name}.")
+        by_name = dict(zip(SETTINGS, values, strict=True))
+        return self._change(lambda: self._presets.save(name, Settings.parse(by_name)), name, f"Saved as {name}.")
 
     def _delete(self, message: str, name: str) -> tuple[Any, str]:
         if question := self._question(message, name, f"Click {texts.BUTTONS['delete'].label} again to delete {name}."):
@@ -103,7 +101,3 @@ def _what_it_does(name: str) -> str:
     """The line under the label of a built-in preset: what its help begins with."""
     does = PRESET_HELP.get(name, "").partition(":")[0]
     return does[:1].upper() + does[1:]
-
-
-def _parsed(values: Sequence[Any]) -> Settings:
-    return Settings.parse(dict(zip(SETTINGS, values, strict=True)))

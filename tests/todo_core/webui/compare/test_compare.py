@@ -405,16 +405,16 @@ def test_beside_each_variant_run_plain_steps_that_take_its_time(
     compared, runs, monkeypatch, tmp_path, ours, plain, said
 ):
     """The hires pass takes 4 s of 10 steps, that of *ToDo paper* 3 s; its images are changed by so many grey levels."""
-    p, own = Compared(hr_second_pass_steps=10), runner._make
+    p, own = Compared(hr_second_pass_steps=10), runner._keep
     seconds = {"baseline": 4.0, "ToDo paper": 3.0, "8 plain steps": 3.1}
     shift = {"baseline": 0, "ToDo paper": ours, "8 plain steps": plain}
 
-    def make(variant):
-        own(variant)
+    def keep(variant, *made):
+        own(variant, *made)
         variant.seconds = [{"hires": seconds[variant.name]}]
         variant.pictures = [np.full((16, 16, 3), 100 + shift[variant.name], np.uint8)]
 
-    monkeypatch.setattr(runner, "_make", make)
+    monkeypatch.setattr(runner, "_keep", keep)
     done = compared(p, names=["ToDo paper"], plain_steps=True)
     assert [row["name"] for row in rows(done)] == [*seconds]
     assert [row["plain"] for row in rows(done)] == ["", "8 plain steps", ""]
@@ -466,14 +466,14 @@ def test_plain_steps_of_the_reduced_passes(
     compared, runs, monkeypatch, kind, passes, hires_steps, seconds, expected, name
 ):
     """Each pass of the baseline takes 4 s."""
-    runs.args, own = [{"passes": passes, "factor_1": 2}], runner._make
+    runs.args, own = [{"passes": passes, "factor_1": 2}], runner._keep
 
-    def make(variant):
-        own(variant)
+    def keep(variant, *made):
+        own(variant, *made)
         reduced = {} if request.overrides_of(variant.p) == {"enabled": False} else seconds
         variant.seconds = [dict.fromkeys(("first", "hires", "img2img"), 4.0) | reduced]
 
-    monkeypatch.setattr(runner, "_make", make)
+    monkeypatch.setattr(runner, "_keep", keep)
     done = compared(kind(steps=10, hr_second_pass_steps=hires_steps), [FROM_PANEL], plain_steps=True)
     assert [row["name"] for row in rows(done)[2:]] == ([name] if name else [])
     assert rows(done)[1]["plain"] == name

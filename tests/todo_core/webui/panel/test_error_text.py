@@ -41,7 +41,7 @@ def test_a_value_is_told_by_label_on_the_page_and_by_name_and_in_json_to_the_api
 
 def test_values_that_are_no_settings_have_labels_too(tmp_path):
     presets = Presets(tmp_path / "presets.json")
-    assert text_of(lambda: request.parse_enabled("perhaps")) == "ToDo: 'perhaps' is not possible. Use True or False."
+    assert text_of(lambda: request.ENABLED.parse("perhaps")) == "ToDo: 'perhaps' is not possible. Use True or False."
     assert text_of(lambda: presets.get("x")).startswith("Preset: 'x' is not possible. Use 'Balanced', ")
     assert text_of(lambda: presets.save("custom", Settings())).startswith("Preset name: 'custom' is not possible. ")
     assert text_of(lambda: presets.delete("x")).startswith("Preset: 'x' is not possible. Use one of your own ")

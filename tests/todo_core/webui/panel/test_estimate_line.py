@@ -2,12 +2,12 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
 from tests.models import LatentDiffusion, ldm_unet
 from todo_core import Settings
+from todo_core.patching.plan import Pass
 from todo_core.reason import Reason
 from todo_core.samplers import Course, Scale
 from todo_core.webui.panel.estimate_line import estimate_line
@@ -25,15 +25,16 @@ def line(*args, **kwargs):
 
 
 def answer(model, fields, *, is_img2img=False, **settings):
-    return estimate_line(json.dumps(fields), Settings(**settings).to_dict(), model, known, is_img2img=is_img2img)
+    return estimate_line(json.dumps(fields), Settings(**settings), model, known, is_img2img=is_img2img)
 
 
-def known(page, facts):
+def known(page):
     """Weights that fall: 6 of 10 steps are light."""
     steps, all_weigh = range(page.steps), page.steps * (page.steps + 1) / 2
     weights, holds = tuple((page.steps - step) / all_weigh for step in steps), page.sampler != "DPM++ 2M"
     course = Course((1.0,) * page.steps, (Scale(1.0, 1.0),) * page.steps, weights, holds)
-    return replace(facts, course=course, holder="ControlNet" if page.controlnet else None)
+    holder = "ControlNet" if page.controlnet else None
+    return Pass(page.latent, page.steps, course, holder=holder, alternates=page.alternates), None
 
 
 MULTISTEP, WHOLE = {"sampler": "DPM++ 2M"}, {"predict": "whole", "interval": 2}
@@ -116,11 +117,6 @@ def test_both_predictions_are_told(model, monkeypatch):
         monkeypatch.setattr(f"todo_core.patching.plan.{bound}", value)
     told = rf": all tokens, about \d+ of 20 steps predicted, about \d more partly, about {LESS}"
     assert re.search(told, line(model, HIRES | MULTISTEP | {"steps": 20}))
-
-
-def test_invalid_values_are_reported_by_label(model):
-    text = estimate_line(json.dumps(HIRES), {"factor_1": "much"}, model, known, is_img2img=False)
-    assert text.line == "Factor, level 1: 'much' is not possible. Use auto or a whole number from 1 to 8."
 
 
 def test_a_model_that_cannot_be_reduced_is_named():
