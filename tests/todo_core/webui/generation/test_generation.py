@@ -168,14 +168,15 @@ def test_what_only_predicted_is_told_and_its_infotext_repeats_the_image(webui, o
     [
         ({"sampler_function": SAMPLERS["ddim"]}, "computed in 5 of 6 steps"),
         ({"sampler_function": SAMPLERS["ddim"], "eta": 0.5}, "computed in 4 of 6 steps"),
+        ({"sampler_function": SAMPLERS["ddim"], "steps": 5}, "5 or more steps, and the sampler makes 4"),
         ({"sampler_function": SAMPLERS["euler"], "s_churn": 5.0}, "computed in 5 of 7 steps"),
         ({}, str(Reason.UNKNOWN)),  # another extension's is not asked
     ],
-    ids=["ddim", "eta", "churn", "not asked"],
+    ids=["ddim", "eta", "short", "churn", "not asked"],
 )
 def test_the_sampler_is_asked_what_it_does(webui, request_, told):
     """Under noise an image is held from the second step on."""
-    assert webui.generate(Processing(steps=7, **request_), WHOLE).comments.count(told) == 1
+    assert webui.generate(Processing(**{"steps": 7} | request_), WHOLE).comments.count(told) == 1
 
 
 def test_to_ask_takes_none_of_the_images_noise(webui, monkeypatch):
