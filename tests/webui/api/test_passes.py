@@ -155,3 +155,6 @@ def test_the_line_tells_the_sampler_that_stands_in_the_way_also_at_the_trained_s
     line = webui.txt2img({}, sampler_name="DPM adaptive").comments
     assert "this model was trained at" in line
     assert str(Reason.UNKNOWN) in line
+    result = webui.txt2img(FACTOR_2, sampler_name="DPM adaptive")
+    assert reduced(result.hires) == REDUCED
+    assert f"in {len(result.hires)} of {len(result.hires)} model calls" in result.comments

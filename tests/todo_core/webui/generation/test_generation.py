@@ -179,6 +179,15 @@ def test_the_sampler_is_asked_what_it_does(webui, request_, told):
     assert webui.generate(Processing(**{"steps": 7} | request_), WHOLE).comments.count(told) == 1
 
 
+@pytest.mark.parametrize("sampler", ["euler", "ancestral"])
+def test_at_cfg_1_a_negative_prompt_in_a_call_of_its_own_has_no_part_in_the_error(webui, sampler):
+    """As in AUTOMATIC1111 with a longer negative prompt: 0 / 0 was told as an output that is not a number."""
+    request = {"sampler_function": SAMPLERS[sampler], "eta": 0.3, "steps": 10, "cfg_scale": 1.0}
+    one, other = (webui.generate(Processing(split=split, **request), {"tolerance": 0.4}) for split in (True, False))
+    assert "whole model computed in" in one.comments
+    assert one.comments == other.comments
+
+
 def test_to_ask_takes_none_of_the_images_noise(webui, monkeypatch):
     """The WebUI gives k-diffusion a torch of its own, which draws the noise of each image's seed."""
     drawing = SimpleNamespace(torch=SimpleNamespace(randn_like=None))
