@@ -126,6 +126,7 @@
     onUiLoaded(() => {
         for (const event of ["input", "change", "click"]) gradioApp().addEventListener(event, askSoon);
         if (typeof onOptionsChanged === "function") onOptionsChanged(window.todoAskSoon);
+        window.addEventListener("focus", window.todoAskSoon);  // another browser tab may have changed presets or options
         setInterval(askSoon, POLL);  // a pasted value comes without an event
         askSoon();
     });

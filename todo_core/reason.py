@@ -82,8 +82,8 @@ class Reason(Words):
     TOO_SMALL = "a grid of {} is too small to lose a token"
     FEWER_WOULD_SAVE = "fewer would save {:.0f} % of the pass at {}"
     # predictions that are not planned
-    TOO_SHORT = "auto predicts nothing in fewer than {} steps"
-    TOO_FEW_STEPS = "{} need {} or more steps"
+    TOO_SHORT = "auto predicts nothing in fewer than {} steps, and the sampler makes {}"
+    TOO_FEW_STEPS = "{} need {} or more steps, and the sampler makes {}"
     STEPS_UNKNOWN = "auto needs to know the number of steps"
     SCHEDULE_UNKNOWN = "auto needs to know the noise schedule"
     ALTERNATES = "the prompt changes in each step"

@@ -121,8 +121,9 @@ class Plan:
         if self.reduces:
             return ()
         if settings.method == "downsample" and settings.factor_1 == "auto":  # level 1 says what to do
-            is_short = settings.interval == "auto" and (self.facts.steps or AUTO_FEWEST) < AUTO_FEWEST
-            of_steps = Reason.TOO_SHORT(AUTO_FEWEST) if is_short else self.why_not_predicted
+            steps = self.facts.steps or AUTO_FEWEST
+            is_short = settings.interval == "auto" and steps < AUTO_FEWEST
+            of_steps = Reason.TOO_SHORT(AUTO_FEWEST, steps) if is_short else self.why_not_predicted
             whys = [whys[0], of_steps if settings.interval != 1 else None]
         elif settings.interval != 1:
             whys = [*(() if is_off else whys), self.why_not_predicted]
@@ -277,7 +278,7 @@ def _by_interval(part: Part, settings: Settings, facts: Pass, way: Way, computed
         needed = facts.doubt or (Reason.SCHEDULE_UNKNOWN if steps else Reason.STEPS_UNKNOWN)
         why = None if facts.weights else needed
     if steps and steps < fewest:
-        why = Reason.TOO_FEW_STEPS(NAMES[part], fewest)
+        why = Reason.TOO_FEW_STEPS(NAMES[part], fewest, steps)
     return PredictionPlan(part, int(interval), tolerance, way, computed_first, why)
 
 

@@ -77,10 +77,10 @@ def test_auto_reduces_level_1_by_2_above_the_trained_size(layout, size, factor):
     assert [level.target_grid for level in levels if level.reduces] == [first.strided(2)] * (factor - 1)
 
 
-FEW = "auto predicts nothing in fewer than 6 steps"
+FEW = "auto predicts nothing in fewer than 6 steps, and the sampler makes"
 TRAINED, TRAINED_XL = (f"this model was trained at {side} x {side}" for side in (512, 1024))
 RATIOS = "the ratio of level 1 is 0; the ratio of level 2 is 0"
-SHORT = "whole steps need 6 or more steps"
+SHORT = "whole steps need 6 or more steps, and the sampler makes"
 NO_STEPS, NO_SCHEDULE = (f"auto needs to know the {what}" for what in ("number of steps", "noise schedule"))
 LEVEL_2 = "the factor of level 1 is 1; auto reduces only level 1 at this size"
 NO_PART = "target is all, but attn, crossattn and mlp are off"
@@ -96,16 +96,16 @@ UNCLEAR = {"scales": (Scale(1.0, 1.0),)}  # of a model whose input is not known
     [
         ("SD 1.5", 64, {}, 20, f"{TRAINED}; {Reason.UNKNOWN}", FACTOR_2),
         ("SD 1.5", 64, {"factor_2": 1}, 20, f"{TRAINED}; {Reason.UNKNOWN}", FACTOR_2),
-        ("SD 1.5", 64, {}, 5, f"{TRAINED}; {FEW}", FACTOR_2),
+        ("SD 1.5", 64, {}, 5, f"{TRAINED}; {FEW} 5", FACTOR_2),
         ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, str(Reason.UNKNOWN), ""),  # the user wants all tokens
-        ("SD 1.5", 64, {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, SHORT, ""),
+        ("SD 1.5", 64, {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, f"{SHORT} 5", ""),
         ("SD 1.5", 64, OFF | {"method": "similarity", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
         ("SD 1.5", 64, OFF | {"method": "cluster", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
         ("SD 1.5", 128, OFF | {"factor_1": 1}, 20, LEVEL_2, ""),
         ("SD 1.5", 128, OFF | {"target": "all", "attn": False}, 20, NO_PART, ""),
         ("SD 1.5", 4, OFF | {"method": "similarity", "ratio_1": 0.01}, 20, SMALL, RATIO_HALF),
         ("SDXL", 128, OFF, 20, TRAINED_XL, FACTOR_2),  # the user wants nothing predicted
-        ("SDXL", 128, {}, 5, f"{TRAINED_XL}; {FEW}", FACTOR_2),  # it may be a part of a pass, as by SplitSigmas
+        ("SDXL", 128, {}, 5, f"{TRAINED_XL}; {FEW} 5", FACTOR_2),  # it may be a part of a pass, as by SplitSigmas
         ("SDXL", 128, {}, None, f"{TRAINED_XL}; {NO_STEPS}", BY_2),
         ("SDXL", 128, {"method": "none", "interval": 3}, 20, "the method is none", ""),
     ],
@@ -151,7 +151,7 @@ NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
         ("SDXL", {}, 10, {"growth": 4.1}, GROWS, None, ""),
         ("SDXL", {}, 10, {"is_split": True}, SPLIT, SPLIT, SPLIT),
         ("SDXL", {}, 10, NOISE | {"growth": 4.1}, GROWS, None, ""),
-        ("SDXL", {}, 5, STEADY, WHOLE_NEED(6), DEEP_NEED(6), ""),
+        ("SDXL", {}, 5, STEADY, WHOLE_NEED(6, 5), DEEP_NEED(6, 5), ""),
         ("SDXL", {}, None, NOBODY, NO_STEPS, NO_STEPS, ""),
         ("SDXL", {}, 6, STEADY | {"holder": "ControlNet"}, HELD["ControlNet"], None, ""),
         ("SDXL", {}, 10, STEADY | {"is_video": True}, VIDEO, None, ""),
@@ -160,16 +160,16 @@ NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
         # deep transformers by name, and by a number
         ("SDXL", {"predict": "deep"}, 6, STEADY, ONLY, None, ""),
         ("SD 1.5", {"interval": 2}, 4, STEADY, ONLY, None, ""),
-        ("SD 1.5", {"interval": 2}, 3, STEADY, ONLY, DEEP_NEED(4), DEEP_NEED(4)),
+        ("SD 1.5", {"interval": 2}, 3, STEADY, ONLY, DEEP_NEED(4, 3), DEEP_NEED(4, 3)),
         ("SD 1.5", {"predict": "deep"}, 6, STEADY, ONLY, LITTLE, LITTLE),
         ("SDXL", {"interval": 2}, 8, STEADY | {"alternates": True}, ALTERNATES, ALTERNATES, ALTERNATES),
         ("SD 1.5", {"interval": 3}, None, {}, ONLY, None, ""),
         ("SD 1.5", {"interval": 2, "end": 0.25}, 8, STEADY, ONLY, None, ""),  # the window is that of tokens
         # whole steps by name, and where they cannot be, deep transformers
         ("SDXL", {"predict": "whole"}, 6, STEADY, None, DONE, ""),
-        ("SDXL", {"predict": "whole"}, 5, STEADY, WHOLE_NEED(6), DEEP_NEED(6), WHOLE_NEED(6)),
+        ("SDXL", {"predict": "whole"}, 5, STEADY, WHOLE_NEED(6, 5), DEEP_NEED(6, 5), WHOLE_NEED(6, 5)),
         ("SDXL", {"predict": "whole", "interval": 4}, 5, {}, None, DONE, ""),
-        ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, WHOLE_NEED(5), None, WHOLE_NEED(5)),
+        ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, WHOLE_NEED(5, 4), None, WHOLE_NEED(5, 4)),
         ("SDXL", BY_WHOLE, None, {}, None, DONE, ""),
         ("SDXL", BY_WHOLE, 4, NOISE, None, DONE, ""),
         ("SDXL", BY_WHOLE, 16, NOISE | UNCLEAR, UNKNOWN, None, UNKNOWN),

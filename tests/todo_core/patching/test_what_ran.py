@@ -154,7 +154,7 @@ def test_the_work_in_words():
     ]
 
 
-SHORT = Reason.TOO_FEW_STEPS("layers", 4)
+SHORT = Reason.TOO_FEW_STEPS("layers", 4, 3)
 NOTE = Reason.UNPREDICTED(SHORT)
 BY_HAND = BY_2 | {"whole": Reason.LAYERS_ALONE}
 MEASURED = plan(whole=NOISE, tolerance=0.04)  # half of the user's

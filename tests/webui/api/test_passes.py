@@ -142,9 +142,19 @@ def test_a_transformer_is_named_and_its_image_is_the_baselines(request, webui):
     assert "ToDo" not in result.infotext
 
 
+def test_the_line_has_the_steps_that_the_sampler_makes(webui):
+    """In AUTOMATIC1111 DDIM makes four of six."""
+    result = webui.txt2img({"factor_1": 2, "predict": "whole"}, sampler_name="DDIM", hr_second_pass_steps=6)
+    is_short = len(result.hires) < 6
+    assert (f"6 or more steps, and the sampler makes {len(result.hires)}:" in result.comments) == is_short
+
+
 def test_the_line_tells_the_sampler_that_stands_in_the_way_also_at_the_trained_size(webui):
     if webui.family != "a1111":
         pytest.skip("has DPM adaptive in AUTOMATIC1111 alone")
     line = webui.txt2img({}, sampler_name="DPM adaptive").comments
     assert "this model was trained at" in line
     assert str(Reason.UNKNOWN) in line
+    result = webui.txt2img(FACTOR_2, sampler_name="DPM adaptive")
+    assert reduced(result.hires) == REDUCED
+    assert f"in {len(result.hires)} of {len(result.hires)} model calls" in result.comments

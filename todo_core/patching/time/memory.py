@@ -163,6 +163,8 @@ class CallMemory:
         history.add(self.now, x, target)
 
     def _measure(self, pace: Pace, module: Module, error: Tensor, output: Tensor) -> None:
+        if all(row.weight == 0 for row in self.rows):  # the negative prompt at CFG 1: nothing of it is in the image
+            return
         earlier, guided = self.unpaired.pop(module, (pace, Guided()))
         if not guided.takes(output):
             earlier.measure(guided.errors())

@@ -168,14 +168,24 @@ def test_what_only_predicted_is_told_and_its_infotext_repeats_the_image(webui, o
     [
         ({"sampler_function": SAMPLERS["ddim"]}, "computed in 5 of 6 steps"),
         ({"sampler_function": SAMPLERS["ddim"], "eta": 0.5}, "computed in 4 of 6 steps"),
+        ({"sampler_function": SAMPLERS["ddim"], "steps": 5}, "5 or more steps, and the sampler makes 4"),
         ({"sampler_function": SAMPLERS["euler"], "s_churn": 5.0}, "computed in 5 of 7 steps"),
         ({}, str(Reason.UNKNOWN)),  # another extension's is not asked
     ],
-    ids=["ddim", "eta", "churn", "not asked"],
+    ids=["ddim", "eta", "short", "churn", "not asked"],
 )
 def test_the_sampler_is_asked_what_it_does(webui, request_, told):
     """Under noise an image is held from the second step on."""
-    assert webui.generate(Processing(steps=7, **request_), WHOLE).comments.count(told) == 1
+    assert webui.generate(Processing(**{"steps": 7} | request_), WHOLE).comments.count(told) == 1
+
+
+@pytest.mark.parametrize("sampler", ["euler", "ancestral"])
+def test_at_cfg_1_a_negative_prompt_in_a_call_of_its_own_has_no_part_in_the_error(webui, sampler):
+    """As in AUTOMATIC1111 with a longer negative prompt: 0 / 0 was told as an output that is not a number."""
+    request = {"sampler_function": SAMPLERS[sampler], "eta": 0.3, "steps": 10, "cfg_scale": 1.0}
+    one, other = (webui.generate(Processing(split=split, **request), {"tolerance": 0.4}) for split in (True, False))
+    assert "whole model computed in" in one.comments
+    assert one.comments == other.comments
 
 
 def test_to_ask_takes_none_of_the_images_noise(webui, monkeypatch):

@@ -57,6 +57,14 @@ def preset(panel, name):
     panel._pick(panel.control("preset"), name)
 
 
+def save(panel, name, **settings):
+    panel.unfold()
+    panel.set(**settings)
+    panel.control("preset_name").locator("input, textarea").fill(name)
+    panel.control("preset_save").click()
+    wait_for_value(panel.page, "preset", name)
+
+
 def wait_for_value(page, name, value, tab="txt2img"):
     page.wait_for_function(f"value => document.querySelector('#todo_{tab}_{name} input').value === value", arg=value)
 
@@ -95,11 +103,7 @@ def test_the_panel_opens_with_the_rest_folded_and_what_is_set_decides_what_is_sh
 
 
 def test_an_own_preset_is_saved_for_both_tabs(page, panel):
-    panel.unfold()
-    panel.set(factor_1=4, end=0.7)
-    panel.control("preset_name").locator("input, textarea").fill("mine")
-    panel.control("preset_save").click()
-    wait_for_value(page, "preset", "mine")
+    save(panel, "mine", factor_1=4, end=0.7)
     for name, factor in (("ToDo paper", "2"), ("mine", "4")):
         preset(panel, name)
         wait_for_value(page, "factor_1", factor)
@@ -114,6 +118,19 @@ def test_an_own_preset_is_saved_for_both_tabs(page, panel):
     preset(other, "mine")
     wait_for_value(page, "factor_1", "4", tab="img2img")
     wait_for_line(page, "512 x 512: 16x fewer keys", tab="img2img")  # needs no second box
+
+
+def test_a_preset_of_another_browser_tab_is_listed_once_this_one_is_looked_at(page, panel, browser, url):
+    panel.unfold()
+    panel.wait_until_shown(used)
+    other = web.opened(browser, url)
+    save(web.Panel(other), "theirs", factor_1=4)
+    web.close(other)
+    page.evaluate("window.dispatchEvent(new Event('focus'))")
+    page.wait_for_timeout(500)
+    web.settle(page)
+    preset(panel, "theirs")
+    wait_for_value(page, "factor_1", "4")
 
 
 def test_the_line_follows_the_page_and_the_checkpoint(page, panel, monkeypatch):
