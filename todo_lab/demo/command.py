@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         request = Request(**{"prompt": prompt, **runner.defaults, **given})
         log.info("%s", results.title(request, runner.name))
         with closing(ProgressText(sys.stdout)) as progress:
-            comparisons = runner.compare(request, [settings, results.beside(settings)], progress=progress)
+            comparisons = runner.compare(request, settings, progress=progress)
         log.info("%s", results.summary(comparisons, files.write(options.out, comparisons, runner.name)))
         if options.page:
             serve(runner, comparisons, options.port)

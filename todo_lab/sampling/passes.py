@@ -92,10 +92,10 @@ class Sampled:
         return sum(self.step_seconds)
 
     @property
-    def kinds(self) -> list[tuple[bool, ...]]:
-        """What ran in each call's step: calls of one kind do the same work."""
+    def kinds(self) -> list[tuple[int, ...]]:
+        """What acted in each call's step: calls of one kind do the same work, those of an empty one all of it."""
         sets = [*self.record.ran_in.values(), *(part.predicted_in for part in self.record.parts.values())]
-        return [tuple(step in ran for ran in sets) for step in self.steps]
+        return [tuple(number for number, acted in enumerate(sets) if step in acted) for step in self.steps]
 
 
 def what_ran(*passes: Sampled) -> dict[str, str]:
