@@ -111,13 +111,16 @@ def plan_jobs(options: argparse.Namespace) -> list[Job]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the evaluation; returns the exit status. Ctrl+C and a full disk keep the finished rows."""
+    """Run the evaluation; returns the exit status, 1 if rows failed. Ctrl+C and a full disk keep the finished rows."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        return _report(options.out) if options.report_only else _run(options)
+        if not options.report_only:
+            return _run(options)
+        _report(options.out)
     except (ValueError, OSError) as error:  # SettingsError and ModelError are ValueErrors
         sys.stderr.write(f"{error}\n")
         return USAGE_ERROR
+    return 0
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -137,7 +140,9 @@ def _run(options: argparse.Namespace) -> int:
         return USAGE_ERROR if isinstance(error, OSError) else INTERRUPTED
     if failed:
         log.warning("%d rows failed; the report lists their errors", failed)
-    return 0 if options.no_report else _report(options.out)
+    if not options.no_report:
+        _report(options.out)
+    return int(failed > 0)
 
 
 def _require(options: argparse.Namespace) -> None:
@@ -157,12 +162,11 @@ def _engine(options: argparse.Namespace, source: Source, metrics: ImageMetrics) 
     return local_engine(source.open(), runs=runs, timed=timed, metrics=metrics)
 
 
-def _report(folder: Path) -> int:
+def _report(folder: Path) -> None:
     from .report.report import write_report
 
     write_report(folder)
     log.info("written: %s", folder / "report.md")
-    return 0
 
 
 def _source(options: argparse.Namespace) -> Source:
