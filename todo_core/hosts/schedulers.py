@@ -58,7 +58,7 @@ def _run(scheduler: Any, first: int, count: int, eta: float | None, *, errs: boo
 
 
 def _scale(scheduler: Any, noise: float, unit: float) -> Scale:
-    """That of a call with this noise, in which the UNet gets ``unit`` times the scheduler's latent."""
+    """The scale of a call with this noise, in which the UNet gets ``unit`` times the scheduler's latent."""
     if unit < 1 and not hasattr(scheduler, "precondition_noise"):  # KDPM2 lists other sigmas than it calls with
         noise = math.sqrt(1 / unit**2 - 1)
     latent, kind = unit * math.hypot(1, noise), getattr(scheduler.config, "prediction_type", "epsilon")

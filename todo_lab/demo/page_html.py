@@ -18,7 +18,7 @@ def message(text: str, style: str = "todo-message") -> str:
 
 
 def heading(comparisons: Sequence[Comparison], model: str) -> str:
-    """Of which request the pictures are, and whether the speeds are uncertain."""
+    """The request of the pictures, and whether the speeds are uncertain."""
     title = results.title(comparisons[0].request, model)
     return message(title, "todo-request") + message(results.doubt(comparisons), "todo-doubt")
 

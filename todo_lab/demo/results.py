@@ -38,12 +38,12 @@ def what_acted(comparison: Comparison) -> str:
 
 def comparison_data(comparisons: Sequence[Comparison], model: str) -> dict[str, Any]:
     """The whole result in JSON types: the baseline, then each variant by its name."""
-    passes = {"first": comparisons[0].first, BASELINE: comparisons[0].baseline}
+    first = comparisons[0]
     return {
         "model": model,
-        "request": asdict(comparisons[0].request),
-        "seconds": comparisons[0].timing.seconds[0],
-        "step_seconds": {name: each.step_seconds for name, each in passes.items()},
+        "request": asdict(first.request),
+        "seconds": first.timing.seconds[0],
+        "step_seconds": {"first": first.first.step_seconds, BASELINE: first.baseline.step_seconds},
         "variants": {each.name: _variant_data(each) for each in comparisons},
     }
 
@@ -79,7 +79,7 @@ class Caption(NamedTuple):
 
 
 def captions(comparisons: Sequence[Comparison]) -> list[Caption]:
-    """That of the baseline, then one for each variant."""
+    """The caption of the baseline, then one for each variant."""
     before, _ = comparisons[0].timing.seconds
     acted = f"all tokens in {comparisons[0].request.hires_steps} steps"
     return [Caption(BASELINE, seconds(before), "", "", acted), *map(_caption, comparisons)]
@@ -103,17 +103,12 @@ def seconds(value: float) -> str:
     return f"{value:.{digits}f} s"
 
 
-def psnr(comparison: Comparison) -> str:
-    """The PSNR to the baseline."""
-    return f"{comparison.difference.psnr:.1f} dB" if comparison.difference.mse else "equal"
-
-
 def difference_words(comparison: Comparison) -> str:
     """The PSNR, and how visible the difference is, by README's rule of thumb."""
     if not comparison.difference.mse:
         return "equal to the baseline"
-    seen = next(words for least, words in SEEN.items() if comparison.difference.psnr >= least)
-    return f"{psnr(comparison)}: {seen}"
+    psnr = comparison.difference.psnr
+    return f"{psnr:.1f} dB: {next(words for least, words in SEEN.items() if psnr >= least)}"
 
 
 def doubt(comparisons: Sequence[Comparison]) -> str:

@@ -114,13 +114,10 @@ def run(options: argparse.Namespace) -> int:
     """Run the evaluation; returns the exit status, 1 if rows failed. Ctrl+C and a full disk keep the finished rows."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        if not options.report_only:
-            return _run(options)
-        _report(options.out)
+        return _report(options.out) if options.report_only else _run(options)
     except (ValueError, OSError) as error:  # SettingsError and ModelError are ValueErrors
         sys.stderr.write(f"{error}\n")
         return USAGE_ERROR
-    return 0
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -140,9 +137,8 @@ def _run(options: argparse.Namespace) -> int:
         return USAGE_ERROR if isinstance(error, OSError) else INTERRUPTED
     if failed:
         log.warning("%d rows failed; the report lists their errors", failed)
-    if not options.no_report:
-        _report(options.out)
-    return int(failed > 0)
+    reported = 0 if options.no_report else _report(options.out)
+    return reported or int(failed > 0)
 
 
 def _require(options: argparse.Namespace) -> None:
@@ -162,11 +158,12 @@ def _engine(options: argparse.Namespace, source: Source, metrics: ImageMetrics) 
     return local_engine(source.open(), runs=runs, timed=timed, metrics=metrics)
 
 
-def _report(folder: Path) -> None:
+def _report(folder: Path) -> int:
     from .report.report import write_report
 
     write_report(folder)
     log.info("written: %s", folder / "report.md")
+    return 0
 
 
 def _source(options: argparse.Namespace) -> Source:

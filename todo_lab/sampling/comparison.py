@@ -25,9 +25,9 @@ SLACK = 0.1  # of a step: plain steps may take so much less time
 class Timing:
     """Seconds per step of a baseline and a reduced pass that alternated.
 
-    Each step is compared with the baseline's step beside it: what else the machine does slows both. ``kinds`` tells
-    steps apart that do different work; each kind counts with its median, so that one slow step changes nothing. Steps
-    of an empty kind do all the work of the baseline's, and where the baseline's own steps differ they count as those.
+    Each step is compared with the baseline's step beside it: what else the machine does slows both. Each of the kinds,
+    which do different work, counts with its median, so that one slow step changes nothing. Steps of an empty kind do
+    all the baseline's work, and count as its steps where those differ.
     """
 
     baseline: Sequence[float]
@@ -61,10 +61,7 @@ class Timing:
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether the steps of a kind differ so much that the sum of all medians says little.
-
-        A step that is the only one of its kind may be off as the baseline's are.
-        """
+        """Whether steps of a kind differ so much that the sum says little; one alone may be off as the baseline's."""
         off = 0.0
         for kind in self._shares:
             off += math.sqrt(len(kind)) * (_spread(kind) if len(kind) > 1 else self._noise * kind[0])
@@ -96,7 +93,7 @@ class Comparison:
 
     @property
     def name(self) -> str:
-        """That of the preset, or how many plain steps."""
+        """The name of the preset, or how many plain steps."""
         return f"{self.plain} plain steps" if self.plain else preset_name(self.settings)
 
     @property
@@ -106,12 +103,11 @@ class Comparison:
 
     @property
     def timing(self) -> Timing:
-        """Times of the two hires passes. Plain steps are the first ones of the baseline, and take their time."""
-        seconds, calls = self.baseline.step_seconds, len(self.reduced.step_seconds)
+        """Times of the two hires passes. Plain steps take a share of the baseline's time: they do the same work."""
+        seconds, calls = self.baseline.step_seconds, self.reduced.step_seconds
         if self.plain:
-            left_out = [number >= calls for number in range(len(seconds))]
-            return Timing(seconds, [0 if out else each for out, each in zip(left_out, seconds, strict=True)], left_out)
-        return Timing(seconds, self.reduced.step_seconds, self.reduced.kinds)
+            return Timing(seconds, [each * len(calls) / len(seconds) for each in seconds])
+        return Timing(seconds, calls, self.reduced.kinds)
 
     @cached_property
     def difference(self) -> Difference:
@@ -163,15 +159,8 @@ def plain_steps(model: LatentModel, beside: Comparison, *, on_step: OnStep | Non
     request, made = replace(beside.request, hires_steps=count), beside.baseline
     if count < steps:
         (made,) = hires_passes(model, request, [beside.first], [None], on_step=_named(PLAIN, on_step))
-    return replace(
-        beside,
-        request=request,
-        settings=Settings(method="none"),
-        reduced_first=beside.first,
-        reduced=made,
-        reduced_image=decode_image(model, made),
-        plain=count,
-    )
+    asked = replace(beside, request=request, settings=Settings(method="none"), plain=count)
+    return replace(asked, reduced_first=beside.first, reduced=made, reduced_image=decode_image(model, made))
 
 
 def _named(name: str, on_step: OnStep | None) -> OnStep | None:

@@ -73,7 +73,7 @@ class Sampled:
 
     @property
     def plan(self) -> Plan | None:
-        """None where nothing is to be reduced."""
+        """The plan; None where nothing is to be reduced."""
         return self.driver.plan if self.driver else None
 
     @property
@@ -230,7 +230,7 @@ def _guided(
 def _driver(
     model: LatentModel, settings: Settings | None, made: Sampled, scheduler: Any, steps: Sequence[int]
 ) -> Driver | None:
-    """That of a pass whose calls belong to these steps; None where nothing is to be reduced."""
+    """The driver of a pass whose calls belong to these steps; None where nothing is to be reduced."""
     if settings is None or settings.method == "none":
         return None
     driver, course = Driver(f"the {made.name} pass", settings), course_of_scheduler(scheduler, 0, steps)

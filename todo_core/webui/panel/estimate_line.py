@@ -162,7 +162,7 @@ def _summary(estimate: Estimate) -> str:
 
 
 def _fewer_tokens(estimate: Estimate, *, is_short: bool) -> str:
-    """By how much each level is reduced, and in how many of the steps that run; empty where none is."""
+    """The factor of each level, and in how many of the steps that run it is reduced; empty where none is."""
     plan, steps, whole = estimate.plan, estimate.steps, estimate.predicted["whole"]
     levels = [level for level in plan.levels if level.reduces] or [level for level in plan.after if level.reduces]
     if not levels:
