@@ -100,9 +100,7 @@ class Page:
                 with gr.Column(min_width=0):
                     self._outputs += [gr.Image(picture, show_label=False, **PICTURE), gr.HTML(caption)]
         self._outputs.append(gr.HTML(acted, elem_id="acted"))
-        self._outputs.append(
-            gr.Image(zoom, label="Enlarged where ToDo and the plain steps differ most", elem_id="zoom", **PICTURE)
-        )
+        self._outputs.append(gr.Image(zoom, label="Enlarged where they differ most", elem_id="zoom", **PICTURE))
         with gr.Accordion("Difference maps", open=False), gr.Row():
             for each in (own_map, other_map):
                 self._outputs.append(gr.Image(each, show_label=False, min_width=220, **PICTURE))
