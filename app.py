@@ -1,7 +1,7 @@
-"""The demo: one picture as baseline, with ToDo and with ToMe, and the time that each takes.
+"""The demo: one picture as baseline, with ToDo, and with as many plain steps as take the same time.
 
-Run ``python3 app.py`` in a fresh clone. It makes an environment of its own (.venv-demo), compares the three hires
-passes on the pocket model, writes the pictures, and serves a page for more comparisons.
+Run ``python3 app.py`` in a fresh clone. It makes an environment of its own (.venv-demo), compares three hires
+passes of the pocket model, writes the pictures, and serves a page for more comparisons.
 """
 
 import argparse

@@ -2,7 +2,8 @@
 
     python benchmarks/results.py                            # prints all that was measured, a line for each variant
     python benchmarks/results.py docs/results/plots         # draws the page's picture in this folder
-    python benchmarks/results.py docs/images EVALUATION     # draws README's, of an evaluation's images
+    python benchmarks/results.py docs/images/before-after.webp EVALUATION    # draws a pass of an evaluation
+    python benchmarks/results.py docs/images/differences.webp EVALUATION     # draws a crop at 45, 40, 35 and 30 dB
 
 The rows are images of `python -m todo_lab evaluate`; the commands are on that page. A PSNR is that of the mean MSE.
 """
@@ -42,6 +43,14 @@ CHANGES: dict[str, dict[str, Any]] = {  # a row -> what differs from the base
     # as users of Illustrious and NoobAI run it
     "Euler a, 15 steps, 1.5x, denoising 0.35": {**EULER_A, "hires_steps": 15, "denoising": 0.35, "hires_scale": 1.5},
 }
+USERS = (  # a row of README's table for each kind
+    ("SDXL", 96, ""),
+    ("SDXL", 96, "Euler a, 15 steps, 1.5x, denoising 0.35"),
+    ("SDXL", 96, "opening values"),
+    ("SD 1.5", 96, ""),
+    ("SD 1.5", 128, ""),
+    ("SDXL", 96, "Euler, 20 steps"),
+)
 WITH_NOISE = ("Euler a", "Euler a, 15 steps, 1.5x, denoising 0.35")
 WISHES = {  # preset -> who wants it, and what it aims at in the mean
     "Balanced": ("the usual", "hard to see: 40 dB"),
@@ -71,7 +80,7 @@ def of(variant: str, part: pd.DataFrame) -> pd.DataFrame:
 
 
 def psnr(table: pd.DataFrame) -> float:
-    """That of the mean MSE."""
+    """The PSNR of the mean MSE."""
     return -10 * math.log10(max(float(table["mse"].mean()), 1e-9))
 
 
@@ -98,7 +107,7 @@ def variant_of(aim: str, layout: str, name: str) -> str:
 
 
 def speed_at_full_size(layout: str, side: int, variant: str, own: pd.DataFrame) -> float:
-    """Of a pass on the GPU that was timed: its steps, each with the time of its kind (`local.step_letters`).
+    """The speed of a pass on the GPU that was timed: its steps, each with the time of its kind (`local.step_letters`).
 
     A predicted whole step takes no time here. Fewer tokens than those of a hires pass take the time of the fewest.
     """
@@ -139,7 +148,7 @@ def beside_plain_steps(layout: str, side: int, variant: str, part: pd.DataFrame)
 
 
 def shown_psnr(table: pd.DataFrame) -> str:
-    """That of the mean MSE, and of the worst image."""
+    """The PSNR of the mean MSE, and of the worst image."""
     return f"{psnr(table):.1f} dB ({table['psnr'].min():.1f})"
 
 
@@ -173,18 +182,19 @@ def of_aims() -> Table:
 
 
 def of_balanced() -> Table:
-    """Each hires pass of real sizes: *Balanced* beside the plain steps of its time."""
-    found = [["hires pass", "Balanced", "plain steps", "closer in"]]
-    return found + [[called(*which), *cells_of("Balanced", *which)] for which in passes(REAL)]
+    """The hires pass of each kind of user: *Balanced* beside the plain steps of its time."""
+    measured = {which[:3]: [called(*which), *cells_of("Balanced", *which)] for which in passes(REAL)}
+    found = [["hires pass", "Balanced", "plain steps of its time", "closer in"]]
+    return found + [measured[user] for user in USERS if user in measured]
 
 
 def of_all_presets() -> Table:
-    """Each hires pass with fewer tokens than real ones have, and the real ones in which *Fast* was measured, too."""
+    """Each hires pass that README lacks, or has no *Fast* of."""
     found = [["hires pass", "Balanced", "plain steps", "closer in", "Fast", "Closest"]]
     for which in passes():
         others = [cells_of(aim, *which)[0] for aim in ("Fast", "Closest")]
         count = which[-1]["prompt"].nunique()
-        if others[0] or which[1] not in REAL:
+        if others[0] or which[:3] not in USERS:
             found.append([f"{called(*which)} ({count})", *cells_of("Balanced", *which), *others])
     return found
 
@@ -195,9 +205,15 @@ def of_base() -> Table:
 
 
 def of_others() -> Table:
-    """Other programs at the base, with as many tokens as the smaller hires passes."""
-    side = REAL[0]
-    return of_parts({(layout, side): of_shared_prompts(at(layout, side), "BiGain 2") for layout in LAYOUTS}, OTHERS)
+    """Other programs at the base, by layout and tokens."""
+    return of_parts(beside_programs(), OTHERS)
+
+
+def beside_programs() -> dict[tuple[str, int], pd.DataFrame]:
+    """The rows of the prompts with which other programs were run, by layout and tokens of a side."""
+    program = {64: "ZEUS 1", 96: "BiGain 2"}
+    wheres = itertools.product(LAYOUTS, program)
+    return {(layout, side): of_shared_prompts(at(layout, side), program[side]) for layout, side in wheres}
 
 
 def of_parts(parts: dict[tuple[str, int], pd.DataFrame], variants: tuple[str, ...]) -> Table:
@@ -206,7 +222,7 @@ def of_parts(parts: dict[tuple[str, int], pd.DataFrame], variants: tuple[str, ..
     found = [["work: PSNR", *heads]]
     for variant in variants:
         each = [of(variant, part) for part in parts.values()]
-        cells = ["" if own.empty else f"{own['work'].mean():.2f}: {psnr(own):.1f}" for own in each]
+        cells = [f"{own['work'].mean():.2f}: {shown_psnr(own)}".replace(" dB", "") if len(own) else "" for own in each]
         found += [[shown(variant), *cells]] if any(cells) else []
     return found
 
@@ -241,7 +257,7 @@ TABLES = (of_all_presets, of_base, of_others, of_paper)
 
 
 def of_grids(layout: str, variant: str) -> dict[int, pd.DataFrame]:
-    """By the tokens of a side: the rows of the prompts with which all grids were run, at 2x and the base."""
+    """The rows of the prompts with which all grids were run, at 2x and the base, by the tokens of a side."""
     parts = {side: of(variant, at(layout, side)) for side in (32, *SIDES)}
     shared = set.intersection(*(set(part["prompt"]) for part in parts.values()))
     return {side: part[part["prompt"].isin(shared)] for side, part in parts.items()}
@@ -266,30 +282,54 @@ OURS: dict[str, Any] = {"marker": "o", "color": "black", "linestyle": "-"}
 PLAIN: dict[str, Any] = {"marker": "x", "color": "0.4", "linestyle": ":"}
 
 
+def images_of(evaluation: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The rows of an evaluation's first scene, and the image of each variant."""
+    rows = pd.read_json(evaluation / "rows.jsonl", lines=True)
+    rows = rows[rows["scene"] == rows["scene"].iloc[0]]
+    return rows, {row.variant: pyplot().imread(evaluation / row.image)[..., :3] for row in rows.itertuples()}
+
+
 def plot_opening(path: Path, evaluation: Path) -> None:
-    """The usual image of *Balanced*, by its PSNR, beside plain steps: whole, enlarged, and the difference."""
-    layout, side = "SDXL", 96
-    balanced = variant_of("Balanced", layout, "")
-    part = of_shared_prompts(at(layout, side), balanced)
-    files = pd.read_json(evaluation / "rows.jsonl", lines=True)
-    own = of(balanced, part).set_index("prompt")["psnr"]
-    usual = (own - own.median()).abs()[own.index.isin(files["prompt"])].idxmin()
-    part = part[part["prompt"] == usual]
-    speed, count, _ = beside_plain_steps(layout, side, balanced, part)
-    speeds = {"baseline": 1, balanced: speed, f"fewer steps 0.{count}": 10 / count}
-    files = files[files["prompt"] == usual].set_index("variant")["image"]
-    images = [pyplot().imread(evaluation / files[name]) for name in speeds]
-    crop = most_different(images[0], images[2], len(images[0]) // 3)
-    titles = "Baseline, 10 steps", "Balanced", f"{count} plain steps"
-    chart, grid = pyplot().subplots(3, 3, figsize=(9, 9.5), layout="constrained")
-    for column, image, (name, faster), title in zip(grid.T, images, speeds.items(), titles, strict=True):
-        told = f": {faster:.2f}x, {psnr(of(name, part)):.0f} dB" if faster > 1 else ""
-        column[0].set_title(title + told, fontsize=14)
-        difference = abs(image - images[0])[..., :3].mean(2)
-        for axes, shown in zip(column, (image, image[crop], difference), strict=True):
-            axes.imshow(shown, cmap="magma", vmin=0, vmax=0.1)
+    """A pass as baseline, with *Balanced* and with plain steps of its time: whole, enlarged, and the difference."""
+    layout, side = "SDXL", REAL[0]
+    rows, images = images_of(evaluation)
+    balanced, steps = variant_of("Balanced", layout, ""), int(rows["hires_steps"].iloc[0])
+    speed, count, plain = beside_plain_steps(layout, side, balanced, rows)
+    shown = {
+        f"Baseline, {steps} steps": images["baseline"],
+        f"Balanced: {speed:.2f}x, {psnr(of(balanced, rows)):.0f} dB": images[balanced],
+        f"{count} plain steps: {steps / count:.2f}x, {psnr(plain):.0f} dB": images[plain["variant"].item()],
+    }
+    baseline, _, other = shown.values()
+    crop = most_different(baseline, other, len(baseline) // 4)
+    chart, grid = pyplot().subplots(3, 3, figsize=(9, 9.9), layout="constrained")
+    for column, (title, image) in zip(grid.T, shown.items(), strict=True):
+        column[0].set_title(title, fontsize=13)
+        difference = 255 * abs(image - baseline).mean(2)
+        for axes, part in zip(column, (image, image[crop], difference), strict=True):
+            scale = axes.imshow(part, cmap="magma", vmin=0, vmax=MOST_SHOWN)
             axes.axis("off")
+    chart.colorbar(scale, ax=grid[2], location="bottom", aspect=60, label="difference to the baseline, of 255 levels")
     saved(chart, path)
+
+
+def plot_differences(path: Path, evaluation: Path) -> None:
+    """The same crop of the baseline and of the images that are nearest to some differences."""
+    rows, images = images_of(evaluation)
+    near = {rows.loc[(rows["psnr"] - level).abs().idxmin(), "variant"]: level for level in DECIBELS}
+    baseline, worst = images["baseline"], images[[*near][-1]]
+    crop = most_different(baseline, worst, len(baseline) // 3)
+    chart, line = pyplot().subplots(1, 1 + len(near), figsize=(12, 2.75), layout="constrained")
+    titles = ["baseline", *(f"{psnr(of(variant, rows)):.0f} dB: {DECIBELS[level]}" for variant, level in near.items())]
+    for axes, name, title in zip(line, ["baseline", *near], titles, strict=True):
+        axes.imshow(images[name][crop])
+        axes.set_title(title, fontsize=11)
+        axes.axis("off")
+    saved(chart, path)
+
+
+MOST_SHOWN = 25  # of 255 levels
+DECIBELS = {45: "very hard to see", 40: "hard to see", 35: "visible side by side", 30: "easy to see"}
 
 
 def everything() -> str:
@@ -304,7 +344,7 @@ if __name__ == "__main__":
     match [Path(word) for word in sys.argv[1:]]:
         case [folder]:
             plot_tokens(folder / "tokens.png")
-        case [folder, evaluation]:
-            plot_opening(folder / "before-after.webp", evaluation)
+        case [picture, evaluation]:
+            {"before-after": plot_opening, "differences": plot_differences}[picture.stem](picture, evaluation)
         case _:
             sys.stdout.write(everything())

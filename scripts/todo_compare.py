@@ -16,7 +16,7 @@ FILE = presets_file(Path(scripts.basedir()))
 
 
 class CompareScript(scripts.Script):
-    """In txt2img and img2img: the same seeds without and with ToDo."""
+    """Makes, in txt2img and img2img, the same seeds without and with ToDo."""
 
     def title(self):
         """The name in the Scripts list, and the API's ``script_name`` in upper or lower case."""

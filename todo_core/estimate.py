@@ -61,7 +61,7 @@ class Estimate:
 
 
 def _usually_predicted(plan: Plan, name: Part, steps: Sequence[int]) -> list[int]:
-    """Those of these steps of the pass in which a part is predicted."""
+    """The ones of these steps of the pass in which a part is usually predicted."""
     part, count, computed, budget = plan.parts[name], len(steps), list[int](), Budget()
     weights = [plan.facts.weights[step] for step in steps] if plan.facts.weights else []
     of_all = plan.facts.steps or USUAL_STEPS

@@ -48,7 +48,7 @@ class Scale:
 
     @classmethod
     def of(cls, noise: float, *, predicts_v: bool, latent: float = 1.0) -> Scale:
-        """That of a UNet whose input is alpha image + sigma noise, with alpha^2 + sigma^2 = 1.
+        """The course of a UNet whose input is alpha image + sigma noise, with alpha^2 + sigma^2 = 1.
 
         >>> Scale.of(0.75, predicts_v=True)
         Scale(noise=0.75, error=0.6, latent=1.0, kept=0.8)
@@ -84,7 +84,7 @@ class Course:
 
     @classmethod
     def of_noise(cls, noise: Sequence[float], *, holds: bool = False, predicts_v: bool = True) -> Course:
-        """That of Euler's method between these levels of noise, sigma / alpha.
+        """The course of Euler's method between these levels of noise, sigma / alpha.
 
         >>> Course.of_noise([1, 0.5, 0]).weights
         (0.7071067811865475, 0.5590169943749475)
@@ -199,7 +199,7 @@ def ask(
 
 @contextmanager
 def _own_noise(device: torch.device) -> Iterator[None]:
-    """In this block the noise is always the same; afterwards torch goes on where it was."""
+    """Makes the noise of this block always the same; afterwards torch goes on where it was."""
     is_cuda = device.type == "cuda"
     with torch.random.fork_rng([device] if is_cuda else []), torch.no_grad():
         torch.default_generator.manual_seed(0)

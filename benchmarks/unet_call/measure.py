@@ -247,7 +247,7 @@ def python(subject: Subject, side: int, args: argparse.Namespace) -> list[Row]:
 
 
 def own_seconds(profile: cProfile.Profile) -> Counter[str]:
-    """Of each function of todo_core, with the compiled ones that it calls."""
+    """The seconds of each function of todo_core, with the compiled ones that it calls."""
     own: Counter[str] = Counter()
     for function, (_, _, seconds, _, callers) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
         if is_ours(function):

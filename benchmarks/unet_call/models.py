@@ -85,7 +85,7 @@ class Clock:
         return event
 
     def wait(self) -> None:
-        """Until a GPU is idle."""
+        """Wait until a GPU is idle."""
         if self.device == "cuda":
             torch.cuda.synchronize()
 
@@ -94,7 +94,7 @@ class Clock:
         return begin.elapsed_time(end) / 1000 if self.device == "cuda" else end - begin
 
     def seconds(self, run: Callable[[], Any]) -> float:
-        """Of a run, from an idle GPU to an idle GPU."""
+        """The seconds of a run, from an idle GPU to an idle GPU."""
         self.wait()
         begin = self.mark()
         run()
@@ -137,7 +137,7 @@ class Subject:
         return partial(self.unet, x, torch.tensor(TIMESTEP, device=self.device), **given)
 
     def _ldm_call(self, x: Tensor, times: Tensor, text: Tensor) -> Tensor:
-        """In half precision with autocast, as in the WebUI: ldm makes some tensors in float32."""
+        """Runs in half precision with autocast, as in the WebUI: ldm makes some tensors in float32."""
         with torch.autocast(self.device, self.dtype, enabled=self.dtype != torch.float32):
             return self.unet(x, times, text)
 

@@ -106,7 +106,7 @@ class Sampling(Driver):
         self._total: int | None = self._steps
 
     def options(self, model_options: dict[str, Any]) -> dict[str, Any]:
-        """Those of this call of the denoiser."""
+        """The options of this call of the denoiser."""
         patch = self._patches.patch
         return with_keys_patch(model_options, self._unless_replaced(patch)) if patch else model_options
 

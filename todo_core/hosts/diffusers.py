@@ -95,7 +95,7 @@ class _Scheduler(Sampler):
         return getattr(self._pipeline, "scheduler", None)
 
     def timesteps(self) -> Any:
-        """Without those that ``denoising_end`` leaves to a refiner. Read once: the program waits for a GPU."""
+        """The timesteps, without the refiner's after ``denoising_end``. Read once: the program waits for a GPU."""
         pipeline = self._pipeline
         scheduler: Any = getattr(pipeline, "scheduler", None)
         end = getattr(pipeline, "denoising_end", None)
@@ -115,7 +115,7 @@ class _Scheduler(Sampler):
         return self.timesteps() if of_call is None else of_call
 
     def step_index(self) -> int | None:
-        """Before the first step it is where the pipeline begins."""
+        """The index of the step; before the first one, where the pipeline begins."""
         scheduler = self._scheduler
         found = (getattr(scheduler, name, None) for name in ("step_index", "begin_index"))
         index = next((each for each in found if each is not None), None)

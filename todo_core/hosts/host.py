@@ -69,7 +69,7 @@ class Sampler:
     """What is known of the sampler that runs a model. Most models do not know it."""
 
     def timesteps(self) -> Tensor | None:
-        """Those of its run, as last set; None if they are unknown."""
+        """The timesteps of its run, as last set; None if they are unknown."""
         return None
 
     def run(self) -> Any:
@@ -89,11 +89,11 @@ class Sampler:
         return True
 
     def course(self, first: int, steps: Sequence[int]) -> samplers.Course | None:
-        """That of a pass from this index of ``timesteps`` on, whose calls have these ``steps``; None if unknown."""
+        """The course of a pass from this index of ``timesteps`` on, with its calls' ``steps``; None if unknown."""
         return None
 
     def weights(self) -> tuple[float, ...] | None:
-        """Of the parts of a call's rows in the guided output, in their order; None if they are unknown."""
+        """The weights of the parts of a call's rows in the guided output, in their order; None if they are unknown."""
         return None
 
     def controls(self) -> Any:
@@ -102,10 +102,10 @@ class Sampler:
 
 
 class LogSigmas(Sampler):
-    """Of a model whose timesteps are log(sigma) / 4, as those of EDM."""
+    """Noise of a model whose timesteps are log(sigma) / 4, as of EDM."""
 
     def progress(self, timestep: float) -> float:
-        """That of Stable Diffusion where it has as much noise."""
+        """The progress of Stable Diffusion where it has as much noise."""
         return samplers.noise_gone(math.exp(4 * timestep))
 
 

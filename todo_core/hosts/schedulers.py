@@ -56,7 +56,7 @@ def _options(scheduler: Any, eta: float | None) -> dict[str, Any]:
 
 
 def _scale(scheduler: Any, noise: float, unit: float) -> Scale:
-    """That of a call with this noise, in which the UNet gets ``unit`` times the scheduler's latent."""
+    """The scale of a call with this noise, in which the UNet gets ``unit`` times the scheduler's latent."""
     if unit < 1 and not hasattr(scheduler, "precondition_noise"):  # KDPM2 lists other sigmas than it calls with
         noise = math.sqrt(1 / unit**2 - 1)
     latent, kind = unit * math.hypot(1, noise), getattr(scheduler.config, "prediction_type", "epsilon")

@@ -61,7 +61,7 @@ class Pass:
 
     @property
     def weights(self) -> Weights | None:
-        """Of the steps, where the course of the pass is known."""
+        """The weights of the steps, where the course of the pass is known."""
         return self.course.weights if self.course else None
 
     @property
@@ -217,7 +217,7 @@ def _saved(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> float:
 
 
 def _window(settings: Settings, facts: Pass) -> tuple[float, float]:
-    """From which part of the pass to which one tokens are reduced."""
+    """The shares of the pass after which the reduction of tokens begins and ends."""
     first, last, steps = 0.0, 1.0, facts.steps
     if settings.window == "steps" and facts.weights:
         first, last = (step / len(facts.weights) for step in light_steps(facts.weights, LIGHT * settings.tolerance))

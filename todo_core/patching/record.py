@@ -95,7 +95,7 @@ class Record:
         return set().union(*(part.predicted_calls for part in self.predicted), *self.ran_in.values())
 
     def counts(self, steps: int, skipped: int = 0) -> list[tuple[int, int]]:
-        """Of each predicted part, how often it was computed, and of how often: in steps, or in calls.
+        """Counts, for each predicted part: how often it was computed, and of how often, in steps, or in calls.
 
         Calls count where some step has calls of both kinds. Layers count in the steps in which the model ran.
         """

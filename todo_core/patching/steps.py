@@ -23,7 +23,7 @@ class Row:
 
 
 def rows_of(seeds: Sequence[int], weights: Sequence[float | None] = (None,)) -> tuple[Row, ...]:
-    """Those of a call that has all images once for each of these weights, one part after the other."""
+    """The rows of a call that has all images once for each of these weights, one part after the other."""
     return tuple(Row(seed, image, weight) for weight in weights for image, seed in enumerate(seeds))
 
 

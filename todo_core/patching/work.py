@@ -122,7 +122,7 @@ def _weights(layer: Any) -> int:
 
 
 def _block_work(block: Block, n: int, plan: LevelPlan | None) -> float:
-    """That of a block with ``n`` tokens, of which the plan leaves some."""
+    """The work of a block with ``n`` tokens, of which the plan leaves some."""
     c, left, modules, compared = block.width, n, tuple[str, ...](), 0
     if plan:
         left, modules, compared = plan.keys, plan.modules, plan.compared

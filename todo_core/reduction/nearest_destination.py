@@ -63,7 +63,7 @@ def _highest(scores: Tensor, count: int) -> Nearest:
 
 
 def _sources_at_a_time(metric: Tensor, destinations: int) -> int:
-    """On a GPU few large products are faster: their scores get twice the memory of the tokens (b, n, c).
+    """The sources at a time. On a GPU few large products are faster: scores get twice the tokens' memory (b, n, c).
 
     Attention and feed-forward of the same tokens need more, so the peak of a UNet call stays as it is.
     """

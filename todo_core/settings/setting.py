@@ -99,7 +99,7 @@ class Setting:
         return has_its_type and self.minimum <= value <= self.maximum
 
     def parse(self, value: Any) -> Any:
-        """As ``check``, after reading text: infotext, dropdowns and axes have values as text."""
+        """Does as ``check``, after reading text: infotext, dropdowns and axes have values as text."""
         return self.check(self._read(value))
 
     def _read(self, value: Any) -> Any:

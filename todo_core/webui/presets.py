@@ -35,7 +35,7 @@ class Presets:
         return find_preset(name, {**BUILT_IN, **self._own})
 
     def name_of(self, settings: Settings, chosen: str = "") -> str:
-        """As ``preset_name``, of all of them."""
+        """The name of ``preset_name``, of all of them."""
         return preset_name(settings, {**BUILT_IN, **self._own}, chosen)
 
     def save(self, name: str, settings: Settings) -> None:

@@ -1,1 +1,1 @@
-"""The demo: baseline, ToDo and ToMe side by side, in the terminal and on a page."""
+"""The demo: baseline, ToDo and plain steps side by side, in the terminal and on a page."""

@@ -13,6 +13,7 @@ from typing import Any
 from todo_core.errors import SettingsError
 from todo_core.settings import SETTINGS, Settings
 
+from ..sampling.model_path import ModelError, check_name
 from ..sampling.request import Request
 
 
@@ -20,17 +21,19 @@ def why_not(options: argparse.Namespace) -> str:
     """Why the demo cannot run with these options; empty if it can."""
     try:
         checked(options)
-    except (SettingsError, OSError) as error:
+    except (SettingsError, ModelError, OSError) as error:
         return str(error)
     return ""
 
 
 def checked(options: argparse.Namespace) -> tuple[Settings, dict[str, Any]]:
-    """The settings, and the given fields of the request. Raises SettingsError or OSError."""
+    """The settings, and the given fields of the request. Raises SettingsError, ModelError or OSError."""
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(Request)}
     given = {name: value for name, value in values.items() if value is not None}
     settings = parse_settings(options.preset, options.set)
     Request(**{"prompt": "", **given})
+    if options.model:
+        check_name(options.model)
     check_folder(options.out)
     check_port(options.port)
     return settings, given

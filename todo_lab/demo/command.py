@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 
 from ..command_line import USAGE_ERROR
 from ..environment import INTERRUPTED
-from ..sampling import checkpoints
 from ..sampling.comparison import Comparison
 from ..sampling.request import Request
 from . import files, results
@@ -34,15 +33,13 @@ def run(options: argparse.Namespace) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         settings, given = checked(options)
-        if options.model:
-            checkpoints.check_path(options.model)
         log.info("Loading %s.", options.model or "the pocket model")
         runner = ModelRunner(options.model)
         prompt = (PROMPTS if runner.is_pocket else OWN_PROMPTS)[0]
         request = Request(**{"prompt": prompt, **runner.defaults, **given})
         log.info("%s", results.title(request, runner.name))
         with closing(ProgressText(sys.stdout)) as progress:
-            comparisons = runner.compare(request, [settings, results.beside(settings)], progress=progress)
+            comparisons = runner.compare(request, settings, progress=progress)
         log.info("%s", results.summary(comparisons, files.write(options.out, comparisons, runner.name)))
         if options.page:
             serve(runner, comparisons, options.port)

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from todo_core.settings import preset_name
-
 from ..sampling.comparison import Comparison
 from ..sampling.infotext import PNG_KEY, encode_png, format_infotext
 from ..sampling.passes import what_ran
@@ -39,8 +37,8 @@ def images(comparisons: Sequence[Comparison], model: str) -> dict[str, Any]:
     made = {BASELINE: _image(baseline, plain)}
     maps = pictures.difference_maps(baseline, [each.reduced_image for each in comparisons])
     for each, its_map in zip(comparisons, maps, strict=True):
-        name = preset_name(each.settings).lower().replace(" ", "-")
-        text = format_infotext(request, model, what_ran(each.reduced_first, each.reduced))
+        name = each.name.lower().replace(" ", "-")
+        text = format_infotext(each.request, model, what_ran(each.reduced_first, each.reduced))
         made |= {f"{name}.png": _image(each.reduced_image, text), f"{name}-difference.png": _image(its_map, text)}
     captions, pixels = results.captions(comparisons), [baseline, *(each.reduced_image for each in comparisons)]
     zoom = pictures.zoom(dict(zip((told.name for told in captions), pixels, strict=True)))

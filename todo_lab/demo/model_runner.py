@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from todo_core.settings import Settings
 from ..pocket.model.pocket_model import Pocket
 from ..pocket.model.vocabulary import CaptionError, vocabulary
 from ..sampling import checkpoints
-from ..sampling.comparison import Comparison, compare_all
+from ..sampling.comparison import Comparison, compare_all, plain_steps
 from ..sampling.passes import LatentModel
 from ..sampling.request import Request
 from .options import POCKET_DEFAULTS, PROMPTS
@@ -61,12 +60,12 @@ class ModelRunner:
     def compare(
         self,
         request: Request,
-        variants: Sequence[Settings],
+        settings: Settings,
         *,
         progress: OnProgress = lambda fraction, text: None,
         stop: threading.Event | None = None,
     ) -> list[Comparison]:
-        """Compare each of the settings with the baseline, as soon as no other run is under way.
+        """Compare the settings with the baseline, and that with plain steps, as soon as no other run is under way.
 
         `progress` receives a fraction 0..1 and what happens now. If `stop` is set, the run raises Cancelled before its
         next step. Raises one of EXPECTED_ERRORS.
@@ -77,13 +76,14 @@ class ModelRunner:
             raise SettingsError("hires_scale", request.hires_scale, allowed)
         for caption in (request.prompt, request.negative) if self.is_pocket else ():
             _check_caption(caption)
-        steps = StepProgress(stages_of(request, variants), progress, stop or threading.Event())
+        steps = StepProgress(stages_of(request, settings), progress, stop or threading.Event())
         while not self._lock.acquire(timeout=CANCELS_WITHIN):
             steps.check()
             progress(0, "Waiting for another run to end")
         try:
             steps.check()
-            return compare_all(self.model, request, variants, on_step=steps)
+            (ours,) = compare_all(self.model, request, [settings], on_step=steps)
+            return [ours, plain_steps(self.model, ours, on_step=steps)]
         except (MemoryError, RuntimeError) as error:
             # torch's CPU allocator raises a plain RuntimeError
             if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in str(error)):

@@ -30,7 +30,7 @@ from .progress import Cancelled
 log = logging.getLogger(__name__)
 
 TITLE = "ToDo: faster hires fix"
-INTRO = f"# {TITLE}\nThe same hires pass three times: as **baseline**, with **ToDo** and with **ToMe**."
+INTRO = f"# {TITLE}\nThe same hires pass: as **baseline**, with **ToDo**, and in the same time with **plain steps**."
 ABOUT_POCKET = (
     "The pictures come from a small model made for this demo. It draws shapes and knows {count} words. The speeds are "
     "those of this model on this computer. The README's table is about SD 1.5 and SDXL on a graphics card. There, "
@@ -60,7 +60,6 @@ TO_RESULTS = """() => setTimeout(() => {
 }, 100)"""  # on a phone they lie below the settings
 LAST = ["todo-last"]  # the class of a result beside a run that goes on
 CSS = Path(__file__).with_name("page.css")
-Known = tuple[Request, dict[str, tuple[str, str]]]  # speed and PSNR of the presets that ran with a request
 
 
 class Page:
@@ -90,31 +89,25 @@ class Page:
         )
         with gr.Row():
             self._go = gr.Button("Compare", variant="primary", elem_id="compare", min_width=100)
-            self._go_presets = gr.Button("All presets", elem_id="compare_presets", min_width=100)
             self._cancel = gr.Button("Cancel", elem_id="cancel", min_width=80, visible=False)
         self._status = gr.HTML(elem_id="status")
 
     def _build_results(self, opening: Sequence[Comparison]) -> None:
-        heading, *shown, acted, zoom, own_map, other_map, presets, plan, data, known = self._shown(opening, None)
-        self._known = gr.State(known)
+        heading, *shown, acted, zoom, own_map, other_map, plan, data = self._shown(opening)
         self._outputs = [gr.HTML(heading, elem_id="heading")]
         with gr.Row(elem_id="pictures"):
             for picture, caption in zip(shown[::2], shown[1::2], strict=True):
                 with gr.Column(min_width=0):
                     self._outputs += [gr.Image(picture, show_label=False, **PICTURE), gr.HTML(caption)]
         self._outputs.append(gr.HTML(acted, elem_id="acted"))
-        self._outputs.append(
-            gr.Image(zoom, label="Enlarged where ToDo and ToMe differ most", elem_id="zoom", **PICTURE)
-        )
+        self._outputs.append(gr.Image(zoom, label="Enlarged where they differ most", elem_id="zoom", **PICTURE))
         with gr.Accordion("Difference maps", open=False), gr.Row():
             for each in (own_map, other_map):
                 self._outputs.append(gr.Image(each, show_label=False, min_width=220, **PICTURE))
-        self._outputs.append(gr.HTML(presets, elem_id="presets"))
         with gr.Accordion("What was reduced", open=False):
             self._outputs.append(gr.HTML(plan, elem_id="plan"))
         with gr.Accordion("All figures", open=False):
             self._outputs.append(gr.JSON(data, show_label=False))
-        self._outputs.append(self._known)
 
     def _build_options(self, opening: Comparison) -> None:
         prompts = PROMPTS if self._runner.is_pocket else OWN_PROMPTS
@@ -132,14 +125,13 @@ class Page:
                 self._settings[name] = made
 
     def _connect_events(self) -> None:
-        inputs = [self._known, *self._request.values(), *self._settings.values()]
+        inputs = [*self._request.values(), *self._settings.values()]
         state = [self._status, self._results, self._cancel]
         # those who wait for the model can cancel, so the runner makes them wait: gradio's queue does not ask them
         common = {"concurrency_limit": MOST_AT_ONCE, "concurrency_id": "model", "show_progress_on": self._status}
-        for button, job in ((self._go, self.compare), (self._go_presets, self.compare_presets)):
-            began = button.click(self.begin, None, state, **QUIET)
-            ran = began.then(job, inputs, [*state, *self._outputs], api_name=job.__name__, **common)
-            ran.then(None, None, None, js=TO_RESULTS, **QUIET)
+        began = self._go.click(self.begin, None, state, **QUIET)
+        ran = began.then(self.compare, inputs, [*state, *self._outputs], api_name="compare", **common)
+        ran.then(None, None, None, js=TO_RESULTS, **QUIET)
         self._cancel.click(self.leave, None, None, **QUIET)
         self.blocks.unload(self.leave)
         settings = list(self._settings.values())
@@ -156,21 +148,11 @@ class Page:
 
     def compare(self, visitor: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> list[Any]:  # noqa: B008
         """Run a comparison. Returns the values of the outputs, or the reason why the last result stays."""
-        return self._run(visitor, progress, [], values)
-
-    def compare_presets(self, visitor: gr.Request, progress: gr.Progress = gr.Progress(), *values: Any) -> list[Any]:  # noqa: B008
-        """Compare the chosen settings and all presets; shows the chosen ones."""
-        return self._run(visitor, progress, list(BUILT_IN.values()), values)
-
-    def _run(self, visitor: gr.Request, progress: Any, others: list[Settings], values: Sequence[Any]) -> list[Any]:
-        known, *rest = values
         session = _session(visitor)
         stop = self._stops.setdefault(session, threading.Event())
         try:
-            request, settings = parse_values(rest)
-            variants = [*dict.fromkeys([settings, results.beside(settings), *others])]
             comparisons = self._runner.compare(
-                request, variants, progress=lambda fraction, text: progress(fraction, desc=text), stop=stop
+                *parse_values(values), progress=lambda fraction, text: progress(fraction, desc=text), stop=stop
             )
         except (Cancelled, *EXPECTED_ERRORS) as reason:
             if not isinstance(reason, Cancelled):
@@ -180,29 +162,21 @@ class Page:
         finally:
             if self._stops.get(session) is stop:
                 del self._stops[session]
-        return ["", gr.update(elem_classes=[]), gr.update(visible=False), *self._shown(comparisons, known)]
+        return ["", gr.update(elem_classes=[]), gr.update(visible=False), *self._shown(comparisons)]
 
-    def _shown(self, comparisons: Sequence[Comparison], known: Known | None) -> list[Any]:
-        """The values of the outputs: the first two comparisons, and the figures of all with the same request."""
-        shown, model = comparisons[:2], self._runner.name
-        request = shown[0].request
-        figures = dict(known[1]) if known and known[0] == request else {}
-        for each in comparisons:
-            figures[preset_name(each.settings)] = (f"{each.timing.speed:.2f}x", results.psnr(each))
-        baseline, own, own_map, other, other_map, zoom, _ = files.images(shown, model).values()
-        told = results.captions(shown)
-        name = preset_name(shown[0].settings)
+    def _shown(self, comparisons: Sequence[Comparison]) -> list[Any]:
+        """The values of the outputs."""
+        model, told = self._runner.name, results.captions(comparisons)
+        baseline, own, own_map, other, other_map, zoom, _ = files.images(comparisons, model).values()
         return [
-            page_html.heading(shown, model),
+            page_html.heading(comparisons, model),
             *chain.from_iterable(zip((baseline, own, other), map(page_html.caption, told), strict=True)),
             page_html.acted(told),
             zoom,
             own_map,
             other_map,
-            page_html.preset_table(dict.fromkeys([*BUILT_IN, *figures]), figures, name),
-            "".join(map(page_html.message, results.plan_lines(shown[0]))),
+            "".join(map(page_html.message, results.plan_lines(comparisons[0]))),
             results.comparison_data(comparisons, model),
-            (request, figures),
         ]
 
     def leave(self, visitor: gr.Request) -> None:

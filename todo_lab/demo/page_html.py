@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from ..sampling.comparison import Comparison
 from . import results
@@ -18,7 +18,7 @@ def message(text: str, style: str = "todo-message") -> str:
 
 
 def heading(comparisons: Sequence[Comparison], model: str) -> str:
-    """Of which request the pictures are, and whether the speeds are uncertain."""
+    """The request of the pictures, and whether the speeds are uncertain."""
     title = results.title(comparisons[0].request, model)
     return message(title, "todo-request") + message(results.doubt(comparisons), "todo-doubt")
 
@@ -33,13 +33,3 @@ def acted(told: Iterable[results.Caption]) -> str:
     """What acted in how many steps, a line for each picture."""
     lines = "".join(f"<p><b>{html.escape(each.name)}</b>: {html.escape(each.acted)}</p>" for each in told)
     return f'<div class="todo-acted">{lines}<p>{LEGEND}</p></div>'
-
-
-def preset_table(names: Iterable[str], figures: Mapping[str, tuple[str, str]], shown: str) -> str:
-    """Speed and PSNR that each preset had with this request; the one that is shown is bold."""
-    rows = ""
-    for name in names:
-        cells = map(html.escape, (name, *figures.get(name, ("not run", ""))))
-        rows += f"<tr>{''.join(f'<td><b>{c}</b></td>' if name == shown else f'<td>{c}</td>' for c in cells)}</tr>"
-    head = "<thead><tr><th>preset</th><th>speed</th><th>PSNR</th></tr></thead>"
-    return f'<div class="todo-table"><table>{head}<tbody>{rows}</tbody></table></div>'

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TextIO
 
 from todo_core.settings import Settings
 
-from ..sampling.comparison import FIRST, HIRES, REDUCED_FIRST, WARM_UP, reduces_first_pass
+from ..sampling.comparison import FIRST, HIRES, PLAIN, REDUCED_FIRST, WARM_UP, reduces_first_pass
 from ..sampling.request import Request
 
 OnProgress = Callable[[float, str], None]
@@ -23,17 +23,16 @@ class Cancelled(Exception):
     """The user stopped the run."""
 
 
-def stages_of(request: Request, variants: Sequence[Settings]) -> dict[str, Stage]:
-    """The stages of `compare_all`, by the names of `OnStep`, each with its work in UNet calls of the hires size."""
+def stages_of(request: Request, settings: Settings) -> dict[str, Stage]:
+    """The stages of a comparison, by the names of `OnStep`, each with its work in UNet calls of the hires size."""
     width, height = request.hires_size
     first = request.steps * (request.width * request.height) / (width * height)
-    reduced_firsts = sum(map(reduces_first_pass, variants))
-    passes = len(variants) + 1
     return {
-        WARM_UP: ("Warm-up, one step of each pass", passes),
+        WARM_UP: ("Warm-up, one step of each pass", 2),
         FIRST: ("First pass", first),
-        REDUCED_FIRST: ("Reduced first pass", first * reduced_firsts),
-        HIRES: ("Hires pass, baseline and reduced in turn", request.hires_steps * passes),
+        REDUCED_FIRST: ("Reduced first pass", first * reduces_first_pass(settings)),
+        HIRES: ("Hires pass, baseline and reduced in turn", request.hires_steps * 2),
+        PLAIN: ("Plain steps of the same time", request.hires_steps),  # at most
     }
 
 

@@ -9,21 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from todo_core.reason import Reason
-from todo_core.settings import BUILT_IN, Settings, preset_name
-from todo_core.settings.declaration import DEFAULT
 
 from ..sampling.comparison import Comparison
 from ..sampling.request import Request
 
-BASELINE, TOME = "baseline", "ToMe paper"
+BASELINE = "baseline"
 BUSY = "This machine is busy: the speeds are uncertain."
 FASTER = 1.05  # a lower speed is not told as a gain
-HARD_TO_SEE, EASY_TO_SEE = 40, 30  # dB; the rule of thumb of README.md
-
-
-def beside(settings: Settings) -> Settings:
-    """What is shown beside these settings: ToMe, or the default beside ToMe itself."""
-    return BUILT_IN[DEFAULT] if settings == BUILT_IN[TOME] else BUILT_IN[TOME]
+SEEN = {45: "very hard to see", 40: "hard to see", 30: "visible side by side", 0: "easy to see"}  # from so many dB on
 
 
 def plan_lines(comparison: Comparison) -> list[str]:
@@ -35,6 +28,8 @@ def plan_lines(comparison: Comparison) -> list[str]:
 
 def what_acted(comparison: Comparison) -> str:
     """What acted in the hires pass and in how many steps, or why nothing did."""
+    if comparison.plain:
+        return f"all tokens in {comparison.plain} steps"
     driver, is_off = comparison.reduced.driver, comparison.settings.method == "none"
     why = str(Reason.METHOD_NONE) if is_off else "the settings act in the first pass only"
     told = "; ".join(map(str, driver.in_words(comparison.request.hires_steps))) if driver else why
@@ -43,22 +38,22 @@ def what_acted(comparison: Comparison) -> str:
 
 def comparison_data(comparisons: Sequence[Comparison], model: str) -> dict[str, Any]:
     """The whole result in JSON types: the baseline, then each variant by its name."""
-    passes = {"first": comparisons[0].first, BASELINE: comparisons[0].baseline}
+    first = comparisons[0]
     return {
         "model": model,
-        "request": asdict(comparisons[0].request),
-        "seconds": {name: each.total_seconds for name, each in passes.items()},
-        "step_seconds": {name: each.step_seconds for name, each in passes.items()},
-        "variants": {preset_name(each.settings): _variant_data(each) for each in comparisons},
+        "request": asdict(first.request),
+        "seconds": first.timing.seconds[0],
+        "step_seconds": {"first": first.first.step_seconds, BASELINE: first.baseline.step_seconds},
+        "variants": {each.name: _variant_data(each) for each in comparisons},
     }
 
 
 def _variant_data(comparison: Comparison) -> dict[str, Any]:
-    """The seconds are those that were measured; the speed compares steps. The PSNR of equal images becomes None."""
+    """The seconds are those that are shown, without disturbances; the PSNR of equal images becomes None."""
     differences = asdict(comparison.difference).items()
     return {
         "settings": comparison.settings.to_dict(),
-        "seconds": comparison.reduced.total_seconds,
+        "seconds": comparison.timing.seconds[1],
         "step_seconds": comparison.reduced.step_seconds,
         "speed": comparison.timing.speed,
         "uncertain": comparison.timing.is_uncertain,
@@ -84,7 +79,7 @@ class Caption(NamedTuple):
 
 
 def captions(comparisons: Sequence[Comparison]) -> list[Caption]:
-    """That of the baseline, then one for each variant."""
+    """The caption of the baseline, then one for each variant."""
     before, _ = comparisons[0].timing.seconds
     acted = f"all tokens in {comparisons[0].request.hires_steps} steps"
     return [Caption(BASELINE, seconds(before), "", "", acted), *map(_caption, comparisons)]
@@ -94,9 +89,9 @@ def _caption(comparison: Comparison) -> Caption:
     timing = comparison.timing
     speed = f"{timing.speed:.2f}x faster" if timing.speed >= FASTER else f"not faster ({timing.speed:.2f}x)"
     return Caption(
-        name=preset_name(comparison.settings),
+        name=comparison.name,
         time=seconds(timing.seconds[1]),
-        speed=speed if comparison.reduced.record.acted else "",
+        speed=speed if comparison.acted else "",
         difference=difference_words(comparison),
         acted=what_acted(comparison),
     )
@@ -108,23 +103,17 @@ def seconds(value: float) -> str:
     return f"{value:.{digits}f} s"
 
 
-def psnr(comparison: Comparison) -> str:
-    """The PSNR to the baseline."""
-    return f"{comparison.difference.psnr:.1f} dB" if comparison.difference.mse else "equal"
-
-
 def difference_words(comparison: Comparison) -> str:
     """The PSNR, and how visible the difference is, by README's rule of thumb."""
     if not comparison.difference.mse:
         return "equal to the baseline"
-    value = comparison.difference.psnr
-    seen = "hard to see" if value >= HARD_TO_SEE else "look closely" if value >= EASY_TO_SEE else "easy to see"
-    return f"{psnr(comparison)}: {seen}"
+    psnr = comparison.difference.psnr
+    return f"{psnr:.1f} dB: {next(words for least, words in SEEN.items() if psnr >= least)}"
 
 
 def doubt(comparisons: Sequence[Comparison]) -> str:
     """A warning that a speed is uncertain; empty if none is, or if none is told."""
-    return BUSY if any(each.timing.is_uncertain and each.reduced.record.acted for each in comparisons) else ""
+    return BUSY if any(each.timing.is_uncertain and each.acted for each in comparisons) else ""
 
 
 def summary(comparisons: Sequence[Comparison], paths: Sequence[Path]) -> str:

@@ -111,7 +111,7 @@ def plan_jobs(options: argparse.Namespace) -> list[Job]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the evaluation; returns the exit status. Ctrl+C and a full disk keep the finished rows."""
+    """Run the evaluation; returns the exit status, 1 if rows failed. Ctrl+C and a full disk keep the finished rows."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         return _report(options.out) if options.report_only else _run(options)
@@ -137,7 +137,8 @@ def _run(options: argparse.Namespace) -> int:
         return USAGE_ERROR if isinstance(error, OSError) else INTERRUPTED
     if failed:
         log.warning("%d rows failed; the report lists their errors", failed)
-    return 0 if options.no_report else _report(options.out)
+    reported = 0 if options.no_report else _report(options.out)
+    return reported or int(failed > 0)
 
 
 def _require(options: argparse.Namespace) -> None:

@@ -20,15 +20,10 @@ from todo_core.hosts.host import IMAGE_PIXELS
 
 from . import checkpoint_layout
 from .clip_tokenizer import END, OPEN_CLIP_PAD, make_tokenizer
+from .model_path import PICKLE_REASON, PICKLED, ModelError, check_name
 
 log = logging.getLogger(__name__)
 
-ALLOWED = (
-    "a .safetensors file of a Stable Diffusion 1, 2 or XL checkpoint (CompVis or sgm layout), or the folder of a "
-    "diffusers StableDiffusionPipeline or StableDiffusionXLPipeline with .safetensors weights"
-)
-PICKLED = (".ckpt", ".pt", ".pth", ".bin", ".pkl")
-PICKLE_REASON = "it is a pickle, which can run any code when it is opened; convert it to .safetensors first"
 NETWORKS = {
     "unet": ["diffusers", "UNet2DConditionModel"],
     "vae": ["diffusers", "AutoencoderKL"],
@@ -36,13 +31,6 @@ NETWORKS = {
     "text_encoder_2": ["transformers", "CLIPTextModelWithProjection"],
 }
 LAST_TIMESTEP = 999
-
-
-class ModelError(ValueError):
-    """A model cannot be read. The message names the path, the reason and what is allowed."""
-
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(f"{path} cannot be used: {why}. Allowed: {ALLOWED}.")
 
 
 class Checkpoint:
@@ -126,14 +114,9 @@ CLASSES = {"StableDiffusionPipeline": Checkpoint, "StableDiffusionXLPipeline": X
 
 def check_path(path: Path) -> str:
     """The name of its pipeline. Raises ModelError if `load` cannot read it; only names and shapes are looked at."""
+    check_name(path)
     if path.is_dir():
         return _check_folder(path)
-    if not path.exists():
-        raise ModelError(path, "there is no such file or folder")
-    if path.suffix in PICKLED:
-        raise ModelError(path, PICKLE_REASON)
-    if path.suffix != ".safetensors":
-        raise ModelError(path, f"it is a {path.suffix or 'nameless'} file")
     return "StableDiffusionXLPipeline" if checkpoint_layout.is_xl(_tensor_shapes(path)) else "StableDiffusionPipeline"
 
 

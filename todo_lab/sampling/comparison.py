@@ -1,31 +1,33 @@
-"""The same picture twice, baseline and reduced, from one first pass: the time and the image difference."""
+"""The same picture as baseline, reduced, and with fewer steps, from one first pass: time and image difference."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from todo_core.image_difference import Difference, difference
-from todo_core.settings import Settings
+from todo_core.settings import Settings, preset_name
 
 from .passes import LatentModel, OnStep, Sampled, decode_image, first_pass, hires_passes, warm_up
 from .request import Request
 
-WARM_UP, FIRST, REDUCED_FIRST, HIRES = "warm-up", "first", "reduced first", "hires"  # what `OnStep` is told
+WARM_UP, FIRST, REDUCED_FIRST, HIRES, PLAIN = "warm-up", "first", "reduced first", "hires", "plain"  # `OnStep` hears
 UNCERTAIN = 0.05  # a speed that may be off by more is uncertain
+SLACK = 0.1  # of a step: plain steps may take so much less time
 
 
 @dataclass(frozen=True)
 class Timing:
     """Seconds per step of a baseline and a reduced pass that alternated.
 
-    Each step is compared with the baseline's step beside it: what else the machine does slows both. ``kinds`` tells
-    steps apart that do different work; each kind counts with its median, so that one slow step changes nothing.
+    Each step is compared with the baseline's step beside it: what else the machine does slows both. Each of the kinds,
+    which do different work, counts with its median, so that one slow step changes nothing. Steps of an empty kind do
+    all the baseline's work, and count as its steps where those differ.
     """
 
     baseline: Sequence[float]
@@ -33,11 +35,17 @@ class Timing:
     kinds: Sequence[Hashable] = ()
 
     @property
+    def _noise(self) -> float:
+        """How much the baseline's steps differ, which all do the same work; relative to their median."""
+        return _spread(self.baseline) / statistics.median(self.baseline)
+
+    @property
     def _shares(self) -> list[list[float]]:
         """A reduced step's time over that of its baseline step, by kind."""
         shares: dict[Hashable, list[float]] = {}
-        for kind, before, after in zip(self.kinds or [0] * len(self.reduced), self.baseline, self.reduced, strict=True):
-            shares.setdefault(kind, []).append(after / before)
+        is_busy, kinds = self._noise > UNCERTAIN, self.kinds or [True] * len(self.reduced)
+        for kind, before, after in zip(kinds, self.baseline, self.reduced, strict=True):
+            shares.setdefault(kind, []).append(after / before if kind or not is_busy else 1.0)
         return [*shares.values()]
 
     @property
@@ -53,18 +61,24 @@ class Timing:
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether the steps of the most frequent kind differ so much that their median says little."""
-        most = max(self._shares, key=len)
-        most.sort()
-        quarter = len(most) // 4
-        return (most[-1 - quarter] - most[quarter]) / math.sqrt(len(most)) > UNCERTAIN * statistics.median(most)
+        """Whether steps of a kind differ so much that the sum says little; one alone may be off as the baseline's."""
+        off = 0.0
+        for kind in self._shares:
+            off += math.sqrt(len(kind)) * (_spread(kind) if len(kind) > 1 else self._noise * kind[0])
+        return off > UNCERTAIN * len(self.reduced) / self.speed
+
+
+def _spread(values: Sequence[float]) -> float:
+    """The distance of the quartiles."""
+    ordered, quarter = sorted(values), len(values) // 4
+    return ordered[-1 - quarter] - ordered[quarter]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """A baseline hires pass and a reduced one, with their images, uint8 (h, w, 3).
 
-    `reduced_first` is `first` unless the settings reduce the first pass.
+    `reduced_first` is `first` unless the settings reduce the first pass. `plain` steps are the baseline with so many.
     """
 
     request: Request
@@ -75,11 +89,25 @@ class Comparison:
     reduced: Sampled
     baseline_image: np.ndarray
     reduced_image: np.ndarray
+    plain: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the preset, or how many plain steps."""
+        return f"{self.plain} plain steps" if self.plain else preset_name(self.settings)
+
+    @property
+    def acted(self) -> bool:
+        """Whether less was computed than in the baseline."""
+        return bool(self.plain) or self.reduced.record.acted
 
     @property
     def timing(self) -> Timing:
-        """Times of the two hires passes."""
-        return Timing(self.baseline.step_seconds, self.reduced.step_seconds, self.reduced.kinds)
+        """Times of the two hires passes. Plain steps take a share of the baseline's time: they do the same work."""
+        seconds, calls = self.baseline.step_seconds, self.reduced.step_seconds
+        if self.plain:
+            return Timing(seconds, [each * len(calls) / len(seconds) for each in seconds])
+        return Timing(seconds, calls, self.reduced.kinds)
 
     @cached_property
     def difference(self) -> Difference:
@@ -122,6 +150,17 @@ def compare_all(
         Comparison(request, settings, first, own_first, baseline, each, image, decode_image(model, each))
         for settings, own_first, each in zip(variants, firsts[1:], reduced, strict=True)
     ]
+
+
+def plain_steps(model: LatentModel, beside: Comparison, *, on_step: OnStep | None = None) -> Comparison:
+    """The baseline with as many steps as take the time of another hires pass, or up to one more."""
+    steps = beside.request.hires_steps
+    count = min(steps, math.ceil(steps / beside.timing.speed - SLACK))
+    request, made = replace(beside.request, hires_steps=count), beside.baseline
+    if count < steps:
+        (made,) = hires_passes(model, request, [beside.first], [None], on_step=_named(PLAIN, on_step))
+    asked = replace(beside, request=request, settings=Settings(method="none"), plain=count)
+    return replace(asked, reduced_first=beside.first, reduced=made, reduced_image=decode_image(model, made))
 
 
 def _named(name: str, on_step: OnStep | None) -> OnStep | None:

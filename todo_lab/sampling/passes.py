@@ -73,7 +73,7 @@ class Sampled:
 
     @property
     def plan(self) -> Plan | None:
-        """None where nothing is to be reduced."""
+        """The plan; None where nothing is to be reduced."""
         return self.driver.plan if self.driver else None
 
     @property
@@ -92,10 +92,10 @@ class Sampled:
         return sum(self.step_seconds)
 
     @property
-    def kinds(self) -> list[tuple[bool, ...]]:
-        """What ran in each call's step: calls of one kind do the same work."""
+    def kinds(self) -> list[tuple[int, ...]]:
+        """What acted in each call's step: calls of one kind do the same work, those of an empty one all of it."""
         sets = [*self.record.ran_in.values(), *(part.predicted_in for part in self.record.parts.values())]
-        return [tuple(step in ran for ran in sets) for step in self.steps]
+        return [tuple(number for number, acted in enumerate(sets) if step in acted) for step in self.steps]
 
 
 def what_ran(*passes: Sampled) -> dict[str, str]:
@@ -230,7 +230,7 @@ def _guided(
 def _driver(
     model: LatentModel, settings: Settings | None, made: Sampled, scheduler: Any, steps: Sequence[int]
 ) -> Driver | None:
-    """That of a pass whose calls belong to these steps; None where nothing is to be reduced."""
+    """The driver of a pass whose calls belong to these steps; None where nothing is to be reduced."""
     if settings is None or settings.method == "none":
         return None
     driver, course = Driver(f"the {made.name} pass", settings), course_of_scheduler(scheduler, 0, steps)

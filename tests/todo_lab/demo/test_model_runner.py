@@ -30,14 +30,14 @@ def test_a_stopped_run_ends_before_its_next_step_and_leaves_no_hook_and_the_next
         stop.clear()
         heard.clear()
         with pytest.raises(Cancelled):
-            runner.compare(REQUEST, [variant], progress=progress, stop=stop)
+            runner.compare(REQUEST, variant, progress=progress, stop=stop)
         assert [what for what in heard if what.startswith(stage)] == heard[-1:]
         assert hook_count(runner.model.target.unet) == 0
     said = len(heard)
     with pytest.raises(Cancelled):
-        runner.compare(REQUEST, [variant], progress=progress, stop=stop)
+        runner.compare(REQUEST, variant, progress=progress, stop=stop)
     assert len(heard) == said, "a run that was cancelled before is not computed"
-    assert runner.compare(REQUEST, [variant])[0].reduced.record.ran_in
+    assert runner.compare(REQUEST, variant)[0].reduced.record.ran_in
 
 
 def test_a_run_that_waits_for_another_one_can_be_stopped(runner):
@@ -48,13 +48,13 @@ def test_a_run_that_waits_for_another_one_can_be_stopped(runner):
         stop.set()
 
     with runner._lock, pytest.raises(Cancelled):
-        runner.compare(REQUEST, [SETTINGS], progress=progress, stop=stop)
+        runner.compare(REQUEST, SETTINGS, progress=progress, stop=stop)
     assert heard == ["Waiting for another run to end"]
 
 
 def test_a_picture_beyond_the_largest_side_is_rejected(runner):
     with pytest.raises(SettingsError, match=f"at most {LARGEST_SIDE} pixels; this would make 4096 x 4096"):
-        runner.compare(Request(prompt="", width=2048, height=2048), [SETTINGS])
+        runner.compare(Request(prompt="", width=2048, height=2048), SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_picture_beyond_the_largest_side_is_rejected(runner):
 def test_an_unknown_word_is_named_and_the_nearest_one_offered(runner, prompt, message):
     for request in (Request(prompt=prompt, width=64, height=64), Request(prompt="", negative=prompt)):
         with pytest.raises(UnreadablePrompt) as raised:
-            runner.compare(request, [SETTINGS])
+            runner.compare(request, SETTINGS)
         assert str(raised.value).endswith(message)
         assert len(str(raised.value).split()) < 40  # no list of all words
     for known in PROMPTS:
@@ -90,4 +90,4 @@ def test_the_pocket_model_is_timed_on_one_core():
 def test_a_lack_of_memory_is_reported(runner, monkeypatch, error):
     monkeypatch.setattr(model_runner, "compare_all", Mock(side_effect=error))
     with pytest.raises(OutOfMemory, match="not enough memory for a hires pass of 128 x 128"):
-        runner.compare(REQUEST, [SETTINGS])
+        runner.compare(REQUEST, SETTINGS)

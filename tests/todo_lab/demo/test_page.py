@@ -1,10 +1,7 @@
 """The page: its functions, and requests to a real gradio server."""
 
 import re
-from copy import copy
-from dataclasses import replace
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import gradio as gr
 import pytest
@@ -13,9 +10,8 @@ from PIL import Image
 
 from tests.models import hook_count
 from todo_core import SETTINGS, SettingsError, __version__
-from todo_core.settings import BUILT_IN
 from todo_core.webui.panel.controls import control_value
-from todo_lab.demo import page_html
+from todo_lab.demo import page_html, results
 from todo_lab.demo.page import REQUEST_FIELDS, Page, parse_values, request_controls
 from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.sampling.request import Request
@@ -24,7 +20,7 @@ VISITOR = SimpleNamespace(session_hash="somebody")
 STATE = ("status", "results", "cancel")
 RESULT = (
     *("heading", "baseline", "baseline_caption", "own", "own_caption", "other", "other_caption", "acted"),
-    *("zoom", "own_map", "other_map", "presets", "plan", "data", "known"),
+    *("zoom", "own_map", "other_map", "plan", "data"),
 )
 
 
@@ -40,20 +36,6 @@ def url(page):
     page.blocks.close()
 
 
-@pytest.fixture
-def instant(runner, opening, monkeypatch):
-    """Runs take no time: each variant has the opening pictures, and steps shorter than those of the one before."""
-
-    def result(request, settings):
-        reduced.step_seconds = [0.9 * each for each in reduced.step_seconds]
-        return replace(opening[0], request=request, settings=settings, reduced=copy(reduced))
-
-    reduced = copy(opening[0].reduced)
-    compare = Mock(side_effect=lambda request, variants, **_: [result(request, each) for each in variants])
-    monkeypatch.setattr(runner, "compare", compare)
-    return compare
-
-
 def values(**changes):
     """Values of the page's controls: the defaults with changes by name."""
     start = Request(prompt="a red ball on stripes")
@@ -63,10 +45,9 @@ def values(**changes):
     return list((held | changes).values())
 
 
-def told(page, *given, known=None, on_progress=lambda text: None, job="compare"):
+def told(page, *given, on_progress=lambda text: None):
     """What a click returns, by output."""
-    run = getattr(page, job)
-    outputs = run(VISITOR, lambda share, desc: on_progress(desc), known, *given)
+    outputs = page.compare(VISITOR, lambda share, desc: on_progress(desc), *given)
     return SimpleNamespace(**dict(zip((*STATE, *RESULT), outputs, strict=True)))
 
 
@@ -86,8 +67,7 @@ def test_the_page_opens_with_the_given_comparison(page, comparison):
     parts = [each["props"] for each in page.blocks.config["components"] if "value" in each["props"]]
     shown = {each.get("elem_id"): each["value"] for each in parts}
     assert "<b>baseline</b>: all tokens in 2 steps" in shown["acted"]
-    assert "ToMe paper</b>: level 1 from 256 to 128 tokens (similarity) in 2 of 2 steps" in shown["acted"]
-    assert f"{comparison.timing.speed:.2f}x" in shown["presets"]
+    assert re.search(r"([12]) plain steps</b>: all tokens in \1 steps", shown["acted"])
     assert shown["preset"] == "custom"
     assert shown["set_factor_1"] == "2"
     assert shown["prompt"] == comparison.request.prompt
@@ -142,59 +122,26 @@ def test_a_comparison_shows_pictures_with_their_infotext_figures_and_plan(page, 
     assert {picture.size for picture in (out.baseline, out.own, out.other)} == {(128, 128)}
     assert (out.zoom.width, out.own_map.width, out.other_map.width) == (3 * 256 + 2 * 6, 128, 128)
     assert "a red ball on stripes" in out.heading  # of which request it is
-    for name, caption in (("custom", out.own_caption), ("ToMe paper", out.other_caption)):
-        ran = out.data["variants"][name]
-        for part in (f"<dt>{name}</dt>", f"{ran['speed']:.2f}x", f"{ran['difference']['psnr']:.1f} dB"):
+    for (name, ran), caption in zip(out.data["variants"].items(), (out.own_caption, out.other_caption), strict=True):
+        for part in (f"<dt>{name}</dt>", f"{ran['speed']:.2f}x", f"<dd>{results.seconds(ran['seconds'])}</dd>"):
             assert part in caption
+    assert f"{ran_psnr(out, 'custom'):.1f} dB" in out.own_caption
     assert " s</dd>" in out.baseline_caption
     assert "<b>custom</b>: level 1 from 256 to 64 tokens (downsample) in 1 of 2 steps" in out.acted
     assert "hires pass, level 1: 16 x 16, 256 tokens -&gt; 64 by downsample (8 x 8), 3 blocks" in out.plan
     assert "this model was trained at" in out.plan
     assert "left" in texts[-1]
     assert hook_count(runner.model.target) == 0
-    plain, ours, tome = (picture.info["parameters"] for picture in (out.baseline, out.own, out.other))
+    plain, ours, fewer = (picture.info["parameters"] for picture in (out.baseline, out.own, out.other))
     assert plain.startswith("a red ball on stripes\nSteps: 1, Sampler: DDIM, Schedule type: DDIM,")
     assert "ToDo" not in plain
     used = "ToDo start: auto (0.5), ToDo end: auto (1), ToDo interval: auto (1)"
     assert ours.endswith(f"ToDo method: downsample, ToDo factor 1: 2, {used}, ToDo version: {__version__}")
-    assert "ToDo method: similarity" in tome
+    assert "ToDo" not in fewer
 
 
-@pytest.mark.usefixtures("instant")
-def test_presets_keep_the_speed_and_psnr_that_they_had_with_the_same_request(page, quick):
-    same = {name: value for name, value in quick.items() if name != "factor_1"}
-    balanced = told(page, *values(**same))
-    fast = told(page, *values(**same, tolerance=BUILT_IN["Fast"].tolerance), known=balanced.known)
-    figures = fast.known[1]
-    assert list(figures) == ["Balanced", "ToMe paper", "Fast"]
-    assert figures["Balanced"] == balanced.known[1]["Balanced"]
-    assert f"<td><b>Fast</b></td><td><b>{speed(fast, 'Fast')}</b></td>" in fast.presets
-    assert f"<td>Balanced</td><td>{speed(balanced, 'Balanced')}</td>" in fast.presets
-    assert fast.presets.count("not run") == 3
-    other = told(page, *values(**same | {"seed": 9}), known=fast.known)
-    assert list(other.known[1]) == ["Balanced", "ToMe paper"]
-
-
-def speed(out, name):
-    return f"{out.data['variants'][name]['speed']:.2f}x"
-
-
-def test_all_presets_run_in_one_comparison(page, quick, instant):
-    out = told(page, *values(**quick), job="compare_presets")
-    assert instant.call_count == 1
-    assert out.known[1].keys() == {"custom", *BUILT_IN}
-    assert "not run" not in out.presets
-    assert "<b>custom</b>" in out.presets
-    assert out.data["variants"]["custom"]["settings"]["factor_1"] == 2
-    assert "<dt>custom</dt>" in out.own_caption
-
-
-@pytest.mark.usefixtures("instant")
-def test_beside_tome_stands_the_default(page, quick):
-    tome = {name: control_value(s, getattr(BUILT_IN["ToMe paper"], name)) for name, s in SETTINGS.items()}
-    same = {name: value for name, value in quick.items() if name != "factor_1"}
-    out = told(page, *values(**{f"set_{n}" if n in REQUEST_FIELDS else n: v for n, v in tome.items()} | same))
-    assert ("<dt>ToMe paper</dt>" in out.own_caption, "<dt>Balanced</dt>" in out.other_caption) == (True, True)
+def ran_psnr(out, name):
+    return out.data["variants"][name]["difference"]["psnr"]
 
 
 def test_the_page_says_why_nothing_was_reduced(page, quick):
@@ -259,6 +206,6 @@ def test_who_cancels_ends_the_own_run_also_after_a_second_click_and_no_other(pag
 
 def test_the_server_makes_a_comparison_and_its_files(url, quick, tmp_path):
     outputs = Client(url, verbose=False, download_files=tmp_path).predict(*values(**quick), api_name="/compare")
-    out = SimpleNamespace(**dict(zip(("status", *RESULT[:-1]), outputs, strict=True)))  # without the state
+    out = SimpleNamespace(**dict(zip(("status", *RESULT), outputs, strict=True)))
     assert (" dB: " in out.own_caption, "by downsample" in out.plan, out.data["request"]["width"]) == (True, True, 64)
     assert f"ToDo version: {__version__}" in Image.open(out.own).info["parameters"]

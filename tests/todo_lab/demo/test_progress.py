@@ -11,7 +11,7 @@ from todo_lab.demo.progress import ProgressText, StepProgress, duration, stages_
 from todo_lab.sampling.request import Request
 
 REQUEST = Request(prompt="", width=64, height=64, steps=4, hires_scale=4.0, hires_steps=5)
-FIRST_STEP, BASELINE_STEP, REDUCED_STEP = 0.125, 3.0, 1.0  # seconds; a first step has a 16th of the pixels
+FIRST_STEP, BASELINE_STEP, REDUCED_STEP, PLAIN_STEP = 0.125, 3.0, 1.0, 2.0  # seconds; a first step has few pixels
 
 
 class Clock:
@@ -34,12 +34,15 @@ def run(settings, clock, on_step, cold=1.0):
         for seconds in (BASELINE_STEP, REDUCED_STEP):
             on_step("hires", step, REQUEST.hires_steps)
             clock.now += seconds
+    for step in range(REQUEST.hires_steps):
+        on_step("plain", step, REQUEST.hires_steps)
+        clock.now += PLAIN_STEP
 
 
 def heard_of(settings, **options):
     heard, clock = [], Clock()
     tell = lambda fraction, text: heard.append((fraction, text, clock.now))  # noqa: E731
-    run(settings, clock, StepProgress(stages_of(REQUEST, [settings]), tell, threading.Event(), clock), **options)
+    run(settings, clock, StepProgress(stages_of(REQUEST, settings), tell, threading.Event(), clock), **options)
     return heard, clock.now
 
 
@@ -49,10 +52,10 @@ def test_progress_follows_the_stages_and_never_decreases(passes):
     heard, _ = heard_of(Settings(passes=passes))
     works = {"Warm-up, one step of each pass": 2, "First pass": 4 / 16}
     works |= {"Reduced first pass": 4 / 16} if passes == "all" else {}
-    works |= {"Hires pass, baseline and reduced in turn": 10}
+    works |= {"Hires pass, baseline and reduced in turn": 10, "Plain steps of the same time": 5}
     fractions = [fraction for fraction, *_ in heard]
     assert fractions == sorted(fractions)
-    assert 0 == fractions[0] < fractions[-1] == pytest.approx(1 - 2 / sum(works.values()))
+    assert 0 == fractions[0] < fractions[-1] == pytest.approx(1 - 1 / sum(works.values()))
     assert list(dict.fromkeys(text.partition(":")[0] for _, text, _ in heard)) == [*works]
 
 
@@ -72,7 +75,7 @@ def test_long_durations_are_minutes(seconds, text):
 def test_a_pipe_gets_a_line_for_each_stage_and_every_ten_seconds():
     pipe, clock = io.StringIO(), Clock()
     progress = ProgressText(pipe, clock)
-    run(Settings(), clock, StepProgress(stages_of(REQUEST, [Settings()]), progress, threading.Event(), clock))
+    run(Settings(), clock, StepProgress(stages_of(REQUEST, Settings()), progress, threading.Event(), clock))
     progress.close()
     lines = pipe.getvalue().splitlines()
     assert [line.partition(", about")[0] for line in lines] == [
@@ -80,6 +83,7 @@ def test_a_pipe_gets_a_line_for_each_stage_and_every_ten_seconds():
         "First pass: step 1 of 4",
         "Hires pass, baseline and reduced in turn: step 1 of 5",
         "Hires pass, baseline and reduced in turn: step 4 of 5",
+        "Plain steps of the same time: step 1 of 5",
     ]
     assert all("left" in line for line in lines[1:])
     assert "\r" not in pipe.getvalue()

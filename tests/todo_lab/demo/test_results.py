@@ -1,5 +1,6 @@
 """The sentences claim what the figures support; the pictures show where the images differ."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -34,14 +35,16 @@ def test_a_caption_has_the_time_and_the_speed_of_the_same_steps(timed, baseline,
     assert (told.time, told.speed) == (time, speed)
 
 
-def test_the_data_has_the_measured_seconds_and_the_notes_of_each_variant(opening, monkeypatch):
+def test_the_data_has_the_shown_and_the_measured_seconds_and_the_notes_of_each_variant(opening, monkeypatch):
     monkeypatch.setattr(opening[0].reduced.record, "noted", [Reason.MASK])
     data = results.comparison_data(opening, "pocket")
-    assert list(data["variants"]) == ["custom", "ToMe paper"]
+    own, plain = data["variants"]
+    assert (own, re.fullmatch("[12] plain steps", plain) is None) == ("custom", False)
+    assert data["seconds"] == opening[0].timing.seconds[0]
     assert data["variants"]["custom"]["plan"][-1] == str(Reason.MASK)
     for each, told in zip(opening, data["variants"].values(), strict=True):
-        assert told["seconds"] == sum(told["step_seconds"]) == each.reduced.total_seconds
-        assert told["speed"] == each.timing.speed
+        assert told["seconds"] == each.timing.seconds[1] == pytest.approx(data["seconds"] / told["speed"])
+        assert told["step_seconds"] == each.reduced.step_seconds
         assert told["settings"] == each.settings.to_dict()
 
 
@@ -56,8 +59,12 @@ def test_a_busy_machine_is_named(timed, tmp_path, slowest, busy):
 
 
 def test_where_nothing_was_reduced_no_figure_is_called_uncertain(runner, comparison):
-    (found,) = runner.compare(comparison.request, [Settings(method="none")])
-    busy = replace(found, baseline=replace(found.baseline, step_seconds=[1.0, 3.0]))
+    found, _ = runner.compare(comparison.request, Settings(method="none"))
+    busy = replace(
+        found,
+        baseline=replace(found.baseline, step_seconds=[1.0, 1.0]),
+        reduced=replace(found.reduced, step_seconds=[1.0, 3.0]),
+    )
     assert busy.timing.is_uncertain
     assert results.doubt([busy]) == ""
 
@@ -66,15 +73,16 @@ def test_where_nothing_was_reduced_no_figure_is_called_uncertain(runner, compari
     ("levels", "sentence"),
     [
         (0, "equal to the baseline"),
-        (1, "48.1 dB: hard to see"),
-        (4, "36.1 dB: look closely"),
+        (1, "48.1 dB: very hard to see"),
+        (2, "42.1 dB: hard to see"),
+        (4, "36.1 dB: visible side by side"),
         (20, "22.1 dB: easy to see"),
     ],
 )
 def test_the_difference_is_told_by_the_rule_of_thumb_of_the_readme(comparison, monkeypatch, levels, sentence):
     found = with_difference(comparison, levels)
     assert results.difference_words(found) == sentence
-    monkeypatch.setattr(results, "HARD_TO_SEE", found.difference.psnr + 0.01)
+    monkeypatch.setattr(results, "SEEN", {found.difference.psnr + 0.01: "hard to see", 0: "easy to see"})
     assert "hard to see" not in results.difference_words(found), "it is not rounded into a better class"
 
 
@@ -85,7 +93,7 @@ def test_the_crop_is_where_the_images_differ_most():
     changed[100:106, 200:206] = 255
     other = black.copy()
     other[10:14, 10:14] = 255
-    shown = pictures.zoom({"baseline": black, "ToDo": changed, "ToMe": other})
+    shown = pictures.zoom({"baseline": black, "ToDo": changed, "plain": other})
     width, step = 16 * 16, 16 * 16 + pictures.MARGIN
     assert shown.shape[1] == 2 * step + width
     for row, white in zip(np.split(shown, 2), ([0, 36, 0], [0, 0, 16]), strict=True):
@@ -95,7 +103,7 @@ def test_the_crop_is_where_the_images_differ_most():
 
 def test_the_overview_has_each_image_above_its_caption():
     black = np.zeros((64, 64, 3), np.uint8)
-    shown = pictures.overview({"baseline, 2.00 s": black, "ToDo, 1.00 s": black + np.uint8(60), "ToMe": black})
+    shown = pictures.overview({"baseline, 2.00 s": black, "ToDo, 1.00 s": black + np.uint8(60), "plain": black})
     starts = [0, 64 + pictures.MARGIN, 2 * (64 + pictures.MARGIN)]
     assert shown.shape[1] == starts[2] + 64
     assert [int(shown[0, start].max()) for start in starts] == [0, 60, 0]

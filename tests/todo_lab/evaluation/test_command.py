@@ -11,6 +11,7 @@ import pytest
 from tests.todo_lab.evaluation.doubles import differing, rows_of
 from todo_core import SettingsError
 from todo_lab.__main__ import main
+from todo_lab.evaluation import command
 from todo_lab.evaluation.command import add_arguments, plan_jobs
 
 TINY = [
@@ -50,6 +51,11 @@ def test_a_tiny_sweep(done):
     text = (done / "report.md").read_text("utf-8")
     assert "command: python -m todo_lab evaluate out --limit 2" in text
     assert str(done.parent) not in text
+
+
+def test_failed_rows_end_the_command_with_status_1(done, monkeypatch):
+    monkeypatch.setattr(command, "run_jobs", lambda *_, **__: 2)
+    assert evaluate(done, "--resume", "--no-report") == 1
 
 
 def test_a_full_disk_is_one_line_and_keeps_the_rows(done, tmp_path, monkeypatch, capsys):

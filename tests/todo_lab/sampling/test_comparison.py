@@ -7,7 +7,8 @@ import torch
 
 from todo_core import Settings, __version__
 from todo_lab.sampling import passes
-from todo_lab.sampling.comparison import Timing, compare_all
+from todo_lab.sampling.comparison import Timing, compare_all, plain_steps
+from todo_lab.sampling.passes import hires_pass
 from todo_lab.sampling.request import Request
 
 ASKED = Request(prompt="a red circle over stripes", seed=5, steps=2, hires_steps=3, width=64, height=64)
@@ -26,6 +27,9 @@ TODO = Settings(factor_1=2, start=0, end=1)
         ([1.0] * 5, [1.0, 1.2, 0.01, 0.01, 0.01], ["computed"] * 2 + ["predicted"] * 3, 5 / (2 * 1.1 + 3 * 0.01)),
         # the reduction ends before the last steps
         ([1.0] * 10, [0.25] * 7 + [1.0] * 3, [True] * 7 + [False] * 3, 10 / 4.75),
+        # on a busy machine, steps with all the work count as the baseline's; elsewhere their time tells what hooks cost
+        ([1.0, 2.0] * 5, [0.5, 1.0] * 3 + [2.54, 4.0, 2.54, 2.0], [True] * 6 + [()] * 4, 10 / 7),
+        ([1.0] * 10, [0.5] * 7 + [1.2] * 3, [True] * 7 + [()] * 3, 10 / 7.1),
     ],
 )
 def test_the_speed_compares_steps_side_by_side_by_their_kind(baseline, reduced, kinds, speed):
@@ -37,11 +41,24 @@ def test_seconds_are_those_without_disturbance():
 
 
 @pytest.mark.parametrize(
-    ("reduced", "uncertain"),
-    [([0.5] * 8, False), ([0.5, 0.52, 0.48, 0.5], False), ([0.5, 0.7, 0.4, 0.9], True), ([0.5] * 7 + [9.0], False)],
+    ("reduced", "kinds", "uncertain"),
+    [
+        ([0.5] * 8, (), False),
+        ([0.5, 0.52, 0.48, 0.5], (), False),
+        ([0.5, 0.7, 0.4, 0.9], (), True),
+        ([0.5] * 7 + [9.0], (), False),
+        ([0.5] * 7 + [2.54, 0.97, 2.54], [1] * 7 + [()] * 3, True),  # a rare kind
+        ([0.001, 0.009, 0.003, 0.006] + [0.5] * 4, [1] * 4 + [2] * 4, False),  # one that takes next to no time
+    ],
 )
-def test_the_speed_is_uncertain_where_its_steps_disagree(reduced, uncertain):
-    assert Timing([1.0] * len(reduced), reduced).is_uncertain is uncertain
+def test_the_speed_is_uncertain_where_steps_of_a_kind_that_takes_time_disagree(reduced, kinds, uncertain):
+    assert Timing([1.0] * len(reduced), reduced, kinds).is_uncertain is uncertain
+
+
+def test_a_step_that_is_alone_of_its_kind_may_be_off_as_the_baseline_is():
+    reduced, kinds = [0.01] * 4 + [0.5], [1] * 4 + [2]
+    assert not Timing([1.0] * 5, reduced, kinds).is_uncertain
+    assert Timing([1.0, 1.2, 1.0, 1.3, 1.0], reduced, kinds).is_uncertain
 
 
 @pytest.fixture
@@ -67,7 +84,7 @@ def unet_calls(monkeypatch, pocket):
 def test_steps_alternate_after_a_warm_up_and_all_presets_share_one_baseline(pocket, unet_calls):
     one, other = compare_all(pocket, ASKED, [TODO, replace(TODO, factor_1=4)])
     assert unet_calls == [256, 64, 16] * 4  # a warm-up step and three steps of each
-    assert one.timing == Timing(one.baseline.step_seconds, one.reduced.step_seconds, [(True, False, False)] * 3)
+    assert one.timing == Timing(one.baseline.step_seconds, one.reduced.step_seconds, [(0,)] * 3)
     assert one.baseline is other.baseline
     assert one.reduced is not other.reduced
     (alone,) = compare_all(pocket, ASKED, [replace(TODO, factor_1=4)])
@@ -95,4 +112,18 @@ def test_a_call_is_of_the_kind_of_its_step(pocket):
     settings = replace(TODO, end=0.5)
     (found,) = compare_all(pocket, replace(ASKED, sampler="Heun"), [settings])
     assert found.reduced.steps == [0, 1, 1, 2, 2]
-    assert [reduced for reduced, *_ in found.reduced.kinds] == [True, True, True, False, False]
+    assert found.reduced.kinds == [(0,), (0,), (0,), (), ()]
+
+
+@pytest.mark.parametrize(("speed", "count"), [(1.0, 5), (1.26, 4), (1.24, 4), (1.2, 5), (1.7, 3)])
+def test_plain_steps_take_the_time_of_a_variant_or_up_to_one_step_more(pocket, monkeypatch, speed, count):
+    monkeypatch.setattr(Timing, "speed", speed)
+    request = replace(ASKED, hires_steps=5)
+    (found,) = compare_all(pocket, request, [TODO])
+    plain = plain_steps(pocket, found)
+    monkeypatch.undo()
+    assert plain.name == f"{count} plain steps"
+    assert plain.timing.speed == pytest.approx(5 / count)
+    alone = hires_pass(pocket, replace(request, hires_steps=count), found.first)
+    assert torch.equal(plain.reduced.latents, alone.latents)
+    assert plain.baseline is found.baseline

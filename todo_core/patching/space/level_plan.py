@@ -55,7 +55,7 @@ class LevelPlan:
         return self.why is None
 
     def reduction(self, tokens: Tensor, place: Place) -> Reduction:
-        """That of tokens (b, h*w, c). Raises ValueError where nothing is reduced."""
+        """The reduction of tokens (b, h*w, c). Raises ValueError where nothing is reduced."""
         if self.reducer is None:
             raise ValueError(str(self))
         return self.reducer(tokens, place)

@@ -276,7 +276,7 @@ class Memory:
 
     @property
     def least_tolerances(self) -> dict[Part, float]:
-        """With which a step of each part would have been predicted."""
+        """The least tolerances with which a step of each part would have been predicted."""
         return {part: budget.least_tolerance for part, budget in self._budgets.items()}
 
     def _cost(self, part: Part) -> float:

@@ -54,7 +54,7 @@ def course_of(params: Any, inner: Any) -> Course | None:
 
 @contextmanager
 def _own_noise() -> Iterator[None]:
-    """In this block k-diffusion draws noise by torch, and none of the images' own, which the WebUI gives it."""
+    """Lets k-diffusion draw noise by torch in this block, and none of the images' own, which the WebUI gives it."""
     drawing: Any = sys.modules.get("k_diffusion.sampling")
     before = getattr(drawing, "torch", None)
     if drawing:

@@ -142,4 +142,5 @@ def answered(fields: str, text: str) -> str:
     """
     number = int(json.loads(fields or "{}").get("question", 0))
     again = " data-ask-again" if text == NOT_LOADED else ""
-    return f'<span data-question="{number}"{again}>{html.escape(text).replace(" %", "&nbsp;%")}</span>'
+    shown = html.escape(text).replace(" %", "&nbsp;%")
+    return f'<span title="{texts.LINE}" data-question="{number}"{again}>{shown}</span>'

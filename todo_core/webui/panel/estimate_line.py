@@ -141,34 +141,35 @@ def _estimate(page: PageRun, plan: Plan, host: Host, note: Why | None) -> str:
 
 
 def _summary(estimate: Estimate) -> str:
-    """The keys that are left out, the steps that are predicted, and the work that both save."""
-    plan, parts = estimate.plan, list[str]()
+    """The steps that are predicted, those with fewer tokens, and the work that both save: one line of the header."""
+    plan, parts, of_all = estimate.plan, list[str](), f" of {estimate.steps} steps"
     about = "about " if estimate.is_usual else ""
-    if keys := _fewer_keys(estimate, about):
-        parts.append(keys)
-    elif plan.why_all_tokens:
-        parts.append("all tokens")
     if plan.predicts and not any(estimate.predicted.values()):
+        about = ""
         parts.append("hardly a step predicted")
-    of_all = f" of {estimate.steps} steps"
     if whole := len(estimate.predicted["whole"]):
-        parts.append(f"{about}{whole}{of_all} predicted")
+        parts.append(f"{whole}{of_all} predicted")
     if deep := len(estimate.predicted["deep"]):
-        parts.append(f"{about}{deep}{' more partly' if whole else f'{of_all} partly predicted'}")
-    return ", ".join([*parts, str(less_work(estimate.saved, about))])
+        parts.append(f"{deep}{' more partly' if whole else f'{of_all} partly predicted'}")
+    if tokens := _fewer_tokens(estimate, is_short=bool(whole or deep)):
+        parts.append(tokens)
+    return about + ", ".join([*parts, str(less_work(estimate.saved))])
 
 
-def _fewer_keys(estimate: Estimate, about: str) -> str:
-    """By how much each level is reduced, and in how many of the steps that run; empty where none is."""
+def _fewer_tokens(estimate: Estimate, *, is_short: bool) -> str:
+    """The factor of each level, and in how many of the steps that run it is reduced; empty where none is."""
     plan, steps, whole = estimate.plan, estimate.steps, estimate.predicted["whole"]
     levels = [level for level in plan.levels if level.reduces] or [level for level in plan.after if level.reduces]
     if not levels:
         return ""
     acting = sum(bool(plan.at(step / steps)) for step in range(steps) if step not in whole)
-    factors = (level.grid.tokens / level.keys for level in levels)
-    # to two digits: 1.7x, 8.9x, 16x
-    times = " and ".join(dict.fromkeys(f"{round(each, 1 if each < 10 else 0):g}x" for each in factors))
-    what = "keys" if plan.settings.target == "keys/values" else "tokens"
+    if is_short:
+        return f"fewer tokens in {acting}"
+    times = " and ".join(dict.fromkeys(_times(level.grid.tokens / level.keys) for level in levels))
     where = "" if levels[0].level == 1 else " at level 2"
-    of_steps = f"all {steps}" if acting == steps else f"{about if whole else ''}{acting} of {steps}"
-    return f"{times} fewer {what}{where} in {of_steps} steps"
+    return f"{times} fewer tokens{where} in {f'all {steps}' if acting == steps else f'{acting} of {steps}'} steps"
+
+
+def _times(factor: float) -> str:
+    """A factor in words, to two digits: 1.7x, 8.9x, 16x."""
+    return f"{round(factor, 1 if factor < 10 else 0):g}x"

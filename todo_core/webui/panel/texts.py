@@ -14,6 +14,11 @@ class Text(NamedTuple):
 
 PANEL = Text("ToDo")
 TITLES = {"txt2img": "ToDo: faster hires fix", "img2img": "ToDo: faster img2img"}  # of the accordion in each tab
+LINE = (
+    "Predicted: the model does not run in this step, or only its upper layers. "
+    "Tokens: the model sees the image as a grid of them. Level 1: the layers that see the finest grid. "
+    "Click Generate: a line under the image says what happened."
+)
 ADVANCED = Text("Advanced")
 PRESET = Text("Preset", "Choosing a preset sets every control.")
 PRESET_NAME = Text("Preset name")
@@ -23,7 +28,9 @@ BUTTONS = {
 }
 COMPARE = Text("ToDo compare")
 COMPARE_WITH_PANEL = Text("the panel's settings")
-COMPARE_PRESETS = Text("Presets to compare", "Each preset makes the same images again, beside the baseline.")
+COMPARE_PRESETS = Text(
+    "Presets to compare", "Differences: Balanced hard, Closest very hard to see, Fast visible side by side."
+)
 COMPARE_HEAT_MAPS = Text("Difference maps", "A map under each image; black where it equals the baseline.")
 COMPARE_PLAIN = Text("Plain steps", "Also the baseline with fewer steps: as many as take each preset's time.")
 COMPARE_REPEATS = Text("Repeats", "Timed rounds. The table shows the median.")

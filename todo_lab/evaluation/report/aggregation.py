@@ -20,15 +20,8 @@ MIN_PROMPTS = 5  # with fewer the interval is too narrow
 DIFFERENCES = ("mse", "ssim", "high_frequency", "st_lpips")
 BOUNDED: dict[str, Callable[..., Any]] = {"speed": np.nanmedian}
 BOUNDED |= dict.fromkeys(("mse", "ssim", "high_frequency"), np.nanmean)
-REQUEST = (
-    "steps",
-    "guidance",
-    "sampler",
-    "schedule",
-    "hires_steps",
-    "denoising",
-)  # what a grid may change, but for the size
 NAMES = ("sampler", "schedule")
+REQUEST = (*NAMES, "steps", "guidance", "hires_steps", "denoising")  # what a grid may change, but for the size
 NUMBERS = ("hires_seconds", "baseline_step_seconds", "peak_mib", *DIFFERENCES, "psnr", "multiplications")
 
 

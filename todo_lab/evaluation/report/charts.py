@@ -27,8 +27,9 @@ def plot_frontier(summary: pd.DataFrame, path: Path) -> Path | None:
     numbers = {name: number for number, name in enumerate(points["variant"].unique())}
     for scale, axes in zip(scales, grid.flat, strict=True):
         part = points[points["hires_scale"] == scale]
-        best = aggregation.pareto_front(part)
-        axes.step(best["speed"][::-1], best["mse"][::-1], "k--", where="pre", linewidth=0.8)
+        best = aggregation.pareto_front(part)[::-1]
+        speeds = [part["speed"].min(), *best["speed"], best["speed"].iloc[-1]]  # to the edges, for a single point, too
+        axes.step(speeds, [best["mse"].iloc[0], *best["mse"], part["mse"].max()], "k--", where="pre", linewidth=0.8)
         for row in part.itertuples():
             n = numbers[row.variant]
             marker, grey = MARKERS[n % len(MARKERS)], GREYS[(n + n // len(MARKERS)) % len(GREYS)]  # 36 are unlike

@@ -67,21 +67,21 @@ def _blocks(store: RowStore, everything: pd.DataFrame, about: dict[str, Any]) ->
 
 
 def _what_ran(table: pd.DataFrame, about: dict[str, Any]) -> list[str]:
-    first = table.iloc[0]
+    first, made = table.iloc[0], len(aggregation.succeeded(table))
     scenes, prompts, seeds = (table[name].nunique() for name in ("scene", "prompt", "seed"))
     sizes = {f"{r.width} x {r.height} to {r.hires_width} x {r.hires_height}" for r in table.itertuples()}
     passes = (
         f"{first['sampler']}, schedule {first['schedule']}, {first['steps']} steps, {first['hires_steps']} hires steps"
     )
     ran = (
-        f"{len(table)} images of {scenes} scenes; prompts: {prompts}, seeds: {seeds}; {', '.join(sorted(sizes))} "
+        f"{made} images of {scenes} scenes; prompts: {prompts}, seeds: {seeds}; {', '.join(sorted(sizes))} "
         f"pixels; {passes}, denoising {first['denoising']:g}, guidance {first['guidance']:g}. "
         "Every image is compared with the baseline: the image without reduction, from the same first pass."
     )
     names = ("model", "device", "dtype", "machine", "versions", "command")
     facts = "\n".join(f"- {name}: {about[name]}" for name in names if about.get(name))
     rows = about["rows"]
-    lacking = f"The run is not complete: it has {len(table)} of {rows} images." if rows != len(table) else ""
+    lacking = f"The run is not complete: it has {made} of {rows} images." if rows != made else ""
     return [block for block in (ran, facts, lacking) if block]
 
 

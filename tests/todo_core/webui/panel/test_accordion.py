@@ -18,7 +18,7 @@ from todo_core import SETTINGS, Settings, SettingsError
 from todo_core.settings import BUILT_IN
 from todo_core.webui.extension import on_infotext_pasted
 from todo_core.webui.generation import request
-from todo_core.webui.panel import accordion
+from todo_core.webui.panel import accordion, texts
 from todo_core.webui.panel.controls import control_value
 from todo_core.webui.panel.estimate_line import PageRun
 from todo_core.webui.panel.page_course import course_of
@@ -195,14 +195,17 @@ def test_one_answer_alone_tells_the_line_the_preset_and_what_is_shown(page):
     page.presets.save("mine", Settings(method="cluster", window="noise", sx=3, end=0.5))
     page.set(method="cluster", window="noise", sx=3, end=0.5)
     page.ask(question=7, width=512, height=512, hires=False)
-    assert page.of("line")["value"] == '<span data-question="7">Nothing to reduce: hires fix is off.</span>'
+    assert (
+        page.of("line")["value"]
+        == f'<span title="{texts.LINE}" data-question="7">Nothing to reduce: hires fix is off.</span>'
+    )
     assert page.of("preset")["value"] == "mine"
     assert page.of("preset")["choices"] == [*BUILT_IN, "mine"], "saved after the page was built; custom is no choice"
     assert page.of("advanced")["label"] == "Advanced (Method; Start/end unit)", "cluster has no cells"
     page.ask(question=8, width=512, height=512, hires=True)
     assert not any(page.handlers(name, "change") for name in SETTINGS), "several answers would race"
     not_yet = "Estimate: once the checkpoint is loaded."
-    assert page.of("line")["value"] == f'<span data-question="8" data-ask-again>{not_yet}</span>'
+    assert page.of("line")["value"] == f'<span title="{texts.LINE}" data-question="8" data-ask-again>{not_yet}</span>'
 
 
 @pytest.mark.parametrize(("sampler", "is_steady"), [("DPM++ 2M", True), ("Euler a", True), ("of an extension", False)])

@@ -117,7 +117,7 @@ def test_an_own_preset_is_saved_for_both_tabs(page, panel):
     wait_for_line(page, "512 x 512:", tab="img2img")
     preset(other, "mine")
     wait_for_value(page, "factor_1", "4", tab="img2img")
-    wait_for_line(page, "512 x 512: 16x fewer keys", tab="img2img")  # needs no second box
+    wait_for_line(page, "512 x 512: 16x fewer tokens", tab="img2img")  # needs no second box
 
 
 def test_a_preset_of_another_browser_tab_is_listed_once_this_one_is_looked_at(page, panel, browser, url):
@@ -142,7 +142,7 @@ def test_the_line_follows_the_page_and_the_checkpoint(page, panel, monkeypatch):
     web.fill_in(page, width=640)  # asks anew, for the page may have its first answer already
     wait_for_line(page, "once the checkpoint is loaded")
     monkeypatch.setattr(sd_models.model_data, "sd_model", model)
-    wait_for_line(page, "Hires fix is off. With ✨ 1280 x 1024: 4x fewer keys")
+    wait_for_line(page, "Hires fix is off. With ✨ 1280 x 1024: 4x fewer tokens")
     open_hires(page)
     page.wait_for_function("() => document.querySelector('#todo_txt2img_line').innerText.startsWith('1280 x 1024: 4x')")
     for fields, size in (({"hr_scale": 1.5}, "960 x 768"), ({"hr_resize_x": 640, "hr_resize_y": 960}, "640 x 960")):

@@ -1,6 +1,7 @@
 """The report: what it says about the rows."""
 
 import re
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from tests.todo_lab.evaluation.doubles import ABOUT, Double, small_jobs, sweep
 from todo_core import Settings
 from todo_lab.evaluation import variants
 from todo_lab.evaluation.prompts.prompt_sets import evenly_spaced, load_prompts
-from todo_lab.evaluation.report import aggregation, image_grids, matplotlib_files, report
+from todo_lab.evaluation.report import aggregation, charts, image_grids, matplotlib_files, report
 from todo_lab.evaluation.report.aggregation import interval
 from todo_lab.evaluation.report.document import markdown_table
 
@@ -42,6 +43,8 @@ def test_the_report_links_to_existing_pictures_and_lists_failures_repeats_and_mi
     assert shown == ["plots/frontier.png", *grids]
     assert all((folder / name).stat().st_size > 2000 for name in shown)
     assert "| ToMe 0.25 | 12 | RuntimeError: ToMe 0.25 is broken |" in text
+    assert "84 images of 12 scenes" in text, "a failed row is no image"
+    assert "The run is not complete: it has 84 of 96 images." in text
     assert "| ToDo 4 | 6 | 2.00x (2.00\u20132.00x) |" in text
     assert re.search(r"Not available: [^.]*ST-LPIPS[^.]*\. ST-LPIPS: no weights\.", text)
     assert "Not with tomesd 0.5 (0 of 12). Bit for bit with all other variants." in text
@@ -135,6 +138,14 @@ def test_intervals_of_a_summary_hold_the_figure_and_turn_with_the_unit():
 def test_the_pareto_front_has_the_variants_that_no_other_beats():
     points = {"variant": list("abcde"), "speed": [1.0, 1.5, 2.0, 1.4, 2.0], "mse": [0.1, 0.2, 0.4, 0.3, 0.5]}
     assert list(aggregation.pareto_front(pd.DataFrame(points))["variant"]) == ["c", "b", "a"]
+
+
+def test_the_dashed_line_of_a_single_best_variant_reaches_the_others(tmp_path, monkeypatch):
+    drawn = Mock()
+    monkeypatch.setattr("matplotlib.axes.Axes.step", drawn)
+    points = pd.DataFrame({"hires_scale": 2, "variant": ["a", "b"], "speed": [1.0, 2.0], "mse": [2e-4, 1e-4]})
+    charts.plot_frontier(points, tmp_path / "frontier.png")
+    assert [*map(list, drawn.call_args.args[:2])] == [[1, 2, 2], [1e-4, 1e-4, 2e-4]]
 
 
 def test_a_bar_in_a_cell_is_escaped():
