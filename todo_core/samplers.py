@@ -26,7 +26,8 @@ from .reason import Reason
 log = logging.getLogger("todo_core")
 Answer = TypeVar("Answer")
 
-MOST_GROWTH = 3.0  # of an error, beside that of Euler's method, up to which whole steps are predicted
+# of an error, beside that of Euler's method, up to which whole steps are predicted, and layers
+MOST_GROWTH, MOST_GROWTH_OF_LAYERS = 3.0, 4.0
 MOST_CALLS = 1_200  # of a sampler that is asked: schedulers of diffusers may list 1,100
 MOST_NOISE = 30.0  # sigma / alpha: schedules with zero terminal signal begin with more
 _SAME = 0.02  # of the noise of a call, up to which it is the one that was told
@@ -80,7 +81,7 @@ class Course:
     scales: tuple[Scale, ...]
     weights: tuple[float, ...]
     holds: bool = False  # whole steps hold the denoised image: noise is added, or a step has two calls
-    growth: float = 1.0  # how many times as far as by Euler's method, the most in a step
+    growth: float = 1.0  # how many times as far as by Euler's method: the most in a step, or half of the whole way
 
     @classmethod
     def of_noise(cls, noise: Sequence[float], *, holds: bool = False, predicts_v: bool = True) -> Course:
@@ -102,6 +103,11 @@ class Course:
         if self.holds and not all(math.isfinite(scale.kept) for scale in self.scales):
             return Reason.UNKNOWN
         return None
+
+    @property
+    def why_no_layers(self) -> Reason | None:
+        """Why layers cannot be predicted."""
+        return Reason.GROWS if self.growth > MOST_GROWTH_OF_LAYERS else None
 
     def agrees(self, call: int, time: float) -> bool:
         """Whether the model is called with this in call number ``call``, from 0."""
@@ -226,7 +232,8 @@ def _course(
     of_latent = [*(each.latent for each in scales), 1.0]
     moved = response * torch.tensor([of_latent[begin] for begin in begins], dtype=torch.float64)[:, None]
     moved = torch.where(response == 0, 0.0, moved)  # also where a latent of noise alone has no scale
-    most = torch.cat([moved[:1], moved.diff(dim=0)]).abs().amax(0)
+    moves = torch.cat([moved[:1], moved.diff(dim=0)]).abs()
+    most = moves.amax(0)
     noise = [each.noise for each in scales]
     if min(noise) <= 0 or any(after > before * (1 + _ROUNDING) for before, after in pairwise(noise)):
         return None
@@ -234,7 +241,8 @@ def _course(
     calls_twice = any(end - first > 1 for first, end in parts[1:])  # PLMS and UniPC do so in their first step alone
     euler = [abs(each.error) * (1 - after / each.noise) for each, after in zip(scales, [*noise[1:], 0.0], strict=True)]
     heavy = max(euler) / 10  # in a light step no error grows to much
-    growth = max(float(each) / alone for each, alone in zip(most, euler, strict=True) if alone > heavy)
+    way = torch.maximum(most, moves.sum(0) / 2)  # LMS and UniPC take back about as much as they move
+    growth = max(float(each) / alone for each, alone in zip(way, euler, strict=True) if alone > heavy)
     weights = [0.0] * (steps[-1] + 1)
     for first, end in parts:  # a try of a step moves nothing by itself: its calls share it
         for step in steps[first:end]:

@@ -253,6 +253,8 @@ def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[Lev
     if not why and settings.interval == "auto":
         if not _is_worth_predicting(host, facts, levels):
             why = Reason.TOO_LITTLE
+        elif facts.course and facts.course.why_no_layers:
+            why = facts.course.why_no_layers
         elif is_compiled(host.unet):  # a predicted transformer would run uncompiled
             why = Reason.COMPILED
     return replace(plan, why=why or plan.why)
