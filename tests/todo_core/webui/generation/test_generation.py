@@ -49,8 +49,8 @@ def todo_of(done):
 @pytest.mark.parametrize(
     ("chosen", "used"),
     [
-        ({"factor_1": "auto", "interval": 1}, {"factor 1": "2", "start": "0.4", "end": "1"}),
-        ({"tolerance": 0.1, "end": 0.9}, {"start": "0.2", **WHOLE_AND_DEEP}),
+        ({"factor_1": "auto", "interval": 1}, {"factor 1": "2", "start": "0.6", "end": "1"}),
+        ({"tolerance": 0.1, "end": 0.9}, {"start": "0.5", **WHOLE_AND_DEEP}),
     ],
 )
 def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, chosen, used, monkeypatch):
