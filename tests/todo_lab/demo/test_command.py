@@ -59,7 +59,7 @@ def test_the_main_job_says_what_each_picture_took_and_writes_it(run, capsys):
         f"{plain}: ",
     ):
         assert re.search(line, said)
-    assert "level 1 from 256 to 64 tokens (downsample) in 1 of 2 steps" in said
+    assert "level 1 from 256 to 64 tokens (downsample) in 2 of 2 steps" in said
     assert said.rstrip().endswith(f"Pictures: {folder / names[0]}, {', '.join(names[1:])}. All figures: figures.json")
     assert Image.open(folder / "baseline.png").info["parameters"].count("ToDo") == 0
     assert "Seed: 7" in Image.open(folder / "custom.png").info["parameters"]
