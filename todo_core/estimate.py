@@ -69,9 +69,8 @@ def _usually_predicted(plan: Plan, name: Part, steps: Sequence[int]) -> list[int
     cost = _OF_A_HELD_IMAGE if part.way is Hold else of_a_line * (USUAL_STEPS / of_all) ** 2
 
     for step in range(count):
-        gap = None
-        if part.tolerance is not None and len(computed) > 1:
-            gap = budget.gap(cost, part.tolerance, weights, computed, part.way.growth)
+        tolerance = part.tolerance
+        gap = None if tolerance is None else budget.gap(cost, tolerance, weights, computed, part.way.growth)
         if part.computes(step, count, computed, gap):
             computed.append(step)
         else:

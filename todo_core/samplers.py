@@ -49,7 +49,7 @@ class Scale:
 
     @classmethod
     def of(cls, noise: float, *, predicts_v: bool, latent: float = 1.0) -> Scale:
-        """The course of a UNet whose input is alpha image + sigma noise, with alpha^2 + sigma^2 = 1.
+        """The scale of a UNet whose input is alpha image + sigma noise, with alpha^2 + sigma^2 = 1.
 
         >>> Scale.of(0.75, predicts_v=True)
         Scale(noise=0.75, error=0.6, latent=1.0, kept=0.8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
 
 import torch
 from torch.nn import Module
@@ -18,8 +17,6 @@ from .keys_hooks import KeysHooks, PatchedKeysHooks, SiteHooks, keys_patch
 from .module_calls import Args, Hook, Kwargs, argument
 from .module_hooks import ModuleHooks
 from .running_calls import Shared
-
-Callback: TypeAlias = Callable[..., None]
 
 
 class Attachment:

@@ -269,10 +269,8 @@ class Memory:
     def _gap(self, part: Part, plan: PredictionPlan, weights: Weights | None) -> int | None:
         if plan.tolerance is None or not weights:
             return None
-        computed = self._computed.get(part, [])
-        if len(computed) < 2:  # the first steps of the pass, or the calls of the last one have begun anew
-            return 1
-        return self._budgets[part].gap(self._cost(part), plan.tolerance, weights, computed, plan.way.growth)
+        cost, computed = self._cost(part), self._computed.get(part, [])
+        return self._budgets[part].gap(cost, plan.tolerance, weights, computed, plan.way.growth)
 
     @property
     def least_tolerances(self) -> dict[Part, float]:

@@ -53,6 +53,8 @@ class Budget:
         self, cost: float, tolerance: float, weights: Sequence[float], computed: Sequence[int], grows: Growth
     ) -> int:
         """The largest gap after the ``computed`` steps; ``cost`` is C after the last one. A cost of NaN allows none."""
+        if len(computed) < 2:  # of the pass, or since its calls have begun anew
+            return 1
         before, last = computed[-2:]
         if last != self._last:
             between = math.sqrt(self._cost * cost) if self._cost * cost < math.inf else self._cost
