@@ -22,6 +22,7 @@ import performance
 from performance import Table
 
 from todo_core import Settings
+from todo_core.settings import AIMS, seen
 from todo_lab.evaluation.report.aggregation import with_schedule
 from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
 from todo_lab.sampling.comparison import most_different
@@ -52,12 +53,8 @@ USERS = (  # a row of README's table for each kind
     ("SDXL", 96, "Euler, 20 steps"),
 )
 WITH_NOISE = ("Euler a", "Euler a, 15 steps, 1.5x, denoising 0.35")
-WISHES = {  # preset -> who wants it, and what it aims at in the mean
-    "Balanced": ("the usual", "hard to see: 40 dB"),
-    "Closest": ("the closest image", "very hard to see: 45 dB"),
-    "Fast": ("speed first", "visible side by side: 35 dB"),
-}
-TOLERANCES = {aim: Settings.preset(aim).tolerance for aim in WISHES}
+WISHES = {"Balanced": "the usual", "Closest": "the closest image", "Fast": "speed first"}
+TOLERANCES = {aim: Settings.preset(aim).tolerance for aim in AIMS}
 SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
 BY_ERROR = tuple(f"predicted, tolerance {each}" for each in sorted(TOLERANCES.values()))
 WAYS = (*BY_ERROR, "ToDo 2", "ToDo 3", *SHARES[1:4])  # of the base's table
@@ -176,8 +173,9 @@ def of_aims() -> Table:
     """Each preset in the base's passes with as many tokens as the smaller real ones."""
     parts = {which[0]: which for which in passes(REAL[:1]) if not which[2]}
     found = [["preset", "it aims at", *(called(*which) for which in parts.values())]]
-    for aim, (wish, difference) in WISHES.items():
-        found.append([f"*{aim}*: {wish}", difference, *(cells_of(aim, *which)[0] for which in parts.values())])
+    for aim, least in AIMS.items():
+        cells = (cells_of(aim, *which)[0] for which in parts.values())
+        found.append([f"*{aim}*: {WISHES[aim]}", f"{seen(least)}: {least} dB", *cells])
     return found
 
 
@@ -316,11 +314,11 @@ def plot_opening(path: Path, evaluation: Path) -> None:
 def plot_differences(path: Path, evaluation: Path) -> None:
     """The same crop of the baseline and of the images that are nearest to some differences."""
     rows, images = images_of(evaluation)
-    near = {rows.loc[(rows["psnr"] - level).abs().idxmin(), "variant"]: level for level in DECIBELS}
+    near = {rows.loc[(rows["psnr"] - level).abs().idxmin(), "variant"]: level for level in SHOWN}
     baseline, worst = images["baseline"], images[[*near][-1]]
     crop = most_different(baseline, worst, len(baseline) // 3)
     chart, line = pyplot().subplots(1, 1 + len(near), figsize=(12, 2.75), layout="constrained")
-    titles = ["baseline", *(f"{psnr(of(variant, rows)):.0f} dB: {DECIBELS[level]}" for variant, level in near.items())]
+    titles = ["baseline", *(f"{psnr(of(variant, rows)):.0f} dB: {seen(level)}" for variant, level in near.items())]
     for axes, name, title in zip(line, ["baseline", *near], titles, strict=True):
         axes.imshow(images[name][crop])
         axes.set_title(title, fontsize=11)
@@ -329,7 +327,7 @@ def plot_differences(path: Path, evaluation: Path) -> None:
 
 
 MOST_SHOWN = 25  # of 255 levels
-DECIBELS = {45: "very hard to see", 40: "hard to see", 35: "visible side by side", 30: "easy to see"}
+SHOWN = (45, 40, 35, 30)  # dB
 
 
 def everything() -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from ..sampling.comparison import Comparison
 from . import results
 
-LEGEND = "dB: PSNR to the baseline. Above 40 a difference is hard to see, below 30 easy."
+LEGEND = "dB: PSNR to the baseline. Above 40 a difference is hard to see, below 35 easy."
 ROOM = '<div class="todo-room"></div>'  # for the progress bar
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from todo_core.reason import Reason
+from todo_core.settings import seen
 
 from ..sampling.comparison import Comparison
 from ..sampling.request import Request
@@ -16,7 +17,6 @@ from ..sampling.request import Request
 BASELINE = "baseline"
 BUSY = "This machine is busy: the speeds are uncertain."
 FASTER = 1.05  # a lower speed is not told as a gain
-SEEN = {45: "very hard to see", 40: "hard to see", 30: "visible side by side", 0: "easy to see"}  # from so many dB on
 
 
 def plan_lines(comparison: Comparison) -> list[str]:
@@ -108,7 +108,7 @@ def difference_words(comparison: Comparison) -> str:
     if not comparison.difference.mse:
         return "equal to the baseline"
     psnr = comparison.difference.psnr
-    return f"{psnr:.1f} dB: {next(words for least, words in SEEN.items() if psnr >= least)}"
+    return f"{psnr:.1f} dB: {seen(psnr)}"
 
 
 def doubt(comparisons: Sequence[Comparison]) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from todo_core import Settings
 from todo_core.reason import Reason
+from todo_core.settings import declaration
 from todo_lab.demo import page_html, pictures, results
 
 BUSY = "This machine is busy: the speeds are uncertain."
@@ -82,7 +83,7 @@ def test_where_nothing_was_reduced_no_figure_is_called_uncertain(runner, compari
 def test_the_difference_is_told_by_the_rule_of_thumb_of_the_readme(comparison, monkeypatch, levels, sentence):
     found = with_difference(comparison, levels)
     assert results.difference_words(found) == sentence
-    monkeypatch.setattr(results, "SEEN", {found.difference.psnr + 0.01: "hard to see", 0: "easy to see"})
+    monkeypatch.setattr(declaration, "SEEN", {found.difference.psnr + 0.01: "hard to see", 0: "easy to see"})
     assert "hard to see" not in results.difference_words(found), "it is not rounded into a better class"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...settings import AIMS, seen
+
 
 class Text(NamedTuple):
     """A label and the help under it. The WebUI stores a user's defaults by label."""
@@ -29,7 +31,7 @@ BUTTONS = {
 COMPARE = Text("ToDo compare")
 COMPARE_WITH_PANEL = Text("the panel's settings")
 COMPARE_PRESETS = Text(
-    "Presets to compare", "Differences: Balanced hard, Closest very hard to see, Fast visible side by side."
+    "Presets to compare", f"Differences: {', '.join(f'{name} {seen(psnr)}' for name, psnr in AIMS.items())}."
 )
 COMPARE_HEAT_MAPS = Text("Difference maps", "A map under each image; black where it equals the baseline.")
 COMPARE_PLAIN = Text("Plain steps", "Also the baseline with fewer steps: as many as take each preset's time.")
