@@ -5,8 +5,6 @@ They act in the hires pass only, which is also our default. Afterwards the model
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import sys
 from collections import OrderedDict
@@ -14,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +21,8 @@ from todo_core import hosts
 from todo_core.errors import SettingsError
 
 from ...sampling.request import Request
-from .step_peers import deepcache, zeus
+from .checkouts import import_from
+from .step_peers import deepcache, easycache, spectrum, zeus
 
 ALWAYS = sys.maxsize
 PARTS = ("scripts", "script_callbacks", "shared", "processing")
@@ -147,6 +145,8 @@ PEERS = {
     "fewer steps": Peer(lambda *_, **__: None, False, [{"share": 0.5}]),
     "DeepCache": Peer(deepcache, False, [{"interval": 2}]),
     "ZEUS": Peer(zeus, False, [{"skipped": 2}]),
+    "EasyCache": Peer(easycache, False, [{"threshold": 0.2}]),
+    "Spectrum": Peer(spectrum, True, [{"warmup": 5}]),
 }
 INSTALLED = tuple(name for name, peer in PEERS.items() if not peer.needs_checkout)
 
@@ -169,42 +169,3 @@ def restored(target: Any) -> Iterator[None]:
             for name, content in dicts.items():  # keep these objects: handles of other hooks refer to them
                 attributes[name].clear()
                 attributes[name].update(content)
-
-
-def import_from(
-    path: Path | None, name: str, *, beside: tuple[str, ...] = (), stubs: tuple[str, ...] = ()
-) -> ModuleType:
-    """Import the module ``name`` from the folder ``path`` only, and remove it from sys.modules afterwards.
-
-    Modules in ``beside``, which it imports by name, are removed too: peers use names such as "utils". Empty modules
-    stand in for ``stubs``, which a peer imports but its reduction does not need.
-    """
-    if path is None:
-        return importlib.import_module(name)
-    if not (path / f"{name}.py").is_file() and not (path / name).is_dir():
-        raise FileNotFoundError(f"{path} has no module {name}")
-    names = (name, *beside, *stubs)
-    hidden = {key: sys.modules.pop(key) for key in _loaded(names)}
-    sys.modules.update({stub: _stub(stub) for stub in stubs})
-    sys.path.insert(0, str(path))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(path))
-        for key in _loaded(names):
-            del sys.modules[key]
-        sys.modules.update(hidden)
-
-
-def _loaded(names: tuple[str, ...]) -> list[str]:
-    """The loaded modules of the packages of these names."""
-    packages = {name.split(".")[0] for name in names}
-    return [key for key in sys.modules if key.split(".")[0] in packages]
-
-
-def _stub(name: str) -> ModuleType:
-    module = ModuleType(name)
-    module.__spec__ = importlib.util.spec_from_loader(name, None, is_package=True)
-    callbacks = dict.fromkeys(("on_ui_settings", "on_before_ui"), lambda callback: None)
-    vars(module).update(__path__=[], Script=object, AlwaysVisible=None, **callbacks)
-    return module

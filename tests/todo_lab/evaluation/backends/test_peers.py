@@ -66,6 +66,22 @@ def up_or_downsample(item, cur_w, cur_h, new_w, new_h, method, timestep=None, bl
     assert scored and 0 < timestep < 1000 and item.shape[1] == 384
     return item[:, ::4]
 """
+FORECASTER = """
+import torch
+DTYPE = torch.bfloat16
+class ChebyshevForecaster:
+    def __init__(self, M, K, lam):
+        self.known = {}
+class Spectrum:
+    def __init__(self, forecaster, taylor_order, prefer, w):
+        self.known = forecaster.known
+    def update(self, step, features):
+        assert DTYPE == torch.float32 and features.shape[0] == 1
+        self.known[step] = features
+    def predict(self, step):
+        assert step not in self.known
+        return self.known[max(self.known)]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +103,7 @@ def checkouts(tmp_path):
         "ImprovedTokenMerge/merge.py": MERGE,
         "BiGain/ImprovedTokenMerge/merge.py": BIGAIN,
         "BiGain/ImprovedTokenMerge/token_scoring.py": "scored = True",
+        "Spectrum/src/utils/basis_utils.py": FORECASTER,
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +199,13 @@ def test_fewer_steps_changes_the_request_alone(model, scene):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("DeepCache", {"interval": 1}), ("fewer steps", {"share": 1.0}), ("ZEUS", {"start": 1.0})]
+    ("name", "options"),
+    [
+        ("DeepCache", {"interval": 1}),
+        ("fewer steps", {"share": 1.0}),
+        ("ZEUS", {"start": 1.0}),
+        ("EasyCache", {"threshold": 0}),
+    ],
 )
 def test_an_adapter_that_saves_nothing_changes_nothing(scene, name, options):
     assert np.array_equal(scene.generate(from_peer(name, options)).image, scene.generate(BASELINE).image)
@@ -209,14 +232,49 @@ def test_deepcache_runs_the_first_and_the_last_block_between_full_calls(model):
 
 
 @torch.inference_mode()
+def outputs_of(model, name, inputs, options="{}"):
+    """The UNet's outputs for these inputs alone, those with the peer, and how many the peer has computed."""
+    unet, steps = model.target.unet, len(inputs)
+    context, timesteps = model.context(["a red circle", ""]), torch.linspace(900, 100, steps).round()
+    calls = list(zip(inputs, timesteps[:, None].expand(steps, 2), strict=True))
+    alone = [unet(x, timesteps=times, context=context) for x, times in calls]
+    asked = replace(ASKED, hires_steps=steps)
+    with peers.applied(name, None, model.target, asked, options), counted(model) as rows:
+        return alone, [unet(x, timesteps=times, context=context) for x, times in calls], len(rows)
+
+
 def test_zeus_draws_a_line_and_then_repeats(model):
     torch.manual_seed(0)
-    unet = model.target.unet
-    context, timesteps = model.context(["a red circle", ""]), torch.linspace(900, 100, 10).round()
-    inputs = list(zip(torch.randn(10, 2, 4, 8, 8), timesteps[:, None].expand(10, 2), strict=True))
-    y = [unet(x, timesteps=times, context=context) for x, times in inputs]
-    with peers.applied("ZEUS", None, model.target, replace(ASKED, hires_steps=10)), counted(model) as rows:
-        found = [unet(x, timesteps=times, context=context) for x, times in inputs]
+    y, found, runs = outputs_of(model, "ZEUS", torch.randn(10, 2, 4, 8, 8))
     expected = [*y[:4], 2 * y[3] - y[2], y[3], y[6], 2 * y[6] - y[3], y[6], y[9]]
-    assert len(rows) == 6
+    assert runs == 6
     assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(("threshold", "runs"), [(0.05, 8), (1.5, 5), (4.0, 4)])
+def test_easycache_follows_its_rule(model, threshold, runs):
+    """Written again, in numbers. Outside 20 and 85 % of the schedule each step is computed."""
+    torch.manual_seed(0)
+    inputs = torch.randn(2, 4, 16, 16) + 0.1 * torch.arange(8)[:, None, None, None, None] * torch.randn(8, 2, 4, 16, 16)
+    options = f'{{"threshold": {threshold}, "start": 0.2, "end": 0.85}}'
+    y, found, computed = outputs_of(model, "EasyCache", inputs, options)
+    last, rate, total = 0, 0.0, 0.0
+    for step, done in enumerate((100, 214, 329, 443, 557, 671, 786, 900)):
+        change = (inputs[step] - inputs[last])[0, :, ::8, ::8].abs().mean().item()
+        expected, is_inside = y[step], 200 <= done < 850
+        total += rate * change / y[last].abs().mean().item() if is_inside else 0
+        if is_inside and rate and total < threshold:
+            expected = inputs[step] + y[last] - inputs[last]
+        else:
+            rate = (y[step] - y[last])[0, :, ::8, ::8].abs().mean().item() / change if is_inside else rate
+            last, total = step, 0.0
+        torch.testing.assert_close(found[step], expected, atol=1e-5, rtol=0)
+    assert computed == runs
+
+
+@pytest.mark.parametrize(("warmup", "full"), [(6, 6), (2, 4), (1, 3)])
+def test_spectrum_forecasts_between_its_windows(model, checkouts, warmup, full):
+    scene = Local(model, checkouts).prepare(SIX)
+    with counted(model) as rows:
+        scene.generate(from_peer("Spectrum", {"warmup": warmup}))
+    assert rows == [2] * full
