@@ -3,7 +3,7 @@
     python benchmarks/results.py                            # prints all that was measured, a line for each variant
     python benchmarks/results.py docs/results/plots         # draws the page's picture in this folder
     python benchmarks/results.py docs/images/before-after.webp EVALUATION    # draws a pass of an evaluation
-    python benchmarks/results.py docs/images/differences.webp EVALUATION     # draws a crop at 45, 40, 35 and 30 dB
+    python benchmarks/results.py docs/images/differences.webp EVALUATION     # draws a crop from 45, 40, 35, 30 dB on
 
 The rows are images of `python -m todo_lab evaluate`; the commands are on that page. A PSNR is that of the mean MSE.
 """
@@ -312,14 +312,14 @@ def plot_opening(path: Path, evaluation: Path) -> None:
 
 
 def plot_differences(path: Path, evaluation: Path) -> None:
-    """The same crop of the baseline and of the images that are nearest to some differences."""
+    """The same crop of the baseline and of the images that just reach some differences."""
     rows, images = images_of(evaluation)
-    near = {rows.loc[(rows["psnr"] - level).abs().idxmin(), "variant"]: level for level in SHOWN}
-    baseline, worst = images["baseline"], images[[*near][-1]]
+    near = rows.loc[[rows["psnr"][rows["psnr"] >= level].idxmin() for level in SHOWN]]
+    baseline, worst = images["baseline"], images[near["variant"].iloc[-1]]
     crop = most_different(baseline, worst, len(baseline) // 3)
     chart, line = pyplot().subplots(1, 1 + len(near), figsize=(12, 2.75), layout="constrained")
-    titles = ["baseline", *(f"{psnr(of(variant, rows)):.0f} dB: {seen(level)}" for variant, level in near.items())]
-    for axes, name, title in zip(line, ["baseline", *near], titles, strict=True):
+    titles = ["baseline", *(f"{found:.0f} dB: {seen(found)}" for found in near["psnr"])]
+    for axes, name, title in zip(line, ["baseline", *near["variant"]], titles, strict=True):
         axes.imshow(images[name][crop])
         axes.set_title(title, fontsize=11)
         axes.axis("off")
