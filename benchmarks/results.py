@@ -82,11 +82,10 @@ def psnr(table: pd.DataFrame) -> float:
 
 
 def of_shared_prompts(part: pd.DataFrame, other: str) -> pd.DataFrame:
-    """The rows of the prompts that a variant and *ToDo 2*, if it was run, have; of variants that have all of them."""
-    shared, others = (set(of(name, part)["prompt"]) for name in (other, "ToDo 2"))
-    shared &= others or shared
-    part = part[part["prompt"].isin(shared)]
-    return part.groupby("variant").filter(lambda own: own["prompt"].nunique() == len(shared))
+    """The rows of the prompts that a variant has; of variants that have all of them."""
+    part = part[part["prompt"].isin(of(other, part)["prompt"])]
+    count = part["prompt"].nunique()
+    return part.groupby("variant").filter(lambda own: own["prompt"].nunique() == count)
 
 
 def passes(sides: tuple[int, ...] = SIDES) -> Iterator[tuple[str, int, str, pd.DataFrame]]:

@@ -14,7 +14,8 @@ IMAGE = torch.linspace(-1, 1, 64).reshape(1, 4, 4, 4)
 
 def sampled(scheduler):
     """What becomes of an image with the noise of the first step."""
-    noise = torch.randn(IMAGE.shape, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)  # some draw noise in each step
+    noise = torch.randn(IMAGE.shape)
     latent = scheduler.add_noise(IMAGE, noise, scheduler.timesteps[:1])
     for timestep in scheduler.timesteps:
         sigma = torch.tensor(sigmas_of(timestep.double().numpy())).float()
