@@ -32,6 +32,7 @@ class PresetRow:
             names, value=DEFAULT, label=label, info=_what_it_does(DEFAULT), elem_id=self._id, min_width=160
         )
         self.choice.webui_tooltip = texts.PRESET.help
+        self.choice.custom_script_source = "todo.py"  # the WebUI marks a script's arguments so, for ui-config.json
         return self.choice
 
     def build_own(self, row_id: str) -> None:

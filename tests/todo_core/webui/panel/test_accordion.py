@@ -262,6 +262,7 @@ def test_the_webui_stores_the_chosen_preset_and_none_of_its_values(page):
     stored = [b for b in labelled if not getattr(b, "do_not_save_to_config", False)]
     choice = page.blocks.blocks[page.ids["preset"]]
     assert stored == [page.panel.enabled, choice]
+    assert choice.custom_script_source == "todo.py", "other extensions have presets too"
     choice.init_field("ToMe paper")
     assert read([True, *(control.value for control in page.panel.settings)]) == BUILT_IN["ToMe paper"]
 
