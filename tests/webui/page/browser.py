@@ -33,7 +33,7 @@ def _note(socket, questions):
 
 def settle(page):
     """Until the WebUI has answered everything that the page has asked."""
-    for _ in range(200):
+    for _ in range(PATIENCE // 50):
         page.wait_for_timeout(50)
         if not page.questions:
             return

@@ -124,7 +124,7 @@ def test_the_line_follows_the_sampler_and_the_steps(page, panel):
     panel.set(interval="2", predict="whole")
     web.fill_in(page, width=512, height=512, steps=20, hires_steps=0)
     for sampler, predicted in (
-        ("Euler a", "9 of 20 steps partly predicted"),
+        ("Euler a", "9 of 20 steps predicted"),
         ("DPM++ 2M", "8 of 20 steps predicted"),
     ):
         page.locator("#txt2img_sampling input").first.click()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -31,7 +32,7 @@ class PresetRow:
             names, value=DEFAULT, label=label, info=_what_it_does(DEFAULT), elem_id=self._id, min_width=160
         )
         self.choice.webui_tooltip = texts.PRESET.help
-        self.choice.do_not_save_to_config = True
+        self.choice.custom_script_source = "todo.py"  # the WebUI marks a script's arguments so, for ui-config.json
         return self.choice
 
     def build_own(self, row_id: str) -> None:
@@ -48,7 +49,13 @@ class PresetRow:
         self._message = gr.HTML(trouble, elem_id=f"{self._id}_message", elem_classes=["todo-message"])
 
     def connect(self, controls: list[Any]) -> None:
-        """A chosen preset fills the controls, in the order of SETTINGS; the buttons change the presets."""
+        """A chosen preset fills the controls, in the order of SETTINGS; the buttons change the presets.
+
+        The WebUI stores the choice alone (ui-config.json): a stored value would outlive the preset's own.
+        """
+        for control in controls:
+            control.do_not_save_to_config = True
+        self.choice.init_field = partial(self._begin_with, controls)
         self.choice.input(self._fill, [self.choice], controls, **QUIET)
         clicks = {"save": (self._save, [self._name, *controls]), "delete": (self._delete, [self.choice])}
         for name, (change, inputs) in clicks.items():
@@ -64,11 +71,19 @@ class PresetRow:
         names = self._presets.names
         return gr.update(choices=names if name in names else [*names, name], value=name, info=_what_it_does(name))
 
+    def _begin_with(self, controls: list[Any], name: str) -> None:
+        """The WebUI calls this with the stored choice, one of the listed names, before it sends the page."""
+        for control, value in zip(controls, self._values(name), strict=True):
+            control.value = value
+
     def _fill(self, name: str) -> list[Any]:
         if name not in self._presets.names:
             return [gr.update() for _ in SETTINGS]
+        return [gr.update(value=value) for value in self._values(name)]
+
+    def _values(self, name: str) -> list[Any]:
         settings = self._presets.get(name)
-        return [gr.update(value=control_value(setting, getattr(settings, key))) for key, setting in SETTINGS.items()]
+        return [control_value(setting, getattr(settings, key)) for key, setting in SETTINGS.items()]
 
     def _save(self, message: str, name: str, *values: Any) -> tuple[Any, str]:
         name = name.strip()

@@ -255,12 +255,16 @@ def test_the_webuis_token_merging_is_named(page, monkeypatch, opts):
             assert (named in page.of("line")["value"].replace("&nbsp;", " ")) == (each in passes)
 
 
-def test_settings_and_defaults_have_the_settings_and_nothing_else_of_the_panel(page):
-    """The WebUI stores what has a label there, unless it is marked."""
+def test_the_webui_stores_the_chosen_preset_and_none_of_its_values(page):
+    """It stores what has a label, unless it is marked, and hands the stored choice back before it sends the page."""
     fields = (gr.Textbox, gr.Dropdown, gr.Radio, gr.Checkbox, gr.Slider)
     labelled = [b for b in page.blocks.blocks.values() if isinstance(b, fields) and b.label is not None]
     stored = [b for b in labelled if not getattr(b, "do_not_save_to_config", False)]
-    assert {block.label for block in stored} == {control.label for control in page.panel.inputs}
+    choice = page.blocks.blocks[page.ids["preset"]]
+    assert stored == [page.panel.enabled, choice]
+    assert choice.custom_script_source == "todo.py", "other extensions have presets too"
+    choice.init_field("ToMe paper")
+    assert read([True, *(control.value for control in page.panel.settings)]) == BUILT_IN["ToMe paper"]
 
 
 def test_a_chosen_preset_fills_every_control_and_a_chosen_method_takes_the_target_of_its_paper(page):
