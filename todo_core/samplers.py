@@ -72,9 +72,9 @@ class Course:
     """The model's calls in a pass, as its sampler has told them.
 
     ``times`` are what the sampler tells the model at each call, sigmas or timesteps, and ``scales`` what they mean. The
-    weight of a step is how far an error of 1 in its calls' outputs moves the image in the end, or half of the whole way
-    there: solvers of higher order take back in the next steps a part of what they move. What later steps make of a
-    moved image grows with the noise (`amplified`).
+    weight of a step is how far an error of 1 in its calls' outputs moves the image, at most in one step: solvers of
+    higher order take a part of it back in the next ones. What later steps make of a moved image grows with the noise
+    (`amplified`).
     """
 
     times: tuple[float, ...]
@@ -233,8 +233,7 @@ def _course(
     moved = response * torch.tensor([of_latent[begin] for begin in begins], dtype=torch.float64)[:, None]
     moved = torch.where(response == 0, 0.0, moved)  # also where a latent of noise alone has no scale
     moves = torch.cat([moved[:1], moved.diff(dim=0)]).abs()
-    most, half = moves.amax(0), moves.sum(0) / 2  # LMS and UniPC take back about as much as they move
-    far = torch.maximum(moved[-1].abs(), half)
+    most = moves.amax(0)
     noise = [each.noise for each in scales]
     if min(noise) <= 0 or any(after > before * (1 + _ROUNDING) for before, after in pairwise(noise)):
         return None
@@ -242,12 +241,12 @@ def _course(
     calls_twice = any(end - first > 1 for first, end in parts[1:])  # PLMS and UniPC do so in their first step alone
     euler = [abs(each.error) * (1 - after / each.noise) for each, after in zip(scales, [*noise[1:], 0.0], strict=True)]
     heavy = max(euler) / 10  # in a light step no error grows to much
-    reached = torch.maximum(most, half)
-    growth = max(float(each) / alone for each, alone in zip(reached, euler, strict=True) if alone > heavy)
+    way = torch.maximum(most, moves.sum(0) / 2)  # LMS and UniPC take back about as much as they move
+    growth = max(float(each) / alone for each, alone in zip(way, euler, strict=True) if alone > heavy)
     weights = [0.0] * (steps[-1] + 1)
     for first, end in parts:  # a try of a step moves nothing by itself: its calls share it
         for step in steps[first:end]:
-            weights[step] += amplified(float(far[first:end].mean()), noise[first])
+            weights[step] += amplified(float(most[first:end].mean()), noise[first])
     if not all(0 < weight < math.inf for weight in weights[:-1]) or not weights[-1] < math.inf:
         return None  # the last step may move nothing: some lists end where the trained noise does
     return Course((*times,), (*scales,), (*weights,), adds_noise or calls_twice, 1.0 if calls_twice else growth)
