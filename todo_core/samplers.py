@@ -95,19 +95,12 @@ class Course:
         weights = [amplified(each.error * (1 - after / each.noise), each.noise) for each, after in pairs]
         return cls((*noise[:-1],), (*scales,), (*weights,), holds)
 
-    @property
-    def why_not_whole(self) -> Reason | None:
-        """Why whole steps cannot be predicted."""
-        if self.growth > MOST_GROWTH:
+    def why_not(self, *, whole: bool) -> Reason | None:
+        """Why whole steps, or else layers, cannot be predicted."""
+        if self.growth > (MOST_GROWTH if whole else MOST_GROWTH_OF_LAYERS):
             return Reason.GROWS
-        if self.holds and not all(math.isfinite(scale.kept) for scale in self.scales):
-            return Reason.UNKNOWN
-        return None
-
-    @property
-    def why_no_layers(self) -> Reason | None:
-        """Why layers cannot be predicted."""
-        return Reason.GROWS if self.growth > MOST_GROWTH_OF_LAYERS else None
+        is_unclear = whole and self.holds and not all(math.isfinite(scale.kept) for scale in self.scales)
+        return Reason.UNKNOWN if is_unclear else None
 
     def agrees(self, call: int, time: float) -> bool:
         """Whether the model is called with this in call number ``call``, from 0."""

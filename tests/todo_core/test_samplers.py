@@ -62,7 +62,7 @@ def test_the_weight_of_a_step_is_the_most_that_its_error_moves_the_latent_in_a_s
     euler = [before - after for before, after in pairwise(sigmas)]
     growth = max(max(each.max(), each.sum() / 2) / least for each, least in zip(moves, euler, strict=True))
     assert course.growth == pytest.approx(growth, rel=1e-3)
-    assert course.why_not_whole == (Reason.GROWS if growth > 3 else Reason.UNKNOWN if course.holds else None)
+    assert course.why_not(whole=True) == (Reason.GROWS if growth > 3 else Reason.UNKNOWN if course.holds else None)
 
 
 def test_eulers_method_is_that_of_the_noise_alone():
@@ -76,7 +76,7 @@ def test_both_calls_of_a_step_share_what_the_step_moves():
     """Heun's try of a step goes the whole way, half of which the second call takes back."""
     course = asked(samplers_double.heun, KARRAS)
     assert course.times == pytest.approx([KARRAS[0], *(s for sigma in KARRAS[1:-1] for s in (sigma, sigma))])
-    assert course.why_not_whole == Reason.UNKNOWN
+    assert course.why_not(whole=True) == Reason.UNKNOWN
     half = [(before - after) / 2 * (1 + before**2) for before, after in pairwise(KARRAS[:-1])]
     last = KARRAS[-2] * (1 + KARRAS[-2] ** 2)
     assert course.weights == pytest.approx([*(each for pair in zip(half, half, strict=True) for each in pair), last])
@@ -88,7 +88,7 @@ def test_both_calls_of_a_step_share_what_the_step_moves():
 )
 def test_options_count_and_no_list(name, options, why):
     course = asked(getattr(samplers_double, name), KARRAS, **options)
-    assert course.why_not_whole == why
+    assert course.why_not(whole=True) == why
     assert len(course.times) == (3 if name == "own_sigmas" else 7)
 
 

@@ -91,7 +91,7 @@ class Plan:
     whole: PredictionPlan
     deep: PredictionPlan
     after: tuple[LevelPlan, ...] = ()
-    advice: Why | None = None  # where nothing is reduced: what would help most
+    advice: Why | None = None  # where nothing is reduced: the change of a setting that would help most
 
     @cached_property
     def parts(self) -> dict[Part, PredictionPlan]:
@@ -161,10 +161,6 @@ class Plan:
         levels = self.after if is_past_end else self.levels if progress >= self.start - _ROUNDING else ()
         return tuple(level for level in levels if level.reduces)
 
-    def regridded(self, level: LevelPlan, host: Host, grid: TokenGrid) -> LevelPlan:
-        """The plan of a level for another grid: other extensions may change it inside the UNet."""
-        return plan_level(self.settings, level.method, host.level(level.level), grid)
-
     def __str__(self) -> str:
         lines = [str(level) for level in self.levels]
         lines += [f"past {self.end:g}: {level}" for level in self.after]
@@ -175,7 +171,11 @@ class Plan:
 def make_plan(settings: Settings, host: Host, facts: Pass) -> Plan:
     """What will happen in a pass. All decisions are made here; nothing changes the settings afterwards."""
     plan = _plan(settings, host, facts)
-    return plan if plan.reduces else replace(plan, advice=_advice(plan, host))
+    if plan.reduces:
+        return plan
+    changes = ((name, changed) for name, changed in _changes(plan, host) if _plan(changed, host, facts).reduces)
+    advice = (Reason.SET(SETTINGS[name].label, getattr(changed, name)) for name, changed in changes)
+    return replace(plan, advice=next(advice, None))
 
 
 def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
@@ -186,7 +186,7 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
     start, end = _window(settings, facts)
     continues = any(part.predicts and part.way is Line for part in (whole, deep))
     if is_auto and continues and any(level.reduces for level in levels):
-        saved = _saved(host, facts, levels) * (end - start)
+        saved = layout_of(host).share_saved(facts.size, {(levels, False): 1}, 1) * (end - start)  # of the pass
         if saved < WORTH_REDUCING or settings.predict != "auto":
             levels = tuple(_kept(level, Reason.FEWER_WOULD_SAVE(100 * saved, facts.pixels)) for level in levels)
         elif whole.predicts:
@@ -195,9 +195,8 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
         deep = replace(deep, why=Reason.WHOLE_INSTEAD)
     if host.network != "UNet":
         whole = replace(whole, why=whole.why or Reason.NOT_THE_UNET)
-    after: tuple[LevelPlan, ...] = ()
-    if settings.afterwards != "none" and settings.end not in ("auto", 1):
-        after = _plan_levels(settings, settings.afterwards, host, facts.size)
+    has_after = settings.afterwards != "none" and settings.end not in ("auto", 1)
+    after = _plan_levels(settings, settings.afterwards, host, facts.size) if has_after else ()
     return Plan(settings, facts, levels, start, end, whole, deep, after)
 
 
@@ -209,11 +208,6 @@ def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -
 def _kept(level: LevelPlan, why: Why) -> LevelPlan:
     """The level with all its tokens."""
     return replace(level, keys=level.grid.tokens, target_grid=None, amount=0, why=level.why or why)
-
-
-def _saved(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> float:
-    """The part of a step's work that fewer tokens save."""
-    return layout_of(host).share_saved(facts.size, {(tuple(levels), False): 1}, 1)
 
 
 def _window(settings: Settings, facts: Pass) -> tuple[float, float]:
@@ -237,7 +231,7 @@ def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
     plan = _by_interval("whole", settings, facts, way, computed_first=way.computed_first)
     why = _why_off(settings, facts) or (None if asked else Reason.LAYERS_ALONE)
     if not why:
-        why = HELD[facts.holder] if facts.holder else facts.course.why_not_whole if facts.course else facts.doubt
+        why = HELD[facts.holder] if facts.holder else facts.course.why_not(whole=True) if facts.course else facts.doubt
     if not why and facts.is_video:
         why = Reason.VIDEO
     is_unknown = settings.predict == "auto" and facts.course is None
@@ -253,9 +247,9 @@ def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[Lev
     if not why and settings.interval == "auto":
         if not _is_worth_predicting(host, facts, levels):
             why = Reason.TOO_LITTLE
-        elif facts.course and facts.course.why_no_layers:
-            why = facts.course.why_no_layers
-        elif is_compiled(host.unet):  # a predicted transformer would run uncompiled
+        elif facts.course:
+            why = facts.course.why_not(whole=False)
+        if not why and is_compiled(host.unet):  # a predicted transformer would run uncompiled
             why = Reason.COMPILED
     return replace(plan, why=why or plan.why)
 
@@ -289,14 +283,6 @@ def _is_worth_predicting(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -
     layout = layout_of(host)
     whole, without = (layout.work(facts.size, levels, predicts=each) for each in (False, True))
     return without <= (1 - WORTH_PREDICTING) * whole
-
-
-def _advice(plan: Plan, host: Host) -> Why | None:
-    """The change of a setting that would help most where nothing is reduced."""
-    for name, changed in _changes(plan, host):
-        if _plan(changed, host, plan.facts).reduces:
-            return Reason.SET(SETTINGS[name].label, getattr(changed, name))
-    return None
 
 
 def _changes(plan: Plan, host: Host) -> Iterator[tuple[str, Settings]]:

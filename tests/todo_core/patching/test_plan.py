@@ -19,7 +19,7 @@ from todo_core import Settings, TokenGrid, patched
 from todo_core.hosts import Host, detect
 from todo_core.patching.plan import HELD, Pass, make_plan
 from todo_core.patching.time.prediction import Hold
-from todo_core.patching.time.prediction_plan import NAMES, PredictionPlan
+from todo_core.patching.time.prediction_plan import NAMES
 from todo_core.patching.what_ran import nothing_to_reduce
 from todo_core.reason import Reason
 from todo_core.samplers import Course, Scale
@@ -95,12 +95,10 @@ UNCLEAR = {"scales": (Scale(1.0, 1.0),)}  # of a model whose input is not known
     ("layout", "side", "settings", "steps", "reason", "advice"),
     [
         ("SD 1.5", 64, {}, 20, f"{TRAINED}; {Reason.UNKNOWN}", FACTOR_2),
-        ("SD 1.5", 64, {"factor_2": 1}, 20, f"{TRAINED}; {Reason.UNKNOWN}", FACTOR_2),
         ("SD 1.5", 64, {}, 5, f"{TRAINED}; {FEW} 5", FACTOR_2),
         ("SD 1.5", 64, {"factor_1": 1, "factor_2": 1}, 20, str(Reason.UNKNOWN), ""),  # the user wants all tokens
         ("SD 1.5", 64, {"predict": "whole", "factor_1": 1, "factor_2": 1}, 5, f"{SHORT} 5", ""),
         ("SD 1.5", 64, OFF | {"method": "similarity", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
-        ("SD 1.5", 64, OFF | {"method": "cluster", "ratio_1": 0}, 20, RATIOS, RATIO_HALF),
         ("SD 1.5", 128, OFF | {"factor_1": 1}, 20, LEVEL_2, ""),
         ("SD 1.5", 128, OFF | {"target": "all", "attn": False}, 20, NO_PART, ""),
         ("SD 1.5", 4, OFF | {"method": "similarity", "ratio_1": 0.01}, 20, SMALL, RATIO_HALF),
@@ -139,19 +137,15 @@ NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
     [
         # auto: both, each where it can be
         ("SDXL", {}, 6, STEADY, None, None, ""),
-        ("SDXL", {"factor_1": 1}, 6, STEADY, None, None, ""),
         ("SD 1.5", {}, 6, STEADY, None, LITTLE, ""),
-        ("SD 1.5", {"method": "similarity", "target": "all"}, 10, STEADY, None, LITTLE, ""),
         ("SDXL", {}, 10, NOISE, None, None, ""),
         ("SDXL", {}, 10, NOISE | UNCLEAR, UNKNOWN, None, ""),
-        ("SD 1.5", {}, 6, NOISE, None, LITTLE, ""),
         ("SD 1.5", {}, 6, STEADY | UNCLEAR, None, LITTLE, ""),
         ("SDXL", {}, 10, NOBODY, NO_SCHEDULE, NO_SCHEDULE, ""),
         ("SDXL", {}, 10, NOBODY | {"disagrees": True}, Reason.DISAGREES, Reason.DISAGREES, ""),
         ("SDXL", {}, 10, {"growth": 3.1}, GROWS, None, ""),
         ("SDXL", {}, 10, {"growth": 4.1}, GROWS, GROWS, ""),
         ("SDXL", {}, 10, {"is_split": True}, SPLIT, SPLIT, SPLIT),
-        ("SDXL", {}, 10, NOISE | {"growth": 3.1}, GROWS, None, ""),
         ("SDXL", {}, 5, STEADY, WHOLE_NEED(6, 5), DEEP_NEED(6, 5), ""),
         ("SDXL", {}, None, NOBODY, NO_STEPS, NO_STEPS, ""),
         ("SDXL", {}, 6, STEADY | {"holder": "ControlNet"}, HELD["ControlNet"], None, ""),
@@ -163,15 +157,12 @@ NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
         ("SD 1.5", {"interval": 2}, 4, STEADY, ONLY, None, ""),
         ("SD 1.5", {"interval": 2}, 3, STEADY, ONLY, DEEP_NEED(4, 3), DEEP_NEED(4, 3)),
         ("SD 1.5", {"predict": "deep"}, 6, STEADY, ONLY, LITTLE, LITTLE),
-        ("SDXL", {"interval": 2}, 8, STEADY | {"alternates": True}, ALTERNATES, ALTERNATES, ALTERNATES),
         ("SD 1.5", {"interval": 3}, None, {}, ONLY, None, ""),
-        ("SD 1.5", {"interval": 2, "end": 0.25}, 8, STEADY, ONLY, None, ""),  # the window is that of tokens
         # whole steps by name, and where they cannot be, deep transformers
         ("SDXL", {"predict": "whole"}, 6, STEADY, None, DONE, ""),
         ("SDXL", {"predict": "whole"}, 5, STEADY, WHOLE_NEED(6, 5), DEEP_NEED(6, 5), WHOLE_NEED(6, 5)),
         ("SDXL", {"predict": "whole", "interval": 4}, 5, {}, None, DONE, ""),
         ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, WHOLE_NEED(5, 4), None, WHOLE_NEED(5, 4)),
-        ("SDXL", BY_WHOLE, None, {}, None, DONE, ""),
         ("SDXL", BY_WHOLE, 4, NOISE, None, DONE, ""),
         ("SDXL", BY_WHOLE, 16, NOISE | UNCLEAR, UNKNOWN, None, UNKNOWN),
         ("SDXL", BY_WHOLE, None, NOISE | {"holder": "pipeline"}, HELD["pipeline"], None, HELD["pipeline"]),
@@ -208,7 +199,6 @@ def test_auto_predicts_layers_below_level_1_of_sdxl_and_none_of_sd_1_5(side):
     [
         ("SDXL", 1536, {}, STEADY, False),
         ("SDXL", 2048, {}, STEADY, False),
-        ("SD 1.5", 768, {}, STEADY, False),
         ("SD 1.5", 1024, {}, STEADY, False),
         ("SD 1.5", 2048, {}, STEADY, False),  # 4 of 10 steps are light
         ("SD 1.5", 2048, {}, {"course": course_of(HEAVY_FIRST)}, True),  # 7 are
@@ -216,7 +206,6 @@ def test_auto_predicts_layers_below_level_1_of_sdxl_and_none_of_sd_1_5(side):
         ("SDXL", 1536, {"predict": "deep"}, STEADY, False),
         ("SD 1.5", 768, {}, NOISE, True),  # a held image is no line
         ("SDXL", 1536, {"interval": 1}, STEADY, True),
-        ("SDXL", 1536, {"interval": 2}, STEADY, True),
         ("SDXL", 1536, {"factor_1": 2}, STEADY, True),  # by hand it always acts
         ("SDXL", 1536, {"method": "similarity"}, STEADY, True),
     ],
@@ -244,14 +233,11 @@ def test_tokens_are_reduced_where_they_save_much_or_no_line_is_continued(layout,
         ({"tolerance": 0.13}, 10, HEAVY_FIRST, (0.1, 1)),
         ({}, 10, HEAVY_FIRST[::-1], (0, 0.7)),
         ({"start": 0}, 10, HEAVY_FIRST[::-1], (0, 0.7)),
-        ({"end": 1}, 10, HEAVY_FIRST, (0.3, 1)),
         ({"start": 0.2}, 10, HEAVY_FIRST, (0.2, 1)),
         ({"start": 0.8}, 10, HEAVY_FIRST[::-1], (0.8, 1)),  # it acts all the same
         ({"end": 0.2}, 10, HEAVY_FIRST, (0, 0.2)),
-        ({"start": 0.2, "end": 0.8}, 10, HEAVY_FIRST, (0.2, 0.8)),
         ({}, 10, None, (0.3, 1)),
         ({"end": 0.8}, 10, None, (0.3, 0.8)),
-        ({}, 1, None, (0, 1)),
         ({}, 1, (1,), (0, 1)),
         ({}, None, None, (0, 1)),
         ({"window": "noise", "end": 0.8}, 10, HEAVY_FIRST, (0, 0.8)),
@@ -261,16 +247,6 @@ def test_the_steps_that_weigh_most_keep_all_tokens(settings, steps, known, windo
     facts = Pass(TokenGrid(128, 128), steps, known and course_of(known))
     made = make_plan(Settings(**settings), full_layout("SD 1.5"), facts)
     assert (made.start, made.end) == pytest.approx(window)
-
-
-@pytest.mark.parametrize("first", [2, 3])
-@pytest.mark.parametrize("interval", [2, 3, 4])
-@pytest.mark.parametrize("steps", [1, 4, 5, 9, 16])
-def test_the_first_steps_the_last_and_every_nth_are_computed(first, interval, steps):
-    expected = {*range(first), *range(first - 1 + interval, steps, interval), steps - 1}
-    made = PredictionPlan("deep", interval, computed_first=first)
-    assert made.computed_steps(steps) == sorted(step for step in expected if step < steps)
-    assert replace(made, why=INTERVAL_1).computed_steps(steps) == [*range(steps)]
 
 
 def test_models_of_which_nothing_can_be_predicted_say_so(diffusers_sdxl, monkeypatch):

@@ -318,7 +318,7 @@ def test_a_scheduler_is_asked_what_it_does(name, config, eta, told):
     before = copy.deepcopy(vars(scheduler))
     course = course_of_scheduler(scheduler, 0, eta=eta)
     assert course.holds == told
-    assert course.why_not_whole is None
+    assert course.why_not(whole=True) is None
     assert all(math.isfinite(scale.kept) != name.startswith("EDM") for scale in course.scales)
     assert all(0 < weight < 10_000 for weight in course.weights[:-1])
     assert str(vars(scheduler)) == str(before)

@@ -108,7 +108,8 @@ class RunningCalls:
         for thread, stack in list(self._stacks.items()):
             if all(call.has_ended for call in stack):  # an interrupted thread may be gone for good
                 self._stacks.pop(thread, None)
-        outer, call = self.current, UNetCall(_frame_of(unet))
+        runs = find_frame(lambda each: each.f_code.co_name == "_call_impl" and each.f_locals.get("self") is unet)
+        outer, call = self.current, UNetCall(runs)
         if outer and not outer.frame:  # nobody can tell whether it runs
             outer = None
         self._stacks[get_ident()] = [*self._stacks.get(get_ident(), []), call] if outer else [call]
@@ -141,8 +142,3 @@ class Shared:
     on_error: OnError
     modules: tuple[str, ...] = ()  # of each block, that see fewer tokens; none where keys and values alone do
     calls: RunningCalls = field(default_factory=RunningCalls)
-
-
-def _frame_of(unet: Module) -> FrameType | None:
-    """The innermost frame of ``Module._call_impl`` on this thread's stack that calls ``unet``."""
-    return find_frame(lambda each: each.f_code.co_name == "_call_impl" and each.f_locals.get("self") is unet)

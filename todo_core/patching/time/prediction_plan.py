@@ -51,14 +51,6 @@ class PredictionPlan:
             return True
         return step - computed[-1] >= (gap or self.interval)
 
-    def computed_steps(self, steps: int) -> list[int]:
-        """The steps of a pass of so many in which it runs; the fewest, where the measured error decides."""
-        computed: list[int] = []
-        for step in range(steps):
-            if self.computes(step, steps, computed):
-                computed.append(step)
-        return computed
-
     def __str__(self) -> str:
         if self.why:
             return f"{NAMES[self.part]}, not predicted: {self.why}"
