@@ -41,9 +41,7 @@ def apply_patch(
     settings = combine(settings, preset, overrides)
     host = detect(model)
     _remove(host.unet)
-    session = Session(host, settings).attach()
-    session.note_conflicts()
-    return session
+    return Session(host, settings).attach()
 
 
 def remove_patch(model: Any) -> Any:

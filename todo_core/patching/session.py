@@ -96,10 +96,6 @@ class Session:
         """Take every hook off. ``attach`` goes on where the pass was."""
         self._attachment.take_off()
 
-    def note_conflicts(self) -> None:
-        """Note the layers that the plan reduces and that must not be reduced at the moment."""
-        self._attachment.note_conflicts(self.plan)
-
     def begin_step(
         self, number: int, total: int | None, rows: Sequence[Row], guidance: Sequence[float] | None = None
     ) -> None:

@@ -11,7 +11,7 @@ from diffusers.models import attention_processor
 from diffusers.pipelines.controlnet.pipeline_controlnet import MultiControlNetModel
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-from tests.models import LatentDiffusion, assert_close, diffusers_unet, hook_count, keys_of, lengths, noise, snapshot
+from tests.models import assert_close, diffusers_unet, hook_count, keys_of, lengths, noise, snapshot
 from todo_core import UnsupportedModelError, apply_patch, patched, remove_patch
 from todo_core.hosts import detect
 
@@ -99,11 +99,9 @@ TINY = {"block_out_channels": (8, 8), "norm_num_groups": 8}
     [
         (lambda: torch.nn.Linear(2, 2), "Linear"),
         (attention_blocks, "UNetModel.*self-attention"),
-        (lambda: LatentDiffusion(attention_blocks()), "UNetModel.*self-attention"),
         (lambda: UNet2DModel(16, **TINY, **TWO_BLOCKS), "UNet2DModel.*self-attention"),
         (lambda: diffusers_unet(only_cross_attention=True, mid_block_type=None), "UNet2DCond.*self-attention"),
         (lambda: AutoencoderKL(block_out_channels=(8,), norm_num_groups=4).encoder, "Encoder"),
-        (lambda: AutoencoderKL(block_out_channels=(8,), norm_num_groups=4).decoder, "Decoder"),
         (OtherPipeline, "OtherPipeline"),
         (controlnet_xs, "side by side"),
     ],
@@ -127,7 +125,6 @@ def test_fused_projections_are_left_whole_and_told_once_until_they_are_unfused(d
         if when == "before the patch":
             small.unet.fuse_qkv_projections()
         session = apply_patch(small.unet, **settings)
-        assert ("unfuse_qkv_projections" in caplog.text) == (when == "before the patch")
         if when == "after the patch":
             small.unet.fuse_qkv_projections()
         fused = small(LATENT)

@@ -87,13 +87,6 @@ class Attachment:
         self.take_off()
         self._looks = 2
 
-    def note_conflicts(self, plan: Plan) -> None:
-        """Note the layers that the plan reduces and that must not be reduced at the moment."""
-        for level in plan.reduced:
-            for hooks in self._sites:
-                if hooks.site.level == level.level:
-                    hooks.note_conflict(level)
-
     def _look(self) -> None:
         """Whether the model has compiled code. Looked up when hooks first go on, and off: a call may compile it."""
         if self._looks:

@@ -17,6 +17,7 @@ from ...hosts.host import KeysPatch, Site
 from ...reason import Reason, Why
 from ...reduction import Reduction
 from ..space.level_plan import LevelPlan, Place
+from ..space.methods import plan_level
 from ..steps import seeds_of_rows
 from .module_calls import Args, Changed, Hook, Kwargs, attention_arguments, guarded, untraced, with_argument
 from .running_calls import Shared, UNetCall
@@ -32,13 +33,6 @@ class SiteHooks:
         """Hook the block's modules."""
         raise NotImplementedError
 
-    def note_conflict(self, plan: LevelPlan) -> None:
-        """Note it if the block's self-attention must not be reduced at the moment, as this plan would."""
-        if not plan.modules or "attn1" in plan.modules:
-            block: Any = self.site.block
-            if conflict := self._shared.host.conflict(block.attn1, plan.grid):
-                self._skip(conflict)
-
     def _acting(self, module: Module) -> tuple[UNetCall, LevelPlan] | None:
         """The call that runs, and the plan of this level for its grid; None where nothing is reduced.
 
@@ -52,7 +46,7 @@ class SiteHooks:
             self._skip(conflict)
             return None
         if call.grid is not plan.grid and call.grid != plan.grid:
-            plan = call.plan.regridded(plan, host, call.grid)
+            plan = plan_level(call.plan.settings, plan.method, host.level(plan.level), call.grid)
         call.why_not = plan.why or call.why_not
         return None if plan.why else (call, plan)
 
