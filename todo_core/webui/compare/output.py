@@ -143,7 +143,7 @@ def _comments(variants: Sequence[Variant]) -> list[str]:
 def _save(p: Any, processed: Any, variants: Sequence[Variant], comparison: ComparisonTable) -> None:
     """Save the grid if the WebUI saves grids. The table goes beside the grid, or else beside the first saved image.
 
-    A JSON file beside it has the infotext of each variant too, and so the model and all settings.
+    It has the infotext of each variant, and so the model and all settings.
     """
     first = variants[0]
     try:
@@ -161,7 +161,6 @@ def _save(p: Any, processed: Any, variants: Sequence[Variant], comparison: Compa
                 p=first.p,
             )
         if saved_as:
-            Path(saved_as).with_suffix(".csv").write_text(comparison.csv(), "utf-8")
             told = {**comparison.to_dict(), "infotexts": {each.name: each.infotexts[0] for each in variants}}
             Path(saved_as).with_suffix(".json").write_text(json.dumps(told, indent=1), "utf-8")
     except OSError as error:  # a full disk must not cost the images on the page

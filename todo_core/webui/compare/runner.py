@@ -6,7 +6,6 @@ import itertools
 import logging
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ def run(p: Any, chosen: CompareRequest, presets: Presets, *, title: str) -> Any:
     processing.fix_seed(p)
     if compat.downsampling_is_on(p):
         p.comment(f"{compat.DOWNSAMPLING} is on: ToDo compare switches it off")
-    chosen = _without_equals(p, chosen, presets)
     variants: dict[str, Variant] = {}
     failures = [_run(variants, name, _prepared(p, name)) for name in _rounds(p, chosen, shared.state)]
     if chosen.plain_steps:
@@ -55,16 +53,6 @@ def _without_images(p: Any, comment: str) -> Any:
     processed = processing.Processed(p, [], p.seed, "")
     compat.add_to_info(processed)
     return processed
-
-
-def _without_equals(p: Any, chosen: CompareRequest, presets: Presets) -> CompareRequest:
-    """The request without presets that equal an earlier one; a comment names them."""
-    first_with: dict[Any, str] = {}
-    for name in chosen.names:
-        first = first_with.setdefault(name if name == FROM_PANEL else presets.get(name), name)
-        if first != name:
-            p.comment(f"ToDo compare: {name} equals {first}, and runs once.")
-    return replace(chosen, names=tuple(first_with.values()))
 
 
 def _rounds(p: Any, chosen: CompareRequest, state: Any) -> Iterator[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,7 +15,6 @@ from ...image_difference import difference
 
 BASELINE_NAME = "baseline"
 PASSES = {"first": "First pass", "hires": "Hires pass", "img2img": "img2img pass"}
-IN_FILES = ("name", "seconds", "spread", "ratio", "mse", "psnr", "ssim", "trouble")
 
 
 @dataclass
@@ -133,13 +130,6 @@ class ComparisonTable:
             f"Closest for its time: {row.name}, {row.ratio:.2f}x and PSNR {_text(row.psnr, '{:.1f}') or 'equal'}; "
             f"{plain.name}: {plain.ratio:.2f}x and {_text(plain.psnr, '{:.1f}') or 'equal'}."
         )
-
-    def csv(self) -> str:
-        """The numbers at full precision, one line a variant."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([IN_FILES, *([getattr(row, name) for name in IN_FILES] for row in self.rows)])
-        return text.getvalue()
 
     def to_dict(self) -> dict[str, Any]:
         """The table for an API answer: JSON types only."""

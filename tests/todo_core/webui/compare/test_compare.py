@@ -20,7 +20,6 @@ from todo_core.webui.compare.output import legend
 from todo_core.webui.compare.request import FROM_PANEL
 from todo_core.webui.compare.table import ComparisonRow, ComparisonTable
 from todo_core.webui.generation import request
-from todo_core.webui.presets import Presets
 
 
 @dataclass(eq=True)
@@ -167,20 +166,13 @@ HTML = (
     "<tr><th>c</th><td>1.00</td><td></td><td>0</td><td>equal</td><td>1.0000</td></tr>",
     '<tr><th>d</th><td colspan="5">failed: &lt;i&gt;</td></tr>',
 )
-CSV = """name,seconds,spread,ratio,mse,psnr,ssim,trouble
-baseline,2.5,0.125,1.0,,,,
-a<b,1.234,,2.0259,0.00123,29.1,0.98765,
-c,1.0,,,0,,1.0,
-d,,,,,,,failed: <i>
-"""
 
 
-def test_a_row_is_a_label_a_line_of_the_page_and_a_line_of_the_file():
+def test_a_row_is_a_label_and_a_line_of_the_page():
     table = ComparisonTable(("first", "hires"), tuple(ROWS))
     assert [row.label() for row in ROWS] == LABELS
     answer = json.dumps({"todo_compare": table.to_dict()})
     assert tuple(re.findall("<tr>.*?</tr>", controls.table_html(answer))) == HTML
-    assert table.csv() == CSV
 
 
 def test_a_pasted_grid_sets_the_presets_and_other_results_have_no_table():
@@ -268,7 +260,6 @@ def test_without_hires_fix_it_says_that_nothing_was_reduced(compared):
         # no hook on the denoiser sees it: its next call raises an InterruptedException at once, or there is none
         ("interrupted", "after", 0, 0, 1, ["cut short"], 1),
         ("interrupted", "after", 1, 2, 1, ["", "cut short"], 2),
-        ("skipped", "after", 1, 1, 1, ["", "cut short", ""], 3),
         ("skipped", "after", 0, 2, 1, ["cut short", "", ""], 3),
     ],
 )
@@ -334,8 +325,6 @@ def test_where_every_variant_fails_the_webui_shows_the_error(compared, runs):
     [
         ([], 1, "ToDo compare: Presets to compare is empty. Use at least one of the panel's settings, Balanced,"),
         (["no such"], 1, "ToDo compare: Preset: 'no such' is not possible"),
-        ([" ToDo paper"], 1, "' ToDo paper' is not possible"),
-        ([["ToDo paper"]], 1, "at least one"),
         (["ToDo paper"], 0, "Repeats: 0 is not possible"),
         (["ToDo paper"], 11, "Repeats: 11 is not possible"),
         (["ToDo paper"], "often", "Repeats: 'often' is not possible"),
@@ -353,9 +342,9 @@ def test_a_request_may_leave_arguments_out_and_send_names_as_text(runs, tmp_path
     script = load_script("todo_compare").CompareScript()
     p = Compared(outpath_grids=str(tmp_path))
     assert "at least one" in script.run(p).comments
-    done = script.run(p, " ToDo paper; ToMe paper;ToDo paper", True, 10.0, False)
+    done = script.run(p, " ToDo paper; ToMe paper;ToDo paper", True, 2.0, False)
     assert [row["name"] for row in rows(done)] == ["baseline", "ToDo paper", "ToMe paper"]
-    assert len(runs.processed) == WARM_UPS + 10 * 3
+    assert len(runs.processed) == WARM_UPS + 2 * 3
 
 
 @pytest.mark.parametrize("one_sampler", [False, True])
@@ -427,7 +416,6 @@ def test_beside_each_variant_run_plain_steps_that_take_its_time(
     assert said == told(done)["verdict"]
     assert done.infotexts[0].endswith("ToDo compare: ToDo paper")
     assert f"<p>{said}</p>" in controls.table_html(done.js())
-    assert "8 plain steps,3.1,," in (tmp_path / "todo_compare-0000.csv").read_text()
     saved = json.loads((tmp_path / "todo_compare-0000.json").read_text())
     assert saved.items() >= told(done).items()
     assert "ToDo factor 1: 2" in saved["infotexts"]["ToDo paper"]
@@ -455,7 +443,6 @@ def test_noise_names_no_winner(seconds, spread, said):
     [
         (Compared, "hires", 0, {"hires": 2}, (10, 5), "5 plain steps"),
         (Compared, "first", 0, {"first": 2}, (5, 10), "5 + 10 plain steps"),
-        (Compared, "first", 6, {"first": 2}, (5, 6), "5 + 6 plain steps"),
         (Compared, "all", 6, {"first": 2, "hires": 3}, (5, 4), "5 + 4 plain steps"),
         (Compared, "all", 6, {"first": 5, "hires": 0.01}, (10, 1), "1 plain steps"),  # slower is no reason for more
         (ComparedImg2Img, "hires", 0, {"img2img": 2}, (5, 0), "5 plain steps"),
@@ -480,13 +467,6 @@ def test_plain_steps_of_the_reduced_passes(
     assert told(done)["passes"] == [*seconds]
     p = runs.processed[-1]
     assert (p.steps, p.hr_second_pass_steps) == (expected or (10, hires_steps))
-
-
-def test_equal_presets_run_once(compared, tmp_path):
-    Presets(tmp_path / "data" / "presets.json").save("mine", BUILT_IN["Fast"])
-    done = compared(names=["Fast", "mine"])
-    assert [row["name"] for row in rows(done)] == ["baseline", "Fast"]
-    assert "ToDo compare: mine equals Fast, and runs once." in done.comments
 
 
 def test_progress_is_shown(compared):
