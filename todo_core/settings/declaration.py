@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
-from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 from ..errors import SettingsError, none_of, unknown_name
-from .setting import VERSION_KEY, Factor, Setting, Share
+from .setting import VERSION_KEY, Factor, Setting, Share, strings_under_fields
 
 # todo_core.reduction has the next two as well: it needs torch, which app.py installs after it has checked its options
 NEAREST = ("nearest", "nearest-exact")
@@ -240,25 +238,11 @@ class Settings:
 
 def _declared() -> dict[str, Setting]:
     """The settings in the annotations, each with what else its field tells."""
-    declared, helps = {}, _strings_under_fields()
+    declared, helps = {}, strings_under_fields(Settings)
     for name, hint in get_type_hints(Settings, include_extras=True).items():
         own = {"name": name, "type": hint.__origin__, "default": getattr(Settings, name), "help": helps.get(name, "")}
         declared[name] = dataclasses.replace(hint.__metadata__[0], **own)
     return declared
-
-
-def _strings_under_fields() -> dict[str, str]:
-    """What editors show as a field's documentation. Python keeps it in the source alone."""
-    try:
-        (of_class,) = ast.parse(inspect.getsource(Settings)).body
-    except OSError:  # a program that ships without sources
-        return {}
-    found = {}
-    for pair in pairwise(ast.iter_child_nodes(of_class)):
-        match pair:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                found[name] = text
-    return found
 
 
 SETTINGS: dict[str, Setting] = _declared()

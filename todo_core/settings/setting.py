@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin
 
 from ..errors import SettingsError
@@ -120,3 +123,17 @@ class Setting:
     def format(self, value: Any) -> str:
         """The text of a value: ``parse(format(value)) == value``."""
         return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def strings_under_fields(declared: type) -> dict[str, str]:
+    """What editors show as the documentation of a class's fields. Python keeps it in the source alone."""
+    try:
+        (of_class,) = ast.parse(inspect.getsource(declared)).body
+    except OSError:  # a program that ships without sources
+        return {}
+    found = {}
+    for pair in pairwise(ast.iter_child_nodes(of_class)):
+        match pair:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = text
+    return found

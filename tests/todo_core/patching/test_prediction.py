@@ -24,9 +24,9 @@ from todo_core.patching.driver import Driver
 from todo_core.patching.plan import Pass
 from todo_core.patching.session import Session
 from todo_core.patching.steps import Row, rows_of
-from todo_core.patching.time import memory
-from todo_core.patching.time.memory import bytes_needed
+from todo_core.patching.time import room
 from todo_core.patching.time.prediction import Hold, Line, Moment, fit_numbers
+from todo_core.patching.time.room import bytes_needed
 from todo_core.reason import Reason
 from todo_core.samplers import Course, Scale
 from todo_core.token_grid import TokenGrid
@@ -521,24 +521,24 @@ def test_the_memory_of_the_fit_is_that_which_torch_allocates(shape):
 
 
 @pytest.mark.parametrize(
-    ("predict", "room", "free", "predicted"),
+    ("predict", "share", "free", "predicted"),
     [
-        ("deep", memory.ROOM, lambda kept, fit: kept / memory.ROOM, {2, 4}),
-        ("deep", memory.ROOM, lambda kept, fit: 0.99 * kept / memory.ROOM, set()),
+        ("deep", room.SHARE, lambda kept, fit: kept / room.SHARE, {2, 4}),
+        ("deep", room.SHARE, lambda kept, fit: 0.99 * kept / room.SHARE, set()),
         ("deep", 1, lambda kept, fit: kept + fit, {2, 4}),
         ("deep", 1, lambda kept, fit: kept + 0.99 * fit, set()),
-        ("whole", memory.ROOM, lambda kept, fit: 0, {3}),
+        ("whole", room.SHARE, lambda kept, fit: 0, {3}),
     ],
 )
-def test_without_room_on_the_gpu_deep_transformers_are_computed(shallow, monkeypatch, predict, room, free, predicted):
+def test_without_room_on_the_gpu_deep_transformers_are_computed(shallow, monkeypatch, predict, share, free, predicted):
     latent, looked = noise(2, 4, 16, 8), []
 
     def free_bytes(device):
         looked.append(device)
         return free(*bytes_needed(detect(shallow.unet), latent))
 
-    monkeypatch.setattr(memory, "free_bytes", free_bytes)
-    monkeypatch.setattr(memory, "ROOM", room)
+    monkeypatch.setattr(room, "free_bytes", free_bytes)
+    monkeypatch.setattr(room, "SHARE", share)
     with patched(shallow.unet, **OFF, predict=predict, interval=2) as session:
         for step in range(6):
             session.begin_step(step, 6, rows_of((1, 1)))

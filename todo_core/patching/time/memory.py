@@ -7,7 +7,7 @@ of PAG or SAG, reference-only's two. Their place in the step tells which is whic
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,17 +18,16 @@ from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 
 from ...hosts.conditions import Adapters
-from ...hosts.host import Host, weight_shape
+from ...hosts.host import Host
 from ...reason import Reason, Why
-from ...token_grid import TokenGrid
 from ..steps import Row, Step, timesteps_of
+from . import room
 from .pacing import Budget, Guided, Pace
-from .prediction import Hold, Line, Moment, fit_numbers
+from .prediction import Hold, Line, Moment
 from .prediction_plan import PARTS, Part, PredictionPlan, Way
 from .schedule import Weights
 
 MOST_CALLS = 8  # of a step, that are remembered
-ROOM = 1 / 8  # the part of the free memory of a GPU that the histories may take; the UNet's call needs the rest
 Changes = dict[Reason, Tensor]  # truth values that stay on the device: what has changed, if it has
 
 
@@ -213,10 +212,7 @@ class Memory:
     def why_no_room(self, host: Host, latent: Tensor) -> Why | None:
         """Why the histories do not fit on the GPU beside the model. Looked up once a pass."""
         if not self._has_looked:
-            self._has_looked = True
-            (kept, fit), free = bytes_needed(host, latent), free_bytes(latent.device)
-            fits = kept <= ROOM * free and kept + fit <= free
-            self._lacks_room = None if fits else Reason.NO_ROOM((kept + fit) / 2**20, free / 2**20)
+            self._has_looked, self._lacks_room = True, room.why_none(host, latent)
         return self._lacks_room
 
     def is_first(self, step: int) -> bool:
@@ -291,29 +287,6 @@ class Memory:
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy of a patched model begins anew."""
         return Memory, ()
-
-
-def bytes_needed(host: Host, latent: Tensor) -> tuple[int, int]:
-    """Memory of the histories of a call with this latent (b, c, h, w), and what finding their matrices takes besides.
-
-    The histories have four tensors and a matrix a transformer. The matrices of one shape are found at once, when no
-    layer of the UNet runs, whose own tensors have that room then.
-    """
-    rows, size, kept, fits = int(latent.shape[0]), TokenGrid.of(latent.shape), 0, Counter[TokenGrid]()
-    for site in {site.transformer: site for site in host.sites if site.level > 1}.values():
-        block: Any = site.block
-        width, grid = (weight_shape(block.attn1.to_q) or (0, 0))[1], size.halved(host.depth + site.level - 1)
-        kept += rows * (4 * width * grid.tokens + width * width)
-        fits[grid] += rows * fit_numbers(width, grid.height * -(-grid.width // 2))
-    return kept * latent.element_size(), max(fits.values(), default=0) * 4
-
-
-def free_bytes(device: torch.device) -> float:
-    """What torch can still allocate on a CUDA device; elsewhere it is not known, and counts as endless."""
-    if device.type != "cuda" or not torch.cuda.is_available():
-        return math.inf
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return torch.cuda.mem_get_info(device)[0] + unused
 
 
 def _either(one: Changes, other: Changes) -> Changes:
