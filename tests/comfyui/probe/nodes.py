@@ -7,10 +7,8 @@ from pathlib import Path
 import torch
 from aiohttp import web
 from comfy import model_management
-from comfy.patcher_extension import WrappersMP, add_wrapper_with_key
+from comfy.patcher_extension import WrappersMP
 from server import PromptServer
-
-from . import sampling_contract
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "todo_core" / "contract"))
 import watch  # noqa: E402
@@ -70,14 +68,6 @@ def make_words(width, seed):
     generator = torch.Generator().manual_seed(seed)
     pooled = torch.randn(1, 1280, generator=generator)
     return ([[torch.randn(1, 77, width, generator=generator), {"pooled_output": pooled}]],)
-
-
-@node("Contract", "MODEL", model=("MODEL",))
-def note_contract(model):
-    """The next sampling tells what tests/todo_core/comfyui has a double of."""
-    watched, seen = sampling_contract.watch(model, WrappersMP, add_wrapper_with_key)
-    SEEN.append(seen)
-    return (watched,)
 
 
 @node("Show", samples=("LATENT",))

@@ -10,8 +10,7 @@ import torch
 from ldm.modules.attention import BasicTransformerBlock, CrossAttention
 from torch import nn
 
-from tests.models import ldm_sd1, words
-from tests.webui.probe import patcher_contract
+from tests.models import words
 
 
 class Attention(CrossAttention):
@@ -107,17 +106,3 @@ class Engine:
 
     def __call__(self, latent):
         return self.run(latent, torch.full((len(latent),), 500.0), [words(len(latent))] * 2)
-
-
-def contract():
-    """What the double does, in the form in which the probe tells it of the real one."""
-    engine = Engine(ldm_sd1().unet)
-    block = next(module for module in engine.unet.modules() if isinstance(module, Block))
-    inputs = torch.zeros(patcher_contract.ROWS, patcher_contract.TOKENS, block.attn1.to_q.in_features)
-
-    @torch.no_grad()
-    def run(options):
-        engine.call.options = options
-        block(inputs, context=words(len(inputs)))
-
-    return [patcher_contract.of_patcher(engine.forge_objects.unet), patcher_contract.of_block(block, run)]

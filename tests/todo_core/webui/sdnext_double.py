@@ -1,7 +1,4 @@
-"""Generations as SD.Next runs them: real diffusers pipelines, and no event for a pass or a step.
-
-The order of events was logged on the real one, and tests/webui/api/test_double.py compares the two again.
-"""
+"""Generations as SD.Next runs them, as it was logged there: diffusers pipelines, and no event for a pass or a step."""
 
 import sys
 from dataclasses import dataclass, field
@@ -33,7 +30,7 @@ class SDNext(WebUI):
     """Runs a script through generations on ``unet``."""
 
     def __init__(self, script, unet, monkeypatch):
-        self.script, self.unet, self.events = script, unet, []
+        self.script, self.unet = script, unet
         self.callbacks = SimpleNamespace(p=None)
         monkeypatch.setattr(sys.modules["modules"], "processing_callbacks", self.callbacks, raising=False)
         self.load()

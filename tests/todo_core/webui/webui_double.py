@@ -1,6 +1,6 @@
-"""Generations in the WebUI's true order of events, with a real UNet and a plain Euler sampler.
+"""Generations in the WebUI's true order of events, as it was logged there, with a real UNet and a plain Euler sampler.
 
-The order was logged on the real WebUI, and tests/webui/api/test_double.py compares the two again.
+tests/todo_core/contract has the cases that run on it and on the real one.
 """
 
 import contextlib
@@ -145,7 +145,7 @@ class Sampler:
 
 
 class WebUI:
-    """Runs a script through generations, and logs each event that a script can see.
+    """Runs a script through generations.
 
     ``tab`` is the one whose scripts run, if it is not the job's own.
     """
@@ -153,11 +153,10 @@ class WebUI:
     tab = sampler = None
 
     def __init__(self, script, model):
-        self.script, self.events, self.first_pass = script, [], []
+        self.script, self.first_pass = script, []
         shared.sd_model = self.model = model
 
     def _call(self, method, p, *args, **kwargs):
-        self.events.append(method)
         try:
             getattr(self.script, method)(p, *args, *self.args, **kwargs)
         except Exception as error:  # the WebUI prints it and goes on

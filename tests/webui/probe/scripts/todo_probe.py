@@ -5,17 +5,15 @@ those of tests/todo_core/contract/watch.py.
 """
 
 import contextlib
-import functools
 import hashlib
 import importlib.util
 import sys
 import weakref
 from pathlib import Path
 
-import patcher_contract
 import torch
 from fastapi import Body
-from modules import script_callbacks, scripts, shared
+from modules import script_callbacks, shared
 
 try:
     from modules.sd_samplers_cfg_denoiser import CFGDenoiser
@@ -30,8 +28,6 @@ UNETS = (
 )
 CONTROLNET = "scripts.cldm.ControlNet"  # of sd-webui-controlnet
 FAMILY = "forge" if importlib.util.find_spec("modules_forge") else "a1111" if CFGDenoiser else "sdnext"
-EVENTS = ["before_process", "process", "before_process_batch", "process_batch", "process_before_every_sampling"]
-EVENTS += ["post_sample", "postprocess_batch", "postprocess"]
 sys.path.append(str(Path(__file__).resolve().parents[3] / "todo_core" / "contract"))
 import watch  # noqa: E402
 
@@ -49,7 +45,7 @@ class Probe:
         self.end_beside()
         if happens.pop("beside", ""):
             self.end_beside = watch.foreign_forward(unet_of(shared.sd_model))
-        self.events, self.order = [], []
+        self.events = []
         self.watch, self.inside = watch.Watch(happens, **ENDS), watch.Watch()
 
 
@@ -129,33 +125,11 @@ def observed_call(network, *args, **kwargs):
     return watching.run(network, torch.nn.Module.__call__, *args, **kwargs)
 
 
-class OrderOfEvents(scripts.Script):
-    """Sees a generation as the extension's own script does."""
-
-    def title(self):
-        return "ToDo probe"
-
-    def show(self, is_img2img):
-        return scripts.AlwaysVisible
-
-
-for name in EVENTS:
-    setattr(OrderOfEvents, name, lambda self, *args, event=name, **kwargs: probe.order.append(event))
-
 if CFGDenoiser:
     CFGDenoiser.__call__ = observed_step
     observe(*UNETS)
 else:
     importlib.import_module("diffusers").UNet2DConditionModel.__call__ = observed_pipeline_call
-
-
-@torch.no_grad()
-def run_block(block, dtype, options):
-    """Run a transformer block of the Forge family by itself."""
-    rows, tokens = patcher_contract.ROWS, patcher_contract.TOKENS
-    x = torch.zeros(rows, tokens, block.attn1.to_q.weight.shape[1], dtype=dtype)
-    text = torch.zeros(rows, 7, block.attn2.to_k.weight.shape[1], dtype=dtype)
-    block(x, context=text, transformer_options=options)
 
 
 def add_routes(_, app):
@@ -170,11 +144,6 @@ def add_routes(_, app):
         """Forget what has been seen. ``happens`` has events of the contract by the number of a call of the UNet."""
         probe.start(happens)
 
-    @app.get("/todo-probe/order")
-    def order():
-        """The events of the script, by the WebUI's names."""
-        return probe.order
-
     @app.get("/todo-probe/left")
     def left():
         """Hooks and patches of the extension on any model, and tensors of calls in memory."""
@@ -184,14 +153,6 @@ def add_routes(_, app):
     def callbacks():
         """Files whose functions the WebUI calls at each denoiser step."""
         return [callback.script for callback in script_callbacks.callback_map["callbacks_cfg_denoiser"]]
-
-    @app.get("/todo-probe/patcher")
-    def patcher():
-        """What the patcher and a block of the current model do; a family other than Forge has no patcher."""
-        patcher = shared.sd_model.forge_objects.unet
-        block = next(block for block in patcher.model.diffusion_model.modules() if hasattr(block, "attn1"))
-        run = functools.partial(run_block, block, next(patcher.model.diffusion_model.parameters()).dtype)
-        return [patcher_contract.of_patcher(patcher), patcher_contract.of_block(block, run)]
 
     @app.get("/todo-probe/lora")
     def lora():
