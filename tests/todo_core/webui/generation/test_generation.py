@@ -96,14 +96,12 @@ def test_a_job_inside_a_job_stays_whole_and_leaves_the_outer_record(webui, monke
 
     def detail(method, p, *args, **kwargs):
         if method == "postprocess_batch" and p is outer:
-            events, webui.events = webui.events, []
             face = ProcessingImg2Img(extra_generation_params=p.extra_generation_params)
             monkeypatch.setattr(webui, "_call", call)
             inner.append(lengths(webui, face, OURS)[0])
             monkeypatch.setattr(webui, "_call", detail)
             webui.script.before_process(copy(p), OURS)
             webui.script.postprocess(copy(p), None, OURS)
-            webui.events = events
         call(method, p, *args, **kwargs)
 
     monkeypatch.setattr(webui, "_call", detail)
@@ -268,7 +266,6 @@ def test_which_adapters_act_is_told_in_the_forge_family_by_the_noise():
         ([True] * 40, {}, f"args: '40 values' is not possible. Use at most {len(SETTINGS) + 1} values"),
         ([{"factor_1": "x"}], {}, "ToDo is off for this image. factor_1 = 'x' is not possible; allowed: 'auto' or a"),
         ([{"enabled": True, "factor": 2}], {}, "'factor' is not a setting (did you mean factor_1?)"),
-        ([{"enabled": "perhaps"}], {}, "enabled = 'perhaps' is not possible; allowed: true or false"),
     ],
 )
 def test_where_nothing_is_reduced_the_comment_says_why_and_nothing_is_claimed(webui, args, changes, why):
@@ -378,16 +375,13 @@ def above(error):
 COMPUTED = "ToDo reduced it: whole model computed in {0} of 10 steps, layers below level 1 in {1} of these {0}"
 COMPUTED += "; {2} % less work"
 A, FIRST, HIRES = (Ran.FOUND(name) for name in ("a", "first", "hires"))
-IN_8, IN_9 = (Ran.LEVEL(1, 4096, 1024, "downsample", steps, "10 steps") for steps in (8, 9))
 TOLD = [
     ([A, A, A], ["ToDo found a. (3 times)"]),
-    ([FIRST, HIRES, FIRST, HIRES], ["ToDo found first. (2 times)", "ToDo found hires. (2 times)"]),
     (
         [computed(7, 4, 45), computed(10, 6, 20), computed(9, 5, 32)],
         [f"{COMPUTED.format('7 to 10', '4 to 6', '20 to 45')} (3 times)"],
     ),
     ([above(0.25), above(4.1)], ["ToDo reduced nothing: error 0.25 to 4.1, tolerance 0.16 (2 times)"]),
-    ([IN_8, IN_9], [str(IN_8), str(IN_9)]),
 ]
 
 

@@ -77,7 +77,6 @@ SAME = {"ToDo method": "similarity", "ToDo target": "all", "ToDo random": "False
         ({"Token merging ratio": "0.2", "Token merging ratio hr": "0.5"}, None),  # one ratio cannot say both
         ({"Token merging ratio hr": "0.5", "ToDo method": "downsample"}, None),
         ({"Token merging ratio hr": "0.5", "ToDo factor": "2.0"}, None),
-        ({"Steps": "20"}, None),
         ({"ToDo": "0.5"}, None),  # SD.Next's own
     ],
 )
