@@ -1,9 +1,9 @@
 """What tests/run.py does: lint, types and tests, side by side.
 
 It needs nothing but Python 3.10 to 3.14. The first run makes two environments, later ones reuse them: .venv-test, and
-.venv-demo for tests/todo_lab/demo, since the demo's gradio is newer than the WebUI's. Tests that are marked slow run
-with --all alone. Arguments go to pytest in both environments; a path runs only where its tests belong. With --quick
-there is neither lint nor types, and the tests are those that ten seconds have room for: see tests/quick.py.
+.venv-demo for the tests of the demo's page, whose gradio is newer than the WebUI's. Tests that are marked slow run with
+--all alone. Arguments go to pytest in both environments; a path runs only where its tests belong. With --quick there is
+neither lint nor types, and the tests are those that ten seconds have room for: see tests/quick.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from todo_lab.environment import DEMO, INTERRUPTED, PYTEST, SIGNALLED, SLOW, TESTS, end_in_order, variables
 
 ROOT = Path(__file__).resolve().parents[1]
-DEMO_TESTS = ROOT / "tests" / "todo_lab" / "demo"
+DEMO_TESTS = ROOT / "tests" / "todo_lab" / "demo" / "page"
 IN_DEMO = "--in-demo"  # the first word of the process that makes the demo's environment and goes on in it
 NOTHING_COLLECTED = 5
 MOST_WORKERS = 8

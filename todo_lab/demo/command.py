@@ -8,7 +8,6 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import closing
 from tempfile import TemporaryDirectory
 
 from ..command_line import USAGE_ERROR
@@ -38,8 +37,7 @@ def run(options: argparse.Namespace) -> int:
         prompt = (PROMPTS if runner.is_pocket else OWN_PROMPTS)[0]
         request = Request(**{"prompt": prompt, **runner.defaults, **given})
         log.info("%s", results.title(request, runner.name))
-        with closing(ProgressText(sys.stdout)) as progress:
-            comparisons = runner.compare(request, settings, progress=progress)
+        comparisons = runner.compare(request, settings, progress=ProgressText(sys.stdout))
         log.info("%s", results.summary(comparisons, files.write(options.out, comparisons, runner.name)))
         if options.page:
             serve(runner, comparisons, options.port)

@@ -1,8 +1,7 @@
-"""What a run does now and how long the rest takes: for a terminal, a pipe and the page."""
+"""What a run does now and how long the rest takes: for a terminal and the page."""
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from ..sampling.request import Request
 
 OnProgress = Callable[[float, str], None]
 Stage = tuple[str, float]
-LINE_EVERY = 10.0  # seconds between two lines of the same stage in a pipe
+LINE_EVERY = 10.0  # seconds between two lines of the same stage
 
 
 class Cancelled(Exception):
@@ -84,7 +83,7 @@ def duration(seconds: float) -> str:
 
 
 class ProgressText:
-    """Writes progress: in a terminal one line that changes, elsewhere a line for each stage and every 10 seconds."""
+    """Writes progress: a line for each stage and every 10 seconds."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream, clock
@@ -92,21 +91,8 @@ class ProgressText:
 
     def __call__(self, fraction: float, text: str) -> None:
         """An `OnProgress`."""
-        if self._stream.isatty():
-            self._replace_line(f"{fraction:4.0%}  {text}")
-            return
         stage, now = text.partition(":")[0], self._clock()
         if stage != self._stage or now - self._written >= LINE_EVERY:
             self._stage, self._written = stage, now
             self._stream.write(f"{text}\n")
             self._stream.flush()
-
-    def close(self) -> None:
-        """Clear the changing line."""
-        if self._stream.isatty():
-            self._replace_line("")
-
-    def _replace_line(self, text: str) -> None:
-        width = shutil.get_terminal_size().columns - 1
-        self._stream.write(f"\r{text[:width]:<{width}}\r{text[:width]}")
-        self._stream.flush()

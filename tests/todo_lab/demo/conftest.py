@@ -1,12 +1,8 @@
-"""The demo's gradio is newer than the WebUI's, so these tests run in the demo's environment (tests/run.py)."""
+"""The shipped model's runner, and a comparison by it; the tests of the page, in page/, have them too."""
 
 from dataclasses import replace
-from importlib.metadata import version
 
 import pytest
-
-if int(version("gradio").split(".")[0]) < 6:
-    collect_ignore_glob = ["test_*.py"]
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,11 @@ import threading
 from unittest.mock import Mock
 
 import pytest
-import torch
 
 from tests.models import hook_count
 from todo_core import Settings, SettingsError
 from todo_lab.demo import model_runner
-from todo_lab.demo.model_runner import LARGEST_SIDE, ModelRunner, OutOfMemory, UnreadablePrompt
+from todo_lab.demo.model_runner import LARGEST_SIDE, OutOfMemory, UnreadablePrompt
 from todo_lab.demo.options import PROMPTS
 from todo_lab.demo.progress import Cancelled
 from todo_lab.sampling.request import Request
@@ -74,16 +73,6 @@ def test_an_unknown_word_is_named_and_the_nearest_one_offered(runner, prompt, me
         assert len(str(raised.value).split()) < 40  # no list of all words
     for known in PROMPTS:
         model_runner._check_caption(known)
-
-
-def test_the_pocket_model_is_timed_on_one_core():
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        ModelRunner()
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])

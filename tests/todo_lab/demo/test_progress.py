@@ -1,4 +1,4 @@
-"""Progress tells what happens and how long the rest takes, in a terminal and in a pipe."""
+"""Progress tells what happens and how long the rest takes."""
 
 import io
 import re
@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from todo_core import Settings
-from todo_lab.demo.progress import ProgressText, StepProgress, duration, stages_of
+from todo_lab.demo.progress import ProgressText, StepProgress, stages_of
 from todo_lab.sampling.request import Request
 
 REQUEST = Request(prompt="", width=64, height=64, steps=4, hires_scale=4.0, hires_steps=5)
@@ -67,16 +67,10 @@ def test_a_slow_warm_up_does_not_count_once_the_hires_pass_has_steps():
         assert int(re.search(r"about (\d+) s left", text)[1]) == round(end - now)
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(7.4, "7 s"), (99, "99 s"), (240, "4 min")])
-def test_long_durations_are_minutes(seconds, text):
-    assert duration(seconds) == text
-
-
-def test_a_pipe_gets_a_line_for_each_stage_and_every_ten_seconds():
+def test_there_is_a_line_for_each_stage_and_every_ten_seconds():
     pipe, clock = io.StringIO(), Clock()
     progress = ProgressText(pipe, clock)
     run(Settings(), clock, StepProgress(stages_of(REQUEST, Settings()), progress, threading.Event(), clock))
-    progress.close()
     lines = pipe.getvalue().splitlines()
     assert [line.partition(", about")[0] for line in lines] == [
         "Warm-up, one step of each pass: step 1 of 1",
@@ -86,19 +80,3 @@ def test_a_pipe_gets_a_line_for_each_stage_and_every_ten_seconds():
         "Plain steps of the same time: step 1 of 5",
     ]
     assert all("left" in line for line in lines[1:])
-    assert "\r" not in pipe.getvalue()
-
-
-def test_a_terminal_gets_one_line_that_changes(monkeypatch):
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "40")
-    progress = ProgressText(terminal)
-    progress(0.25, "First pass: step 1 of 4, about 20 s left and more words than fit")
-    progress(0.5, "Second")
-    progress.close()
-    assert "\n" not in terminal.getvalue()
-    assert " 25%  First pass: step 1 of 4" in terminal.getvalue()
-    shown = [text for text in terminal.getvalue().split("\r") if text]
-    assert max(map(len, shown)) <= 39  # the last column would wrap the line
-    assert terminal.getvalue().endswith("\r" + " " * 39 + "\r")

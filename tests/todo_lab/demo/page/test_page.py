@@ -9,10 +9,10 @@ from gradio_client import Client
 from PIL import Image
 
 from tests.models import hook_count
-from todo_core import SETTINGS, SettingsError, __version__
+from todo_core import SETTINGS, __version__
 from todo_core.webui.panel.controls import control_value
 from todo_lab.demo import page_html, results
-from todo_lab.demo.page import REQUEST_FIELDS, Page, parse_values, request_controls
+from todo_lab.demo.page import REQUEST_FIELDS, Page, parse_values
 from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.sampling.request import Request
 
@@ -75,29 +75,6 @@ def test_the_page_opens_with_the_given_comparison(page, comparison):
     assert "so its factors differ" in shown["model"]
     texts = [str(each["value"]).split(", ") for each in parts]
     assert any(set(vocabulary().words) <= set(text) for text in texts)
-
-
-def test_both_ends_of_every_slider_are_possible_and_gradios_floats_become_integers():
-    with gr.Blocks():
-        controls = request_controls(Request(prompt=""), 8)
-    for name, control in controls.items():
-        for end in (control.minimum, control.maximum) if isinstance(control, gr.Slider) else ():
-            request, _ = parse_values(values(**{"width": 64.0, "steps": 3.0} | {name: end}))
-            assert (type(request.width), type(request.steps)) == (int, int)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"width": 100.5}, "width = 100.5 "),
-        ({"height": None}, "height = None"),
-        ({"set_seed": "x"}, "seed = 'x'"),
-        ({"factor_1": "0.5"}, "factor_1 = 0.5 .*from 1 to 8"),
-    ],
-)
-def test_an_invalid_value_is_named(change, message):
-    with pytest.raises(SettingsError, match=message):
-        parse_values(values(**change))
 
 
 def test_a_preset_fills_the_controls_and_they_name_it_again(page):
