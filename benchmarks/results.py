@@ -23,12 +23,11 @@ from performance import Table
 
 from todo_core import Settings
 from todo_core.settings import AIMS, seen
-from todo_lab.evaluation.report.aggregation import with_schedule
 from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
 from todo_lab.sampling.comparison import most_different
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
-ROWS = with_schedule(pd.read_parquet(RESULTS / "users.parquet"))  # at users' settings
+ROWS = pd.read_parquet(RESULTS / "users.parquet")  # at users' settings
 BASE = {"guidance": 6, "denoising": 0.5, "sampler": "DPM++ 2M", "schedule": "Karras"}
 BASE |= {"hires_steps": 10, "hires_scale": 2}
 REQUEST = ("layout", "width", "hires_scale", *list(BASE)[:5])

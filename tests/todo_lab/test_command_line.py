@@ -13,7 +13,6 @@ from unittest import mock
 
 import pytest
 
-import app
 from todo_lab.__main__ import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
@@ -57,21 +56,6 @@ def test_every_command_has_help_and_its_docstring_names_it(name, capsys):
     assert module.__doc__.strip() in shown
     module.add_arguments(parser)
     assert all(option.help for option in parser._actions)
-
-
-def test_every_option_of_the_demo_has_help():
-    assert all(option.help for option in app.parser()._actions)
-
-
-@pytest.mark.parametrize(
-    ("words", "status"), [("--help", 0), ("pocket --help", 0), ("", 2), ("pocket", 2), ("cook", 2)]
-)
-def test_without_a_command_the_commands_are_listed(capsys, words, status):
-    with pytest.raises(SystemExit) as stopped:
-        main(words.split())
-    assert stopped.value.code == status
-    text = "".join(capsys.readouterr())
-    assert all(name in text and (status or its_help in text) for name, (*_, its_help) in COMMANDS.items())
 
 
 @pytest.mark.parametrize(

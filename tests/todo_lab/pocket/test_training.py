@@ -2,9 +2,7 @@
 
 import contextlib
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -13,10 +11,9 @@ from torch import nn
 from todo_core.hosts import detect
 from todo_lab.pocket.model import config, networks, weights_file
 from todo_lab.pocket.model.vocabulary import vocabulary
-from todo_lab.pocket.training import diffusion
-from todo_lab.pocket.training.diffusion import cell_weights, noise_times, train_diffusion, write_weights
+from todo_lab.pocket.training.diffusion import cell_weights, train_diffusion, write_weights
 from todo_lab.pocket.training.judge import train_judge
-from todo_lab.pocket.training.train import texture_of, train_autoencoder, train_decoder
+from todo_lab.pocket.training.train import train_autoencoder
 from todo_lab.pocket.training.training_loop import Loop, Muon, Options
 
 SHIPPED = weights_file.shipped()
@@ -90,16 +87,6 @@ def test_steps_are_torchs(shape):
     assert (ours.flatten(1) - theirs).norm() < 0.02 * moved  # torch's computes in bfloat16
 
 
-def test_noise_levels_come_mostly_from_the_middle():
-    times = noise_times(20_000, np.random.default_rng(0))
-    assert 0 <= times.min() <= times.max() <= 999
-    middle = np.mean((times > 250) & (times < 850))
-    assert 0.65 < middle < 0.85
-    assert np.mean(times > 950) > 0.01  # the colours are decided there
-    assert noise_times(2000, np.random.default_rng(0), most=0.75).max() < 750
-    assert noise_times(2000, np.random.default_rng(0), size=4).mean() > times.mean() + 100  # large pictures need more
-
-
 def test_the_best_answer_where_noise_hides_the_objects_is_their_true_share():
     present = (torch.arange(1000) < 300).float().view(-1, 1, 1, 1)  # the object is there in 30 % of the scenes
     for kept, best in ((0.0, 0.3), (1.0, 0.3 * 5 / (0.3 * 5 + 0.7))):
@@ -125,57 +112,6 @@ def test_the_whole_training_runs(tmp_path):
     alone = load_file(tmp_path / "pocket-sdxl.safetensors")
     assert all(key.startswith("model.diffusion_model.") for key in alone)
     assert weights_file.load(tmp_path / "pocket-sdxl.safetensors").unet_settings == config.UNET_SDXL
-
-
-@pytest.mark.long
-def test_the_decoder_alone_learns(tmp_path):
-    shipped = weights_file.load().first_stage_model
-    options = Options(tmp_path, steps=2, scenes=4, batch=2, start=SHIPPED, device="cpu")
-    train_decoder(options)
-    written = diffusion._model(options).first_stage_model
-    for name, before in shipped.state_dict().items():
-        learns = name.startswith(("decoder", "post_quant_conv"))
-        assert written.state_dict()[name].equal(before) != learns, name
-
-
-def test_texture_is_the_strength_of_neighbouring_differences():
-    rng = np.random.default_rng(0)
-    pictures = rng.uniform(-1, 1, (2, 3, 16, 24))
-    found = texture_of(torch.from_numpy(pictures)).numpy()
-    assert found.shape == (2, 1, 2, 3)
-    grey = pictures[1].mean(0)
-    total = 0.0
-    for row in range(8, 16):
-        for column in range(8, 16):
-            total += (grey[row, column + 1] - grey[row, column]) ** 2
-            total += (grey[row + 1, column] - grey[row, column]) ** 2 if row + 1 < 16 else 0
-    assert found[1, 0, 1, 1] == pytest.approx((total / 64 + 1e-5) ** 0.5)
-
-
-def test_another_layout_starts_from_the_weights_that_fit(tmp_path):
-    shipped = weights_file.load()
-    started = diffusion._model(Options(tmp_path, steps=1, scenes=8, layout="sdxl", start=SHIPPED))
-    assert started.unet_settings == config.UNET_SDXL
-    first, last = "input_blocks.3.0.in_layers.2", "output_blocks.{}.0.in_layers.2"
-    for ours, theirs in (("time_embed.0",) * 2, (first,) * 2, (last.format(3), last.format(5))):
-        assert started.unet.get_submodule(ours).weight.equal(shipped.unet.get_submodule(theirs).weight)
-
-
-def test_another_layout_begins_as_a_part_of_its_teacher():
-    """Its new transformer blocks add nothing yet, so that it has the teacher's output but for what it lacks."""
-    options = Options(Path(), steps=1, scenes=8, layout="sdxl", start=SHIPPED)
-    torch.manual_seed(0)
-    student, teacher = diffusion._model(options), diffusion._teacher(options)
-    block = student.unet.input_blocks[3][1].transformer_blocks[5]
-    x = torch.randn(2, 64, 64)
-    torch.testing.assert_close(block(x, context=torch.randn(2, 77, 128)), x)
-    ids = vocabulary().encode(["a red circle", "a blue star"])
-    given = torch.zeros(2, 4, 16, 16), ids, torch.tensor([300, 600])
-    with torch.no_grad():
-        far, near = (diffusion.v_error(student, *given, taught).mean() for taught in (None, teacher))
-    assert near < 0.75 * far
-    assert diffusion._teacher(replace(options, layout="sd1")) is None
-    assert diffusion._teacher(replace(options, side=512)) is None
 
 
 def test_the_sdxl_layout_is_sdxls():

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...sampling import TRAILING
-from ...sampling.request import split_sampler
 from ..running.measurement import Row
 from ..variants import BASELINE
 
@@ -27,7 +25,7 @@ NUMBERS = ("hires_seconds", "baseline_step_seconds", "peak_mib", *DIFFERENCES, "
 
 def to_table(rows: list[Row]) -> pd.DataFrame:
     """One row per image. ``speed`` is that of the hires pass to the scene's baseline."""
-    table = with_schedule(pd.DataFrame(rows))
+    table = pd.DataFrame(rows)
     for name in NUMBERS:  # an empty column has the dtype object
         table[name] = pd.to_numeric(table[name]) if name in table else math.nan
     baseline = table[table["variant"] == BASELINE.name].set_index("scene")
@@ -37,14 +35,6 @@ def to_table(rows: list[Row]) -> pd.DataFrame:
     untimed = before["multiplications"] / table["multiplications"]
     table["speed"] = (slowdown * before["hires_seconds"] / table["hires_seconds"]).fillna(untimed)
     return table.sort_values("scene", kind="stable", ignore_index=True)  # stable: the variants keep their order
-
-
-def with_schedule(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their schedule. Older ones name it with the sampler, or had diffusers' own."""
-    if "schedule" in table or "sampler" not in table:
-        return table
-    pairs = table["sampler"].map(split_sampler)
-    return table.assign(sampler=pairs.str[0], schedule=pairs.str[1].replace("", TRAILING))
 
 
 def split_requests(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:

@@ -1,7 +1,6 @@
 """The report: what it says about the rows."""
 
 import re
-from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -11,9 +10,8 @@ from tests.todo_lab.evaluation.doubles import ABOUT, Double, small_jobs, sweep
 from todo_core import Settings
 from todo_lab.evaluation import variants
 from todo_lab.evaluation.prompts.prompt_sets import evenly_spaced, load_prompts
-from todo_lab.evaluation.report import aggregation, charts, image_grids, matplotlib_files, report
+from todo_lab.evaluation.report import aggregation, image_grids, matplotlib_files, report
 from todo_lab.evaluation.report.aggregation import interval
-from todo_lab.evaluation.report.document import markdown_table
 
 ONE = [variants.from_settings(Settings(factor_1=2))]
 
@@ -69,16 +67,6 @@ def test_other_sizes_and_requests_have_a_report_with_a_table_of_their_own(tmp_pa
     assert "| ToDo 2 | 1 |" in table
 
 
-def test_rows_from_before_schedules_keep_theirs():
-    """Samplers named none where diffusers spaced the timesteps."""
-    old = pd.DataFrame({"sampler": ["DPM++ 2M Karras", "Euler", "DPM++ 2M"]})
-    made = aggregation.with_schedule(old)
-    assert [*zip(made["sampler"], made["schedule"], strict=True)] == [
-        ("DPM++ 2M", "Karras"), ("Euler", "Trailing"), ("DPM++ 2M", "Trailing")
-    ]  # fmt: skip
-    assert aggregation.with_schedule(made) is made
-
-
 def test_a_folder_without_rows_has_no_report(tmp_path):
     with pytest.raises(ValueError, match="no results"):
         report.write_report(tmp_path)
@@ -108,12 +96,6 @@ def test_an_untimed_report_compares_multiplications():
     assert aggregation.to_table([{**row, "error": None} for row in rows])["speed"].tolist() == [1, 2]
 
 
-def made(values):
-    """Rows with these MSEs: one list per variant, one value per prompt."""
-    pairs = [(name, scene, mse) for name, errors in values.items() for scene, mse in enumerate(errors)]
-    return aggregation.to_table([timed(name, scene, mse=mse, psnr=20.0) for name, scene, mse in pairs])
-
-
 def test_an_interval_is_that_of_drawing_prompts_with_all_their_images():
     """With n prompts the share of draws without prompt 0 is (1 - 1/n)^n, so these means have a known distribution."""
     figures = np.zeros((8, 3))
@@ -126,8 +108,9 @@ def test_an_interval_is_that_of_drawing_prompts_with_all_their_images():
 
 
 def test_intervals_of_a_summary_hold_the_figure_and_turn_with_the_unit():
-    table = made({"baseline": [0] * 8, "a": [1e-4, 2e-4, 3e-4, 4e-4, 5e-4, 6e-4, 7e-4, 8e-4]})
-    row = aggregation.summarize(table).iloc[1]
+    rows = [timed("baseline", scene, mse=0, psnr=20.0) for scene in range(8)]
+    rows += [timed("a", scene, mse=1e-4 * (scene + 1), psnr=20.0) for scene in range(8)]
+    row = aggregation.summarize(aggregation.to_table(rows)).iloc[1]
     assert row["mse"] == pytest.approx(4.5e-4)
     assert row["mse_low"] < row["mse"] < row["mse_high"]
     assert row["psnr_low"] == pytest.approx(-10 * np.log10(row["mse_high"]))
@@ -138,15 +121,3 @@ def test_intervals_of_a_summary_hold_the_figure_and_turn_with_the_unit():
 def test_the_pareto_front_has_the_variants_that_no_other_beats():
     points = {"variant": list("abcde"), "speed": [1.0, 1.5, 2.0, 1.4, 2.0], "mse": [0.1, 0.2, 0.4, 0.3, 0.5]}
     assert list(aggregation.pareto_front(pd.DataFrame(points))["variant"]) == ["c", "b", "a"]
-
-
-def test_the_dashed_line_of_a_single_best_variant_reaches_the_others(tmp_path, monkeypatch):
-    drawn = Mock()
-    monkeypatch.setattr("matplotlib.axes.Axes.step", drawn)
-    points = pd.DataFrame({"hires_scale": 2, "variant": ["a", "b"], "speed": [1.0, 2.0], "mse": [2e-4, 1e-4]})
-    charts.plot_frontier(points, tmp_path / "frontier.png")
-    assert [*map(list, drawn.call_args.args[:2])] == [[1, 2, 2], [1e-4, 1e-4, 2e-4]]
-
-
-def test_a_bar_in_a_cell_is_escaped():
-    assert "x\\|y" in markdown_table([["x|y"], ["z"]])

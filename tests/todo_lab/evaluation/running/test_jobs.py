@@ -8,7 +8,6 @@ from todo_core import SETTINGS, Settings, SettingsError
 from todo_lab.evaluation import variants
 from todo_lab.evaluation.prompts.prompt_sets import SETS, evenly_spaced, load_prompts
 from todo_lab.evaluation.running.jobs import Job, Scene, make_scenes
-from todo_lab.pocket.model.vocabulary import vocabulary
 from todo_lab.sampling.request import Request
 
 TOME = {"method": "similarity", "target": "all"}
@@ -40,10 +39,6 @@ def test_a_shipped_set_has_60_prompts_of_growing_length(name):
     assert sum(counts[:20]) < sum(counts[20:40]) < sum(counts[40:])
     assert min(counts) <= 5
     assert max(counts) >= 18
-
-
-def test_the_pocket_model_can_read_its_prompts():
-    assert vocabulary().encode(load_prompts("pocket")).shape == (60, 77)
 
 
 def test_a_file_of_prompts_is_read_without_comments_and_repetitions(tmp_path):
