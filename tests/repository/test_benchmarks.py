@@ -19,7 +19,6 @@ from todo_lab.evaluation.command import plan_jobs
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SIDE, CHANNELS = 16, 32
-LAYOUTS = ["sd1", "sdxl", "sd1-ldm", "sdxl-ldm"]
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +66,8 @@ def test_every_variant_without_a_path_is_measured(bench, subject_of):
     assert all(len(row["turns"]) == 1 and 0 < row["attention"] < row["seconds"] for row in rows)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_our_settings_and_their_lower_bound_reduce_every_layout(bench, subject_of, layout):
+@pytest.mark.parametrize("layout", ["sd1-ldm", "sdxl"])
+def test_our_settings_and_their_lower_bound_reduce_a_layout(bench, subject_of, layout):
     subject, whole = subject_of(layout), 256 if not layout.startswith("sdxl") else 64
     for name, share in {"ToDo 2": 4, "ToMe 0.5": 2, "cluster 0.5": 2, "ToDo 4": 16}.items():
         assert keys_of(subject, patched(subject.unet, bench.variants.OURS[name])) == {whole // share}

@@ -31,12 +31,6 @@ def test_each_setting_has_a_recommended_value():
     assert [name for name in SETTINGS if not re.search(rf"(\*\*|`){name}(\*\*|`)", advice)] == []
 
 
-def test_the_python_page_names_the_built_in_presets():
-    text = " ".join((ROOT / "docs" / "python.md").read_text("utf-8").split())
-    *first, last = BUILT_IN
-    assert f"`preset` names a built-in preset: {', '.join(first)} or {last}." in text
-
-
 def test_the_api_page_shows_the_infotext_of_its_request():
     text = (ROOT / "docs" / "api.md").read_text("utf-8")
     sent = json.loads(re.search(r'"args": \[(.*?)\]', text)[1])
@@ -45,14 +39,6 @@ def test_the_api_page_shows_the_infotext_of_its_request():
     shown = Settings.from_infotext(infotext | {"ToDo version": __version__}).to_dict()
     names = [name for name, setting in SETTINGS.items() if setting.infotext_key in infotext]
     assert {name: shown[name] for name in names} == {name: wanted[name] for name in names}
-
-
-def test_contributing_names_files_and_constants_that_are_there():
-    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    paths = re.findall(r"`((?:todo_core|todo_lab|tests|docs|scripts|examples|benchmarks)/[^`]*)`", page)
-    assert [path for path in paths if not (ROOT / path).exists()] == []
-    for name, path in re.findall(r"`([A-Z_]+)` in `([\w./]+)`", page):
-        assert re.search(rf"^{name}\b", (ROOT / path).read_text("utf-8"), re.MULTILINE), f"{name} is not in {path}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -1,9 +1,7 @@
 """What an installation brings: data files, extras, groups, one version. Nothing is built here."""
 
 import ast
-import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -28,7 +26,6 @@ else:
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-WHEEL = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 GROUPS = PROJECT["dependency-groups"]
 PACKAGES = ("todo_core", "todo_lab")
@@ -73,14 +70,6 @@ def test_every_kind_of_data_file_is_there_and_none_is_ignored():
         assert any(re.search(pattern, path) for path in DATA), pattern
     ignored = pathspec.GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text().splitlines())
     assert not [path for path in DATA if ignored.match_file(path)]
-
-
-def test_the_wheel_is_the_library_whole_and_alone_and_offers_no_extra_for_the_laboratory():
-    assert WHEEL == {"packages": ["todo_core"]}  # no include, exclude or only-include narrows it
-    assert sum(path.stat().st_size for path in (ROOT / "todo_core").rglob("*.py")) < 1_000_000
-    assert PROJECT["tool"]["hatch"]["build"].keys() == {"targets"}
-    assert set(EXTRAS) == {"diffusers"}
-    assert set(GROUPS) == {*ROOMS, "ray"}
 
 
 def test_readmes_example_needs_the_diffusers_extra_alone():
@@ -131,12 +120,6 @@ def test_one_command_fills_in_the_repositorys_address(tmp_path):
     assert 'pip install "todo-for-webui[diffusers] @ git+https://github.com/alice/faster"' in filled["README.md"]
 
 
-def test_no_other_file_needs_the_address():
-    found = subprocess.run(["git", "grep", "-lE", "OWNER|git\\+ADDRESS"], cwd=ROOT, capture_output=True, text=True)
-    own = {"CONTRIBUTING.md", "tests/repository/test_packaging.py"}
-    assert set(found.stdout.split()) <= {*ADDRESSED, *own}
-
-
 def test_the_places_of_the_version_agree():
     assert "version" in PROJECT["project"]["dynamic"]
     assert PROJECT["tool"]["hatch"]["version"]["path"] == "todo_core/__init__.py"
@@ -167,46 +150,6 @@ def test_the_oldest_versions_that_are_declared_are_tested():
     declared = re.findall(r"(torch|diffusers)>=([\d.]+)", str(EXTRAS["diffusers"]))
     assert len(declared) == 2
     assert all(f"{name}=={version}." in " ".join(commands) for name, version in declared)
-
-
-def test_each_ci_runs_the_documented_command():
-    job = workflow("tests")["jobs"]["all"]
-    assert "python3 tests/run.py" in (ROOT / "README.md").read_text()
-    assert 'python3 tests/run.py "$@"' in (ROOT / ".ci/run").read_text().splitlines()
-    assert ".ci/run --all" in [step.get("run") for step in job["steps"]]
-    tested = set(job["strategy"]["matrix"]["python"])
-    assert {f"Programming Language :: Python :: {version}" for version in tested} <= set(
-        PROJECT["project"]["classifiers"]
-    )
-
-
-@pytest.mark.parametrize("folder", ["bin", "Scripts"])
-def test_the_hooks_before_a_commit_run_the_tools_of_the_tests_environment(tmp_path, folder):
-    python = tmp_path / ".venv-test" / folder / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\necho "$*"\n')
-    python.chmod(0o755)
-    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-    words = [[*shlex.split(hook["entry"]), "a b.py"] for hook in repo["hooks"]]
-    told = [subprocess.run(each, cwd=tmp_path, text=True, capture_output=True).stdout for each in words]
-    assert told == ["-m ruff check --fix a b.py\n", "-m ruff format a b.py\n", "-m mypy\n"]
-
-
-def test_the_issue_forms_name_each_answer_once_and_show_an_infotext_of_today():
-    texts = [(ROOT / f".github/ISSUE_TEMPLATE/{form}.yml").read_text() for form in ("bug", "feature")]
-    for body in (yaml.safe_load(text)["body"] for text in texts):
-        assert len({field["id"] for field in body}) == len(body)
-        assert all(field["attributes"]["label"] for field in body)
-    keys = set(re.findall(r"(ToDo [\w /]+): \w", texts[0]))
-    assert keys
-    assert keys <= {setting.infotext_key for setting in todo_core.SETTINGS.values()}
-
-
-def test_the_entry_for_the_extension_index_has_its_fields():
-    entry = json.loads((ROOT / "docs/extension-index.json").read_text())
-    assert entry.keys() == {"name", "url", "description", "tags"}  # the index adds the date
-    assert set(entry["tags"]) <= {"script", "manipulations"}
-    assert entry["name"] != "Token Downsampling"  # another extension has this name
 
 
 @pytest.mark.slow
