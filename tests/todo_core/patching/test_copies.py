@@ -30,15 +30,14 @@ def alike(one, other):
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("how", "settings"),
     [
-        {"factor_1": 2},
-        {"factor_1": 2, "target": "all", "mlp": True, "crossattn": True},
-        {"factor_1": 1, "factor_2": 1, "interval": 2},
+        ("deepcopy", {"factor_1": 2}),
+        ("pickle", {"factor_1": 2, "target": "all", "mlp": True, "crossattn": True}),
+        ("pickle", {"factor_1": 1, "factor_2": 1, "interval": 2}),
     ],
     ids=["keys/values", "all", "predicts"],
 )
-@pytest.mark.parametrize("how", COPIES)
 def test_a_copy_keeps_the_patch_and_does_not_depend_on_the_original(sd1, how, settings):
     plain = generate(sd1)
     with patched(sd1.unet, factor_1=4, phase="fixed"):
