@@ -20,7 +20,7 @@ from .patching.work import layout_of
 USUAL_STEPS = 10  # of a hires pass
 # C of `pacing` at guidance 6 to 7, about: of a line in ten steps, where it grows with the square of a step's length,
 # of one in deep layers, and of an image that is held
-_OF_A_LINE, _OF_DEEP, _OF_A_HELD_IMAGE = 0.25, 0.05, 0.4
+_OF_A_LINE, _OF_DEEP, _OF_A_HELD_IMAGE = 0.25, 0.06, 0.4
 
 
 @dataclass(frozen=True)
