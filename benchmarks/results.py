@@ -57,7 +57,8 @@ TOLERANCES = {aim: Settings.preset(aim).tolerance for aim in AIMS}
 SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
 BY_ERROR = tuple(f"predicted, tolerance {each}" for each in sorted(TOLERANCES.values()))
 WAYS = (*BY_ERROR, "ToDo 2", "ToDo 3", *SHARES[1:4])  # of the base's table
-PROGRAMS = ("BiGain 2", "tomesd 0.5", "HyperTile 256", "DeepCache 2", "ZEUS 1", "Spectrum 5", "Spectrum 2", "EasyCache 0.2")
+STEP_CACHES = ("DeepCache 2", "ZEUS 1", "Spectrum 5", "Spectrum 2", "EasyCache 0.2")
+PROGRAMS = ("BiGain 2", "tomesd 0.5", "HyperTile 256", *STEP_CACHES)
 OTHERS = (*BY_ERROR, "ToDo 2", "ToDo 2, fixed", *SHARES[1:4], *PROGRAMS)
 AS_MANY = {"SDXL": "fewer steps 0.8", "SD 1.5": "fewer steps 0.7"}  # take the time of ToDo 2 at full size
 
@@ -207,8 +208,13 @@ def of_others() -> Table:
 
 def beside_programs() -> dict[tuple[str, int], pd.DataFrame]:
     """The rows of the prompts with which other programs were run, by layout and tokens of a side."""
-    wheres = {("SDXL", 64): "Spectrum 5", ("SDXL", 96): "BiGain 2", ("SD 1.5", 64): "ZEUS 1", ("SD 1.5", 96): "BiGain 2"}
-    return {where: of_shared_prompts(at(*where), program) for where, program in wheres.items()}
+    program = {
+        ("SDXL", 64): "Spectrum 5",
+        ("SDXL", 96): "BiGain 2",
+        ("SD 1.5", 64): "ZEUS 1",
+        ("SD 1.5", 96): "BiGain 2",
+    }
+    return {where: of_shared_prompts(at(*where), name) for where, name in program.items()}
 
 
 def of_parts(parts: dict[tuple[str, int], pd.DataFrame], variants: tuple[str, ...]) -> Table:
