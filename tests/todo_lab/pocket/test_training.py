@@ -11,9 +11,10 @@ from torch import nn
 from todo_core.hosts import detect
 from todo_lab.pocket.model import config, networks, weights_file
 from todo_lab.pocket.model.vocabulary import vocabulary
+from todo_lab.pocket.training import diffusion
 from todo_lab.pocket.training.diffusion import cell_weights, train_diffusion, write_weights
 from todo_lab.pocket.training.judge import train_judge
-from todo_lab.pocket.training.train import train_autoencoder
+from todo_lab.pocket.training.train import train_autoencoder, train_decoder
 from todo_lab.pocket.training.training_loop import Loop, Muon, Options
 
 SHIPPED = weights_file.shipped()
@@ -123,3 +124,14 @@ def test_the_sdxl_layout_is_sdxls():
     made = unet(torch.randn(2, 4, 16, 16), timesteps=torch.tensor([3, 5]), context=torch.randn(2, 77, 128))
     assert made.shape == (2, 4, 16, 16)
     assert sum(parameter.numel() for parameter in unet.parameters()) * 2 < 15_000_000
+
+
+@pytest.mark.long
+def test_the_decoder_alone_learns(tmp_path):
+    shipped = weights_file.load().first_stage_model
+    options = Options(tmp_path, steps=2, scenes=4, batch=2, start=SHIPPED, device="cpu")
+    train_decoder(options)
+    written = diffusion._model(options).first_stage_model
+    for name, before in shipped.state_dict().items():
+        learns = name.startswith(("decoder", "post_quant_conv"))
+        assert written.state_dict()[name].equal(before) != learns, name
