@@ -21,8 +21,6 @@ from todo_lab.python_version import NEWEST, OLDEST
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = [f"3.{minor}" for minor in range(OLDEST[1], NEWEST[1] + 1)]
-# audioop left Python with 3.13; numpy 1 and pillow 10 have no wheels from there on, and packages ask for later ones.
-# Without Ray a slow test is skipped.
 PIP = "-m pip install --disable-pip-version-check --no-user --no-compile"
 
 
