@@ -41,6 +41,14 @@ def test_the_api_page_shows_the_infotext_of_its_request():
     assert {name: shown[name] for name in names} == {name: wanted[name] for name in names}
 
 
+def test_contributing_names_files_and_constants_that_are_there():
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    paths = re.findall(r"`((?:todo_core|todo_lab|tests|docs|scripts|examples|benchmarks)/[^`]*)`", page)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    for name, path in re.findall(r"`([A-Z_]+)` in `([\w./]+)`", page):
+        assert re.search(rf"^{name}\b", (ROOT / path).read_text("utf-8"), re.MULTILINE), f"{name} is not in {path}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_links_between_pages_lead_somewhere(page):
     for target, anchor in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", page.read_text("utf-8")):

@@ -1,5 +1,6 @@
 """The environments of the demo and the tests, without installing anything."""
 
+import ast
 import errno
 import importlib
 import os
@@ -195,6 +196,15 @@ def test_every_command_says_so_first(run):
     """
     done = subprocess.run([sys.executable, "-c", dedent(lines)], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "Python 3.10 to 3.14 is needed; this is 3.6.15.\n")
+
+
+@pytest.mark.parametrize("name", ["app.py", "tests/run.py", "todo_lab/__init__.py", "todo_lab/python_version.py"])
+def test_an_old_python_can_read_what_refuses_it(name):
+    tree = ast.parse((ROOT / name).read_text(), feature_version=(3, 4))
+    nodes = list(ast.walk(tree))
+    assert not [node for node in nodes if isinstance(node, (ast.JoinedStr, ast.AnnAssign))]
+    assert not [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    assert not [node for node in nodes if getattr(node, "annotation", None) or getattr(node, "returns", None)]
 
 
 def test_pages_and_classifiers_name_the_same_range():
