@@ -22,7 +22,7 @@ import torch
 
 from todo_core import Session, TokenGrid
 from todo_core.estimate import Estimate
-from todo_core.patching.plan import Pass
+from todo_core.patching.facts import Pass
 from todo_core.patching.steps import rows_of
 from todo_core.patching.time import pacing
 from todo_core.patching.time.prediction import Line

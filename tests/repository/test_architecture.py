@@ -44,6 +44,7 @@ FLOORS = {
     "todo_core/patching": [
         "steps space",
         "time work",
+        "facts",
         "plan record",
         "what_ran hooks",
         "guard",

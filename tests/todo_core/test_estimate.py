@@ -12,7 +12,8 @@ from tests.todo_core.patching.test_plan import course_of
 from todo_core import Settings, TokenGrid, patched
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
-from todo_core.patching.plan import Pass, make_plan
+from todo_core.patching.facts import Pass
+from todo_core.patching.plan import make_plan
 from todo_core.patching.work import Layout
 from todo_core.settings import BUILT_IN
 

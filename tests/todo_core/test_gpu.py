@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from tests.todo_core.patching.test_plan import course_of
 from todo_core import Session, Settings, TokenGrid
 from todo_core.hosts import detect
-from todo_core.patching.plan import Pass
+from todo_core.patching.facts import Pass
 from todo_core.patching.steps import rows_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]

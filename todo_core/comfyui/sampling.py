@@ -17,7 +17,7 @@ from ..hosts.conditions import acts_at
 from ..hosts.host import Handle, KeysPatch, isinstance_str
 from ..hosts.patchers import with_keys_patch
 from ..patching.driver import Driver
-from ..patching.plan import Pass
+from ..patching.facts import Pass
 from ..patching.steps import rows_of
 from ..reason import Reason
 from ..settings import Settings

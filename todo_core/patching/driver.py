@@ -16,9 +16,10 @@ from ..hosts import Host, find_controlnet
 from ..reason import Because, Reason, Why
 from ..samplers import Course
 from ..settings import Settings
+from .facts import Pass
 from .hooks.deep_hooks import holder_of
 from .hooks.module_calls import guarded
-from .plan import Pass, Plan
+from .plan import Plan
 from .record import Record
 from .session import Session
 from .steps import Row

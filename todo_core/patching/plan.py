@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 from ..hosts import Host
 from ..hosts.compiled_code import is_compiled
-from ..hosts.host import IMAGE_PIXELS
 from ..reason import Reason, Why
-from ..samplers import Course
 from ..settings import SETTINGS, Settings
 from ..token_grid import TokenGrid
+from .facts import HELD, Pass
 from .space.level_plan import LEVELS, LevelPlan
 from .space.methods import plan_level
 from .time import pacing
 from .time.prediction import Hold, Line
 from .time.prediction_plan import NAMES, Part, PredictionPlan, Way
-from .time.schedule import Weights, light_steps
+from .time.schedule import light_steps
 from .work import layout_of
 
 AUTO_FEWEST = 6  # steps of a pass in which auto predicts
@@ -33,47 +31,8 @@ OF_DEEP = 1 / 4
 # Tokens are reduced in steps that together have this weight, for each unit of tolerance
 LIGHT = 6.25
 LIGHT_UNKNOWN = 0.3  # the start where the weights are not known
-Holder = Literal["forward", "counter", "ControlNet", "pipeline"]
-# why whole UNet calls cannot be predicted where something else has hold of the model
-HELD: dict[Holder, Reason] = {
-    "forward": Reason.OTHER_FORWARD,
-    "counter": Reason.COUNTER,
-    "ControlNet": Reason.CONTROLNET,  # it will put a forward on the UNet
-    "pipeline": Reason.PIPELINE,  # its UNet runs: too late for a forward
-}
 # Start and end are compared with step / steps up to this: 7 / 10 in floats must not be less than 0.7.
 _ROUNDING = 1e-6
-
-
-@dataclass(frozen=True)
-class Pass:
-    """What is known of a pass: facts alone. What follows from them is decided in ``make_plan``."""
-
-    size: TokenGrid  # of its latent
-    steps: int | None = None  # None where nobody knows
-    course: Course | None = None  # what its sampler has told; None where it has not
-    is_asked: bool = False  # its sampler
-    disagrees: bool = False  # the model is called otherwise than it has told
-    holder: Holder | None = None  # what else has hold of the model
-    is_video: bool = False
-    alternates: bool = False  # the prompt changes in each step
-    is_split: bool = False  # another model has a part of the prompts
-
-    @property
-    def weights(self) -> Weights | None:
-        """The weights of the steps, where the course of the pass is known."""
-        return self.course.weights if self.course else None
-
-    @property
-    def doubt(self) -> Reason | None:
-        """Why its sampler has told nothing, or is not believed."""
-        is_unknown = self.is_asked and not self.course
-        return Reason.DISAGREES if self.disagrees else Reason.UNKNOWN if is_unknown else None
-
-    @property
-    def pixels(self) -> str:
-        """The size of the image."""
-        return f"{self.size.width * IMAGE_PIXELS} x {self.size.height * IMAGE_PIXELS}"
 
 
 @dataclass(frozen=True)

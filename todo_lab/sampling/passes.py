@@ -21,7 +21,8 @@ from todo_core import __version__
 from todo_core.hosts import detect
 from todo_core.hosts.schedulers import course_of_scheduler
 from todo_core.patching.driver import Driver
-from todo_core.patching.plan import Pass, Plan
+from todo_core.patching.facts import Pass
+from todo_core.patching.plan import Plan
 from todo_core.patching.record import Record
 from todo_core.patching.steps import rows_of
 from todo_core.settings import VERSION_KEY, Settings

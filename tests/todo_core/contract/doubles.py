@@ -18,7 +18,7 @@ from tests.todo_core.webui.webui_double import Interrupted, Processing, Processi
 from todo_core import patched
 from todo_core.comfyui import NODE_CLASS_MAPPINGS
 from todo_core.comfyui.inputs import MAIN
-from todo_core.patching.plan import HELD
+from todo_core.patching.facts import HELD
 from todo_core.webui.extension import on_after_process
 
 from .host import SEEN, Call, Host, Made

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import pytest
 
-from todo_core.patching.plan import HELD
+from todo_core.patching.facts import HELD
 
 Event = Literal[
     "cancel",  # the user has cancelled before this call: the program notices it in its own way

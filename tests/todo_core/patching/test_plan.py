@@ -17,7 +17,8 @@ from tests.models import LatentDiffusion, diffusers_unet, full_layout, ldm_unet,
 from tests.naive import examples
 from todo_core import Settings, TokenGrid, patched
 from todo_core.hosts import Host, detect
-from todo_core.patching.plan import HELD, Pass, make_plan
+from todo_core.patching.facts import HELD, Pass
+from todo_core.patching.plan import make_plan
 from todo_core.patching.time.prediction import Hold
 from todo_core.patching.time.prediction_plan import NAMES
 from todo_core.patching.what_ran import nothing_to_reduce

@@ -21,7 +21,7 @@ from todo_core import Settings, patched
 from todo_core.hosts import detect
 from todo_core.hosts.conditions import conditions_of
 from todo_core.patching.driver import Driver
-from todo_core.patching.plan import Pass
+from todo_core.patching.facts import Pass
 from todo_core.patching.session import Session
 from todo_core.patching.steps import Row, rows_of
 from todo_core.patching.time import room

@@ -12,7 +12,8 @@ from tests import models
 from todo_core import Settings
 from todo_core.patching import what_ran
 from todo_core.patching.driver import Driver
-from todo_core.patching.plan import Pass, Plan
+from todo_core.patching.facts import Pass
+from todo_core.patching.plan import Plan
 from todo_core.patching.record import Record
 from todo_core.patching.space.level_plan import LevelPlan
 from todo_core.patching.time.prediction_plan import PARTS, PredictionPlan

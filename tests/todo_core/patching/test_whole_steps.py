@@ -13,7 +13,7 @@ from tests.todo_core.test_pacing import naive_cost
 from todo_core import Settings, patched
 from todo_core.hosts import detect
 from todo_core.patching.driver import Driver
-from todo_core.patching.plan import HELD, Pass
+from todo_core.patching.facts import HELD, Pass
 from todo_core.patching.session import Session
 from todo_core.patching.steps import rows_of
 from todo_core.patching.time.pacing import Budget

@@ -5,7 +5,7 @@ import torch
 
 from tests.todo_core.contract.host import SEEN, Call, Host, Made
 from tests.todo_core.contract.test_contract import *  # noqa: F403
-from todo_core.patching.plan import HELD
+from todo_core.patching.facts import HELD
 
 from ..helpers import Refused, Result, todo_keys
 

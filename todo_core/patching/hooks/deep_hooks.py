@@ -9,7 +9,7 @@ from torch.nn import Module
 
 from ...hosts.host import counts_calls, has_foreign_forward
 from ...reason import Reason
-from ..plan import Holder
+from ..facts import Holder
 from ..time.memory import CallMemory
 from ..time.prediction_plan import Part
 from .module_calls import Args, Forward, Kwargs, argument, guarded, has_other_forward

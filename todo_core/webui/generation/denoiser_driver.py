@@ -9,8 +9,8 @@ from typing import Any
 from ...hosts import Host, detect
 from ...hosts.host import Handle
 from ...patching.driver import Driver
+from ...patching.facts import Pass
 from ...patching.hooks.module_calls import guarded
-from ...patching.plan import Pass
 from ...reason import Because, Reason
 from ...settings import Settings
 from ...token_grid import TokenGrid

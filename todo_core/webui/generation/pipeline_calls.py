@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ...estimate import USUAL_STEPS
 from ...hosts import Host
+from ...patching.facts import Pass
 from ...patching.hooks.module_calls import Args, Hook, Kwargs, argument
-from ...patching.plan import Pass
 from ...patching.steps import StepCounter, rows_of, timesteps_of
 from .. import compat
 from .denoiser_driver import DenoiserDriver

@@ -12,7 +12,7 @@ import gradio as gr
 from modules.ui_components import FormRow, InputAccordion
 
 from ... import __version__
-from ...patching.plan import Holder, Pass
+from ...patching.facts import Holder, Pass
 from ...reason import Reason, Why
 from ...settings import SETTINGS, Settings
 from .. import compat

@@ -11,7 +11,8 @@ from ...errors import UnsupportedModelError
 from ...estimate import USUAL_STEPS, Estimate
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
-from ...patching.plan import Pass, Plan, make_plan
+from ...patching.facts import Pass
+from ...patching.plan import Plan, make_plan
 from ...patching.what_ran import less_work, nothing_to_reduce
 from ...reason import Reason, Why
 from ...settings import SETTINGS, Settings

@@ -7,7 +7,7 @@ import pytest
 
 from tests.models import LatentDiffusion, ldm_unet
 from todo_core import Settings
-from todo_core.patching.plan import Pass
+from todo_core.patching.facts import Pass
 from todo_core.reason import Reason
 from todo_core.samplers import Course, Scale
 from todo_core.webui.panel.estimate_line import estimate_line
