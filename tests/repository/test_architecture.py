@@ -46,6 +46,8 @@ FLOORS = {
         "time work",
         "facts",
         "plan record",
+        "usual",
+        "planning",
         "what_ran hooks",
         "guard",
         "session",

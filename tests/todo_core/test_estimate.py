@@ -13,7 +13,7 @@ from todo_core import Settings, TokenGrid, patched
 from todo_core.estimate import Estimate
 from todo_core.hosts import detect
 from todo_core.patching.facts import Pass
-from todo_core.patching.plan import make_plan
+from todo_core.patching.planning import make_plan
 from todo_core.patching.work import Layout
 from todo_core.settings import BUILT_IN
 

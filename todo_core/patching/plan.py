@@ -1,36 +1,16 @@
-"""Settings x model x pass -> Plan: what will happen at each level and in each step, and why where nothing will."""
+"""What will happen in a pass, at each level and in each step, and why where nothing will."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
-from ..hosts import Host
-from ..hosts.compiled_code import is_compiled
 from ..reason import Reason, Why
-from ..settings import SETTINGS, Settings
-from ..token_grid import TokenGrid
-from .facts import HELD, Pass
-from .space.level_plan import LEVELS, LevelPlan
-from .space.methods import plan_level
-from .time import pacing
-from .time.prediction import Hold, Line
-from .time.prediction_plan import NAMES, Part, PredictionPlan, Way
-from .time.schedule import light_steps
-from .work import layout_of
+from ..settings import Settings
+from .facts import Pass
+from .space.level_plan import LevelPlan
+from .time.prediction_plan import AUTO_FEWEST, Part, PredictionPlan
 
-AUTO_FEWEST = 6  # steps of a pass in which auto predicts
-# auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
-WORTH_PREDICTING = 1 / 3
-# auto reduces tokens in place of predictions by a line where that saves this part of a pass: in SD 1.5 at 2048 px. A
-# line multiplies the noise of the moving position, so one of both is closer than both; a held image does not
-WORTH_REDUCING = 0.28
-# The error of deep layers is measured inside, and shows three to four times as much as that of whole steps
-OF_DEEP = 1 / 4
-# Tokens are reduced in steps that together have this weight, for each unit of tolerance
-LIGHT = 6.25
-LIGHT_UNKNOWN = 0.3  # the start where the weights are not known
 # Start and end are compared with step / steps up to this: 7 / 10 in floats must not be less than 0.7.
 _ROUNDING = 1e-6
 
@@ -125,135 +105,3 @@ class Plan:
         lines += [f"past {self.end:g}: {level}" for level in self.after]
         lines += map(str, self.parts.values()) if self.settings.interval != 1 else ()
         return "\n".join(lines)
-
-
-def make_plan(settings: Settings, host: Host, facts: Pass) -> Plan:
-    """What will happen in a pass. All decisions are made here; nothing changes the settings afterwards."""
-    plan = _plan(settings, host, facts)
-    if plan.reduces:
-        return plan
-    changes = ((name, changed) for name, changed in _changes(plan, host) if _plan(changed, host, facts).reduces)
-    advice = (Reason.SET(SETTINGS[name].label, getattr(changed, name)) for name, changed in changes)
-    return replace(plan, advice=next(advice, None))
-
-
-def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
-    whole = _plan_whole(settings, host, facts)
-    levels = _plan_levels(settings, settings.method, host, facts.size)
-    deep = _plan_deep(settings, host, facts, levels)
-    is_auto = settings.interval == settings.factor_1 == "auto" and settings.method == "downsample"
-    start, end = _window(settings, facts)
-    continues = any(part.predicts and part.way is Line for part in (whole, deep))
-    if is_auto and continues and any(level.reduces for level in levels):
-        saved = layout_of(host).share_saved(facts.size, {(levels, False): 1}, 1) * (end - start)  # of the pass
-        if saved < WORTH_REDUCING or settings.predict != "auto":
-            levels = tuple(_kept(level, Reason.FEWER_WOULD_SAVE(100 * saved, facts.pixels)) for level in levels)
-        elif whole.predicts:
-            whole = replace(whole, why=Reason.FEWER_TOKENS(100 * saved, facts.pixels))
-    if settings.predict == "whole" and whole.predicts:
-        deep = replace(deep, why=Reason.WHOLE_INSTEAD)
-    if host.network != "UNet":
-        whole = replace(whole, why=whole.why or Reason.NOT_THE_UNET)
-    has_after = settings.afterwards != "none" and settings.end not in ("auto", 1)
-    after = _plan_levels(settings, settings.afterwards, host, facts.size) if has_after else ()
-    return Plan(settings, facts, levels, start, end, whole, deep, after)
-
-
-def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -> tuple[LevelPlan, ...]:
-    levels = [host.level(number) for number in LEVELS]
-    return tuple(plan_level(settings, method, level, size.halved(level.depth)) for level in levels)
-
-
-def _kept(level: LevelPlan, why: Why) -> LevelPlan:
-    """The level with all its tokens."""
-    return replace(level, keys=level.grid.tokens, target_grid=None, amount=0, why=level.why or why)
-
-
-def _window(settings: Settings, facts: Pass) -> tuple[float, float]:
-    """The shares of the pass after which the reduction of tokens begins and ends."""
-    first, last, steps = 0.0, 1.0, facts.steps
-    if settings.window == "steps" and facts.weights:
-        first, last = (step / len(facts.weights) for step in light_steps(facts.weights, LIGHT * settings.tolerance))
-    elif settings.window == "steps" and steps and steps > 1:
-        first = LIGHT_UNKNOWN
-    start = first if settings.start == "auto" else settings.start
-    end = last if settings.end == "auto" else settings.end
-    if start >= end:  # one of them was set by hand
-        return (0.0 if settings.start == "auto" else start), (1.0 if settings.end == "auto" else end)
-    return start, end
-
-
-def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
-    """Whole steps: by name, or by ``auto`` where the sampler has told what it does."""
-    asked = settings.predict == "whole" or (settings.predict == "auto" and settings.interval in ("auto", 1))
-    way = Hold if facts.course and facts.course.holds else Line
-    plan = _by_interval("whole", settings, facts, way, computed_first=way.computed_first)
-    why = _why_off(settings, facts) or (None if asked else Reason.LAYERS_ALONE)
-    if not why:
-        why = HELD[facts.holder] if facts.holder else facts.course.why_not(whole=True) if facts.course else facts.doubt
-    if not why and facts.is_video:
-        why = Reason.VIDEO
-    is_unknown = settings.predict == "auto" and facts.course is None
-    return replace(plan, why=why or plan.why or (Reason.UNKNOWN if is_unknown else None))
-
-
-def _plan_deep(settings: Settings, host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> PredictionPlan:
-    """The deep transformers: by ``auto`` where they are a good part of a step's work."""
-    plan = _by_interval("deep", settings, facts, Line, computed_first=2)
-    why = _why_off(settings, facts)
-    if not why and not host.deep_transformers:
-        why = Reason.NOTHING_DEEP
-    if not why and settings.interval == "auto":
-        if not _is_worth_predicting(host, facts, levels):
-            why = Reason.TOO_LITTLE
-        elif facts.course:
-            why = facts.course.why_not(whole=False)
-        if not why and is_compiled(host.unet):  # a predicted transformer would run uncompiled
-            why = Reason.COMPILED
-    return replace(plan, why=why or plan.why)
-
-
-def _why_off(settings: Settings, facts: Pass) -> Why | None:
-    """Why nothing is predicted, whichever part it is of."""
-    if settings.method == "none":
-        return Reason.METHOD_NONE
-    if settings.interval == 1:
-        return Reason.INTERVAL_1
-    return Reason.ALTERNATES if facts.alternates else Reason.SPLIT if facts.is_split else None
-
-
-def _by_interval(part: Part, settings: Settings, facts: Pass, way: Way, computed_first: int) -> PredictionPlan:
-    """The interval in this pass, and why the pass is too short for it, or too little is known of it."""
-    interval, steps = settings.interval, facts.steps
-    fewest, tolerance = computed_first + 2, None
-    why: Why | None = None
-    if interval == "auto":
-        fewest, computed_first, interval = AUTO_FEWEST, way.computed_first, pacing.LONGEST
-        tolerance = settings.tolerance * (OF_DEEP if (part, settings.predict) == ("deep", "auto") else 1)
-        needed = facts.doubt or (Reason.SCHEDULE_UNKNOWN if steps else Reason.STEPS_UNKNOWN)
-        why = None if facts.weights else needed
-    if steps and steps < fewest:
-        why = Reason.TOO_FEW_STEPS(NAMES[part], fewest, steps)
-    return PredictionPlan(part, int(interval), tolerance, way, computed_first, why)
-
-
-def _is_worth_predicting(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:
-    """Whether the deep transformers have a good part of a step's work."""
-    layout = layout_of(host)
-    whole, without = (layout.work(facts.size, levels, predicts=each) for each in (False, True))
-    return without <= (1 - WORTH_PREDICTING) * whole
-
-
-def _changes(plan: Plan, host: Host) -> Iterator[tuple[str, Settings]]:
-    """Changed settings to try, the best first: none that the user has switched off."""
-    settings = plan.settings
-    if settings.interval != 1:
-        yield "interval", replace(settings, interval="auto")
-        # a short pass may be a part of one: the interval would act in the other parts too
-        is_short = (plan.facts.steps or AUTO_FEWEST) < AUTO_FEWEST
-        if not is_short and host.deep_transformers and _is_worth_predicting(host, plan.facts, plan.levels):
-            yield "interval", replace(settings, interval=2)
-    if settings.method != "downsample":
-        yield "ratio_1", replace(settings, ratio_1=0.5)
-    elif settings.factor_1 == "auto":
-        yield "factor_1", replace(settings, factor_1=2)

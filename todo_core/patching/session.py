@@ -31,7 +31,8 @@ from .hooks.attachment import Attachment
 from .hooks.deep_hooks import holder_of
 from .hooks.module_calls import Args, Kwargs, argument, remove_forwards
 from .hooks.running_calls import Shared, UNetCall
-from .plan import Plan, make_plan
+from .plan import Plan
+from .planning import make_plan
 from .record import Record
 from .steps import Row, Step, StepCounter, rows_inside, timesteps_of
 from .time.memory import MOST_CALLS, CallMemory, Memory

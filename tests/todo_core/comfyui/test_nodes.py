@@ -317,7 +317,7 @@ def test_steps_that_another_node_answers_outside_of_ours_are_not_counted_as_comp
     ],
 )
 def test_calls_are_counted_where_they_are_no_steps(shown, model, monkeypatch, name, sigmas, whole, reduced):
-    monkeypatch.setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)
+    monkeypatch.setattr("todo_core.patching.planning.WORTH_PREDICTING", 0)
     guider = Guider(todo(model, start=0.5))
     calls, _ = lengths(model, lambda: guider.sample(sampler=sampler(name), sigmas=sigmas))
     assert calls == [{WHOLE}] * whole + [{REDUCED}] * reduced

@@ -51,7 +51,7 @@ class Double(Host):
 
     def __init__(self, request):
         super().__init__(request)
-        request.getfixturevalue("monkeypatch").setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)  # it is small
+        request.getfixturevalue("monkeypatch").setattr("todo_core.patching.planning.WORTH_PREDICTING", 0)  # it is small
         self.unets = [self.unet]
         self.controlnet = ControlNet(unet_of_ldm(seed=3, num_res_blocks=1))
 

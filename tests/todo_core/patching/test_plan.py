@@ -11,14 +11,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-import todo_core.patching.plan
+import todo_core.patching.planning
 from tests import models
 from tests.models import LatentDiffusion, diffusers_unet, full_layout, ldm_unet, noise, shallow_ldm_unet
 from tests.naive import examples
 from todo_core import Settings, TokenGrid, patched
 from todo_core.hosts import Host, detect
 from todo_core.patching.facts import HELD, Pass
-from todo_core.patching.plan import make_plan
+from todo_core.patching.planning import make_plan
 from todo_core.patching.time.prediction import Hold
 from todo_core.patching.time.prediction_plan import NAMES
 from todo_core.patching.what_ran import nothing_to_reduce
@@ -252,7 +252,7 @@ def test_the_steps_that_weigh_most_keep_all_tokens(settings, steps, known, windo
 
 def test_models_of_which_nothing_can_be_predicted_say_so(diffusers_sdxl, monkeypatch):
     """A ControlNet has a session of its own, with the UNet's settings."""
-    monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
+    monkeypatch.setattr(todo_core.patching.planning, "WORTH_PREDICTING", 0)
     facts = pass_of(TokenGrid(128, 128), 10)
     host = replace(detect(diffusers_sdxl.unet), network="ControlNet")
     made = make_plan(Settings(**BY_WHOLE), host, facts)

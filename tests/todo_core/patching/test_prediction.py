@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._pytree import tree_leaves
 
-import todo_core.patching.plan
+import todo_core.patching.planning
 from tests.controlnet_double import ControlNet
 from tests.models import noise, shallow_ldm_unet, words
 from tests.naive import examples
@@ -258,7 +258,7 @@ def test_a_call_of_a_step_that_begins_anew_leaves_the_others_their_gaps(shallow)
 
 def test_with_auto_all_calls_of_a_step_skip_the_same_steps(shallow, monkeypatch):
     """By the worst of their errors: a long negative prompt makes two calls of each step."""
-    monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
+    monkeypatch.setattr(todo_core.patching.planning, "WORTH_PREDICTING", 0)
 
     def computed(*drifts, is_split=False):
         session, ran = session_of(shallow, interval="auto", predict="deep", tolerance=0.05), []
@@ -588,7 +588,7 @@ def test_a_compiled_model_is_predicted_too(diffusers_sd1):
 @pytest.mark.parametrize("left_out", [True, False])
 def test_where_the_negative_prompt_is_left_out_the_error_is_that_without_guidance(shallow, monkeypatch, left_out):
     """As by NGMS. A row of the prompt alone beside both, as ComfyUI has for an area, counts several times."""
-    monkeypatch.setattr(todo_core.patching.plan, "WORTH_PREDICTING", 0)
+    monkeypatch.setattr(todo_core.patching.planning, "WORTH_PREDICTING", 0)
 
     def least_error(weight):
         session, both = (

@@ -11,6 +11,7 @@ from .prediction import Hold, Line
 
 Way = type[Line] | type[Hold]
 Part = Literal["whole", "deep"]
+AUTO_FEWEST = 6  # steps of a pass in which auto predicts
 PARTS: tuple[Part, ...] = ("whole", "deep")
 NAMES: dict[Part, str] = {"whole": "whole steps", "deep": "layers below level 1"}
 # why a part is not predicted until steps, schedule and sampler of a pass are known, or its calls are other than told

@@ -54,7 +54,7 @@ def todo_of(done):
     ],
 )
 def test_what_auto_has_used_is_written_and_pasted_as_auto(webui, chosen, used, monkeypatch):
-    monkeypatch.setattr("todo_core.patching.plan.WORTH_PREDICTING", 0)
+    monkeypatch.setattr("todo_core.patching.planning.WORTH_PREDICTING", 0)
     monkeypatch.setattr(webui.model, "image_size", 8)
     request = {"steps": 10, "sampler_function": SAMPLERS["euler"]}
     done = webui.generate(Processing(**request), {"factor_1": 2} | chosen)
