@@ -22,6 +22,7 @@ import performance
 from performance import Table
 
 from todo_core import Settings
+from todo_core.patching.planning import OF_TOKENS
 from todo_core.settings import AIMS, seen
 from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
 from todo_lab.sampling.comparison import most_different
@@ -51,6 +52,8 @@ USERS = (  # a row of README's table for each kind
     ("SD 1.5", 128, ""),
     ("SDXL", 96, "Euler, 20 steps"),
 )
+LIGHT = ("Euler, 20 steps",)  # so many steps are predicted that fewer tokens would save less
+FEWER_FROM = 128  # tokens a side, in SD 1.5
 WITH_NOISE = ("Euler a", "Euler a, 15 steps, 1.5x, denoising 0.35")
 WISHES = {"Balanced": "the usual", "Closest": "the closest image", "Fast": "speed first"}
 TOLERANCES = {aim: Settings.preset(aim).tolerance for aim in AIMS}
@@ -91,15 +94,20 @@ def of_shared_prompts(part: pd.DataFrame, other: str) -> pd.DataFrame:
 def passes(sides: tuple[int, ...] = SIDES) -> Iterator[tuple[str, int, str, pd.DataFrame]]:
     """Layout, tokens of a side, change and rows of each hires pass that was measured."""
     for (name, change), layout, side in itertools.product(CHANGES.items(), LAYOUTS, sides):
-        part = of_shared_prompts(at(layout, side, **change), variant_of("Balanced", layout, name))
+        part = of_shared_prompts(at(layout, side, **change), variant_of("Balanced", layout, side, name))
         if len(part):
             yield layout, side, name, part
 
 
-def variant_of(aim: str, layout: str, name: str) -> str:
-    """What a preset does in a pass of this name: tokens are reduced where it predicts nothing."""
-    tokens = "ToDo 2, " if name in WITH_NOISE and layout == "SD 1.5" else ""
-    return f"{tokens}predicted, tolerance {TOLERANCES[aim]}"
+def variant_of(aim: str, layout: str, side: int, name: str) -> str:
+    """What a preset does in a pass of this name with ``side`` x ``side`` tokens."""
+    tokens, predicted = "ToDo 2, " if layout == "SD 1.5" else "", "predicted, tolerance {}"
+    if name in WITH_NOISE:  # tokens beside held images
+        return tokens + predicted.format(TOLERANCES[aim])
+    left = round(TOLERANCES[aim] - OF_TOKENS, 2)
+    if not tokens or side < FEWER_FROM or name in LIGHT or left < 0:
+        return predicted.format(TOLERANCES[aim])
+    return f"ToDo 2, all steps, {predicted.format(left)}" if left else "ToDo 2"
 
 
 def speed_at_full_size(layout: str, side: int, variant: str, own: pd.DataFrame) -> float:
@@ -150,7 +158,7 @@ def shown_psnr(table: pd.DataFrame) -> str:
 
 def cells_of(aim: str, layout: str, side: int, name: str, part: pd.DataFrame) -> list[str]:
     """Speed and PSNR of a preset in a pass, those of the plain steps of its time, and how often it is closer."""
-    variant = variant_of(aim, layout, name)
+    variant = variant_of(aim, layout, side, name)
     if of(variant, part).empty:
         return ["", "", ""]
     speed, count, plain = beside_plain_steps(layout, side, variant, part)
@@ -232,7 +240,7 @@ def shown(variant: str) -> str:
     """The name on the page, of ten steps."""
     if variant.startswith("fewer steps "):
         return f"{round(10 * float(variant.split()[-1]))} of 10 plain steps"
-    return f"**{variant}**" if variant == variant_of("Balanced", "SDXL", "") else variant
+    return f"**{variant}**" if variant == variant_of("Balanced", "SDXL", 64, "") else variant
 
 
 def of_paper() -> Table:
@@ -294,7 +302,7 @@ def plot_opening(path: Path, evaluation: Path) -> None:
     """A pass as baseline, with *Balanced* and with plain steps of its time: whole, enlarged, and the difference."""
     layout, side = "SDXL", REAL[0]
     rows, images = images_of(evaluation)
-    balanced, steps = variant_of("Balanced", layout, ""), int(rows["hires_steps"].iloc[0])
+    balanced, steps = variant_of("Balanced", layout, side, ""), int(rows["hires_steps"].iloc[0])
     speed, count, plain = beside_plain_steps(layout, side, balanced, rows)
     shown = {
         f"Baseline, {steps} steps": images["baseline"],

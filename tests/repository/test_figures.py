@@ -87,7 +87,7 @@ def test_todo_is_closer_than_other_programs_at_no_more_work_where_the_page_says_
 
 def test_balanced_is_closer_than_other_step_caches_where_the_page_says_so():
     part = results.beside_programs()["SDXL", 64]
-    ours = results.of(results.variant_of("Balanced", "SDXL", ""), part)
+    ours = results.of(results.variant_of("Balanced", "SDXL", 64, ""), part)
     for other in (results.of(name, part) for name in results.AT_64):
         assert results.psnr(ours) > results.psnr(other)
         assert ours["psnr"].min() > other["psnr"].min()
@@ -97,29 +97,30 @@ def test_balanced_is_closer_than_other_step_caches_where_the_page_says_so():
 def test_no_preset_is_farther_than_as_many_plain_steps(aim):
     """Neither in the mean nor in the worst image."""
     for layout, side, name, part in results.passes():
-        variant = results.variant_of(aim, layout, name)
+        variant = results.variant_of(aim, layout, side, name)
         if len(own := results.of(variant, part)):
             _, _, plain = results.beside_plain_steps(layout, side, variant, part)
             assert plain.empty or results.psnr(own) > results.psnr(plain), (layout, side, name)
             assert plain.empty or own["psnr"].min() > plain["psnr"].min(), (layout, side, name)
 
 
+@pytest.mark.parametrize("side", results.REAL)
 @pytest.mark.parametrize("is_noisy", [False, True])
 @pytest.mark.parametrize("layout", results.LAYOUTS)
 @pytest.mark.parametrize("aim", results.TOLERANCES)
-def test_a_preset_does_what_its_rows_did(aim, layout, is_noisy):
-    size = TokenGrid(*2 * (96 * results.LAYOUTS[layout],))
+def test_a_preset_does_what_its_rows_did(aim, layout, is_noisy, side):
+    size = TokenGrid(*2 * (side * results.LAYOUTS[layout],))
     facts = Pass(size, 10, Course.of_noise(KARRAS, holds=is_noisy))
     plan = make_plan(Settings.preset(aim), full_layout(layout), facts)
-    name = "Euler a" if is_noisy else ""
-    predicted = f"predicted, tolerance {plan.settings.tolerance:g}"
-    assert results.variant_of(aim, layout, name) == ("ToDo 2, " if plan.reduced else "") + predicted
-    assert plan.predicts
+    predicted = f"predicted, tolerance {plan.whole.tolerance:g}" if plan.predicts else ""
+    in_all = "all steps" if predicted and plan.reduced and (plan.start, plan.end) == (0, 1) else ""
+    did = ", ".join(filter(None, ("ToDo 2" if plan.reduced else "", in_all, predicted)))
+    assert results.variant_of(aim, layout, side, "Euler a" if is_noisy else "") == did
 
 
 def test_readme_tells_the_work_and_the_time_that_balanced_leaves_in_sdxl():
     told = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    rows = results.of(results.variant_of("Balanced", "SDXL", ""), results.at("SDXL", 96))
+    rows = results.of(results.variant_of("Balanced", "SDXL", 96, ""), results.at("SDXL", 96))
     ran = "".join(rows["ran"])  # the work of the steps of all images, in the full layout
     calls = {((), False): ran.count("."), ((), True): ran.count("d")}
     saved = layout_of(full_layout("SDXL")).share_saved(TokenGrid(192, 192), calls, len(ran))

@@ -10,6 +10,7 @@ from ..hosts.compiled_code import is_compiled
 from ..reason import Reason, Why
 from ..settings import SETTINGS, Settings
 from ..token_grid import TokenGrid
+from . import usual
 from .facts import HELD, Pass
 from .plan import Plan
 from .space.level_plan import LEVELS, LevelPlan
@@ -22,9 +23,9 @@ from .work import layout_of
 
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
 WORTH_PREDICTING = 1 / 3
-# auto reduces tokens in place of predictions by a line where that saves this part of a pass: in SD 1.5 at 2048 px. A
-# line multiplies the noise of the moving position, so one of both is closer than both; a held image does not
-WORTH_REDUCING = 0.28
+# auto reduces tokens in all steps where that saves this part of a pass, and predictions save less: in SD 1.5 from 1024
+# px on. They move the image about as far as predictions with this tolerance
+WORTH_REDUCING, OF_TOKENS = 0.25, 0.08
 # The error of deep layers is measured inside, and shows three to four times as much as that of whole steps
 OF_DEEP = 1 / 4
 # Tokens are reduced in steps that together have this weight, for each unit of tolerance
@@ -46,22 +47,40 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
     whole = _plan_whole(settings, host, facts)
     levels = _plan_levels(settings, settings.method, host, facts.size)
     deep = _plan_deep(settings, host, facts, levels)
-    is_auto = settings.interval == settings.factor_1 == "auto" and settings.method == "downsample"
-    start, end = _window(settings, facts)
-    continues = any(part.predicts and part.way is Line for part in (whole, deep))
-    if is_auto and continues and any(level.reduces for level in levels):
-        saved = layout_of(host).share_saved(facts.size, {(levels, False): 1}, 1) * (end - start)  # of the pass
-        if saved < WORTH_REDUCING or settings.predict != "auto":
-            levels = tuple(_kept(level, Reason.FEWER_WOULD_SAVE(100 * saved, facts.pixels)) for level in levels)
-        elif whole.predicts:
-            whole = replace(whole, why=Reason.FEWER_TOKENS(100 * saved, facts.pixels))
     if settings.predict == "whole" and whole.predicts:
         deep = replace(deep, why=Reason.WHOLE_INSTEAD)
-    if host.network != "UNet":
-        whole = replace(whole, why=whole.why or Reason.NOT_THE_UNET)
     has_after = settings.afterwards != "none" and settings.end not in ("auto", 1)
     after = _plan_levels(settings, settings.afterwards, host, facts.size) if has_after else ()
-    return Plan(settings, facts, levels, start, end, whole, deep, after)
+    start, end = _window(settings, facts)
+    plan = _tokens_or_predictions(Plan(settings, facts, levels, start, end, whole, deep, after), host)
+    if host.network != "UNet":
+        return replace(plan, whole=replace(plan.whole, why=plan.whole.why or Reason.NOT_THE_UNET))
+    return plan
+
+
+def _tokens_or_predictions(plan: Plan, host: Host) -> Plan:
+    """Beside a line, *auto* keeps all tokens: it multiplies the noise of their moving position.
+
+    Where fewer tokens save more, they are reduced in all steps, and a line gets what they leave of the tolerance.
+    """
+    settings, facts, parts = plan.settings, plan.facts, plan.parts.values()
+    is_auto = settings.interval == settings.factor_1 == "auto" and settings.method == "downsample"
+    continues = any(part.predicts and part.way is Line for part in parts)
+    if not (is_auto and continues and any(level.reduces for level in plan.levels)):
+        return plan
+    saved = layout_of(host).share_saved(facts.size, {(plan.levels, False): 1}, 1)
+    kept = Reason.FEWER_WOULD_SAVE(100 * saved, facts.pixels)
+    predictions = replace(plan, levels=tuple(_with_all_tokens(level, kept) for level in plan.levels))
+    if saved < WORTH_REDUCING or settings.tolerance < OF_TOKENS or settings.predict != "auto":
+        return predictions
+    start, end = 0.0 if settings.start == "auto" else settings.start, 1.0 if settings.end == "auto" else settings.end
+    left, instead = 1 - OF_TOKENS / settings.tolerance, Reason.FEWER_TOKENS(100 * saved, facts.pixels)
+    whole, deep = (
+        replace(part, tolerance=(part.tolerance or 0) * left, why=part.why or (None if left else instead))
+        for part in parts
+    )
+    tokens = replace(plan, start=start, end=end, whole=whole, deep=deep)
+    return max(predictions, tokens, key=lambda each: usual.share_saved(each, host))
 
 
 def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -> tuple[LevelPlan, ...]:
@@ -69,7 +88,7 @@ def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -
     return tuple(plan_level(settings, method, level, size.halved(level.depth)) for level in levels)
 
 
-def _kept(level: LevelPlan, why: Why) -> LevelPlan:
+def _with_all_tokens(level: LevelPlan, why: Why) -> LevelPlan:
     """The level with all its tokens."""
     return replace(level, keys=level.grid.tokens, target_grid=None, amount=0, why=level.why or why)
 

@@ -96,7 +96,7 @@ def test_it_tells_what_the_settings_would_do_with_the_fields_of_the_page(model, 
 
 def test_both_predictions_are_told(model, monkeypatch):
     """In a larger model; tokens save more in this one."""
-    assert re.search(f": 4x fewer tokens in 13 of 20 steps, {LESS}", line(model, HIRES | MULTISTEP | {"steps": 20}))
+    assert re.search(f": 4x fewer tokens in all 20 steps, {LESS}", line(model, HIRES | MULTISTEP | {"steps": 20}))
     for bound, value in (("WORTH_PREDICTING", 0), ("WORTH_REDUCING", 1)):
         monkeypatch.setattr(f"todo_core.patching.planning.{bound}", value)
     told = rf": about \d+ of 20 steps predicted, \d more partly, {LESS}"
