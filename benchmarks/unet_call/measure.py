@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from todo_core import Session, TokenGrid
-from todo_core.estimate import Estimate
+from todo_core.patching.estimate import Estimate
 from todo_core.patching.facts import Pass
 from todo_core.patching.steps import rows_of
 from todo_core.patching.time import pacing

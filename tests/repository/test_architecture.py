@@ -33,7 +33,7 @@ FLOORS = {
         "reduction",
         "settings hosts",
         "patching",
-        "estimate tomesd",
+        "tomesd",
         "webui comfyui",
     ],
     "todo_core/hosts": [
@@ -46,7 +46,7 @@ FLOORS = {
         "time work",
         "facts",
         "plan record",
-        "usual",
+        "estimate",
         "planning",
         "what_ran hooks",
         "guard",

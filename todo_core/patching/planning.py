@@ -10,7 +10,7 @@ from ..hosts.compiled_code import is_compiled
 from ..reason import Reason, Why
 from ..settings import SETTINGS, Settings
 from ..token_grid import TokenGrid
-from . import usual
+from .estimate import Estimate
 from .facts import HELD, Pass
 from .plan import Plan
 from .space.level_plan import LEVELS, LevelPlan
@@ -80,7 +80,7 @@ def _tokens_or_predictions(plan: Plan, host: Host) -> Plan:
         for part in parts
     )
     tokens = replace(plan, start=start, end=end, whole=whole, deep=deep)
-    return max(predictions, tokens, key=lambda each: usual.share_saved(each, host))
+    return max(predictions, tokens, key=lambda each: Estimate.of(host, each).saved)
 
 
 def _plan_levels(settings: Settings, method: str, host: Host, size: TokenGrid) -> tuple[LevelPlan, ...]:

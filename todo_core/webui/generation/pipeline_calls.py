@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from ...hosts import Host
-from ...patching import usual
+from ...patching.estimate import USUAL_STEPS
 from ...patching.facts import Pass
 from ...patching.hooks.module_calls import Args, Hook, Kwargs, argument
 from ...patching.steps import StepCounter, rows_of, timesteps_of
@@ -49,7 +49,7 @@ class PipelineDriver(DenoiserDriver):
         """The number of the step, from 0, and how many the pass has."""
         timestep = argument(args, kwargs, 1, host.arguments.timestep)
         number, total = self._counter.step_of(lambda: timesteps_of(timestep)[0])
-        return number, total or max(number + 1, int(getattr(self._model(), "num_timesteps", 0) or usual.STEPS))
+        return number, total or max(number + 1, int(getattr(self._model(), "num_timesteps", 0) or USUAL_STEPS))
 
     def _end_call(self, *_: Any) -> None:
         """The UNet has run. This hook runs last; after an error none does, and the next call or ``close`` tidies up."""

@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...errors import UnsupportedModelError
-from ...estimate import Estimate
 from ...hosts import Host, detect
 from ...hosts.host import IMAGE_PIXELS
-from ...patching import usual
+from ...patching.estimate import USUAL_STEPS, Estimate
 from ...patching.facts import Pass
 from ...patching.plan import Plan
 from ...patching.planning import make_plan
@@ -94,7 +93,7 @@ def _passes(settings: Settings, fields: Any, *, is_img2img: bool) -> list[PageRu
     if not fields.get("width") or not fields.get("height"):
         return []
     width, height = int(fields["width"]), int(fields["height"])
-    steps = int(fields.get("steps") or usual.STEPS)
+    steps = int(fields.get("steps") or USUAL_STEPS)
     page = PageRun(
         "", width, height, steps, fields.get("sampler", ""), fields.get("alternates"),
         fields.get("controlnet"), fields.get("scheduler"),
