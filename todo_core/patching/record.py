@@ -80,6 +80,11 @@ class Record:
         return [part for part in self.parts.values() if part.predicted_calls]
 
     @property
+    def is_mixed(self) -> bool:
+        """Whether some step has calls that were predicted, and others."""
+        return any(part.is_mixed for part in self.predicted)
+
+    @property
     def acted(self) -> bool:
         """Whether anything was reduced or predicted."""
         return bool(self.ran_in or self.predicted)
@@ -102,12 +107,18 @@ class Record:
         found, ran, of_all = [], steps - skipped, steps
         for part in self.predicted:
             ran -= len(part.predicted_in)
-            if any(each.is_mixed for each in self.predicted):
+            if self.is_mixed:
                 ran = part.computed_calls.total()
                 of_all = ran + part.predicted_calls.total()
             found.append((ran, of_all))
             of_all = ran
         return found
+
+    def calls_in(self, steps: Collection[int]) -> int:
+        """How many calls of these steps ran the model, if something was predicted."""
+        first = self.predicted[0]
+        calls = first.computed_calls + (Counter() if first is self.whole else first.predicted_calls)
+        return sum(calls[step] for step in steps)
 
     def note_memory(self, least_error: Mapping[Part, float], begun_anew: Why | None) -> None:
         """What is remembered as a call begins: ``PartRecord.least_error``, and ``begun_anew`` in this call."""

@@ -96,8 +96,11 @@ def in_words(record: Record, steps: int, unit: str = "steps", skipped: int = 0) 
     steps_of: dict[tuple[int, int, int, str], set[int]] = {}
     for level, ran_in in record.ran_in.items():  # a refiner's plan may differ in what the line does not tell
         steps_of.setdefault((level.level, level.grid.tokens, level.keys, level.method), set()).update(ran_in)
+    by_calls = record.is_mixed and unit != "steps"  # a call of the sampler may be several of the model
+    of_all = _counted(record.counts(steps)[0][1] if by_calls else steps, unit)
     lines: list[Any] = [
-        Ran.LEVEL(*level, len(ran_in), _counted(steps, unit)) for level, ran_in in sorted(steps_of.items())
+        Ran.LEVEL(*level, record.calls_in(ran_in) if by_calls else len(ran_in), of_all)
+        for level, ran_in in sorted(steps_of.items())
     ]
     lines += [_computed(record, steps, unit, skipped)] if record.predicted else []
     lines += [Ran.SKIPPED(skipped)] if skipped else []
@@ -107,7 +110,7 @@ def in_words(record: Record, steps: int, unit: str = "steps", skipped: int = 0) 
 
 
 def _computed(record: Record, steps: int, unit: str, skipped: int) -> Because:
-    unit = "model calls" if any(part.is_mixed for part in record.predicted) else unit
+    unit = "model calls" if record.is_mixed else unit
     (first, *more), ((ran, of_all), *counts) = record.predicted, record.counts(steps, skipped)
     line = Ran.COMPUTED(first.name, measured(ran), _counted(of_all, unit))
     for part, (ran, of_all) in zip(more, counts, strict=True):

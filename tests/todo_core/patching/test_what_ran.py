@@ -100,6 +100,15 @@ def test_what_ran_is_told_in_words(record, steps, skipped, words):
     assert [*map(str, what_ran.in_words(record, steps, skipped=skipped))] == words
 
 
+@pytest.mark.parametrize(("part", "reduced"), [("whole", 4), ("deep", 6)])
+def test_where_a_samplers_call_is_two_of_the_model_all_counts_are_of_the_models(part, reduced):
+    """As with Heun and a negative prompt in a call of its own, if the prompt changes."""
+    calls = {part: ([2, 2, 3], [0, 0, 1, 1, 3, 4, 4])}
+    tokens, predicted = what_ran.in_words(ran(LEVEL_1, **calls), 5, "model calls")
+    assert str(tokens).endswith(f" in {reduced} of 10 model calls")
+    assert str(predicted).endswith(" computed in 7 of 10 model calls")
+
+
 HALF = replace(LEVEL_1, keys=2048)
 
 
