@@ -73,12 +73,12 @@ def _tokens_or_predictions(plan: Plan, host: Host) -> Plan:
     predictions = replace(plan, levels=tuple(_with_all_tokens(level, kept) for level in plan.levels))
     if saved < WORTH_REDUCING or settings.tolerance < OF_TOKENS or settings.predict != "auto":
         return predictions
-    start, end = 0.0 if settings.start == "auto" else settings.start, 1.0 if settings.end == "auto" else settings.end
     left, instead = 1 - OF_TOKENS / settings.tolerance, Reason.FEWER_TOKENS(100 * saved, facts.pixels)
     whole, deep = (
         replace(part, tolerance=(part.tolerance or 0) * left, why=part.why or (None if left else instead))
         for part in parts
     )
+    start, end = settings.widest_window
     tokens = replace(plan, start=start, end=end, whole=whole, deep=deep)
     return max(predictions, tokens, key=lambda each: Estimate.of(host, each).saved)
 
@@ -103,7 +103,7 @@ def _window(settings: Settings, facts: Pass) -> tuple[float, float]:
     start = first if settings.start == "auto" else settings.start
     end = last if settings.end == "auto" else settings.end
     if start >= end:  # one of them was set by hand
-        return (0.0 if settings.start == "auto" else start), (1.0 if settings.end == "auto" else end)
+        return settings.widest_window
     return start, end
 
 

@@ -158,7 +158,7 @@ class Settings:
             self._check_together()
 
     def _check_together(self) -> None:
-        start, end = 0.0 if self.start == "auto" else self.start, 1.0 if self.end == "auto" else self.end
+        start, end = self.widest_window
         if not start < end:
             raise SettingsError("start", self.start, f"a value below the end, {end:g}")
         cap = 1 - 1 / (self.sx * self.sy)
@@ -166,6 +166,11 @@ class Settings:
             if "similarity" in self.methods and getattr(self, name) > cap:
                 allowed = f"at most {cap:g}: one token of each {self.sx} x {self.sy} cell stays"
                 raise SettingsError(name, getattr(self, name), allowed)
+
+    @property
+    def widest_window(self) -> tuple[float, float]:
+        """Start and end of the reduction of tokens, with all steps for auto."""
+        return 0.0 if self.start == "auto" else self.start, 1.0 if self.end == "auto" else self.end
 
     @property
     def methods(self) -> frozenset[str]:
