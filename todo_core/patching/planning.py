@@ -23,9 +23,10 @@ from .work import layout_of
 
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
 WORTH_PREDICTING = 1 / 3
-# auto reduces tokens in all steps where that saves this part of a pass, and predictions save less: in SD 1.5 from 1024
-# px on. They move the image about as far as predictions with this tolerance
-WORTH_REDUCING, OF_TOKENS = 0.25, 0.08
+# auto reduces tokens alone where that saves this part of a call, and predictions save less of the pass: in SD 1.5 from
+# 1024 px on. In steps that together have this weight they move the image as far as predictions with this tolerance do:
+# in all of a pass at denoising 0.5
+WORTH_REDUCING, WEIGHT_ALONE, OF_TOKENS = 0.25, 2.1, 0.08
 # The error of deep layers is measured inside, and shows three to four times as much as that of whole steps
 OF_DEEP = 1 / 4
 # Tokens are reduced in steps that together have this weight, for each unit of tolerance
@@ -51,7 +52,7 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
         deep = replace(deep, why=Reason.WHOLE_INSTEAD)
     has_after = settings.afterwards != "none" and settings.end not in ("auto", 1)
     after = _plan_levels(settings, settings.afterwards, host, facts.size) if has_after else ()
-    start, end = _window(settings, facts)
+    start, end = _window(settings, facts, LIGHT * settings.tolerance)
     plan = _tokens_or_predictions(Plan(settings, facts, levels, start, end, whole, deep, after), host)
     if host.network != "UNet":
         return replace(plan, whole=replace(plan.whole, why=plan.whole.why or Reason.NOT_THE_UNET))
@@ -61,24 +62,25 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
 def _tokens_or_predictions(plan: Plan, host: Host) -> Plan:
     """Beside a line, *auto* keeps all tokens: it multiplies the noise of their moving position.
 
-    Where fewer tokens save more, they are reduced in all steps, and a line gets what they leave of the tolerance.
+    Where fewer tokens save more, they are reduced in more steps, and a line gets what they leave of the tolerance.
     """
     settings, facts, parts = plan.settings, plan.facts, plan.parts.values()
     is_auto = settings.interval == settings.factor_1 == "auto" and settings.method == "downsample"
     continues = any(part.predicts and part.way is Line for part in parts)
     if not (is_auto and continues and any(level.reduces for level in plan.levels)):
         return plan
-    saved = layout_of(host).share_saved(facts.size, {(plan.levels, False): 1}, 1)
-    kept = Reason.FEWER_WOULD_SAVE(100 * saved, facts.pixels)
+    of_a_call = layout_of(host).share_saved(facts.size, {(plan.levels, False): 1}, 1)
+    start, end = _window(settings, facts, WEIGHT_ALONE)
+    of_the_pass = 100 * of_a_call * (end - start)
+    kept, instead = (why(of_the_pass, facts.pixels) for why in (Reason.FEWER_WOULD_SAVE, Reason.FEWER_TOKENS))
     predictions = replace(plan, levels=tuple(_with_all_tokens(level, kept) for level in plan.levels))
-    if saved < WORTH_REDUCING or settings.tolerance < OF_TOKENS or settings.predict != "auto":
+    if of_a_call < WORTH_REDUCING or settings.tolerance < OF_TOKENS or settings.predict != "auto":
         return predictions
-    left, instead = 1 - OF_TOKENS / settings.tolerance, Reason.FEWER_TOKENS(100 * saved, facts.pixels)
+    left = 1 - OF_TOKENS / settings.tolerance
     whole, deep = (
         replace(part, tolerance=(part.tolerance or 0) * left, why=part.why or (None if left else instead))
         for part in parts
     )
-    start, end = settings.widest_window
     tokens = replace(plan, start=start, end=end, whole=whole, deep=deep)
     return max(predictions, tokens, key=lambda each: Estimate.of(host, each).saved)
 
@@ -93,11 +95,11 @@ def _with_all_tokens(level: LevelPlan, why: Why) -> LevelPlan:
     return replace(level, keys=level.grid.tokens, target_grid=None, amount=0, why=level.why or why)
 
 
-def _window(settings: Settings, facts: Pass) -> tuple[float, float]:
-    """The shares of the pass after which the reduction of tokens begins and ends."""
+def _window(settings: Settings, facts: Pass, most: float) -> tuple[float, float]:
+    """The shares of the pass after which the reduction of tokens begins and ends: steps of ``most`` weight together."""
     first, last, steps = 0.0, 1.0, facts.steps
     if settings.window == "steps" and facts.weights:
-        first, last = (step / len(facts.weights) for step in light_steps(facts.weights, LIGHT * settings.tolerance))
+        first, last = (step / len(facts.weights) for step in light_steps(facts.weights, most))
     elif settings.window == "steps" and steps and steps > 1:
         first = LIGHT_UNKNOWN
     start = first if settings.start == "auto" else settings.start
