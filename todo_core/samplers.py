@@ -27,7 +27,7 @@ log = logging.getLogger("todo_core")
 Answer = TypeVar("Answer")
 
 # of an error, beside that of Euler's method, up to which whole steps are predicted, and layers
-MOST_GROWTH, MOST_GROWTH_OF_LAYERS = 3.0, 4.0
+MOST_GROWTH, MOST_GROWTH_OF_LAYERS, FEW_STEPS = 3.0, 4.0, 15
 MOST_CALLS = 1_200  # of a sampler that is asked: schedulers of diffusers may list 1,100
 MOST_NOISE = 30.0  # sigma / alpha: schedules with zero terminal signal begin with more
 HELD_NOISE = 0.75  # at which an error of a held image moves the final one twice as far
@@ -98,7 +98,8 @@ class Course:
 
     def why_not(self, *, whole: bool) -> Reason | None:
         """Why whole steps, or else layers, cannot be predicted."""
-        if self.growth > (MOST_GROWTH if whole else MOST_GROWTH_OF_LAYERS):
+        is_short = len(self.weights) < FEW_STEPS  # one long last step multiplies what came before
+        if self.growth > (MOST_GROWTH if whole or is_short else MOST_GROWTH_OF_LAYERS):
             return Reason.GROWS
         is_unclear = whole and self.holds and not all(math.isfinite(scale.kept) for scale in self.scales)
         return Reason.UNKNOWN if is_unclear else None
