@@ -31,6 +31,7 @@ MOST_GROWTH, MOST_GROWTH_OF_LAYERS, FEW_STEPS = 3.0, 4.0, 15
 MOST_CALLS = 1_200  # of a sampler that is asked: schedulers of diffusers may list 1,100
 MOST_NOISE = 30.0  # sigma / alpha: schedules with zero terminal signal begin with more
 HELD_NOISE = 0.75  # at which an error of a held image moves the final one twice as far
+LONG_FALL = 4.0  # of the noise in a step, as in the last but one of ComfyUI's normal: 0.23, 0.029, 0
 _SAME = 0.02  # of the noise of a call, up to which it is the one that was told
 _ROUNDING = 1e-3
 
@@ -95,6 +96,13 @@ class Course:
         pairs = zip(scales, noise[1:], strict=True)
         weights = [amplified(each.error * (1 - after / each.noise), each.noise, holds) for each, after in pairs]
         return cls((*noise[:-1],), (*scales,), (*weights,), holds)
+
+    @property
+    def computed_last(self) -> int:
+        """How many steps at the end are computed: the last one, and one before it that takes away most of the noise."""
+        last = self.scales[-1].noise
+        before = next((each.noise for each in reversed(self.scales) if each.noise > last * (1 + _ROUNDING)), last)
+        return 1 + (before > LONG_FALL * last)
 
     def why_not(self, *, whole: bool) -> Reason | None:
         """Why whole steps, or else layers, cannot be predicted."""

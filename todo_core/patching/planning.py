@@ -151,16 +151,17 @@ def _why_off(settings: Settings, facts: Pass) -> Why | None:
 def _by_interval(part: Part, settings: Settings, facts: Pass, way: Way, computed_first: int) -> PredictionPlan:
     """The interval in this pass, and why the pass is too short for it, or too little is known of it."""
     interval, steps = settings.interval, facts.steps
-    fewest, tolerance = computed_first + 2, None
+    fewest, tolerance, computed_last = computed_first + 2, None, 1
     why: Why | None = None
     if interval == "auto":
         fewest, computed_first, interval = AUTO_FEWEST, way.computed_first, pacing.LONGEST
         tolerance = settings.tolerance * (OF_DEEP if (part, settings.predict) == ("deep", "auto") else 1)
+        computed_last = facts.course.computed_last if facts.course and part == "whole" else 1
         needed = facts.doubt or (Reason.SCHEDULE_UNKNOWN if steps else Reason.STEPS_UNKNOWN)
         why = None if facts.weights else needed
     if steps and steps < fewest:
         why = Reason.TOO_FEW_STEPS(NAMES[part], fewest, steps)
-    return PredictionPlan(part, int(interval), tolerance, way, computed_first, why)
+    return PredictionPlan(part, int(interval), tolerance, way, computed_first, why, computed_last)
 
 
 def _is_worth_predicting(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:

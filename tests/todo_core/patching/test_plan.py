@@ -193,6 +193,20 @@ def test_what_is_predicted_and_why_not_where_it_was_asked_for(layout, settings, 
             assert f"{NAMES[part.part]}, not predicted: {part.why}" in str(made)
 
 
+@pytest.mark.parametrize(
+    ("noise", "settings", "computed"),
+    [
+        ((1.0, 0.6, 0.4, 0.3, 0.23, 0.029), {}, {4, 5}),  # ComfyUI's normal: its long step is the last but one
+        ((1.0, 0.6, 0.4, 0.3, 0.23, 0.2), {}, {5}),
+        ((1.0, 0.6, 0.4, 0.3, 0.23, 0.029), {"interval": 2, "predict": "whole"}, {5}),  # by hand it always acts
+    ],
+)
+def test_the_long_step_at_the_end_is_computed(noise, settings, computed):
+    facts = Pass(TokenGrid(160, 160), 6, Course.of_noise((*noise, 0.0)))
+    whole = make_plan(Settings(**settings), full_layout("SDXL"), facts).whole
+    assert {step for step in range(3, 6) if whole.computes(step, 6, [0, 1, step - 1], gap=2)} == computed
+
+
 @pytest.mark.parametrize("side", [16, 640])
 def test_auto_predicts_layers_below_level_1_of_sdxl_and_none_of_sd_1_5(side):
     assert plan(full_layout("SDXL"), side, steps=10, factor_1=1).deep.predicts

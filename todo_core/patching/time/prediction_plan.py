@@ -30,8 +30,9 @@ class PredictionPlan:
     interval: int = 1
     tolerance: float | None = None
     way: Way = Line
-    computed_first: int = Line.computed_first  # steps of a pass; its last one is computed too
+    computed_first: int = Line.computed_first  # steps of a pass
     why: Why | None = None
+    computed_last: int = 1
 
     @property
     def predicts(self) -> bool:
@@ -44,11 +45,12 @@ class PredictionPlan:
         return self.why is None or self.why in NOT_YET
 
     def computes(self, step: int, steps: int | None, computed: Sequence[int], gap: int | None = None) -> bool:
-        """Whether it runs in ``step`` of ``steps``, after these computed steps. The first ones and the last one do.
+        """Whether it runs in ``step`` of ``steps``, after these computed steps. The first ones and the last ones do.
 
         ``gap`` is the one that the last errors allow, where they decide.
         """
-        if not self.predicts or len(computed) < self.computed_first or (steps is not None and step + 1 >= steps):
+        is_last = steps is not None and step + self.computed_last >= steps
+        if not self.predicts or len(computed) < self.computed_first or is_last:
             return True
         return step - computed[-1] >= (gap or self.interval)
 
