@@ -3,6 +3,7 @@
 import functools
 import gc
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import diffusers
@@ -258,9 +259,9 @@ class Python(Double):
             try:
                 return self._images(job)
             except KeyboardInterrupt:
-                if job.retries:
-                    return self._images(job)
-                raise
+                if not job.again:
+                    raise
+                return self._images(replace(job, seeds=(job.again,)))
             finally:
                 self.line, self.kept = repr(session.record), session
 

@@ -46,7 +46,7 @@ class Job:
     split: bool = False  # both halves of the guidance in calls of their own
     # another extension's forward on the UNet, its counter of a layer's calls, or a ControlNet
     beside: Literal["", "forward", "counter", "controlnet"] = ""
-    retries: bool = False  # the user makes the same job again after this one, in Python with the same patch
+    again: int = 0  # the seed with which the user makes this job again after a stop, in Python with the same patch
     events: Mapping[int, Event] = field(default_factory=dict)  # by the number of the UNet's call in this job, from 0
 
     @property
@@ -136,7 +136,7 @@ class Host:
     tells_after_errors = False  # the line is there although the model has failed
     counts_steps = False  # the line has what was predicted where others have what ran, and no reasons: it is a record
     waits_with: int | None = 0  # hooks of ours in a call outside of the window; None: as many as inside
-    keeps_its_patch = False  # between jobs; the host itself makes the retry then
+    keeps_its_patch = False  # between jobs; the host itself makes the job again then
     raises_our_errors = False  # instead of an image without reduction: the user's own program decides
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
@@ -152,8 +152,8 @@ class Host:
         for need in asked.needs & self.lacks.keys():
             pytest.skip(f"{type(self).__name__} {self.lacks[need]}")
         made = self.make(asked)
-        if asked.retries and not self.keeps_its_patch:
-            made = self.make(replace(asked, events={}))
+        if asked.again and not self.keeps_its_patch:
+            made = self.make(replace(asked, events={}, seeds=(asked.again,)))
         assert made.left == 0, "hooks, forwards or patches are left on a model"
         assert made.remembered == 0, "tensors are remembered after the pass"
         return made
