@@ -47,7 +47,8 @@ def note_calls(model, name, happens):
 
     def sample(executor, *args, **kwargs):
         unet, events = executor.class_obj.model_patcher.model.diffusion_model, json.loads(happens)
-        end = watch.foreign_forward(unet) if events.pop("beside", "") else lambda: None
+        beside = events.pop("beside", "")
+        end = watch.foreign(unet, beside) if beside else lambda: None
         watching = watch.Watch(events, **ENDS)
         WATCHES.append(watching)
         SEEN.append({"name": name, "calls": watching.calls})

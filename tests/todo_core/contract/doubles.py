@@ -3,6 +3,7 @@
 import functools
 import gc
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import diffusers
@@ -22,7 +23,7 @@ from todo_core.patching.facts import HELD
 from todo_core.webui.extension import on_after_process
 
 from .host import SEEN, Call, Host, Made
-from .watch import Failed, Watch, foreign_forward
+from .watch import Failed, Watch, foreign
 
 SIDE = 64  # pixels
 DEEP = (64, 4, 4)  # the deep transformer's channels and grid then
@@ -85,8 +86,8 @@ class Double(Host):
 
     @contextmanager
     def beside(self, what):
-        """Another extension's forward on the UNet: one that does nothing, or sd-webui-controlnet's."""
-        take_off = foreign_forward(self.unet) if what else lambda: None
+        """What of another extension is on the UNet; for a ControlNet a forward as sd-webui-controlnet's."""
+        take_off = foreign(self.unet, what) if what else lambda: None
         yield
         take_off()
 
@@ -167,7 +168,7 @@ class Forge(A1111):
 
 class SDNextHost(A1111):
     lacks = dict.fromkeys(("split", "swap", "controlnet"), "has pipelines, which do it in another way")
-    not_whole = dict.fromkeys(("forward", "all"), str(HELD["pipeline"]))
+    not_whole = dict.fromkeys(("forward", "counter", "all"), str(HELD["pipeline"]))
     tells_cancels = survives_a_stop = False  # it has no event after one
     waits_with = 1  # it finds the passes out
     stop = Double.stop
@@ -240,7 +241,7 @@ class Python(Double):
 
     lacks = dict.fromkeys(("hires", "img2img"), "has no passes") | SDNextHost.lacks
     tells_cancels = False  # the user's own program has cancelled
-    tells_after_errors = raises_our_errors = counts_steps = True
+    tells_after_errors = raises_our_errors = counts_steps = keeps_its_patch = True
     waits_with = None
 
     def __init__(self, request):
@@ -257,6 +258,10 @@ class Python(Double):
         with patched(self.pipe, **job.settings) as session:
             try:
                 return self._images(job)
+            except KeyboardInterrupt:
+                if not job.again:
+                    raise
+                return self._images(replace(job, seeds=(job.again,)))
             finally:
                 self.line, self.kept = repr(session.record), session
 

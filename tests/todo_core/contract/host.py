@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pytest
@@ -44,7 +44,9 @@ class Job:
     seeds: tuple[int, ...] = (1,)  # of the images of one batch
     sampler: Literal["euler", "heun", "ancestral"] = "euler"
     split: bool = False  # both halves of the guidance in calls of their own
-    beside: Literal["", "forward", "controlnet"] = ""  # another extension's forward on the UNet, or a ControlNet
+    # another extension's forward on the UNet, its counter of a layer's calls, or a ControlNet
+    beside: Literal["", "forward", "counter", "controlnet"] = ""
+    again: int = 0  # the seed with which the user makes this job again after a stop, in Python with the same patch
     events: Mapping[int, Event] = field(default_factory=dict)  # by the number of the UNet's call in this job, from 0
 
     @property
@@ -126,7 +128,7 @@ class Host:
 
     lacks: Mapping[str, str] = {}  # what it cannot do of ``Job.needs``: why, in words
     # why whole steps are not predicted, as todo_core says it: beside another forward, and at all
-    not_whole: Mapping[str, str] = {"forward": str(HELD["forward"])}
+    not_whole: Mapping[str, str] = {held: str(HELD[held]) for held in ("forward", "counter")}
     # whether auto finds a good part of the model's work below level 1; None: unknown
     has_deep_work: bool | None = False
     tells_cancels = True  # the line ends with "interrupted"
@@ -134,6 +136,7 @@ class Host:
     tells_after_errors = False  # the line is there although the model has failed
     counts_steps = False  # the line has what was predicted where others have what ran, and no reasons: it is a record
     waits_with: int | None = 0  # hooks of ours in a call outside of the window; None: as many as inside
+    keeps_its_patch = False  # between jobs; the host itself makes the job again then
     raises_our_errors = False  # instead of an image without reduction: the user's own program decides
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
@@ -149,6 +152,8 @@ class Host:
         for need in asked.needs & self.lacks.keys():
             pytest.skip(f"{type(self).__name__} {self.lacks[need]}")
         made = self.make(asked)
+        if asked.again and not self.keeps_its_patch:
+            made = self.make(replace(asked, events={}, seeds=(asked.again,)))
         assert made.left == 0, "hooks, forwards or patches are left on a model"
         assert made.remembered == 0, "tensors are remembered after the pass"
         return made

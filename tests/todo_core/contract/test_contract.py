@@ -102,8 +102,9 @@ def test_img2img_is_reduced_whatever_the_passes_of_txt2img(host, passes):
         (OURS | {"factor_1": 1}, "the factor of level 1 is 1"),
         ({"interval": 1}, "this model was trained at 512 x 512"),
         (OURS | {"start": 0.9}, "no step is between Start and End"),
+        ({}, "auto predicts nothing in fewer than 6 steps, and the sampler makes 4"),
     ],
-    ids=["factor", "auto", "window"],
+    ids=["factor", "auto", "window", "steps"],
 )
 def test_where_nothing_is_reduced_the_image_is_the_baseline_and_the_line_says_why(host, settings, why):
     made = host.run(settings, steps=4)
@@ -184,13 +185,14 @@ def test_auto_predicts_whole_steps_and_layers_in_those_that_run(host):
     assert ran < 12
 
 
-def test_where_whole_steps_cannot_be_predicted_layers_below_level_1_are(host):
+@pytest.mark.parametrize("beside", ["forward", "counter"])
+def test_where_whole_steps_cannot_be_predicted_layers_below_level_1_are(host, beside):
     """A foreign forward stays where it is."""
-    made = host.run(WHOLE, beside="forward")
+    made = host.run(WHOLE, beside=beside)
     assert made.parts == [4] * 8
     assert made.told == made.seen == (8, 3)
-    assert f"{host.not_whole['forward']}: {DEEP} are predicted" in made.line
-    assert equal(made.images, host.run(PREDICTS, beside="forward").images)
+    assert f"{host.not_whole[beside]}: {DEEP} are predicted" in made.line
+    assert equal(made.images, host.run(PREDICTS, beside=beside).images)
     assert made.params is None or made.params["ToDo predict"] == "deep"
 
 
@@ -294,6 +296,13 @@ def test_a_stop_between_the_two_calls_of_a_step(host):
     expected = undisturbed(host, PREDICTS, split=True, steps=5)
     host.run(PREDICTS, split=True, steps=5, events={7: "stop before"})
     assert equal(host.run(PREDICTS, split=True, steps=5).images, expected)
+
+
+@pytest.mark.parametrize("settings", [PREDICTS, WHOLE])
+def test_an_image_after_one_that_was_stopped_in_its_second_step_is_that_of_a_fresh_patch(host, settings):
+    """It begins with the timestep of the last call."""
+    expected = undisturbed(host, settings)
+    assert equal(host.run(settings, seeds=(2,), again=1, events={1: "stop before"}).images, expected)
 
 
 @pytest.mark.parametrize("event", ["stop", "fail", "cancel"])

@@ -24,7 +24,7 @@ class RealWebUI(Host):
             pipelines = dict.fromkeys(("stop", "stop before"), "ends in its own way") | {"split": "joins both halves"}
             shares = {"hires": "runs a share of the steps: see test_sdnext.py", "swap": "runs a refiner as a pipeline"}
             self.lacks = self.lacks | pipelines | shares
-            self.not_whole = dict.fromkeys(("forward", "all"), str(HELD["pipeline"]))
+            self.not_whole = dict.fromkeys(("forward", "counter", "all"), str(HELD["pipeline"]))
             self.tells_cancels, self.waits_with = False, None
         if not self.other:
             self.lacks = self.lacks | {"swap": "needs a checkpoint given with --webui-other-checkpoint"}

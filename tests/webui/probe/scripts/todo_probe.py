@@ -43,8 +43,8 @@ class Probe:
     def start(self, happens):
         """Forget; let this happen in the UNet's calls, by their number, with another extension's forward beside it."""
         self.end_beside()
-        if happens.pop("beside", ""):
-            self.end_beside = watch.foreign_forward(unet_of(shared.sd_model))
+        if beside := happens.pop("beside", ""):
+            self.end_beside = watch.foreign(unet_of(shared.sd_model), beside)
         self.events = []
         self.watch, self.inside = watch.Watch(happens, **ENDS), watch.Watch()
 
