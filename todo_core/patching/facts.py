@@ -1,4 +1,4 @@
-"""What is known of a pass: facts alone, which the programs tell. What follows from them is decided in `plan`."""
+"""What is known of a pass: facts alone, which the programs tell. What follows from them is decided in `planning`."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Settings:
     """Of each cell. rotate: another one in each step."""
 
     start: Annotated[Share, Setting("Start", reduces(*METHODS), maximum=1, step=0.05)] = "auto"
-    """Share of the steps before tokens are reduced. auto: heavy steps keep all, or none do."""
+    """Share of the steps before tokens are reduced. auto: heavy steps keep all."""
 
     end: Annotated[Share, Setting("End", reduces(*METHODS), maximum=1, step=0.05)] = "auto"
     """Share of the steps after which tokens stay. 0.7: all tokens in the last 30 %."""

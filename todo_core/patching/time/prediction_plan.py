@@ -30,9 +30,9 @@ class PredictionPlan:
     interval: int = 1
     tolerance: float | None = None
     way: Way = Line
-    computed_first: int = Line.computed_first  # steps of a pass
+    computed_first: int = Line.computed_first  # steps at the start of a pass
     why: Why | None = None
-    computed_last: int = 1
+    computed_last: int = 1  # and at its end
 
     @property
     def predicts(self) -> bool:
