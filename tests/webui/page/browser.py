@@ -19,6 +19,9 @@ def opened(browser, url):
     page.errors, page.questions = [], set()
     page.on("pageerror", lambda error: page.errors.append(str(error)))
     page.on("websocket", lambda socket: _note(socket, page.questions))
+    page.on("request", lambda request: page.questions.add(request) if "/run/" in request.url else None)
+    for event in ("requestfinished", "requestfailed"):
+        page.on(event, lambda request: page.questions.discard(request))  # playwright marks the handler
     page.goto(url, wait_until="domcontentloaded")
     page.add_style_tag(content=STILL)
     wait_until_ready(page)
@@ -26,7 +29,7 @@ def opened(browser, url):
 
 
 def _note(socket, questions):
-    """Each event of the page asks the WebUI over a socket of its own."""
+    """Each event that goes through the WebUI's queue has a socket of its own; others are requests to /run/."""
     questions.add(socket)
     socket.on("close", lambda closed: questions.discard(closed))
 

@@ -59,17 +59,18 @@ class PresetRow:
         self.choice.input(self._fill, [self.choice], controls, **QUIET)
         clicks = {"save": (self._save, [self._name, *controls]), "delete": (self._delete, [self.choice])}
         for name, (change, inputs) in clicks.items():
-            click = self._buttons[name].click(change, [self._message, *inputs], [self.choice, self._message], **QUIET)
+            click = self._buttons[name].click(change, [self._message, *inputs], [self._message], **QUIET)
             click.then(fn=None, _js="todoAskSoon")
 
     def state(self, chosen: str, settings: Settings | None) -> Any:
-        """The choice for the settings of the controls; ``chosen`` if it has them. The list is that of now."""
-        return self._chosen(self._presets.name_of(settings, chosen) if settings else CUSTOM)
+        """The choice for the settings of the controls; ``chosen`` if it has them. The list is that of now.
 
-    def _chosen(self, name: str) -> Any:
-        """The state of the choice. Nobody can choose "custom": it is listed only while the controls are no preset's."""
-        names = self._presets.names
-        return gr.update(choices=names if name in names else [*names, name], value=name, info=_what_it_does(name))
+        Nobody can choose "custom": it is listed only while the controls are no preset's. Where the choice stays,
+        its value is not sent: it would undo what the user has chosen meanwhile.
+        """
+        names, name = self._presets.names, self._presets.name_of(settings, chosen) if settings else CUSTOM
+        changed = {} if name == chosen else {"value": name}
+        return gr.update(choices=names if name in names else [*names, name], info=_what_it_does(name), **changed)
 
     def _begin_with(self, controls: list[Any], name: str) -> None:
         """The WebUI calls this with the stored choice, one of the listed names, before it sends the page."""
@@ -85,31 +86,31 @@ class PresetRow:
         settings = self._presets.get(name)
         return [control_value(setting, getattr(settings, key)) for key, setting in SETTINGS.items()]
 
-    def _save(self, message: str, name: str, *values: Any) -> tuple[Any, str]:
+    def _save(self, message: str, name: str, *values: Any) -> str:
         name = name.strip()
         if question := self._question(message, name, f"Click {texts.BUTTONS['save'].label} again to replace {name}."):
-            return gr.update(), question
+            return question
         by_name = dict(zip(SETTINGS, values, strict=True))
-        return self._change(lambda: self._presets.save(name, Settings.parse(by_name)), name, f"Saved as {name}.")
+        return self._change(lambda: self._presets.save(name, Settings.parse(by_name)), f"Saved as {name}.")
 
-    def _delete(self, message: str, name: str) -> tuple[Any, str]:
+    def _delete(self, message: str, name: str) -> str:
         if question := self._question(message, name, f"Click {texts.BUTTONS['delete'].label} again to delete {name}."):
-            return gr.update(), question
-        return self._change(lambda: self._presets.delete(name), CUSTOM, f"Deleted {name}.")
+            return question
+        return self._change(lambda: self._presets.delete(name), f"Deleted {name}.")
 
     def _question(self, message: str, name: str, question: str) -> str:
         """The question that comes before one of the user's presets goes; empty once the message shows it."""
         return html.escape(question) if self._presets.is_own(name) and message != html.escape(question) else ""
 
-    def _change(self, change: Callable[[], None], choice: str, message: str) -> tuple[Any, str]:
-        """Change the presets; returns the new state of the choice, and the message for the user."""
+    def _change(self, change: Callable[[], None], message: str) -> str:
+        """Change the presets; returns the message for the user. The answer to the page's next question has the list."""
         try:
             change()
         except SettingsError as error:
-            return gr.update(), html.escape(page_text(error))
+            message = page_text(error)
         except OSError as error:
-            return gr.update(), html.escape(str(error))
-        return self._chosen(choice), html.escape(message)
+            message = str(error)
+        return html.escape(message)
 
 
 def _what_it_does(name: str) -> str:

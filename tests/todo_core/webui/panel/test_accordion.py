@@ -280,6 +280,7 @@ def test_a_chosen_preset_fills_every_control_and_a_chosen_method_takes_the_targe
 
 def test_an_own_preset_stays_chosen_beside_an_equal_one_and_replacing_and_deleting_ask_first(page):
     assert page.save("mine") == "Saved as mine."
+    page.of("preset")["value"] = "mine"
     page.ask()
     assert page.of("preset")["value"] == "mine", "Balanced has these settings too"
     page.set(factor_1=4)
@@ -289,12 +290,20 @@ def test_an_own_preset_stays_chosen_beside_an_equal_one_and_replacing_and_deleti
     assert page.presets.get("mine") == Settings()
     assert page.save("mine") == "Saved as mine."
     assert page.presets.get("mine") == Settings(factor_1=4)
+    page.ask()
     for text in ("Click \U0001f5d1️ again to delete mine.", "Deleted mine."):
         assert "mine" in page.presets.names
         page.do("preset_delete", "click")
         assert page.of("preset_message")["value"] == text
+    page.ask()
     assert page.of("preset")["value"] == "custom"
     assert page.presets.names == list(BUILT_IN)
+
+
+def test_an_answer_leaves_alone_what_is_chosen_while_it_is_under_way(page):
+    ((event, answer),) = page.handlers("page", "change")
+    answers = answer(*(page.states[i]["value"] for i in event["inputs"]))
+    assert "value" not in answers[event["outputs"].index(page.ids["preset"])]
 
 
 def test_what_cannot_be_saved_is_told_and_escaped(page, monkeypatch):
