@@ -104,6 +104,12 @@ class Course:
         before = next((each.noise for each in reversed(self.scales) if each.noise > last * (1 + _ROUNDING)), last)
         return 1 + (before > LONG_FALL * last)
 
+    def fall(self, step: int) -> float:
+        """By how much the logarithm of the noise falls from the step before to this one; 0 for the first."""
+        calls, steps = len(self.scales), len(self.weights)
+        before, here = (self.scales[max(0, each) * calls // steps].noise for each in (step - 1, step))
+        return math.log(before / here)
+
     def why_not(self, *, whole: bool) -> Reason | None:
         """Why whole steps, or else layers, cannot be predicted."""
         is_short = len(self.weights) < FEW_STEPS  # one long last step multiplies what came before

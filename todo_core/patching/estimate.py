@@ -18,9 +18,10 @@ from .time.prediction_plan import Part
 from .work import layout_of
 
 USUAL_STEPS = 10  # of a hires pass
-# C of `pacing` at guidance 6 to 7, about: of a line in ten steps, where it grows with the square of a step's length,
-# of one in deep layers, and of an image that is held
-_OF_A_LINE, _OF_DEEP, _OF_A_HELD_IMAGE = 0.25, 0.06, 0.4
+# C of `pacing` at guidance 6 to 7, about, after a step in which the logarithm of the noise falls by 1: of a line, of
+# one in deep layers, of an image that is held. Lines and held images grow with these powers of the fall
+_OF_A_LINE, _OF_DEEP, _OF_A_HELD_IMAGE = 0.7, 0.4, 0.7
+_GROWTH_OF_LINES, _GROWTH_OF_HELD_IMAGES = 1.5, 0.5
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,18 @@ class Estimate:
 def _usually_predicted(plan: Plan, name: Part, steps: Sequence[int]) -> list[int]:
     """The ones of these steps of the pass in which a part is usually predicted."""
     part, count, computed, budget = plan.parts[name], len(steps), list[int](), Budget()
-    weights = [plan.facts.weights[step] for step in steps] if plan.facts.weights else []
-    of_all = plan.facts.steps or USUAL_STEPS
+    course, tolerance = plan.facts.course, part.tolerance
+    weights = [course.weights[step] for step in steps] if course else []
     of_a_line = _OF_A_LINE if name == "whole" else _OF_DEEP
-    cost = _OF_A_HELD_IMAGE if part.way is Hold else of_a_line * (USUAL_STEPS / of_all) ** 2
+
+    def cost(step: int) -> float:
+        fall = course.fall(steps[step]) if course else 0.0
+        if part.way is Hold:
+            return _OF_A_HELD_IMAGE * fall**_GROWTH_OF_HELD_IMAGES
+        return of_a_line * fall**_GROWTH_OF_LINES
 
     for step in range(count):
-        tolerance = part.tolerance
-        gap = None if tolerance is None else budget.gap(cost, tolerance, weights, computed, part.way.growth)
+        gap = None if tolerance is None else budget.gap(cost(step), tolerance, weights, computed, part.way.growth)
         if part.computes(step, count, computed, gap):
             computed.append(step)
         else:

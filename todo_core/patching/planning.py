@@ -62,18 +62,20 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
 def _tokens_or_predictions(plan: Plan, host: Host) -> Plan:
     """Beside a line, *auto* keeps all tokens: it multiplies the noise of their moving position.
 
-    Where fewer tokens save more, they are reduced in more steps, and a line gets what they leave of the tolerance.
+    Where fewer tokens save more, they are reduced in more steps, and predictions get what they leave of the tolerance.
     """
     settings, facts, parts = plan.settings, plan.facts, plan.parts.values()
     is_auto = settings.interval == settings.factor_1 == "auto" and settings.method == "downsample"
-    continues = any(part.predicts and part.way is Line for part in parts)
-    if not (is_auto and continues and any(level.reduces for level in plan.levels)):
+    if not is_auto or not any(level.reduces for level in plan.levels):
         return plan
     of_a_call = layout_of(host).share_saved(facts.size, {(plan.levels, False): 1}, 1)
     start, end = _window(settings, facts, WEIGHT_ALONE)
     of_the_pass = 100 * of_a_call * (end - start)
     kept, instead = (why(of_the_pass, facts.pixels) for why in (Reason.FEWER_WOULD_SAVE, Reason.FEWER_TOKENS))
-    predictions = replace(plan, levels=tuple(_with_all_tokens(level, kept) for level in plan.levels))
+    if any(part.predicts and part.way is Line for part in parts):
+        predictions = replace(plan, levels=tuple(_with_all_tokens(level, kept) for level in plan.levels))
+    else:
+        predictions = plan
     if of_a_call < WORTH_REDUCING or settings.tolerance < OF_TOKENS or settings.predict != "auto":
         return predictions
     left = 1 - OF_TOKENS / settings.tolerance

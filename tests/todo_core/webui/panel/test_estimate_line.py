@@ -6,10 +6,11 @@ import re
 import pytest
 
 from tests.models import LatentDiffusion, ldm_unet
+from tests.todo_core.patching.test_plan import course_of
 from todo_core import Settings
 from todo_core.patching.facts import Pass
 from todo_core.reason import Reason
-from todo_core.samplers import Course, Scale
+from todo_core.samplers import Scale
 from todo_core.webui.panel.estimate_line import estimate_line
 
 HIRES = {"width": 512, "height": 512, "hires": True, "scale": 2, "resize_x": 0, "resize_y": 0}
@@ -32,7 +33,7 @@ def known(page):
     """Weights that fall: 6 of 10 steps are light."""
     steps, all_weigh = range(page.steps), page.steps * (page.steps + 1) / 2
     weights, holds = tuple((page.steps - step) / all_weigh for step in steps), page.sampler != "DPM++ 2M"
-    course = Course((1.0,) * page.steps, (Scale(1.0, 1.0),) * page.steps, weights, holds)
+    course = course_of(weights, holds=holds, scales=tuple(Scale(0.7**step, 1.0) for step in steps))
     holder = "ControlNet" if page.controlnet else None
     return Pass(page.latent, page.steps, course, holder=holder, alternates=page.alternates), None
 
@@ -48,7 +49,7 @@ NOTHING = f"{Reason.ALTERNATES}: nothing is predicted"
     ("fields", "settings", "told"),
     [
         # size, keys, steps and work
-        ({}, {}, rf"^1024 x 1024: 4x fewer tokens in 6 of 10 steps, {LESS}"),
+        ({}, {}, rf"^1024 x 1024: 4x fewer tokens in all 10 steps, {LESS}"),
         ({}, {"factor_1": 4, "factor_2": 2}, ": 16x and 4x fewer tokens in 6 of 10 steps, "),
         ({}, {"factor_1": 1, "factor_2": 2}, ": 4x fewer tokens at level 2 in 6 of 10 steps, "),
         ({}, {"method": "cluster", "ratio_1": 0.4}, ": 1.7x fewer tokens in 6 of 10 steps, "),
