@@ -15,11 +15,11 @@ PROMPTS = (
 )
 """Captions for the pocket model: the first one is the default, the page offers all."""
 OWN_PROMPTS = ("a lighthouse on a cliff at dusk, waves, long exposure photograph",)
-POCKET_DEFAULTS = {"guidance": 6.0, "sampler": "DPM++ 2M", "hires_scale": 4.0, "hires_steps": 10}
-"""The base of docs/results, with 64 x 64 tokens at level 1."""
+POCKET_DEFAULTS = {"guidance": 6.0, "sampler": "DPM++ 2M", "hires_scale": 4.0, "hires_steps": 15, "denoising": 0.35}
+"""64 x 64 tokens at level 1, and steps and denoising that many users have: whole steps are predicted."""
 DEFAULTS = (
-    "Defaults: 20 steps at 128 x 128 pixels, then 10 steps at 512 x 512, DPM++ 2M, guidance 6. A model of your "
-    "own starts at the size it was trained for, then doubles it; guidance is 7.5, or 5 for SDXL."
+    "Defaults: 20 steps at 128 x 128 pixels, then 15 steps at 512 x 512, denoising 0.35, DPM++ 2M, guidance 6. A "
+    "model of your own starts at the size it was trained for, then doubles it; guidance is 7.5, or 5 for SDXL."
 )
 OWN_MODEL = (
     "a model of your own: a .safetensors checkpoint or a diffusers folder of Stable Diffusion 1, 2 or XL; "
