@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..hosts import Host
 from ..hosts.compiled_code import is_compiled
 from ..reason import Reason, Why
+from ..samplers import MOST_GROWTH
 from ..settings import SETTINGS, Settings
 from ..token_grid import TokenGrid
 from .estimate import Estimate
@@ -76,7 +77,9 @@ def _tokens_or_predictions(plan: Plan, host: Host) -> Plan:
         predictions = replace(plan, levels=tuple(_with_all_tokens(level, kept) for level in plan.levels))
     else:
         predictions = plan
-    if of_a_call < WORTH_REDUCING or settings.tolerance < OF_TOKENS or settings.predict != "auto":
+    is_steady = facts.course is not None and facts.course.growth <= MOST_GROWTH
+    is_worth = of_a_call >= WORTH_REDUCING and settings.tolerance >= OF_TOKENS and settings.predict == "auto"
+    if not (is_steady and is_worth):
         return predictions
     left = 1 - OF_TOKENS / settings.tolerance
     whole, deep = (

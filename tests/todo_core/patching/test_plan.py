@@ -266,13 +266,19 @@ def test_fewer_tokens_alone_leave_predictions_a_part_of_the_tolerance(told, sett
 
 
 @pytest.mark.parametrize(
-    ("holder", "why"), [(None, "fewer tokens save 20 % of the pass at 1024 x 1024"), ("ControlNet", Reason.CONTROLNET)]
+    ("growth", "holder", "why", "start"),
+    [
+        (1, None, "fewer tokens save 20 % of the pass at 1024 x 1024", 0.3),
+        (1, "ControlNet", Reason.CONTROLNET, 0.3),
+        (3.1, None, Reason.GROWS, 0.7),  # the sampler multiplies the error of fewer tokens too
+    ],
 )
-def test_fewer_tokens_alone_act_in_place_of_held_images_and_where_nothing_is_predicted(holder, why):
-    course = course_of((3.9, 2.0, 1.0, 0.6, 0.4, 0.3, 0.2, 0.2, 0.2, 0.03), holds=True)  # Euler a
-    made = make_plan(Settings(), full_layout("SD 1.5"), Pass(TokenGrid(128, 128), 10, course, holder=holder))
+def test_fewer_tokens_alone_act_in_place_of_held_images_and_where_nothing_is_predicted(growth, holder, why, start):
+    weights = (3.9, 2.0, 1.0, 0.6, 0.4, 0.3, 0.2, 0.2, 0.2, 0.03)  # Euler a
+    facts = Pass(TokenGrid(128, 128), 10, course_of(weights, holds=True, growth=growth), holder=holder)
+    made = make_plan(Settings(), full_layout("SD 1.5"), facts)
     assert str(made.whole.why) == str(why)
-    assert (made.start, made.end) == (0.3, 1)
+    assert (made.start, made.end) == (start, 1)
 
 
 @pytest.mark.parametrize(
