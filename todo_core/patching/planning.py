@@ -24,10 +24,10 @@ from .work import layout_of
 
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
 WORTH_PREDICTING = 1 / 3
-# auto reduces tokens alone where that saves this part of a call, and predictions save less of the pass: in SD 1.5 from
-# 1024 px on. In steps that together have this weight they move the image as far as predictions with this tolerance do:
-# in all of a pass at denoising 0.5
-WORTH_REDUCING, WEIGHT_ALONE, OF_TOKENS = 0.25, 2.1, 0.08
+# auto reduces tokens in more steps where that saves this part of a call, and predictions save less of the pass: in SD
+# 1.5 from 1024 px on, beside held images from 768 px on. In steps that together have this weight they move the image as
+# far as predictions with this tolerance do, beside held images half as far: at denoising 0.5 in all steps of a pass
+WORTH_REDUCING, WORTH_BESIDE_HELD, WEIGHT_ALONE, OF_TOKENS = 0.25, 0.16, 2.1, 0.08
 # The error of deep layers is measured inside, and shows three to four times as much as that of whole steps
 OF_DEEP = 1 / 4
 # Tokens are reduced in steps that together have this weight, for each unit of tolerance
@@ -73,15 +73,15 @@ def _tokens_or_predictions(plan: Plan, host: Host) -> Plan:
     start, end = _window(settings, facts, WEIGHT_ALONE)
     of_the_pass = 100 * of_a_call * (end - start)
     kept, instead = (why(of_the_pass, facts.pixels) for why in (Reason.FEWER_WOULD_SAVE, Reason.FEWER_TOKENS))
+    predictions, of_tokens, is_worth = plan, OF_TOKENS, of_a_call >= WORTH_REDUCING
     if any(part.predicts and part.way is Line for part in parts):
         predictions = replace(plan, levels=tuple(_with_all_tokens(level, kept) for level in plan.levels))
-    else:
-        predictions = plan
+    elif plan.whole.predicts:
+        of_tokens, is_worth = OF_TOKENS / 2, of_a_call >= WORTH_BESIDE_HELD
     is_steady = facts.course is not None and facts.course.growth <= MOST_GROWTH
-    is_worth = of_a_call >= WORTH_REDUCING and settings.tolerance >= OF_TOKENS and settings.predict == "auto"
-    if not (is_steady and is_worth):
+    if not (is_worth and is_steady) or settings.tolerance < OF_TOKENS or settings.predict != "auto":
         return predictions
-    left = 1 - OF_TOKENS / settings.tolerance
+    left = 1 - of_tokens / settings.tolerance
     whole, deep = (
         replace(part, tolerance=(part.tolerance or 0) * left, why=part.why or (None if left else instead))
         for part in parts

@@ -266,19 +266,23 @@ def test_fewer_tokens_alone_leave_predictions_a_part_of_the_tolerance(told, sett
 
 
 @pytest.mark.parametrize(
-    ("growth", "holder", "why", "start"),
+    ("size", "growth", "holder", "why", "window"),
     [
-        (1, None, "fewer tokens save 20 % of the pass at 1024 x 1024", 0.3),
-        (1, "ControlNet", Reason.CONTROLNET, 0.3),
-        (3.1, None, Reason.GROWS, 0.7),  # the sampler multiplies the error of fewer tokens too
+        (96, 1, None, None, (0.3, 1)),  # beside held images
+        (80, 1, None, None, (0.7, 1)),  # they would save too little
+        (128, 1, "ControlNet", Reason.CONTROLNET, (0.3, 1)),  # alone
+        (96, 1, "ControlNet", Reason.CONTROLNET, (0.7, 1)),
+        (128, 3.1, None, Reason.GROWS, (0.7, 1)),  # the sampler multiplies their error too
     ],
 )
-def test_fewer_tokens_alone_act_in_place_of_held_images_and_where_nothing_is_predicted(growth, holder, why, start):
+def test_fewer_tokens_act_in_more_steps_beside_held_images_and_where_nothing_is_predicted(
+    size, growth, holder, why, window
+):
     weights = (3.9, 2.0, 1.0, 0.6, 0.4, 0.3, 0.2, 0.2, 0.2, 0.03)  # Euler a
-    facts = Pass(TokenGrid(128, 128), 10, course_of(weights, holds=True, growth=growth), holder=holder)
+    facts = Pass(TokenGrid(size, size), 10, course_of(weights, holds=True, growth=growth), holder=holder)
     made = make_plan(Settings(), full_layout("SD 1.5"), facts)
-    assert str(made.whole.why) == str(why)
-    assert (made.start, made.end) == (start, 1)
+    assert (made.whole.why, made.start, made.end) == (why, *window)
+    assert why or made.whole.tolerance == pytest.approx(0.08 if made.start > 0.3 else 0.04)
 
 
 @pytest.mark.parametrize(
