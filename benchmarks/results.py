@@ -103,6 +103,8 @@ def variant_of(aim: str, layout: str, side: int, name: str) -> str:
     """What a preset does in a pass of this name with ``side`` x ``side`` tokens."""
     tokens, predicted = "ToDo 2, " if layout == "SD 1.5" else "", "predicted, tolerance {}"
     if name in WITH_NOISE:  # tokens beside held images
+        if tokens and side >= FEWER_FROM and aim == "Balanced":
+            return f"{tokens}more steps, {predicted.format(TOLERANCES[aim] - OF_TOKENS / 2)}"
         return tokens + predicted.format(TOLERANCES[aim])
     left = round(TOLERANCES[aim] - OF_TOKENS, 2)
     if not tokens or side < FEWER_FROM or name in LIGHT or left < 0:

@@ -20,7 +20,7 @@ from .work import layout_of
 USUAL_STEPS = 10  # of a hires pass
 # C of `pacing` at guidance 6 to 7, about, after a step in which the logarithm of the noise falls by 1: of a line, of
 # one in deep layers, of an image that is held. Lines and held images grow with these powers of the fall
-_OF_A_LINE, _OF_DEEP, _OF_A_HELD_IMAGE = 0.7, 0.4, 0.7
+_OF_A_LINE, _OF_DEEP, _OF_A_HELD_IMAGE = 1.0, 0.3, 0.7
 _GROWTH_OF_LINES, _GROWTH_OF_HELD_IMAGES = 1.5, 0.5
 
 
