@@ -9,6 +9,7 @@ from ..hosts import Host
 from ..hosts.compiled_code import is_compiled
 from ..reason import Reason, Why
 from ..settings import SETTINGS, Settings
+from ..settings.declaration import ends_early
 from ..token_grid import TokenGrid
 from .estimate import Estimate
 from .facts import HELD, Pass
@@ -49,7 +50,7 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
     deep = _plan_deep(settings, host, facts, levels)
     if settings.predict == "whole" and whole.predicts:
         deep = replace(deep, why=Reason.WHOLE_INSTEAD)
-    has_after = settings.afterwards != "none" and settings.end not in ("auto", 1)
+    has_after = settings.afterwards != "none" and ends_early(settings)
     after = _plan_levels(settings, settings.afterwards, host, facts.size) if has_after else ()
     start, end = _window(settings, facts, LIGHT * settings.tolerance)
     plan = _tokens_or_predictions(Plan(settings, facts, levels, start, end, whole, deep, after), host)
