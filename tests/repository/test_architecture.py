@@ -42,9 +42,8 @@ FLOORS = {
         "ldm diffusers patchers",
     ],
     "todo_core/patching": [
-        "steps space",
+        "facts steps space",
         "time work",
-        "facts",
         "plan record",
         "estimate",
         "planning",

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.naive import examples
 from todo_core.hosts.conditions import weights_of_parts
+from todo_core.patching.planning import light_steps
 from todo_core.patching.steps import Row, Step, rows_of
 from todo_core.patching.time.pacing import LONGEST, UNKNOWN_GUIDANCE, Budget, Guided, Pace
 from todo_core.patching.time.prediction import Hold, Line
-from todo_core.patching.time.schedule import light_steps
 
 ALPHA_BARS = np.cumprod(1 - np.linspace(0.00085**0.5, 0.012**0.5, 1000) ** 2)
 costs = st.floats(0, 1) | st.sampled_from([math.nan, math.inf])

@@ -58,17 +58,17 @@ def course_of(
 class Guidance:
     """The weight of each prompt in the guided output, and whether another model or device has a part of them."""
 
-    weights: tuple[float, ...] | None
+    weights: tuple[float, ...] | None = None  # None where they are not known
     is_split: bool = False
 
 
-def guidance_of(guider: Any, model_options: dict[str, Any]) -> Guidance | None:
-    """What a guider makes of its prompts' outputs; None where it is not one of ComfyUI's, and so is not asked.
+def guidance_of(guider: Any, model_options: dict[str, Any]) -> Guidance:
+    """What a guider makes of its prompts' outputs; nothing is known of one that is not ComfyUI's: it is not asked.
 
     It gets outputs of 0, but for a 1 of one prompt in each row. PerpNeg's are not weighted: its weights are None.
     """
     if not _is_of_comfyui(type(guider)):
-        return None
+        return Guidance()
     from comfy.patcher_extension import WrappersMP, add_wrapper_with_key
 
     models, asked = set[int](), 0
@@ -84,7 +84,7 @@ def guidance_of(guider: Any, model_options: dict[str, Any]) -> Guidance | None:
     latent, sigmas = torch.zeros(_MOST_PROMPTS, 1, 1, 1), torch.ones(_MOST_PROMPTS)
     guided: Tensor | None = or_none(lambda: guider.predict_noise(latent, sigmas, options), type(guider))
     if guided is None:
-        return None
+        return Guidance()
     weights = tuple(guided.flatten()[:asked].tolist())
     is_split = bool(models - {id(guider.inner_model)}) or len(model_options.get("multigpu_clones") or ()) > 1
     return Guidance(weights if abs(sum(weights) - 1) < 1e-3 else None, is_split)

@@ -120,13 +120,12 @@ class Sampling(Driver):
         guidance = asked.guidance_of(self._guider, model_options)
         if self.host is None:
             host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
-            self.use_model(host, compat.controlnets_of(self._guider), self._facts(host, guidance))
+            self.use_model(host, compat.controlnets_of(self._guider), self._facts(host, guidance.is_split))
         number = self.begun if self._counts_calls else self._step_at(sigma)
         self.controls = [acts_at(control, sigma) for control in compat.controls_of(self._guider)]
-        weights = guidance.weights if guidance else None
-        self.begin_step(number, self._total, self._rows, weights, sigma)
+        self.begin_step(number, self._total, self._rows, guidance.weights, sigma)
 
-    def _facts(self, host: Host, guidance: asked.Guidance | None) -> Pass:
+    def _facts(self, host: Host, is_split: bool) -> Pass:
         """What ComfyUI knows of the sampling, and what its sampler tells."""
         course, falls = None, self._listed[0] > self._listed[-1]  # FlipSigmas turns the schedule round
         if asked.is_own(self._sampler) and falls:
@@ -134,7 +133,6 @@ class Sampling(Driver):
             self._counts_calls = not (course and self._keeps_to_list(course.times))
             self._total = len(course.weights) if course else None
         is_video = any(isinstance_str(site.transformer, "SpatialVideoTransformer") for site in host.sites)
-        is_split = bool(guidance and guidance.is_split)
         return Pass(self._size, self._total, course, is_asked=True, is_video=is_video, is_split=is_split)
 
     def _steps_of(self, times: Sequence[float]) -> Sequence[int]:

@@ -9,7 +9,6 @@ from ..hosts.host import IMAGE_PIXELS
 from ..reason import Reason
 from ..samplers import Course
 from ..token_grid import TokenGrid
-from .time.schedule import Weights
 
 Holder = Literal["forward", "counter", "ControlNet", "pipeline"]
 # why whole UNet calls cannot be predicted where something else has hold of the model
@@ -36,7 +35,7 @@ class Pass:
     is_split: bool = False  # another model has a part of the prompts
 
     @property
-    def weights(self) -> Weights | None:
+    def weights(self) -> tuple[float, ...] | None:
         """The weights of the steps, where the course of the pass is known."""
         return self.course.weights if self.course else None
 

@@ -10,6 +10,7 @@ from ..hosts.compiled_code import is_compiled
 from ..reason import Reason, Why
 from ..samplers import MOST_GROWTH
 from ..settings import SETTINGS, Settings
+from ..settings.declaration import ends_early
 from ..token_grid import TokenGrid
 from .estimate import Estimate
 from .facts import HELD, Pass
@@ -19,7 +20,6 @@ from .space.methods import plan_level
 from .time import pacing
 from .time.prediction import Hold, Line
 from .time.prediction_plan import AUTO_FEWEST, NAMES, Part, PredictionPlan, Way
-from .time.schedule import light_steps
 from .work import layout_of
 
 # auto predicts deep transformers that have this part of a step's work: 0.5 to 0.6 in SDXL, 0.1 to 0.3 in SD 1.5
@@ -51,7 +51,7 @@ def _plan(settings: Settings, host: Host, facts: Pass) -> Plan:
     deep = _plan_deep(settings, host, facts, levels)
     if settings.predict == "whole" and whole.predicts:
         deep = replace(deep, why=Reason.WHOLE_INSTEAD)
-    has_after = settings.afterwards != "none" and settings.end not in ("auto", 1)
+    has_after = settings.afterwards != "none" and ends_early(settings)
     after = _plan_levels(settings, settings.afterwards, host, facts.size) if has_after else ()
     start, end = _window(settings, facts, LIGHT * settings.tolerance)
     plan = _tokens_or_predictions(Plan(settings, facts, levels, start, end, whole, deep, after), host)
@@ -112,6 +112,21 @@ def _window(settings: Settings, facts: Pass, most: float) -> tuple[float, float]
     if start >= end:  # one of them was set by hand
         return settings.widest_window
     return start, end
+
+
+def light_steps(weights: Sequence[float], most: float) -> tuple[int, int]:
+    """The first step, and the one after the last, of those that together have at most this weight.
+
+    The heavier end of the pass is left out first: Karras schedules have heavy steps at the start, uniform ones at both
+    ends. One step always stays.
+    """
+    first, end = 0, len(weights)
+    while end - first > 1 and sum(weights[first:end]) > most:
+        if weights[first] >= weights[end - 1]:
+            first += 1
+        else:
+            end -= 1
+    return first, end
 
 
 def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:

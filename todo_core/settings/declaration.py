@@ -41,12 +41,12 @@ def can_rotate(settings: Settings) -> bool:
 
 def has_window(settings: Settings) -> bool:
     """Whether some part of the pass is left alone."""
-    return acts(settings) and (settings.start not in ("auto", 0) or settings.end not in ("auto", 1))
+    return acts(settings) and settings.widest_window != (0, 1)
 
 
 def ends_early(settings: Settings) -> bool:
     """Whether the reduction ends before the pass does."""
-    return acts(settings) and settings.end not in ("auto", 1)
+    return acts(settings) and settings.widest_window[1] < 1
 
 
 def predicts(settings: Settings) -> bool:
@@ -175,9 +175,7 @@ class Settings:
     @property
     def methods(self) -> frozenset[str]:
         """The methods in use: ``method``, and ``afterwards`` where the reduction ends early."""
-        if self.method == "none":
-            return frozenset()
-        return frozenset((self.method, "none" if self.end in ("auto", 1) else self.afterwards)) - {"none"}
+        return frozenset((self.method, self.afterwards if ends_early(self) else "none")) - {"none"}
 
     def reduces_by(self, method: str) -> bool:
         """Whether ``method`` is in use and has a factor or ratio that reduces."""

@@ -21,7 +21,7 @@ from tests.models import ldm_sd1, shallow
 from tests.todo_core.contract.watch import Watch
 from todo_core import Settings, SettingsError, __version__, apply_patch, remove_patch
 from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS, compat
-from todo_core.comfyui.asked import guidance_of
+from todo_core.comfyui.asked import Guidance, guidance_of
 from todo_core.comfyui.inputs import MAIN, REST, settings_of
 from todo_core.hosts import detect
 from todo_core.reason import Reason
@@ -223,7 +223,7 @@ def test_a_guider_is_asked_what_it_makes_of_its_prompts(shown, model, kind, opti
     found = guidance_of(kind(model), options)
     assert (found.weights, found.is_split) == (pytest.approx(weights), is_split)
     kind.__module__ = "a_node"
-    assert guidance_of(kind(model), options) is None
+    assert guidance_of(kind(model), options) == Guidance()
     kind.__module__ = "comfy.samplers"
 
 

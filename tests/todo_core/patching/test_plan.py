@@ -108,6 +108,7 @@ UNCLEAR = {"scales": (Scale(1.0, 1.0),)}  # of a model whose input is not known
         ("SDXL", 128, {}, 5, f"{TRAINED_XL}; {FEW} 5", FACTOR_2),  # it may be a part of a pass, as by SplitSigmas
         ("SDXL", 128, {}, None, f"{TRAINED_XL}; {NO_STEPS}", BY_2),
         ("SDXL", 128, {"method": "none", "interval": 3}, 20, "the method is none", ""),
+        ("SDXL", 128, OFF | {"method": "none", "afterwards": "similarity", "end": 0.7}, 20, "the method is none", ""),
     ],
 )
 def test_a_plan_that_reduces_nothing_says_why_and_what_would_help_most(layout, side, settings, steps, reason, advice):

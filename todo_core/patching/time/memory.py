@@ -25,7 +25,6 @@ from . import room
 from .pacing import Budget, Guided, Pace
 from .prediction import Hold, Line, Moment
 from .prediction_plan import PARTS, Part, PredictionPlan, Way
-from .schedule import Weights
 
 MOST_CALLS = 8  # of a step, that are remembered
 Changes = dict[Reason, Tensor]  # truth values that stay on the device: what has changed, if it has
@@ -255,14 +254,14 @@ class Memory:
             if any(memory.parts[part].predicts for memory in self._last):
                 budget.predict(self._step)
 
-    def gaps(self, plans: Mapping[Part, PredictionPlan], weights: Weights | None) -> dict[Part, int | None]:
+    def gaps(self, plans: Mapping[Part, PredictionPlan], weights: Sequence[float] | None) -> dict[Part, int | None]:
         """The gap of each part that the errors of all calls of the last step allow; None where errors do not decide.
 
         Halves of a batch skip the same steps.
         """
         return {part: self._gap(part, plan, weights) for part, plan in plans.items()}
 
-    def _gap(self, part: Part, plan: PredictionPlan, weights: Weights | None) -> int | None:
+    def _gap(self, part: Part, plan: PredictionPlan, weights: Sequence[float] | None) -> int | None:
         if plan.tolerance is None or not weights:
             return None
         cost, computed = self._cost(part), self._computed.get(part, [])

@@ -21,7 +21,7 @@ from ..presets import Presets
 from . import controls, texts
 from .controls import QUIET
 from .error_text import page_text
-from .estimate_line import NOT_LOADED, PREDICTION, Answer, PageRun, estimate_line
+from .estimate_line import PREDICTION, Answer, PageRun, estimate_line
 from .page_course import course_of
 from .preset_row import PresetRow
 
@@ -110,7 +110,7 @@ def _answer_the_page(tab: str, panel: Panel, row: PresetRow, page: Any, answers:
         shown -= set() if told.can_predict else PREDICTION
         visible = [gr.update(visible=name in shown) for name in SETTINGS]
         fold = gr.update(label=texts.ADVANCED.label if error else fold_title(settings, shown))
-        return [answered(fields, told.line), row.state(preset, None if error else settings), fold, *visible]
+        return [answered(fields, told), row.state(preset, None if error else settings), fold, *visible]
 
     page.change(answer, [page, row.choice, *panel.settings], [*answers, *panel.settings], **QUIET)
     for control in panel.settings:
@@ -135,12 +135,12 @@ def fold_title(settings: Settings, shown: set[str]) -> str:
     return f"{title} ({'; '.join(SETTINGS[n].label for n in active)})" if active else title
 
 
-def answered(fields: str, text: str) -> str:
+def answered(fields: str, told: Answer) -> str:
     """The line as HTML, with the number of the question, by which todo.js knows that it is answered.
 
-    ``data-ask-again`` tells todo.js that the answer will change by itself: a checkpoint is still being loaded.
+    ``data-ask-again`` tells todo.js that the answer will change by itself.
     """
     number = int(json.loads(fields or "{}").get("question", 0))
-    again = " data-ask-again" if text == NOT_LOADED else ""
-    shown = html.escape(text).replace(" %", "&nbsp;%")
+    again = " data-ask-again" if told.changes else ""
+    shown = html.escape(told.line).replace(" %", "&nbsp;%")
     return f'<span title="{texts.LINE}" data-question="{number}"{again}>{shown}</span>'

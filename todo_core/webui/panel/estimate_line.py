@@ -20,7 +20,6 @@ from ...settings import SETTINGS, Settings
 from ...token_grid import TokenGrid
 
 BY_BUTTON = "Hires fix is off. With \N{SPARKLES} "  # the button under an image runs the hires pass alone
-NOT_LOADED = "Estimate: once the checkpoint is loaded."
 PREDICTION = {"predict"}  # settings without effect where nothing can be predicted
 
 
@@ -29,6 +28,7 @@ class Answer(NamedTuple):
 
     line: str
     can_predict: bool = True
+    changes: bool = False  # by itself: a checkpoint is still being loaded
 
 
 class PageRun(NamedTuple):
@@ -73,7 +73,7 @@ def estimate_line(
     if not passes:
         return Answer("Estimate: once the size is known.")
     if model is None:
-        return Answer(NOT_LOADED)
+        return Answer("Estimate: once the checkpoint is loaded.", changes=True)
     try:
         host = detect(model)
     except UnsupportedModelError as error:
