@@ -6,7 +6,7 @@ import pytest
 from todo_core.reason import Reason
 
 from ..helpers import FACTOR_2, REDUCED, assert_reduced, level_1, reduced, todo_keys
-from .test_prediction import WITH_TODO, assert_planned
+from .test_prediction import DEEP, WITH_TODO, assert_planned
 
 # samplers of one and of two UNet calls a step, with and without noise of their own, by sigma and by timestep
 SAMPLERS = ["Euler a", "DPM++ 2M", "Heun", "DPM++ SDE", "DDIM", "LCM", "UniPC"]
@@ -122,7 +122,7 @@ def test_sdxl_has_its_own_levels_and_trained_size(webui, sdxl_checkpoint):
     told = ["nothing to reduce at 128 x 128: this model was trained at 1024 x 1024"]
     assert_reduced(webui, {"interval": 1}, set(), told=told, **chosen)
     result = assert_reduced(webui, WITH_TODO, {(64, 16)}, hr_second_pass_steps=8, **chosen)
-    assert_planned(result.hires, WITH_TODO)
+    assert_planned(result.hires, DEEP)
     factors = {"ToDo factor 1": "2", "ToDo factor 2": "1", "ToDo start": "0", "ToDo end": "1"}
     assert todo_keys(result.infotext) == {
         "ToDo method": "downsample",

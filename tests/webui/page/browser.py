@@ -139,17 +139,17 @@ class Panel:
         elif kind == "choice" and control.locator("input[type=radio]").count():
             control.locator(f'input[value="{value}"]').check()
         elif kind == "choice" or SETTINGS[name].has_auto:
-            self._pick(control, str(value))
+            self.pick(name, str(value))
         else:
             field = control.locator("input[type=number], input[type=text]").first
             field.fill(str(value))
             field.blur()
 
-    def _pick(self, control, value):
+    def pick(self, name, value):
         """Choose from a dropdown, or type what it does not list."""
         from playwright.sync_api import TimeoutError  # here: the module is read where there is no playwright too
 
-        field, listed = control.locator("input"), control.locator(option(value))
+        field, listed = self.control(name).locator("input"), self.control(name).locator(option(value))
         field.click()
         if listed.count():
             try:

@@ -118,6 +118,34 @@ def test_the_upscale_button_reduces_and_send_to_img2img_takes_the_panel_along(we
     assert reduced(events) == {(1024, 256)}
 
 
+def test_an_own_preset_is_saved_chosen_again_and_deleted(page, panel, shots):
+    """The page shows it as chosen, with all its values, whatever else has been chosen meanwhile."""
+    chosen = panel.control("preset").locator("input")
+    panel.unfold()
+    panel.set(factor_1=3, end=0.7)
+    own = panel.values()
+    panel.control("preset_name").locator("input, textarea").fill("mine")
+    panel.control("preset_save").click()
+    page.wait_for_selector("#todo_txt2img_preset_message:has-text('Saved as mine.')")
+    for name in ("mine", "Fast", "Balanced", "mine", "Fast", "mine"):
+        if chosen.input_value() != name:
+            panel.pick("preset", name)
+        web.settle(page)
+        assert panel.wait_until(lambda name=name: chosen.input_value() == name)
+        assert (panel.values() == own) == (name == "mine"), name
+    panel.accordion.screenshot(path=shots / "own-preset.png")
+    for text in ("again to delete mine.", "Deleted mine."):
+        panel.control("preset_delete").click()
+        page.wait_for_selector(f"#todo_txt2img_preset_message:has-text('{text}')")
+    assert panel.wait_until(lambda: chosen.input_value() == "custom")
+    web.settle(page)
+    assert panel.values() == own
+    chosen.click()
+    listed = panel.control("preset").locator("li").all_inner_texts()
+    assert not any("mine" in name for name in listed), listed
+    assert any("Fast" in name for name in listed), listed
+
+
 def test_the_line_follows_the_sampler_and_the_steps(page, panel):
     web.open_hires(page)
     panel.unfold()
