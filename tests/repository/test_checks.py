@@ -4,13 +4,14 @@ import re
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
 from tests import checks as command
 from todo_lab.environment import Environment
 
-DEMO, DEMO_PYTHON = str(command.DEMO_TESTS), command.DEMO.python
+DEMO = str(command.DEMO_TESTS)
 NOTHING = command.NOTHING_COLLECTED
 SAMPLE = """
 import pytest
@@ -38,22 +39,22 @@ def checks(monkeypatch):
     def checked(*arguments, **statuses):
         ran = {}
 
-        def popen(program, **options):
-            python, _, *words = program
-            name = {DEMO_PYTHON: "demo"}.get(python, "here") if words[0] == "pytest" else words[0]
-            ran[name] = words
+        def started(*program, **options):
+            *_, is_in, name = program[: 4 if command.IN_DEMO in program else 3]
+            name = {command.IN_DEMO: "demo", "-m": "here"}[is_in] if name == "pytest" else name
+            ran[name] = list(program[program.index(is_in) + 1 :])
             ends = f"print('{name} says so'); raise SystemExit({statuses.get(name, 0)})"
-            return start([sys.executable, "-c", ends], **options)
+            return start(sys.executable, "-c", ends, **options)
 
         monkeypatch.setattr(Environment, "ensure", lambda self, *more: ran.update({self.home.name: list(more)}))
-        monkeypatch.setattr(command.subprocess, "Popen", popen)
+        monkeypatch.setattr(command, "start", started)
         try:
             status = command.main(list(arguments))
         except SystemExit as ended:
             status = ended.code
         return status, ran
 
-    before, start = signal.getsignal(signal.SIGTERM), subprocess.Popen
+    before, start = signal.getsignal(signal.SIGTERM), command.start
     yield checked
     signal.signal(signal.SIGTERM, before)
 
@@ -61,9 +62,11 @@ def checks(monkeypatch):
 def test_all_checks_run_and_print_what_they_say_and_sigterm_ends_them(checks, capfd):
     status, ran = checks()
     assert status == 0
-    assert list(ran) == [".venv-test", "ruff", "mypy", "here", ".venv-demo", "demo"]
+    assert set(ran) == {"ruff", "mypy", "here", "demo", ".venv-test"}
     assert ran["demo"][-1] == DEMO
     printed = capfd.readouterr().out
+    for name in ("here", "mypy", "demo"):
+        assert printed.count(f"{name} says so") == 1
     assert f"$ python -m {' '.join(ran['demo'])}\ndemo says so\n" in printed
     assert printed.splitlines()[-1].startswith("All checks passed in 0 min")
     with pytest.raises(SystemExit, match="143"):
@@ -103,7 +106,7 @@ def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, 
 def test_a_quick_look_is_one_process_without_lint_and_types(checks, capfd, path, name):
     status, ran = checks("--quick", path)
     assert "\nThese tests passed in 0 min" in capfd.readouterr().out
-    assert (status, {*ran} - {".venv-demo"}) == (0, {name, ".venv-test"})
+    assert (status, {*ran}) == (0, {name, ".venv-test"})
     assert " ".join(ran[name]).startswith("pytest -n 0 ")
     assert ran[name][-3:] == ["-p", "tests.quick", path]
 
@@ -119,23 +122,22 @@ def test_a_quick_look_runs_each_test_once_and_then_its_other_cases_while_there_i
     assert "1 failed, 3 passed, 1 skipped, 1 deselected" in output.stdout, "all has been written"
 
 
-@pytest.mark.parametrize(("sleeps", "within", "status"), [(0.3, 60, 0), (3600, 0.1, -signal.SIGTERM)])
-def test_ctrl_c_is_one_line_and_ends_what_does_not_end_by_itself(monkeypatch, capsys, sleeps, within, status):
-    started = []
+def test_ctrl_c_is_one_line_and_ends_what_runs_beside(monkeypatch, capsys):
+    def popen(program, **options):
+        started.append(true_popen([sys.executable, "-c", "import time; time.sleep(3600)"], **options))
+        return started[0]
 
-    class Interrupted(subprocess.Popen):
-        def __init__(self, program, **options):
-            super().__init__([sys.executable, "-c", f"import time; time.sleep({sleeps})"], **options)
-
-        def wait(self, timeout=None):
-            if started:
-                return super().wait(timeout)
-            started.append(self)
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Environment, "ensure", lambda self, *more: None)
-    monkeypatch.setattr(command.subprocess, "Popen", Interrupted)
-    monkeypatch.setattr(command, "ENDS_WITHIN", within)
+    started, true_popen = [], subprocess.Popen
+    monkeypatch.setattr(Environment, "ensure", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(command.subprocess, "Popen", popen)
+    monkeypatch.setattr(command, "ENDS_WITHIN", 0.1)
     assert command.main([]) == 130
-    assert started[0].returncode == status
-    assert capsys.readouterr().out.endswith("\nStopped.\n")
+    assert [each.returncode for each in started] == [-signal.SIGTERM]
+    assert capsys.readouterr().out == "Stopped.\n"
+
+
+def test_after_ctrl_c_a_process_ends_by_itself():
+    ends = command.start(sys.executable, "-c", "import time; time.sleep(0.3)")
+    with pytest.raises(KeyboardInterrupt), ends as started:
+        raise KeyboardInterrupt
+    assert started.returncode == 0
