@@ -54,7 +54,7 @@ def panel(page):
 
 
 def preset(panel, name):
-    panel._pick(panel.control("preset"), name)
+    panel.pick("preset", name)
 
 
 def save(panel, name, **settings):
