@@ -43,6 +43,7 @@ CHANGES: dict[str, dict[str, Any]] = {  # a row -> what differs from the base
     "Euler, 20 steps": {"sampler": "Euler", "schedule": "Normal", "hires_steps": 20},  # as ComfyUI opens
     # as users of Illustrious and NoobAI run it
     "Euler a, 15 steps, 1.5x, denoising 0.35": {**EULER_A, "hires_steps": 15, "denoising": 0.35, "hires_scale": 1.5},
+    "Euler a, 15 steps, denoising 0.35": {**EULER_A, "hires_steps": 15, "denoising": 0.35},
 }
 USERS = (  # a row of README's table for each kind
     ("SDXL", 96, ""),
@@ -54,7 +55,7 @@ USERS = (  # a row of README's table for each kind
 )
 LIGHT = ("Euler, 20 steps",)  # so many steps are predicted that fewer tokens would save less
 FEWER_FROM = 128  # tokens a side, in SD 1.5
-WITH_NOISE = ("Euler a", "Euler a, 15 steps, 1.5x, denoising 0.35")
+WITH_NOISE = tuple(name for name in CHANGES if name.startswith("Euler a"))
 WISHES = {"Balanced": "the usual", "Closest": "the closest image", "Fast": "speed first"}
 TOLERANCES = {aim: Settings.preset(aim).tolerance for aim in AIMS}
 SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
