@@ -105,14 +105,14 @@ class Course:
         return 1 + (before > LONG_FALL * last)
 
     def fall(self, step: int) -> float:
-        """By how much the logarithm of the noise falls from the step before to this one; 0 for the first.
+        """By how much the logarithm of the noise falls from the step before to this one; 0 where it does not.
 
         >>> round(Course.of_noise([1, 0.5, 0]).fall(1), 2)
         0.69
         """
         calls, steps = len(self.scales), len(self.weights)
         before, here = (self.scales[max(0, each) * calls // steps].noise for each in (step - 1, step))
-        return math.log(before / here)
+        return math.log(max(1.0, before / here))
 
     def why_not(self, *, whole: bool) -> Reason | None:
         """Why whole steps, or else layers, cannot be predicted."""

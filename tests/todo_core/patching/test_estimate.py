@@ -15,6 +15,7 @@ from todo_core.patching.estimate import Estimate
 from todo_core.patching.facts import Pass
 from todo_core.patching.planning import make_plan
 from todo_core.patching.work import Layout
+from todo_core.samplers import Course
 from todo_core.settings import BUILT_IN
 
 TEXT = 77
@@ -137,6 +138,13 @@ def test_a_larger_tolerance_saves_more(layout, pixels, holds):
     saved, whole = [each.saved for each in made], [len(each.predicted["whole"]) for each in made]
     assert sorted({*saved}, reverse=True) == saved or (pixels, holds, layout) == OTHERWISE
     assert whole[0]
+
+
+@pytest.mark.parametrize("rise", [1e-6, 0.5])
+def test_noise_that_rises_by_rounding_or_a_restart_is_estimated_too(rise):
+    noise = (1.0, 0.7, 0.5, 0.4, 0.4 * (1 + rise), 0.3, 0.2, 0.1, 0.05, 0.0)
+    facts, host = Pass(TokenGrid(128, 128), 9, Course.of_noise(noise)), models.full_layout("SD 1.5")
+    assert Estimate.of(host, make_plan(Settings(), host, facts)).saved > 0
 
 
 class Linear(torch.nn.Module):
