@@ -258,32 +258,38 @@ Settings.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 DEFAULT, CUSTOM = "Balanced", "custom"  # names of the default settings, and of settings that no preset has
 AIMS = {DEFAULT: 40, "Closest": 45, "Fast": 35}  # a preset -> the PSNR that it aims at, in dB, in the mean
 SEEN = {45: "very hard to see", 40: "hard to see", 35: "visible side by side", 0: "easy to see"}  # from so many dB on
-PRESETS: Mapping[str, tuple[Settings, str]] = {
-    DEFAULT: (Settings(), "predicts steps and layers, reduces tokens"),
-    "Closest": (Settings(tolerance=0.05), "as Balanced, with a smaller error"),
-    "Fast": (Settings(tolerance=0.16), "as Balanced, with a larger error"),
-    "ToDo only": (Settings(interval=1), "reduces tokens in the steps that weigh little, predicts nothing"),
-    "ToDo paper": (
-        Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1, start=0, end=1),
-        "the paper's settings: keeps the same token of each cell, only at level 1",
-    ),
-    "ToMe paper": (
-        Settings(method="similarity", target="all", ratio_1=0.5, interval=1, start=0, end=1),
-        "the paper's settings: merges half of the tokens",
-    ),
-}
-"""The built-in presets, and what each does. The papers' have their authors' settings (arXiv 2303.17604, 2402.13573 and
-its code, ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px; they take 3 at 1536 px and 4 at 2048 px)."""
-
-BUILT_IN: Mapping[str, Settings] = {name: settings for name, (settings, _) in PRESETS.items()}
-PRESET_HELP: Mapping[str, str] = {
-    name: f"differences are {SEEN[AIMS[name]]}: {does}" if name in AIMS else does for name, (_, does) in PRESETS.items()
-}
 
 
 def seen(psnr: float) -> str:
     """How visible a difference of this PSNR, in dB, is."""
     return next(words for least, words in SEEN.items() if psnr >= least)
+
+
+def _aims(psnr: float) -> str:
+    return f"differences are {seen(psnr)}"
+
+
+PRESETS: Mapping[str, tuple[Settings, str, str]] = {
+    DEFAULT: (Settings(), _aims(AIMS[DEFAULT]), "predicts steps and layers, reduces tokens"),
+    "Closest": (Settings(tolerance=0.05), _aims(AIMS["Closest"]), "as Balanced, with a smaller error"),
+    "Fast": (Settings(tolerance=0.16), _aims(AIMS["Fast"]), "as Balanced, with a larger error"),
+    "ToDo only": (Settings(interval=1), "reduces tokens, predicts nothing", "acts in the steps that weigh little"),
+    "ToDo paper": (
+        Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1, start=0, end=1),
+        "the paper's settings",
+        "keeps the same token of each cell, only at level 1",
+    ),
+    "ToMe paper": (
+        Settings(method="similarity", target="all", ratio_1=0.5, interval=1, start=0, end=1),
+        "the paper's settings",
+        "merges half of the tokens",
+    ),
+}
+"""The built-in presets, what each does, and how. The papers' have their authors' settings (arXiv 2303.17604, 2402.13573
+and its code, ethansmith2000/ImprovedTokenMerge: factor 2 at 1024 px; they take 3 at 1536 px and 4 at 2048 px)."""
+
+BUILT_IN: Mapping[str, Settings] = {name: settings for name, (settings, _, _) in PRESETS.items()}
+PRESET_HELP: Mapping[str, str] = {name: f"{does}: {how}" for name, (_, does, how) in PRESETS.items()}
 
 
 def find_preset(name: Any, presets: Mapping[str, Settings]) -> Settings:

@@ -11,12 +11,14 @@ import gradio as gr
 from modules.ui_components import FormRow, ToolButton
 
 from ...errors import SettingsError
-from ...settings import PRESET_HELP, SETTINGS, Settings
-from ...settings.declaration import CUSTOM, DEFAULT
+from ...settings import SETTINGS, Settings
+from ...settings.declaration import CUSTOM, DEFAULT, PRESETS
 from ..presets import Presets
 from . import texts
 from .controls import QUIET, control_value
 from .error_text import page_text
+
+Question = tuple[str, str, str]  # what the page asks before one of the user's presets goes: button, verb, preset
 
 
 class PresetRow:
@@ -57,9 +59,10 @@ class PresetRow:
             control.do_not_save_to_config = True
         self.choice.init_field = partial(self._begin_with, controls)
         self.choice.input(self._fill, [self.choice], controls, **QUIET)
+        asked = gr.State(None)  # the question that the message shows
         clicks = {"save": (self._save, [self._name, *controls]), "delete": (self._delete, [self.choice])}
         for name, (change, inputs) in clicks.items():
-            click = self._buttons[name].click(change, [self._message, *inputs], [self._message], **QUIET)
+            click = self._buttons[name].click(change, [asked, *inputs], [self._message, asked], **QUIET)
             click.then(fn=None, _js="todoAskSoon")
 
     def state(self, chosen: str, settings: Settings | None) -> Any:
@@ -86,34 +89,37 @@ class PresetRow:
         settings = self._presets.get(name)
         return [control_value(setting, getattr(settings, key)) for key, setting in SETTINGS.items()]
 
-    def _save(self, message: str, name: str, *values: Any) -> str:
-        name = name.strip()
-        if question := self._question(message, name, f"Click {texts.BUTTONS['save'].label} again to replace {name}."):
-            return question
-        by_name = dict(zip(SETTINGS, values, strict=True))
-        return self._change(lambda: self._presets.save(name, Settings.parse(by_name)), f"Saved as {name}.")
+    def _save(self, asked: Question | None, name: str, *values: Any) -> tuple[str, Question | None]:
+        name, by_name = name.strip(), dict(zip(SETTINGS, values, strict=True))
+        return self._change(
+            lambda: self._presets.save(name, Settings.parse(by_name)),
+            f"Saved as {name}.",
+            asked,
+            ("save", "replace", name),
+        )
 
-    def _delete(self, message: str, name: str) -> str:
-        if question := self._question(message, name, f"Click {texts.BUTTONS['delete'].label} again to delete {name}."):
-            return question
-        return self._change(lambda: self._presets.delete(name), f"Deleted {name}.")
+    def _delete(self, asked: Question | None, name: str) -> tuple[str, Question | None]:
+        return self._change(lambda: self._presets.delete(name), f"Deleted {name}.", asked, ("delete", "delete", name))
 
-    def _question(self, message: str, name: str, question: str) -> str:
-        """The question that comes before one of the user's presets goes; empty once the message shows it."""
-        return html.escape(question) if self._presets.is_own(name) and message != html.escape(question) else ""
+    def _change(
+        self, change: Callable[[], None], message: str, asked: Question | None, question: Question
+    ) -> tuple[str, Question | None]:
+        """Change the presets, or ask first. Returns the message, and the question that it is.
 
-    def _change(self, change: Callable[[], None], message: str) -> str:
-        """Change the presets; returns the message for the user. The answer to the page's next question has the list."""
+        The answer to the page's next question has the list.
+        """
+        button, verb, name = question
+        if self._presets.is_own(name) and asked != question:
+            return html.escape(f"Click {texts.BUTTONS[button].label} again to {verb} {name}."), question
         try:
             change()
         except SettingsError as error:
             message = page_text(error)
         except OSError as error:
             message = str(error)
-        return html.escape(message)
+        return html.escape(message), None
 
 
 def _what_it_does(name: str) -> str:
-    """The line under the label of a built-in preset: what its help begins with."""
-    does = PRESET_HELP.get(name, "").partition(":")[0]
-    return does[:1].upper() + does[1:]
+    """The line under the label: what a built-in preset does."""
+    return PRESETS[name][1].capitalize() if name in PRESETS else ""
