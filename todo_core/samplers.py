@@ -26,8 +26,9 @@ from .reason import Reason
 log = logging.getLogger("todo_core")
 Answer = TypeVar("Answer")
 
-# of an error, beside that of Euler's method, up to which whole steps are predicted, and layers
-MOST_GROWTH, MOST_GROWTH_OF_LAYERS, FEW_STEPS = 3.0, 4.0, 15
+# of an error, beside that of Euler's method, up to which whole steps are predicted, and layers; and both in a pass of
+# few steps whose late ones weigh as much as others: nothing evens out there what the solver has multiplied
+MOST_GROWTH, MOST_GROWTH_OF_LAYERS, MOST_GROWTH_AT_THE_END, FEW_STEPS = 3.0, 4.0, 1.95, 15
 MOST_CALLS = 1_200  # of a sampler that is asked: schedulers of diffusers may list 1,100
 MOST_NOISE = 30.0  # sigma / alpha: schedules with zero terminal signal begin with more
 HELD_NOISE = 0.75  # at which an error of a held image moves the final one twice as far
@@ -116,8 +117,10 @@ class Course:
 
     def why_not(self, *, whole: bool) -> Reason | None:
         """Why whole steps, or else layers, cannot be predicted."""
-        is_short = len(self.weights) < FEW_STEPS  # one long last step multiplies what came before
-        if self.growth > (MOST_GROWTH if whole or is_short else MOST_GROWTH_OF_LAYERS):
+        most, is_short = MOST_GROWTH if whole else MOST_GROWTH_OF_LAYERS, len(self.weights) < FEW_STEPS
+        if is_short:  # one long last step multiplies what came before
+            most = MOST_GROWTH_AT_THE_END if 2 * self.weights[-2:][0] > max(self.weights) else MOST_GROWTH
+        if self.growth > most:
             return Reason.GROWS
         is_unclear = whole and self.holds and not all(math.isfinite(scale.kept) for scale in self.scales)
         return Reason.UNKNOWN if is_unclear else None
