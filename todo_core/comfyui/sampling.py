@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ..hosts import Host, detect
-from ..hosts.conditions import acts_at
+from ..hosts.conditions import acting_at
 from ..hosts.host import Handle, KeysPatch, isinstance_str
 from ..hosts.patchers import with_keys_patch
 from ..patching.driver import Driver
@@ -122,7 +122,7 @@ class Sampling(Driver):
             host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
             self.use_model(host, compat.controlnets_of(self._guider), self._facts(host, guidance.is_split))
         number = self.begun if self._counts_calls else self._step_at(sigma)
-        self.controls = [acts_at(control, sigma) for control in compat.controls_of(self._guider)]
+        self.controls = [acting_at(control, sigma) for control in compat.controls_of(self._guider)]
         self.begin_step(number, self._total, self._rows, guidance.weights, sigma)
 
     def _facts(self, host: Host, is_split: bool) -> Pass:

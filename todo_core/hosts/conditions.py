@@ -58,15 +58,17 @@ def chain_of(last: Any) -> list[Any]:
     return found
 
 
-def acts_at(control: Any, sigma: float) -> bool:
-    """Whether one of them acts where there is this much noise."""
+def acting_at(control: Any, sigma: float) -> str:
+    """What one of them is, where it acts with this much noise; else "". A T2I-Adapter runs once for all calls."""
     begin, end = getattr(control, "timestep_range", None) or (math.inf, 0.0)
-    return bool(begin >= sigma >= end)
+    kind = "T2I-Adapter" if hasattr(control, "t2i_model") else "ControlNet"
+    return kind if begin >= sigma >= end else ""
 
 
-def has_controlnet(kwargs: Mapping[str, Any]) -> bool:
-    """Whether a ControlNet has run for this call."""
-    return any(kwargs.get(name) is not None for name in ("control", _OF_CONTROLNET))
+def has_controlnet(kwargs: Mapping[str, Any], controls: Sequence[str]) -> bool:
+    """Whether a ControlNet has run for this call. ``controls`` are those that act, where somebody tells it."""
+    is_given = any(kwargs.get(name) is not None for name in ("control", _OF_CONTROLNET))
+    return is_given and (not controls or "ControlNet" in controls)
 
 
 def replaces_attention(kwargs: Mapping[str, Any]) -> bool:

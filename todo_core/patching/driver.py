@@ -40,7 +40,7 @@ class Driver:
         self.error: Exception | None = None
         self.interrupted = False
         self.settings = settings
-        self.controls: Sequence[bool] = ()  # which ControlNets and the like act in the step that is about to begin
+        self.controls: Sequence[str] = ()  # which ControlNets and the like act in the step that is about to begin
         self._sessions: list[Session] = []  # of the UNet, then of its ControlNets
         self._has_changed_model = False
         self._begun: set[int] = set()  # steps

@@ -61,7 +61,7 @@ class Plan:
             return ()
         if settings.method == "downsample" and settings.factor_1 == "auto":  # level 1 says what to do
             steps = self.facts.steps or AUTO_FEWEST
-            is_short = settings.interval == "auto" and steps < AUTO_FEWEST
+            is_short = settings.interval == "auto" and steps < AUTO_FEWEST and not self.facts.doubt
             of_steps = Reason.TOO_SHORT(AUTO_FEWEST, steps) if is_short else self.why_not_predicted
             whys = [whys[0], of_steps if settings.interval != 1 else None]
         elif settings.interval != 1:

@@ -177,9 +177,10 @@ def _by_interval(part: Part, settings: Settings, facts: Pass, way: Way, computed
         fewest, computed_first, interval = AUTO_FEWEST, way.computed_first, pacing.LONGEST
         tolerance = settings.tolerance * (OF_DEEP if (part, settings.predict) == ("deep", "auto") else 1)
         computed_last = facts.course.computed_last if facts.course and part == "whole" else 1
-        needed = facts.doubt or (Reason.SCHEDULE_UNKNOWN if steps else Reason.STEPS_UNKNOWN)
-        why = None if facts.weights else needed
-    if steps and steps < fewest:
+        why = None if facts.weights else Reason.SCHEDULE_UNKNOWN if steps else Reason.STEPS_UNKNOWN
+    if tolerance is not None and facts.doubt:  # the sampler may make another number of steps
+        why = facts.doubt
+    elif steps and steps < fewest:
         why = Reason.TOO_FEW_STEPS(NAMES[part], fewest, steps)
     return PredictionPlan(part, int(interval), tolerance, way, computed_first, why, computed_last)
 

@@ -67,7 +67,7 @@ class Session:
         self._step = Step(rows=(Row(settings.seed or 0),))
         self._report_error = on_error
         self._memory = Memory()
-        self.controls: Sequence[bool] = ()  # which ControlNets and the like act in the step, where somebody tells it
+        self.controls: Sequence[str] = ()  # which ControlNets and the like act in the step, where somebody tells it
         self.controlnets: Sequence[Session] = ()  # that run beside this UNet
         self.has_run = False  # since the last call of the UNet beside it
         shared = Shared(host, self.record, self._stop_reducing if on_error else None, self.plan.levels[0].modules)
@@ -155,7 +155,7 @@ class Session:
         if not outer:
             self.plan = plan
             self.record.note(plan.note if self.host.network == "UNet" else None)  # a ControlNet does what the UNet does
-            call.has_controlnet = has_controlnet(kwargs)
+            call.has_controlnet = has_controlnet(kwargs, self.controls)
         self._attachment.add(plan)
         progress = self._progress(time)
         planned = () if outer else tuple(part for part, each in plan.parts.items() if each.predicts)

@@ -8,7 +8,7 @@ from typing import Any
 
 from modules import processing, scripts, sd_models, shared
 
-from ..hosts.conditions import acts_at, chain_of
+from ..hosts.conditions import acting_at, chain_of
 from ..hosts.host import original
 from ..patching.steps import Row, rows_inside
 from ..reason import Reason, Why
@@ -108,11 +108,11 @@ def controlnets_of(p: Any) -> list[Any]:
     return list(dict.fromkeys(models))
 
 
-def controls_at(params: Any, model: Any) -> list[bool]:
+def controls_at(params: Any, model: Any) -> list[str]:
     """Which ControlNets and other adapters of the Forge family act in a step."""
     patcher = getattr(getattr(model, "forge_objects", None), "unet", None)
     controls = chain_of(getattr(patcher, "controlnet_linked_list", None))
-    return [acts_at(control, float(params.sigma.flatten()[0])) for control in controls]
+    return [acting_at(control, float(params.sigma.flatten()[0])) for control in controls]
 
 
 def merging_ratio(p: Any, pass_name: str) -> float:

@@ -40,7 +40,7 @@ def pass_of(size, steps, **facts):
 
 
 def plan(model, height, width=None, steps=None, **settings):
-    told = {name: settings.pop(name) for name in ("holds", "scales") if name in settings}
+    told = {name: settings.pop(name) for name in ("holds", "scales", "course", "is_asked") if name in settings}
     host = model if isinstance(model, Host) else detect(model)
     return make_plan(Settings(**settings), host, pass_of(TokenGrid(height, width or height), steps, **told))
 
@@ -106,6 +106,7 @@ UNCLEAR = {"scales": (Scale(1.0, 1.0),)}  # of a model whose input is not known
         ("SD 1.5", 4, OFF | {"method": "similarity", "ratio_1": 0.01}, 20, SMALL, RATIO_HALF),
         ("SDXL", 128, OFF, 20, TRAINED_XL, FACTOR_2),  # the user wants nothing predicted
         ("SDXL", 128, {}, 5, f"{TRAINED_XL}; {FEW} 5", FACTOR_2),  # it may be a part of a pass, as by SplitSigmas
+        ("SDXL", 128, {"course": None, "is_asked": True}, 5, f"{TRAINED_XL}; {Reason.UNKNOWN}", FACTOR_2),
         ("SDXL", 128, {}, None, f"{TRAINED_XL}; {NO_STEPS}", BY_2),
         ("SDXL", 128, {"method": "none", "interval": 3}, 20, "the method is none", ""),
         ("SDXL", 128, OFF | {"method": "none", "afterwards": "similarity", "end": 0.7}, 20, "the method is none", ""),
@@ -156,6 +157,7 @@ NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
         ("SDXL", {}, 15, {"growth": 4.1}, GROWS, GROWS, ""),
         ("SDXL", {}, 10, {"is_split": True}, SPLIT, SPLIT, SPLIT),
         ("SDXL", {}, 5, STEADY, WHOLE_NEED(6, 5), DEEP_NEED(6, 5), ""),
+        ("SDXL", {}, 5, NOBODY | {"is_asked": True}, UNKNOWN, UNKNOWN, ""),  # DPM adaptive chooses its own number
         ("SDXL", {}, None, NOBODY, NO_STEPS, NO_STEPS, ""),
         ("SDXL", {}, 6, STEADY | {"holder": "ControlNet"}, HELD["ControlNet"], None, ""),
         ("SDXL", {}, 10, STEADY | {"is_video": True}, VIDEO, None, ""),

@@ -218,16 +218,22 @@ def test_a_cache_inside_the_model_s_call_is_neither_counted_nor_learned(shallow,
 
 
 @pytest.mark.parametrize(
-    ("interval", "added", "computed"),
-    [(2, {}, [0, 1, 2, 4, 5]), (4, {4, 5, 6, 7}, [0, 1, 2, 4, 5, 6, 8, 9]), ("auto", {}, [*range(8)])],
-    ids=["in each step", "in steps 4 to 7", "the error is too large"],
+    ("interval", "added", "computed", "controls"),
+    [
+        (2, {}, [0, 1, 2, 4, 5], ["ControlNet", "T2I-Adapter"]),
+        (2, {}, [0, 1, 2, 4, 5], ["", "T2I-Adapter"]),
+        (4, {4, 5, 6, 7}, [0, 1, 2, 4, 5, 6, 8, 9], []),
+        ("auto", {}, [*range(8)], []),
+    ],
+    ids=["in each step", "an adapter runs once", "in steps 4 to 7", "the error is too large"],
 )
 def test_what_a_controlnet_adds_is_told_and_begins_anew_where_it_comes_and_goes(
-    diffusers_sd1, interval, added, computed
+    diffusers_sd1, interval, added, computed, controls
 ):
     """A step is predicted only after three alike."""
     unet, ran = diffusers_sd1.unet, []
     session = session_of(diffusers_sd1, predict="whole", interval=interval, tolerance=0)
+    session.controls = controls
 
     @torch.no_grad()
     def call(step, latent):
@@ -238,7 +244,8 @@ def test_what_a_controlnet_adds_is_told_and_begins_anew_where_it_comes_and_goes(
         run(diffusers_sd1, session, chain(computed[-1] + 1), call)
     assert sorted(session.record.whole.computed_calls) == computed
     assert len(ran) == len(computed)
-    assert session.record.notes == ([] if interval == "auto" else ["ControlNets run in predicted steps too"])
+    told = interval != "auto" and (not controls or "ControlNet" in controls)
+    assert session.record.notes == (["ControlNets run in predicted steps too"] if told else [])
 
 
 class Inpainting(torch.nn.Module):

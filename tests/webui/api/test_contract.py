@@ -44,6 +44,8 @@ class RealWebUI(Host):
         if len(happens) < len(job.events):
             switch = next(number for number, event in job.events.items() if event == "swap")
             request |= {"refiner_checkpoint": self.other, "refiner_switch_at": switch / job.steps}
+            if self.webui.is_neo:  # else it switches at this noise
+                request["override_settings"] = {"refiner_use_steps": True}
         try:
             result, error = self._images(job.kind, settings, request), ""
         except Refused as refused:

@@ -130,7 +130,7 @@ def test_after_a_failed_decoding_the_next_request_is_reduced(webui, monkeypatch)
 
 
 def test_an_adapter_of_the_forge_family_that_ends_begins_the_predictions_anew(webui, monkeypatch):
-    monkeypatch.setattr(compat, "controls_at", lambda params, model: [params.denoiser.step < 5])
+    monkeypatch.setattr(compat, "controls_at", lambda params, model: ["ControlNet" * (params.denoiser.step < 5)])
     p = Processing(steps=10, enable_hr=False)
     assert "layers below level 1 computed in 7 of 10 steps" in webui.generate(p, PREDICTS).comments
 
@@ -244,11 +244,11 @@ def test_every_row_of_an_and_prompt_belongs_to_its_image_and_the_weights_of_an_i
 
 
 def test_which_adapters_act_is_told_in_the_forge_family_by_the_noise():
-    first = SimpleNamespace(timestep_range=(14.0, 2.0), previous_controlnet=None)
+    first = SimpleNamespace(timestep_range=(14.0, 2.0), previous_controlnet=None, t2i_model=None)
     last = SimpleNamespace(timestep_range=(8.0, 1.0), previous_controlnet=first)
     model = SimpleNamespace(forge_objects=SimpleNamespace(unet=SimpleNamespace(controlnet_linked_list=last)))
     found = [compat.controls_at(SimpleNamespace(sigma=torch.tensor([each])), model) for each in (9.0, 8.0, 1.0, 0.9)]
-    assert found == [[False, True], [True, True], [True, False], [False, False]]
+    assert found == [["", "T2I-Adapter"], ["ControlNet", "T2I-Adapter"], ["ControlNet", ""], ["", ""]]
     assert compat.controls_at(None, SimpleNamespace()) == []
 
 
