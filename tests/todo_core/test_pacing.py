@@ -33,6 +33,8 @@ def naive_gaps(costs, tolerance, weights, way):
         gaps = range(1, 1 + min(LONGEST, steps - 1 - last))
         spend = {k: spent + sum((cost * grown[j] * weights[last + j] for j in range(1, k)), 0.0) for k in gaps}
         may = {k: total * steps / (last + k + 1) for k, total in spend.items()}
+        if 2 in may and cost * grown[1] >= 1:
+            may[2] = max(may[2], cost * grown[1])
         least = min(least, may.get(2, math.inf))
         broken = [k for k, needed in may.items() if k > 1 and not needed <= tolerance]
         gap = min(broken, default=max(may) + 1) - 1

@@ -153,12 +153,12 @@ class Driver:
         return (Ran.REDUCED if self.record.acted else Ran.NOTHING)(self.name, self.in_words(steps, unit))
 
     def in_words(self, steps: int, unit: str = "steps") -> tuple[Why, ...]:
-        """What was reduced in so many steps or calls, what that saved, and why not more; or why nothing was."""
+        """What was saved in so many steps or calls, what was reduced for it, and why not more; or why nothing was."""
         steps = max(steps, self.begun)
         skipped = self._skipped + (0 if self.interrupted else steps - self.begun)
         cause = Reason.CACHED(skipped, steps, unit) if skipped else None
         ran = in_words(self.record, steps, unit, skipped) if self.record.acted else []
-        return (*ran, *self._less_work(steps - skipped), *self.why_less(steps, cause))
+        return (*self._less_work(steps - skipped), *ran, *self.why_less(steps, cause))
 
     def _less_work(self, steps: int) -> list[Because]:
         """What was saved in steps with one model."""

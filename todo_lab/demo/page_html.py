@@ -5,10 +5,13 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from todo_core.settings import AIMS, seen
+
 from ..sampling.comparison import Comparison
 from . import results
 
-LEGEND = "dB: PSNR to the baseline. Above 40 a difference is hard to see, below 35 easy."
+_HARD, _EASY = AIMS["Balanced"], AIMS["Fast"]
+LEGEND = f"dB: PSNR to the baseline. From {_HARD} on a difference is {seen(_HARD)}, below {_EASY} {seen(_EASY - 1)}."
 ROOM = '<div class="todo-room"></div>'  # for the progress bar
 
 

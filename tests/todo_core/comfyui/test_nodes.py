@@ -148,8 +148,8 @@ def test_of_the_tiles_of_a_prompt_the_line_tells_how_many_were_reduced(shown, mo
     for prompt in ("a", "a", "b"):
         monkeypatch.setattr(instance, "last_prompt_id", prompt, raising=False)
         Guider(reduced).sample()
-    line = "ToDo reduced the sampling at 128 x 128: level 1 from 256 to 64 tokens (downsample) in 4 of 4 steps"
-    line += "; 7 % less work"
+    line = "ToDo reduced the sampling at 128 x 128: 7 % less work"
+    line += "; level 1 from 256 to 64 tokens (downsample) in 4 of 4 steps"
     assert shown == [(line, "7"), (f"2 of 2 samplings reduced. {line}", "7"), (line, "7")]
     assert [record.message for record in caplog.records] == [text for text, _ in shown]
 

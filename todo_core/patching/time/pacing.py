@@ -15,6 +15,7 @@ next gap is the largest k, up to LONGEST, with
 
     S + C (G(1, b - a) w_{b+1} + ... + G(k - 1, b - a) w_{b+k-1}) <= tolerance (b + k + 1) / n
 
+An error C G(1, b - a) of 1 or more counts whole, however little its step weighs: that prediction is all wrong.
 What a gap has spent is known better once it is over: by the geometric mean of C before and after it.
 
 Kin: SADA (arXiv 2507.17135) decides by the stability of the sampler, TeaCache (arXiv 2411.19108) by the input's change.
@@ -31,6 +32,7 @@ from torch import Tensor
 from ..steps import Row
 
 LONGEST = 6
+MOST_ERROR = 1.0  # of a prediction, relative to the output
 Growth = Callable[[int, int], float]  # G
 UNKNOWN_GUIDANCE = 7.0  # a usual one; errors of rows that nobody can pair count as often
 
@@ -62,9 +64,11 @@ class Budget:
             self._open, self._last, self._spacing, self._cost = [], last, last - before, cost
         gap, steps, error = 1, len(weights), self._spent
         for step in range(last + 1, min(last + LONGEST, steps - 1)):  # the last step is computed
-            error += cost * grows(step - last, self._spacing) * weights[step]
+            of_step = cost * grows(step - last, self._spacing)
+            error += of_step * weights[step]
             needed = error * steps / (step + 2)
             if gap == 1:
+                needed = max(needed, of_step) if of_step >= MOST_ERROR else needed
                 self.least_tolerance = min(self.least_tolerance, needed)
             if not needed <= tolerance:
                 break
