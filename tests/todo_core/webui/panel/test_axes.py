@@ -100,7 +100,7 @@ def test_a_cells_infotext_tells_its_own_values(axes, script, model, panel, value
 @pytest.mark.parametrize(
     ("label", "values", "args", "told"),
     [
-        ("Factor, level 1", "12", False, ["1: found nothing to reduce", "2: reduced the hires pass: level 1 from 256"]),
+        ("Factor, level 1", "12", False, ["1: found nothing to reduce", "2: reduced the hires pass: 7 %"]),
         ("Enabled", ["False", "True"], {"factor_1": 2}, ["True: reduced the hires pass"]),
     ],
 )
