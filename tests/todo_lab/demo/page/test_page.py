@@ -104,7 +104,7 @@ def test_a_comparison_shows_pictures_with_their_infotext_figures_and_plan(page, 
             assert part in caption
     assert f"{ran_psnr(out, 'custom'):.1f} dB" in out.own_caption
     assert " s</dd>" in out.baseline_caption
-    assert "<b>custom</b>: level 1 from 256 to 64 tokens (downsample) in 1 of 2 steps" in out.acted
+    assert "<b>custom</b>: 4 % less work; level 1 from 256 to 64 tokens (downsample) in 1 of 2 steps" in out.acted
     assert "hires pass, level 1: 16 x 16, 256 tokens -&gt; 64 by downsample (8 x 8), 3 blocks" in out.plan
     assert "this model was trained at" in out.plan
     assert "left" in texts[-1]
