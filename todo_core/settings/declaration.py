@@ -265,14 +265,14 @@ def seen(psnr: float) -> str:
     return next(words for least, words in SEEN.items() if psnr >= least)
 
 
-def _aims(psnr: float) -> str:
-    return f"differences are {seen(psnr)}"
+def _aims(preset: str) -> str:
+    return f"differences are {seen(AIMS[preset])}"
 
 
 PRESETS: Mapping[str, tuple[Settings, str, str]] = {
-    DEFAULT: (Settings(), _aims(AIMS[DEFAULT]), "predicts steps and layers, reduces tokens"),
-    "Closest": (Settings(tolerance=0.05), _aims(AIMS["Closest"]), "as Balanced, with a smaller error"),
-    "Fast": (Settings(tolerance=0.16), _aims(AIMS["Fast"]), "as Balanced, with a larger error"),
+    DEFAULT: (Settings(), _aims(DEFAULT), "predicts steps and layers, reduces tokens"),
+    "Closest": (Settings(tolerance=0.05), _aims("Closest"), "as Balanced, with a smaller error"),
+    "Fast": (Settings(tolerance=0.16), _aims("Fast"), "as Balanced, with a larger error"),
     "ToDo only": (Settings(interval=1), "reduces tokens, predicts nothing", "acts in the steps that weigh little"),
     "ToDo paper": (
         Settings(factor_1=2, factor_2=1, resample="nearest", phase="fixed", interval=1, start=0, end=1),
