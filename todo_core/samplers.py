@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -29,6 +29,7 @@ Answer = TypeVar("Answer")
 # of an error, beside that of Euler's method, up to which whole steps are predicted, and layers; and both in a pass of
 # few steps whose late ones weigh as much as others: nothing evens out there what the solver has multiplied
 MOST_GROWTH, MOST_GROWTH_OF_LAYERS, MOST_GROWTH_AT_THE_END, FEW_STEPS = 3.0, 4.0, 1.95, 15
+MOST_GROWTH_MADE_UP = 1.65  # a solver that multiplies errors would multiply what is made up, too
 MOST_CALLS = 1_200  # of a sampler that is asked: schedulers of diffusers may list 1,100
 MOST_NOISE = 30.0  # sigma / alpha: schedules with zero terminal signal begin with more
 HELD_NOISE = 0.75  # at which an error of a held image moves the final one twice as far
@@ -85,6 +86,8 @@ class Course:
     weights: tuple[float, ...]
     holds: bool = False  # whole steps hold the denoised image: noise is added, or a step has two calls
     growth: float = 1.0  # how many times as far as by Euler's method: the most in a step, or half of the whole way
+    # how far an error of 1 in each step has moved the latent, as each step begins; none where nothing is made up
+    moves: tuple[tuple[float, ...], ...] = ()
 
     @classmethod
     def of_noise(cls, noise: Sequence[float], *, holds: bool = False, predicts_v: bool = True) -> Course:
@@ -124,6 +127,16 @@ class Course:
             return Reason.GROWS
         is_unclear = whole and self.holds and not all(math.isfinite(scale.kept) for scale in self.scales)
         return Reason.UNKNOWN if is_unclear else None
+
+    def made_up(self, step: int, errors: Mapping[int, float]) -> float:
+        """What the output of a step must have besides, so that the ``errors`` of earlier outputs, by step, are made up.
+
+        The latent with which the next step begins is then as it would be without them.
+        """
+        moved = self.moves[step + 1] if step + 1 < len(self.moves) else ()
+        if not moved or not moved[step]:
+            return 0.0
+        return -sum(moved[each] * error for each, error in errors.items()) / moved[step]
 
     def agrees(self, call: int, time: float) -> bool:
         """Whether the model is called with this in call number ``call``, from 0."""
@@ -266,7 +279,10 @@ def _course(
             weights[step] += amplified(float(most[first:end].mean()), noise[first], holds)
     if not all(0 < weight < math.inf for weight in weights[:-1]) or not weights[-1] < math.inf:
         return None  # the last step may move nothing: some lists end where the trained noise does
-    return Course((*times,), (*scales,), (*weights,), holds, 1.0 if calls_twice else growth)
+    is_single = [*steps] == [*range(len(moved) - 1)] and not calls_twice
+    is_made_up = is_single and (holds or growth <= MOST_GROWTH_MADE_UP)
+    told = tuple(map(tuple, moved.tolist())) if is_made_up else ()
+    return Course((*times,), (*scales,), (*weights,), holds, 1.0 if calls_twice else growth, told)
 
 
 def amplified(moved: float, noise: float, holds: bool) -> float:

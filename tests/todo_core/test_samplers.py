@@ -14,6 +14,7 @@ from todo_core.samplers import Course, Scale, StandIn, ask, noise_gone
 
 CPU = torch.device("cpu")
 KARRAS = [1.6, 1.1, 0.7, 0.4, 0.2, 0.08, 0.03, 0.0]
+FINE = [*((1.07 - 0.05 * step) ** 7 for step in range(10)), 0.0]
 UNIFORM = [1.5, 1.2, 0.9, 0.6, 0.36, 0.23, 0.029, 0.0]  # as A1111's Automatic and ComfyUI's normal end
 
 
@@ -64,6 +65,19 @@ def test_the_weight_of_a_step_is_the_most_that_its_error_moves_the_latent_in_a_s
     growth = max(max(each.max(), each.sum() / 2) / least for each, least in zip(moves, euler, strict=True))
     assert course.growth == pytest.approx(growth, rel=1e-3)
     assert course.why_not(whole=True) == (Reason.GROWS if growth > 3 else Reason.UNKNOWN if course.holds else None)
+
+
+@pytest.mark.parametrize(("name", "sigmas"), [("euler", UNIFORM), ("multistep", FINE), ("ancestral", UNIFORM)])
+def test_what_is_made_up_leaves_the_next_step_as_it_would_be(name, sigmas):
+    function, errors = getattr(samplers_double, name), {2: 0.3, 3: -0.5}
+    missed = sum(error * effects(function, sigmas, step)[5] for step, error in errors.items())
+    made_up = asked(function, sigmas).made_up(4, errors)
+    assert made_up == pytest.approx(-missed / effects(function, sigmas, 4)[5], rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "sigmas"), [("heun", KARRAS), ("multistep", UNIFORM)])
+def test_nothing_is_made_up_where_steps_have_two_calls_or_multiply_errors(name, sigmas):
+    assert asked(getattr(samplers_double, name), sigmas).made_up(4, {3: 1.0}) == 0
 
 
 def test_eulers_method_is_that_of_the_noise_alone():

@@ -182,7 +182,8 @@ def _by_interval(part: Part, settings: Settings, facts: Pass, way: Way, computed
         why = facts.doubt
     elif steps and steps < fewest:
         why = Reason.TOO_FEW_STEPS(NAMES[part], fewest, steps)
-    return PredictionPlan(part, int(interval), tolerance, way, computed_first, why, computed_last)
+    course = facts.course if part == "whole" else None
+    return PredictionPlan(part, int(interval), tolerance, way, computed_first, why, computed_last, course)
 
 
 def _is_worth_predicting(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:

@@ -55,15 +55,15 @@ class DeepHooks:
             return None
         call.reduced = True
         call.predicted.add(self.part)
-        if issubclass(self._kind, Tensor):
-            return y
-        return (y,) if self._kind is tuple else self._kind(y)  # diffusers: an object with one field
+        return self._packed(y)
 
-    def _learn(self, args: Args, kwargs: Kwargs, output: Any) -> None:
-        """The module has run, if not another cache has answered."""
+    def _learn(self, args: Args, kwargs: Kwargs, output: Any) -> Any:
+        """The module has run, if not another cache has answered. Returns what stands for its output, or None."""
         call = self._calls.current
-        if call and call.memory and self.part in call.planned and call.has_run:
-            guarded(self._shared.on_error, self._remember, call.memory, args, kwargs, output)
+        if not (call and call.memory and self.part in call.planned and call.has_run):
+            return None
+        y = guarded(self._shared.on_error, self._remember, call.memory, args, kwargs, output)
+        return None if y is None else self._packed(y)
 
     def _predict(self, memory: CallMemory, args: Args, kwargs: Kwargs) -> Tensor | None:
         """The output (b, c, h, w); None if too little is known."""
@@ -75,9 +75,17 @@ class DeepHooks:
     def _output(self, x: Tensor, predicted: Tensor) -> Tensor:
         return x + predicted
 
-    def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> None:
+    def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> Tensor | None:
+        """Learn from a run. Returns the output with what predictions have missed; None where that is nothing."""
         x, y = self._input(args, kwargs), self._unpacked(output)
         memory.learn(self.part, self._module, x, y - x, y)
+        return None
+
+    def _packed(self, y: Tensor) -> Any:
+        """An output as the module returns it."""
+        if issubclass(self._kind, Tensor):
+            return y
+        return (y,) if self._kind is tuple else self._kind(y)  # diffusers: an object with one field
 
     def _unpacked(self, output: Any) -> Tensor:
         self._kind = type(output)
@@ -100,10 +108,11 @@ class WholeHooks(DeepHooks):
     part: Part = "whole"
     _channels, _dtype = 0, None  # of its output
 
-    def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> None:
+    def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> Tensor | None:
         y = self._unpacked(output).clone()  # a sampler may go on with it in place
         self._channels, self._dtype = y.shape[1], y.dtype
-        memory.learn(self.part, self._module, self._input(args, kwargs).clone(), y, y)
+        missed = memory.learn(self.part, self._module, self._input(args, kwargs).clone(), y, y)
+        return None if missed is None else y + missed
 
     def _output(self, x: Tensor, predicted: Tensor) -> Tensor:
         return predicted

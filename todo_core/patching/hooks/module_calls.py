@@ -111,11 +111,11 @@ class Forward(_OnModule):
     """A ``forward`` on one module, which decides whether the module's own one runs: no hook could keep it from running.
 
     ``run`` is a method that gets the arguments of a call, and returns an output or None. After None the module
-    runs, and the method ``learn`` gets arguments and output. In compiled code both run uncompiled. The module does so
-    too unless ``is_single``: torch gives up on a forward that many modules share.
+    runs, and the method ``learn`` gets arguments and output; it may return another output. In compiled code both run
+    uncompiled. The module does so too unless ``is_single``: torch gives up on a forward that many modules share.
     """
 
-    def __init__(self, run: Callable[..., Any], learn: Callable[..., None], *, is_single: bool) -> None:
+    def __init__(self, run: Callable[..., Any], learn: Callable[..., Any], *, is_single: bool) -> None:
         self._run, self._learn, self._is_single = run, learn, is_single
         self._module: Any = None
         self._before: Any = None  # the class's own forward, where somebody has left that on the instance
@@ -146,14 +146,16 @@ class Forward(_OnModule):
         output = untraced(self._run, args, kwargs)
         if output is None:
             output = own(*args, **kwargs)
-            untraced(self._learn, args, kwargs, output)
+            changed = untraced(self._learn, args, kwargs, output)
+            output = output if changed is None else changed
         return output
 
     def _decide(self, own: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         output = self._run(args, kwargs)
         if output is None:
             output = own(*args, **kwargs)
-            self._learn(args, kwargs, output)
+            changed = self._learn(args, kwargs, output)
+            output = output if changed is None else changed
         return output
 
 

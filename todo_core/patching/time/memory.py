@@ -36,7 +36,9 @@ class PartMemory:
 
     predicts: bool = False  # in the call that runs
     measures: bool = False  # what an error of a prediction would be, in the call that runs
+    makes_up: float = 0.0  # of that error, what the output has besides for what was missed
     computed: list[int] = field(default_factory=list)  # steps
+    predicted: list[int] = field(default_factory=list)  # steps since the last computed one
     pace: Pace = field(default_factory=Pace)
     way: Way = Line
     histories: dict[Module, Line | Hold] = field(default_factory=dict)
@@ -51,8 +53,12 @@ class PartMemory:
         if why:
             self.forget()
             self.predicts = False
-        self.measures = runs and plan.predicts and plan.tolerance is not None and not self.predicts
-        if self.predicts or self.measures:
+        is_computed = runs and plan.predicts and not self.predicts
+        self.measures = is_computed and plan.tolerance is not None
+        self.makes_up = plan.made_up(step.number, self.predicted, self.computed) if is_computed else 0.0
+        if self.predicts:
+            self.predicted.append(step.number)
+        if self.predicts or self.measures or self.makes_up:
             Line.fit(self.histories.values())
         return why
 
@@ -66,6 +72,7 @@ class PartMemory:
     def end_call(self, step: int, is_spoilt: Tensor | None) -> None:
         """The part has run. With NaN or infinity in the output, nothing of it is continued."""
         self.computed.append(step)
+        self.predicted = []
         self.changed, self.changed_since = self.changed_since, {} if is_spoilt is None else {Reason.SPOILT: is_spoilt}
 
     def end_step(self, step: int, time: Tensor) -> None:
@@ -75,7 +82,7 @@ class PartMemory:
 
     def forget(self) -> None:
         """Begin anew."""
-        self.computed, self.histories, self.pace = [], {}, Pace()
+        self.computed, self.predicted, self.histories, self.pace = [], [], {}, Pace()
         self.changed, self.changed_since = {}, {}
 
 
@@ -152,13 +159,20 @@ class CallMemory:
         for part in ran:
             self.parts[part].end_call(self.step, is_spoilt)
 
-    def learn(self, name: Part, module: Module, x: Tensor, target: Tensor, output: Tensor) -> None:
-        """A module of a part has run: its input, what is predicted of it, and its output, all (b, c, h, w)."""
-        part = self.parts[name]
+    def learn(self, name: Part, module: Module, x: Tensor, target: Tensor, output: Tensor) -> Tensor | None:
+        """A module of a part has run: its input, what is predicted of it, and its output, all (b, c, h, w).
+
+        Returns what its output must have besides, if predictions have missed something.
+        """
+        part, missed = self.parts[name], None
         history = part.histories.setdefault(module, part.way())
-        if part.measures and history.can_predict(x):
-            self._measure(part.pace, module, history.predict(self.now, x) - target, output)
+        if (part.measures or part.makes_up) and history.can_predict(x):
+            error = history.predict(self.now, x) - target
+            missed = part.makes_up * error if part.makes_up else None
+            if part.measures:
+                self._measure(part.pace, module, error, output)
         history.add(self.now, x, target)
+        return missed
 
     def _measure(self, pace: Pace, module: Module, error: Tensor, output: Tensor) -> None:
         if all(row.weight == 0 for row in self.rows):  # the negative prompt at CFG 1: nothing of it is in the image

@@ -55,11 +55,17 @@ class Line:
     """The line through the last two computed runs of one module."""
 
     computed_first = 3  # steps: the third has the first error
+    made_up = 1.0  # of what predictions have missed, in the next computed step
 
     @staticmethod
     def growth(after: int, spacing: int) -> float:
         """How the error grows with the steps ``after`` the last run, which came ``spacing`` after the one before."""
         return after * (after + spacing)
+
+    @staticmethod
+    def in_output(scale: Scale) -> float:
+        """An error of 1 of the prediction, in the output."""
+        return 1.0
 
     def __init__(self) -> None:
         self._last: Run | None = None
@@ -111,11 +117,17 @@ class Hold:
     """The denoised image of the last computed call of a UNet. Its error grows about as a walk at random."""
 
     computed_first = 2
+    made_up = 0.6
 
     @staticmethod
     def growth(after: int, spacing: int) -> float:
         """How the error grows with the steps ``after`` the last computed one."""
         return math.sqrt(after)
+
+    @staticmethod
+    def in_output(scale: Scale) -> float:
+        """An error of 1 of the image, in the output."""
+        return 1 / scale.error
 
     def __init__(self) -> None:
         self._image: Tensor | None = None

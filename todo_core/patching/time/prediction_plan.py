@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...reason import Reason, Why
+from ...samplers import Course
 from .prediction import Hold, Line
 
 Way = type[Line] | type[Hold]
@@ -23,7 +24,8 @@ class PredictionPlan:
     """A part of the UNet that is predicted in some steps: the whole of it, or the transformers below level 1.
 
     It runs in every ``interval``-th step; with a ``tolerance``, in those that the measured error asks for, and
-    ``interval`` is the longest gap (`pacing`). ``why`` says why it runs in every step.
+    ``interval`` is the longest gap (`pacing`). ``why`` says why it runs in every step. By the ``course`` of the pass
+    the next computed step makes up what predictions have missed.
     """
 
     part: Part
@@ -33,6 +35,7 @@ class PredictionPlan:
     computed_first: int = Line.computed_first  # steps at the start of a pass
     why: Why | None = None
     computed_last: int = 1  # and at its end
+    course: Course | None = None
 
     @property
     def predicts(self) -> bool:
@@ -53,6 +56,19 @@ class PredictionPlan:
         if not self.predicts or len(computed) < self.computed_first or is_last:
             return True
         return step - computed[-1] >= (gap or self.interval)
+
+    def made_up(self, step: int, predicted: Sequence[int], computed: Sequence[int]) -> float:
+        """What a step's output must have besides, for each unit of the error that its own prediction would have had.
+
+        The errors in the steps ``predicted`` since the last ``computed`` one follow from that error.
+        """
+        course, way = self.course, self.way
+        if not course or not course.moves or len(computed) < 2:
+            return 0.0
+        last, spacing = computed[-1], computed[-1] - computed[-2]
+        steps = (*predicted, step)
+        *errors, own = (way.growth(each - last, spacing) * way.in_output(course.scales[each]) for each in steps)
+        return way.made_up * course.made_up(step, {each: of / own for each, of in zip(predicted, errors, strict=True)})
 
     def __str__(self) -> str:
         if self.why:
