@@ -27,6 +27,8 @@ def prepared(request):
     chosen = request.config.getoption("--webui-checkpoint")
     if chosen:
         webui.post("/sdapi/v1/options", {"sd_model_checkpoint": chosen})
+    if webui.family == "sdnext" and "HeunDiscrete" not in webui.txt2img(sampler_name="Heun", enable_hr=False).infotext:
+        pytest.fail("SD.Next keeps to this checkpoint's own sampler: give a checkpoint with PNDM or DDIM")
     yield webui
     if chosen:
         webui.post("/sdapi/v1/options", {"sd_model_checkpoint": before})

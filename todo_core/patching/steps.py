@@ -12,6 +12,8 @@ from torch import Tensor
 from ..hosts import Host
 from ..samplers import Course, Scale
 
+ROUNDING = 0.01  # of a timestep: KDPM2 a lists the second call of a step so far from the next step's first one
+
 
 @dataclass(frozen=True)
 class Row:
@@ -154,8 +156,11 @@ class StepCounter:
 
 def _numbers(timesteps: Sequence[float], *, merges: bool) -> list[int]:
     """The step of each listed timestep; with ``merges``, one that is listed twice is one step with two calls."""
-    each = {time: number for number, time in enumerate(dict.fromkeys(timesteps))}
-    return [each[time] for time in timesteps] if merges else list(range(len(timesteps)))
+    if not merges:
+        return list(range(len(timesteps)))
+    each: dict[float, int] = {}
+    nearest = (next((first for first in each if abs(time - first) < ROUNDING), time) for time in timesteps)
+    return [each.setdefault(first, len(each)) for first in nearest]
 
 
 def rows_inside(rows: Sequence[Row], count: int, first: int = 0) -> tuple[Row, ...]:

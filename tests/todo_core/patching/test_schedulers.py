@@ -163,6 +163,7 @@ def test_the_views_of_a_panorama_belong_to_one_pass(unet):
         ("DDIMScheduler", {}, 10, 1),
         ("EulerDiscreteScheduler", {"use_karras_sigmas": True, "timestep_spacing": "trailing"}, 10, 1),
         ("HeunDiscreteScheduler", {}, 10, 1),  # both calls of a timestep are one step
+        ("KDPM2AncestralDiscreteScheduler", {}, 10, 1),  # its second calls are at the next timestep, but for rounding
         ("DDIMInverseScheduler", {}, 10, 1),  # it adds noise: timesteps rise
         ("EulerDiscreteScheduler", {}, 20, 0.5),
         # each call is a step where timesteps round to one, as the last two do here

@@ -52,7 +52,8 @@ class RealWebUI(Host):
             result, error = Result([], {}, self.webui.events()), str(refused)
         calls = [Call(**{name: call[name] for name in SEEN}) for call in result.calls]
         for number, call in enumerate(calls):
-            call.time = number if job.sampler == "heun" else call.time  # each of its calls is a step there
+            if job.sampler == "heun" and self.webui.family != "sdnext":
+                call.time = number  # each of its calls is a step there
         hooks, remembered = self.webui.left()
         hooks += result.hooks_left * (self.webui.family != "sdnext")  # there one finds the passes out
         images = [torch.tensor(picture) * GREY_LEVEL for picture in result.pictures[-len(job.seeds) :]]
