@@ -16,8 +16,9 @@ from todo_core.patching.driver import Driver
 from todo_core.patching.facts import HELD, Pass
 from todo_core.patching.session import Session
 from todo_core.patching.steps import rows_of
+from todo_core.patching.time.memory import CallMemory
 from todo_core.patching.time.pacing import Budget
-from todo_core.patching.time.prediction import Line
+from todo_core.patching.time.prediction import Hold, Line, Moment
 from todo_core.samplers import Course, Scale
 from todo_core.token_grid import TokenGrid
 
@@ -110,6 +111,20 @@ def test_the_next_computed_step_makes_up_what_predictions_have_missed(shallow, w
         computed, missed = [*computed, step], []
     assert not driver.error
     assert driver.record.whole.predicted_in == predicted
+
+
+@pytest.mark.parametrize(
+    ("way", "layers", "is_made_up"), [(Line, False, True), (Line, True, False), (Hold, True, True)]
+)
+def test_beside_predicted_layers_nothing_is_made_up_after_a_line(way, layers, is_made_up):
+    memory, module, (first, second, third) = CallMemory({}), torch.nn.Identity(), chain(3)
+    memory.parts["whole"].way = way
+    for time, x in ((900.0, first), (800.0, second)):
+        memory.now = Moment(torch.tensor(time), Scale.of(1.0, predicts_v=True))
+        assert memory.learn("whole", module, x, x, x) is None
+    memory.parts["whole"].makes_up, memory.parts["deep"].predicts = 1.0, layers
+    memory.now = Moment(torch.tensor(700.0), Scale.of(1.0, predicts_v=True))
+    assert (memory.learn("whole", module, third, third, third) is not None) == is_made_up
 
 
 def test_the_least_error_is_the_least_tolerance_that_predicts(shallow):

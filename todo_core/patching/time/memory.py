@@ -168,7 +168,9 @@ class CallMemory:
         history = part.histories.setdefault(module, part.way())
         if (part.measures or part.makes_up) and history.can_predict(x):
             error = history.predict(self.now, x) - target
-            missed = part.makes_up * error if part.makes_up else None
+            # an error of predicted layers is small beside that of a held image, but not beside that of a line
+            is_sure = part.way is Hold or not self.parts["deep"].predicts
+            missed = part.makes_up * error if part.makes_up and is_sure else None
             if part.measures:
                 self._measure(part.pace, module, error, output)
         history.add(self.now, x, target)
