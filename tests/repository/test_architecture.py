@@ -27,43 +27,15 @@ CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.contr
 
 # the rooms of each house, from the ground up
 FLOORS = {
-    "todo_core": [
-        "errors image_difference reason token_grid",
-        "samplers",
-        "reduction",
-        "settings hosts",
-        "patching",
-        "tomesd",
-        "webui comfyui",
-    ],
-    "todo_core/hosts": [
-        "host stack",
-        "ldm_layers conditions compiled_code schedulers",
-        "ldm diffusers patchers",
-    ],
-    "todo_core/patching": [
-        "facts steps space",
-        "time work",
-        "plan record",
-        "estimate",
-        "planning",
-        "what_ran hooks",
-        "guard",
-        "session",
-        "driver patch",
-    ],
-    "todo_core/comfyui": ["compat inputs asked", "sampling", "nodes"],
-    "todo_core/webui": ["compat presets", "generation", "panel", "compare", "extension"],
-    "todo_lab": [
-        "python_version",
-        "environment",
-        "command_line",
-        "sampling",
-        "pocket",
-        "evaluation demo",
-        "__main__",
-    ],
-    "todo_lab/evaluation": ["metrics variants", "prompts backends", "running", "report", "command"],
+    "todo_core": "errors image_difference reason token_grid / samplers / reduction / settings hosts / patching / tomesd"
+    " / webui comfyui",
+    "todo_core/hosts": "host stack / ldm_layers conditions compiled_code schedulers / ldm diffusers patchers",
+    "todo_core/patching": "facts steps space / time work / plan record / estimate / planning / what_ran hooks / guard"
+    " / session / driver patch",
+    "todo_core/comfyui": "compat inputs asked / sampling / nodes",
+    "todo_core/webui": "compat presets / generation / panel / compare / extension",
+    "todo_lab": "python_version / environment / command_line / sampling / pocket / evaluation demo / __main__",
+    "todo_lab/evaluation": "metrics variants / prompts backends / running / report / command",
 }
 
 
@@ -93,12 +65,6 @@ def imports(path):
 
 def is_below(name, room, dot="."):
     return f"{name}{dot}".startswith(f"{room}{dot}")
-
-
-def test_relative_imports_are_read_as_absolute_ones():
-    assert "todo_core.hosts.host.Host" in imports(ROOT / "todo_core/hosts/ldm.py")
-    assert "todo_core.reduction" in imports(ROOT / "todo_core/patching/space/methods.py")
-    assert "torch.nn.functional" in imports(ROOT / "todo_core/reduction/downsampling.py")
 
 
 @pytest.mark.parametrize("what", ONLY)
@@ -144,7 +110,7 @@ def test_no_two_files_import_each_other():
 def test_no_import_runs_up_a_floor(house):
     """Nor from one room to another on the same floor."""
     folder = ROOT / house
-    floor = {room: number for number, rooms in enumerate(FLOORS[house]) for room in rooms.split()}
+    floor = {room: number for number, rooms in enumerate(FLOORS[house].split("/")) for room in rooms.split()}
     files = {
         path: path.relative_to(folder).with_suffix("").parts[0] for path in PACKAGES if path.is_relative_to(folder)
     }
@@ -163,9 +129,3 @@ def test_no_import_runs_up_a_floor(house):
 def test_no_room_has_more_tokens_than_it_may():
     found = lines.totals()
     assert not {room: n for room, n in found.items() if n > lines.MOST[room]}, lines.__doc__
-
-
-def test_comments_and_layout_are_no_tokens_and_an_f_string_is_one_in_each_python(tmp_path):
-    path = tmp_path / "some.py"
-    path.write_text("def made(a):\n\n    return (  # a comment\n        f\"{a + 1} {f'{a}'}\"\n    )\n", "utf-8")
-    assert lines.tokens(path) == len(["def", "made", "(", "a", ")", ":", "return", "(", "f", ")"])
