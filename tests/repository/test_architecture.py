@@ -12,7 +12,6 @@ from tests import lines
 ROOT = Path(__file__).parents[2]
 CORE, LAB, SCRIPTS = (sorted((ROOT / folder).rglob("*.py")) for folder in ("todo_core", "todo_lab", "scripts"))
 PACKAGES = CORE + LAB
-BEFORE_INSTALLING = ["app.py", *(f"todo_lab/{name}.py" for name in ("__init__", "environment", "python_version"))]
 PAGE = "todo_lab/demo/page.py"
 # what is imported -> the folders and files that alone may
 ONLY = {
@@ -73,16 +72,6 @@ def test_only_these_import_it(what):
     found = {(named(path), name) for path in PACKAGES + SCRIPTS for name in imports(path) if is_below(name, what)}
     found -= {(PAGE, name) for name in CONTROLS}
     assert not [pair for pair in found if not any(is_below(pair[0], room, "/") for room in ONLY[what])]
-
-
-@pytest.mark.parametrize("name", BEFORE_INSTALLING)
-def test_what_runs_before_anything_is_installed_needs_python_alone(name):
-    """Imports at the top of the file; those within functions come later."""
-    body = ast.parse((ROOT / name).read_text(encoding="utf-8")).body
-    direct = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    modules = [alias.name for n in direct if isinstance(n, ast.Import) for alias in n.names]
-    modules += [node.module for node in direct if isinstance(node, ast.ImportFrom) and not node.level]
-    assert {name.split(".")[0] for name in modules} <= {*sys.stdlib_module_names, "todo_lab"}
 
 
 def test_reductions_import_torch_alone():

@@ -54,15 +54,6 @@ def test_links_between_pages_lead_somewhere(page):
         assert not anchor or anchor in anchors(to), f"{page.name} links to {target}#{anchor}"
 
 
-def test_every_picture_is_shown_or_linked_by_a_page():
-    linked = {
-        (page.parent / target).resolve()
-        for page in PAGES
-        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8"))
-    }
-    assert [named(picture) for picture in PICTURES if picture not in linked] == []
-
-
 def test_the_pictures_show_this_version_and_its_presets():
     recipes = json.loads((ROOT / "docs" / "images" / "recipes.json").read_text("utf-8"))
     assert [*recipes] == [picture.name for picture in PICTURES if picture.parent.name == "images"]

@@ -107,13 +107,6 @@ def test_what_does_not_answer_is_not_known(name, sigmas):
     assert asked(getattr(samplers_double, name), sigmas) is None
 
 
-def test_to_ask_draws_none_of_the_random_numbers_that_follow():
-    torch.manual_seed(3)
-    before = torch.random.get_rng_state()
-    assert asked(samplers_double.ancestral, KARRAS)
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
 def test_what_else_a_sampler_asks_is_asked_of_the_real_model():
     def function(model, x, sigmas, callback, disable):
         assert model.inner_model == "the real one"

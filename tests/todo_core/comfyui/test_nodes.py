@@ -239,11 +239,6 @@ def test_the_line_says_that_the_guidance_of_another_model_or_gpu_is_not_counted(
     assert "another model" not in shown[-1][0]
 
 
-def test_tokens_are_reduced_in_the_steps_that_weigh_little(shown, model):
-    calls, _ = lengths(model, lambda: Guider(todo(model, start="auto")).sample(sigmas=[10, 5, 1, 0.4, 0.2, 0.1, 0]))
-    assert calls == [{WHOLE}] * 3 + [{REDUCED}] * 3
-
-
 def test_an_error_counts_as_the_guidance_of_its_rows_has_it(shown, model):
     """Another node's guider is not asked, and its rows count as with a usual guidance."""
 
