@@ -12,7 +12,6 @@ import todo_core.reduction
 from tests.models import assert_differs, keys_of, lengths, noise, snapshot
 from todo_core import Session, patched
 from todo_core.hosts import detect
-from todo_core.patching.hooks.module_calls import Forward
 from todo_core.patching.steps import rows_of
 
 SIZE = (16, 8)
@@ -331,12 +330,3 @@ def test_a_session_reads_well(ldm_sd1):
         assert repr(session.record) == "<Record: nothing was reduced yet>"
     assert "not attached" in repr(session)
     assert "\n" not in repr(session)
-
-
-def test_a_forward_that_is_off_runs_the_modules_own_also_under_another_one():
-    """Another extension may have put its forward over ours: that one goes on calling ours."""
-    module, x = torch.nn.Linear(2, 3), torch.randn(4, 2)
-    expected, ours = module(x), Forward(boom, boom, is_single=True).on(module)
-    module.forward = lambda *args, below=module.forward: below(*args)
-    ours.remove()
-    assert torch.equal(module(x), expected)
