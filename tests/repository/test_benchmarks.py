@@ -90,15 +90,6 @@ def test_a_variant_that_cannot_run_leaves_the_others_alone(bench, subject_of, tm
     assert "| HyperTile 256 | FileNotFoundError: " in page
 
 
-def test_the_command_has_help_and_refuses_what_it_does_not_know(bench, tmp_path):
-    assert all(declared["help"] for declared in bench.speed.ARGUMENTS.values())
-    assert arguments(bench, "--peer", f"hypertile={tmp_path}").paths == {"hypertile": tmp_path}
-    refused = [["--settings", "ToDo 9"], ["--peer", f"nobody={tmp_path}"], ["--peer", "hypertile=/nowhere"]]
-    for words in refused:
-        with pytest.raises(SystemExit):
-            arguments(bench, *words)
-
-
 def test_one_command_measures_everything_and_goes_on_where_it_stopped(bench, tmp_path, capsys):
     settings = ["ToDo 2", "tomesd 0.5", "lower bound of ToDo 2", "ToDo 2, interval 2"]
     words = ["--layouts", "sd1", "--steps", 4, "--parts", "calls", "passes", "python"]

@@ -4,7 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-from unittest.mock import Mock
 
 import pytest
 
@@ -86,29 +85,11 @@ def test_no_test_is_a_failure_only_where_there_is_none_at_all(checks, here, demo
     assert checks("-k", "something", here=here, demo=demo)[0] == status
 
 
-@pytest.mark.parametrize(
-    ("path", "here", "demo"),
-    [("tests/repository", "tests/repository", None), (DEMO, None, DEMO), ("tests/todo_lab", "tests/todo_lab", DEMO)],
-)
-def test_a_path_runs_only_where_its_tests_belong(checks, path, here, demo):
-    ran = checks(path, "--all")[1]
-    assert [ran[name][-1] if name in ran else None for name in ("here", "demo")] == [here, demo]
-
-
 @pytest.mark.parametrize(("words", "installed"), [([], []), (["--all"], [command.SLOW])])
 def test_slow_tests_run_and_their_packages_are_installed_with_all_alone(checks, words, installed):
     _, ran = checks(*words)
     assert ("not slow" in ran["here"]) == (not words)
     assert ran[".venv-test"] == installed
-
-
-@pytest.mark.parametrize(("path", "name"), [("tests/repository", "here"), (DEMO, "demo")])
-def test_a_quick_look_is_one_process_without_lint_and_types(checks, capfd, path, name):
-    status, ran = checks("--quick", path)
-    assert "\nThese tests passed in 0 min" in capfd.readouterr().out
-    assert (status, {*ran}) == (0, {name, ".venv-test"})
-    assert " ".join(ran[name]).startswith("pytest -n 0 ")
-    assert ran[name][-3:] == ["-p", "tests.quick", path]
 
 
 def test_a_quick_look_runs_each_test_once_and_then_its_other_cases_while_there_is_time(tmp_path):
@@ -120,24 +101,3 @@ def test_a_quick_look_runs_each_test_once_and_then_its_other_cases_while_there_i
     assert ran == [("a[1]", "P"), ("b", "P"), ("c", "F"), ("a[2]", "P"), ("a[3]", "S")]
     assert output.returncode == 1
     assert "1 failed, 3 passed, 1 skipped, 1 deselected" in output.stdout, "all has been written"
-
-
-def test_ctrl_c_is_one_line_and_ends_what_runs_beside(monkeypatch, capsys):
-    def popen(program, **options):
-        started.append(true_popen([sys.executable, "-c", "import time; time.sleep(3600)"], **options))
-        return started[0]
-
-    started, true_popen = [], subprocess.Popen
-    monkeypatch.setattr(Environment, "ensure", Mock(side_effect=KeyboardInterrupt))
-    monkeypatch.setattr(command.subprocess, "Popen", popen)
-    monkeypatch.setattr(command, "ENDS_WITHIN", 0.1)
-    assert command.main([]) == 130
-    assert [each.returncode for each in started] == [-signal.SIGTERM]
-    assert capsys.readouterr().out == "Stopped.\n"
-
-
-def test_after_ctrl_c_a_process_ends_by_itself():
-    ends = command.start(sys.executable, "-c", "import time; time.sleep(0.3)")
-    with pytest.raises(KeyboardInterrupt), ends as started:
-        raise KeyboardInterrupt
-    assert started.returncode == 0

@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.repository.test_architecture import named
 from todo_core import SETTINGS, Settings, __version__
 from todo_core.settings import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 PICTURES = sorted(p for p in (ROOT / "docs").glob("**/*") if p.suffix in (".png", ".webp"))
-
-
-def named(path):
-    return path.relative_to(ROOT).as_posix()
 
 
 def anchors(page):
@@ -57,18 +54,9 @@ def test_links_between_pages_lead_somewhere(page):
         assert not anchor or anchor in anchors(to), f"{page.name} links to {target}#{anchor}"
 
 
-def test_every_picture_is_shown_or_linked_by_a_page():
-    linked = {(page.parent / target).resolve() for page in PAGES for target in _targets(page)}
-    assert [named(picture) for picture in PICTURES if picture not in linked] == []
-
-
 def test_the_pictures_show_this_version_and_its_presets():
     recipes = json.loads((ROOT / "docs" / "images" / "recipes.json").read_text("utf-8"))
     assert [*recipes] == [picture.name for picture in PICTURES if picture.parent.name == "images"]
     for name, recipe in recipes.items():
         assert f"{recipe.get('version', __version__)}." in f"{__version__}.", name
         assert set(recipe.get("presets", ())) <= set(BUILT_IN), name
-
-
-def _targets(page):
-    return re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8"))

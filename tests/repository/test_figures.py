@@ -1,7 +1,6 @@
 """What is generated is what is committed, and the figures in the text are those of the stored rows."""
 
 import re
-import runpy
 import sys
 from pathlib import Path
 
@@ -29,19 +28,6 @@ RESULTS = ROOT / "docs" / "results" / "README.md"
 def test_what_is_generated_is_what_is_committed(name):
     committed = (ROOT / name).read_text("utf-8")
     assert pages.GENERATED[name](committed) == committed, "run: python benchmarks/pages.py"
-
-
-def test_the_program_names_what_it_has_written_and_what_it_lacks(monkeypatch, tmp_path, capsys):
-    (tmp_path / "page").write_text("old")
-    monkeypatch.setattr(pages, "ROOT", tmp_path)
-    monkeypatch.setattr(pages, "GENERATED", {"page": lambda page: "new"})
-    for told in ("changed: page\n", "nothing changed\n"):
-        pages.main()
-        assert capsys.readouterr().out == told
-    assert (tmp_path / "page").read_text() == "new"
-    monkeypatch.setitem(sys.modules, "results", None)
-    with pytest.raises(SystemExit, match=r"^results is missing. Use .venv-test/bin/python; python3 tests/run.py makes"):
-        runpy.run_path(pages.__file__)
 
 
 # docs/results -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """What an installation brings: data files, extras, groups, one version. Nothing is built here."""
 
-import ast
 import re
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import todo_core
+from tests.repository.test_architecture import imports
 from todo_lab.environment import TORCH
 
 if sys.version_info >= (3, 11):
@@ -54,15 +54,6 @@ def named(requirements):
     return {canonicalize_name(found.name): found for found in map(Requirement, requirements)}
 
 
-def imported(source):
-    """Top-level names of the absolute imports in a source."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            yield node.module.split(".")[0]
-
-
 def test_every_kind_of_data_file_is_there_and_none_is_ignored():
     """Hatch leaves out what .gitignore names, by the same library."""
     assert {"todo_core/py.typed", "todo_lab/py.typed"} <= set(DATA)
@@ -77,8 +68,8 @@ def test_readmes_example_needs_the_diffusers_extra_alone():
     assert "todo-for-webui[diffusers]" in readme
     assert PROJECT["project"]["name"] == "todo-for-webui"
     covered = {"torch", *PACKAGES, *sys.stdlib_module_names, *named(EXTRAS["diffusers"])}
-    for source in re.findall(r"```python\n(.*?)```", readme, re.S):
-        assert set(imported(source)) <= covered
+    imported = re.findall(r"^ *(?:from|import) (\w+)", "".join(re.findall(r"```python\n(.*?)```", readme, re.S)), re.M)
+    assert set(imported) <= covered
     # without these, diffusers puts a class that only raises in the pipeline's place
     needs = dummies.StableDiffusionPipeline._backends
     assert StableDiffusionPipeline.__name__ == dummies.StableDiffusionPipeline.__name__
@@ -89,7 +80,7 @@ def test_readmes_example_needs_the_diffusers_extra_alone():
 def test_a_group_covers_what_its_folders_import(group):
     files = [path for room in ROOMS[group] for path in (ROOT / room).rglob("*.py")]
     known = {"torch", *PACKAGES, *sys.stdlib_module_names, *BY_HAND, *FROM_OTHERS.get(group, ())}
-    foreign = {name for path in files for name in imported(path.read_text())} - known
+    foreign = {name.split(".")[0] for path in files for name in imports(path)} - known
     assert {canonicalize_name(DISTRIBUTIONS.get(name, name)) for name in foreign} <= set(named(GROUPS[group]))
 
 

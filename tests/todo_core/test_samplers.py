@@ -18,7 +18,7 @@ FINE = [*((1.07 - 0.05 * step) ** 7 for step in range(10)), 0.0]
 UNIFORM = [1.5, 1.2, 0.9, 0.6, 0.36, 0.23, 0.029, 0.0]  # as A1111's Automatic and ComfyUI's normal end
 
 
-def asked(function, sigmas, real=None, scale=None, **options):
+def asked(function, sigmas, scale=None, **options):
     scale = scale or (lambda sigma: Scale(sigma, sigma))
 
     def reply(x, error, sigma, _):
@@ -27,7 +27,7 @@ def asked(function, sigmas, real=None, scale=None, **options):
     def run(model, x):
         return function(model, x, torch.tensor(sigmas), callback=model.report, disable=True, **options)
 
-    return ask(run, lambda errs: StandIn(real, reply, errs), lambda times: [*map(scale, times)], CPU)
+    return ask(run, lambda errs: StandIn(None, reply, errs), lambda times: [*map(scale, times)], CPU)
 
 
 def effects(function, sigmas, call):
@@ -119,21 +119,6 @@ def test_options_count_and_no_list(name, options, why):
 )
 def test_what_does_not_answer_is_not_known(name, sigmas):
     assert asked(getattr(samplers_double, name), sigmas) is None
-
-
-def test_to_ask_draws_none_of_the_random_numbers_that_follow():
-    torch.manual_seed(3)
-    before = torch.random.get_rng_state()
-    assert asked(samplers_double.ancestral, KARRAS)
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
-def test_what_else_a_sampler_asks_is_asked_of_the_real_model():
-    def function(model, x, sigmas, callback, disable):
-        assert model.inner_model == "the real one"
-        return samplers_double.euler(model, x, sigmas, None, callback)
-
-    assert asked(function, KARRAS, real=type("Real", (), {"inner_model": "the real one"})())
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from torch import nn
 from tests import samplers_double
 from tests.models import ldm_sd1, shallow
 from tests.todo_core.contract.watch import Watch
-from todo_core import Settings, SettingsError, __version__, apply_patch, remove_patch
+from todo_core import Settings, SettingsError, __version__
 from todo_core.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS, compat
 from todo_core.comfyui.asked import Guidance, guidance_of
 from todo_core.comfyui.inputs import MAIN, REST, settings_of
@@ -239,11 +239,6 @@ def test_the_line_says_that_the_guidance_of_another_model_or_gpu_is_not_counted(
     assert "another model" not in shown[-1][0]
 
 
-def test_tokens_are_reduced_in_the_steps_that_weigh_little(shown, model):
-    calls, _ = lengths(model, lambda: Guider(todo(model, start="auto")).sample(sigmas=[10, 5, 1, 0.4, 0.2, 0.1, 0]))
-    assert calls == [{WHOLE}] * 3 + [{REDUCED}] * 3
-
-
 def test_an_error_counts_as_the_guidance_of_its_rows_has_it(shown, model):
     """Another node's guider is not asked, and its rows count as with a usual guidance."""
 
@@ -406,17 +401,6 @@ def test_a_model_that_is_no_unet_passes_through_with_a_message(shown, caplog):
     expected = f"ToDo leaves this model as it is: {reason}"
     assert shown == [(expected, "7")]
     assert expected in caplog.text
-
-
-def test_apply_patch_takes_a_patcher(model):
-    baseline = Guider(model).sample()
-    apply_patch(model, factor_1=2)
-    calls, reduced = lengths(model, Guider(model).sample)
-    assert calls == [{REDUCED}] * 4
-    remove_patch(model)
-    assert model.model_options == {"transformer_options": {}}
-    assert torch.equal(Guider(model).sample(), baseline)
-    assert not torch.equal(reduced, baseline)
 
 
 # the repository as a node --------------------------------------------------------------------------------------------

@@ -97,14 +97,6 @@ def test_predicted_transformers_count_as_what_torch_sees_when_they_do_not_run(an
     assert left(estimate, host) == pytest.approx(0.6 * whole + 0.4 * part)
 
 
-def test_whole_steps_save_their_share(ldm_sd1):
-    whole = Settings(predict="whole", interval=3, factor_1=1)
-    estimate = estimated(ldm_sd1, (32, 32), whole, steps=20)
-    assert estimate.predicted == {"whole": {3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18}, "deep": set()}
-    assert estimate.saved == pytest.approx(11 / 20)
-    assert not estimate.is_usual
-
-
 def test_layers_are_predicted_in_the_steps_in_which_the_model_runs():
     host, size = models.full_layout("SDXL"), TokenGrid(192, 192)
     plan = make_plan(Settings(), host, Pass(size, 10, course_of((0.04,) * 10)))
@@ -116,13 +108,6 @@ def test_layers_are_predicted_in_the_steps_in_which_the_model_runs():
     assert estimate.is_usual
     ran = 10 - len(whole) - len(deep)
     assert left(estimate, host) == pytest.approx((ran * work() + len(deep) * work(predicts=True)) / 10)
-
-
-@torch.no_grad()
-def test_the_real_size_of_sd15():
-    """SD1.5 is known to take about 400 billion multiply-adds a row at latent 64."""
-    layout = Layout.of(models.full_layout("SD 1.5"))
-    assert layout.work(TokenGrid(64, 64), ()) == pytest.approx(401e9, rel=0.02)
 
 
 OTHERWISE = (1024, True, "SDXL")  # whole steps in place of layers

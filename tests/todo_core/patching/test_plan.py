@@ -443,11 +443,6 @@ def test_the_window_takes_the_steps_whose_share_lies_in_it(steps, start, end, ro
     assert not made.at(start / 10 - 1e-4)
 
 
-def test_a_method_afterwards_needs_an_end_before_the_last_step():
-    made = plan(sd1_unet(), 64, factor_1=1, factor_2=1, afterwards="cluster", ratio_1=0.5)
-    assert (made.after, made.reduces) == ((), False)
-
-
 def test_a_quantised_model_has_the_trained_side_of_its_family():
     """torch's quantised layers hide their weight behind a method."""
     unet = shallow_ldm_unet(context_dim=768)

@@ -245,13 +245,13 @@ def session_of(small, size=16, **settings):
 def test_a_call_of_a_step_that_begins_anew_leaves_the_others_their_gaps(shallow):
     """A prompt that changes in mid-pass, of one of two calls."""
     errors, settings = [], Settings(**OFF, predict="whole", tolerance=1)
-    facts = Pass(TokenGrid(16, 16), 10, Course.of_noise([0.1 * i for i in range(10, -1, -1)]))
-    session = Session(detect(shallow.unet), settings, facts, on_error=errors.append)
-    for step, latent in enumerate(chain(10)):
-        session.attach().begin_step(step, 10, rows_of([1], (3.0, -2.0)))
+    session = Session(detect(shallow.unet), settings, Pass(TokenGrid(16, 16), 10), on_error=errors.append)
+
+    def call(step, latent):
         for place in (0, 1):
             shallow(latent[:1], TIMES[step], words(1, seed=5 if place and step > 3 else place))
-        session.detach()
+
+    run(shallow, session, chain(10), call, guidance=3.0)
     assert not errors
     assert session.record.begun_anew is Reason.CONDITIONING
 
@@ -323,12 +323,8 @@ def test_of_a_steps_calls_the_first_eight_are_predicted_and_a_note_says_so(shall
     """As with tiles, which are alike from step to step."""
     session, ran = session_of(shallow, interval=2), []
     first = session.host.deep_transformers[0].transformer_blocks[0]
-    with first.register_forward_hook(lambda *_: ran.append(step)):
-        for step, latent in enumerate(chain(4)):
-            session.attach().begin_step(step, 4, rows_of((0,), (None, None)))
-            for _ in range(calls):
-                shallow(latent, TIMES[step])
-    session.remove()
+    with first.register_forward_hook(lambda *_: ran.append(session._step.number)):
+        run(shallow, session, chain(4), lambda step, latent: [shallow(latent, TIMES[step]) for _ in range(calls)])
     assert ran.count(2) == calls - 8
     assert session.record.notes == ["of a step's calls, the first 8 are predicted"] * (calls - 8)
 

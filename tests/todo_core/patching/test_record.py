@@ -2,7 +2,6 @@
 
 from todo_core.patching.record import Record
 from todo_core.patching.space.level_plan import LevelPlan
-from todo_core.reason import Reason
 from todo_core.token_grid import TokenGrid
 
 LEVEL = LevelPlan(1, 5, "downsample", TokenGrid(64, 64), 1024, 2)
@@ -29,17 +28,3 @@ def test_layers_are_counted_in_the_steps_in_which_the_model_ran():
     assert both.steps == {0, 3, 4, 5, 6}
     told = "whole model predicted in 2 steps; layers below level 1 predicted in 2 steps"
     assert repr(both) == f"<Record: level 1 by downsample in 1 steps; {told}>"
-
-
-def test_another_pass_begins_with_nothing_and_a_note_is_logged_once(caplog):
-    record = Record(networks={"UNet"})
-    assert not record.acted
-    for _ in range(2):
-        record.ran(LEVEL, 0, "UNet")
-        record.note(Reason.MASK)
-        record.note_memory({"whole": 0.1, "deep": 0.2}, Reason.ROWS)
-        record.note_memory({"whole": 0.1, "deep": 0.2}, None)
-        assert (record.acted, record.notes, record.begun_anew) == (True, ["it has a mask"], Reason.ROWS)
-        record.reset()
-        assert record == Record(_logged={Reason.MASK})
-    assert len(caplog.records) == 1

@@ -8,7 +8,7 @@ import torch
 from tests.models import noise
 from todo_core import patched
 from todo_core.hosts.host import Sampler
-from todo_core.patching.steps import StepCounter, rows_inside, rows_of, seeds_of_rows
+from todo_core.patching.steps import StepCounter, rows_of, seeds_of_rows
 
 
 class Listed(Sampler):
@@ -152,8 +152,3 @@ def test_rows_of_different_timesteps_are_noted_once(ldm_sd1):
 )
 def test_rows_of_one_image_have_its_seed(seeds, rows, each):
     assert seeds_of_rows(rows_of(seeds), rows) == each
-
-
-def test_where_a_block_sees_some_rows_it_gets_their_seeds_and_begins_anew_after_the_last():
-    rows = [rows_inside(rows_of((4, 5, 6)), 2, first) for first in range(3)]
-    assert [tuple(row.seed for row in each) for each in rows] == [(4, 5), (5, 6), (6, 4)]

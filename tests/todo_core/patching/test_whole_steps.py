@@ -127,19 +127,6 @@ def test_beside_predicted_layers_nothing_is_made_up_after_a_line(way, layers, is
     assert (memory.learn("whole", module, third, third, third) is not None) == is_made_up
 
 
-def test_the_least_error_is_the_least_tolerance_that_predicts(shallow):
-    first, *others = chain(8)
-    latents = [first, *(first + 0.02 * (each - first) for each in others)]  # alike, so that the error is small
-
-    def ran(tolerance):
-        session = session_of(shallow, **WHOLE | {"interval": "auto", "tolerance": tolerance})
-        run(shallow, session, latents)
-        return session.record
-
-    error = ran(0).whole.least_error
-    assert [bool(ran(part * error).whole.predicted_in) for part in (0.999, 1.001)] == [False, True]
-
-
 def test_the_window_is_that_of_tokens(shallow):
     session = session_of(shallow, factor_1=2, interval=2, start=0.25, end=0.75)
     run(shallow, session, chain(8))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from todo_lab.sampling import AUTOMATIC, SAMPLERS, SCHEDULES, TRAILING, schedules
+from todo_lab.sampling import AUTOMATIC, schedules
 
 OF_TEN_STEPS = {  # every second sigma; each follows from the same formula
     "Karras": [14.615, 5.4784, 1.7494, 0.44692, 0.081911, 0],
@@ -27,11 +27,6 @@ def test_a_schedule_has_the_numbers_of_the_webui(name):
 def test_sdxl_has_aligned_steps_of_its_own():
     assert schedules.SIGMAS["Align Your Steps"](10) == pytest.approx(ALIGNED, rel=1e-4)
     assert schedules.align_your_steps(10, is_xl=True) == pytest.approx(ALIGNED_XL, rel=1e-4)
-
-
-def test_each_name_has_a_schedule_and_each_sampler_one_of_them():
-    assert {*SCHEDULES} == {*schedules.SIGMAS, TRAILING}
-    assert {*SAMPLERS.values()} <= {*schedules.SIGMAS}
 
 
 def test_unipc_goes_evenly_through_the_timesteps_and_ends_at_the_least_noise():

@@ -53,10 +53,6 @@ def panel(page):
     return web.Panel(page)
 
 
-def preset(panel, name):
-    panel.pick("preset", name)
-
-
 def save(panel, name, **settings):
     panel.unfold()
     panel.set(**settings)
@@ -105,7 +101,7 @@ def test_the_panel_opens_with_the_rest_folded_and_what_is_set_decides_what_is_sh
 def test_an_own_preset_is_saved_for_both_tabs(page, panel):
     save(panel, "mine", factor_1=4, end=0.7)
     for name, factor in (("ToDo paper", "2"), ("mine", "4")):
-        preset(panel, name)
+        panel.pick("preset", name)
         wait_for_value(page, "factor_1", factor)
         web.settle(page)  # an answer from before the choice may show the old preset until the next one
         wait_for_value(page, "preset", name)
@@ -114,7 +110,7 @@ def test_an_own_preset_is_saved_for_both_tabs(page, panel):
     other = web.Panel(page, "img2img")
     other.unfold()
     wait_for_line(page, "512 x 512:", tab="img2img")
-    preset(other, "mine")
+    other.pick("preset", "mine")
     wait_for_value(page, "factor_1", "4", tab="img2img")
     wait_for_line(page, "512 x 512: 16x fewer tokens", tab="img2img")  # needs no second box
 
@@ -128,7 +124,7 @@ def test_a_preset_of_another_browser_tab_is_listed_once_this_one_is_looked_at(pa
     page.evaluate("window.dispatchEvent(new Event('focus'))")
     page.wait_for_timeout(500)
     web.settle(page)
-    preset(panel, "theirs")
+    panel.pick("preset", "theirs")
     wait_for_value(page, "factor_1", "4")
 
 
