@@ -14,6 +14,10 @@ Spectrum (arXiv 2603.01623) continues that of the UNet's output.
 
 A line multiplies the fresh noise of samplers that add some. For these the denoised image of the last computed call is
 held, and turned back into an output for the new latent. Kin: FSampler and Spectrum for ComfyUI, ZEUS.
+
+The next computed step makes up what was missed (`PredictionPlan.made_up`): from the error that its own prediction would
+have had follow those of the steps before, E_i, and with M(j, i), how far an error in step i has moved the latent as
+step j begins, the output of step k gets - (sum of M(k + 1, i) E_i) / M(k + 1, k) besides.
 """
 
 from __future__ import annotations
@@ -61,11 +65,6 @@ class Line:
     def growth(after: int, spacing: int) -> float:
         """How the error grows with the steps ``after`` the last run, which came ``spacing`` after the one before."""
         return after * (after + spacing)
-
-    @staticmethod
-    def in_output(scale: Scale) -> float:
-        """An error of 1 of the prediction, in the output."""
-        return 1.0
 
     def __init__(self) -> None:
         self._last: Run | None = None
@@ -123,11 +122,6 @@ class Hold:
     def growth(after: int, spacing: int) -> float:
         """How the error grows with the steps ``after`` the last computed one."""
         return math.sqrt(after)
-
-    @staticmethod
-    def in_output(scale: Scale) -> float:
-        """An error of 1 of the image, in the output."""
-        return 1 / scale.error
 
     def __init__(self) -> None:
         self._image: Tensor | None = None

@@ -66,9 +66,11 @@ class PredictionPlan:
         if not course or not course.moves or len(computed) < 2:
             return 0.0
         last, spacing = computed[-1], computed[-1] - computed[-2]
-        steps = (*predicted, step)
-        *errors, own = (way.growth(each - last, spacing) * way.in_output(course.scales[each]) for each in steps)
-        return way.made_up * course.made_up(step, {each: of / own for each, of in zip(predicted, errors, strict=True)})
+        errors = {each: way.growth(each - last, spacing) for each in (*predicted, step)}
+        if way is Hold:  # its errors are those of the image
+            errors = {each: error / course.scales[each].error for each, error in errors.items()}
+        own = errors.pop(step)
+        return way.made_up * course.made_up(step, errors) / own
 
     def __str__(self) -> str:
         if self.why:
