@@ -279,7 +279,7 @@ def _course(
             weights[step] += amplified(float(most[first:end].mean()), noise[first], holds)
     if not all(0 < weight < math.inf for weight in weights[:-1]) or not weights[-1] < math.inf:
         return None  # the last step may move nothing: some lists end where the trained noise does
-    is_single = [*steps] == [*range(len(moved) - 1)] and not calls_twice
+    is_single = [*steps] == [*range(len(moved) - 1)]  # each call is a step, of the program and of the sampler
     is_made_up = is_single and (holds or growth <= MOST_GROWTH_MADE_UP)
     told = tuple(map(tuple, moved.tolist())) if is_made_up else ()
     return Course((*times,), (*scales,), (*weights,), holds, 1.0 if calls_twice else growth, told)

@@ -171,19 +171,18 @@ def _why_off(settings: Settings, facts: Pass) -> Why | None:
 def _by_interval(part: Part, settings: Settings, facts: Pass, way: Way, computed_first: int) -> PredictionPlan:
     """The interval in this pass, and why the pass is too short for it, or too little is known of it."""
     interval, steps = settings.interval, facts.steps
-    fewest, tolerance, computed_last = computed_first + 2, None, 1
+    fewest, tolerance = computed_first + 2, None
     why: Why | None = None
     if interval == "auto":
         fewest, computed_first, interval = AUTO_FEWEST, way.computed_first, pacing.LONGEST
         tolerance = settings.tolerance * (OF_DEEP if (part, settings.predict) == ("deep", "auto") else 1)
-        computed_last = facts.course.computed_last if facts.course and part == "whole" else 1
         why = None if facts.weights else Reason.SCHEDULE_UNKNOWN if steps else Reason.STEPS_UNKNOWN
     if tolerance is not None and facts.doubt:  # the sampler may make another number of steps
         why = facts.doubt
     elif steps and steps < fewest:
         why = Reason.TOO_FEW_STEPS(NAMES[part], fewest, steps)
     course = facts.course if part == "whole" else None
-    return PredictionPlan(part, int(interval), tolerance, way, computed_first, why, computed_last, course)
+    return PredictionPlan(part, int(interval), tolerance, way, computed_first, why, course)
 
 
 def _is_worth_predicting(host: Host, facts: Pass, levels: Sequence[LevelPlan]) -> bool:

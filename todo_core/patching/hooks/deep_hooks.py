@@ -62,8 +62,11 @@ class DeepHooks:
         call = self._calls.current
         if not (call and call.memory and self.part in call.planned and call.has_run):
             return None
-        y = guarded(self._shared.on_error, self._remember, call.memory, args, kwargs, output)
-        return None if y is None else self._packed(y)
+        return guarded(self._shared.on_error, self._made_up, call.memory, args, kwargs, output)
+
+    def _made_up(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> Any:
+        missed = self._remember(memory, args, kwargs, output)
+        return None if missed is None else self._packed(self._unpacked(output) + missed)
 
     def _predict(self, memory: CallMemory, args: Args, kwargs: Kwargs) -> Tensor | None:
         """The output (b, c, h, w); None if too little is known."""
@@ -76,10 +79,9 @@ class DeepHooks:
         return x + predicted
 
     def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> Tensor | None:
-        """Learn from a run. Returns the output with what predictions have missed; None where that is nothing."""
+        """Learn from a run. Returns what predictions have missed; None where that is nothing."""
         x, y = self._input(args, kwargs), self._unpacked(output)
-        memory.learn(self.part, self._module, x, y - x, y)
-        return None
+        return memory.learn(self.part, self._module, x, y - x, y)
 
     def _packed(self, y: Tensor) -> Any:
         """An output as the module returns it."""
@@ -111,8 +113,7 @@ class WholeHooks(DeepHooks):
     def _remember(self, memory: CallMemory, args: Args, kwargs: Kwargs, output: Any) -> Tensor | None:
         y = self._unpacked(output).clone()  # a sampler may go on with it in place
         self._channels, self._dtype = y.shape[1], y.dtype
-        missed = memory.learn(self.part, self._module, self._input(args, kwargs).clone(), y, y)
-        return None if missed is None else y + missed
+        return memory.learn(self.part, self._module, self._input(args, kwargs).clone(), y, y)
 
     def _output(self, x: Tensor, predicted: Tensor) -> Tensor:
         return predicted

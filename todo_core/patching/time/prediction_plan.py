@@ -34,7 +34,6 @@ class PredictionPlan:
     way: Way = Line
     computed_first: int = Line.computed_first  # steps at the start of a pass
     why: Why | None = None
-    computed_last: int = 1  # and at its end
     course: Course | None = None
 
     @property
@@ -46,6 +45,11 @@ class PredictionPlan:
     def may_predict(self) -> bool:
         """Whether it is predicted in some steps, or may be once more is known of the pass."""
         return self.why is None or self.why in NOT_YET
+
+    @property
+    def computed_last(self) -> int:
+        """How many steps at the end of the pass are computed."""
+        return self.course.computed_last if self.course and self.tolerance is not None else 1
 
     def computes(self, step: int, steps: int | None, computed: Sequence[int], gap: int | None = None) -> bool:
         """Whether it runs in ``step`` of ``steps``, after these computed steps. The first ones and the last ones do.
