@@ -21,13 +21,13 @@ import numpy as np
 import torch
 
 from todo_core import Session, TokenGrid
+from todo_core.course import Course
 from todo_core.patching.estimate import Estimate
 from todo_core.patching.facts import Pass
 from todo_core.patching.steps import rows_of
 from todo_core.patching.time import pacing
 from todo_core.patching.time.prediction import Line
 from todo_core.patching.time.prediction_plan import Part
-from todo_core.samplers import Course
 from todo_lab.sampling.samplers import make_scheduler
 from todo_lab.sampling.schedules import SIGMAS
 from unet_call.models import Subject

@@ -26,8 +26,8 @@ CONTROLS = {"todo_core.webui.panel.controls.build", "todo_core.webui.panel.contr
 
 # the rooms of each house, from the ground up
 FLOORS = {
-    "todo_core": "errors image_difference reason token_grid / samplers / reduction / settings hosts / patching / tomesd"
-    " / webui comfyui",
+    "todo_core": "errors image_difference reason token_grid / course / samplers / reduction / settings hosts / patching"
+    " / tomesd / webui comfyui",
     "todo_core/hosts": "host stack / ldm_layers conditions compiled_code schedulers / ldm diffusers patchers",
     "todo_core/patching": "facts steps space / time work / plan record / estimate / planning / what_ran hooks / guard"
     " / session / driver patch",

@@ -8,10 +8,10 @@ import pytest
 
 from tests.models import full_layout
 from todo_core import Settings, TokenGrid
+from todo_core.course import Course
 from todo_core.patching.facts import Pass
 from todo_core.patching.planning import make_plan
 from todo_core.patching.work import layout_of
-from todo_core.samplers import Course
 from todo_lab.evaluation.variants import from_grid
 from todo_lab.sampling.schedules import SIGMAS
 

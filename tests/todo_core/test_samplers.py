@@ -9,8 +9,9 @@ import torch
 
 from tests import samplers_double
 from tests.todo_core.test_pacing import ALPHA_BARS
+from todo_core.course import Course, Scale, noise_gone
 from todo_core.reason import Reason
-from todo_core.samplers import Course, Scale, StandIn, ask, noise_gone
+from todo_core.samplers import StandIn, ask
 
 CPU = torch.device("cpu")
 KARRAS = [1.6, 1.1, 0.7, 0.4, 0.2, 0.08, 0.03, 0.0]

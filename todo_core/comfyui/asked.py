@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..samplers import Course, StandIn, ask, or_none, scale_of
+from ..course import Course, scale_of
+from ..samplers import StandIn, ask, or_none
 
 _OWN = ("comfy", "comfy_extras")  # packages whose samplers and guiders keep nothing between two runs
 _KEY, _MOST_PROMPTS = "todo_asks", 8

@@ -12,9 +12,9 @@ from typing import Any
 
 from torch.nn import Module
 
+from ..course import Course
 from ..errors import UnsupportedModelError
 from ..reason import Reason
-from ..samplers import Course
 from ..token_grid import TokenGrid
 from .host import Arguments, Host, LogSigmas, Sampler, isinstance_str, original
 from .schedulers import course_of_scheduler

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 from torch import Tensor
 from torch.nn import Module
 
-from .. import samplers
+from ..course import Course, noise_gone
 from ..reason import Reason
 from ..token_grid import TokenGrid
 
@@ -88,7 +88,7 @@ class Sampler:
         """Whether a timestep that stands twice in ``timesteps`` is one step with two calls."""
         return True
 
-    def course(self, first: int, steps: Sequence[int]) -> samplers.Course | None:
+    def course(self, first: int, steps: Sequence[int]) -> Course | None:
         """The course of a pass from this index of ``timesteps`` on, with its calls' ``steps``; None if unknown."""
         return None
 
@@ -106,7 +106,7 @@ class LogSigmas(Sampler):
 
     def progress(self, timestep: float) -> float:
         """The progress of Stable Diffusion where it has as much noise."""
-        return samplers.noise_gone(math.exp(4 * timestep))
+        return noise_gone(math.exp(4 * timestep))
 
 
 @dataclass(frozen=True, eq=False)

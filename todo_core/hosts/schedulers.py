@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..samplers import Course, Scale, StandIn, ask
+from ..course import Course, Scale
+from ..samplers import StandIn, ask
 
 
 def course_of_scheduler(

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..course import Course
 from ..errors import UnsupportedModelError
 from ..hosts import Host, find_controlnet
 from ..reason import Because, Reason, Why
-from ..samplers import Course
 from ..settings import Settings
 from .facts import Pass
 from .hooks.deep_hooks import holder_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..course import Course
 from ..hosts.host import IMAGE_PIXELS
 from ..reason import Reason
-from ..samplers import Course
 from ..token_grid import TokenGrid
 
 Holder = Literal["forward", "counter", "ControlNet", "pipeline"]

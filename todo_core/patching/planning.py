@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ..course import MOST_GROWTH
 from ..hosts import Host
 from ..hosts.compiled_code import is_compiled
 from ..reason import Reason, Why
-from ..samplers import MOST_GROWTH
 from ..settings import SETTINGS, Settings
 from ..settings.declaration import ends_early
 from ..token_grid import TokenGrid

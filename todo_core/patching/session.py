@@ -19,10 +19,10 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
+from ..course import Scale
 from ..hosts import Host
 from ..hosts.conditions import conditions_of, has_controlnet, weights_of_parts
 from ..reason import Reason
-from ..samplers import Scale
 from ..settings import Settings
 from ..token_grid import TokenGrid
 from .facts import Pass

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from ..course import Course, Scale
 from ..hosts import Host
-from ..samplers import Course, Scale
 
 ROUNDING = 0.01  # of a timestep: KDPM2 a lists the second call of a step so far from the next step's first one
 

@@ -10,12 +10,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests import models
 from tests.todo_core.patching.test_plan import course_of
 from todo_core import Settings, TokenGrid, patched
+from todo_core.course import Course
 from todo_core.hosts import detect
 from todo_core.patching.estimate import Estimate
 from todo_core.patching.facts import Pass
 from todo_core.patching.planning import make_plan
 from todo_core.patching.work import Layout
-from todo_core.samplers import Course
 from todo_core.settings import BUILT_IN
 
 TEXT = 77

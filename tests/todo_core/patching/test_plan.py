@@ -16,6 +16,7 @@ from tests import models
 from tests.models import LatentDiffusion, diffusers_unet, full_layout, ldm_unet, noise, shallow_ldm_unet
 from tests.naive import examples
 from todo_core import Settings, TokenGrid, patched
+from todo_core.course import Course, Scale
 from todo_core.hosts import Host, detect
 from todo_core.patching.facts import HELD, Pass
 from todo_core.patching.planning import make_plan
@@ -23,7 +24,6 @@ from todo_core.patching.time.prediction import Hold
 from todo_core.patching.time.prediction_plan import NAMES
 from todo_core.patching.what_ran import nothing_to_reduce
 from todo_core.reason import Reason
-from todo_core.samplers import Course, Scale
 
 
 def course_of(weights, **told):

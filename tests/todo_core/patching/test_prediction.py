@@ -18,6 +18,7 @@ from tests.models import noise, shallow_ldm_unet, words
 from tests.naive import examples
 from tests.todo_core.test_pacing import ALPHA_BARS
 from todo_core import Settings, patched
+from todo_core.course import Course, Scale
 from todo_core.hosts import detect
 from todo_core.hosts.conditions import conditions_of
 from todo_core.patching.driver import Driver
@@ -28,7 +29,6 @@ from todo_core.patching.time import room
 from todo_core.patching.time.prediction import Hold, Line, Moment, fit_numbers
 from todo_core.patching.time.room import bytes_needed
 from todo_core.reason import Reason
-from todo_core.samplers import Course, Scale
 from todo_core.token_grid import TokenGrid
 
 OFF = {"factor_1": 1, "factor_2": 1, "start": 0, "end": 1}

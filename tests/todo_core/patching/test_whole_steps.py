@@ -11,6 +11,7 @@ from tests.todo_core.patching import test_prediction as below_level_1
 from tests.todo_core.patching.test_prediction import OFF, TIMES, chain, naive, predicted_in, run, session_of, weights_of
 from tests.todo_core.test_pacing import naive_cost
 from todo_core import Settings, patched
+from todo_core.course import Course, Scale
 from todo_core.hosts import detect
 from todo_core.patching.driver import Driver
 from todo_core.patching.facts import HELD, Pass
@@ -19,7 +20,6 @@ from todo_core.patching.steps import rows_of
 from todo_core.patching.time.memory import CallMemory
 from todo_core.patching.time.pacing import Budget
 from todo_core.patching.time.prediction import Hold, Line, Moment
-from todo_core.samplers import Course, Scale
 from todo_core.token_grid import TokenGrid
 
 WHOLE = OFF | {"predict": "whole"}

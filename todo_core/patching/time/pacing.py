@@ -8,7 +8,7 @@ the length of its steps in the same way. Let z, a and b be the last three comput
 - G(j, s) is how the error of a prediction grows j steps after the last computed step, which came s steps after the one
   before it: j (j + s) of a line, the root of j of an image that is held (`prediction`);
 - C = e / G(b - a, a - z);
-- w_i is how far an error of 1 in step i moves the image (`samplers`).
+- w_i is how far an error of 1 in step i moves the image (`course`).
 
 A pass of n steps has one budget, the tolerance, and may have spent a part of it by each step. With S spent so far, the
 next gap is the largest k, up to LONGEST, with

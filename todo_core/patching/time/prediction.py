@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from ...samplers import Scale
+from ...course import Scale
 
 RIDGE = 0.3  # of the mean square of a channel; of 0.03, 0.1, 0.3 and 1 the best at intervals 2 and 3 together
 _TINY = 1e-30  # so that inputs that do not change give W = 0

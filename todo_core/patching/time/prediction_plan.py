@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ...course import Course
 from ...reason import Reason, Why
-from ...samplers import Course
 from .prediction import Hold, Line
 
 Way = type[Line] | type[Hold]

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...course import Course, Scale, scale_of
 from ...hosts.ldm_layers import predicts_velocity
 from ...hosts.stack import variable
-from ...samplers import Course, Scale, StandIn, ask, scale_of
+from ...samplers import StandIn, ask
 
 # packages whose samplers keep nothing between two runs; one of an extension may, and is not asked
 _OWN = ("k_diffusion", "modules", "modules_forge", "backend", "ldm_patched")

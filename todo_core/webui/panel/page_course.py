@@ -11,8 +11,9 @@ from typing import Any
 
 from modules import sd_samplers, shared
 
+from ...course import Course
 from ...hosts.ldm_layers import predicts_velocity
-from ...samplers import Course, or_none
+from ...samplers import or_none
 from .. import compat
 from .estimate_line import PageRun
 

@@ -8,9 +8,9 @@ import pytest
 from tests.models import LatentDiffusion, ldm_unet
 from tests.todo_core.patching.test_plan import course_of
 from todo_core import Settings
+from todo_core.course import Scale
 from todo_core.patching.facts import Pass
 from todo_core.reason import Reason
-from todo_core.samplers import Scale
 from todo_core.webui.panel.estimate_line import estimate_line
 
 HIRES = {"width": 512, "height": 512, "hires": True, "scale": 2, "resize_x": 0, "resize_y": 0}
