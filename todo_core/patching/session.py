@@ -223,12 +223,7 @@ class Session:
         return own
 
     def _may_predict(self, asked: GuardedCall, latent: Tensor) -> bool:
-        """Whether anything may be remembered and predicted in this call; with a note where not.
-
-        The last step is computed, and nobody continues it.
-        """
-        if self._step.number + 1 == self._step.total:
-            return False
+        """Whether anything may be remembered and predicted in this call; with a note where not."""
         why = why_not_predicted(asked)
         if not why and self.plan.deep.predicts:
             why = self._memory.why_no_room(self.host, latent)

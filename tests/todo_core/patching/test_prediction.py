@@ -259,8 +259,10 @@ def test_a_call_of_a_step_that_begins_anew_leaves_the_others_their_gaps(shallow)
 def test_with_auto_all_calls_of_a_step_skip_the_same_steps(shallow, monkeypatch):
     """By the worst of their errors: a long negative prompt makes two calls of each step."""
     monkeypatch.setattr(todo_core.patching.planning, "WORTH_PREDICTING", 0)
+    known, predict = [], Line.predict
 
     def computed(*drifts, is_split=False):
+        monkeypatch.setattr(Line, "predict", lambda *args: known.append(step) or predict(*args))
         session, ran = session_of(shallow, interval="auto", predict="deep", tolerance=0.05), []
         session._facts = replace(session._facts, course=Course.of_noise([0.1 * i for i in range(14, -1, -1)]))
         rows = [Row(image=image, weight=weight) for image in range(len(drifts)) for weight in (3.0, -2.0)]
@@ -282,6 +284,7 @@ def test_with_auto_all_calls_of_a_step_skip_the_same_steps(shallow, monkeypatch)
     assert record.deep.predicted_in == set(range(14)) - set(both)
     assert set(record.deep.predicted_calls) == record.deep.predicted_in
     assert computed(0.1, is_split=True)[0] == sorted(2 * many), "the errors of both halves of the guidance are joined"
+    assert max(known) == 12, "what nothing comes after is not measured"
 
 
 A, B = words(2), words(2, seed=9)

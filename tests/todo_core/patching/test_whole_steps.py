@@ -73,12 +73,12 @@ def test_a_pass_equals_the_loop(name, settings, predicted, request):
     assert not torch.equal(ours[3], small(latents[3], TIMES[3])) or 3 not in predicted, "a prediction must show"
 
 
-@pytest.mark.parametrize("way", ["line", "held, v", "held, noise"])
+@pytest.mark.parametrize("way", ["line", "line, another prompt", "held, v", "held, noise"])
 def test_the_next_computed_step_makes_up_what_predictions_have_missed(shallow, way):
     """Under noise the denoised image is held. Of v, it is alpha x - sigma v; of noise, (x - sigma e) / alpha."""
     levels, latents, runs, computed, missed = [1.5, 1.2, 0.9, 0.6, 0.4, 0.2, 0.1, 0.0], chain(7), [], [], []
     moves = torch.rand(8, 7, generator=torch.Generator().manual_seed(1)).tolist()
-    holds, share, predicted = (False, 1.0, {3, 4}) if way == "line" else (True, 0.6, {2, 3, 5})
+    holds, share, predicted = (True, 0.6, {2, 3, 5}) if "held" in way else (False, 1.0, {3, 4})
     lengths = [(1 + level**2) ** (-0.5 if "v" in way else 0.5) for level in levels]
     units = [level * (length if "v" in way else 1) for level, length in zip(levels, lengths, strict=True)]
     scales = tuple(Scale.of(level, predicts_v="v" in way) for level in levels[:-1])
@@ -86,8 +86,9 @@ def test_the_next_computed_step_makes_up_what_predictions_have_missed(shallow, w
     driver = Driver("a pass", Settings(**WHOLE, interval=3))
     driver.use_model(detect(shallow.unet), (), Pass(TokenGrid(16, 16), 7, course))
     for step, (x, time, level) in enumerate(zip(latents, TIMES, levels, strict=False)):
+        text = words(2, seed=9 if "prompt" in way and step == 5 else 0)
         driver.begin_step(step, 7, rows_of([1, 2]), time=level)
-        ours = shallow(x, time)
+        ours = shallow(x, time, text)
         driver.end_step()
         guess = (lengths[step] * x - runs[-1]) / units[step] if holds and runs else None
         if not holds and len(runs) > 1:
@@ -96,8 +97,8 @@ def test_the_next_computed_step_makes_up_what_predictions_have_missed(shallow, w
             torch.testing.assert_close(ours, guess, atol=2e-5, rtol=1e-4)
             missed.append(step)
             continue
-        own = output = shallow(x, time)
-        if missed and step < 6:  # the last step is left alone
+        own = output = shallow(x, time, text)
+        if missed and "prompt" not in way:
             last, spacing = computed[-1], computed[-1] - computed[-2]
             shares = {}
             for each in [*missed, step]:

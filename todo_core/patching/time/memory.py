@@ -54,7 +54,7 @@ class PartMemory:
             self.forget()
             self.predicts = False
         is_computed = runs and plan.predicts and not self.predicts
-        self.measures = is_computed and plan.tolerance is not None
+        self.measures = is_computed and plan.tolerance is not None and not plan.is_last(step.number, step.total)
         self.makes_up = plan.made_up(step.number, self.predicted, self.computed) if is_computed else 0.0
         if self.predicts:
             self.predicted.append(step.number)
@@ -99,6 +99,7 @@ class CallMemory:
     now: Moment = field(default_factory=lambda: Moment(torch.zeros(())))
     rows: Sequence[Row] = ()
     step: int = -1  # of the last call
+    is_last: bool = False  # whether that is the pass's last step, which nothing continues
     nets: Sequence[bool] = field(default_factory=list)  # which ControlNets have run in the last call
 
     def begin_call(
@@ -126,7 +127,7 @@ class CallMemory:
         is_new = signature != self.signature
         whys: list[Reason | None] = [why for why, value in self.signature.items() if value != signature[why]]
         differs = {} if is_new else self._differs(latent, conditions)
-        self.rows, self.step = rows, step.number
+        self.rows, self.step, self.is_last = rows, step.number, step.number + 1 == step.total
         self.now = Moment(_time_on(latent.device, time), step.scale)
         runs = True
         for name, plan in plans.items():
@@ -156,8 +157,11 @@ class CallMemory:
         """A call has ended in which these parts ran."""
         last = tree_leaves(getattr(output, "sample", output))[-1]  # of a ControlNet: it saw all layers
         is_spoilt = ~last.isfinite().all().to(self.latent.device) if isinstance(last, Tensor) else None
-        for part in ran:
-            self.parts[part].end_call(self.step, is_spoilt)
+        for name, part in self.parts.items():
+            if self.is_last:
+                part.forget()
+            elif name in ran:
+                part.end_call(self.step, is_spoilt)
 
     def learn(self, name: Part, module: Module, x: Tensor, target: Tensor, output: Tensor) -> Tensor | None:
         """A module of a part has run: its input, what is predicted of it, and its output, all (b, c, h, w).
@@ -170,10 +174,14 @@ class CallMemory:
             error = history.predict(self.now, x) - target
             # an error of predicted layers is small beside that of a held image, but not beside that of a line
             is_sure = part.way is Hold or not self.parts["deep"].predicts
-            missed = part.makes_up * error if part.makes_up and is_sure else None
+            if part.makes_up and is_sure:
+                missed = part.makes_up * error
+                for is_other in part.changed_since.values():
+                    missed = missed.masked_fill(is_other, 0)
             if part.measures:
                 self._measure(part.pace, module, error, output)
-        history.add(self.now, x, target)
+        if not self.is_last:
+            history.add(self.now, x, target)
         return missed
 
     def _measure(self, pace: Pace, module: Module, error: Tensor, output: Tensor) -> None:

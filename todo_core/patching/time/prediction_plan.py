@@ -56,10 +56,13 @@ class PredictionPlan:
 
         ``gap`` is the one that the last errors allow, where they decide.
         """
-        is_last = steps is not None and step + self.computed_last >= steps
-        if not self.predicts or len(computed) < self.computed_first or is_last:
+        if not self.predicts or len(computed) < self.computed_first or self.is_last(step, steps):
             return True
         return step - computed[-1] >= (gap or self.interval)
+
+    def is_last(self, step: int, steps: int | None) -> bool:
+        """Whether this step and all after it are computed, whatever was measured."""
+        return steps is not None and step + self.computed_last >= steps
 
     def made_up(self, step: int, predicted: Sequence[int], computed: Sequence[int]) -> float:
         """What a step's output must have besides, for each unit of the error that its own prediction would have had.
