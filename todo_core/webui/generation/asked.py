@@ -36,7 +36,8 @@ def course_of(params: Any, inner: Any) -> Course | None:
     timed = "timesteps" in parameters
     own: Any = getattr(inner, "predictor", None) or getattr(inner, "model_sampling", None)  # of the Forge family
     by_sigma = partial(Scale.of, predicts_v=predicts_velocity(inner)) if own is None else scale_of(own)
-    scale = _by_timestep(inner) if timed else by_sigma
+    # where such a sampler reads it: the Forge family's ``inner`` has none
+    scale = _by_timestep(inner, params.denoiser.inner_model.inner_model.alphas_cumprod) if timed else by_sigma
 
     def reply(x: Tensor, error: Tensor, time: float, _: Any) -> Tensor:
         of = scale(time)
@@ -77,12 +78,12 @@ class _Denoiser(StandIn):
         return self.last_noise_uncond
 
 
-def _by_timestep(inner: Any) -> Callable[[float], Scale]:
-    """What a timestep means, of samplers whose latent is alpha image + sigma noise."""
+def _by_timestep(inner: Any, bars: Any) -> Callable[[float], Scale]:
+    """What a timestep means, of samplers whose latent is alpha image + sigma noise; ``bars`` are their alpha^2."""
 
     @cache
     def scale(time: float) -> Scale:
-        bar = float(inner.alphas_cumprod[round(time)])
+        bar = float(bars[round(time)])
         noise = math.sqrt(1 / bar - 1) if bar else math.inf
         return Scale.of(noise, predicts_v=predicts_velocity(inner), latent=math.hypot(1, noise))
 

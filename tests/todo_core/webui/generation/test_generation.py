@@ -177,6 +177,13 @@ def test_the_sampler_is_asked_what_it_does(webui, request_, told):
     assert webui.generate(Processing(**{"steps": 7} | request_), WHOLE).comments.count(told) == 1
 
 
+def test_of_ddim_the_noise_is_read_where_the_sampler_reads_it(webui, monkeypatch):
+    """In the Forge family the model around the UNet does not know it."""
+    monkeypatch.setattr(compat, "around_unet", lambda _: SimpleNamespace())
+    done = webui.generate(Processing(steps=7, sampler_function=SAMPLERS["ddim"]), WHOLE)
+    assert "computed in 5 of 6 steps" in done.comments
+
+
 @pytest.mark.parametrize("sampler", ["euler", "ancestral"])
 def test_at_cfg_1_a_negative_prompt_in_a_call_of_its_own_has_no_part_in_the_error(webui, sampler):
     """As in AUTOMATIC1111 with a longer negative prompt: 0 / 0 was told as an output that is not a number."""
