@@ -75,7 +75,8 @@ class Course:
     weights: tuple[float, ...]
     holds: bool = False  # whole steps hold the denoised image: noise is added, or a step has two calls
     growth: float = 1.0  # how many times as far as by Euler's method: the most in a step, or half of the whole way
-    # how far an error of 1 in each step has moved the latent, as each step begins; none where nothing is made up
+    # how far an error of 1 in each step, of the output or of an image that is held, has moved the latent as each step
+    # begins; none where nothing is made up
     moves: tuple[tuple[float, ...], ...] = ()
 
     @classmethod

@@ -161,7 +161,11 @@ def _course(
             weights[step] += amplified(float(most[first:end].mean()), noise[first], holds)
     if not all(0 < weight < math.inf for weight in weights[:-1]) or not weights[-1] < math.inf:
         return None  # the last step may move nothing: some lists end where the trained noise does
-    is_single = [*steps] == [*range(len(moved) - 1)]  # each call is a step, of the program and of the sampler
-    is_made_up = is_single and (holds or growth <= MOST_GROWTH_MADE_UP)
-    told = tuple(map(tuple, moved.tolist())) if is_made_up else ()
+    # the program's steps are the sampler's
+    is_same = [*steps] == [number for number, (first, end) in enumerate(parts) for _ in range(first, end)]
+    told: tuple[tuple[float, ...], ...] = ()
+    if is_same and (holds or growth <= MOST_GROWTH_MADE_UP):
+        units = torch.tensor([each.error if holds else 1.0 for each in scales], dtype=torch.float64)
+        of_steps = [(moved / units)[:, first:end].sum(1) for first, end in parts]
+        told = tuple(map(tuple, torch.stack(of_steps, 1).tolist()))
     return Course((*times,), (*scales,), (*weights,), holds, 1.0 if calls_twice else growth, told)

@@ -1,6 +1,7 @@
 """What samplers answer, beside what an error in one call of the model really does."""
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -19,7 +20,7 @@ FINE = [*((1.07 - 0.05 * step) ** 7 for step in range(10)), 0.0]
 UNIFORM = [1.5, 1.2, 0.9, 0.6, 0.36, 0.23, 0.029, 0.0]  # as A1111's Automatic and ComfyUI's normal end
 
 
-def asked(function, sigmas, scale=None, **options):
+def asked(function, sigmas, scale=None, steps=None, **options):
     scale = scale or (lambda sigma: Scale(sigma, sigma))
 
     def reply(x, error, sigma, _):
@@ -28,7 +29,8 @@ def asked(function, sigmas, scale=None, **options):
     def run(model, x):
         return function(model, x, torch.tensor(sigmas), callback=model.report, disable=True, **options)
 
-    return ask(run, lambda errs: StandIn(None, reply, errs), lambda times: [*map(scale, times)], CPU)
+    stand_in, steps_of = partial(StandIn, None, reply), (lambda _: steps) if steps else None
+    return ask(run, stand_in, lambda times: [*map(scale, times)], CPU, steps_of)
 
 
 def effects(function, sigmas, call):
@@ -68,16 +70,26 @@ def test_the_weight_of_a_step_is_the_most_that_its_error_moves_the_latent_in_a_s
     assert course.why_not(whole=True) == (Reason.GROWS if growth > 3 else Reason.UNKNOWN if course.holds else None)
 
 
-@pytest.mark.parametrize(("name", "sigmas"), [("euler", UNIFORM), ("multistep", FINE), ("ancestral", UNIFORM)])
-def test_what_is_made_up_leaves_the_next_step_as_it_would_be(name, sigmas):
+@pytest.mark.parametrize(
+    ("name", "sigmas", "calls"),
+    [("euler", UNIFORM, 1), ("multistep", FINE, 1), ("ancestral", UNIFORM, 1), ("heun", KARRAS, 2)],
+)
+def test_what_is_made_up_leaves_the_next_step_as_it_would_be(name, sigmas, calls):
+    """The errors are those of outputs, or of images that are held: then each is sigma times the output's."""
     function, errors = getattr(samplers_double, name), {2: 0.3, 3: -0.5}
-    missed = sum(error * effects(function, sigmas, step)[5] for step, error in errors.items())
-    made_up = asked(function, sigmas).made_up(4, errors)
-    assert made_up == pytest.approx(-missed / effects(function, sigmas, 4)[5], rel=1e-3)
+
+    def moved(step):
+        of_calls = [effects(function, sigmas, calls * step + call)[5 * calls] for call in range(calls)]
+        units = [sigmas[step + call] if name in ("heun", "ancestral") else 1.0 for call in range(calls)]
+        return sum(each / unit for each, unit in zip(of_calls, units, strict=True))
+
+    steps = [call // calls for call in range(calls * (len(sigmas) - 1) - calls + 1)]
+    made_up = asked(function, sigmas, steps=steps).made_up(4, errors)
+    assert made_up == pytest.approx(-sum(error * moved(step) for step, error in errors.items()) / moved(4), rel=1e-3)
 
 
 @pytest.mark.parametrize(("name", "sigmas"), [("heun", KARRAS), ("multistep", UNIFORM)])
-def test_nothing_is_made_up_where_steps_have_two_calls_or_multiply_errors(name, sigmas):
+def test_nothing_is_made_up_where_each_call_is_a_step_or_errors_multiply(name, sigmas):
     assert asked(getattr(samplers_double, name), sigmas).made_up(4, {3: 1.0}) == 0
 
 

@@ -103,7 +103,7 @@ def test_the_next_computed_step_makes_up_what_predictions_have_missed(shallow, w
             shares = {}
             for each in [*missed, step]:
                 after = each - last
-                shares[each] = after**0.5 / units[each] if holds else after * (after + spacing)
+                shares[each] = after**0.5 if holds else after * (after + spacing)
             factor = sum(moves[step + 1][each] * shares[each] / shares[step] for each in missed) / moves[step + 1][step]
             own = output - share * factor * (guess - output)
             assert (own - output).abs().max() > 0.01, "what is made up must show"

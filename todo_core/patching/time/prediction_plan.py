@@ -74,8 +74,6 @@ class PredictionPlan:
             return 0.0
         last, spacing = computed[-1], computed[-1] - computed[-2]
         errors = {each: way.growth(each - last, spacing) for each in (*predicted, step)}
-        if way is Hold:  # its errors are those of the image
-            errors = {each: error / course.scales[each].error for each, error in errors.items()}
         own = errors.pop(step)
         return way.made_up * course.made_up(step, errors) / own
 
