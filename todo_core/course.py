@@ -16,10 +16,11 @@ from torch import Tensor
 
 from .reason import Reason
 
-# of an error, beside that of Euler's method, up to which whole steps are predicted, and layers; and both in a pass of
-# few steps whose late ones weigh as much as others: nothing evens out there what the solver has multiplied
-MOST_GROWTH, MOST_GROWTH_OF_LAYERS, MOST_GROWTH_AT_THE_END, FEW_STEPS = 3.0, 4.0, 1.95, 15
-MOST_GROWTH_MADE_UP = 1.65  # a solver that multiplies errors would multiply what is made up, too
+# of an error, beside that of Euler's method, up to which whole steps are predicted, and layers
+MOST_GROWTH, MOST_GROWTH_OF_LAYERS = 3.0, 4.0
+# and up to which it is made up, for what is made up would be multiplied, too. In a pass of few steps whose late ones
+# weigh as much as others, nothing else evens out what the solver has multiplied: there nothing is predicted beyond it
+MOST_GROWTH_MADE_UP, FEW_STEPS = 1.65, 15
 MOST_NOISE = 30.0  # sigma / alpha: schedules with zero terminal signal begin with more
 HELD_NOISE = 0.75  # at which an error of a held image moves the final one twice as far
 LONG_FALL = 4.0  # of the noise in a step, as in the last but one of ComfyUI's normal: 0.23, 0.029, 0
@@ -112,7 +113,7 @@ class Course:
         """Why whole steps, or else layers, cannot be predicted."""
         most, is_short = MOST_GROWTH if whole else MOST_GROWTH_OF_LAYERS, len(self.weights) < FEW_STEPS
         if is_short:  # one long last step multiplies what came before
-            most = MOST_GROWTH_AT_THE_END if 2 * self.weights[-2:][0] > max(self.weights) else MOST_GROWTH
+            most = MOST_GROWTH_MADE_UP if 3 * self.weights[-2:][0] > max(self.weights) else MOST_GROWTH
         if self.growth > most:
             return Reason.GROWS
         is_unclear = whole and self.holds and not all(math.isfinite(scale.kept) for scale in self.scales)
