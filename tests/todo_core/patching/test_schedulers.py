@@ -13,7 +13,7 @@ import torch
 from accelerate import cpu_offload_with_hook
 from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline
 
-import todo_core.samplers
+import todo_core.course
 from tests.models import hook_count, noise, pipeline, shallow_diffusers_unet, snapshot, words
 from tests.todo_core.patching.test_copies import COPIES
 from tests.todo_core.test_pacing import ALPHA_BARS
@@ -97,7 +97,7 @@ def test_whole_steps_are_predicted(name, config, calls, unet):
 @pytest.mark.parametrize("is_left_out", [True, False])
 def test_where_auto_leaves_whole_steps_out_a_note_says_why_once(is_left_out, unet, caplog, monkeypatch):
     pipe = pipeline(StableDiffusionPipeline, EulerDiscreteScheduler(), unet)
-    monkeypatch.setattr(todo_core.samplers, "MOST_GROWTH", 0.5 if is_left_out else 3)
+    monkeypatch.setattr(todo_core.course, "MOST_GROWTH", 0.5 if is_left_out else 3)
     with patched(pipe, factor_1=2, tolerance=1) as session:
         for _ in range(2):
             generate(pipe)
