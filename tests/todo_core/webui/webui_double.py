@@ -75,6 +75,8 @@ class ProcessingImg2Img(Processing):
 class CFGDenoiser(torch.nn.Module):
     """Cond and uncond in one UNet call or in two; the refiner is swapped in before the callback."""
 
+    classic_ddim_eps_estimation = False  # the Forge family's: callbacks get the noise of a timestep
+
     def __init__(self, p, sampler):
         super().__init__()
         self.p, self.sampler, self.step, self.steps, self.total_steps = p, sampler, 0, None, None
@@ -86,8 +88,11 @@ class CFGDenoiser(torch.nn.Module):
         if p.refiner and self.step == p.refiner[0]:
             shared.sd_model = p.refiner[1]
         x_in = torch.cat([x, x])
+        told = sigma
+        if self.classic_ddim_eps_estimation:
+            told = (1 / self.inner_model.inner_model.alphas_cumprod[sigma.long()] - 1) ** 0.5
         for callback in script_callbacks.callbacks_cfg_denoiser:
-            callback(SimpleNamespace(x=x_in, sigma=sigma.repeat(2), denoiser=self))
+            callback(SimpleNamespace(x=x_in, sigma=told.repeat(2), denoiser=self))
         if self.step in p.ngms:
             p.extra_generation_params["NGMS"] = 4.0
             outputs = self._model(x, sigma).repeat(2, 1, 1, 1)

@@ -16,7 +16,7 @@ from modules import processing, sd_models, shared
 from tests.models import LatentDiffusion, hook_count, shallow_ldm_unet
 from tests.todo_core.contract.watch import Watch
 from tests.todo_core.settings.test_settings import valid_settings
-from tests.todo_core.webui.webui_double import SAMPLERS, Processing, ProcessingImg2Img, WebUI, pasted
+from tests.todo_core.webui.webui_double import SAMPLERS, CFGDenoiser, Processing, ProcessingImg2Img, WebUI, pasted
 from todo_core import SETTINGS, Settings, __version__
 from todo_core.patching.what_ran import Ran
 from todo_core.reason import Reason, measured
@@ -177,9 +177,10 @@ def test_the_sampler_is_asked_what_it_does(webui, request_, told):
     assert webui.generate(Processing(**{"steps": 7} | request_), WHOLE).comments.count(told) == 1
 
 
-def test_of_ddim_the_noise_is_read_where_the_sampler_reads_it(webui, monkeypatch):
-    """In the Forge family the model around the UNet does not know it."""
+def test_in_the_forge_family_ddim_is_asked_too(webui, monkeypatch):
+    """There the model around the UNet does not know the noise, and we are told that of each timestep."""
     monkeypatch.setattr(compat, "around_unet", lambda _: SimpleNamespace())
+    monkeypatch.setattr(CFGDenoiser, "classic_ddim_eps_estimation", True)
     done = webui.generate(Processing(steps=7, sampler_function=SAMPLERS["ddim"]), WHOLE)
     assert "computed in 5 of 6 steps" in done.comments
 
