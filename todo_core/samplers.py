@@ -163,9 +163,8 @@ def _course(
         return None  # the last step may move nothing: some lists end where the trained noise does
     # the program's steps are the sampler's
     is_same = [*steps] == [number for number, (first, end) in enumerate(parts) for _ in range(first, end)]
-    told: tuple[tuple[float, ...], ...] = ()
-    if is_same and (holds or growth <= MOST_GROWTH_MADE_UP):
-        units = torch.tensor([each.error if holds else 1.0 for each in scales], dtype=torch.float64)
-        of_steps = [(moved / units)[:, first:end].sum(1) for first, end in parts]
-        told = tuple(map(tuple, torch.stack(of_steps, 1).tolist()))
+    is_made_up = is_same and (holds or growth <= MOST_GROWTH_MADE_UP)
+    units = torch.tensor([each.error if holds else 1.0 for each in scales], dtype=torch.float64)
+    of_steps = torch.stack([(moved / units)[:, first:end].sum(1) for first, end in parts], 1)
+    told = tuple(map(tuple, of_steps.tolist())) if is_made_up else ()
     return Course((*times,), (*scales,), (*weights,), holds, 1.0 if calls_twice else growth, told)

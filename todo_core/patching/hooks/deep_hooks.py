@@ -60,7 +60,7 @@ class DeepHooks:
     def _learn(self, args: Args, kwargs: Kwargs, output: Any) -> Any:
         """The module has run, if not another cache has answered. Returns what stands for its output, or None."""
         call = self._calls.current
-        if not (call and call.memory and self.part in call.planned and call.has_run):
+        if not (call and call.memory and self.part in call.planned and call.has_run and call.memory.learns(self.part)):
             return None
         return guarded(self._shared.on_error, self._made_up, call.memory, args, kwargs, output)
 

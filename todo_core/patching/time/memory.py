@@ -54,7 +54,7 @@ class PartMemory:
             self.forget()
             self.predicts = False
         is_computed = runs and plan.predicts and not self.predicts
-        self.measures = is_computed and plan.tolerance is not None and not plan.is_last(step.number, step.total)
+        self.measures = is_computed and plan.tolerance is not None and not plan.is_over(step.number, step.total)
         self.makes_up = plan.made_up(step.number, self.predicted, self.computed) if is_computed else 0.0
         if self.predicts:
             self.predicted.append(step.number)
@@ -144,9 +144,12 @@ class CallMemory:
     def begin_layers(self, nets: Sequence[bool]) -> None:
         """The layers of a call begin to run. Which ControlNets have run is known no earlier in AUTOMATIC1111."""
         if self.nets != nets:
-            for part in self.parts.values():
-                part.forget()
+            self._forget()
         self.nets = nets
+
+    def _forget(self) -> None:
+        for part in self.parts.values():
+            part.forget()
 
     def end_step(self) -> None:
         """The step of the last call has ended."""
@@ -155,13 +158,17 @@ class CallMemory:
 
     def end_call(self, output: Any, ran: Sequence[Part]) -> None:
         """A call has ended in which these parts ran."""
+        if self.is_last:
+            self._forget()
+            return
         last = tree_leaves(getattr(output, "sample", output))[-1]  # of a ControlNet: it saw all layers
         is_spoilt = ~last.isfinite().all().to(self.latent.device) if isinstance(last, Tensor) else None
-        for name, part in self.parts.items():
-            if self.is_last:
-                part.forget()
-            elif name in ran:
-                part.end_call(self.step, is_spoilt)
+        for name in ran:
+            self.parts[name].end_call(self.step, is_spoilt)
+
+    def learns(self, name: Part) -> bool:
+        """Whether anything is learnt of a part that runs, or made up: in the last step, what was missed alone."""
+        return not self.is_last or self.parts[name].makes_up != 0
 
     def learn(self, name: Part, module: Module, x: Tensor, target: Tensor, output: Tensor) -> Tensor | None:
         """A module of a part has run: its input, what is predicted of it, and its output, all (b, c, h, w).

@@ -56,11 +56,11 @@ class PredictionPlan:
 
         ``gap`` is the one that the last errors allow, where they decide.
         """
-        if not self.predicts or len(computed) < self.computed_first or self.is_last(step, steps):
+        if not self.predicts or len(computed) < self.computed_first or self.is_over(step, steps):
             return True
         return step - computed[-1] >= (gap or self.interval)
 
-    def is_last(self, step: int, steps: int | None) -> bool:
+    def is_over(self, step: int, steps: int | None) -> bool:
         """Whether this step and all after it are computed, whatever was measured."""
         return steps is not None and step + self.computed_last >= steps
 
