@@ -14,24 +14,32 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import performance
 from performance import Table
+from unet_call.models import CHANNELS, build
 
-from todo_core import Settings
-from todo_core.patching.planning import OF_TOKENS
+from todo_core import Settings, TokenGrid
+from todo_core.hosts import Host
+from todo_core.hosts.schedulers import course_of_scheduler
+from todo_core.patching.facts import Pass
+from todo_core.patching.planning import make_plan
+from todo_core.patching.time.prediction import Hold
 from todo_core.settings import AIMS, seen
 from todo_lab.evaluation.report.matplotlib_files import pyplot, saved
 from todo_lab.sampling.comparison import most_different
+from todo_lab.sampling.samplers import make_scheduler
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 ROWS = pd.read_parquet(RESULTS / "users.parquet")  # at users' settings
 BASE = {"guidance": 6, "denoising": 0.5, "sampler": "DPM++ 2M", "schedule": "Karras"}
 BASE |= {"hires_steps": 10, "hires_scale": 2}
 REQUEST = ("layout", "width", "hires_scale", *list(BASE)[:5])
+UNETS = {"SDXL": "sdxl", "SD 1.5": "sd1"}
 LAYOUTS = {"SDXL": 2, "SD 1.5": 1}  # latent cells to a token at level 1, a side
 SIDES = (64, 96, 128)  # tokens at level 1; hires passes have 96 or more
 REAL = SIDES[1:]
@@ -53,9 +61,6 @@ USERS = (  # a row of README's table for each kind
     ("SD 1.5", 128, ""),
     ("SDXL", 96, "Euler, 20 steps"),
 )
-LIGHT = ("Euler, 20 steps",)  # so many steps are predicted that fewer tokens would save less
-FEWER_FROM = 128  # tokens a side, in SD 1.5
-WITH_NOISE = tuple(name for name in CHANGES if name.startswith("Euler a"))
 WISHES = {"Balanced": "the usual", "Closest": "the closest image", "Fast": "speed first"}
 TOLERANCES = {aim: Settings.preset(aim).tolerance for aim in AIMS}
 SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
@@ -101,16 +106,23 @@ def passes(sides: tuple[int, ...] = SIDES) -> Iterator[tuple[str, int, str, pd.D
 
 
 def variant_of(aim: str, layout: str, side: int, name: str) -> str:
-    """What a preset does in a pass of this name with ``side`` x ``side`` tokens."""
-    tokens, predicted = "ToDo 2, " if layout == "SD 1.5" else "", "predicted, tolerance {}"
-    if name in WITH_NOISE:  # tokens beside held images
-        if tokens and side >= FEWER_FROM and aim == "Balanced":
-            return f"{tokens}more steps, {predicted.format(TOLERANCES[aim] - OF_TOKENS / 2)}"
-        return tokens + predicted.format(TOLERANCES[aim])
-    left = round(TOLERANCES[aim] - OF_TOKENS, 2)
-    if not tokens or side < FEWER_FROM or name in LIGHT or left < 0:
-        return predicted.format(TOLERANCES[aim])
-    return f"ToDo 2, all steps, {predicted.format(left)}" if left else "ToDo 2"
+    """What a preset does, by its plan, in a pass of this name with ``side`` x ``side`` tokens."""
+    request = BASE | CHANGES[name]
+    size, steps = TokenGrid(*2 * (side * LAYOUTS[layout],)), request["hires_steps"]
+    of = round(steps / request["denoising"])
+    course = course_of_scheduler(make_scheduler(request["sampler"], request["schedule"], steps, of))
+    plan = make_plan(Settings.preset(aim), full_host(layout), Pass(size, steps, course))
+    tolerance = plan.whole.tolerance
+    predicted = f"predicted, tolerance {tolerance:g}" if plan.predicts else ""
+    in_more = predicted and plan.reduced and tolerance < plan.settings.tolerance
+    where = "" if not in_more else "more steps" if plan.whole.way is Hold else "all steps"
+    return ", ".join(filter(None, ("ToDo 2" if plan.reduced else "", where, predicted)))
+
+
+@cache
+def full_host(layout: str) -> Host:
+    """The host of a layout in its full width, without weights."""
+    return build(UNETS[layout], CHANNELS, "meta").host
 
 
 def speed_at_full_size(layout: str, side: int, variant: str, own: pd.DataFrame) -> float:
@@ -118,7 +130,7 @@ def speed_at_full_size(layout: str, side: int, variant: str, own: pd.DataFrame) 
 
     A predicted whole step takes no time here. Fewer tokens than those of a hires pass take the time of the fewest.
     """
-    unet, latent = "sdxl" if layout == "SDXL" else "sd1", max(side, *REAL[:1]) * LAYOUTS[layout]
+    unet, latent = UNETS[layout], max(side, *REAL[:1]) * LAYOUTS[layout]
     calls, timed = performance.on_gpu("calls", unet), performance.on_gpu("passes", unet)
     whole = calls["baseline", latent]["seconds"]
     seconds = dict.fromkeys(".tdb-", 0.0) | {".": whole, "t": whole / calls["ToDo 2", latent]["speed"]}

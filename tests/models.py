@@ -229,20 +229,9 @@ def diffusers_sdxl():
 @functools.cache
 def full_layout(name):
     """The host of "SD 1.5" or "SDXL" in its full width, without weights: its plans and estimates count it once."""
-    from diffusers import UNet2DConditionModel
+    from benchmarks.unet_call.models import CHANNELS, build
 
-    from todo_core.hosts import detect
-
-    changes = {
-        **XL_BLOCKS,
-        "block_out_channels": (320, 640, 1280),
-        "transformer_layers_per_block": (1, 2, 10),
-        "attention_head_dim": (5, 10, 20),
-        "cross_attention_dim": 2048,
-    }
-    with torch.device("meta"):
-        unet = UNet2DConditionModel(**(changes if name == "SDXL" else {"sample_size": 64, "cross_attention_dim": 768}))
-    return detect(unet)
+    return build({"SDXL": "sdxl", "SD 1.5": "sd1"}[name], CHANNELS, "meta").host
 
 
 def small_vae():

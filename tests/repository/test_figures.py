@@ -6,21 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.models import full_layout
-from todo_core import Settings, TokenGrid
-from todo_core.course import Course
-from todo_core.patching.facts import Pass
-from todo_core.patching.planning import make_plan
+from todo_core import TokenGrid
 from todo_core.patching.work import layout_of
 from todo_lab.evaluation.variants import from_grid
-from todo_lab.sampling.schedules import SIGMAS
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "benchmarks"))
 import pages  # noqa: E402
 from pages import results  # noqa: E402
 
-KARRAS = SIGMAS["Karras"](20)[-11:].tolist()  # 10 steps at denoising 0.5
 RESULTS = ROOT / "docs" / "results" / "README.md"
 
 
@@ -90,27 +84,12 @@ def test_no_preset_is_farther_than_as_many_plain_steps(aim):
             assert plain.empty or own["psnr"].min() > plain["psnr"].min(), (layout, side, name)
 
 
-@pytest.mark.parametrize("side", results.REAL)
-@pytest.mark.parametrize("is_noisy", [False, True])
-@pytest.mark.parametrize("layout", results.LAYOUTS)
-@pytest.mark.parametrize("aim", results.TOLERANCES)
-def test_a_preset_does_what_its_rows_did(aim, layout, is_noisy, side):
-    size = TokenGrid(*2 * (side * results.LAYOUTS[layout],))
-    facts = Pass(size, 10, Course.of_noise(KARRAS, holds=is_noisy))
-    plan = make_plan(Settings.preset(aim), full_layout(layout), facts)
-    predicted = f"predicted, tolerance {plan.whole.tolerance:g}" if plan.predicts else ""
-    in_more = predicted and plan.reduced and plan.whole.tolerance < plan.settings.tolerance
-    where = "" if not in_more else "more steps" if is_noisy else "all steps"
-    did = ", ".join(filter(None, ("ToDo 2" if plan.reduced else "", where, predicted)))
-    assert results.variant_of(aim, layout, side, "Euler a" if is_noisy else "") == did
-
-
 def test_readme_tells_the_work_and_the_time_that_balanced_leaves_in_sdxl():
     told = " ".join((ROOT / "README.md").read_text("utf-8").split())
     rows = results.of(results.variant_of("Balanced", "SDXL", 96, ""), results.at("SDXL", 96))
     ran = "".join(rows["ran"])  # the work of the steps of all images, in the full layout
     calls = {((), False): ran.count("."), ((), True): ran.count("d")}
-    saved = layout_of(full_layout("SDXL")).share_saved(TokenGrid(192, 192), calls, len(ran))
+    saved = layout_of(results.full_host("SDXL")).share_saved(TokenGrid(192, 192), calls, len(ran))
     assert f"*Balanced* leaves {100 * (1 - saved):.0f} % of the multiplications" in told
     time = 100 / float(told.partition("| hires pass |")[2].partition("| SDXL, 1536 px |")[2].split("x")[0])
     assert f"takes {time:.0f} % of the time" in told
