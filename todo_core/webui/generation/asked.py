@@ -8,7 +8,6 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -52,10 +51,7 @@ def course_of(params: Any, inner: Any) -> Course | None:
 
     device = latent.device if latent.device.type == "cuda" else torch.device("cpu")
     with _own_noise(), redirect_stderr(io.StringIO()):  # UniPC shows a progress bar, whatever it is told
-        course = ask(run, partial(_Denoiser, params.denoiser, reply), lambda times: [*map(scale, times)], device)
-    if course and getattr(params.denoiser, "classic_ddim_eps_estimation", False):  # the Forge family tells us the noise
-        return replace(course, times=tuple(scale.noise for scale in course.scales))
-    return course
+        return ask(run, partial(_Denoiser, params.denoiser, reply), lambda times: [*map(scale, times)], device)
 
 
 @contextmanager
