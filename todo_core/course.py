@@ -109,10 +109,10 @@ class Course:
         before, here = (self.scales[max(0, each) * calls // steps].noise for each in (step - 1, step))
         return math.log(max(1.0, before / here))
 
-    def why_not(self, *, whole: bool) -> Reason | None:
-        """Why whole steps, or else layers, cannot be predicted."""
-        most, is_short = MOST_GROWTH if whole else MOST_GROWTH_OF_LAYERS, len(self.weights) < FEW_STEPS
-        if is_short:  # one long last step multiplies what came before
+    def why_not(self, *, whole: bool, by_hand: bool = False) -> Reason | None:
+        """Why whole steps, or else layers, cannot be predicted; ``by_hand``: in the steps that an interval sets."""
+        most = MOST_GROWTH if whole else MOST_GROWTH_OF_LAYERS
+        if len(self.weights) < FEW_STEPS and not by_hand:  # one long last step multiplies what came before
             most = MOST_GROWTH_MADE_UP if 3 * self.weights[-2:][0] > max(self.weights) else MOST_GROWTH
         if self.growth > most:
             return Reason.GROWS

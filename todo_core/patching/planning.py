@@ -135,8 +135,11 @@ def _plan_whole(settings: Settings, host: Host, facts: Pass) -> PredictionPlan:
     way = Hold if facts.course and facts.course.holds else Line
     plan = _by_interval("whole", settings, facts, way, computed_first=way.computed_first)
     why = _why_off(settings, facts) or (None if asked else Reason.LAYERS_ALONE)
-    if not why:
-        why = HELD[facts.holder] if facts.holder else facts.course.why_not(whole=True) if facts.course else facts.doubt
+    if not why and facts.holder:
+        why = HELD[facts.holder]
+    elif not why:
+        by_hand = settings.interval != "auto"
+        why = facts.course.why_not(whole=True, by_hand=by_hand) if facts.course else facts.doubt
     if not why and facts.is_video:
         why = Reason.VIDEO
     is_unknown = settings.predict == "auto" and facts.course is None

@@ -175,6 +175,7 @@ NO_STEPS, NO_SCHEDULE = Reason.STEPS_UNKNOWN, Reason.SCHEDULE_UNKNOWN
         ("SDXL", {"predict": "whole", "interval": 4}, 5, {}, None, DONE, ""),
         ("SDXL", {"predict": "whole", "interval": 4}, 4, {}, WHOLE_NEED(5, 4), None, WHOLE_NEED(5, 4)),
         ("SDXL", BY_WHOLE, 4, NOISE, None, DONE, ""),
+        ("SDXL", BY_WHOLE, 14, {"growth": 1.7}, None, DONE, ""),  # auto does not
         ("SDXL", BY_WHOLE, 16, NOISE | UNCLEAR, UNKNOWN, None, UNKNOWN),
         ("SDXL", BY_WHOLE, None, NOISE | {"holder": "pipeline"}, HELD["pipeline"], None, HELD["pipeline"]),
         ("SD 1.5", {"predict": "whole"}, 20, NOISE | UNCLEAR, UNKNOWN, LITTLE, UNKNOWN),
