@@ -152,7 +152,7 @@ def _summary(estimate: Estimate) -> str:
     if whole := len(estimate.predicted["whole"]):
         parts.append(f"{whole}{of_all} predicted")
     if deep := len(estimate.predicted["deep"]):
-        parts.append(f"{deep}{' more partly' if whole else f'{of_all} partly predicted'}")
+        parts.append(f"{deep}{' partly' if whole else f'{of_all} partly predicted'}")
     if tokens := _fewer_tokens(estimate, is_short=bool(whole or deep)):
         parts.append(tokens)
     return about + ", ".join([*parts, str(less_work(estimate.saved))])
@@ -166,7 +166,7 @@ def _fewer_tokens(estimate: Estimate, *, is_short: bool) -> str:
         return ""
     acting = sum(bool(plan.at(step / steps)) for step in range(steps) if step not in whole)
     if is_short:
-        return f"fewer tokens in {acting}"
+        return f"{acting} reduced"
     times = " and ".join(dict.fromkeys(_times(level.grid.tokens / level.keys) for level in levels))
     where = "" if levels[0].level == 1 else " at level 2"
     return f"{times} fewer tokens{where} in {f'all {steps}' if acting == steps else f'{acting} of {steps}'} steps"

@@ -17,8 +17,9 @@ class Text(NamedTuple):
 PANEL = Text("ToDo")
 TITLES = {"txt2img": "ToDo: faster hires fix", "img2img": "ToDo: faster img2img"}  # of the accordion in each tab
 LINE = (
-    "Predicted: the model does not run in this step, or only its upper layers. "
-    "Tokens: the model sees the image as a grid of them. Level 1: the layers that see the finest grid. "
+    "Predicted: the model does not run in this step; partly: only its upper layers run. "
+    "Reduced: it runs with fewer tokens. Tokens: the model sees the image as a grid of them. "
+    "Level 1: the layers that see the finest grid. "
     "Click Generate: a line under the image says what happened."
 )
 ADVANCED = Text("Advanced")

@@ -56,8 +56,8 @@ NOTHING = f"{Reason.ALTERNATES}: nothing is predicted"
         ({}, {"start": 0, "end": 0.7}, ": 4x fewer tokens in 7 of 10 steps, "),
         ({}, {"start": 0, "end": 1}, ": 4x fewer tokens in all 10 steps, "),
         # the steps and the sampler of the hires pass
-        ({}, {"interval": 2}, f": 4 of 10 steps partly predicted, fewer tokens in 6, {LESS}"),
-        (MULTISTEP, WHOLE, f": 3 of 10 steps predicted, fewer tokens in 4, {LESS}"),
+        ({}, {"interval": 2}, f": 4 of 10 steps partly predicted, 6 reduced, {LESS}"),
+        (MULTISTEP, WHOLE, f": 3 of 10 steps predicted, 4 reduced, {LESS}"),
         (MULTISTEP | {"steps": 20, "hires_steps": 0}, ALONE, f": 8 of 20 steps predicted, {LESS}"),
         (MULTISTEP | {"steps": 20, "hires_steps": 8}, ALONE, f": 2 of 8 steps predicted, {LESS}"),
         ({"steps": 8, "hires_sampler": "DPM++ 2M"}, ALONE, f": 2 of 8 steps predicted, {LESS}"),
@@ -100,7 +100,7 @@ def test_both_predictions_are_told(model, monkeypatch):
     assert re.search(f": 4x fewer tokens in all 20 steps, {LESS}", line(model, HIRES | MULTISTEP | {"steps": 20}))
     for bound, value in (("WORTH_PREDICTING", 0), ("WORTH_REDUCING", 1)):
         monkeypatch.setattr(f"todo_core.patching.planning.{bound}", value)
-    told = rf": about \d+ of 20 steps predicted, \d more partly, {LESS}"
+    told = rf": about \d+ of 20 steps predicted, \d partly, {LESS}"
     assert re.search(told, line(model, HIRES | MULTISTEP | {"steps": 20}))
 
 
