@@ -80,6 +80,16 @@ def ddim(model, x, timesteps, extra_args=None, callback=None, disable=None, eta=
     return x
 
 
+def unipc(model, x, timesteps, extra_args=None, callback=None, disable=None, is_img2img=None):
+    """It is told whether an image begins the pass, and calls the model at the least noise, too. It draws none."""
+    assert is_img2img is not None
+    bars = [*model.inner_model.inner_model.alphas_cumprod[timesteps].flip(0), torch.ones(())]
+    for timestep, (now, then) in zip(timesteps.flip(0), pairwise(bars), strict=True):
+        eps = model(x, timestep * x.new_ones(len(x)), **(extra_args or {}))
+        x = (x - (1 - now) ** 0.5 * eps) * (then / now) ** 0.5 + (1 - then) ** 0.5 * eps
+    return x
+
+
 def own_sigmas(model, x, sigmas, extra_args=None, callback=None, disable=None):
     """It keeps to no list: three levels of noise between the first and the last."""
     return euler(model, x, torch.linspace(float(sigmas[0]), 0, 4), extra_args, callback, disable)
@@ -94,7 +104,7 @@ def adaptive(model, x, sigmas, extra_args=None, callback=None, disable=None):
     return x
 
 
-ALL = (euler, ancestral, heun, multistep, ddim, own_sigmas, adaptive)
+ALL = (euler, ancestral, heun, multistep, ddim, unipc, own_sigmas, adaptive)
 
 
 def of(package):

@@ -86,16 +86,19 @@ def ask(
     scales_of: Callable[[Sequence[float]], Sequence[Scale]],
     device: torch.device,
     steps_of: Callable[[Sequence[float]], Sequence[int]] | None = None,
+    *,
+    draws: bool = True,
 ) -> Course | None:
     """Ask a sampler: ``run(model, x)`` is its function, and returns the last latent. None where it does not answer.
 
     ``stand_in(errs)`` makes the model. ``scales_of`` tells what the calls' times mean, ``steps_of`` the step of each;
-    without it each call is one.
+    without it each call is one. Where the sampler ``draws`` no noise, torch's generators are left alone: an image may
+    be made meanwhile.
     """
 
     def result(rows: int, *, errs: bool) -> tuple[StandIn, Tensor]:
         model = stand_in(errs)
-        with _own_noise(device):
+        with _own_noise(device) if draws else torch.no_grad():
             return model, run(model, torch.zeros(rows, 1, 1, 1, device=device)).flatten().double()
 
     def course() -> Course | None:

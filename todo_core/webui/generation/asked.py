@@ -6,7 +6,7 @@ import inspect
 import io
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from functools import cache, partial
 from typing import Any
@@ -28,30 +28,37 @@ def course_of(params: Any, inner: Any) -> Course | None:
 
     The function that calls the sampler has its arguments: its own it may have changed by now.
     """
-    function, latent = getattr(getattr(params.denoiser, "sampler", None), "func", None), params.x
+    function, given = getattr(getattr(params.denoiser, "sampler", None), "func", None), variable("extra_params_kwargs")
+    device = params.x.device if params.x.device.type == "cuda" else torch.device("cpu")
+    with _own_noise():
+        return course_of_sampler(function, params.denoiser, inner, given or {}, device)
+
+
+def course_of_sampler(
+    function: Any, denoiser: Any, inner: Any, given: Mapping[str, Any], device: torch.device, *, draws: bool = True
+) -> Course | None:
+    """The course of this sampler's function with the arguments ``given``. Where it ``draws`` no noise: as in `ask`."""
     if not callable(function) or function.__module__.partition(".")[0] not in _OWN:
         return None
-    given = dict(variable("extra_params_kwargs") or {})
-    parameters = inspect.signature(function).parameters
-    timed = "timesteps" in parameters
+    timed = "timesteps" in inspect.signature(function).parameters
     own: Any = getattr(inner, "predictor", None) or getattr(inner, "model_sampling", None)  # of the Forge family
     by_sigma = partial(Scale.of, predicts_v=predicts_velocity(inner)) if own is None else scale_of(own)
     # where such a sampler reads it: the Forge family's ``inner`` has none
-    scale = _by_timestep(inner, params.denoiser.inner_model.inner_model.alphas_cumprod) if timed else by_sigma
+    scale = _by_timestep(inner, denoiser.inner_model.inner_model.alphas_cumprod) if timed else by_sigma
 
     def reply(x: Tensor, error: Tensor, time: float, _: Any) -> Tensor:
         of = scale(time)
         return error * (of.error / of.noise) if timed else x + of.error * error
 
     def run(model: StandIn, x: Tensor) -> Tensor:
-        if "noise_sampler" in given:  # of these images' seeds
-            given["noise_sampler"] = lambda *_: torch.randn_like(x)
-        last: Tensor = function(model, x, extra_args={}, callback=model.report, disable=True, **given)
+        own_noise = {"noise_sampler": lambda *_: torch.randn_like(x)} if "noise_sampler" in given else {}
+        options = {**given, **own_noise}  # in place of that of these images' seeds
+        last: Tensor = function(model, x, extra_args={}, callback=model.report, disable=True, **options)
         return last
 
-    device = latent.device if latent.device.type == "cuda" else torch.device("cpu")
-    with _own_noise(), redirect_stderr(io.StringIO()):  # UniPC shows a progress bar, whatever it is told
-        return ask(run, partial(_Denoiser, params.denoiser, reply), lambda times: [*map(scale, times)], device)
+    model = partial(_Denoiser, denoiser, reply)
+    with redirect_stderr(io.StringIO()):  # UniPC shows a progress bar, whatever it is told
+        return ask(run, model, lambda times: [*map(scale, times)], device, draws=draws)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from tests.models import LatentDiffusion, shallow_ldm_unet
 from tests.todo_core.settings.test_settings import valid_settings
 from tests.todo_core.webui.webui_double import pasted
 from todo_core import SETTINGS, Settings, SettingsError
+from todo_core.reason import Reason
 from todo_core.settings import BUILT_IN
 from todo_core.webui.extension import on_infotext_pasted
 from todo_core.webui.generation import request
@@ -226,7 +227,10 @@ def passes(sampler, scheduler="", steps=10, of_steps=None):
     """The number of calls, and the shares of the way that the first and the last but one of them go."""
     model = SimpleNamespace(alphas_cumprod=torch.linspace(0.9999, 0.005, 1000))
     page = PageRun("", 512, 512, steps, sampler, False, False, scheduler, of_steps)
-    course = course_of(page, model)
+    with torch.random.fork_rng():  # of an image that is made meanwhile
+        torch.manual_seed(0)
+        course, drawn = course_of(page, model), torch.rand(1)
+        assert drawn == torch.rand(1, generator=torch.Generator().manual_seed(0))
     ways = [weight / (1 + at.noise**2) for weight, at in zip(course.weights, course.scales, strict=True)]
     return len(ways), ways[0] / sum(ways), ways[-2] / sum(ways)
 
@@ -240,6 +244,12 @@ def test_the_schedule_of_the_page_is_the_one_that_the_webui_makes():
     assert [passes(name, steps=6, of_steps=12)[0] for name in ("DDIM", "UniPC")] == [4, 5]
     assert [passes(name, steps=20)[0] for name in ("DDIM", "UniPC")] == [19, 20]
     assert passes("Euler", "Unknown")[0] == 10, "as a guess"
+
+
+@pytest.mark.parametrize(("scheduler", "why"), [("Karras", None), ("Uniform", Reason.GROWS)])
+def test_the_sampler_of_the_page_is_asked(scheduler, why):
+    page = PageRun("", 512, 512, 10, "DPM++ 2M", False, False, scheduler, 20)
+    assert course_of(page, SimpleNamespace()).why_not(whole=True) == why
 
 
 def test_the_webuis_token_merging_is_named(page, monkeypatch, opts):
