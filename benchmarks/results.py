@@ -231,13 +231,8 @@ def of_others() -> Table:
 
 def beside_programs() -> dict[tuple[str, int], pd.DataFrame]:
     """The rows of the prompts with which other programs were run, by layout and tokens of a side."""
-    program = {
-        ("SDXL", 64): "Spectrum 5",
-        ("SDXL", 96): "BiGain 2",
-        ("SD 1.5", 64): "ZEUS 1",
-        ("SD 1.5", 96): "BiGain 2",
-    }
-    return {where: of_shared_prompts(at(*where), name) for where, name in program.items()}
+    ran = (("SDXL", 64), ("SDXL", 96), ("SD 1.5", 96))
+    return {where: of_shared_prompts(at(*where), "Spectrum 5") for where in ran}
 
 
 def of_parts(parts: dict[tuple[str, int], pd.DataFrame], variants: tuple[str, ...]) -> Table:

@@ -79,6 +79,7 @@ class Course:
     # how far an error of 1 in each step, of the output or of an image that is held, has moved the latent as each step
     # begins; none where nothing is made up
     moves: tuple[tuple[float, ...], ...] = ()
+    steps: tuple[int, ...] = ()  # of each call, as the program counts them
 
     @classmethod
     def of_noise(cls, noise: Sequence[float], *, holds: bool = False, predicts_v: bool = True) -> Course:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -85,15 +85,15 @@ def ask(
     stand_in: Callable[[bool], StandIn],
     scales_of: Callable[[Sequence[float]], Sequence[Scale]],
     device: torch.device,
-    steps_of: Callable[[Sequence[float]], Sequence[int]] | None = None,
+    steps_of: Callable[[Sequence[float], Sequence[int]], Sequence[int]] = lambda _, own: own,
     *,
     draws: bool = True,
 ) -> Course | None:
     """Ask a sampler: ``run(model, x)`` is its function, and returns the last latent. None where it does not answer.
 
-    ``stand_in(errs)`` makes the model. ``scales_of`` tells what the calls' times mean, ``steps_of`` the step of each;
-    without it each call is one. Where the sampler ``draws`` no noise, torch's generators are left alone: an image may
-    be made meanwhile.
+    ``stand_in(errs)`` makes the model. ``scales_of`` tells what the calls' times mean, ``steps_of`` the step of each as
+    the program counts it, from the times and the steps of the sampler itself. Where the sampler ``draws`` no noise,
+    torch's generators are left alone: an image may be made meanwhile.
     """
 
     def result(rows: int, *, errs: bool) -> tuple[StandIn, Tensor]:
@@ -111,8 +111,9 @@ def ask(
         plain_begins = dict(zip(asked.begins, plain.begins.values(), strict=True)) | {count: still}
         still_at, moved_at = (torch.stack([at[begin] for begin in sorted(at)]).cpu() for at in (plain_begins, begins))
         adds_noise, response = bool(still_at.abs().max() > 1e-6), (moved_at - still_at)[:, 1 : 1 + count]
-        steps = steps_of(asked.times) if steps_of else range(count)
-        return _course(asked.times, scales_of(asked.times), response, steps, sorted(begins), adds_noise=adds_noise)
+        own = _numbers(begins)
+        steps, scales = steps_of(asked.times, own), scales_of(asked.times)
+        return _course(asked.times, scales, response, steps, sorted(begins), adds_noise=adds_noise)
 
     return or_none(course, run)
 
@@ -127,6 +128,16 @@ def _own_noise(device: torch.device) -> Iterator[None]:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(0)
         yield
+
+
+def _parts(begins: Iterable[int]) -> list[tuple[int, int]]:
+    """The first call of each step of the sampler, and of the next; ``begins`` has the number of all calls, too."""
+    return [*pairwise(sorted({0, *begins}))]
+
+
+def _numbers(begins: Iterable[int]) -> list[int]:
+    """The step of the sampler of each call."""
+    return [number for number, (first, end) in enumerate(_parts(begins)) for _ in range(first, end)]
 
 
 def _course(
@@ -151,7 +162,7 @@ def _course(
     noise = [each.noise for each in scales]
     if min(noise) <= 0 or any(after > before * (1 + ROUNDING) for before, after in pairwise(noise)):
         return None
-    parts = [*pairwise(sorted({0, *begins}))]
+    parts = _parts(begins)
     calls_twice = any(end - first > 1 for first, end in parts[1:])  # PLMS and UniPC do so in their first step alone
     holds = adds_noise or calls_twice
     euler = [abs(each.error) * (1 - after / each.noise) for each, after in zip(scales, [*noise[1:], 0.0], strict=True)]
@@ -165,9 +176,8 @@ def _course(
     if not all(0 < weight < math.inf for weight in weights[:-1]) or not weights[-1] < math.inf:
         return None  # the last step may move nothing: some lists end where the trained noise does
     # the program's steps are the sampler's
-    is_same = [*steps] == [number for number, (first, end) in enumerate(parts) for _ in range(first, end)]
-    is_made_up = is_same and (holds or growth <= MOST_GROWTH_MADE_UP)
+    is_made_up = [*steps] == _numbers(begins) and (holds or growth <= MOST_GROWTH_MADE_UP)
     units = torch.tensor([each.error if holds else 1.0 for each in scales], dtype=torch.float64)
     of_steps = torch.stack([(moved / units)[:, first:end].sum(1) for first, end in parts], 1)
     told = tuple(map(tuple, of_steps.tolist())) if is_made_up else ()
-    return Course((*times,), (*scales,), (*weights,), holds, 1.0 if calls_twice else growth, told)
+    return Course((*times,), (*scales,), (*weights,), holds, 1.0 if calls_twice else growth, told, (*steps,))

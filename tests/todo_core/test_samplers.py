@@ -29,7 +29,7 @@ def asked(function, sigmas, scale=None, steps=None, **options):
     def run(model, x):
         return function(model, x, torch.tensor(sigmas), callback=model.report, disable=True, **options)
 
-    stand_in, steps_of = partial(StandIn, None, reply), (lambda _: steps) if steps else None
+    stand_in, steps_of = partial(StandIn, None, reply), lambda times, _: steps or range(len(times))
     return ask(run, stand_in, lambda times: [*map(scale, times)], CPU, steps_of)
 
 

@@ -32,7 +32,7 @@ def _is_of_comfyui(thing: Any) -> bool:
 
 
 def course_of(
-    sampler: Any, guider: Any, sigmas: Tensor, steps_of: Callable[[Sequence[float]], Sequence[int]]
+    sampler: Any, guider: Any, sigmas: Tensor, steps_of: Callable[[Sequence[float], Sequence[int]], Sequence[int]]
 ) -> Course | None:
     """The course of a sampling by one of ComfyUI's own samplers; None where it does not tell."""
     function = sampler.sampler_function

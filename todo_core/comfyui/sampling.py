@@ -121,7 +121,7 @@ class Sampling(Driver):
         if self.host is None:
             host = replace(detect(self._guider.model_patcher), patch_keys=self._patches)
             self.use_model(host, compat.controlnets_of(self._guider), self._facts(host, guidance.is_split))
-        number = self.begun if self._counts_calls else self._step_at(sigma)
+        number = self.begun if self._counts_calls else self.number_of(sigma, self._step_at(sigma))
         self.controls = [acting_at(control, sigma) for control in compat.controls_of(self._guider)]
         self.begin_step(number, self._total, self._rows, guidance.weights, sigma)
 
@@ -135,8 +135,12 @@ class Sampling(Driver):
         is_video = any(isinstance_str(site.transformer, "SpatialVideoTransformer") for site in host.sites)
         return Pass(self._size, self._total, course, is_asked=True, is_video=is_video, is_split=is_split)
 
-    def _steps_of(self, times: Sequence[float]) -> Sequence[int]:
-        return [self._step_at(time) for time in times] if self._keeps_to_list(times) else range(len(times))
+    def _steps_of(self, times: Sequence[float], own: Sequence[int]) -> Sequence[int]:
+        """The sampler's ``own`` steps, where one begins at each sigma: its second calls may be at the next one."""
+        if not self._keeps_to_list(times):
+            return range(len(times))
+        starts = [times[own.index(step)] for step in range(own[-1] + 1)]
+        return own if self._keeps_to_list(starts) and len(starts) == self._steps else [*map(self._step_at, times)]
 
     def _keeps_to_list(self, times: Sequence[float]) -> bool:
         """Whether each step of the list has a call. dpm_fast and dpm_adaptive make sigmas of their own."""

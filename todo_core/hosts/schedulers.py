@@ -46,7 +46,7 @@ def course_of_scheduler(
         return [_scale(scheduler, *each) for each in zip(noise[first:], units, strict=False)]
 
     model = partial(StandIn, scheduler, lambda x, error, *_: error)
-    return ask(run, model, scales, torch.device("cpu"), (lambda _: steps) if steps else None)
+    return ask(run, model, scales, torch.device("cpu"), lambda *_: steps or range(len(times)))
 
 
 def _options(scheduler: Any, eta: float | None) -> dict[str, Any]:

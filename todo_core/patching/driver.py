@@ -83,6 +83,11 @@ class Driver:
         self._sessions = [Session(each, self.settings, facts, record=self.record, on_error=self.fail) for each in hosts]
         self._sessions[0].controlnets = self._sessions[1:]
 
+    def number_of(self, time: float, counted: int) -> int:
+        """The step of the next call: by the sampler's answer if the call agrees, else as ``counted`` by the program."""
+        course, call = self.course, self._called
+        return course.steps[call] if course and course.steps and course.agrees(call, time) else counted
+
     def begin_step(
         self,
         number: int,

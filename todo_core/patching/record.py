@@ -37,7 +37,7 @@ class PartRecord:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether some step has calls of both kinds, as with Heun in ComfyUI."""
+        """Whether some step has calls of both kinds, as with Heun in diffusers."""
         return bool(self.predicted_calls.keys() & self.computed_calls.keys())
 
 

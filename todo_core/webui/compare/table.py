@@ -102,14 +102,14 @@ class ComparisonTable:
         """The HTML table, with the verdict under it."""
         timed = " and ".join(PASSES[name] for name in self.passes) or "Time"
         titles = ("", f"{timed}, s", "speed", "MSE", "PSNR, dB", "SSIM")  # of ComparisonRow.cells
-        head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
+        head = "".join(f"<th>{html.escape(title).replace(', ', ',&nbsp;')}</th>" for title in titles)
         body = "".join(row.html() for row in self.rows)
         table = f'<table class="todo-comparison"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         return f"{table}<p>{html.escape(self.verdict)}</p>" if self.verdict else table
 
     @property
     def verdict(self) -> str:
-        """Which variant is the closest for its time, in one sentence; empty without rows of plain steps.
+        """Which variant is the best for its time, in one sentence; empty without rows of plain steps.
 
         A variant whose time is that of the baseline, within their spreads, is the closest for no time.
         """
@@ -127,7 +127,7 @@ class ComparisonTable:
         if gain >= 0:
             return "Plain steps are closer to the baseline than each variant in its time."
         return (
-            f"Closest for its time: {row.name}, {row.ratio:.2f}x and PSNR {_text(row.psnr, '{:.1f}') or 'equal'}; "
+            f"Best for its time: {row.name}, {row.ratio:.2f}x and PSNR {_text(row.psnr, '{:.1f}') or 'equal'}; "
             f"{plain.name}: {plain.ratio:.2f}x and {_text(plain.psnr, '{:.1f}') or 'equal'}."
         )
 

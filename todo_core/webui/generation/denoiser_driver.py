@@ -54,10 +54,11 @@ class DenoiserDriver(Driver):
         denoiser = params.denoiser
         self._steps = int(denoiser.steps or 0)
         self._current_model(partial(self._facts, params))
-        self._calls = len(self.course.times) if self.course else int(denoiser.total_steps)
+        self._calls = len(self.course.weights) if self.course else int(denoiser.total_steps)
         self.controls = compat.controls_at(params, self._model())
         scale, time = compat.guidance_of(params), float(params.sigma.flatten()[0])
-        self.begin_step(int(denoiser.step), self._calls, compat.rows_of(params), (scale, 1 - scale), time)
+        number = self.number_of(time, int(denoiser.step))
+        self.begin_step(number, self._calls, compat.rows_of(params), (scale, 1 - scale), time)
 
     def _current_model(self, facts: Callable[[Host], Pass]) -> Host:
         """The model; told to the driver in the first step, and when a refiner or a hires checkpoint has replaced it."""
@@ -70,7 +71,7 @@ class DenoiserDriver(Driver):
     def _facts(self, params: Any, _: Host) -> Pass:
         """What the WebUI knows of the pass."""
         course = asked.course_of(params, compat.around_unet(self._model()))
-        steps = len(course.times) if course else int(params.denoiser.total_steps)
+        steps = len(course.weights) if course else int(params.denoiser.total_steps)
         return Pass(self._latent, steps, course, is_asked=True)
 
     def _end_step(self, *_: Any) -> None:
