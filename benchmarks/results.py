@@ -14,17 +14,15 @@ import itertools
 import math
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import performance
 from performance import Table
-from unet_call.models import CHANNELS, build
+from unet_call.models import UNETS, full_host
 
 from todo_core import Settings, TokenGrid
-from todo_core.hosts import Host
 from todo_core.hosts.schedulers import course_of_scheduler
 from todo_core.patching.facts import Pass
 from todo_core.patching.planning import make_plan
@@ -39,7 +37,6 @@ ROWS = pd.read_parquet(RESULTS / "users.parquet")  # at users' settings
 BASE = {"guidance": 6, "denoising": 0.5, "sampler": "DPM++ 2M", "schedule": "Karras"}
 BASE |= {"hires_steps": 10, "hires_scale": 2}
 REQUEST = ("layout", "width", "hires_scale", *list(BASE)[:5])
-UNETS = {"SDXL": "sdxl", "SD 1.5": "sd1"}
 LAYOUTS = {"SDXL": 2, "SD 1.5": 1}  # latent cells to a token at level 1, a side
 SIDES = (64, 96, 128)  # tokens at level 1; hires passes have 96 or more
 REAL = SIDES[1:]
@@ -117,12 +114,6 @@ def variant_of(aim: str, layout: str, side: int, name: str) -> str:
     in_more = predicted and plan.reduced and tolerance < plan.settings.tolerance
     where = "" if not in_more else "more steps" if plan.whole.way is Hold else "all steps"
     return ", ".join(filter(None, ("ToDo 2" if plan.reduced else "", where, predicted)))
-
-
-@cache
-def full_host(layout: str) -> Host:
-    """The host of a layout in its full width, without weights."""
-    return build(UNETS[layout], CHANNELS, "meta").host
 
 
 def speed_at_full_size(layout: str, side: int, variant: str, own: pd.DataFrame) -> float:

@@ -226,12 +226,11 @@ def diffusers_sdxl():
     return Small(diffusers_unet(**changes), _DIFFUSERS_SDXL, 1)
 
 
-@functools.cache
 def full_layout(name):
     """The host of "SD 1.5" or "SDXL" in its full width, without weights: its plans and estimates count it once."""
-    from benchmarks.unet_call.models import CHANNELS, build
+    from benchmarks.unet_call.models import full_host
 
-    return build({"SDXL": "sdxl", "SD 1.5": "sd1"}[name], CHANNELS, "meta").host
+    return full_host(name)
 
 
 def small_vae():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -67,6 +67,7 @@ LAYOUTS: dict[str, Callable[[int], nn.Module]] = {
     "sd1-ldm": lambda channels: _of_ldm(channels, **SD1_LDM, transformer_depth=1),
     "sdxl-ldm": lambda channels: _of_ldm(channels, **SDXL_LDM),
 }
+UNETS = {"SDXL": "sdxl", "SD 1.5": "sd1"}  # as the tables name them
 
 
 @dataclass(frozen=True)
@@ -158,3 +159,9 @@ def build(layout: str, channels: int, device: str = "cpu", dtype: str = "float32
         model.model = nn.Module()
         model.model.diffusion_model = unet
     return Subject(layout, unet, model, detect(unet), device, getattr(torch, dtype), Clock(device, cpu_time))
+
+
+@cache
+def full_host(layout: str) -> Host:
+    """The host of one of UNETS in its full width, without weights."""
+    return build(UNETS[layout], CHANNELS, "meta").host
