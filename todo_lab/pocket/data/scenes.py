@@ -81,11 +81,12 @@ def _random_groups(rng: np.random.Generator) -> tuple[Group, ...]:
         most = 3 if many == 1 else 2 - sum(group.count > 1 for group in groups)
         count = int(rng.choice(range(1, most + 1), p=COUNTS[most]))
         alone = many == 1 and count == 1
-        size = rng.choice(["small", "big"] if alone else ["small"]) if rng.random() < (0.5 if alone else 0.3) else None
+        sizes = ["small", "big"] if alone else ["small"]
+        size = str(rng.choice(sizes)) if rng.random() < (0.5 if alone else 0.3) else None
         place = None
         if count == 1 and rng.random() < 0.6:
             place = str(rng.choice(list(PLACES))) if many == 1 else str(places[index])
-        groups.append(Group(count, str(colours[index]), str(rng.choice(SHAPES)), size and str(size), place))
+        groups.append(Group(count, str(colours[index]), str(rng.choice(SHAPES)), size, place))
     return tuple(groups)
 
 
