@@ -91,7 +91,7 @@ class Course:
         scales = [Scale.of(each, predicts_v=predicts_v) for each in noise[:-1]]
         pairs = zip(scales, noise[1:], strict=True)
         weights = [amplified(each.error * (1 - after / each.noise), each.noise, holds) for each, after in pairs]
-        return cls((*noise[:-1],), (*scales,), (*weights,), holds)
+        return cls((*noise[:-1],), (*scales,), (*weights,), holds, steps=(*range(len(scales)),))
 
     @property
     def computed_last(self) -> int:

@@ -154,21 +154,15 @@ def _course(
     ``response`` (begins, calls) is what a unit error in each call has moved the latent by, as each step of the sampler
     ``begins``: before this call, and at the end. ``steps`` are those that the program counts.
     """
-    of_latent = [*(each.latent for each in scales), 1.0]
-    moved = response * torch.tensor([of_latent[begin] for begin in begins], dtype=torch.float64)[:, None]
-    moved = torch.where(response == 0, 0.0, moved)  # also where a latent of noise alone has no scale
-    moves = torch.cat([moved[:1], moved.diff(dim=0)]).abs()
-    most = moves.amax(0)
-    noise = [each.noise for each in scales]
+    noise, parts = [each.noise for each in scales], _parts(begins)
     if min(noise) <= 0 or any(after > before * (1 + ROUNDING) for before, after in pairwise(noise)):
         return None
-    parts = _parts(begins)
+    of_latent = torch.tensor([*(each.latent for each in scales), 1.0], dtype=torch.float64)[list(begins)]
+    moved = torch.where(response == 0, 0.0, response * of_latent[:, None])  # a latent of noise alone has no scale
+    moves = torch.cat([moved[:1], moved.diff(dim=0)]).abs()
     calls_twice = any(end - first > 1 for first, end in parts[1:])  # PLMS and UniPC do so in their first step alone
     holds = adds_noise or calls_twice
-    euler = [abs(each.error) * (1 - after / each.noise) for each, after in zip(scales, [*noise[1:], 0.0], strict=True)]
-    heavy = max(euler) / 10  # in a light step no error grows to much
-    way = torch.maximum(most, moves.sum(0) / 2)  # LMS and UniPC take back about as much as they move
-    growth = max(float(each) / alone for each, alone in zip(way, euler, strict=True) if alone > heavy)
+    growth, most = _growth(moves, scales), moves.amax(0)
     weights = [0.0] * (steps[-1] + 1)
     for first, end in parts:  # a try of a step moves nothing by itself: its calls share it
         for step in steps[first:end]:
@@ -181,3 +175,12 @@ def _course(
     of_steps = torch.stack([(moved / units)[:, first:end].sum(1) for first, end in parts], 1)
     told = tuple(map(tuple, of_steps.tolist())) if is_made_up else ()
     return Course((*times,), (*scales,), (*weights,), holds, 1.0 if calls_twice else growth, told, (*steps,))
+
+
+def _growth(moves: Tensor, scales: Sequence[Scale]) -> float:
+    """How many times as far as by Euler's method an error in a call moves the latent; ``moves`` are (begins, calls)."""
+    ends = [*(each.noise for each in scales[1:]), 0.0]
+    euler = [abs(each.error) * (1 - after / each.noise) for each, after in zip(scales, ends, strict=True)]
+    heavy = max(euler) / 10  # in a light step no error grows to much
+    way = torch.maximum(moves.amax(0), moves.sum(0) / 2)  # LMS and UniPC take back about as much as they move
+    return max(float(each) / alone for each, alone in zip(way, euler, strict=True) if alone > heavy)

@@ -86,7 +86,7 @@ class Driver:
     def number_of(self, time: float, counted: int) -> int:
         """The step of the next call: by the sampler's answer if the call agrees, else as ``counted`` by the program."""
         course, call = self.course, self._called
-        return course.steps[call] if course and course.steps and course.agrees(call, time) else counted
+        return course.steps[call] if course and course.agrees(call, time) else counted
 
     def begin_step(
         self,
