@@ -35,7 +35,12 @@ def runs_of(events, kind=""):
     return [sum(q == finest for q in step) for step in queries], [sum(q < finest for q in step) for step in queries]
 
 
-def assert_planned(events, settings, first):
+def starts_twice(webui, sampler):
+    """Whether the first step has two calls of the UNet."""
+    return (webui.family, sampler) == ("a1111", "UniPC")
+
+
+def assert_planned(events, settings, first=1):
     """The last call is computed. Level 1 runs in each call, but for predicted whole steps, in which nothing does.
 
     The ``first`` step has so many calls.
@@ -53,8 +58,7 @@ def test_requests(webui, name):
     settings, request, expected = REQUESTS[name]
     hires = REDUCED if settings == WITH_TODO else set()
     result = assert_reduced(webui, settings, hires, differs=True, **STEPS, **request)
-    starts_twice = (webui.family, request.get("sampler_name")) == ("a1111", "UniPC")
-    assert_planned(result.hires, expected, 2 if starts_twice else 1)
+    assert_planned(result.hires, expected, 1 + starts_twice(webui, request.get("sampler_name")))
     grows = f"{Reason.GROWS}: layers below level 1 are predicted" in result.comments
     assert grows == ((settings, expected) == (WHOLE, DEEP))
     ran = "deep" if expected == DEEP else "whole"
