@@ -44,7 +44,6 @@ EULER_A = {"sampler": "Euler a", "schedule": "Normal"}  # A1111's Automatic
 CHANGES: dict[str, dict[str, Any]] = {  # a row -> what differs from the base
     "": {},
     "opening values": {"guidance": 7, "denoising": 0.7, "hires_steps": 20},  # of AUTOMATIC1111's WebUI
-    "Euler a": EULER_A,
     "Euler, 20 steps": {"sampler": "Euler", "schedule": "Normal", "hires_steps": 20},  # as ComfyUI opens
     # as users of Illustrious and NoobAI run it
     "Euler a, 15 steps, 1.5x, denoising 0.35": {**EULER_A, "hires_steps": 15, "denoising": 0.35, "hires_scale": 1.5},
@@ -60,12 +59,16 @@ USERS = (  # a row of README's table for each kind
 )
 WISHES = {"Balanced": "the usual", "Closest": "the closest image", "Fast": "speed first"}
 TOLERANCES = {aim: Settings.preset(aim).tolerance for aim in AIMS}
-SHARES = tuple(f"fewer steps {share:g}" for share in (0.9, 0.8, 0.7, 0.6, 0.5))
-BY_ERROR = tuple(f"predicted, tolerance {each}" for each in sorted(TOLERANCES.values()))
-WAYS = (*BY_ERROR, "ToDo 2", "ToDo 3", *SHARES[1:4])  # of the base's table
+SHARES = tuple(f"fewer steps {share:g}" for share in (0.8, 0.7, 0.6))
+BY_ERROR = tuple(f"predicted, tolerance {TOLERANCES[aim]}" for aim in ("Balanced", "Fast"))
+WAYS = (*BY_ERROR, "ToDo 2", "ToDo 3", *SHARES)  # of the base's table
 PROGRAMS = ("BiGain 2", "tomesd 0.5", "HyperTile 256", "DeepCache 2", "ZEUS 1")
-AT_64 = (*PROGRAMS[-2:], "Spectrum 5", "Spectrum 2", "EasyCache 0.2")  # run with 64 x 64 tokens
-OTHERS = (*BY_ERROR, "ToDo 2", "ToDo 2, fixed", *SHARES[1:4], *PROGRAMS, *AT_64[2:])
+CACHES = ("DeepCache 2", "Spectrum 5", "EasyCache 0.2")  # between steps
+OTHERS = (*BY_ERROR, "ToDo 2", "ToDo 2, fixed", *SHARES[:2], *PROGRAMS, *CACHES[1:])
+EULER = ("Euler, 20 steps", "Euler a, 15 steps, denoising 0.35")  # run beside other programs, too
+PLAIN_STEPS = "plain steps of *Balanced*'s time"
+WITH_EULER = ("Balanced", "Fast", PLAIN_STEPS, "ToDo 2", "tomesd 0.5", *CACHES)
+Which = tuple[str, int, str]  # a pass: layout, tokens of a side at level 1, change
 AS_MANY = {"SDXL": "fewer steps 0.8", "SD 1.5": "fewer steps 0.7"}  # take the time of ToDo 2 at full size
 
 
@@ -159,7 +162,7 @@ def beside_plain_steps(layout: str, side: int, variant: str, part: pd.DataFrame)
 
 def shown_psnr(table: pd.DataFrame) -> str:
     """The PSNR of the mean MSE, and of the worst image."""
-    return f"{psnr(table):.1f} dB ({table['psnr'].min():.1f})"
+    return "equal" if not table["mse"].any() else f"{psnr(table):.1f} dB ({table['psnr'].min():.1f})"
 
 
 def cells_of(aim: str, layout: str, side: int, name: str, part: pd.DataFrame) -> list[str]:
@@ -200,48 +203,67 @@ def of_balanced() -> Table:
 
 
 def of_all_presets() -> Table:
-    """Each hires pass that README lacks, or has no *Fast* of."""
+    """Each hires pass beside plain steps that README lacks, or has no *Fast* of, and that no other table has."""
     found = [["hires pass", "Balanced", "plain steps", "closer in", "Fast", "Closest"]]
+    beside = beside_programs(*EULER)
     for which in passes():
-        others = [cells_of(aim, *which)[0] for aim in ("Fast", "Closest")]
-        count = which[-1]["prompt"].nunique()
-        if others[0] or which[:3] not in USERS:
-            found.append([f"{called(*which)} ({count})", *cells_of("Balanced", *which), *others])
+        row = [*cells_of("Balanced", *which), *(cells_of(aim, *which)[0] for aim in ("Fast", "Closest"))]
+        if row[1] and which[:3] not in beside and (row[3] or which[:3] not in USERS):
+            found.append([f"{called(*which)} ({which[-1]['prompt'].nunique()})", *row])
     return found
 
 
 def of_base() -> Table:
     """Work and PSNR of each variant at the base, by layout and tokens."""
-    return of_parts({(layout, side): part for layout, side, name, part in passes() if not name}, WAYS)
+    return of_parts({which[:3]: which[-1] for which in passes() if not which[2]}, WAYS)
 
 
 def of_others() -> Table:
     """Other programs at the base, by layout and tokens."""
-    return of_parts(beside_programs(), OTHERS)
+    return of_parts(beside_programs(""), OTHERS)
 
 
-def beside_programs() -> dict[tuple[str, int], pd.DataFrame]:
-    """The rows of the prompts with which other programs were run, by layout and tokens of a side."""
+def of_others_with_euler() -> Table:
+    """Other programs with Euler and Euler a, by layout and tokens."""
+    return of_parts(beside_programs(*EULER), WITH_EULER)
+
+
+def beside_programs(*names: str) -> dict[Which, pd.DataFrame]:
+    """The rows of the prompts with which other programs were run in the passes of these names."""
     ran = (("SDXL", 64), ("SDXL", 96), ("SD 1.5", 96))
-    return {where: of_shared_prompts(at(*where), "Spectrum 5") for where in ran}
+    parts = {(*where, name): at(*where, **CHANGES[name]) for name in names for where in ran}
+    shared = {which: of_shared_prompts(part, "Spectrum 5") for which, part in parts.items()}
+    return {which: part for which, part in shared.items() if len(part)}
 
 
-def of_parts(parts: dict[tuple[str, int], pd.DataFrame], variants: tuple[str, ...]) -> Table:
-    """Work and PSNR of each variant in each part of the rows, by its layout and tokens of a side."""
-    heads = [f"{layout}, {side} x {side} ({part['prompt'].nunique()})" for (layout, side), part in parts.items()]
-    found = [["work: PSNR", *heads]]
-    for variant in variants:
-        each = [of(variant, part) for part in parts.values()]
+def of_parts(parts: dict[Which, pd.DataFrame], names: tuple[str, ...]) -> Table:
+    """Work and PSNR of each variant or preset in each part of the rows."""
+    found = [["work: PSNR", *itertools.starmap(heading, parts.items())]]
+    for name in names:
+        each = [rows_of(name, which, part) for which, part in parts.items()]
         cells = [f"{own['work'].mean():.2f}: {shown_psnr(own)}".replace(" dB", "") if len(own) else "" for own in each]
-        found += [[shown(variant), *cells]] if any(cells) else []
+        found += [[shown(name), *cells]] if any(cells) else []
     return found
+
+
+def rows_of(name: str, which: Which, part: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a variant, of what a preset does, or of the plain steps of *Balanced*'s time."""
+    if name == PLAIN_STEPS:
+        return beside_plain_steps(*which[:2], variant_of("Balanced", *which), part)[-1]
+    return of(variant_of(name, *which) if name in AIMS else name, part)
+
+
+def heading(which: Which, part: pd.DataFrame) -> str:
+    """The layout, the tokens, the sampler if it is not the base's, and the number of prompts."""
+    layout, side, name = which
+    return ", ".join(filter(None, (layout, f"{side} x {side}", name.split(",")[0]))) + f" ({part['prompt'].nunique()})"
 
 
 def shown(variant: str) -> str:
     """The name on the page, of ten steps."""
     if variant.startswith("fewer steps "):
         return f"{round(10 * float(variant.split()[-1]))} of 10 plain steps"
-    return f"**{variant}**" if variant == variant_of("Balanced", "SDXL", 64, "") else variant
+    return f"**{variant}**" if variant in ("Balanced", variant_of("Balanced", "SDXL", 64, "")) else variant
 
 
 def of_paper() -> Table:
@@ -263,7 +285,7 @@ PAPER = {
     "ToDo 3": ("11 %", "", ""),
     "ToMe 0.88": ("12 %", "2.67e-2", "0.83"),
 }
-TABLES = (of_all_presets, of_base, of_others, of_paper)
+TABLES = (of_all_presets, of_base, of_others, of_others_with_euler, of_paper)
 
 
 def of_grids(layout: str, variant: str) -> dict[int, pd.DataFrame]:

@@ -11,7 +11,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MOST = {"todo_core": 67_500, "todo_lab": 55_400, "benchmarks": 11_700, "tests": 162_400}  # tokens
+MOST = {"todo_core": 67_500, "todo_lab": 55_400, "benchmarks": 11_850, "tests": 162_400}  # tokens
 LAYOUT = {"ENCODING", "COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER"}
 
 
