@@ -163,3 +163,4 @@ def test_a_predicted_call_waits_once_and_launches_little_for_each_transformer():
     assert first.launches <= 6 * 1 + 10
     assert max(second.launches, third.launches) <= 6 * 10 + 10, second.operations
     assert predicted.launches <= 6 * 15 + 30, predicted.operations  # all transformers are fitted at once
+    assert [third.launches, predicted.launches] == [62, 112]
